@@ -1,0 +1,100 @@
+"""A bump: the parameters of a run, read and checked once at the border."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.image import NgcTag
+
+ImageType = Literal["dev", "lts"]
+
+#: The named exceptions that the parameter ``allow`` may list, and what each permits.
+EXCEPTIONS = {
+    "older-tag": "bump to a tag that is older than the pin or equal to it (a roll-back)",
+    "unverified-tag": "publish although the registry could not confirm the tag",
+    "both-types": "move pins of the other image type in the same bump",
+    "merge-base": "merge the base branch into the bump's branch when the base has moved",
+}
+
+
+@dataclass(frozen=True)
+class Bump:
+    """What is asked for.  ``tag`` is None when a notebook is only to show where things stand."""
+
+    tag: NgcTag | None
+    image_type: ImageType
+    base: str
+    remote: str
+    allow: frozenset[str]
+    apply: bool
+    publish: bool
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        tag: str = "",
+        image_type: str = "dev",
+        base: str = "main",
+        remote: str = "origin",
+        allow: str = "",
+        apply: bool = False,
+        publish: bool = False,
+        practice: bool = False,
+    ) -> Self:
+        """Check the common parameters of a notebook.  The practice world publishes whenever it applies.
+
+        Raises RunbookError for a value that cannot be used, and for ``publish`` without ``apply``.
+        """
+        if publish and not apply:
+            raise Refused(
+                "publish=True was given without apply=True: what leaves the machine must first be made here. "
+                "Give both, or neither for a preview."
+            )
+        if image_type not in ("dev", "lts"):
+            raise RunbookError(f"The image type {image_type!r} is unknown: choose dev or lts.")
+        names = frozenset(name for name in re.split(r"[,\s]+", allow) if name)
+        if unknown := sorted(names - EXCEPTIONS.keys()):
+            known = ", ".join(sorted(EXCEPTIONS))
+            raise RunbookError(f"allow names no known exception: {', '.join(unknown)}. Known are {known}.")
+        return cls(
+            tag=NgcTag.parse(tag) if tag else None,
+            image_type="lts" if image_type == "lts" else "dev",
+            base=_branch_name("base", base),
+            remote=_remote_name(remote),
+            allow=names,
+            apply=apply,
+            publish=apply and (publish or practice),
+        )
+
+    @property
+    def branch(self) -> str:
+        """The branch of this bump; the same parameters always name the same one."""
+        return f"bump/{self.base}/{self.image_type}-{self.tag}"
+
+    @property
+    def title(self) -> str:
+        """Title of commit and pull request, by Megatron-LM's convention (#4611)."""
+        return f"chore: Update Docker image version to {self.tag}"
+
+    @property
+    def mode(self) -> str:
+        """What this run may do, in a word."""
+        return "publish" if self.publish else "apply" if self.apply else "preview"
+
+
+def _branch_name(parameter: str, name: str) -> str:
+    # git-check-ref-format(1), without the rare forms that nobody uses for a branch.
+    bad = not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/+#=@-]*", name) or any(
+        part in name for part in ("..", "//", "/.", "@{")
+    )
+    if bad or name.endswith((".", "/", ".lock")):
+        raise RunbookError(f"{parameter}={name!r} cannot be the name of a branch.")
+    return name
+
+
+def _remote_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/-]*", name):
+        raise RunbookError(f"remote={name!r} cannot be the name of a git remote: give a name such as origin or fork.")
+    return name

@@ -1,0 +1,92 @@
+"""Image references and the tags of the monthly NGC images."""
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from runbook_lib.errors import RunbookError
+
+# The grammar of the OCI distribution specification and of the reference package of distribution/distribution.
+_DOMAIN = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*(?::[0-9]+)?)"
+_COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_REFERENCE = re.compile(
+    rf"(?:(?P<registry>{_DOMAIN})/)?(?P<repository>{_COMPONENT}(?:/{_COMPONENT})*)"
+    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?"
+    r"(?:@(?P<digest>sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}))?"
+)
+_MONTHLY = re.compile(r"(?P<year>[0-9]{2})\.(?P<month>0[1-9]|1[0-2])-(?P<variant>py3(?:-[a-z0-9]+)*)")
+
+
+@dataclass(frozen=True)
+class ImageRef:
+    """A reference to an image, as the OCI specifications name its parts."""
+
+    registry: str
+    repository: str
+    tag: str | None = None
+    digest: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``registry/repository[:tag][@digest]``; anything else raises RunbookError."""
+        match = _REFERENCE.fullmatch(text)
+        if match is None or match["registry"] is None or not _is_host(match["registry"]):
+            raise RunbookError(
+                f"{text!r} is not a full image reference: expected registry/repository:tag, "
+                "such as nvcr.io/nvidia/pytorch:26.04-py3."
+            )
+        return cls(match["registry"], match["repository"], match["tag"], match["digest"])
+
+    @property
+    def name(self) -> str:
+        """Registry and repository, without tag and digest."""
+        return f"{self.registry}/{self.repository}"
+
+    def with_tag(self, tag: "NgcTag") -> "ImageRef":
+        """The same image under another tag; a digest belongs to the old one and is dropped."""
+        return ImageRef(self.registry, self.repository, str(tag))
+
+    def __str__(self) -> str:
+        tag = f":{self.tag}" if self.tag else ""
+        digest = f"@{self.digest}" if self.digest else ""
+        return f"{self.name}{tag}{digest}"
+
+
+def _is_host(domain: str) -> bool:
+    # Docker's rule: the first part is a registry when it has a dot or a port, or is localhost.
+    return "." in domain or ":" in domain or domain == "localhost"
+
+
+@dataclass(frozen=True, order=True)
+class NgcTag:
+    """A tag of the monthly NGC images: two-digit year, month, variant.  Ordered by month, then variant."""
+
+    year: int
+    month: int
+    variant: str = "py3"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``YY.MM-py3[-variant]``; anything else raises RunbookError that says what is wrong with it."""
+        match = _MONTHLY.fullmatch(text)
+        if match is None:
+            raise RunbookError(f"{text!r} is not a tag of the monthly NGC images: {_what_is_wrong(text)}")
+        return cls(int(match["year"]), int(match["month"]), match["variant"])
+
+    def __str__(self) -> str:
+        return f"{self.year:02}.{self.month:02}-{self.variant}"
+
+
+def _what_is_wrong(text: str) -> str:
+    if "/" in text or ":" in text:
+        return "give the tag alone, such as 26.04-py3, not an image reference."
+    if text != text.strip() or text != text.lower():
+        return f"it has spaces or capitals; did you mean {text.strip().lower()!r}?"
+    if re.fullmatch(r"[0-9]{2}\.[0-9]", text):
+        return (
+            f"a month has two digits. Did you mean '{text[:3]}0{text[3:]}-py3' or '{text}0-py3'? "
+            "Give the whole tag with -r, which keeps text as it is."
+        )
+    if re.fullmatch(r"[0-9]{2}\.[0-9]{2}", text):
+        return f"the variant is missing; did you mean '{text}-py3'?"
+    return "expected YY.MM-py3, such as 26.04-py3."
