@@ -1,0 +1,83 @@
+"""Files of many commits, read by one git process without checking anything out.  Works in a bare clone as well."""
+
+import os
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from runbook_lib.errors import CannotTell
+
+#: Set by a git hook that runs us: they would bind every call to another repository or index.
+_BINDING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
+_LIMIT = 300.0
+
+Blob = tuple[str, str]
+
+
+def read_blobs(place: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Blob | None]:
+    """Read ``(ref, path)`` pairs in the clone at ``place``: for each the blob's id and text, or None for no such file.
+
+    Texts are UTF-8 with surrogate escapes for other bytes, line ends untouched, so they can be written back as they
+    were.  Equal blobs share one string.  Raises CannotTell when git cannot read the repository.
+    """
+    pairs = list(dict.fromkeys(wanted))
+    texts: dict[str, str] = {}
+    found: dict[tuple[str, str], Blob | None] = {}
+    for pair, entry in zip(pairs, _objects(place, [f"{ref}:{path}" for ref, path in pairs]), strict=True):
+        if entry is None or entry[1] != "blob":
+            found[pair] = None
+            continue
+        identity, _, content = entry
+        if identity not in texts:
+            texts[identity] = content.decode("utf-8", "surrogateescape")
+        found[pair] = (identity, texts[identity])
+    return found
+
+
+def commits(place: Path, refs: Iterable[str]) -> dict[str, str | None]:
+    """The full commit id that each ref names in the clone at ``place``, or None."""
+    names = list(dict.fromkeys(refs))
+    entries = _objects(place, [f"{name}^{{commit}}" for name in names])
+    return {name: entry and entry[0] for name, entry in zip(names, entries, strict=True)}
+
+
+def branches(place: Path) -> list[str]:
+    """Full names of the local and the remote-tracking branches, sorted; a remote's HEAD is none."""
+    listed = _git(place, ["for-each-ref", "--format=%(refname) %(symref)", "refs/heads", "refs/remotes"])
+    lines = listed.decode("utf-8", "surrogateescape").splitlines()
+    return [name for name, _, target in (line.partition(" ") for line in lines) if not target]
+
+
+def _objects(place: Path, names: Sequence[str]) -> list[tuple[str, str, bytes] | None]:
+    # The protocol is a line a name; no name of a ref or of a file that we ask for holds a line feed.
+    asked = [name if "\n" not in name and "\0" not in name else ":" for name in names]
+    out = _git(place, ["cat-file", "--batch"], "".join(f"{name}\n" for name in asked).encode("utf-8", "surrogateescape"))
+    objects: list[tuple[str, str, bytes] | None] = []
+    position = 0
+    for _ in names:
+        head_end = out.index(b"\n", position)
+        fields = out[position:head_end].split(b" ")
+        position = head_end + 1
+        if len(fields) != 3 or not fields[2].isdigit():  # "NAME missing", "NAME ambiguous"
+            objects.append(None)
+            continue
+        end = position + int(fields[2])
+        objects.append((fields[0].decode(), fields[1].decode(), out[position:end]))
+        position = end + 1
+    return objects
+
+
+def _git(place: Path, arguments: Sequence[str], stdin: bytes = b"") -> bytes:
+    environment = {name: value for name, value in os.environ.items() if name not in _BINDING}
+    environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
+    command = ["git", "-C", str(place), *arguments]
+    try:
+        done = subprocess.run(command, input=stdin, capture_output=True, env=environment, timeout=_LIMIT, check=False)
+    except FileNotFoundError as error:
+        raise CannotTell("git was not found. Install it, or put it on PATH, then run again.") from error
+    except subprocess.TimeoutExpired as error:
+        raise CannotTell(f"Reading {place} took git longer than {_LIMIT:.0f} seconds and was stopped.") from error
+    if done.returncode:
+        words = done.stderr.decode("utf-8", "replace").strip()
+        raise CannotTell(f"git could not read the repository {place}. It says: {words or 'nothing.'}")
+    return done.stdout
