@@ -42,8 +42,9 @@ def commits(place: Path, refs: Iterable[str]) -> dict[str, str | None]:
 
 
 def branches(place: Path) -> list[str]:
-    """Full names of the local and the remote-tracking branches, sorted; a remote's HEAD is none."""
-    listed = _git(place, ["for-each-ref", "--format=%(refname) %(symref)", "refs/heads", "refs/remotes"])
+    """Full names of the local and the remote-tracking branches, in order of version; a remote's HEAD is none."""
+    options = ["--sort=version:refname", "--format=%(refname) %(symref)"]
+    listed = _git(place, ["for-each-ref", *options, "refs/heads", "refs/remotes"])
     lines = listed.decode("utf-8", "surrogateescape").splitlines()
     return [name for name, _, target in (line.partition(" ") for line in lines) if not target]
 
@@ -51,7 +52,8 @@ def branches(place: Path) -> list[str]:
 def _objects(place: Path, names: Sequence[str]) -> list[tuple[str, str, bytes] | None]:
     # The protocol is a line a name; no name of a ref or of a file that we ask for holds a line feed.
     asked = [name if "\n" not in name and "\0" not in name else ":" for name in names]
-    out = _git(place, ["cat-file", "--batch"], "".join(f"{name}\n" for name in asked).encode("utf-8", "surrogateescape"))
+    lines = "".join(f"{name}\n" for name in asked)
+    out = _git(place, ["cat-file", "--batch"], lines.encode("utf-8", "surrogateescape"))
     objects: list[tuple[str, str, bytes] | None] = []
     position = 0
     for _ in names:

@@ -11,7 +11,7 @@ ImageType = Literal["dev", "lts"]
 
 #: The named exceptions that the parameter ``allow`` may list, and what each permits.
 EXCEPTIONS = {
-    "older-tag": "bump to a tag that is older than the pin or equal to it (a roll-back)",
+    "older-tag": "bump to a tag that is older than the pin (a roll-back)",
     "unverified-tag": "publish although the registry could not confirm the tag",
     "both-types": "move pins of the other image type in the same bump",
     "merge-base": "merge the base branch into the bump's branch when the base has moved",
@@ -47,6 +47,16 @@ class Bump:
 
         Raises RunbookError for a value that cannot be used, and for ``publish`` without ``apply``.
         """
+        for name, value in {
+            "tag": tag,
+            "image_type": image_type,
+            "base": base,
+            "remote": remote,
+            "allow": allow,
+        }.items():
+            _require(str, name, value)
+        for name, flag in {"apply": apply, "publish": publish}.items():
+            _require(bool, name, flag)
         if publish and not apply:
             raise Refused(
                 "publish=True was given without apply=True: what leaves the machine must first be made here. "
@@ -84,12 +94,22 @@ class Bump:
         return "publish" if self.publish else "apply" if self.apply else "preview"
 
 
+def _require(kind: type, name: str, value: object) -> None:
+    # Whoever sets parameters (a parameter cell, papermill) checks no types: 26.10 arrives as the number 26.1, and the
+    # text "False" would count as true.
+    if not isinstance(value, kind):
+        wanted = f'text: write {name} = "…", or -r {name} … for papermill' if kind is str else "True or False"
+        raise RunbookError(
+            f"The parameter {name} is {value!r}, of the type {type(value).__name__}; it must be {wanted}."
+        )
+
+
 def _branch_name(parameter: str, name: str) -> str:
     # git-check-ref-format(1), without the rare forms that nobody uses for a branch.
     bad = not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/+#=@-]*", name) or any(
         part in name for part in ("..", "//", "/.", "@{")
     )
-    if bad or name.endswith((".", "/", ".lock")):
+    if bad or name.endswith((".", "/", ".lock")) or ".lock/" in name:
         raise RunbookError(f"{parameter}={name!r} cannot be the name of a branch.")
     return name
 

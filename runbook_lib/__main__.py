@@ -1,0 +1,92 @@
+"""The command ``runbook``.  Each subcommand imports what it needs when it runs, so that ``check`` stays quick."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from runbook_lib.errors import RunbookError
+
+_EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
+
+#: Subcommands that live beside what they show: a module and its function, which gets the parsed options and returns
+#: the exit status.
+_ELSEWHERE = {
+    "status": ("runbook_lib.archive", "command_status"),
+    "audit": ("runbook_lib.archive", "command_audit"),
+    "practice": ("runbook_lib.practice", "command"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status; a RunbookError is told as its message, never as a traceback."""
+    options = _parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        # A name from a repository may hold bytes that this terminal cannot show.
+        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    try:
+        if options.command == "check":
+            return _check(options)
+        module, function = _ELSEWHERE[options.command]
+        return int(getattr(import_module(module), function)(options))
+    except RunbookError as error:
+        print(f"runbook {options.command}: {error}", file=sys.stderr)
+        return 2 if options.command == "check" else 1
+    except BrokenPipeError:
+        # Whoever reads us has seen enough (`runbook check | head`); keep the interpreter from saying so at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141  # as a program that SIGPIPE ended
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="runbook", description="Move Megatron-LM to a new base image.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    check = commands.add_parser(
+        "check",
+        help="tell whether all pins of the base image agree",
+        description="Tell whether all pins of the base image agree. Exit status: 0 in sync, 1 not, 2 cannot tell.",
+    )
+    check.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone, bare or not (default: this one)")
+    check.add_argument(
+        "--ref",
+        action="append",
+        default=[],
+        help="check this ref without checking it out; repeatable; a pattern such as 'origin/core_r*' names many "
+        "branches (default: the files of the work tree)",
+    )
+    check.add_argument("--strict", action="store_true", help="informational places that lag are failures too")
+    check.add_argument("--tag", default="", help="the tag that the pins should have, such as 26.04-py3")
+    check.add_argument("--image-type", choices=("dev", "lts"), default="dev", help="whose pins --tag is for")
+    check.add_argument("--json", action="store_true", help="print JSON for machines")
+
+    status = commands.add_parser("status", help="tell where each bump stands")
+    status.add_argument("--json", action="store_true", help="print JSON for machines")
+    status.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
+
+    audit = commands.add_parser("audit", help="prove an archive of records whole")
+    verify = audit.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
+        "verify", help="check every record against its hashes"
+    )
+    verify.add_argument("dir", nargs="?", default="", metavar="DIR", help="the archive or a part of it")
+
+    practice = commands.add_parser("practice", help="start the practice world and say how to reach it")
+    practice.add_argument("action", nargs="?", choices=("start", "reset"), default="start", help="default: start")
+    practice.add_argument("--reset", action="store_const", dest="action", const="reset", help="begin anew")
+    return parser
+
+
+def _check(options: argparse.Namespace) -> int:
+    from runbook_lib.image import NgcTag
+    from runbook_lib.sync import survey
+
+    expected = NgcTag.parse(options.tag) if options.tag else None
+    found = survey(options.repo, options.ref, strict=options.strict, expected=expected, image_type=options.image_type)
+    print(json.dumps(found.as_json(), indent=2) if options.json else found.as_text())
+    return _EXIT[found.outcome]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""Where images stand in files: each finder takes a text and returns places in it, or says why it cannot tell.
+
+Finders are data of a pin site.  Their CannotTell messages name expected and found; the caller adds the file.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from runbook_lib import matrix
+from runbook_lib.errors import CannotTell
+
+
+@dataclass(frozen=True)
+class Place:
+    """A value in a text: ``text[start:end] == value``; ``line`` counts from 1.
+
+    ``selector`` tells a person which one it is; ``platform`` is what the file says the image is built for, or empty.
+    """
+
+    start: int
+    end: int
+    value: str
+    line: int
+    selector: str
+    platform: str = ""
+
+
+class Finder(Protocol):
+    """Finds the places of one kind of pin; ``image`` is the name, without tag, that the pins have."""
+
+    def find(self, text: str, image: str) -> tuple[Place, ...]: ...
+
+
+@dataclass(frozen=True)
+class WholeFile:
+    """A file that holds an image reference and nothing else but white space around it."""
+
+    def find(self, text: str, image: str) -> tuple[Place, ...]:
+        value = text.strip(" \t\r\n")
+        if not value or re.search(r"\s", value):
+            raise CannotTell(f"expected one image reference and nothing else, found {_short(text)}.")
+        start = text.index(value)
+        return (_place(text, start, start + len(value), "whole file"),)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Every match of a regular expression; its group ``image`` is the value."""
+
+    regex: re.Pattern[str]
+    selector: str
+
+    def find(self, text: str, image: str) -> tuple[Place, ...]:
+        return tuple(_place(text, *match.span("image"), self.selector) for match in self.regex.finditer(text))
+
+
+@dataclass(frozen=True)
+class DockerArg:
+    """The default of a build argument that the first FROM of a Dockerfile can use: none or one."""
+
+    name: str
+
+    def find(self, text: str, image: str) -> tuple[Place, ...]:
+        found: list[Place] = []
+        for instruction in _instructions(text):
+            keyword = instruction.text.split(maxsplit=1)[0].upper()
+            if keyword == "FROM":
+                if image in instruction.text:
+                    raise CannotTell(
+                        f"expected FROM to take its image from ARG {self.name}, found {_short(instruction.text)} "
+                        f"in line {instruction.line(text, 0)}."
+                    )
+                break
+            if keyword == "ARG":
+                found += self._defaults(text, instruction)
+        if len(found) > 1:
+            lines = ", ".join(str(place.line) for place in found)
+            raise CannotTell(f"expected at most one default of ARG {self.name} before FROM, found lines {lines}.")
+        return tuple(found)
+
+    def _defaults(self, text: str, instruction: "_Instruction") -> Iterator[Place]:
+        for word in re.finditer(rf"(?<!\S){re.escape(self.name)}=(?P<quote>[\"']?)", instruction.text):
+            rest = instruction.text[word.end() :]
+            value = re.match(rf"(?P<value>[^\s\"'\\$]*){word['quote']}(?=\s|$)", rest)
+            if value is not None and not value["value"]:
+                continue  # an empty default is none
+            length = len(value["value"]) if value else 1
+            start, end = instruction.at(word.end()), instruction.at(word.end() + length - 1) + 1
+            if value is None or end - start != length:
+                raise CannotTell(
+                    f"expected the default of ARG {self.name} to be an image reference in one piece, "
+                    f"found {_short(word[0] + rest)} in line {instruction.line(text, word.start())}."
+                )
+            yield _place(text, start, end, f"ARG {self.name}")
+
+
+@dataclass(frozen=True)
+class MatrixRows:
+    """The rows of GitLab matrices that ``key: value`` chooses, never their image; the image is their ``pin`` key.
+
+    ``known`` are the values of ``key`` that choose pins of any type.  A chosen row has one of the ``shapes``: the value
+    of each key in it, None for a key that must be absent.  There is one row for each of ``platforms``, or, as long as
+    no row has a ``platform_key``, a single row.
+    """
+
+    key: str
+    value: str
+    known: frozenset[str]
+    shapes: tuple[Mapping[str, str | None], ...]
+    pin: str = "BASE_IMAGE"
+    platform_key: str = "PLATFORM"
+    platforms: tuple[str, ...] = ("amd64", "arm64")
+
+    def find(self, text: str, image: str) -> tuple[Place, ...]:
+        chosen = [row for row in matrix.rows(text) if row.cells.get(self.pin) and self._chooses(row, image)]
+        places = [place for row in chosen for place in self._places(text, row)]
+        found = sorted(place.platform for place in places)
+        if found not in ([""], sorted(self.platforms)):
+            listed = ", ".join(f"{p.platform or 'no ' + self.platform_key} (line {p.line})" for p in places) or "none"
+            raise CannotTell(
+                f"expected {self.pin} in rows with {self.key}: {self.value} once for each of "
+                f"{' and '.join(self.platforms)}, or once without any {self.platform_key}; found {listed}."
+            )
+        return tuple(places)
+
+    def _chooses(self, row: matrix.Row, image: str) -> bool:
+        keys = row.texts(self.key)
+        if len(keys) == 1 and keys[0] in self.known:
+            return keys[0] == self.value
+        repository = image.partition("/")[2]
+        if not self.known.isdisjoint(keys) or any(repository in value for value in row.texts(self.pin)):
+            raise CannotTell(
+                f"the row in line {row.line} ({row.job}) sets {self.pin} to {_listed(row.texts(self.pin))}, but its "
+                f"{self.key} is {_listed(keys)}; expected one of {', '.join(sorted(self.known))}."
+            )
+        return False
+
+    def _places(self, text: str, row: matrix.Row) -> Iterator[Place]:
+        where = f"the row {self.key}: {self.value} in line {row.line} ({row.job})"
+        if row.doubled:
+            raise CannotTell(f"{where} gives {', '.join(row.doubled)} more than once.")
+        names = sorted({name for shape in self.shapes for name in shape})
+        if not any(all(row.texts(n) == (() if v is None else (v,)) for n, v in shape.items()) for shape in self.shapes):
+            shapes = " or ".join(", ".join(f"{n}: {v or '(absent)'}" for n, v in s.items()) for s in self.shapes)
+            found = ", ".join(f"{name}: {_listed(row.texts(name))}" for name in names)
+            raise CannotTell(f"{where} is of an unknown shape: expected {shapes}; found {found}.")
+        cells = row.cells[self.pin]
+        if len(cells) != 1:
+            raise CannotTell(f"{where} lists {len(cells)} values of {self.pin}; expected one.")
+        if cells[0].problem:
+            raise CannotTell(f"{self.pin} of {where} cannot be used: {cells[0].problem}.")
+        for platform in row.texts(self.platform_key) or ("",):
+            chosen = f"{self.key}: {self.value}" + (f", {self.platform_key}: {platform}" if platform else "")
+            yield Place(
+                cells[0].start, cells[0].end, cells[0].value, cells[0].line, f"{self.pin} where {chosen}", platform
+            )
+
+
+@dataclass(frozen=True)
+class _Instruction:
+    """A Dockerfile instruction with its continuation lines joined; ``pieces`` tell where each part stands."""
+
+    text: str
+    pieces: tuple[tuple[int, int], ...]  # (offset in text, offset in the file)
+
+    def at(self, offset: int) -> int:
+        start, where = max(piece for piece in self.pieces if piece[0] <= max(offset, 0))
+        return where + offset - start
+
+    def line(self, text: str, offset: int) -> int:
+        return text.count("\n", 0, self.at(offset)) + 1
+
+
+def _instructions(text: str) -> Iterator[_Instruction]:
+    """The instructions of a Dockerfile, up to and including the first FROM (here-documents cannot come before it).
+
+    Source: https://docs.docker.com/reference/dockerfile/#format: comment lines and empty lines inside of a continued
+    instruction are dropped, and the directive ``escape`` may choose another continuation character.
+    """
+    directive = re.match(r"(?:#[ \t]*\w+[ \t]*=.*\n)*?#[ \t]*escape[ \t]*=[ \t]*(`|\\)[ \t]*\r?(?:\n|$)", text, re.I)
+    escape = re.escape(directive[1] if directive else "\\")
+    joined, pieces, position = "", list[tuple[int, int]](), 0
+    for line in text.split("\n"):
+        start, position = position, position + len(line) + 1
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        body = line.rstrip("\r")
+        continued = re.search(rf"{escape}[ \t]*$", body)
+        pieces.append((len(joined), start))
+        joined += body[: continued.start()] if continued else body
+        if continued:
+            continue
+        if joined.strip():
+            yield _Instruction(joined, tuple(pieces))
+            if joined.split(maxsplit=1)[0].upper() == "FROM":
+                return
+        joined, pieces = "", []
+    if joined.strip():
+        yield _Instruction(joined, tuple(pieces))
+
+
+def _place(text: str, start: int, end: int, selector: str) -> Place:
+    return Place(start, end, text[start:end], text.count("\n", 0, start) + 1, selector)
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 80 else f"{text[:77]}…")
+
+
+def _listed(values: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, values)) or "(absent)"
