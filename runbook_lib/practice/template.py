@@ -1,0 +1,229 @@
+"""Content of the practice checkout: Megatron-LM's shape in our own words, and a short history.
+
+What a person may want to read lies as real files below ``template/``: they are the tip of ``main``.  Settings and
+golden values of the functional tests are computed here, as are the older states and the other branches.  Nothing
+depends on the clock, the machine or a locale: the commit ids are the same everywhere.
+"""
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: Counts up whenever any commit of the template changes; a world remembers the one that it was made from.
+VERSION = 1
+
+CASES = "tests/functional_tests/test_cases"
+_BUILD = ".gitlab/stages/01.build.yml"
+_DEV_PIN = "docker/.ngc_version.dev"
+_DEV_FILE = "docker/Dockerfile.ci.dev"
+_AUTHOR = "Practice Maintainers <maintainers@practice.invalid>"
+_STEPS = 50
+
+Tree = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A functional test: its folder, its golden files, how many ranks share what, and how CI judges it."""
+
+    name: str  # <model>/<test case>
+    golden: tuple[str, ...]  # <environment>_<platform>[_2nd]
+    parallel: Mapping[str, int] = field(default_factory=dict)  # --<key>-parallel-size
+    kind: str = "regular"  # TEST_TYPE
+    metrics: tuple[str, ...] = ()  # METRICS; empty: what CI compares by default
+
+
+_H, _G, _LTS = "dev_dgx_h100", "dev_dgx_gb200", "lts_dgx_a100"
+_TENSOR, _PIPELINE, _EXPERT, _CONTEXT = "tensor-model", "pipeline-model", "expert-model", "context"
+_MEMORY = ("lm loss", "num-zeros", "mem-allocated-bytes", "mem-max-allocated-bytes")
+_TOKENS = ("generated_tokens", "logprobs")
+FUNCTIONAL_TESTS = (
+    Case("gpt/gpt3_mcore_te_tp1_pp1", (_H, _G, _LTS)),
+    Case("gpt/gpt3_mcore_te_tp2_pp2_resume", (_H, f"{_H}_2nd"), {_TENSOR: 2, _PIPELINE: 2}, kind="ckpt-resume"),
+    Case("gpt/gpt3_mcore_te_tp4_pp1_long", (_H,), {_TENSOR: 4}),
+    Case("gpt/gpt3_mcore_te_tp8_pp1_fp8", (_H,), {_TENSOR: 8}),
+    Case("gpt/gpt3_mcore_tp1_pp4", (_H, _LTS), {_PIPELINE: 4}),
+    Case("gpt/gpt3_mcore_tp4_pp2_bf16", (_H, "lts_dgx_h100"), {_TENSOR: 4, _PIPELINE: 2}),
+    Case("gpt/gpt_dynamic_inference_tp1_583m", (_H,), kind="frozen-start", metrics=_TOKENS),
+    Case("moe/gpt3_moe_mcore_te_ep8", (_H, _G), {_EXPERT: 8}),
+    Case("moe/gpt3_moe_mcore_tp2_ep4_memory", (_H,), {_TENSOR: 2, _EXPERT: 4}, metrics=_MEMORY),
+    Case("hybrid/hybrid_mr_tp2_cp2", (_H,), {_TENSOR: 2, _CONTEXT: 2}),
+    Case("mimo/mimo_vlm_tp1", (_H,)),
+)
+
+
+def training_values(seed: str, *, first: int = 1) -> dict[str, object]:
+    """Golden values in the training form: per metric ``start_step``, ``end_step``, ``step_interval``, ``values``.
+
+    ``lm loss`` has no unit, ``iteration-time`` is in seconds, the memory metrics are in bytes.
+    """
+    # Only random() is promised to give the same numbers in every Python, and only + - * / on every machine.
+    draw = random.Random(seed).random
+    level, zeros, pace, memory = draw() * 0.1, 1500 + 900 * draw(), 0.08 + 0.1 * draw(), int(2e9 + 6e9 * draw())
+    steps = range(first, first + _STEPS)
+    values: dict[str, list[float]] = {name: [] for name in ("lm loss", "num-zeros", "iteration-time")}
+    for step in steps:
+        values["lm loss"].append(round(10.85 + level - 1.4 * step / (step + 60) + 0.02 * draw(), 5))
+        values["num-zeros"].append(float(round(zeros + 14 * step + 120 * draw())))
+        values["iteration-time"].append(round((3.1 if step == first else pace) * (1 + 0.03 * draw()), 5))
+    values["mem-allocated-bytes"] = [float(memory)] * _STEPS
+    values["mem-max-allocated-bytes"] = [float(memory * 4)] + [float(memory * 4 + 96616448)] * (_STEPS - 1)
+    return {
+        name: {
+            "start_step": first,
+            "end_step": first + _STEPS - 1,
+            "step_interval": 1,
+            "values": {str(step): value for step, value in zip(steps, numbers, strict=True)},
+        }
+        for name, numbers in values.items()
+    }
+
+
+def inference_values(seed: str) -> dict[str, object]:
+    """Golden values in the inference form: requests by their number, then scalars (seconds, bytes, tokens a second)."""
+    draw = random.Random(seed).random
+    answers: dict[str, object] = {}
+    for number, prompt in enumerate(("Name three uses of a spare server.", "Why does a queue need an end?")):
+        tokens = [int(1000 + 30000 * draw()) for _ in range(16)]
+        answers[str(number * 32)] = {
+            "input_prompt": prompt,
+            "generated_text": " " + " ".join(f"word{token % 97}" for token in tokens),
+            "generated_tokens": tokens,
+            "latency": round(4 + 2 * draw(), 6),
+            "step_count": 384,
+            "logprobs": [round(-3 * draw() * draw(), 9) for _ in tokens],
+        }
+    return answers | {
+        "throughput": [round(105 + 5 * draw(), 6)] * 2,
+        "mem-max-allocated-bytes": 21474836480 + int(1e8 * draw()),
+    }
+
+
+def main() -> dict[str, str]:
+    """The tip of ``main``: path to text, sorted."""
+    shipped = Path(__file__).with_name("template")
+    tree = {
+        file.relative_to(shipped).as_posix(): file.read_text(encoding="utf-8")
+        for file in shipped.rglob("*")
+        if file.is_file()
+    }
+    for case in FUNCTIONAL_TESTS:
+        tree[f"{CASES}/{case.name}/model_config.yaml"] = _model_config(case)
+        for golden in case.golden:
+            path = f"{CASES}/{case.name}/golden_values_{golden}.json"
+            if case.kind == "frozen-start":
+                values = inference_values(path)
+            else:
+                values = training_values(path, first=1 + _STEPS * golden.endswith("_2nd"))
+            # As the real ones: four spaces, no newline at the end.
+            tree[path] = json.dumps(values, indent=4)
+    return dict(sorted(tree.items()))
+
+
+def _model_config(case: Case) -> str:
+    inference = case.kind == "frozen-start"
+    lines = [
+        "ENV_VARS:",
+        "  CUDA_DEVICE_MAX_CONNECTIONS: 1",
+        "  NVTE_ALLOW_NONDETERMINISTIC_ALGO: 0",
+        "  NCCL_ALGO: Ring",
+        "  CUBLAS_WORKSPACE_CONFIG: :4096:8",
+        f"TEST_TYPE: {case.kind}",
+        *(["MODE: inference"] if inference else []),
+        "MODEL_ARGS:",
+        "  --num-layers: 12",
+        "  --hidden-size: 512",
+        "  --num-attention-heads: 8",
+        "  --seq-length: 1024",
+        "  --micro-batch-size: 4",
+        *([] if inference else ["  --global-batch-size: 32", f"  --train-iters: {_STEPS}", "  --log-interval: 1"]),
+        *(f"  --{kind}-parallel-size: {size}" for kind, size in case.parallel.items()),
+        "  --deterministic-mode: true",
+        "  --bf16: true",
+        "  --tensorboard-dir: ${TENSORBOARD_PATH}",
+        *(["METRICS:", *(f'  - "{metric}"' for metric in case.metrics)] if case.metrics else []),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit of the history; ``parent`` is the number of an earlier one in the list, None for the first."""
+
+    branch: str
+    parent: int | None
+    day: int  # days after the first commit
+    message: str
+    tree: Tree
+
+
+def history() -> list[Commit]:
+    """Every commit of the practice repository: ``main``, ``dev`` (its pins disagree) and ``core_r0.1.0`` (older)."""
+    tip = main()
+    before_quarantine = _changed(
+        tip, {"tests/test_utils/recipes/h100/gpt.yaml": [(_broken_scope(tip), "[mr, mr-github]")]}
+    )
+    old_pin = [("26.02-py3", "26.01-py3")]
+    before_bump = _changed(before_quarantine, dict.fromkeys((_DEV_PIN, _DEV_FILE, _BUILD), old_pin))
+    # The layout of the build matrix up to 2026-05: both lanes build from one Dockerfile, which has no default base.
+    first = _changed(
+        before_bump,
+        {
+            _BUILD: [("FILE: Dockerfile.ci.lts\n", "FILE: Dockerfile.ci.dev\n        IMAGE_TYPE: lts\n")],
+            _DEV_FILE: [("ARG FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.01-py3\n", "ARG FROM_IMAGE_NAME\n")],
+            _DEV_PIN: [("py3\n", "py3")],
+        },
+    )
+    first = {path: text for path, text in first.items() if path != "docker/Dockerfile.ci.lts"}
+    release = {**first, "CHANGELOG.md": "# Changelog\n\n## 0.1.0\n\nFirst practice release.\n"}
+    drifted = _changed(before_quarantine, {_DEV_PIN: [("26.02-py3", "26.01-py3")]})
+    return [
+        Commit("main", None, 0, "Set up the practice repository", first),
+        Commit("core_r0.1.0", 0, 2, "chore: Prepare release 0.1.0", release),
+        Commit("main", 0, 9, "ci: Build the LTS image from a Dockerfile of its own (#4)", before_bump),
+        Commit("main", 2, 30, "chore: Update Docker image version to 26.02-py3 (#6)", before_quarantine),
+        Commit("main", 3, 41, "ci: Set gpt3_mcore_te_tp8_pp1_fp8 aside (#9)", tip),
+        Commit("dev", 3, 43, "chore: Sync main into dev", drifted),
+    ]
+
+
+def _broken_scope(tip: Tree) -> str:
+    text = tip["tests/test_utils/recipes/h100/gpt.yaml"]
+    return next(line.split("scope: ")[1] for line in text.splitlines() if "[mr-broken]" in line)
+
+
+def _changed(tree: Tree, replacements: Mapping[str, list[tuple[str, str]]]) -> Tree:
+    changed = dict(tree)
+    for path, pairs in replacements.items():
+        for old, new in pairs:
+            if old not in changed[path]:
+                raise ValueError(f"template/{path} no longer holds {old!r}, which an older commit replaces")
+            changed[path] = changed[path].replace(old, new)
+    return changed
+
+
+def fast_import() -> bytes:
+    """The history as a stream for ``git fast-import``: one process writes every commit."""
+    return b"".join(_stream(history()))
+
+
+def _stream(commits: list[Commit]) -> Iterator[bytes]:
+    for number, commit in enumerate(commits):
+        # 2026-03-02 10:00 UTC, a Monday, and the given number of days after it.
+        moment = f"{_AUTHOR} {1772445600 + commit.day * 86400} +0000"
+        message = commit.message.encode()
+        yield f"commit refs/heads/{commit.branch}\nmark :{number + 1}\n".encode()
+        yield f"author {moment}\ncommitter {moment}\ndata {len(message)}\n".encode() + message + b"\n"
+        parent: Tree = {}
+        if commit.parent is not None:
+            yield f"from :{commit.parent + 1}\n".encode()
+            parent = commits[commit.parent].tree
+        for path in sorted(parent.keys() - commit.tree.keys()):
+            yield f"D {path}\n".encode()
+        for path, text in commit.tree.items():
+            if parent.get(path) != text:
+                data = text.encode()
+                yield f"M 100644 inline {path}\ndata {len(data)}\n".encode() + data + b"\n"
+    yield b"done\n"
