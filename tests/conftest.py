@@ -1,0 +1,158 @@
+"""What every test gets: a home and an environment of its own, and no network but loopback."""
+
+import ipaddress
+import os
+import shutil
+import socket
+import socketserver
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Whatever a person or a CI service has set for git, forges, Jupyter and us must not reach a test.
+_FOREIGN = ("GIT_", "GH_", "GITHUB_", "GITLAB_", "NGC_", "RUNBOOK_", "XDG_", "JPY_", "SSH_")
+_FOREIGN_NAMES = {"JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "EMAIL"}
+_GIT_CONFIG = """\
+[user]
+    name = Ada Tester
+    email = ada@example.org
+[init]
+    defaultBranch = main
+[gc]
+    auto = 0
+[maintenance]
+    auto = false
+[safe]
+    directory = *
+"""
+
+# deadline: how long one example takes says more about the machine than about the code.
+hypothesis.settings.register_profile("default", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+#: What tried to leave the machine during the running test.
+_escapes: list[str] = []
+
+
+class _Tripwire(socketserver.ThreadingTCPServer):
+    """The proxy that every test and its child processes see: notes who asked for what, and refuses."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            request = self.rfile.readline(1000).decode("latin-1").strip()
+            _escapes.append(f"{request!r} through the proxy variables")
+            self.wfile.write(b"HTTP/1.1 403 Tests stay on this machine\r\nContent-Length: 0\r\n\r\n")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Runs once a process (so once in each worker), before any test module is imported."""
+    home = Path(tempfile.mkdtemp(prefix="runbook-tests-"))
+    (home / ".gitconfig").write_text(_GIT_CONFIG)
+    config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+    tripwire = _Tripwire(("127.0.0.1", 0), _Tripwire.Handler)
+    threading.Thread(target=tripwire.serve_forever, daemon=True).start()
+    config.add_cleanup(tripwire.server_close)
+    config.add_cleanup(tripwire.shutdown)
+
+    for name in list(os.environ):
+        if name.startswith(_FOREIGN) or name in _FOREIGN_NAMES or name.lower().endswith("_proxy"):
+            del os.environ[name]
+    proxy = f"http://127.0.0.1:{tripwire.server_address[1]}"
+    os.environ.update(
+        HOME=str(home),
+        GIT_CONFIG_NOSYSTEM="1",
+        TZ="UTC",
+        # One spelling of each, the one that all clients read, so that a test can set another value.
+        http_proxy=proxy,
+        HTTPS_PROXY=proxy,
+        NO_PROXY="127.0.0.1,localhost,::1",
+    )
+    time.tzset()
+    _guard_sockets()
+
+
+def _guard_sockets() -> None:
+    def guarded(method: Callable[..., Any], address: Callable[..., object]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            target = address(*args)
+            if not _is_local(target):
+                _escapes.append(f"{method.__name__} {target!r}")
+                raise PermissionError(f"Tests stay on this machine: {method.__name__} {target!r}")
+            return method(*args, **kwargs)
+
+        return call
+
+    for name in ("connect", "connect_ex", "bind"):
+        setattr(socket.socket, name, guarded(getattr(socket.socket, name), lambda sock, to: _internet(sock, to)))
+    setattr(socket.socket, "sendto", guarded(socket.socket.sendto, lambda sock, *args: _internet(sock, args[-1])))  # noqa: B010
+    for name in ("getaddrinfo", "gethostbyname", "gethostbyname_ex"):
+        setattr(socket, name, guarded(getattr(socket, name), lambda host, *_: host))
+
+
+def _internet(sock: socket.socket, address: Any) -> object:
+    """The host of an internet address; None for other kinds of socket, which cannot leave the machine."""
+    return address[0] if sock.family in (socket.AF_INET, socket.AF_INET6) else None
+
+
+def _is_local(host: object) -> bool:
+    name = host.decode() if isinstance(host, bytes) else host
+    if name is None or name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(str(name)).is_loopback
+    except ValueError:
+        return False
+
+
+@pytest.fixture(autouse=True)
+def _confined() -> Iterator[None]:
+    """Fails a test that tried to leave the machine, even if the code under test swallowed the refusal."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+    escapes = list(_escapes)
+    _escapes.clear()
+    assert not escapes, f"This test tried to leave the machine: {'; '.join(escapes)}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips, or in CI fails, a test whose component is not installed."""
+    for marker in item.iter_markers("component"):
+        if lacking := _lacking(marker.args[0]):
+            reason = f"{', '.join(lacking)} not found: environment/components {marker.args[0]} installs it"
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+
+
+def _lacking(component: str) -> list[str]:
+    """What the component brings and is not here; see environment/components.txt."""
+    environment = ROOT / "environment"
+    path = os.environ["PATH"] + ":/usr/sbin"
+    for line in (environment / "components.txt").read_text().splitlines():
+        name, *columns = (column.strip() for column in line.split("|"))
+        if name == component:
+            things = columns[0].split()
+            return [t for t in things if not ((environment / t).exists() if "/" in t else shutil.which(t, path=path))]
+    raise ValueError(f"environment/components.txt lists no component {component!r}")
+
+
+@pytest.fixture(scope="session")
+def megatron_lm() -> Path:
+    """A real clone of Megatron-LM with its full history; it may be bare.  Tests must not change it."""
+    clone = os.environ.get("MEGATRON_LM")
+    if not clone:
+        pytest.skip("MEGATRON_LM names no clone of Megatron-LM")
+    return Path(clone).resolve(strict=True)
