@@ -1,0 +1,484 @@
+"""The registry client, against a fake that misbehaves and against the practice registry."""
+
+import base64
+import json
+from collections.abc import Callable
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib import registry_http
+from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.image import ImageRef, NgcTag
+from runbook_lib.practice import images
+from runbook_lib.practice import registry as practice
+from runbook_lib.registry import Registry, verify_tag
+
+REF = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
+BASE = "/v2/nvidia/pytorch"
+HELD = images.content()
+TAG = NgcTag.parse("26.04-py3")
+BOTH = ("amd64", "arm64")
+Handler = Callable[[httpx.Request], httpx.Response]
+
+
+class Fake:
+    """nvcr.io with the practice images, without a challenge; ``answers`` replaces the answer for a path."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, httpx.Response | Handler] = {}
+        self.requests: list[httpx.Request] = []
+        self.slept: list[float] = []
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        path = request.url.path
+        answer = self.answers.get(path) or self.answers.get("*")
+        if answer is not None:
+            return answer if isinstance(answer, httpx.Response) else answer(request)
+        reference = path.rpartition("/")[2]
+        blob = HELD.manifests.get(HELD.tags.get(reference, reference)) or HELD.blobs.get(reference)
+        if path == f"{BASE}/tags/list":
+            return httpx.Response(200, json={"name": "nvidia/pytorch", "tags": sorted(HELD.tags)})
+        if blob is None:
+            return httpx.Response(404, json={"errors": [{"code": "MANIFEST_UNKNOWN"}]})
+        return httpx.Response(200, content=blob.data, headers={"Content-Type": blob.media_type})
+
+    def registry(self, **env: str) -> Registry:
+        return Registry.connect(REF, env, transport=httpx.MockTransport(self.handle), sleep=self.slept.append)
+
+    def manifest(self, document: object, media_type: str = images.MANIFEST) -> Registry:
+        """The registry, with the given document behind the tag."""
+        answer = httpx.Response(200, json=document, headers={"Content-Type": media_type})
+        self.answers[f"{BASE}/manifests/{TAG}"] = answer
+        return self.registry()
+
+
+@pytest.fixture
+def fake() -> Fake:
+    return Fake()
+
+
+def env_of(tag: str, platform: str = "amd64") -> dict[str, str]:
+    """What the config of a practice image says, read directly."""
+    index = json.loads(HELD.manifests[HELD.tags[tag]].data)
+    member = next(m for m in index["manifests"] if m["platform"]["architecture"] == platform)
+    manifest = json.loads(HELD.manifests[member["digest"]].data)
+    config = json.loads(HELD.blobs[manifest["config"]["digest"]].data)
+    return dict(entry.split("=", 1) for entry in config["config"]["Env"])
+
+
+# What it reads
+
+
+def test_an_image_has_digest_platforms_sizes_and_environment(fake: Fake) -> None:
+    image = fake.registry().image("26.04-py3")
+    assert image is not None
+    assert image.digest == HELD.tags["26.04-py3"]
+    assert sorted(image.platforms) == ["amd64", "arm64"]
+    members = json.loads(HELD.manifests[image.digest].data)["manifests"]
+    assert [image.platforms[platform].digest for platform in BOTH] == [member["digest"] for member in members]
+    amd64 = image.platforms["amd64"]
+    assert amd64.env == env_of("26.04-py3")
+    assert amd64.env["CUDA_VERSION"] == "13.2.0.046"
+    manifest = json.loads(HELD.manifests[amd64.digest].data)
+    assert amd64.size == manifest["config"]["size"] + manifest["layers"][0]["size"]
+
+
+def test_no_layer_is_ever_read(fake: Fake) -> None:
+    fake.registry().image("26.04-py3")
+    layers = {blob.digest for blob in HELD.blobs.values() if blob.media_type == images.LAYER}
+    assert not layers & {request.url.path.rpartition("/")[2] for request in fake.requests}
+
+
+def test_an_image_is_found_by_digest(fake: Fake) -> None:
+    registry = fake.registry()
+    assert registry.image(HELD.tags["26.04-py3"]) == registry.image("26.04-py3")
+
+
+def test_what_does_not_exist_is_none(fake: Fake) -> None:
+    assert fake.registry().image("27.01-py3") is None
+    assert fake.registry().image("sha256:" + "0" * 64) is None
+    assert fake.slept == []
+
+
+def test_a_manifest_without_an_index_is_one_platform(fake: Fake) -> None:
+    index = json.loads(HELD.manifests[HELD.tags["26.04-py3"]].data)
+    alone = HELD.manifests[index["manifests"][1]["digest"]]
+    fake.answers[f"{BASE}/manifests/{TAG}"] = httpx.Response(200, content=alone.data)
+    image = fake.registry().image(str(TAG))
+    assert image is not None
+    assert image.digest == alone.digest
+    assert list(image.platforms) == ["arm64"]
+
+
+def test_attestations_are_no_platform(fake: Fake) -> None:
+    index = json.loads(HELD.manifests[HELD.tags["26.04-py3"]].data)
+    unknown = {"architecture": "unknown", "os": "unknown"}
+    index["manifests"].append({"mediaType": images.MANIFEST, "digest": "sha256:" + "0" * 64, "platform": unknown})
+    index["manifests"].append({"mediaType": "application/vnd.example.signature", "digest": "sha256:" + "0" * 64})
+    image = fake.manifest(index, images.INDEX).image(str(TAG))
+    assert image is not None
+    assert sorted(image.platforms) == ["amd64", "arm64"]
+
+
+@pytest.mark.parametrize("config", [{}, {"config": None}, {"config": {}}, {"config": {"Env": None}}])
+def test_a_config_without_environment_is_an_image_all_the_same(fake: Fake, config: dict[str, object]) -> None:
+    blob = images.Blob(images.CONFIG, json.dumps({"os": "windows", "architecture": "amd64", **config}).encode())
+    fake.answers[f"{BASE}/blobs/{blob.digest}"] = httpx.Response(200, content=blob.data)
+    image = fake.manifest({"schemaVersion": 2, "config": blob.descriptor(), "layers": []}).image(str(TAG))
+    assert image is not None
+    assert image.platforms["windows/amd64"].env == {}
+    assert image.platforms["windows/amd64"].size == len(blob.data)
+
+
+def test_tags_are_read_to_the_last_page(fake: Fake) -> None:
+    def page(request: httpx.Request) -> httpx.Response:
+        if request.url.params.get("last") == "b c":
+            return httpx.Response(200, json={"tags": ["d"]})
+        link = f'<https://nvcr.io/other>; rel="prev", <{BASE}/tags/list?last=b%20c&n=2>; rel="next"'
+        return httpx.Response(200, json={"tags": ["a", "b c"]}, headers={"Link": link})
+
+    fake.answers[f"{BASE}/tags/list"] = page
+    assert fake.registry().tags() == ["a", "b c", "d"]
+    assert fake.requests[0].url.params["n"] == "1000"
+
+
+def test_no_repository_and_no_tags_are_both_an_empty_list(fake: Fake) -> None:
+    fake.answers[f"{BASE}/tags/list"] = httpx.Response(404, json={"errors": [{"code": "NAME_UNKNOWN"}]})
+    assert fake.registry().tags() == []
+    fake.answers[f"{BASE}/tags/list"] = httpx.Response(200, json={"name": "nvidia/pytorch", "tags": None})
+    assert fake.registry().tags() == []
+
+
+# Where it asks, and what it tells whom
+
+
+@pytest.mark.parametrize(
+    ("env", "origin"),
+    [
+        ({}, "https://nvcr.io"),
+        ({"RUNBOOK_REGISTRY": " "}, "https://nvcr.io"),
+        ({"RUNBOOK_REGISTRY": "http://127.0.0.1:5001"}, "http://127.0.0.1:5001"),
+        ({"RUNBOOK_REGISTRY": "https://mirror.example.com/"}, "https://mirror.example.com"),
+    ],
+)
+def test_the_address(fake: Fake, env: dict[str, str], origin: str) -> None:
+    fake.registry(**env).tags()
+    assert str(fake.requests[0].url) == f"{origin}{BASE}/tags/list?n=1000"
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1:5001", "nvcr.io", "ftp://x", "https://", "https://me:secret@x", "https://x/v2", "https://x?a=secret"],
+)
+def test_a_wrong_address_is_refused_and_not_repeated(fake: Fake, address: str) -> None:
+    with pytest.raises(RunbookError, match="RUNBOOK_REGISTRY is not the address of a registry") as refused:
+        fake.registry(RUNBOOK_REGISTRY=address)
+    assert "secret" not in str(refused.value)
+    assert fake.requests == []
+
+
+def challenge(realm: str) -> Handler:
+    """A registry that wants a token from ``realm``, and token services everywhere that say who asked."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/token":
+            return httpx.Response(200, json={"token": "let-me-in"})
+        if request.headers.get("Authorization") == "Bearer let-me-in":
+            return httpx.Response(200, json={"tags": ["26.04-py3"]})
+        header = f'Bearer realm="{realm}",service="s",scope="repository:nvidia/pytorch:pull,push"'
+        return httpx.Response(401, headers={"WWW-Authenticate": header})
+
+    return handle
+
+
+def test_a_token_is_fetched_once_and_only_to_pull(fake: Fake) -> None:
+    fake.answers["*"] = challenge("https://auth.example.com/token")
+    registry = fake.registry()
+    assert registry.tags() == registry.tags() == ["26.04-py3"]
+    asked, token, *_ = [request for request in fake.requests if request.url.path == "/token"] * 2
+    assert asked is token
+    assert dict(token.url.params) == {"service": "s", "scope": "repository:nvidia/pytorch:pull"}
+    assert "Authorization" not in token.headers
+    assert len(fake.requests) == 4
+
+
+def test_the_key_goes_to_the_token_service_alone(fake: Fake) -> None:
+    fake.answers["*"] = challenge("https://auth.example.com/token")
+    assert fake.registry(NGC_API_KEY=" the key\n").tags() == ["26.04-py3"]
+    sent = {request.url.host: request.headers.get("Authorization") for request in fake.requests}
+    assert sent["auth.example.com"] == "Basic " + base64.b64encode(b"$oauthtoken:the key").decode()
+    assert sent["nvcr.io"] == "Bearer let-me-in"
+
+
+def test_the_key_is_not_sent_in_clear(fake: Fake) -> None:
+    fake.answers["*"] = challenge("http://auth.example.com/token")
+    assert fake.registry(NGC_API_KEY="secret").tags() == ["26.04-py3"]
+    assert all("Basic" not in request.headers.get("Authorization", "") for request in fake.requests)
+
+
+def test_the_key_is_not_for_other_registries() -> None:
+    fake = Fake()
+    fake.answers["*"] = challenge("https://auth.example.com/token")
+    ref = ImageRef.parse("ghcr.io/nvidia/pytorch:1")
+    Registry.connect(ref, {"NGC_API_KEY": "secret"}, transport=httpx.MockTransport(fake.handle)).tags()
+    assert all("Basic" not in request.headers.get("Authorization", "") for request in fake.requests)
+
+
+def test_a_blob_on_another_host_gets_no_credentials(fake: Fake) -> None:
+    store: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "store.example.com":
+            store.append(request)
+            return httpx.Response(200, content=HELD.blobs[request.url.path[1:]].data)
+        if request.headers.get("Authorization") != "Bearer let-me-in":
+            return challenge("https://nvcr.io/token")(request)
+        if "/blobs/" in request.url.path:
+            digest = request.url.path.rpartition("/")[2]
+            return httpx.Response(307, headers={"Location": f"https://store.example.com/{digest}?signature=x"})
+        return Fake().handle(request)
+
+    fake.answers["*"] = handle
+    image = fake.registry(NGC_API_KEY="secret").image("26.04-py3")
+    assert image is not None
+    assert image.platforms["arm64"].env == env_of("26.04-py3", "arm64")
+    assert len(store) == 2
+    assert all("Authorization" not in request.headers for request in store)
+
+
+def test_a_challenge_from_where_a_redirect_led_gets_nothing(fake: Fake) -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "nvcr.io":
+            return httpx.Response(307, headers={"Location": "https://evil.example.com/list"})
+        return httpx.Response(401, headers={"WWW-Authenticate": 'Bearer realm="https://evil.example.com/token"'})
+
+    fake.answers["*"] = handle
+    with pytest.raises(Unreachable, match="refuses to be read"):
+        fake.registry(NGC_API_KEY="secret").tags()
+    assert [request.url.path for request in fake.requests] == [f"{BASE}/tags/list", "/list"]
+
+
+def test_a_token_service_that_redirects_is_not_followed(fake: Fake) -> None:
+    fake.answers["*"] = challenge("https://nvcr.io/token")
+    fake.answers["/token"] = httpx.Response(302, headers={"Location": "https://evil.example.com/token"})
+    with pytest.raises(Unreachable, match=r"nvcr\.io gives no token for nvcr\.io/nvidia/pytorch \(HTTP 302\)"):
+        fake.registry(NGC_API_KEY="secret").tags()
+    assert {request.url.host for request in fake.requests} == {"nvcr.io"}
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (httpx.Response(200, html="<h1>Welcome</h1>"), "nvcr.io answered with a web page"),
+        (httpx.Response(404, html="<h1>Not here</h1>"), "nvcr.io answered with a web page"),
+        (httpx.Response(200, text="oops"), "not JSON"),
+        (httpx.Response(200, text="[" * 100_000), "not JSON"),
+        (httpx.Response(403, json={}), "set NGC_API_KEY"),
+        (httpx.Response(401), "a sign-in of a kind that we do not know"),
+        (httpx.Response(401, headers={"WWW-Authenticate": 'Basic realm="x"'}), "a sign-in of a kind"),
+        (httpx.Response(401, headers={"WWW-Authenticate": 'Bearer realm="file:///etc/passwd"'}), "a sign-in of a kind"),
+        (httpx.Response(401, headers={"WWW-Authenticate": "Bearer"}), "a sign-in of a kind"),
+        (httpx.Response(418, json={}), "answered HTTP 418"),
+        (httpx.Response(307, headers={"Location": "/v2/again"}), "redirects without end"),
+    ],
+)
+def test_whatever_is_no_answer_of_a_registry_is_unreachable(fake: Fake, answer: httpx.Response, sentence: str) -> None:
+    fake.answers["*"] = answer
+    with pytest.raises(Unreachable, match=sentence):
+        fake.registry().tags()
+    check, image = verify_tag(fake.registry(), TAG, BOTH)
+    assert (check.status, image) == ("skipped", None)
+    assert sentence in check.detail
+
+
+@pytest.mark.parametrize("token", [{}, {"token": ""}, {"token": 1}, {"token": "a b"}, {"token": "a\nX: b"}, []])
+def test_a_token_that_is_none(fake: Fake, token: object) -> None:
+    fake.answers["*"] = challenge("https://nvcr.io/token")
+    fake.answers["/token"] = httpx.Response(200, json=token)
+    with pytest.raises(Unreachable, match="gave no usable token"):
+        fake.registry().tags()
+
+
+def test_a_key_that_is_not_accepted_is_named_and_not_shown(fake: Fake) -> None:
+    fake.answers["*"] = challenge("https://nvcr.io/token")
+    fake.answers["/token"] = httpx.Response(401, json={})
+    with pytest.raises(Unreachable, match="Renew NGC_API_KEY") as refused:
+        fake.registry(NGC_API_KEY="secret").tags()
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_a_passing_trouble_is_waited_out(fake: Fake, status: int) -> None:
+    troubles = [httpx.Response(status), httpx.Response(status, headers={"Retry-After": "3"})]
+    fake.answers["*"] = lambda request: troubles.pop(0) if troubles else httpx.Response(200, json={"tags": ["a"]})
+    assert fake.registry().tags() == ["a"]
+    assert fake.slept == [0.5, 3.0]
+
+
+def test_trouble_that_stays_is_told_after_three_attempts(fake: Fake) -> None:
+    fake.answers["*"] = httpx.Response(503)
+    with pytest.raises(Unreachable, match=r"nvcr\.io/nvidia/pytorch could not be read: .* HTTP 503\. Try again later"):
+        fake.registry().tags()
+    assert len(fake.requests) == 3
+
+
+@pytest.mark.parametrize("value", ["3600", "Fri, 31 Dec 2100 23:59:59 GMT"])
+def test_who_asks_for_an_hour_is_not_waited_for(fake: Fake, value: str) -> None:
+    fake.answers["*"] = httpx.Response(429, headers={"Retry-After": value})
+    with pytest.raises(Unreachable, match=r"HTTP 429\. It asks to be left alone for \d+ s"):
+        fake.registry().tags()
+    assert fake.slept == []
+
+
+@given(st.text(st.characters(codec="latin-1")))
+def test_any_retry_after_is_a_number_of_seconds(value: str) -> None:
+    assert registry_http._retry_after(value) >= 0
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (httpx.ConnectError("[Errno 111] Connection refused"), "Connection refused"),
+        (httpx.ReadTimeout(""), "it did not answer in time"),
+        (httpx.ConnectTimeout(""), "it did not answer in time"),
+        (httpx.RemoteProtocolError(""), "RemoteProtocolError"),
+    ],
+)
+def test_a_network_that_fails(fake: Fake, error: httpx.RequestError, sentence: str) -> None:
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise error
+
+    fake.answers["*"] = fail
+    check, _ = verify_tag(fake.registry(), TAG, BOTH)
+    assert check.status == "skipped"
+    assert sentence in check.detail
+    assert len(fake.requests) == 3
+
+
+def test_content_with_another_digest_is_not_believed(fake: Fake) -> None:
+    index = json.loads(HELD.manifests[HELD.tags[str(TAG)]].data)
+    digest = index["manifests"][0]["digest"]
+    fake.answers[f"{BASE}/manifests/{digest}"] = httpx.Response(200, json={"schemaVersion": 2})
+    check, image = verify_tag(fake.registry(), TAG, BOTH)
+    assert (check.status, image) == ("failed", None)
+    assert "has another digest: it is damaged or was changed on the way" in check.detail
+
+
+def test_a_config_with_another_digest_is_not_believed(fake: Fake) -> None:
+    for digest in HELD.blobs:
+        fake.answers[f"{BASE}/blobs/{digest}"] = httpx.Response(200, json={"os": "linux", "architecture": "amd64"})
+    with pytest.raises(CannotTell, match="has another digest"):
+        fake.registry().image(str(TAG))
+
+
+def test_a_tag_whose_header_names_another_digest_is_not_believed(fake: Fake) -> None:
+    data = HELD.manifests[HELD.tags[str(TAG)]].data
+    for wrong in ("sha256:" + "0" * 64, "sha256:short", "md5:" + "0" * 32):
+        answer = httpx.Response(200, content=data, headers={"Docker-Content-Digest": wrong})
+        fake.answers[f"{BASE}/manifests/{TAG}"] = answer
+        with pytest.raises(CannotTell, match="digest"):
+            fake.registry().image(str(TAG))
+
+
+GOOD = {"schemaVersion": 2, "config": {"digest": "sha256:" + "0" * 64, "size": 1}, "layers": []}
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        ([], "is not a manifest"),
+        ({"schemaVersion": 1, "fsLayers": []}, "old schema"),
+        ({**GOOD, "config": "x"}, "without a usable 'config'"),
+        ({**GOOD, "config": {"digest": "../../x"}}, "a digest that is none"),
+        ({**GOOD, "layers": None}, "without a usable 'layers'"),
+        (GOOD, "a config that the registry does not have"),
+        ({"mediaType": images.INDEX, "manifests": []}, "names 0 platforms"),
+        ({"mediaType": images.INDEX}, "without a usable 'manifests'"),
+        ({"manifests": [{"mediaType": images.MANIFEST, "digest": "sha256:" + "0" * 64}]}, "does not have it"),
+        ({"manifests": [{"mediaType": images.MANIFEST}] * 51}, "names 51 platforms"),
+        ({"manifests": [{"mediaType": images.MANIFEST}]}, "without a usable 'digest'"),
+    ],
+)
+def test_manifests_without_sense(fake: Fake, document: object, sentence: str) -> None:
+    with pytest.raises(CannotTell, match=sentence):
+        fake.manifest(document).image(str(TAG))
+
+
+def test_an_answer_without_end_is_not_read_to_its_end(fake: Fake) -> None:
+    fake.answers["*"] = httpx.Response(200, content=b" " * 5_000_000)
+    with pytest.raises(CannotTell, match="sent more than 4194304 bytes"):
+        fake.registry().tags()
+
+
+@pytest.mark.parametrize(
+    ("link", "sentence", "requests"),
+    [
+        (f"<{BASE}/tags/list?last=a>; rel=next", "goes on after 100 pages", 100),
+        ("<https://evil.example.com/tags>; rel=next", "another host, evil.example.com: not followed", 1),
+        ("<//evil.example.com/tags>; rel=next", "another host", 1),
+        ("<//nvcr.io:port>; rel=next", "an address that is none", 1),
+    ],
+)
+def test_pages_that_lead_nowhere(fake: Fake, link: str, sentence: str, requests: int) -> None:
+    fake.answers["*"] = httpx.Response(200, json={"tags": ["a"]}, headers={"Link": link})
+    with pytest.raises(CannotTell, match=sentence):
+        fake.registry().tags()
+    assert len(fake.requests) == requests
+
+
+# The judgement
+
+
+def test_a_tag_for_all_platforms_passes(fake: Fake) -> None:
+    check, image = verify_tag(fake.registry(), TAG, BOTH)
+    assert check.status == "passed"
+    assert check.detail == f"nvcr.io/nvidia/pytorch:26.04-py3 is {HELD.tags['26.04-py3']}, for amd64 and arm64."
+    assert image == fake.registry().image("26.04-py3")
+
+
+def test_an_absent_tag_fails_and_the_newest_are_named(fake: Fake) -> None:
+    tags = ["26.06-py3-igpu", "26.6", "latest", *sorted(HELD.tags)]
+    fake.answers[f"{BASE}/tags/list"] = httpx.Response(200, json={"tags": tags})
+    check, image = verify_tag(fake.registry(), NgcTag.parse("27.01-py3"), BOTH)
+    assert (check.status, image) == ("failed", None)
+    assert check.detail == (
+        "nvcr.io/nvidia/pytorch has no tag 27.01-py3. Its newest tags are "
+        "26.06-py3, 26.05-py3, 26.04-py3, 26.03-py3, 26.02-py3: choose one that exists, or wait."
+    )
+
+
+def test_a_missing_platform_fails_and_those_there_are_named(fake: Fake) -> None:
+    check, image = verify_tag(fake.registry(), NgcTag.parse("26.03-py3"), BOTH)
+    assert check.status == "failed"
+    assert check.detail.startswith("nvcr.io/nvidia/pytorch:26.03-py3 exists for amd64, and not for arm64. Its newest")
+    assert image is not None
+    assert verify_tag(fake.registry(), NgcTag.parse("26.03-py3"), ("amd64",))[0].status == "passed"
+
+
+def test_an_absent_tag_is_absent_even_when_the_list_cannot_be_read(fake: Fake) -> None:
+    fake.answers[f"{BASE}/tags/list"] = httpx.Response(403)
+    check, _ = verify_tag(fake.registry(), NgcTag.parse("27.01-py3"), BOTH)
+    assert check.status == "failed"
+    assert "has no tag 27.01-py3. Which tags it has could not be read" in check.detail
+
+
+# Real servers
+
+
+def test_the_practice_registry_is_read_like_any_other() -> None:
+    server = practice.serve()
+    with Registry.connect(REF, {"RUNBOOK_REGISTRY": server.url, "NGC_API_KEY": "any"}) as registry:
+        assert registry.tags() == sorted(HELD.tags)
+        check, image = verify_tag(registry, TAG, BOTH)
+        assert check.status == "passed"
+        assert image is not None
+        assert image.platforms["arm64"].env == env_of("26.04-py3", "arm64")
+        assert registry.image("27.01-py3") is None
+    server.close()
