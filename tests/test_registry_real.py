@@ -3,7 +3,6 @@
 import base64
 import datetime
 import json
-import shutil
 import socket
 import ssl
 import subprocess
@@ -74,7 +73,7 @@ class TokenServer(BaseHTTPRequestHandler):
     key = certificate = ""
 
     def do_GET(self) -> None:
-            query = parse_qs(urlsplit(self.path).query)
+        query = parse_qs(urlsplit(self.path).query)
         scope = query["scope"][0].split(":")
         good = "Basic " + base64.b64encode(b"$oauthtoken:good").decode()
         allowed = scope[1] == "nvidia/pytorch" or self.headers.get("Authorization") == good
@@ -139,8 +138,6 @@ def oci_layout(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """A storage folder filled by skopeo, and the open registry on it."""
-    if shutil.which("docker-registry") is None or shutil.which("skopeo") is None:
-        pytest.skip("docker-registry and skopeo are not installed: environment/components registry")
     folder = tmp_path_factory.mktemp("debian")
     process, url = debian_registry(folder, folder / "storage")
     oci_layout(folder / "oci")
