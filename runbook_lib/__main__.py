@@ -28,9 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     try:
         if options.command == "check":
-            return _check(options)
-        module, function = _ELSEWHERE[options.command]
-        return int(getattr(import_module(module), function)(options))
+            status = _check(options)
+        else:
+            module, function = _ELSEWHERE[options.command]
+            status = int(getattr(import_module(module), function)(options))
+        sys.stdout.flush()
+        return status
     except RunbookError as error:
         print(f"runbook {options.command}: {error}", file=sys.stderr)
         return 2 if options.command == "check" else 1

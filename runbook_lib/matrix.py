@@ -69,7 +69,7 @@ def rows(text: str) -> tuple[Row, ...]:
         line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise CannotTell(f"it does not parse as YAML: {error.problem or error.context}{line}.") from error
     except yaml.reader.ReaderError as error:
-        raise CannotTell(f"it does not parse as YAML: it holds the character {error.character!r}.") from error
+        raise CannotTell(f"it does not parse as YAML: {error.reason}.") from error
     except UnicodeEncodeError as error:
         line_number = text.count("\n", 0, error.start) + 1
         raise CannotTell(f"it does not parse as YAML: line {line_number} is not UTF-8.") from error

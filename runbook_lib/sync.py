@@ -189,7 +189,7 @@ def _resolve(place: Path, refs: Sequence[str]) -> list[tuple[str, str, bool]]:
             for full in _matching(ref, known):
                 names.setdefault(full, (full.split("/", 2)[2], True))
         else:
-            names.setdefault(ref, (ref, False))
+            names[ref] = (names.get(ref, (ref,))[0], False)
     found = blobs.commits(place, names)
     resolved: dict[tuple[str, str], bool] = {}
     for full, (name, globbed) in names.items():

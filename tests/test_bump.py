@@ -1,0 +1,98 @@
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runbook_lib.bump import EXCEPTIONS, Bump
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.image import NgcTag
+
+
+def test_as_shipped_a_bump_has_no_tag_and_changes_nothing():
+    bump = Bump.parse()
+    assert bump == Bump(None, "dev", "main", "origin", frozenset(), apply=False, publish=False)
+    assert bump.mode == "preview"
+
+
+@pytest.mark.parametrize(
+    ("flags", "mode"),
+    [
+        ({}, "preview"),
+        ({"practice": True}, "preview"),
+        ({"apply": True}, "apply"),
+        ({"apply": True, "publish": True}, "publish"),
+        ({"apply": True, "practice": True}, "publish"),
+    ],
+)
+def test_the_mode_follows_the_flags_and_practice_publishes_what_it_applies(flags, mode):
+    assert Bump.parse(tag="26.04-py3", **flags).mode == mode
+
+
+@pytest.mark.parametrize("practice", [False, True])
+def test_publish_without_apply_is_refused(practice):
+    with pytest.raises(Refused, match="publish=True was given without apply=True"):
+        Bump.parse(tag="26.04-py3", publish=True, practice=practice)
+
+
+def test_names_follow_from_the_parameters():
+    bump = Bump.parse(tag="26.04-py3", image_type="lts", base="core_r0.18.0", remote="fork")
+    assert (bump.tag, bump.image_type, bump.remote) == (NgcTag(26, 4), "lts", "fork")
+    assert bump.branch == "bump/core_r0.18.0/lts-26.04-py3"
+    assert bump.title == "chore: Update Docker image version to 26.04-py3"
+
+
+@pytest.mark.parametrize(
+    ("allow", "expected"),
+    [
+        ("", set()),
+        (" , ", set()),
+        ("older-tag", {"older-tag"}),
+        ("older-tag, unverified-tag", {"older-tag", "unverified-tag"}),
+        ("older-tag older-tag;"[:-1], {"older-tag"}),
+        (",".join(EXCEPTIONS), set(EXCEPTIONS)),
+    ],
+)
+def test_allow_lists_named_exceptions(allow, expected):
+    assert Bump.parse(allow=allow).allow == expected
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"tag": "26.4"}, "'26.4' is not a tag"),
+        ({"tag": 26.1}, 'tag is 26.1, of the type float; it must be text: write tag = "…", or -r tag …'),
+        ({"tag": None}, "tag is None"),
+        ({"base": 1}, "base is 1, of the type int"),
+        ({"allow": ["older-tag"]}, "allow is"),
+        ({"apply": "False"}, "apply is 'False', of the type str; it must be True or False"),
+        ({"publish": 1, "apply": True}, "publish is 1"),
+        ({"image_type": "Dev"}, "image type 'Dev' is unknown: choose dev or lts"),
+        ({"allow": "older-tags"}, "no known exception: older-tags. Known are both-types, "),
+        ({"allow": "older-tag; merge-base"}, "no known exception: older-tag;."),
+        ({"base": ""}, "base='' cannot be the name of a branch"),
+        ({"base": "-x"}, "base='-x' cannot"),
+        ({"base": "a b"}, "cannot be the name of a branch"),
+        ({"base": "a..b"}, "cannot be"),
+        ({"base": "a.lock/b"}, "cannot be"),
+        ({"base": "main\n"}, "cannot be"),
+        ({"remote": ""}, "remote='' cannot be the name of a git remote"),
+        ({"remote": "--upload-pack=x"}, "cannot be the name of a git remote"),
+        ({"remote": "https://example.com/x"}, "cannot be the name of a git remote"),
+    ],
+)
+def test_a_parameter_that_cannot_be_used_is_refused_in_words(parameters, said):
+    with pytest.raises(RunbookError) as caught:
+        Bump.parse(**parameters)
+    assert said in str(caught.value)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._/+#=@-]{0,8}", fullmatch=True) | st.text("a./@{-lock", max_size=9))
+def test_a_base_that_is_accepted_is_a_branch_name_for_git_too(base):
+    try:
+        bump = Bump.parse(tag="26.04-py3", base=base)
+    except RunbookError:
+        return
+    for name in (base, bump.branch):
+        subprocess.run(["git", "check-ref-format", f"refs/heads/{name}"], check=True)
