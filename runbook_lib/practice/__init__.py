@@ -1,0 +1,87 @@
+"""The practice world: a checkout, a forge, an image registry and a CI that misbehaves, all on this machine.
+
+A notebook without a ``repo`` works on it.  Nothing in the library knows that: only addresses differ.
+"""
+
+import contextlib
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from runbook_lib.practice.world import World, answers, is_world, reset, start
+from runbook_lib.practice.world import default_home as home
+
+__all__ = ["World", "enter", "home", "main", "reset", "start"]
+
+#: What `enter` found in the environment before it set a variable; None for one that was not set.
+_before: dict[str, str | None] = {}
+
+
+def enter(repo: str) -> str:
+    """What every notebook calls with its parameter ``repo``: the path to work on, absolute.
+
+    Empty: the checkout of the practice world, which is started in this process unless the environment leads to one
+    that answers; afterwards the environment leads there.  Otherwise ``repo`` itself, and the environment as it was
+    before an earlier call changed it.
+    """
+    if repo:
+        _leave()
+        return str(Path(repo).expanduser().absolute())
+    checkout = os.environ.get("RUNBOOK_PRACTICE", "")
+    if checkout and all(answers(os.environ.get(name, "")) for name in ("GITHUB_API_URL", "RUNBOOK_REGISTRY")):
+        return checkout
+    # The launcher has ended whose world this was: the folder is still there.
+    folder = Path(checkout).parent
+    world = start(folder if checkout and is_world(folder) else None)
+    for name, value in world.env.items():
+        _before.setdefault(name, os.environ.get(name))
+        os.environ[name] = value
+    return str(world.checkout)
+
+
+def _leave() -> None:
+    for name, value in _before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    _before.clear()
+
+
+def main(argv: Sequence[str]) -> int:
+    """``runbook practice [start|reset]``: serve the practice world until Ctrl-C, or remove it.  The exit status."""
+    match list(argv):
+        case [] | ["start"]:
+            with start() as world, contextlib.suppress(KeyboardInterrupt):
+                print(_how_to_reach(world), flush=True)
+                if not world.running_elsewhere:
+                    threading.Event().wait()
+            return 0
+        case ["reset"]:
+            existed = reset()
+            print(f"The practice world in {home()} is removed." if existed else f"There is none in {home()}.")
+            return 0
+        case _:
+            print("Usage: runbook practice [start | reset]", file=sys.stderr)
+            return 2
+
+
+def _how_to_reach(world: World) -> str:
+    exports = "\n".join(f"    export {name}={shlex.quote(value)}" for name, value in world.env.items())
+    end = f"The end of {world.launcher}" if world.running_elsewhere else "Ctrl-C"
+    advice = f"\n{world.advice}\n" if world.advice else ""
+    return f"""\
+*** PRACTICE *** Nothing here is real, and nothing leaves this machine.
+{advice}
+    checkout   {world.checkout}
+    forge      {world.launcher.forge}   (GitHub's REST API, repository {world.env["GITHUB_REPOSITORY"]})
+    registry   {world.launcher.registry}   (nvidia/pytorch)
+
+Notebooks without a repo find it by themselves. For a shell of your own:
+
+{exports}
+
+{end} ends it; its folder stays. `runbook practice reset` throws the folder away."""

@@ -1,0 +1,286 @@
+"""Life of the practice world: made once in a folder of the user's, served by whichever process came first.
+
+The folder holds the checkout, the bare remote that it pushes to, the forge's state, a marker that says the folder is
+ours, and a lock.  The launcher holds the lock for its life and writes into it where forge and registry answer, so a
+second launcher finds them there; when the first has died the lock is free, whatever the file says.  Nothing runs
+between two commands.  Who joined a world loses it when its launcher ends: ``practice.enter`` finds or starts it anew.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import socket
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol, Self
+from urllib.parse import urlsplit
+
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.practice import seed, template
+
+REPOSITORY = "practice/Megatron-LM"
+TOKEN = "practice-token"
+_CHECKOUT, _REMOTE, _STATE = "Megatron-LM", "remote.git", "forge.sqlite"
+_MARKER, _LOCK = "practice-world.json", "practice-world.lock"
+_OTHER_FOLDER = "Name another folder, new or empty, in RUNBOOK_PRACTICE_HOME."
+_RESET = "Run `runbook practice reset`: the next run makes a new world."
+_PATIENCE = 15.0  # seconds that another launcher gets to create the world, which takes it less than one
+
+
+class Server(Protocol):
+    """What forge and registry have in common."""
+
+    url: str
+
+    def close(self) -> None:
+        """Stop answering."""
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Who serves the world, and where: what the lock says."""
+
+    pid: int
+    host: str
+    forge: str
+    registry: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid}" + (f" on {self.host}" if self.host != socket.gethostname() else "")
+
+
+class World:
+    """A practice world that is up.  ``running_elsewhere`` says that another launcher serves it."""
+
+    def __init__(self, home: Path, launcher: Launcher, owned: contextlib.ExitStack | None) -> None:
+        self.home = home
+        self.checkout = home / _CHECKOUT
+        self.launcher = launcher
+        self._owned = owned
+
+    @property
+    def running_elsewhere(self) -> bool:
+        """Whether it ends with another launcher than this object."""
+        return self._owned is None
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment variables that lead to it; an empty one hides a credential that has no place here."""
+        variables = {
+            "RUNBOOK_PRACTICE": str(self.checkout),
+            "GITHUB_API_URL": self.launcher.forge,
+            "GITHUB_REPOSITORY": REPOSITORY,
+            "GITHUB_TOKEN": TOKEN,
+            "RUNBOOK_REGISTRY": self.launcher.registry,
+            "NGC_API_KEY": "",
+            "GITLAB_TOKEN": "",
+        }
+        # Practice must not reach a company's proxy.
+        if any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in os.environ):
+            direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+            if "127.0.0.1" not in direct.split(","):
+                direct = f"{direct},127.0.0.1".lstrip(",")
+            variables |= {"NO_PROXY": direct, "no_proxy": direct}
+        return variables
+
+    @property
+    def advice(self) -> str:
+        """A sentence for a world that an older or newer version made; else empty."""
+        if _marker(self.home).get("template") == template.VERSION:
+            return ""
+        return (
+            "This practice world was made by another version of the runbook. It goes on working; "
+            "`runbook practice reset` makes room for a current one."
+        )
+
+    def close(self) -> None:
+        """Stop serving, if it is ours to stop.  May be called twice."""
+        if self._owned is not None:
+            self._owned.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def default_home() -> Path:
+    """The folder of the practice world: $RUNBOOK_PRACTICE_HOME, else below $XDG_STATE_HOME or ~/.local/state."""
+    if own := os.environ.get("RUNBOOK_PRACTICE_HOME"):
+        return Path(own).expanduser().absolute()
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    # The specification says to ignore a relative path.
+    return (state if state.is_absolute() else Path.home() / ".local/state") / "base-image-runbook/practice"
+
+
+def start(home: Path | None = None, *, clock: Callable[[], float] = time.time) -> World:
+    """Bring the practice world up, or find it up; ``clock`` (seconds since 1970) is the forge's, if it is ours.
+
+    Raises Refused for a folder that is not ours, RunbookError where it cannot be made or does not answer.
+    """
+    home = (home or default_home()).absolute()
+    give_up = time.monotonic() + _PATIENCE
+    try:
+        while True:
+            lock = _take_lock(home)
+            if lock is not None:
+                with contextlib.ExitStack() as undo:
+                    undo.callback(os.close, lock)
+                    return World(home, _launch(home, lock, undo, clock), undo.pop_all())
+            launcher = _launcher(home)
+            if launcher and launcher.host != socket.gethostname():
+                # A home folder that machines share, as on a cluster: its ports are not ours.
+                raise Refused(f"The practice world in {home} is in use by {launcher}. {_OTHER_FOLDER}")
+            if launcher and answers(launcher.forge) and answers(launcher.registry):
+                return World(home, launcher, None)
+            if time.monotonic() > give_up:
+                raise RunbookError(
+                    f"The practice world in {home} is held by {launcher or 'another process'}, and does not answer. "
+                    "End that process and try again."
+                )
+            time.sleep(0.02)
+    except OSError as error:
+        raise RunbookError(f"The practice world could not be brought up in {home}: {error}. {_OTHER_FOLDER}") from error
+
+
+def reset(home: Path | None = None) -> bool:
+    """Remove the practice world, and nothing that it did not make.  False if there was none.
+
+    Raises Refused while a process serves it, and for a folder that is not ours.
+    """
+    home = (home or default_home()).absolute()
+    if not home.exists():
+        return False
+    lock = _take_lock(home)
+    if lock is None:
+        raise Refused(
+            f"The practice world in {home} is in use by {_launcher(home) or 'another process'}. "
+            "End that process (a notebook's kernel, or `runbook practice`), then reset."
+        )
+    try:
+        existed = is_world(home)
+        if existed:
+            _write_marker(home, "creating")  # who is killed here has no world that seems whole
+            _remove_content(home)
+            (home / _MARKER).unlink()
+        (home / _LOCK).unlink()
+        with contextlib.suppress(OSError):  # what a person put beside the world stays, and the folder with it
+            home.rmdir()
+        return existed
+    finally:
+        os.close(lock)
+
+
+def is_world(home: Path) -> bool:
+    """Whether the folder is a practice world, complete or not."""
+    return (home / _MARKER).is_file()
+
+
+def answers(url: str) -> bool:
+    """Whether something listens at the host and port of ``url``, which are on this machine."""
+    parts = urlsplit(url)
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=0.25):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def _take_lock(home: Path) -> int | None:
+    """The lock of the folder, which is made if need be, as a descriptor; None when another launcher has it.
+
+    Raises Refused for a folder with content that is not ours.
+    """
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not (home / _LOCK).exists() and not is_world(home):
+        _refuse_foreign(home)
+    try:
+        lock = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except FileNotFoundError:
+        return None  # a reset removed the folder this moment
+    with contextlib.ExitStack() as undo:
+        undo.callback(os.close, lock)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A reset may have removed the file between opening and locking: then it locks nothing.
+            held = os.path.samestat(os.fstat(lock), (home / _LOCK).stat())
+        except (BlockingIOError, FileNotFoundError):
+            held = False
+        if not held:
+            return None
+        if not is_world(home):
+            _refuse_foreign(home)
+        undo.pop_all()
+        return lock
+
+
+def _refuse_foreign(home: Path) -> None:
+    if any(path.name not in (_LOCK, f"{_MARKER}.new") for path in home.iterdir()):
+        raise Refused(f"{home} is not empty and holds no practice world: it was left alone. {_OTHER_FOLDER}")
+
+
+def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[], float]) -> Launcher:
+    """Create the world if need be, serve it, and write the addresses into the lock."""
+    from runbook_lib.practice import forge, registry  # who only joins need not import the servers
+
+    os.ftruncate(lock, 0)
+    if _marker(home).get("state") != "complete":
+        _create(home)
+    if lost := [name for name in (_CHECKOUT, _REMOTE) if not (home / name).is_dir()]:
+        raise RunbookError(f"The practice world in {home} lacks {' and '.join(lost)}. {_RESET}")
+    try:
+        hub: Server = forge.serve(home / _STATE, home / _REMOTE, repository=REPOSITORY, clock=clock)
+    except sqlite3.DatabaseError as error:
+        raise RunbookError(f"The forge's state in {home / _STATE} cannot be read: {error}. {_RESET}") from None
+    undo.callback(hub.close)
+    images: Server = registry.serve()
+    undo.callback(images.close)
+    launcher = Launcher(os.getpid(), socket.gethostname(), hub.url, images.url)
+    os.pwrite(lock, json.dumps(asdict(launcher)).encode(), 0)
+    return launcher
+
+
+def _launcher(home: Path) -> Launcher | None:
+    """Who holds the lock; None until that process has written it."""
+    try:
+        return Launcher(**json.loads((home / _LOCK).read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def _marker(home: Path) -> dict[str, object]:
+    try:
+        found = json.loads((home / _MARKER).read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write_marker(home: Path, state: str) -> None:
+    about = "A practice world of the base-image runbook. `runbook practice reset` removes this folder."
+    temporary = home / f"{_MARKER}.new"
+    temporary.write_text(json.dumps({"about": about, "state": state, "template": template.VERSION}) + "\n")
+    temporary.replace(home / _MARKER)
+
+
+def _remove_content(home: Path) -> None:
+    for path in [home / _CHECKOUT, home / _REMOTE, home / f"{_MARKER}.new", *home.glob(f"{_STATE}*")]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _create(home: Path) -> None:
+    """Write remote and checkout.  The marker says "creating" until both are whole: who is killed here starts anew."""
+    home.chmod(0o700)
+    _write_marker(home, "creating")
+    _remove_content(home)
+    seed.create(home / _REMOTE, home / _CHECKOUT)
+    _write_marker(home, "complete")

@@ -1,0 +1,599 @@
+"""The practice world: what is in it, and its life from the first start to the reset."""
+
+import fcntl
+import json
+import math
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from runbook_lib import pins, practice
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.image import NgcTag
+from runbook_lib.practice import seed, template, world
+from runbook_lib.sites import MEGATRON_LM
+
+ROOT = Path(__file__).resolve().parents[1]
+TIPS = {commit.branch: commit.tree for commit in template.history()}
+
+
+def git(*args: str, env: dict[str, str] | None = None) -> str:
+    return subprocess.run(["git", *args], check=True, capture_output=True, text=True, env=env).stdout.strip()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "state/practice"
+
+
+@pytest.fixture(autouse=True)
+def _practice_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """`enter` and `main` find the world of the test, and leave nothing behind in this process."""
+    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(home))
+    yield
+    practice._before.clear()
+
+
+class Launcher:
+    """Another process that starts the world, says what it got, and holds it until it is told to end."""
+
+    CODE = """
+import json, sys
+from runbook_lib import practice
+world = practice.start()
+print(json.dumps([world.running_elsewhere, world.env]), flush=True)
+sys.stdin.readline()
+world.close()
+"""
+
+    def __init__(self, before: str = "") -> None:
+        command = [sys.executable, "-c", before + self.CODE]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+    def ready(self) -> tuple[bool, dict[str, str]]:
+        assert self.process.stdout is not None
+        elsewhere, env = json.loads(self.process.stdout.readline())
+        return elsewhere, env
+
+    def end(self, kill: bool = False) -> int:
+        if kill:
+            self.process.kill()
+        self.process.communicate("\n", timeout=20)
+        return self.process.returncode
+
+
+# The template
+
+
+def test_commit_ids_are_the_same_everywhere(tmp_path: Path) -> None:
+    """Whoever changes the template counts its VERSION up, and puts the new commits here."""
+    seed.create(tmp_path / "remote.git", tmp_path / "checkout")
+    branches = git("-C", str(tmp_path / "remote.git"), "for-each-ref", "--format=%(refname:short) %(objectname)")
+    assert template.VERSION == 1
+    assert dict(line.split() for line in branches.splitlines()) == {
+        "core_r0.1.0": "9ec1954f070772c12658cf6e62f77eff40ba5722",
+        "dev": "127b34751b829de2bae9f595cc6a1315a03176ac",
+        "main": "3f7a26390be5d85ad8b82e9df224c4181756dd02",
+    }
+
+
+@pytest.mark.parametrize(
+    ("branch", "answer"), [("main", "in sync"), ("dev", "out of sync"), ("core_r0.1.0", "in sync")]
+)
+def test_the_pins_of_each_branch(branch: str, answer: str) -> None:
+    tree = TIPS[branch]
+    verdicts = pins.check({path: tree.get(path) for path in MEGATRON_LM.pin_paths}, MEGATRON_LM)
+    assert pins.outcome(verdicts) == answer
+    assert {verdict.path for verdict in verdicts if verdict.answer == "out of sync"} == (
+        {"docker/.ngc_version.dev"} if branch == "dev" else set()
+    )
+
+
+def test_a_bump_of_main_moves_four_pins_and_warns_of_the_rest() -> None:
+    texts = {path: TIPS["main"].get(path) for path in MEGATRON_LM.paths}
+    plan = pins.plan(texts, MEGATRON_LM, NgcTag.parse("26.04-py3"), "dev", cuda="13.2")
+    assert [change.path for change in plan.changes] == [
+        "docker/.ngc_version.dev",
+        ".gitlab/stages/01.build.yml",
+        ".gitlab/stages/01.build.yml",
+        "docker/Dockerfile.ci.dev",
+    ]
+    assert plan.platforms == ("amd64", "arm64")
+    lagging = {warning.split(":")[0] for warning in plan.warnings if "behind" in warning}
+    assert lagging == {
+        "docker/Dockerfile.ci.nemo",
+        "docker/Dockerfile.linting",
+        ".github/workflows/install-test.yml",
+        "docs/get-started/install.md",
+    }
+    assert sum("for CUDA 13.1" in warning for warning in plan.warnings) == 2
+
+
+def rows(tree: template.Tree) -> Iterator[tuple[str, str, str, str]]:
+    """Model, test case, environment and platform of every row of every recipe."""
+    for path, text in tree.items():
+        if not path.startswith("tests/test_utils/recipes/"):
+            continue
+        recipe: Any = YAML(typ="safe").load(text)
+        for entry in recipe["products"]:
+            for product in entry["products"]:
+                for environment in product["environment"]:
+                    for platform in product.get("platforms", [recipe["spec"]["platforms"]]):
+                        yield recipe["spec"]["model"], entry["test_case"][0], environment, platform
+
+
+def test_recipes_test_cases_and_golden_files_belong_together() -> None:
+    tree = TIPS["main"]
+    functional = {row for row in rows(tree) if row[0] != "unit-tests"}
+    for model, case, environment, platform in functional:
+        assert f"{template.CASES}/{model}/{case}/model_config.yaml" in tree
+        assert f"{template.CASES}/{model}/{case}/golden_values_{environment}_{platform}.json" in tree
+    golden = [path for path in tree if "/golden_values_" in path and not path.endswith("_2nd.json")]
+    assert len(golden) == len(functional)
+    assert {row[1] for row in rows(tree) if row[0] == "unit-tests"} == {
+        "tests/unit_tests/data/",
+        "tests/unit_tests/models/",
+    }
+
+
+def test_golden_values_have_fifty_finite_steps() -> None:
+    for path, text in TIPS["main"].items():
+        if "/golden_values_" not in path or "inference" in path:
+            continue
+        for name, metric in json.loads(text).items():
+            steps = [int(step) for step in metric["values"]]
+            assert steps == list(range(metric["start_step"], metric["end_step"] + 1)), name
+            assert len(steps) == 50
+            assert all(math.isfinite(value) for value in metric["values"].values())
+
+
+def test_every_yaml_file_loads() -> None:
+    for path, text in TIPS["main"].items():
+        if path.endswith((".yml", ".yaml")):
+            assert YAML(typ="safe").load(text), path
+
+
+# A new world
+
+
+def test_a_new_world_is_a_clean_checkout_with_its_remote(home: Path) -> None:
+    with practice.start() as new:
+        assert not new.running_elsewhere
+        assert new.checkout == home / "Megatron-LM"
+        assert new.advice == ""
+        inside = ("-C", str(new.checkout))
+        assert git(*inside, "status", "--porcelain", "--branch") == "## main...origin/main"
+        assert git(*inside, "remote", "get-url", "origin") == str(home / "remote.git")
+        assert git(*inside, "ls-files") == "\n".join(TIPS["main"])
+        assert sorted(git(*inside, "branch", "-r", "--format=%(refname:short)").split())[1:] == [
+            "origin/core_r0.1.0",
+            "origin/dev",
+            "origin/main",
+        ]
+        assert home.stat().st_mode & 0o777 == 0o700
+
+
+def test_it_is_reached_by_the_environment_alone(home: Path) -> None:
+    with practice.start() as new:
+        assert new.env == {
+            "RUNBOOK_PRACTICE": str(home / "Megatron-LM"),
+            "GITHUB_API_URL": new.launcher.forge,
+            "GITHUB_REPOSITORY": "practice/Megatron-LM",
+            "GITHUB_TOKEN": "practice-token",
+            "RUNBOOK_REGISTRY": new.launcher.registry,
+            "NGC_API_KEY": "",
+            "GITLAB_TOKEN": "",
+        } | dict.fromkeys(("NO_PROXY", "no_proxy"), os.environ["NO_PROXY"])
+        for url in (new.launcher.forge, new.launcher.registry):
+            assert url.startswith("http://127.0.0.1:")
+            assert world.answers(url)
+    assert not world.answers(new.launcher.forge)
+    assert not world.answers(new.launcher.registry)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, None),
+        ({"NO_PROXY": "example.com"}, None),
+        ({"HTTPS_PROXY": "http://proxy"}, "127.0.0.1"),
+        ({"http_proxy": "http://proxy", "NO_PROXY": "example.com"}, "example.com,127.0.0.1"),
+        ({"ALL_PROXY": "http://proxy", "no_proxy": "127.0.0.1,x", "NO_PROXY": "y"}, "127.0.0.1,x"),
+    ],
+)
+def test_a_proxy_is_passed_by(
+    home: Path, variables: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    env = world.World(home, world.Launcher(1, "", "", ""), None).env
+    assert env.get("NO_PROXY") == env.get("no_proxy") == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ("", "Release Engineer <release-engineer@practice.invalid>"),
+        ("[user]\nname = Ada\nemail = ada@example.org\n", "Ada <ada@example.org>"),
+        ("[user]\nemail = ada@example.org\n", "Release Engineer <ada@example.org>"),
+    ],
+)
+def test_commits_are_the_persons_own(
+    home: Path, tmp_path: Path, config: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    (hooks / "pre-commit").write_text("#!/bin/sh\nexit 1\n")
+    (hooks / "pre-commit").chmod(0o755)
+    hostile = (
+        f"[core]\nhooksPath = {hooks}\nautocrlf = true\n[commit]\ngpgSign = true\n[clone]\ndefaultRemoteName = x\n"
+    )
+    (tmp_path / "gitconfig").write_text(config + hostile)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    with practice.start() as new:
+        git("-C", str(new.checkout), "commit", "--quiet", "--allow-empty", "-m", "Practice")
+        assert git("-C", str(new.checkout), "log", "-1", "--format=%an <%ae>") == expected
+        assert git("-C", str(new.checkout), "status", "--porcelain") == ""
+        git("-C", str(new.checkout), "push", "--quiet", "origin", "main")
+
+
+def test_a_hook_of_another_repository_does_not_lead_astray(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git("init", "--quiet", str(tmp_path / "other"))
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other/.git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other/.git/index"))
+    with practice.start():
+        pass
+    monkeypatch.delenv("GIT_DIR")
+    monkeypatch.delenv("GIT_INDEX_FILE")
+    assert git("-C", str(home / "Megatron-LM"), "status", "--porcelain") == ""
+    assert git("-C", str(tmp_path / "other"), "for-each-ref") == ""
+
+
+def test_the_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("RUNBOOK_PRACTICE_HOME")
+    assert practice.home() == Path.home() / ".local/state/base-image-runbook/practice"
+    monkeypatch.setenv("XDG_STATE_HOME", "relative/is/ignored")
+    assert practice.home() == Path.home() / ".local/state/base-image-runbook/practice"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert practice.home() == tmp_path / "base-image-runbook/practice"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", "here")
+    assert practice.home() == tmp_path / "here"
+
+
+def test_practice_is_light_to_import() -> None:
+    code = "import sys, runbook_lib.practice; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert "runbook_lib.practice.world" in modules
+    assert not {"pandas", "githubkit", "httpx", "http.server", "IPython", "sqlalchemy"}.intersection(modules.split())
+
+
+# A world that exists
+
+
+def test_work_survives_the_end_of_the_launcher(home: Path) -> None:
+    with practice.start() as first:
+        git("-C", str(first.checkout), "switch", "--quiet", "-c", "mine")
+        (first.checkout / "new.txt").write_text("mine")
+    with practice.start() as second:
+        assert git("-C", str(second.checkout), "status", "--porcelain", "--branch") == "## mine\n?? new.txt"
+
+
+def test_a_second_launcher_joins_the_first(home: Path) -> None:
+    first = practice.start()
+    second = practice.start()
+    assert second.running_elsewhere
+    assert second.env == first.env
+    assert second.launcher.pid == os.getpid()
+    second.close()
+    assert world.answers(first.launcher.forge)
+    first.close()
+    first.close()
+    assert not world.answers(first.launcher.forge)
+
+
+def test_of_many_that_start_at_once_one_serves(home: Path) -> None:
+    launchers = [Launcher() for _ in range(3)]
+    got = [launcher.ready() for launcher in launchers]
+    assert sorted(elsewhere for elsewhere, _ in got) == [False, True, True]
+    assert all(env == got[0][1] for _, env in got)
+    assert [launcher.end() for launcher in launchers] == [0, 0, 0]
+
+
+def test_the_lock_of_a_dead_launcher_is_free(home: Path) -> None:
+    launcher = Launcher()
+    _, env = launcher.ready()
+    assert launcher.end(kill=True) == -signal.SIGKILL
+    with practice.start() as next_one:
+        assert not next_one.running_elsewhere
+        assert next_one.env["GITHUB_API_URL"] != env["GITHUB_API_URL"]
+
+
+def test_what_a_dead_launcher_wrote_is_gone(home: Path) -> None:
+    practice.start().close()
+    (home / "practice-world.lock").write_text("x" * 2000)
+    with practice.start(), practice.start() as second:
+        assert second.running_elsewhere
+
+
+def test_a_lock_that_a_reset_removed_holds_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = home / "practice-world.lock"
+    taken = fcntl.flock
+
+    def after_a_reset(descriptor: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", taken)
+        lock.unlink()
+        taken(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", after_a_reset)
+    with practice.start(), practice.start() as second:
+        assert second.running_elsewhere
+
+
+def test_a_world_whose_maker_was_killed_is_made_anew(home: Path) -> None:
+    die = """
+import os, signal
+from runbook_lib.practice import seed
+whole = seed.create
+def create(remote, checkout):
+    whole(remote, checkout)
+    (checkout / "README.md").unlink()
+    os.kill(os.getpid(), signal.SIGKILL)
+seed.create = create
+"""
+    assert Launcher(die).end() == -signal.SIGKILL
+    assert (home / "Megatron-LM").exists()
+    with practice.start() as new:
+        assert git("-C", str(new.checkout), "status", "--porcelain") == ""
+
+
+def test_another_version_of_the_template_goes_on_working(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    practice.start().close()
+    monkeypatch.setattr(template, "VERSION", 99)
+    with practice.start() as old:
+        assert "made by another version of the runbook. It goes on working" in old.advice
+
+
+# What is refused
+
+
+def test_a_folder_with_other_content_is_left_alone(home: Path) -> None:
+    home.mkdir(parents=True)
+    (home / "thesis.txt").write_text("mine")
+    with pytest.raises(Refused, match="holds no practice world: it was left alone"):
+        practice.start()
+    with pytest.raises(Refused, match="holds no practice world: it was left alone"):
+        practice.reset()
+    assert [path.name for path in home.iterdir()] == ["thesis.txt"]
+    (home / "practice-world.lock").write_text("")
+    with pytest.raises(Refused, match="holds no practice world: it was left alone"):
+        practice.start()
+    with pytest.raises(Refused, match="holds no practice world: it was left alone"):
+        practice.reset()
+    assert (home / "thesis.txt").read_text() == "mine"
+
+
+def test_an_empty_folder_is_taken_and_closed_to_others(home: Path) -> None:
+    home.mkdir(parents=True, mode=0o755)
+    with practice.start():
+        assert home.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_world_of_another_machine_is_refused_at_once(home: Path) -> None:
+    with practice.start():
+        launcher = world.Launcher(77, "elsewhere", "http://127.0.0.1:1", "http://127.0.0.1:1")
+        (home / "practice-world.lock").write_text(json.dumps(launcher.__dict__))
+        with pytest.raises(Refused, match=r"in use by process 77 on elsewhere\. Name another folder"):
+            practice.start()
+
+
+@pytest.mark.parametrize(
+    ("content", "holder"), [("", "another process"), ("{}", "another process"), (None, "process 77")]
+)
+def test_a_holder_that_does_not_answer_is_named(
+    home: Path, content: str | None, holder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    launcher = world.Launcher(77, socket.gethostname(), url, url)
+    monkeypatch.setattr(world, "_PATIENCE", 0)
+    with practice.start():
+        text = json.dumps(launcher.__dict__) if content is None else content
+        (home / "practice-world.lock").write_text(text)
+        with pytest.raises(RunbookError, match=f"is held by {holder}, and does not answer"):
+            practice.start()
+
+
+def test_a_world_that_lost_a_part_says_so(home: Path) -> None:
+    practice.start().close()
+    shutil.rmtree(home / "Megatron-LM")
+    with pytest.raises(RunbookError, match=r"lacks Megatron-LM\. Run `runbook practice reset`"):
+        practice.start()
+    assert practice.reset()
+    practice.start().close()
+
+
+def test_a_state_that_is_no_database_says_so(home: Path) -> None:
+    practice.start().close()
+    for file in home.glob("forge.sqlite*"):
+        file.unlink()
+    (home / "forge.sqlite").write_text("not a database, " * 100)
+    with pytest.raises(RunbookError, match=r"cannot be read: .*\. Run `runbook practice reset`"):
+        practice.start()
+    assert practice.reset()
+
+
+def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunbookError, match=r"could not be brought up in .*RUNBOOK_PRACTICE_HOME"):
+        practice.start(tmp_path / "file/below")
+
+
+def test_without_git_it_says_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(RunbookError, match="git is not on PATH"):
+        practice.start()
+
+
+def test_a_failing_git_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "checkout").mkdir()
+    (tmp_path / "checkout/file").write_text("")
+    with pytest.raises(RunbookError, match=r"`git clone .*already exists and is not an empty directory"):
+        seed.create(tmp_path / "remote.git", tmp_path / "checkout")
+
+
+# Reset
+
+
+def test_reset_removes_the_world_and_its_folder(home: Path) -> None:
+    assert practice.reset() is False
+    practice.start().close()
+    assert practice.reset() is True
+    assert not home.exists()
+    assert practice.reset() is False
+
+
+def test_reset_refuses_while_the_world_is_in_use(home: Path) -> None:
+    launcher = Launcher()
+    launcher.ready()
+    with pytest.raises(Refused, match=f"is in use by process {launcher.process.pid}"):
+        practice.reset()
+    assert (home / "Megatron-LM/README.md").exists()
+    launcher.end()
+    assert practice.reset()
+
+
+def test_reset_leaves_what_a_person_put_there(home: Path, tmp_path: Path) -> None:
+    practice.start().close()
+    real = tmp_path / "real"
+    (home / "Megatron-LM").rename(real)
+    (home / "Megatron-LM").symlink_to(real)
+    (home / "notes.txt").write_text("mine")
+    assert practice.reset()
+    assert [path.name for path in home.iterdir()] == ["notes.txt"]
+    assert (real / "README.md").exists()
+
+
+def test_a_reset_that_was_killed_leaves_no_world_that_seems_whole(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    practice.start().close()
+
+    def die(path: Path) -> None:
+        shutil.rmtree(path / "Megatron-LM")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as during:
+        during.setattr(world, "_remove_content", die)
+        with pytest.raises(KeyboardInterrupt):
+            practice.reset()
+    with practice.start() as new:
+        assert git("-C", str(new.checkout), "status", "--porcelain") == ""
+
+
+# What the notebooks call
+
+
+def test_a_repository_of_ones_own_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = dict(os.environ)
+    monkeypatch.chdir(tmp_path)
+    assert practice.enter("/a/repo") == "/a/repo"
+    assert practice.enter("clone") == str(tmp_path / "clone")
+    assert practice.enter("~/clone") == str(Path.home() / "clone")
+    assert dict(os.environ) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_repository_is_the_practice_world(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGC_API_KEY", "real")
+    monkeypatch.setenv("GITHUB_TOKEN", "real")
+    before = dict(os.environ)
+    assert practice.enter("") == str(home / "Megatron-LM")
+    inside = dict(os.environ)
+    assert inside["RUNBOOK_PRACTICE"] == str(home / "Megatron-LM")
+    assert (inside["NGC_API_KEY"], inside["GITHUB_TOKEN"]) == ("", "practice-token")
+    assert practice.enter("") == str(home / "Megatron-LM")
+    assert dict(os.environ) == inside
+    assert practice.enter("/a/repo") == "/a/repo"
+    assert dict(os.environ) == before
+
+
+def test_the_environment_that_a_launcher_set_is_used(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with practice.start() as launcher:
+        for name, value in launcher.env.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", "/nonexistent")
+        assert practice.enter("") == str(launcher.checkout)
+        # What the launcher set is not ours to take back.
+        practice.enter("/a/repo")
+        assert os.environ["GITHUB_API_URL"] == launcher.launcher.forge
+
+
+def test_who_joined_a_world_that_ended_starts_it_anew(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = Launcher()
+    _, env = launcher.ready()
+    assert practice.enter("") == env["RUNBOOK_PRACTICE"]
+    assert os.environ["GITHUB_API_URL"] == env["GITHUB_API_URL"]
+    launcher.end()
+    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", "/nonexistent")
+    assert practice.enter("") == env["RUNBOOK_PRACTICE"]
+    assert os.environ["GITHUB_API_URL"] != env["GITHUB_API_URL"]
+    assert world.answers(os.environ["GITHUB_API_URL"])
+    practice.enter("/a/repo")
+    assert "GITHUB_API_URL" not in os.environ
+
+
+# The command
+
+
+def test_the_command_serves_until_ctrl_c(home: Path) -> None:
+    code = "import sys; from runbook_lib import practice; sys.exit(practice.main([]))"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    lines: list[str] = []
+    while not lines or "throws the folder away" not in lines[-1]:
+        lines.append(process.stdout.readline())
+        assert lines[-1], "".join(lines)
+    told = "".join(lines)
+    assert "*** PRACTICE *** Nothing here is real, and nothing leaves this machine." in told
+    assert f"    export RUNBOOK_PRACTICE={home}/Megatron-LM\n" in told
+    assert "    export NGC_API_KEY=''\n" in told
+    exported = dict(line.strip().removeprefix("export ").split("=", 1) for line in lines if "export " in line)
+    assert world.answers(exported["GITHUB_API_URL"])
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert not world.answers(exported["GITHUB_API_URL"])
+
+
+def test_the_command_says_who_serves_already(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with practice.start():
+        assert practice.main(["start"]) == 0
+    assert f"The end of process {os.getpid()} ends it" in capsys.readouterr().out
+
+
+def test_the_command_resets(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    practice.start().close()
+    assert practice.main(["reset"]) == 0
+    assert practice.main(["reset"]) == 0
+    assert capsys.readouterr().out == f"The practice world in {home} is removed.\nThere is none in {home}.\n"
+
+
+@pytest.mark.parametrize("argv", [["stop"], ["reset", "now"], ["--help"]])
+def test_the_command_knows_nothing_else(argv: list[str], home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert practice.main(argv) == 2
+    assert "Usage: runbook practice [start | reset]" in capsys.readouterr().err
+    assert not home.exists()
