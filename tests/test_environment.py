@@ -337,8 +337,13 @@ def test_the_guard_of_our_tests_guards(tmp_path: Path, ci: str, others: dict[str
     (tmp_path / "tests/test_guarded.py").write_text(GUARDED)
     (tmp_path / "environment").mkdir()
     (tmp_path / "environment/components.txt").write_text("absent | no-such-command | apt | no-such-package\n")
-    secrets = {"GITHUB_TOKEN": "hush", "XDG_STATE_HOME": "/home/me/state", "CI": ci}
-    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(tmp_path))
+    secrets = {
+        "GITHUB_TOKEN": "hush",
+        "XDG_STATE_HOME": "/home/me/state",
+        "CI": ci,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path))
     done = run(sys.executable, *command, cwd=tmp_path, env={**os.environ, **secrets})
     counts = re.findall(r"(\d+) (passed|failed|skipped|error)", done.stdout.splitlines()[-1])
     # What fails a test after it has ended, or before it starts, is an error.
