@@ -1,8 +1,7 @@
-"""The practice world: what is in it, and its life from the first start to the reset."""
+"""The life of the practice world, from the first start to the reset."""
 
 import fcntl
 import json
-import math
 import os
 import shutil
 import signal
@@ -11,19 +10,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
-from runbook_lib import pins, practice
+from runbook_lib import practice
+from runbook_lib.__main__ import main as runbook
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.image import NgcTag
 from runbook_lib.practice import seed, template, world
-from runbook_lib.sites import MEGATRON_LM
 
 ROOT = Path(__file__).resolve().parents[1]
-TIPS = {commit.branch: commit.tree for commit in template.history()}
 
 
 def git(*args: str, env: dict[str, str] | None = None) -> str:
@@ -37,7 +32,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _practice_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """`enter` and `main` find the world of the test, and leave nothing behind in this process."""
+    """`enter` and the command find the world of the test, and leave nothing behind in this process."""
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(home))
     yield
     practice._before.clear()
@@ -71,97 +66,6 @@ world.close()
         return self.process.returncode
 
 
-# The template
-
-
-def test_commit_ids_are_the_same_everywhere(tmp_path: Path) -> None:
-    """Whoever changes the template counts its VERSION up, and puts the new commits here."""
-    seed.create(tmp_path / "remote.git", tmp_path / "checkout")
-    branches = git("-C", str(tmp_path / "remote.git"), "for-each-ref", "--format=%(refname:short) %(objectname)")
-    assert template.VERSION == 1
-    assert dict(line.split() for line in branches.splitlines()) == {
-        "core_r0.1.0": "9ec1954f070772c12658cf6e62f77eff40ba5722",
-        "dev": "127b34751b829de2bae9f595cc6a1315a03176ac",
-        "main": "3f7a26390be5d85ad8b82e9df224c4181756dd02",
-    }
-
-
-@pytest.mark.parametrize(
-    ("branch", "answer"), [("main", "in sync"), ("dev", "out of sync"), ("core_r0.1.0", "in sync")]
-)
-def test_the_pins_of_each_branch(branch: str, answer: str) -> None:
-    tree = TIPS[branch]
-    verdicts = pins.check({path: tree.get(path) for path in MEGATRON_LM.pin_paths}, MEGATRON_LM)
-    assert pins.outcome(verdicts) == answer
-    assert {verdict.path for verdict in verdicts if verdict.answer == "out of sync"} == (
-        {"docker/.ngc_version.dev"} if branch == "dev" else set()
-    )
-
-
-def test_a_bump_of_main_moves_four_pins_and_warns_of_the_rest() -> None:
-    texts = {path: TIPS["main"].get(path) for path in MEGATRON_LM.paths}
-    plan = pins.plan(texts, MEGATRON_LM, NgcTag.parse("26.04-py3"), "dev", cuda="13.2")
-    assert [change.path for change in plan.changes] == [
-        "docker/.ngc_version.dev",
-        ".gitlab/stages/01.build.yml",
-        ".gitlab/stages/01.build.yml",
-        "docker/Dockerfile.ci.dev",
-    ]
-    assert plan.platforms == ("amd64", "arm64")
-    lagging = {warning.split(":")[0] for warning in plan.warnings if "behind" in warning}
-    assert lagging == {
-        "docker/Dockerfile.ci.nemo",
-        "docker/Dockerfile.linting",
-        ".github/workflows/install-test.yml",
-        "docs/get-started/install.md",
-    }
-    assert sum("for CUDA 13.1" in warning for warning in plan.warnings) == 2
-
-
-def rows(tree: template.Tree) -> Iterator[tuple[str, str, str, str]]:
-    """Model, test case, environment and platform of every row of every recipe."""
-    for path, text in tree.items():
-        if not path.startswith("tests/test_utils/recipes/"):
-            continue
-        recipe: Any = YAML(typ="safe").load(text)
-        for entry in recipe["products"]:
-            for product in entry["products"]:
-                for environment in product["environment"]:
-                    for platform in product.get("platforms", [recipe["spec"]["platforms"]]):
-                        yield recipe["spec"]["model"], entry["test_case"][0], environment, platform
-
-
-def test_recipes_test_cases_and_golden_files_belong_together() -> None:
-    tree = TIPS["main"]
-    functional = {row for row in rows(tree) if row[0] != "unit-tests"}
-    for model, case, environment, platform in functional:
-        assert f"{template.CASES}/{model}/{case}/model_config.yaml" in tree
-        assert f"{template.CASES}/{model}/{case}/golden_values_{environment}_{platform}.json" in tree
-    golden = [path for path in tree if "/golden_values_" in path and not path.endswith("_2nd.json")]
-    assert len(golden) == len(functional)
-    assert {row[1] for row in rows(tree) if row[0] == "unit-tests"} == {
-        "tests/unit_tests/data/",
-        "tests/unit_tests/models/",
-    }
-
-
-def test_golden_values_have_fifty_finite_steps() -> None:
-    for path, text in TIPS["main"].items():
-        if "/golden_values_" not in path or "inference" in path:
-            continue
-        for name, metric in json.loads(text).items():
-            steps = [int(step) for step in metric["values"]]
-            assert steps == list(range(metric["start_step"], metric["end_step"] + 1)), name
-            assert len(steps) == 50
-            assert all(math.isfinite(value) for value in metric["values"].values())
-
-
-def test_every_yaml_file_loads() -> None:
-    for path, text in TIPS["main"].items():
-        if path.endswith((".yml", ".yaml")):
-            assert YAML(typ="safe").load(text), path
-
-
 # A new world
 
 
@@ -173,7 +77,7 @@ def test_a_new_world_is_a_clean_checkout_with_its_remote(home: Path) -> None:
         inside = ("-C", str(new.checkout))
         assert git(*inside, "status", "--porcelain", "--branch") == "## main...origin/main"
         assert git(*inside, "remote", "get-url", "origin") == str(home / "remote.git")
-        assert git(*inside, "ls-files") == "\n".join(TIPS["main"])
+        assert git(*inside, "ls-files") == "\n".join(template.main())
         assert sorted(git(*inside, "branch", "-r", "--format=%(refname:short)").split())[1:] == [
             "origin/core_r0.1.0",
             "origin/dev",
@@ -560,8 +464,9 @@ def test_who_joined_a_world_that_ended_starts_it_anew(home: Path, monkeypatch: p
 
 
 def test_the_command_serves_until_ctrl_c(home: Path) -> None:
-    code = "import sys; from runbook_lib import practice; sys.exit(practice.main([]))"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runbook_lib", "practice"], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
     assert process.stdout is not None
     lines: list[str] = []
     while not lines or "throws the folder away" not in lines[-1]:
@@ -581,19 +486,18 @@ def test_the_command_serves_until_ctrl_c(home: Path) -> None:
 
 def test_the_command_says_who_serves_already(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with practice.start():
-        assert practice.main(["start"]) == 0
+        assert runbook(["practice", "start"]) == 0
     assert f"The end of process {os.getpid()} ends it" in capsys.readouterr().out
 
 
 def test_the_command_resets(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     practice.start().close()
-    assert practice.main(["reset"]) == 0
-    assert practice.main(["reset"]) == 0
+    assert runbook(["practice", "reset"]) == 0
+    assert runbook(["practice", "reset"]) == 0
     assert capsys.readouterr().out == f"The practice world in {home} is removed.\nThere is none in {home}.\n"
 
 
-@pytest.mark.parametrize("argv", [["stop"], ["reset", "now"], ["--help"]])
-def test_the_command_knows_nothing_else(argv: list[str], home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert practice.main(argv) == 2
-    assert "Usage: runbook practice [start | reset]" in capsys.readouterr().err
-    assert not home.exists()
+def test_the_command_tells_a_refusal_as_a_sentence(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with practice.start():
+        assert runbook(["practice", "reset"]) == 1
+    assert capsys.readouterr().err.startswith(f"runbook practice: The practice world in {home} is in use by process")

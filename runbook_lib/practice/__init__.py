@@ -6,15 +6,14 @@ A notebook without a ``repo`` works on it.  Nothing in the library knows that: o
 import contextlib
 import os
 import shlex
-import sys
 import threading
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 
 from runbook_lib.practice.world import World, answers, is_world, reset, start
 from runbook_lib.practice.world import default_home as home
 
-__all__ = ["World", "enter", "home", "main", "reset", "start"]
+__all__ = ["World", "command", "enter", "home", "reset", "start"]
 
 #: What `enter` found in the environment before it set a variable; None for one that was not set.
 _before: dict[str, str | None] = {}
@@ -51,22 +50,17 @@ def _leave() -> None:
     _before.clear()
 
 
-def main(argv: Sequence[str]) -> int:
+def command(options: Namespace) -> int:
     """``runbook practice [start|reset]``: serve the practice world until Ctrl-C, or remove it.  The exit status."""
-    match list(argv):
-        case [] | ["start"]:
-            with start() as world, contextlib.suppress(KeyboardInterrupt):
-                print(_how_to_reach(world), flush=True)
-                if not world.running_elsewhere:
-                    threading.Event().wait()
-            return 0
-        case ["reset"]:
-            existed = reset()
-            print(f"The practice world in {home()} is removed." if existed else f"There is none in {home()}.")
-            return 0
-        case _:
-            print("Usage: runbook practice [start | reset]", file=sys.stderr)
-            return 2
+    if options.action == "reset":
+        existed = reset()
+        print(f"The practice world in {home()} is removed." if existed else f"There is none in {home()}.")
+        return 0
+    with start() as world, contextlib.suppress(KeyboardInterrupt):
+        print(_how_to_reach(world), flush=True)
+        if not world.running_elsewhere:
+            threading.Event().wait()
+    return 0
 
 
 def _how_to_reach(world: World) -> str:
