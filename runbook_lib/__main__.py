@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RunbookError as error:
         print(f"runbook {options.command}: {error}", file=sys.stderr)
         return 2 if options.command == "check" else 1
+    except KeyboardInterrupt:
+        return 130  # as a program that SIGINT ended
     except BrokenPipeError:
         # Whoever reads us has seen enough (`runbook check | head`); keep the interpreter from saying so at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

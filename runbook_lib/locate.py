@@ -174,7 +174,7 @@ class _Instruction:
 
 
 def _instructions(text: str) -> Iterator[_Instruction]:
-    """The instructions of a Dockerfile, up to and including the first FROM (here-documents cannot come before it).
+    """The instructions of a Dockerfile; good up to the first FROM, after which here-documents may come.
 
     Source: https://docs.docker.com/reference/dockerfile/#format: comment lines and empty lines inside of a continued
     instruction are dropped, and the directive ``escape`` may choose another continuation character.
@@ -194,8 +194,6 @@ def _instructions(text: str) -> Iterator[_Instruction]:
             continue
         if joined.strip():
             yield _Instruction(joined, tuple(pieces))
-            if joined.split(maxsplit=1)[0].upper() == "FROM":
-                return
         joined, pieces = "", []
     if joined.strip():
         yield _Instruction(joined, tuple(pieces))

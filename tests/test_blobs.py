@@ -6,14 +6,14 @@ from runbook_lib import blobs
 from runbook_lib.errors import CannotTell
 
 
-def git(place, *arguments, **options):
-    command = ["git", "-C", str(place), "-c", "user.name=A", "-c", "user.email=a@example.com", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout.strip()
+def git(place, *arguments):
+    return subprocess.run(
+        ["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 @pytest.fixture
-def clone(tmp_path, monkeypatch):
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+def clone(tmp_path):
     place = tmp_path / "a clone"
     place.mkdir()
     git(place, "init", "-q", "-b", "main")

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ from runbook_lib.__main__ import main
 
 
 def git(place, *arguments):
-    command = ["git", "-C", str(place), "-c", "user.name=A", "-c", "user.email=a@example.com", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def write(place: Path, texts):
@@ -36,7 +38,6 @@ def commit(place: Path, texts, branch=""):
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
     """A repository in layout 4, in sync, on the branch main."""
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     place = tmp_path / "clone"
     place.mkdir()
@@ -160,6 +161,12 @@ def test_one_ref_out_of_sync_decides(branches, check):
     assert status == 1
     assert f"dev: {GITLAB}:32 (BASE_IMAGE where" in out
     assert "main: " not in out
+
+
+def test_a_ref_out_of_sync_decides_though_another_cannot_be_told(branches, check):
+    commit(branches, layout(4) | {LTS: None}, "broken")
+    assert check(branches, "--ref", "broken", "--ref", "main")[0] == 2
+    assert check(branches, "--ref", "broken", "--ref", "dev")[0] == 1
 
 
 def test_a_pattern_names_every_branch_and_leaves_out_those_without_pins(branches, check):
@@ -319,12 +326,23 @@ def test_check_imports_nothing_that_only_other_commands_need(clone):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_reader_that_has_seen_enough_gets_no_traceback(clone):
+@pytest.mark.parametrize("unbuffered", [{}, {"PYTHONUNBUFFERED": "1"}])
+def test_a_reader_that_has_seen_enough_gets_no_traceback(clone, unbuffered):
     command = [sys.executable, "-m", "runbook_lib", "check", str(clone)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    # Whether output is buffered decides where the closed pipe is noticed.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | unbuffered
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
         process.stdout.close()
-        assert process.stderr.read() == ""
+        assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+def test_a_command_that_is_interrupted_ends_without_a_traceback(clone, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("runbook_lib.sync.survey", interrupt)
+    assert main(["check", str(clone)]) == 130
 
 
 def test_other_commands_are_imported_when_they_run(monkeypatch):

@@ -67,6 +67,7 @@ def test_a_dockerfile_without_a_default_before_its_first_from_has_no_pin(text):
         ("ARG \\\nBASE=x:1\n", 2),
         ("ARG \\\r\n  BASE=x:1\r\n", 2),
         ("# escape=`\nARG `\n  BASE=x:1\n", 3),
+        ("# escape=`\r\nARG `\r\n  BASE=x:1\r\n", 3),
         ("# syntax=a\n# Escape = `\nARG `\n  BASE=x:1\n", 4),
         ("# comment\n# escape=`\nARG \\\n  BASE=x:1\n", 4),
         ("ARG BASE=x:1 \\\n", 1),

@@ -290,6 +290,12 @@ def test_a_digest_that_goes_with_its_tag_is_warned_of():
     )
 
 
+def test_a_digest_beside_the_target_stays():
+    texts = layout(2, dev="26.04-py3") | {DEV: f"{image('26.04-py3')}@sha256:{'0' * 64}"}
+    made = plan(texts)
+    assert (made.edits, made.warnings) == ((), ())
+
+
 COUPLED = {
     DOCKERFILE: dockerfile("26.02-py3")
     + "# NCCL for cuda13.9\nARG NCCL_VERSION=2.1-1+cuda13.3\nRUN uv pip install nvidia-nvshmem-cu13==3.4.5\n",

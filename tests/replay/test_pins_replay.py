@@ -1,0 +1,240 @@
+"""The pins against the real history of Megatron-LM: what people changed is the ground truth."""
+
+import json
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from runbook_lib import blobs, pins
+from runbook_lib.__main__ import main
+from runbook_lib.errors import RunbookError
+from runbook_lib.image import NgcTag
+from runbook_lib.sites import MEGATRON_LM
+from runbook_lib.sync import survey
+
+pytestmark = pytest.mark.replay
+
+GITLAB = ".gitlab/stages/01.build.yml"
+VERSION = {"dev": "docker/.ngc_version.dev", "lts": "docker/.ngc_version.lts"}
+DOCKERFILE = {"dev": "docker/Dockerfile.ci.dev", "lts": "docker/Dockerfile.ci.lts"}
+ROW = {"dev": "CI_MCORE_DEV_IMAGE", "lts": "CI_MCORE_LTS_IMAGE"}
+SINCE = "23a1dcaf74"
+MAIN = "d98e8a64"
+
+
+def git(clone: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(clone), *arguments], check=True, capture_output=True)
+    return done.stdout.decode("utf-8", "surrogateescape")
+
+
+def texts(clone: Path, ref: str) -> dict[str, str | None]:
+    found = blobs.read_blobs(clone, [(ref, path) for path in MEGATRON_LM.paths])
+    return {path: blob[1] if blob else None for (_, path), blob in found.items()}
+
+
+def changed_lines(before: str, after: str) -> dict[int, tuple[str, str]]:
+    """Old and new text, line end included, of the lines that differ; the texts have equally many lines."""
+    old, new = before.split("\n"), after.split("\n")
+    assert len(old) == len(new)
+    return {n: pair for n, pair in enumerate(zip(old, new, strict=True), 1) if pair[0] != pair[1]}
+
+
+def planned(given: dict[str, str | None], target: str, image_type: str) -> dict[str, dict[int, tuple[str, str]]]:
+    made = pins.plan(given, MEGATRON_LM, NgcTag.parse(target), image_type)
+    assert all(edit.before == given[edit.path] for edit in made.edits)
+    lines = {edit.path: changed_lines(edit.before, edit.after) for edit in made.edits}
+    assert {(path, line) for path in lines for line in lines[path]} == {(c.path, c.line) for c in made.changes}
+    return lines
+
+
+# What people changed, from git's own diff ---------------------------------------------------------------------------
+
+
+def people_changed(clone: Path, before: str, after: str) -> dict[str, dict[int, tuple[str, str]]]:
+    """Line of the old file, old and new text, for each line of a dev pin's file that names the image."""
+    paths = [VERSION["dev"], GITLAB, DOCKERFILE["dev"]]
+    found: dict[str, dict[int, tuple[str, str]]] = {}
+    path, old, new, line = "", [], [], 0
+
+    def keep() -> None:
+        named = [(line + n, pair) for n, pair in enumerate(zip(old, new, strict=False)) if "nvidia/pytorch" in pair[0]]
+        if named:
+            found.setdefault(path, {}).update(named)
+
+    for text in git(clone, "diff", "--unified=0", "--no-color", before, after, "--", *paths).split("\n"):
+        if match := re.match(r"@@ -(\d+)", text):
+            keep()
+            line, old, new = int(match[1]), [], []
+        elif text.startswith("--- "):
+            keep()
+            path, old, new = text.removeprefix("--- a/"), [], []
+        elif text.startswith("-"):
+            old.append(text[1:])
+        elif text.startswith("+") and not text.startswith("+++ "):
+            new.append(text[1:])
+    keep()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("bump", "mended", "target", "places"),
+    [
+        ("82049aa847", "82049aa847", "25.11-py3", {VERSION["dev"]: 1, GITLAB: 1}),
+        ("f5b2ec0130", "f5b2ec0130", "26.02-py3", {VERSION["dev"]: 1, GITLAB: 2}),
+        # The rows of GitLab were forgotten and came with #4688.
+        ("5fe3f06658", "7cdf652c16", "26.04-py3", {VERSION["dev"]: 1, GITLAB: 2}),
+        # The default of the Dockerfile was forgotten and came with #5680.
+        ("64bee49c96", "97b25d9d7b", "26.06-py3", {VERSION["dev"]: 1, GITLAB: 2, DOCKERFILE["dev"]: 1}),
+    ],
+    ids=["#2923", "#3474", "#4611 with #4688", "#5632 with #5680"],
+)
+def test_the_plan_changes_the_lines_that_people_finally_changed(megatron_lm, bump, mended, target, places):
+    parent = f"{bump}^"
+    given = texts(megatron_lm, parent)
+    made = planned(given, target, "dev")
+    assert made == people_changed(megatron_lm, parent, mended)
+    assert {path: len(lines) for path, lines in made.items()} == places
+    for lines in made.values():
+        for old, new in lines.values():
+            assert re.sub(r"\d\d\.\d\d-py3", target, old) == new
+    # #4611 gave the file the final newline that it had lacked; a bump keeps the ending there is.
+    (edit,) = [e for e in pins.plan(given, MEGATRON_LM, NgcTag.parse(target), "dev").edits if e.path == VERSION["dev"]]
+    assert edit.after.endswith("\n") == edit.before.endswith("\n") == (bump == "64bee49c96")
+
+
+def test_what_4611_forgot_is_what_is_left_to_plan(megatron_lm):
+    made = planned(texts(megatron_lm, "5fe3f06658"), "26.04-py3", "dev")
+    assert made == people_changed(megatron_lm, "5fe3f06658", "7cdf652c16")
+    assert list(made) == [GITLAB]
+
+
+# The pins, read another way: line by line ---------------------------------------------------------------------------
+
+
+def independent(given: dict[str, str | None], image_type: str) -> dict[tuple[str, int], str]:
+    """Tag by file and line of the pins of a type."""
+    found: dict[tuple[str, int], str] = {}
+    if (version := given[VERSION[image_type]]) is not None:
+        found[VERSION[image_type], 1] = version.strip().rpartition(":")[2]
+    row: dict[str, tuple[int, str]] = {}
+    rows = [row]
+    for number, line in enumerate((given[GITLAB] or "").split("\n"), 1):
+        if re.match(r" {6}- \w", line):
+            row = {}
+            rows.append(row)
+        if match := re.match(r" {6}[- ] (\w+): (\S+)$", line):
+            row[match[1]] = (number, match[2])
+        else:
+            row = {}
+    for row in rows:
+        if row.get("IMAGE", (0, ""))[1] == ROW[image_type] and "BASE_IMAGE" in row:
+            number, value = row["BASE_IMAGE"]
+            found[GITLAB, number] = value.rpartition(":")[2]
+    for number, line in enumerate((given[DOCKERFILE[image_type]] or "").split("\n"), 1):
+        if line.startswith("FROM"):
+            break
+        if match := re.fullmatch(r"ARG FROM_IMAGE_NAME=\S+:(\S+)", line):
+            found[DOCKERFILE[image_type], number] = match[1]
+    return found
+
+
+def independent_wrong(given: dict[str, str | None]) -> set[tuple[str, int]]:
+    """The pins that are not the newest of their type; tags of this form sort as text."""
+    wrong: set[tuple[str, int]] = set()
+    for image_type in ("dev", "lts"):
+        found = independent(given, image_type)
+        assert found
+        wrong |= {place for place, tag in found.items() if tag != max(found.values())}
+    return wrong
+
+
+@pytest.mark.parametrize("ref", [SINCE, "cdca7a60d8", MAIN], ids=["layout 2", "layout 3", "layout 4"])
+def test_an_lts_bump_changes_the_lts_pins_alone(megatron_lm, ref):
+    given = texts(megatron_lm, ref)
+    made = planned(given, "25.11-py3", "lts")
+    wanted = independent(given, "lts")
+    assert {(path, line) for path in made for line in made[path]} == set(wanted)
+    assert len(wanted) == (2 if ref == SINCE else 3)
+    assert not set(wanted) & set(independent(given, "dev"))
+    for lines in made.values():
+        assert {new for _, new in lines.values()} == {
+            re.sub(r"\d\d\.\d\d-py3", "25.11-py3", o) for o, _ in lines.values()
+        }
+
+
+# runbook check ------------------------------------------------------------------------------------------------------
+
+
+def wrong_of(verdicts) -> set[tuple[str, int]]:
+    return {(v.path, v.line) for v in verdicts if v.role != "informational" and v.answer != "in sync"}
+
+
+@pytest.mark.parametrize(
+    ("ref", "status", "places"),
+    [
+        ("5fe3f06658", 1, {GITLAB: 2}),
+        ("7cdf652c16", 0, {}),
+        ("64bee49c96", 1, {DOCKERFILE["dev"]: 1}),
+        ("97b25d9d7b", 0, {}),
+        (MAIN, 0, {}),
+        # The branch dev, for 18 days.
+        ("d338cc565f", 1, {VERSION["dev"]: 1}),
+    ],
+)
+def test_check_tells_what_a_commit_forgot(megatron_lm, capsys, ref, status, places):
+    assert main(["check", "--ref", ref, str(megatron_lm)]) == status
+    out = capsys.readouterr().out
+    (snapshot,) = survey(megatron_lm, [ref]).snapshots
+    assert Counter(path for path, _ in wrong_of(snapshot.verdicts)) == places
+    for path, line in wrong_of(snapshot.verdicts):
+        assert f"{path}:{line} (" in out
+
+
+def test_at_main_the_lagging_dockerfiles_are_warnings_and_with_strict_failures(megatron_lm, capsys):
+    assert main(["check", "--ref", MAIN, str(megatron_lm)]) == 0
+    assert main(["check", "--ref", MAIN, "--strict", str(megatron_lm)]) == 1
+    out = capsys.readouterr().out
+    for path in ("docker/Dockerfile.ci.nemo:4", "docker/Dockerfile.linting:3"):
+        assert out.count(f"{path} (ARG FROM_IMAGE_NAME) names 26.04-py3, the dev pins 26.06-py3.") == 2
+
+
+def test_check_agrees_with_another_way_to_read_the_pins_on_every_commit_that_touches_them(megatron_lm, capsys):
+    range_ = f"{SINCE}^..{MAIN}"
+    listed = git(megatron_lm, "rev-list", "--full-history", range_, "--", *MEGATRON_LM.pin_paths).split()
+    assert len(listed) > 50
+    refs = [part for commit in listed for part in ("--ref", commit)]
+    status = main(["check", "--json", *refs, str(megatron_lm)])
+    told = json.loads(capsys.readouterr().out)
+    wrong = {commit: independent_wrong(texts(megatron_lm, commit)) for commit in listed}
+    assert {ref["ref"]: {(p["path"], p["line"]) for p in ref["pins"] if p["role"] != "informational" and p["detail"]}
+            for ref in told["refs"]} == wrong  # fmt: skip
+    assert {ref["ref"] for ref in told["refs"] if ref["outcome"] == "out of sync"} == {c for c in wrong if wrong[c]}
+    assert {ref["outcome"] for ref in told["refs"]} == {"in sync", "out of sync"}
+    assert status == 1
+
+
+def test_every_branch_is_checked_and_planned_or_refused_in_words(megatron_lm):
+    found = survey(megatron_lm, ["*"])
+    assert len(found.snapshots) > 50
+    assert found.as_text()
+    json.dumps(found.as_json())
+    for snapshot in found.snapshots:
+        given = texts(megatron_lm, snapshot.commit)
+        assert bool(snapshot.verdicts) == MEGATRON_LM.known(given)
+        if pins.outcome(snapshot.verdicts) != "cannot tell":
+            assert wrong_of(snapshot.verdicts) == independent_wrong(given)
+        try:
+            planned(given, "29.12-py3", "dev")
+            refused = False
+        except RunbookError:
+            refused = True
+        assert refused == (not snapshot.verdicts or pins.outcome(snapshot.verdicts) == "cannot tell"), snapshot.name
+
+
+def test_the_release_branches_are_checked_at_once(megatron_lm):
+    release = [snapshot for snapshot in survey(megatron_lm, ["core_r*"]).snapshots if snapshot.verdicts]
+    assert len(release) >= 8
+    assert [s.name for s in release if pins.outcome(s.verdicts) == "cannot tell"] == []
