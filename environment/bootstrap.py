@@ -6,6 +6,7 @@ the lock is held until the last installing process has ended, and the file that 
 
 import ast
 import fcntl
+import functools
 import os
 import shutil
 import subprocess
@@ -83,7 +84,7 @@ def _build(lock: int) -> None:
     _say("1 of 3: fetching uv, the installer.")
     requirements = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", SOURCES[0])
     _step("uv could not be installed.", lock, *pip, "install", *requirements)
-    _say("2 of 3: installing the packages, each checked against its hash (260 MB to fetch the first time).")
+    _say("2 of 3: installing the packages, each checked against its hash (some 260 MB to fetch the first time).")
     options = ("--quiet", "--python", PYTHON)
     _step("The packages could not be installed.", lock, *uv, "sync", *options, "--require-hashes", SOURCES[1])
     _say("3 of 3: installing the library of this checkout.")
@@ -102,6 +103,7 @@ def _step(failure: str, lock: int, *command: str | Path) -> None:
         raise Failed(failure)
 
 
+@functools.cache
 def _environ() -> dict[str, str]:
     """The environment for pip and uv; what is set up for pip (index, certificate) serves uv too."""
     environ = {**os.environ, "PIP_USER": "0"}
