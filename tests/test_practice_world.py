@@ -197,6 +197,19 @@ def test_work_survives_the_end_of_the_launcher(home: Path) -> None:
         assert git("-C", str(second.checkout), "status", "--porcelain", "--branch") == "## mine\n?? new.txt"
 
 
+def test_addresses_stay_the_same_unless_somebody_took_them(home: Path) -> None:
+    with practice.start() as first:
+        env = first.env
+    with practice.start() as second:
+        assert second.env == env
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", int(env["RUNBOOK_REGISTRY"].rpartition(":")[2])))
+        other.listen()
+        with practice.start() as third:
+            assert third.env["RUNBOOK_REGISTRY"] != env["RUNBOOK_REGISTRY"]
+            assert world.answers(third.launcher.registry)
+
+
 def test_a_second_launcher_joins_the_first(home: Path) -> None:
     first = practice.start()
     second = practice.start()
@@ -224,7 +237,7 @@ def test_the_lock_of_a_dead_launcher_is_free(home: Path) -> None:
     assert launcher.end(kill=True) == -signal.SIGKILL
     with practice.start() as next_one:
         assert not next_one.running_elsewhere
-        assert next_one.env["GITHUB_API_URL"] != env["GITHUB_API_URL"]
+        assert next_one.env == env
 
 
 def test_what_a_dead_launcher_wrote_is_gone(home: Path) -> None:
@@ -454,8 +467,8 @@ def test_who_joined_a_world_that_ended_starts_it_anew(home: Path, monkeypatch: p
     launcher.end()
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", "/nonexistent")
     assert practice.enter("") == env["RUNBOOK_PRACTICE"]
-    assert os.environ["GITHUB_API_URL"] != env["GITHUB_API_URL"]
     assert world.answers(os.environ["GITHUB_API_URL"])
+    assert world.answers(os.environ["RUNBOOK_REGISTRY"])
     practice.enter("/a/repo")
     assert "GITHUB_API_URL" not in os.environ
 

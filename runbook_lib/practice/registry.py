@@ -40,8 +40,11 @@ class RegistryServer:
 
 
 def serve(port: int = 0) -> RegistryServer:
-    """Start the practice registry; port 0 takes any free one."""
-    return RegistryServer(port)
+    """Start the practice registry on ``port`` if that is free, so that addresses written down stay good."""
+    try:
+        return RegistryServer(port)
+    except OSError:
+        return RegistryServer()
 
 
 class _Server(ThreadingHTTPServer):

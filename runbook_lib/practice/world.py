@@ -229,6 +229,7 @@ def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[
     """Create the world if need be, serve it, and write the addresses into the lock."""
     from runbook_lib.practice import forge, registry  # who only joins need not import the servers
 
+    last = _launcher(home)
     os.ftruncate(lock, 0)
     if _marker(home).get("state") != "complete":
         _create(home)
@@ -239,7 +240,7 @@ def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[
     except sqlite3.DatabaseError as error:
         raise RunbookError(f"The forge's state in {home / _STATE} cannot be read: {error}. {_RESET}") from None
     undo.callback(hub.close)
-    images: Server = registry.serve()
+    images: Server = registry.serve(urlsplit(last.registry).port or 0 if last else 0)
     undo.callback(images.close)
     launcher = Launcher(os.getpid(), socket.gethostname(), hub.url, images.url)
     os.pwrite(lock, json.dumps(asdict(launcher)).encode(), 0)
