@@ -1,0 +1,222 @@
+"""Issues, labels and comments, as the forge's API shows and changes them."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from runbook_lib.practice import bots, shapes
+from runbook_lib.practice.protocol import ACCOUNTS, Answer, Problem, invalid, not_found, page
+from runbook_lib.practice.routing import Call, Route
+from runbook_lib.practice.state import Comment, Event, Label, Ticket
+
+WRITE_ISSUES = "issues=write; pull_requests=write"
+_LONGEST_BODY, _LONGEST_TITLE = 65536, 256
+
+
+def text_of(fields: dict[str, Any], name: str, resource: str) -> str | None:
+    """A text of the body, None when it is not there; 422 for another type or one that is too long."""
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise Problem(422, f"Invalid request.\n\nFor 'properties/{name}', {value!r} is not a string.")
+    longest = _LONGEST_TITLE if name == "title" else _LONGEST_BODY
+    if value is not None and len(value) > longest:
+        raise invalid(resource, field=name, message=f"{name} is too long (maximum is {longest} characters)")
+    return value
+
+
+def _names(value: Any) -> list[str]:
+    """Label names: texts, or objects with a name."""
+    if isinstance(value, list):
+        names = [each.get("name") if isinstance(each, dict) else each for each in value]
+        texts = [name for name in names if isinstance(name, str) and name]
+        if len(texts) == len(names):
+            return texts
+    raise Problem(422, "Invalid request.\n\nlabels must be a list of names.")
+
+
+def _issues(call: Call) -> Answer:
+    found = list(_filtered(call, call.hub.tickets()))
+    if wanted := call.request.query.get("labels"):
+        found = [each for each in found if set(wanted.split(",")) <= set(each.labels)]
+    if creator := call.request.query.get("creator"):
+        found = [each for each in found if each.author == creator]
+    return page(call.request, call.url, found, lambda it: shapes.issue(call.hub, it))
+
+
+def _filtered(call: Call, tickets: Iterable[Ticket]) -> Iterable[Ticket]:
+    state = call.request.query.get("state", "open")
+    return (each for each in tickets if state in ("all", each.state))
+
+
+def _create_issue(call: Call) -> Answer:
+    author = call.caller.writing(WRITE_ISSUES)
+    fields = call.request.fields()
+    title = text_of(fields, "title", "Issue")
+    if not title:
+        raise invalid("Issue", field="title", code="missing_field")
+    hub, now = call.hub, call.hub.clock()
+    body = text_of(fields, "body", "Issue")
+    ticket = hub.store.save(Ticket(hub.store.next("number"), hub.store.next(), author.login, title, body, now, now))
+    # GitHub drops what a person without write access may not set, and says nothing.
+    if author.permission == "write":
+        ticket = hub.labelled(ticket, _names(fields.get("labels") or []), author.login)
+        ticket = hub.store.change(ticket, assignees=_assignees(fields.get("assignees") or []))
+    shown = shapes.issue(hub, ticket)
+    return Answer(201, shown, {"Location": shown["url"]})
+
+
+def _assignees(logins: Sequence[str]) -> tuple[str, ...]:
+    if unknown := [login for login in logins if login not in ACCOUNTS]:
+        raise Problem(422, "Validation Failed", [
+            {"value": unknown[0], "resource": "Issue", "field": "assignees", "code": "invalid"}
+        ])  # fmt: skip
+    return tuple(dict.fromkeys(logins))
+
+
+def _issue(call: Call) -> Answer:
+    return Answer(200, shapes.issue(call.hub, call.ticket()))
+
+
+def _update_issue(call: Call) -> Answer:
+    fields = call.request.fields()
+    ticket = change_ticket(call, call.ticket(), fields, "Issue")
+    if call.caller.may_write:
+        if "labels" in fields:
+            ticket = call.hub.labelled(ticket, _names(fields["labels"]), call.caller.known().login)
+        if "assignees" in fields:
+            ticket = call.hub.store.change(ticket, assignees=_assignees(fields["assignees"]))
+    return Answer(200, shapes.issue(call.hub, ticket))
+
+
+def change_ticket(call: Call, ticket: Ticket, fields: dict[str, Any], resource: str) -> Ticket:
+    """Title, body and state, by the author or by who may write."""
+    actor = call.caller.writing(WRITE_ISSUES)
+    if actor.login != ticket.author and not call.caller.may_write:
+        raise Problem(403, "Must have admin rights to Repository.")
+    hub, changed = call.hub, {}
+    for name in ("title", "body"):
+        if name in fields:
+            changed[name] = text_of(fields, name, resource)
+    if "title" in changed and not changed["title"]:
+        raise invalid(resource, field="title", code="missing_field")
+    if changed:
+        ticket = hub.store.change(ticket, **changed, updated=hub.clock())
+    state = fields.get("state", ticket.state)
+    if state not in ("open", "closed"):
+        raise invalid(resource, field="state", code="invalid")
+    if (ticket.state, state) == ("open", "closed"):
+        return hub.close(ticket, None if ticket.is_pull else fields.get("state_reason") or "completed")
+    if (ticket.state, state) == ("closed", "open"):
+        if ticket.merged is not None:
+            raise invalid(resource, field="state", code="invalid")
+        reason = None if ticket.is_pull else "reopened"
+        return hub.store.change(ticket, state="open", state_reason=reason, closed=None, updated=hub.clock())
+    return ticket
+
+
+def _labels_of_repository(call: Call) -> Answer:
+    found = sorted(call.hub.store.all(Label), key=lambda it: it.name.lower())
+    return page(call.request, call.url, found, lambda it: shapes.label(call.hub, it))
+
+
+def _labels(call: Call) -> Answer:
+    return page(call.request, call.url, shapes.labels(call.hub, call.ticket().labels), lambda it: it)
+
+
+def _add_labels(call: Call) -> Answer:
+    ticket, actor = call.ticket(), call.caller.maintaining(WRITE_ISSUES)
+    names = _names(call.request.fields().get("labels"))
+    ticket = call.hub.labelled(ticket, [*ticket.labels, *names], actor.login)
+    return Answer(200, shapes.labels(call.hub, ticket.labels))
+
+
+def _remove_label(call: Call) -> Answer:
+    ticket, actor = call.ticket(), call.caller.maintaining(WRITE_ISSUES)
+    kept = [name for name in ticket.labels if name.lower() != call.parts["name"].lower()]
+    if len(kept) == len(ticket.labels):
+        raise Problem(404, "Label does not exist")
+    ticket = call.hub.labelled(ticket, kept, actor.login)
+    return Answer(200, shapes.labels(call.hub, ticket.labels))
+
+
+def _comments(call: Call) -> Answer:
+    found = call.hub.store.all(Comment, call.ticket().number)
+    return page(call.request, call.url, found, lambda it: shapes.comment(call.hub, it))
+
+
+def _create_comment(call: Call) -> Answer:
+    ticket, author = call.ticket(), call.caller.writing(WRITE_ISSUES)
+    body = text_of(call.request.fields(), "body", "IssueComment")
+    if not body or not body.strip():
+        raise invalid("IssueComment", field="data", code="unprocessable", message="Body cannot be blank")
+    comment = call.hub.say(ticket, author, body)
+    bots.commented(call.hub, ticket, comment)
+    shown = shapes.comment(call.hub, comment)
+    return Answer(201, shown, {"Location": shown["url"]})
+
+
+def _comment(call: Call) -> Answer:
+    comment = call.hub.store.find(Comment, call.number("comment_id"))
+    if comment is None:
+        raise not_found()
+    return Answer(200, shapes.comment(call.hub, comment))
+
+
+def _events(call: Call) -> Answer:
+    found = call.hub.store.all(Event, call.ticket().number)
+    return page(call.request, call.url, found, lambda it: shapes.event(call.hub, it))
+
+
+def _search(call: Call) -> Answer:
+    asked = call.request.query.get("q", "").strip()
+    if not asked:
+        raise invalid("Search", field="q", code="missing")
+    found = [ticket for ticket in call.hub.tickets() if _matches(call, ticket, asked)]
+    shown = page(
+        call.request, call.url, found, lambda it: shapes.issue(call.hub, it) | {"score": 1.0}, "items",
+        incomplete_results=False, search_type="lexical",
+    )  # fmt: skip
+    return shown
+
+
+def _matches(call: Call, ticket: Ticket, asked: str) -> bool:
+    """The part of GitHub's search language that is of use here; words must all occur in title or body."""
+    kind = "pr" if ticket.is_pull else "issue"
+    text = f"{ticket.title}\n{ticket.body or ''}".lower()
+    for name, quoted, plain in re.findall(r'(?:(\w+):)?(?:"([^"]*)"|(\S+))', asked):
+        value = quoted or plain
+        if name == "repo":
+            if value.lower() != call.hub.repository.lower():
+                raise invalid("Search", field="q", code="invalid", message=(
+                    "The listed users and repositories cannot be searched either because the resources do not "
+                    "exist or you do not have permission to view them."
+                ))  # fmt: skip
+            continue
+        is_so = {
+            "is": value in (kind, {"pr": "pull-request"}.get(kind), ticket.state, "draft" if ticket.draft else ""),
+            "type": value == kind, "state": value == ticket.state, "author": value == ticket.author,
+            "label": value.lower() in (label.lower() for label in ticket.labels), "in": True,
+            "head": value == ticket.head_ref, "base": value == ticket.base_ref,
+        }.get(name, (f"{name}:{value}" if name else value).lower() in text)  # fmt: skip
+        if not is_so:
+            return False
+    return True
+
+
+_HERE = "/repos/{owner}/{repo}"
+_ISSUE = f"{_HERE}/issues/{{issue_number}}"
+ROUTES = (
+    Route("GET", f"{_HERE}/issues", _issues),
+    Route("POST", f"{_HERE}/issues", _create_issue),
+    Route("GET", _ISSUE, _issue),
+    Route("PATCH", _ISSUE, _update_issue),
+    Route("GET", f"{_HERE}/labels", _labels_of_repository),
+    Route("GET", f"{_ISSUE}/labels", _labels),
+    Route("POST", f"{_ISSUE}/labels", _add_labels),
+    Route("DELETE", f"{_ISSUE}/labels/{{name}}", _remove_label),
+    Route("GET", f"{_ISSUE}/comments", _comments),
+    Route("POST", f"{_ISSUE}/comments", _create_comment),
+    Route("GET", f"{_HERE}/issues/comments/{{comment_id}}", _comment),
+    Route("GET", f"{_ISSUE}/events", _events),
+    Route("GET", "/search/issues", _search),
+)
