@@ -1,0 +1,339 @@
+"""GitHub's REST API: the repository's pull requests, labels, comments and workflow runs.
+
+githubkit carries the requests; the answers become our own small dataclasses.  Its models are not used: they require
+fields that GitHub's real answers sometimes lack, know only the newest version of the API, and are slow to import.
+Nothing here retries a request that changes something: its answer may have been lost, so callers look first
+(`once`).  Secrets appear in no message.
+"""
+
+import contextvars
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import quote, urlsplit
+
+from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.github_errors import HOW, RIGHTS, Transient, plain, refusal
+from runbook_lib.github_models import Account, Comment, Comparison, Job, Labelling, Pull, Repository, Run
+
+if TYPE_CHECKING:
+    import githubkit
+    import httpx
+
+API = "https://api.github.com"
+# Version 2026-03-10 took merge_commit_sha, the commit that CI really tests, out of pull requests.
+_VERSION = "2022-11-28"
+#: Seconds before a read is tried again, after a server error or a lost connection.
+_DELAYS = (0.5, 2.0)
+_PER_PAGE = 100
+_MAX_PAGES = 50
+
+T = TypeVar("T")
+
+
+class GitHub:
+    """One repository on GitHub, as one token sees it.  For use by one thread."""
+
+    def __init__(self, repository: str, token: str, client: "githubkit.GitHub[Any]") -> None:
+        self.repository = repository
+        self._token = token
+        self._client = client
+        # githubkit keeps its connections in a context variable, and every cell of a notebook has a context of its own.
+        self._context = contextvars.copy_context()
+        self._context.run(client.__enter__)
+
+    @classmethod
+    def connect(
+        cls, repository: str, env: Mapping[str, str] = os.environ, transport: "httpx.BaseTransport | None" = None
+    ) -> Self:
+        """Prepare for ``owner/name`` with GITHUB_TOKEN, else the token of ``gh auth token``.  Sends nothing yet.
+
+        Raises RunbookError without a usable token, address or proxy.
+        """
+        if not re.fullmatch(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+", repository):
+            raise RunbookError(f"{repository!r} is no repository on GitHub; expected owner/name.")
+        base_url = _base_url(env)
+        token = _token(env, base_url)
+        import githubkit
+        import httpx
+
+        try:
+            client = githubkit.GitHub(
+                token,
+                base_url=base_url,
+                user_agent="base-image-runbook",
+                # A renamed repository answers with a redirect, and a POST that follows one may become a GET.
+                follow_redirects=False,
+                timeout=httpx.Timeout(30, connect=10),
+                transport=transport,
+                http_cache=False,
+                auto_retry=False,
+            )
+            return cls(repository, token, client)
+        except (ValueError, ImportError, OSError) as error:
+            raise RunbookError(
+                f"The connection to {base_url} could not be set up ({type(error).__name__}). Check HTTPS_PROXY, "
+                "HTTP_PROXY and ALL_PROXY (http:// or https:// addresses), and SSL_CERT_FILE (a file of certificates)."
+            ) from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._context.run(self._client.__exit__)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def me(self) -> Account:
+        """The account of the token."""
+        return self._get("see whose token this is", "/user", Account.of)
+
+    def repo(self) -> Repository:
+        """The repository, and what this token may do there."""
+        return self._get("look at the repository", self._path(), Repository.of)
+
+    def permission(self, login: str) -> str:
+        """The role of an account: admin, maintain, write, triage, read or none.  Asking needs push access."""
+        what = f"see what {login} may do"
+        path = self._path(f"/collaborators/{quote(login, safe='')}/permission")
+        return self._get(what, path, lambda it: str(it.get("role_name") or it["permission"]))
+
+    def pulls(self, head: str | None = None, base: str | None = None, state: str = "open") -> tuple[Pull, ...]:
+        """Pull requests, newest first; ``head`` is ``owner:branch``."""
+        asked = {"state": state} | ({"head": head} if head else {}) | ({"base": base} if base else {})
+        return tuple(self._pages("list the pull requests", self._path("/pulls"), Pull.of, params=asked))
+
+    def pull(self, number: int) -> Pull:
+        """One pull request."""
+        return self._get(f"read pull request #{number}", self._path(f"/pulls/{number}"), Pull.of)
+
+    def labels(self, number: int) -> frozenset[str]:
+        """The names of a pull request's labels."""
+        path = self._path(f"/issues/{number}/labels")
+        return frozenset(self._pages(f"read the labels of #{number}", path, lambda it: str(it["name"])))
+
+    def labellings(self, number: int) -> tuple[Labelling, ...]:
+        """When labels were set on a pull request and taken off, oldest first."""
+        path = self._path(f"/issues/{number}/events")
+        events = self._pages(f"read the events of #{number}", path, Labelling.of)
+        return tuple(event for event in events if event is not None)
+
+    def comments(self, number: int) -> tuple[Comment, ...]:
+        """The conversation of a pull request, oldest first."""
+        path = self._path(f"/issues/{number}/comments")
+        return tuple(self._pages(f"read the comments of #{number}", path, Comment.of))
+
+    def compare(self, base: str, head: str) -> Comparison:
+        """Compare two branches or commits of the repository's network."""
+        path = self._path(f"/compare/{quote(base)}...{quote(head)}")
+        what = f"compare {base} with {head[:10]}"
+        return self._get(what, path, Comparison.of, params={"per_page": 1})
+
+    def runs(self, branch: str | None = None, head_sha: str | None = None) -> tuple[Run, ...]:
+        """Workflow runs, newest first."""
+        asked = ({"branch": branch} if branch else {}) | ({"head_sha": head_sha} if head_sha else {})
+        path = self._path("/actions/runs")
+        return tuple(self._pages("list the CI runs", path, Run.of, key="workflow_runs", params=asked))
+
+    def run(self, run_id: int) -> Run:
+        """One workflow run."""
+        return self._get(f"read CI run {run_id}", self._path(f"/actions/runs/{run_id}"), Run.of)
+
+    def jobs(self, run_id: int) -> tuple[Job, ...]:
+        """The jobs of a run's latest attempt."""
+        path = self._path(f"/actions/runs/{run_id}/jobs")
+        what = f"list the jobs of CI run {run_id}"
+        return tuple(self._pages(what, path, Job.of, key="jobs", params={"filter": "latest"}))
+
+    # -- changing -----------------------------------------------------------------------------------------------
+
+    def open_pull(self, title: str, head: str, base: str, body: str, *, draft: bool = True) -> Pull:
+        """Open a pull request; ``head`` is ``owner:branch``."""
+        asked = {"title": title, "head": head, "base": base, "body": body, "draft": draft}
+        what = f"open a pull request from {head} into {base}"
+        return self._send(what, "POST", self._path("/pulls"), asked, Pull.of)
+
+    def update_pull(self, number: int, *, body: str | None = None, title: str | None = None) -> Pull:
+        """Change the body or the title of a pull request."""
+        asked = ({"title": title} if title is not None else {}) | ({"body": body} if body is not None else {})
+        return self._send(f"edit pull request #{number}", "PATCH", self._path(f"/pulls/{number}"), asked, Pull.of)
+
+    def comment(self, number: int, body: str) -> Comment:
+        """Write a comment."""
+        path = self._path(f"/issues/{number}/comments")
+        return self._send(f"comment on #{number}", "POST", path, {"body": body}, Comment.of)
+
+    def add_label(self, number: int, name: str) -> None:
+        """Set a label.  Setting it twice is the same as once."""
+        path = self._path(f"/issues/{number}/labels")
+        self._send(f"set the label {name!r} on #{number}", "POST", path, {"labels": [name]}, lambda _: None)
+
+    def remove_label(self, number: int, name: str) -> None:
+        """Take a label off.  Raises NotAllowed when it is not there, too."""
+        path = self._path(f"/issues/{number}/labels/{quote(name, safe='')}")
+        self._send(f"take the label {name!r} off #{number}", "DELETE", path, None, lambda _: None)
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def _path(self, rest: str = "") -> str:
+        return f"/repos/{self.repository}{rest}"
+
+    def _get(self, what: str, path: str, build: Callable[[Any], T], params: Mapping[str, str | int] | None = None) -> T:
+        return self._build(what, build, self._read(what, path, params or {})[0])
+
+    def _pages(
+        self,
+        what: str,
+        path: str,
+        build: Callable[[Any], T],
+        key: str | None = None,
+        params: Mapping[str, str | int] | None = None,
+    ) -> Iterator[T]:
+        for page in range(1, _MAX_PAGES + 1):
+            asked = {**(params or {}), "per_page": _PER_PAGE, "page": page}
+            answer, more = self._read(what, path, asked)
+            items = self._build(what, lambda it: list(it[key] if key else it), answer)
+            yield from (self._build(what, build, item) for item in items)
+            if not more:
+                return
+        raise CannotTell(
+            f"Could not {what} in {self.repository}: there are more than {_MAX_PAGES * _PER_PAGE}, which is more than "
+            "this tool reads."
+        )
+
+    def _read(self, what: str, path: str, params: Mapping[str, str | int]) -> tuple[Any, bool]:
+        for delay in _DELAYS:
+            try:
+                return self._read_once(what, path, params)
+            except Transient:
+                time.sleep(delay)
+        return self._read_once(what, path, params)
+
+    def _read_once(self, what: str, path: str, params: Mapping[str, str | int]) -> tuple[Any, bool]:
+        """The JSON, and whether there is a further page."""
+        response = self._request(what, "GET", path, params=params)
+        return self._build(what, lambda it: it.json(), response), "next" in response.links
+
+    def _send(self, what: str, method: str, path: str, json: Any, build: Callable[[Any], T]) -> T:
+        try:
+            response = self._request(what, method, path, json=json)
+        except Transient as error:
+            raise Unreachable(f"{error} It may have been done all the same; running again looks first.") from error
+        return self._build(what, lambda it: build(it.json()) if it.content else build(None), response)
+
+    def _request(self, what: str, method: str, path: str, **options: Any) -> "httpx.Response":
+        from githubkit.exception import GitHubException, RequestError, RequestFailed
+
+        headers = {"X-GitHub-Api-Version": _VERSION}
+        try:
+            answer = self._context.run(lambda: self._client.request(method, path, headers=headers, **options))
+        except RequestFailed as error:
+            raise self._refusal(what, error.response.raw_response) from error
+        except RequestError as error:
+            raise Transient(f"Could not {what} in {self.repository}: {self._lost(error.exc)}") from error
+        except (GitHubException, ValueError) as error:  # a Retry-After that is no number, for one
+            raise Unreachable(f"Could not {what} in {self.repository}: the answer is not one of GitHub's.") from error
+        response = answer.raw_response
+        if response.is_redirect:
+            raise RunbookError(
+                f"Could not {what}: GitHub says that {self.repository} has moved. "
+                "Set GITHUB_REPOSITORY to its new name."
+            )
+        return response
+
+    def _build(self, what: str, build: Callable[[Any], T], answer: Any) -> T:
+        try:
+            return build(answer)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise CannotTell(
+                f"Could not {what} in {self.repository}: GitHub's answer is not of the form expected "
+                f"({type(error).__name__}: {plain(str(error))})."
+            ) from error
+        except ValueError as error:
+            raise Unreachable(
+                f"Could not {what} in {self.repository}: {self._host} answered with something that is no JSON of "
+                "GitHub's. Is GITHUB_API_URL the address of the API, and does no proxy or login page stand between?"
+            ) from error
+
+    def _refusal(self, what: str, response: "httpx.Response") -> RunbookError:
+        said = response.text.replace(self._token, "***")
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return refusal(f"Could not {what} in {self.repository}", self.repository, response.status_code, headers, said)
+
+    @property
+    def _host(self) -> str:
+        return str(self._client.config.base_url.host)
+
+    def _lost(self, error: Exception) -> str:
+        """One sentence or two for a request without an answer."""
+        import httpx
+
+        if isinstance(error, httpx.TimeoutException):
+            return f"{self._host} did not answer in time. Try again later."
+        if isinstance(error, httpx.ProxyError):
+            return "the proxy refused the connection. Check HTTPS_PROXY and NO_PROXY."
+        if "CERTIFICATE" in str(error):
+            return (
+                f"the certificate of {self._host} is not trusted here. Set SSL_CERT_FILE to the file of your "
+                "organization's certificates."
+            )
+        return f"{self._host} cannot be reached ({type(error).__name__}). Check the network, then try again."
+
+
+def once(look: Callable[[], T | None], create: Callable[[], T]) -> T:
+    """What is there already, else what is created now.  A creation that fails is looked for before the error goes on.
+
+    So neither an answer lost on its way nor somebody quicker leads to a second one.
+    """
+    if (there := look()) is not None:
+        return there
+    try:
+        return create()
+    except RunbookError:
+        if (there := look()) is not None:
+            return there
+        raise
+
+
+def _base_url(env: Mapping[str, str]) -> str:
+    url = env.get("GITHUB_API_URL") or API
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
+        usable = usable and parts.port != 0  # reading an impossible port raises
+    except ValueError:
+        usable = False
+    if not usable:
+        raise RunbookError(f"GITHUB_API_URL is not an address such as {API} (without a user name in it).")
+    return url
+
+
+def _token(env: Mapping[str, str], base_url: str) -> str:
+    token = (env.get("GITHUB_TOKEN") or _token_of_gh(base_url)).strip()
+    if not token:
+        raise RunbookError(f"There is no token for GitHub. {HOW} {RIGHTS}")
+    if not re.fullmatch(r"[!-~]+", token):
+        raise RunbookError("GITHUB_TOKEN holds spaces or other characters that no token has. Copy the token again.")
+    return token
+
+
+def _token_of_gh(base_url: str) -> str:
+    # The token of one host must never go to another.
+    host = urlsplit(base_url).hostname or ""
+    if host == urlsplit(API).hostname:
+        host = "github.com"
+    try:
+        asked = subprocess.run(
+            ["gh", "auth", "token", "--hostname", host],
+            capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):  # without gh there is just no token
+        return ""
+    return asked.stdout if asked.returncode == 0 else ""

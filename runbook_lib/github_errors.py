@@ -1,0 +1,90 @@
+"""What GitHub's refusals mean, in whole sentences."""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from runbook_lib.errors import RunbookError, Unreachable
+
+HOW = "Set GITHUB_TOKEN, or log in with `gh auth login`."
+RIGHTS = (
+    "A fine-grained token needs, for the repository, read access to metadata and actions, and write access to "
+    "contents, pull requests and issues; a classic one the scope repo (public_repo for a public repository)."
+)
+
+
+class NotAllowed(RunbookError):
+    """GitHub answered 403 or 404: the thing is not there, or not for this token (GitHub does not tell which)."""
+
+
+class Transient(Unreachable):
+    """A failure that another try may mend."""
+
+
+def refusal(failed: str, repository: str, status: int, headers: Mapping[str, str], text: str) -> RunbookError:
+    """The error for an answer of 400 or more.  ``failed`` says what was tried; ``headers`` by lower-case name."""
+    said = _said(text)
+    if link := re.search(r"url=(https://[!-~]+)", headers.get("x-github-sso", "")):
+        return RunbookError(
+            f"{failed}: the organization asks for single sign-on. Authorize the token at {link[1]} and run again."
+        )
+    if status in (403, 429) and (until := _limited_until(status, headers, said)):
+        return Unreachable(f"{failed}: GitHub limits the rate of this token. Try again {until}.")
+    if status == 401:
+        return RunbookError(
+            f"{failed}: GitHub does not accept the token{said}. It is wrong, expired or revoked. {HOW} {RIGHTS}"
+        )
+    if status == 403:
+        return NotAllowed(f"{failed}: GitHub does not allow it{said}. {_lacking(headers)}")
+    if status in (404, 410):
+        return NotAllowed(
+            f"{failed}: GitHub does not find it{said}. Check the name {repository}, and that the token may see it: "
+            "GitHub answers the same for what is not there and for what the token may not see."
+        )
+    if status >= 500:
+        return Transient(f"{failed}: GitHub has a problem of its own (HTTP {status}){said}. Try again later.")
+    return RunbookError(f"{failed}: GitHub refuses it (HTTP {status}){said}. Mend what it names, then run again.")
+
+
+def plain(text: str) -> str:
+    """Text from outside on one line and without control characters."""
+    return "".join(char if char.isprintable() else " " for char in text).strip()
+
+
+def _said(text: str) -> str:
+    """GitHub's own words, bounded, or nothing."""
+    try:
+        answer = json.loads(text)
+        details = answer.get("errors") or []
+        words = [answer.get("message"), *map(_detail, details if isinstance(details, list) else [details])]
+    except (ValueError, AttributeError):
+        return ""
+    joined = "; ".join(plain(str(word)) for word in words if word)
+    return f" ({joined[:500]})" if joined else ""
+
+
+def _detail(error: Any) -> str:
+    if not isinstance(error, dict):
+        return str(error)
+    return str(error.get("message") or " ".join(str(error.get(key, "")) for key in ("resource", "field", "code")))
+
+
+def _limited_until(status: int, headers: Mapping[str, str], said: str) -> str:
+    wait, reset = headers.get("retry-after", ""), headers.get("x-ratelimit-reset", "")
+    if re.fullmatch(r"[0-9]+", wait):
+        return f"in {int(wait)} seconds"
+    if headers.get("x-ratelimit-remaining") == "0" and re.fullmatch(r"[0-9]{1,11}", reset):
+        return f"after {datetime.fromtimestamp(int(reset), UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return "in a few minutes" if status == 429 or "rate limit" in said else ""
+
+
+def _lacking(headers: Mapping[str, str]) -> str:
+    """What GitHub says that the token would need."""
+    if accepted := headers.get("x-accepted-github-permissions"):
+        return f"The token needs the permission {plain(accepted)}."
+    if accepted := headers.get("x-accepted-oauth-scopes"):
+        has = plain(headers.get("x-oauth-scopes", "")) or "none"
+        return f"The request needs one of the scopes {plain(accepted)}; the token has {has}."
+    return RIGHTS

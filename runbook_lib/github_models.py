@@ -1,0 +1,193 @@
+"""What GitHub knows, as small dataclasses read from its JSON.
+
+``of`` raises KeyError, TypeError, AttributeError or ValueError for an answer without what is needed.  Times are aware,
+in UTC.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class Account:
+    """Who a token belongs to; ``kind`` is User, Bot or Organization."""
+
+    login: str
+    kind: str
+
+    @classmethod
+    def of(cls, it: Any) -> Self:
+        return cls(it["login"], it["type"])
+
+
+@dataclass(frozen=True)
+class Repository:
+    """``permissions`` are the token's own: of pull, triage, push, maintain, admin."""
+
+    name: str
+    url: str
+    default_branch: str
+    permissions: frozenset[str]
+
+    @classmethod
+    def of(cls, it: Any) -> Self:
+        allowed = frozenset(name for name, may in (it.get("permissions") or {}).items() if may)
+        return cls(it["full_name"], it["html_url"], it["default_branch"], allowed)
+
+
+@dataclass(frozen=True)
+class Pull:
+    """A pull request.  ``merge_commit`` is None while GitHub works it out; ``head_owner`` is empty for a deleted fork.
+
+    ``base_sha`` is the base branch when the pull request was opened or last pushed to, not now.
+    """
+
+    number: int
+    url: str
+    title: str
+    body: str
+    draft: bool
+    state: str
+    merged: bool
+    head_ref: str
+    head_sha: str
+    head_owner: str
+    base_ref: str
+    base_sha: str
+    merge_commit: str | None
+    labels: frozenset[str]
+    author: str
+
+    @classmethod
+    def of(cls, it: Any) -> Self:
+        head, base = it["head"], it["base"]
+        return cls(
+            number=it["number"],
+            url=it["html_url"],
+            title=it["title"],
+            body=it["body"] or "",
+            draft=bool(it.get("draft")),
+            state=it["state"],
+            merged=it.get("merged_at") is not None,
+            head_ref=head["ref"],
+            head_sha=head["sha"],
+            head_owner=_login(head.get("user")),
+            base_ref=base["ref"],
+            base_sha=base["sha"],
+            merge_commit=it.get("merge_commit_sha"),
+            labels=frozenset(label["name"] for label in it["labels"]),
+            author=_login(it["user"]),
+        )
+
+
+@dataclass(frozen=True)
+class Comment:
+    """A comment in the conversation of a pull request; ``author`` is a login, empty for a deleted account."""
+
+    id: int
+    author: str
+    body: str
+    created: datetime
+    url: str
+
+    @classmethod
+    def of(cls, it: Any) -> Self:
+        return cls(it["id"], _login(it["user"]), it["body"] or "", _time(it["created_at"]), it["html_url"])
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """A label that was set on a pull request, or taken off it."""
+
+    label: str
+    on: bool
+    at: datetime
+
+    @classmethod
+    def of(cls, it: Any) -> Self | None:
+        """None for an event of another kind."""
+        if it["event"] not in ("labeled", "unlabeled"):
+            return None
+        return cls(it["label"]["name"], it["event"] == "labeled", _time(it["created_at"]))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How many commits a head has that the base lacks, and the other way round."""
+
+    ahead: int
+    behind: int
+
+    @classmethod
+    def of(cls, it: Any) -> Self:
+        return cls(int(it["ahead_by"]), int(it["behind_by"]))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A workflow run; ``started`` is the start of its latest attempt, ``conclusion`` empty until it is completed."""
+
+    id: int
+    url: str
+    name: str
+    head_sha: str
+    head_branch: str
+    event: str
+    status: str
+    conclusion: str
+    attempt: int
+    created: datetime
+    started: datetime
+    updated: datetime
+
+    @classmethod
+    def of(cls, it: Any) -> Self:
+        return cls(
+            id=it["id"],
+            url=it["html_url"],
+            name=it.get("name") or "",
+            head_sha=it["head_sha"],
+            head_branch=it["head_branch"] or "",
+            event=it["event"],
+            status=it["status"] or "",
+            conclusion=it["conclusion"] or "",
+            attempt=it.get("run_attempt") or 1,
+            created=_time(it["created_at"]),
+            started=_time(it.get("run_started_at") or it["created_at"]),
+            updated=_time(it["updated_at"]),
+        )
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of a workflow run's latest attempt; ``conclusion`` is empty until it is completed."""
+
+    id: int
+    url: str
+    name: str
+    status: str
+    conclusion: str
+    started: datetime | None
+    completed: datetime | None
+
+    @classmethod
+    def of(cls, it: Any) -> Self:
+        started, completed = it["started_at"], it["completed_at"]
+        return cls(
+            id=it["id"],
+            url=it["html_url"] or "",
+            name=it["name"],
+            status=it["status"],
+            conclusion=it["conclusion"] or "",
+            started=_time(started) if started else None,
+            completed=_time(completed) if completed else None,
+        )
+
+
+def _login(user: Any) -> str:
+    return str(user["login"]) if user else ""
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
