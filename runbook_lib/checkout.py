@@ -1,0 +1,400 @@
+"""A git repository on this machine: everything that the runbook reads from it and does to it.
+
+git itself does the work, by its command line, with the engineer's own authentication, signing and hooks.
+No call waits for a password or a pass phrase: there is no terminal to ask on, and every call has a time limit.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from runbook_lib.blobs import read_blobs
+from runbook_lib.edits import Edit
+from runbook_lib.errors import Refused, RunbookError, Unreachable
+
+#: Seconds that a call which stays on this machine, and one that talks to a remote, may take.
+LOCAL_LIMIT = 120.0
+REMOTE_LIMIT = 600.0
+
+_REMOTE_COMMANDS = frozenset({"fetch", "push", "ls-remote"})
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+_SLUG = re.compile(r"(?:^|[/:])(?P<owner>[A-Za-z0-9][A-Za-z0-9-]*)/(?P<name>[A-Za-z0-9._-]+?)(?:\.git)?/?$")
+
+
+class GitFailed(RunbookError):
+    """A git command that ended with an error; ``stderr`` is its own words, without credentials."""
+
+    def __init__(self, command: str, stderr: str) -> None:
+        self.stderr = stderr or "nothing."
+        super().__init__(f"`git {command}` failed. It says: {self.stderr}")
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A clone: with a work tree, or bare (then it can be read, and nothing in it be edited)."""
+
+    path: Path
+    bare: bool
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Find the repository that holds ``path``.  Raises RunbookError when there is none."""
+        place = Path(path).expanduser().absolute()
+        if not place.is_dir():
+            raise RunbookError(f"There is no folder {place}. Give the path of a git checkout as repo.")
+        try:
+            bare = _git(place, "rev-parse", "--is-bare-repository") == "true"
+            top = _git(place, "rev-parse", "--absolute-git-dir" if bare else "--show-toplevel")
+        except GitFailed as error:
+            raise RunbookError(
+                f"{place} is no git checkout. git says: {error.stderr} Give the path of a clone as repo."
+            ) from error
+        return cls(Path(top), bare)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def git(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run git here and return what it prints, without the final newline.  Raises GitFailed."""
+        return _git(self.path, *arguments, stdin=stdin)
+
+    def resolve(self, ref: str) -> str:
+        """The full commit id that ``ref`` names.  Raises RunbookError when it names none."""
+        try:
+            return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+        except GitFailed as error:
+            raise RunbookError(
+                f"{ref!r} names no commit in {self.path}. Fetch it first, or correct the name."
+            ) from error
+
+    def branch_tip(self, branch: str) -> str | None:
+        """The commit of a local branch, if there is such a branch."""
+        return self._tip(f"refs/heads/{branch}")
+
+    def tracked_tip(self, remote: str, branch: str) -> str | None:
+        """The commit that a remote's branch had when it was last fetched here."""
+        return self._tip(f"refs/remotes/{remote}/{branch}")
+
+    def _tip(self, ref: str) -> str | None:
+        return self.git("for-each-ref", "--format=%(objectname)", "--count=1", ref) or None
+
+    def current_branch(self) -> str | None:
+        """The branch that is checked out; None when HEAD is detached."""
+        return self.git("branch", "--show-current") or None
+
+    def read(self, paths: Iterable[str], ref: str | None = None) -> dict[str, str | None]:
+        """Texts by path, from a commit, or from the work tree when ``ref`` is None.  None where there is no file.
+
+        Bytes that are no UTF-8 come as surrogate escapes and line ends as they are: a text written back is the same.
+        """
+        if ref is not None:
+            wanted = [(ref, path) for path in paths]
+            found = read_blobs(self.path, wanted)
+            return {path: blob[1] if (blob := found[ref, path]) else None for _, path in wanted}
+        return {path: self._read_file(path) for path in paths}
+
+    def _read_file(self, path: str) -> str | None:
+        file = self.path / path
+        if not file.is_file():
+            return None
+        return file.read_bytes().decode("utf-8", "surrogateescape")
+
+    def uncommitted(self, paths: Sequence[str]) -> list[str]:
+        """Those of the paths that differ, in index or work tree, from HEAD."""
+        listed = self.git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *paths)
+        return sorted(entry[3:] for entry in listed.split("\0") if entry)
+
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Whether ``newer`` contains ``older``."""
+        return self.git("rev-list", "--max-count=1", older, "--not", newer) == ""
+
+    def merge_base(self, one: str, other: str) -> str | None:
+        """The best common ancestor of two commits, or None for unrelated ones (or in a shallow clone)."""
+        try:
+            return self.git("merge-base", one, other)
+        except GitFailed:
+            return None
+
+    def identity(self) -> tuple[str, str]:
+        """Name and mail address that a commit made here would carry."""
+        try:
+            name, mail, _ = re.fullmatch(r"(.*) <(.*)> (.*)", self.git("var", "GIT_COMMITTER_IDENT")).groups()  # type: ignore[union-attr]
+        except GitFailed as error:
+            raise RunbookError(
+                f"git does not know who commits in {self.path}. Set it with `git config user.name '…'` "
+                "and `git config user.email '…'`."
+            ) from error
+        return name, mail
+
+    # -- remotes ------------------------------------------------------------------------------------------------
+
+    def remotes(self) -> list[str]:
+        """The names of the remotes."""
+        return self.git("remote").split()
+
+    def remote_url(self, remote: str, *, push: bool = False) -> str | None:
+        """The address of a remote, without credentials; None when there is no such remote."""
+        if remote not in self.remotes():
+            return None
+        return _clean(self.git("remote", "get-url", *(["--push"] if push else []), remote))
+
+    def base_remote(self) -> str | None:
+        """The remote that pull requests aim at: ``upstream`` where a fork has one, else ``origin``."""
+        names = self.remotes()
+        return next((name for name in ("upstream", "origin") if name in names), None)
+
+    def repository(self, env: Mapping[str, str] = os.environ) -> str:
+        """``owner/name`` on the forge: GITHUB_REPOSITORY, else from the remotes ``upstream`` and ``origin``."""
+        if slug := env.get("GITHUB_REPOSITORY"):
+            if not re.fullmatch(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+", slug):
+                raise RunbookError(f"GITHUB_REPOSITORY is {slug!r}; expected owner/name.")
+            return slug
+        remote = self.base_remote()
+        url = self.remote_url(remote) if remote else None
+        if url is None:
+            raise RunbookError(
+                f"{self.path} has no remote upstream or origin, so its repository on GitHub is not known. "
+                "Set GITHUB_REPOSITORY=owner/name."
+            )
+        return slug_of(url)
+
+    def remote_tip(self, remote: str, branch: str) -> str | None:
+        """The commit that a branch has on the remote now; None when the remote has no such branch."""
+        ref = f"refs/heads/{branch}"
+        listed = self._remote_call(remote, "ls-remote", "--", remote, ref)
+        return next((line.split("\t")[0] for line in listed.splitlines() if line.endswith(f"\t{ref}")), None)
+
+    def fetch(self, remote: str, branch: str) -> str:
+        """Bring the branch's newest commit here, moving no ref, and return its id.
+
+        Raises RunbookError when the remote has no such branch, Unreachable when the remote cannot be asked.
+        """
+        tip = self.remote_tip(remote, branch)
+        if tip is None:
+            raise RunbookError(
+                f"The branch {branch!r} does not exist on the remote {remote!r} ({self.remote_url(remote)}). "
+                "Give the branch to bump as base."
+            )
+        if not self.has(tip):
+            self._remote_call(
+                remote, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--refmap=",
+                remote, f"refs/heads/{branch}",
+            )  # fmt: skip
+        return tip
+
+    def has(self, commit: str) -> bool:
+        """Whether the commit is in this clone."""
+        return self.git("cat-file", "--batch-check", stdin=commit).endswith(tuple("0123456789"))
+
+    def _remote_call(self, remote: str, *arguments: str) -> str:
+        if remote not in self.remotes():
+            raise RunbookError(
+                f"{self.path} has no remote named {remote!r}; it has {', '.join(self.remotes()) or 'none'}. "
+                "Add it with `git remote add`, or give another as remote."
+            )
+        try:
+            return self.git(*arguments)
+        except GitFailed as error:
+            raise Unreachable(
+                f"The remote {remote!r} ({self.remote_url(remote)}) could not be asked. git says: {error.stderr} "
+                "Check the address, the network and your credentials; `git ls-remote` must work without asking."
+            ) from error
+
+    # -- changing -----------------------------------------------------------------------------------------------
+
+    def apply(self, edits: Sequence[Edit]) -> None:
+        """Write the edits to the work tree: all of them or none.
+
+        Refused when a file is no longer what the edit was made from, or is a link.  A run that is killed between
+        two files leaves whole files; planning again finds what is still to do.
+        """
+        self.require_work_tree()
+        for edit in edits:
+            file = self.path / edit.path
+            if file.is_symlink() or not file.resolve().is_relative_to(self.path.resolve()):
+                raise Refused(f"{edit.path} is a link or lies outside {self.path}: it is not edited.")
+            if self._read_file(edit.path) != edit.before:
+                raise Refused(
+                    f"{edit.path} in {self.path} is no longer what the plan was made from, so nothing was changed. "
+                    "Run again to plan on what is there now."
+                )
+        drafts = [(self.path / edit.path, edit, _draft(self.path / edit.path, edit.after)) for edit in edits]
+        written: list[tuple[Path, Edit]] = []
+        try:
+            for file, edit, draft in drafts:
+                os.replace(draft, file)
+                written.append((file, edit))
+        except OSError as error:
+            for file, edit in written:
+                os.replace(_draft(file, edit.before), file)
+            raise RunbookError(
+                f"The edits could not be written to {self.path}: {error}. Nothing was changed."
+            ) from error
+        finally:
+            for _, _, draft in drafts:
+                draft.unlink(missing_ok=True)
+
+    def require_work_tree(self) -> None:
+        """Raise Refused in a bare repository."""
+        if self.bare:
+            raise Refused(
+                f"{self.path} is a bare repository: there are no files to edit. Give a clone with a work tree."
+            )
+
+    def switch(self, branch: str, start: str | None = None) -> None:
+        """Check out a branch, made at ``start`` when given.  git carries other uncommitted changes along or refuses."""
+        self.require_work_tree()
+        try:
+            self.git("switch", "--quiet", *(["--no-track", "-c", branch, start] if start else [branch]))
+        except GitFailed as error:
+            raise Refused(
+                f"The checkout {self.path} cannot be switched to the branch {branch}. git says: {error.stderr} "
+                "Commit or stash what is in the way, then run again."
+            ) from error
+
+    def commit(self, paths: Sequence[str], message: str) -> str:
+        """Commit exactly these files, signed off (and signed where git is set up so); the new commit's id."""
+        self.identity()
+        try:
+            self.git("commit", "--quiet", "--signoff", "--file=-", "--only", "--", *paths, stdin=message)
+        except GitFailed as error:
+            raise Refused(
+                f"The commit in {self.path} was not made. git says: {error.stderr} "
+                "A hook or the signing key may want attention; mend it, then run again."
+            ) from error
+        return self.resolve("HEAD")
+
+    def empty_commit(self, message: str) -> str:
+        """Commit nothing on the current branch, signed off, whatever else is staged; the new commit's id."""
+        name, mail = self.identity()
+        head, tree = self.resolve("HEAD"), self.git("rev-parse", "HEAD^{tree}")
+        sign = ["-S"] if self._signs() else []
+        signed_off = f"{message}\n\nSigned-off-by: {name} <{mail}>\n"
+        made = self.git("commit-tree", *sign, "-p", head, tree, stdin=signed_off)
+        self.git("update-ref", "-m", "commit: " + message.splitlines()[0], "HEAD", made, head)
+        return made
+
+    def _signs(self) -> bool:
+        return self.git("config", "--type=bool", "--default=false", "--get", "commit.gpgsign") == "true"
+
+    def merge(self, commit: str, message: str) -> str:
+        """Merge a commit into the current branch, signed off; a conflict is undone and refused."""
+        try:
+            self.git("merge", "--quiet", "--no-ff", "--signoff", "-m", message, commit)
+        except GitFailed as error:
+            if (Path(self.git("rev-parse", "--absolute-git-dir")) / "MERGE_HEAD").exists():
+                self.git("merge", "--abort")
+            raise Refused(
+                f"{commit[:10]} could not be merged in {self.path}, and the branch is as it was. "
+                f"git says: {error.stderr} Merge it by hand, then run again."
+            ) from error
+        return self.resolve("HEAD")
+
+    def push(self, remote: str, branch: str) -> None:
+        """Push the branch, never by force.  Raises Refused when the remote refuses it."""
+        if remote not in self.remotes():
+            raise RunbookError(
+                f"{self.path} has no remote named {remote!r} to push to; it has {', '.join(self.remotes())}."
+            )
+        try:
+            self.git("push", "--quiet", remote, f"refs/heads/{branch}:refs/heads/{branch}")
+        except GitFailed as error:
+            raise Refused(
+                f"The remote {remote!r} ({self.remote_url(remote, push=True)}) did not take the branch {branch}. "
+                f"git says: {error.stderr} The commit is safe on the local branch; when you may push, run again."
+            ) from error
+
+
+def slug_of(url: str) -> str:
+    """``owner/name`` of a forge from the address of a remote (https, ssh, scp-like or a path)."""
+    match = _SLUG.search(url)
+    if match is None:
+        raise RunbookError(
+            f"The remote's address {_clean(url)!r} names no owner/name. Set GITHUB_REPOSITORY=owner/name."
+        )
+    return f"{match['owner']}/{match['name']}"
+
+
+def _draft(file: Path, text: str) -> Path:
+    """The text, safely on disk under another name in the same folder, with the file's mode."""
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    draft = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(text.encode("utf-8", "surrogateescape"))
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(draft, file.stat().st_mode & 0o7777)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise RunbookError(f"{file} could not be written: {error}. Nothing was changed.") from error
+    return draft
+
+
+def _environment(place: Path, remote: bool) -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        # Set by a git hook that runs us; they would bind every call to another repository's index.
+        if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
+    }
+    if remote:
+        # The command that git would use, told not to ask.  git gives the variable precedence over the setting.
+        ssh = kept.get("GIT_SSH_COMMAND") or _ssh_setting(place) or shlex.quote(kept.get("GIT_SSH", "ssh"))
+        kept["GIT_SSH_COMMAND"] = f"{ssh} -oBatchMode=yes"
+    return kept | {
+        "LC_ALL": "C",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ASKPASS": "true",
+        "SSH_ASKPASS_REQUIRE": "never",
+        "GCM_INTERACTIVE": "never",
+        "GIT_EDITOR": "true",
+        "GIT_MERGE_AUTOEDIT": "no",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GPG_TTY": "",
+    }
+
+
+def _ssh_setting(place: Path) -> str:
+    return _git(place, "config", "--default=", "--get", "core.sshCommand")
+
+
+def _git(place: Path, *arguments: str, stdin: str | None = None) -> str:
+    remote = arguments[0] in _REMOTE_COMMANDS
+    limit = REMOTE_LIMIT if remote else LOCAL_LIMIT
+    command = shlex.join(arguments[:3])
+    with subprocess.Popen(
+        ["git", "-C", str(place), *arguments],
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=_environment(place, remote),
+        # Without a controlling terminal neither ssh nor gpg can stop to ask.
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(None if stdin is None else stdin.encode("utf-8", "surrogateescape"), limit)
+        except subprocess.TimeoutExpired:
+            raise GitFailed(command, f"it took longer than {limit:.0f} seconds and was stopped.") from None
+        finally:
+            if process.poll() is None:  # a time-out or Ctrl-C: git's own children (ssh, hooks) end with it
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        raise GitFailed(command, _sentence(err.decode("utf-8", "replace") or out.decode("utf-8", "replace")))
+    return out.decode("utf-8", "surrogateescape").removesuffix("\n")
+
+
+def _clean(text: str) -> str:
+    return _USERINFO.sub("", text)
+
+
+def _sentence(stderr: str) -> str:
+    lines = [line.strip() for line in _clean(stderr).splitlines() if line.strip() and not line.startswith("hint:")]
+    joined = "; ".join(lines[:8])
+    return joined if joined.endswith(".") else f"{joined}." if joined else ""

@@ -1,0 +1,75 @@
+"""The form of a notebook in JupyterLab.  Headlessly nothing of it exists: no widget is made."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+
+def headless() -> bool:
+    """Whether no person sits before this notebook.  JupyterLab names the session of its kernels; papermill does not."""
+    return "JPY_SESSION_NAME" not in os.environ
+
+
+def offer(notebook: str, **parameters: object) -> None:
+    """Show the parameters as a form with *Preview* and *Apply* buttons; headlessly, do nothing.
+
+    Either button runs this same notebook headlessly in a process of its own, so that what a person starts here leaves
+    the same record as a command, and no cell is ever run out of order.
+    """
+    if headless():
+        return
+    from IPython.display import display
+
+    display(_form(Path(os.environ["JPY_SESSION_NAME"]).with_name(f"{notebook}.ipynb"), parameters))
+
+
+def _form(notebook: Path, parameters: dict[str, object]) -> Any:
+    import ipywidgets as widgets
+
+    fields = {
+        name: widgets.Checkbox(value=value, description=name)
+        if isinstance(value, bool)
+        else widgets.Text(value=str(value), description=name, continuous_update=False)
+        for name, value in parameters.items()
+        if name != "apply"
+    }
+    preview = widgets.Button(description="Preview")
+    apply = widgets.Button(description="Apply", button_style="warning")
+    output = widgets.Output()
+
+    def start(apply_now: bool) -> None:
+        preview.disabled = apply.disabled = True
+        output.clear_output()
+        command = command_line(notebook, {name: field.value for name, field in fields.items()}, apply=apply_now)
+        threading.Thread(target=run, args=(command,), daemon=True).start()
+
+    def run(command: list[str]) -> None:
+        environment = {name: value for name, value in os.environ.items() if name != "JPY_SESSION_NAME"}
+        with subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            for line in process.stdout or ():
+                output.append_stdout(line)
+        preview.disabled = apply.disabled = False
+
+    preview.on_click(lambda _: start(False))
+    apply.on_click(lambda _: start(True))
+    return widgets.VBox([*fields.values(), widgets.HBox([preview, apply]), output])
+
+
+def command_line(notebook: Path, parameters: dict[str, object], *, apply: bool) -> list[str]:
+    """The command that runs a notebook headlessly with these values; text stays text (papermill's ``-r``)."""
+    given = [
+        part
+        for name, value in parameters.items()
+        for part in (("-p" if isinstance(value, bool) else "-r"), name, str(value))
+    ]
+    return [sys.executable, "-m", "runbook_lib.run", str(notebook), *given, "-p", "apply", str(apply)]

@@ -1,0 +1,155 @@
+"""Where a bump stands in a checkout, and how the checkout gets onto the bump's branch.
+
+A bump is planned on commits: on its own branch once that exists, else on the newest commit of the base branch.
+What lies uncommitted in the work tree is never part of a plan; it is only taken up when it equals the plan.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from runbook_lib.bump import Bump
+from runbook_lib.checkout import Checkout
+from runbook_lib.edits import Edit
+from runbook_lib.errors import Refused, RunbookError, Unreachable
+
+
+@dataclass(frozen=True)
+class Position:
+    """``start`` is the commit that plans are made from; ``tip`` the branch's own, None before there is a branch."""
+
+    checkout: Checkout
+    bump: Bump
+    base_remote: str
+    base_commit: str
+    start: str
+    tip: str | None
+    warnings: tuple[str, ...] = ()
+
+    def texts(self, paths: Iterable[str]) -> dict[str, str | None]:
+        """The files as the plan's commit has them."""
+        return self.checkout.read(paths, self.start)
+
+    @property
+    def on_branch(self) -> bool:
+        """Whether the bump's branch is checked out."""
+        return self.tip is not None and self.checkout.current_branch() == self.bump.branch
+
+    def describe(self) -> str:
+        """One sentence on where planning starts."""
+        if self.tip is None:
+            return f"The branch {self.bump.branch} will start at {self.bump.base} {self.base_commit[:10]}."
+        return f"The branch {self.bump.branch} exists, at {self.start[:10]}; the plan goes on from there."
+
+
+def find(checkout: Checkout, bump: Bump) -> Position:
+    """Look at the base branch and the bump's branch, here and on the remotes.  Moves no ref and edits nothing.
+
+    Where the remote cannot be asked a preview or a local run goes on from what was last fetched, with a warning.
+    Raises RunbookError for a base that does not exist, and Refused for a branch of that name with other content.
+    """
+    remote = checkout.base_remote() or ""
+    warnings: list[str] = []
+    base = _newest(checkout, bump, remote, bump.base, warnings)
+    if base is None:
+        raise RunbookError(
+            f"The branch {bump.base!r} does not exist in {checkout.path}. Give the branch to bump as base."
+        )
+    tip = _branch(checkout, bump, base, warnings) if bump.tag else None
+    return Position(checkout, bump, remote, base, tip or base, tip, tuple(warnings))
+
+
+def _newest(checkout: Checkout, bump: Bump, remote: str, branch: str, warnings: list[str]) -> str | None:
+    if not remote:
+        return checkout.branch_tip(branch)
+    try:
+        return checkout.fetch(remote, branch)
+    except Unreachable as error:
+        known = checkout.tracked_tip(remote, branch) or checkout.branch_tip(branch)
+        if bump.publish or known is None:
+            raise
+        warnings.append(f"{error} Going on from {branch} as it was last seen here, at {known[:10]}.")
+        return known
+
+
+def _branch(checkout: Checkout, bump: Bump, base: str, warnings: list[str]) -> str | None:
+    here = checkout.branch_tip(bump.branch)
+    there = None
+    if bump.remote in checkout.remotes():
+        try:
+            there = checkout.remote_tip(bump.remote, bump.branch)
+        except Unreachable as error:
+            if bump.publish:
+                raise
+            warnings.append(str(error))
+    elif bump.publish:
+        raise RunbookError(
+            f"{checkout.path} has no remote named {bump.remote!r} to push to; it has "
+            f"{', '.join(checkout.remotes()) or 'none'}. Give another as remote."
+        )
+    if there and there != here:
+        checkout.fetch(bump.remote, bump.branch)
+        if here is None or checkout.is_ancestor(here, there):
+            return there
+        if not checkout.is_ancestor(there, here):
+            raise Refused(
+                f"The branch {bump.branch} holds {here[:10]} here and {there[:10]} on the remote {bump.remote!r}, and "
+                "neither contains the other. Keep the one you want: delete or rename the other, then run again."
+            )
+    return here
+
+
+def carry_out(position: Position, edits: Sequence[Edit]) -> list[Edit]:
+    """Put the checkout onto the bump's branch and write the edits; what is already there is left alone.
+
+    Returns the edits that were written now.  On an error the checkout is put back as it was.
+    Refused when a file to be edited has uncommitted changes other than the plan's.
+    """
+    checkout, bump = position.checkout, position.bump
+    checkout.require_work_tree()
+    present = _present(checkout, edits)
+    before, head = checkout.current_branch(), checkout.resolve("HEAD")
+    fresh = checkout.branch_tip(bump.branch) is None
+    try:
+        _put_aside(checkout, bump, present)
+        enter(position)
+        found = checkout.read([edit.path for edit in edits])
+        missing = [edit for edit in edits if found[edit.path] != edit.after]
+        checkout.apply(missing)
+    except (RunbookError, KeyboardInterrupt):
+        if checkout.current_branch() != before:
+            checkout.git("switch", "--quiet", *([before] if before else ["--detach", head]))
+        if fresh and checkout.branch_tip(bump.branch) == position.start:
+            checkout.git("branch", "--quiet", "-D", bump.branch)
+        at_head = checkout.read([edit.path for edit in present], "HEAD")
+        checkout.apply([edit for edit in present if at_head[edit.path] == edit.before])
+        raise
+    return missing
+
+
+def enter(position: Position) -> None:
+    """Check out the bump's branch, made at the position's start where there is none."""
+    checkout, bump = position.checkout, position.bump
+    here = checkout.branch_tip(bump.branch)
+    if checkout.current_branch() != bump.branch:
+        checkout.switch(bump.branch, None if here else position.start)
+    if here and here != position.start and checkout.is_ancestor(here, position.start):
+        checkout.git("merge", "--quiet", "--ff-only", position.start)
+
+
+def _put_aside(checkout: Checkout, bump: Bump, present: Sequence[Edit]) -> None:
+    """Undo what already equals the plan, or git would not switch branches; it is written again right after."""
+    if present and checkout.current_branch() != bump.branch:
+        checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *(edit.path for edit in present))
+
+
+def _present(checkout: Checkout, edits: Sequence[Edit]) -> list[Edit]:
+    """The edits that already lie uncommitted in the work tree.  Refused when a file holds other changes."""
+    dirty = set(checkout.uncommitted([edit.path for edit in edits])) if edits else set()
+    found = checkout.read(dirty)
+    foreign = [edit.path for edit in edits if edit.path in dirty and found[edit.path] != edit.after]
+    if foreign:
+        raise Refused(
+            f"{', '.join(foreign)} in {checkout.path} has uncommitted changes that are not this bump's, "
+            "so nothing was changed. Commit, stash or undo them, then run again."
+        )
+    return [edit for edit in edits if edit.path in dirty]
