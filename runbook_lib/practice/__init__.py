@@ -6,7 +6,7 @@ A notebook without a ``repo`` works on it.  Nothing in the library knows that: o
 import contextlib
 import os
 import shlex
-import threading
+import time
 from argparse import Namespace
 from pathlib import Path
 
@@ -58,8 +58,9 @@ def command(options: Namespace) -> int:
         return 0
     with start() as world, contextlib.suppress(KeyboardInterrupt):
         print(_how_to_reach(world), flush=True)
-        if not world.running_elsewhere:
-            threading.Event().wait()
+        # In steps: a Ctrl-C that comes just before an endless wait would go unseen.
+        while not world.running_elsewhere:
+            time.sleep(0.2)
     return 0
 
 
