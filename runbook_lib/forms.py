@@ -4,8 +4,11 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from runbook_lib.parameters import Source
 
 
 def headless() -> bool:
@@ -13,17 +16,23 @@ def headless() -> bool:
     return "JPY_SESSION_NAME" not in os.environ
 
 
-def offer(notebook: str, **parameters: object) -> None:
-    """Show the parameters as a form with *Preview* and *Apply* buttons; headlessly, do nothing.
+def permitted(**asked: bool) -> dict[str, bool]:
+    """What a run may do: headlessly what was asked, in JupyterLab nothing, so that "Run all" only ever previews."""
+    return {name: value and headless() for name, value in asked.items()}
 
-    Either button runs this same notebook headlessly in a process of its own, so that what a person starts here leaves
-    the same record as a command, and no cell is ever run out of order.
+
+def offer(notebook: str, namespace: Mapping[str, object]) -> None:
+    """Show the notebook's parameters, with their values in ``namespace``, as a form; headlessly, do nothing.
+
+    *Preview* and *Apply* run this same notebook headlessly in a process of its own, so that what a person starts here
+    leaves the same record as a command, and no cell is ever run out of order.
     """
     if headless():
         return
     from IPython.display import display
 
-    display(_form(Path(os.environ["JPY_SESSION_NAME"]).with_name(f"{notebook}.ipynb"), parameters))
+    path = Path(os.environ["JPY_SESSION_NAME"]).with_name(f"{notebook}.ipynb")
+    display(_form(path, {it.name: namespace[it.name] for it in Source.read(path).parameters}))
 
 
 def _form(notebook: Path, parameters: dict[str, object]) -> Any:

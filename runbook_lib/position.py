@@ -106,11 +106,11 @@ def carry_out(position: Position, edits: Sequence[Edit]) -> list[Edit]:
     """
     checkout, bump = position.checkout, position.bump
     checkout.require_work_tree()
-    present = _present(checkout, edits)
+    there = present(checkout, edits)
     before, head = checkout.current_branch(), checkout.resolve("HEAD")
     fresh = checkout.branch_tip(bump.branch) is None
     try:
-        _put_aside(checkout, bump, present)
+        _put_aside(checkout, bump, there)
         enter(position)
         found = checkout.read([edit.path for edit in edits])
         missing = [edit for edit in edits if found[edit.path] != edit.after]
@@ -120,8 +120,8 @@ def carry_out(position: Position, edits: Sequence[Edit]) -> list[Edit]:
             checkout.git("switch", "--quiet", *([before] if before else ["--detach", head]))
         if fresh and checkout.branch_tip(bump.branch) == position.start:
             checkout.git("branch", "--quiet", "-D", bump.branch)
-        at_head = checkout.read([edit.path for edit in present], "HEAD")
-        checkout.apply([edit for edit in present if at_head[edit.path] == edit.before])
+        at_head = checkout.read([edit.path for edit in there], "HEAD")
+        checkout.apply([edit for edit in there if at_head[edit.path] == edit.before])
         raise
     return missing
 
@@ -142,7 +142,7 @@ def _put_aside(checkout: Checkout, bump: Bump, present: Sequence[Edit]) -> None:
         checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *(edit.path for edit in present))
 
 
-def _present(checkout: Checkout, edits: Sequence[Edit]) -> list[Edit]:
+def present(checkout: Checkout, edits: Sequence[Edit]) -> list[Edit]:
     """The edits that already lie uncommitted in the work tree.  Refused when a file holds other changes."""
     dirty = set(checkout.uncommitted([edit.path for edit in edits])) if edits else set()
     found = checkout.read(dirty)

@@ -1,0 +1,128 @@
+"""Steps 1, 2 and 7: show how the pins would move, move them in the checkout, and verify by reading again."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+from runbook_lib import edits, pins, position, preflight, sync, views
+from runbook_lib.checkout import Checkout
+from runbook_lib.checks import Check
+from runbook_lib.pins import Plan, Sites
+from runbook_lib.position import Position
+from runbook_lib.preflight import Prospect
+from runbook_lib.record import Step
+from runbook_lib.sites import MEGATRON_LM
+from runbook_lib.sync import Survey
+from runbook_lib.views import View
+
+NO_TAG = "No tag was given, so nothing is planned."
+HOW = "Run again with a tag, such as -p tag 26.04-py3."
+
+
+def show(stand: Position, plan: Plan) -> View:
+    """Where the plan starts and its diff; without a tag, every pin as it stands."""
+    if stand.bump.tag is None:
+        return views.note(f"{NO_TAG} {HOW}") + views.table(preflight.standing(stand))
+    done = f"Every pin of this step already names {stand.bump.tag}: nothing to change."
+    shown = views.note(stand.describe()) + views.diff(edits.diff(plan.edits), empty=done)
+    return shown + views.notes((*stand.warnings, *plan.warnings), title="Warnings")
+
+
+def carry_out(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
+    """Make the edits in the checkout, on the bump's branch; in a preview, say so and do nothing."""
+    if not stand.bump.apply:
+        return views.note("This is a preview: nothing was changed.")
+    ahead.require()
+    step.diff(edits.diff(plan.edits))
+    written = position.carry_out(stand, plan.edits)
+    for edit in written:
+        step.effect("edit", edit.path, _digest(edit.before), _digest(edit.after))
+    if not plan.edits:
+        return views.note("The branch holds these values already: nothing was written.")
+    found = len(plan.edits) - len(written)
+    told = f"{len(written)} files were written" + (f", {found} already held the plan" if found else "")
+    return views.note(f"{told}, on the branch {stand.bump.branch}.")
+
+
+def _digest(text: str) -> str:
+    return f"sha256:{sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()}"
+
+
+def verify(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
+    """Read the files again, and tell the record what was done or would be."""
+    bump = stand.bump
+    step.warn(*stand.warnings, *plan.warnings)
+    step.given(base_commit=stand.base_commit, plan_from=stand.start, digest=ahead.image and ahead.image.digest)
+    step.table("changes", [vars(change) for change in plan.changes])
+    for name, why in ahead.used_exceptions.items():
+        step.allowed(name, why)
+    if bump.tag is None:
+        step.done(NO_TAG, HOW)
+        return views.note("There is nothing to verify.")
+    step.check(*_checks(stand, plan), ahead.check)
+    count = f"{len(plan.changes)} values in {len(plan.edits)} files"
+    if not plan.edits:
+        step.done(f"Found done: every pin of this step names {bump.tag} on {bump.branch if stand.tip else bump.base}.")
+    elif bump.apply:
+        step.done(f"{count} name {bump.tag}, on the branch {bump.branch}.", "03-open-pr commits them.")
+    else:
+        step.done(f"Would change {count} to {bump.tag}.", "Run again with -p apply True.")
+    return views.note("The checks are in the record below.")
+
+
+def _checks(stand: Position, plan: Plan) -> list[Check]:
+    holds = "the files hold exactly the plan"
+    if not stand.bump.apply:
+        return [Check(holds, "skipped", "This is a preview.")]
+    texts = stand.checkout.read([edit.path for edit in plan.edits])
+    wrong = [edit.path for edit in plan.edits if texts[edit.path] != edit.after]
+    detail = f"{', '.join(wrong)} is not as planned." if wrong else f"{len(plan.changes)} values in {len(texts)} files."
+    return [Check.of(holds, not wrong, detail), untouched(stand)]
+
+
+def untouched(stand: Position, ref: str | None = None, sites: Sites = MEGATRON_LM) -> Check:
+    """Whether the pins of the other image type are, on the bump's branch, what they are where it left its base.
+
+    ``ref`` None reads the work tree.  Skipped with ``allow=both-types``, as the bump then moves both.
+    """
+    bump = stand.bump
+    kind = "lts" if bump.image_type == "dev" else "dev"
+    name = f"the {kind} pins are untouched"
+    if "both-types" in bump.allow:
+        return Check(name, "skipped", "both-types is allowed.")
+    fork = stand.checkout.merge_base(stand.base_commit, ref or "HEAD") or stand.base_commit
+    before, after = (_frozen(stand.checkout, at, f"lockstep {kind}", sites) for at in (fork, ref))
+    moved = sorted(set(after) ^ set(before))
+    told = "; ".join(f"{path} names {image}" for path, image in moved) or f"{len(after)} pins as on {bump.base}."
+    return Check.of(name, not moved, told)
+
+
+def _frozen(checkout: Checkout, ref: str | None, role: str, sites: Sites) -> list[tuple[str, str]]:
+    verdicts = pins.check(checkout.read(sites.pin_paths, ref), sites)
+    return [(f"{it.path} ({it.selector})", it.image) for it in verdicts if it.role == role]
+
+
+def survey(stand: Position, refs: str) -> Survey:
+    """The pins on the refs asked for (names or patterns, apart by spaces or commas).
+
+    Without any: on the bump's branch, as committed, or as the work tree has it while edits wait to be committed; and
+    before there is a branch, as the work tree has it.
+    """
+    bump, checkout = stand.bump, stand.checkout
+    asked: Sequence[str] = refs.replace(",", " ").split()
+    if not asked and stand.tip and not (stand.on_branch and checkout.uncommitted(MEGATRON_LM.pin_paths)):
+        asked = [stand.start]
+    expected = bump.tag if refs or stand.tip else None
+    return sync.survey(checkout.path, asked, expected=expected, image_type=bump.image_type)
+
+
+def conclude(step: Step, stand: Position, found: Survey) -> View:
+    """Tell the record whether the pins agree."""
+    outcome = found.outcome
+    step.check(Check.of("all pins agree", outcome == "in sync", " ".join([found.summary, *found.notes])))
+    if stand.tip:
+        step.check(untouched(stand, stand.start))
+    step.table("pins", found.rows())
+    step.warn(*found.sentences)
+    step.given(base_commit=stand.base_commit, head_commit=stand.start)
+    step.done(found.summary, "" if outcome == "in sync" else "Mend the pins named above; a bump moves them together.")
+    return views.notes(found.sentences) + views.note(found.summary)

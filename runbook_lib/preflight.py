@@ -1,0 +1,156 @@
+"""What a bump meets, looked at before anything moves: the plan, the image, the checkout and the rights."""
+
+from dataclasses import dataclass
+
+from runbook_lib import pins, position
+from runbook_lib.bump import Bump
+from runbook_lib.checks import Check
+from runbook_lib.errors import Refused, RunbookError, Unreachable
+from runbook_lib.github import GitHub
+from runbook_lib.image import ImageRef, NgcTag
+from runbook_lib.pins import Plan, Sites
+from runbook_lib.position import Position
+from runbook_lib.record import Step
+from runbook_lib.registry import Image, Registry, verify_tag
+from runbook_lib.sites import MEGATRON_LM
+
+_NOTHING = Plan((), (), (), ())
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """The plan of a bump, and what the registry says of its image.  Empty for a bump without a tag."""
+
+    bump: Bump
+    plan: Plan
+    image: Image | None
+    check: Check
+
+    def require(self) -> None:
+        """Raise Refused where the registry has no such image, or could not be asked and this run publishes."""
+        if self.bump.tag is None:
+            raise Refused("No tag was given, so there is nothing to apply. Give one, such as -p tag 26.04-py3.")
+        if self.check.status == "failed":
+            raise Refused(f"The tag cannot be used: {self.check.detail}")
+        if self.check.status == "skipped" and self.bump.publish and "unverified-tag" not in self.bump.allow:
+            raise Refused(f"The tag {self.bump.tag} was not verified: {self.check.detail}", "unverified-tag")
+
+    @property
+    def platforms(self) -> list[dict[str, str]]:
+        """The image for each platform: digest, size of the download in GB, and the versions that it names."""
+        names = ("CUDA_VERSION", "CUDNN_VERSION", "NCCL_VERSION", "PYTORCH_VERSION", "CUDA_DRIVER_VERSION")
+        return [
+            {"platform": name, "digest": it.digest, "GB": f"{it.size / 1e9:.2f}"}
+            | {variable: it.env.get(variable, "") for variable in names}
+            for name, it in sorted((self.image.platforms if self.image else {}).items())
+        ]
+
+    @property
+    def used_exceptions(self) -> dict[str, str]:
+        """The named exceptions that this bump really needed, and why."""
+        unverified = {"unverified-tag": self.check.detail} if self.check.status == "skipped" else {}
+        older = [change for change in self.plan.changes if _tag(change.old) > _tag(change.new)]
+        used = unverified | ({"older-tag": f"{older[0].old} is newer than {older[0].new}."} if older else {})
+        return {name: why for name, why in used.items() if name in self.bump.allow}
+
+
+def prospect(stand: Position, sites: Sites = MEGATRON_LM) -> Prospect:
+    """Plan on the position's commit, and ask the registry for the image on each platform that the rows name."""
+    bump = stand.bump
+    if bump.tag is None:
+        return Prospect(bump, _NOTHING, None, Check("the image exists", "skipped", "No tag was given."))
+    texts = stand.texts(sites.paths)
+    plan = pins.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow)
+    with Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}")) as registry:
+        check, image = verify_tag(registry, bump.tag, plan.platforms)
+    if cuda := _cuda(image):
+        plan = pins.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow, cuda=cuda)
+    return Prospect(bump, plan, image, check)
+
+
+def _cuda(image: Image | None) -> str | None:
+    versions = {it.env.get("CUDA_VERSION", "") for it in image.platforms.values()} if image else set()
+    return ".".join(versions.pop().split(".")[:2]) or None if len(versions) == 1 else None
+
+
+def _tag(image: str) -> NgcTag:
+    return NgcTag.parse(ImageRef.parse(image).tag or "")
+
+
+def standing(stand: Position, sites: Sites = MEGATRON_LM) -> list[dict[str, str]]:
+    """Every pin of the base branch and of the bump's own, where that exists."""
+    commits = {stand.bump.base: stand.base_commit} | ({stand.bump.branch: stand.start} if stand.tip else {})
+    return [
+        {"branch": name, "pin": verdict.site, "role": verdict.role, "image": verdict.image, "verdict": verdict.answer}
+        for name, commit in commits.items()
+        for verdict in pins.check(stand.checkout.read(sites.pin_paths, commit), sites)
+    ]
+
+
+def local(stand: Position, plan: Plan) -> list[Check]:
+    """Whether this checkout can be edited and committed to."""
+    checkout = stand.checkout
+    checks = [Check.of("the checkout has a work tree", not checkout.bare, str(checkout.path))]
+    try:
+        checks.append(Check.of("git knows who commits", True, "{} <{}>".format(*checkout.identity())))
+    except RunbookError as error:
+        checks.append(Check.of("git knows who commits", False, str(error)))
+    try:
+        position.present(checkout, plan.edits)
+        checks.append(Check.of("no other changes are in the way", True, f"{len(plan.edits)} files would be edited."))
+    except Refused as error:
+        checks.append(Check.of("no other changes are in the way", False, str(error)))
+    return checks
+
+
+def connect(repository: str, bump: Bump) -> GitHub | None:
+    """The forge, or None where there is no usable token and this run publishes nothing."""
+    try:
+        return GitHub.connect(repository)
+    except RunbookError:
+        if bump.publish:
+            raise
+        return None
+
+
+def rights(github: GitHub | None, bump: Bump) -> list[Check]:
+    """What the token may do.  Skipped where nothing is published; a contributor without push rights is no failure."""
+    names = ("the token is valid", "labels can be set")
+    if github is None:
+        return [Check(name, "skipped", "There is no token; publishing needs GITHUB_TOKEN.") for name in names]
+    try:
+        account, repository = github.me(), github.repo()
+    except Unreachable as error:
+        if bump.publish:
+            raise
+        return [Check(name, "skipped", str(error)) for name in names]
+    may = bool(repository.permissions & {"triage", "push", "maintain", "admin"})
+    who = f"{account.login} on {repository.name}"
+    labels = (
+        Check.of(names[1], True, f"{who} may: {', '.join(sorted(repository.permissions))}.")
+        if may
+        else Check(names[1], "skipped", f"{who} may not: a maintainer must set the label, and the bump will wait.")
+    )
+    return [Check.of(names[0], True, who), labels]
+
+
+def report(step: Step, stand: Position, ahead: Prospect, github: GitHub | None) -> list[Check]:
+    """Make all checks and tell the record what was found."""
+    bump, plan = stand.bump, ahead.plan
+    checks = [*local(stand, plan), *rights(github, bump)]
+    step.warn(*stand.warnings, *plan.warnings)
+    step.given(base_commit=stand.base_commit, digest=ahead.image and ahead.image.digest)
+    step.table("platforms", ahead.platforms)
+    if bump.tag is None:
+        step.check(*checks)
+        step.done("No tag was given: this is where things stand.", "Run again with a tag, such as -p tag 26.04-py3.")
+        return checks
+    step.check(ahead.check, *checks)
+    for name, why in ahead.used_exceptions.items():
+        step.allowed(name, why)
+    if ahead.check.status == "skipped" and bump.publish:
+        ahead.require()
+    if ahead.check.status == "skipped":
+        step.warn(f"The tag was not verified. {ahead.check.detail} Publishing will need allow=unverified-tag.")
+    step.done(f"{len(plan.changes)} values in {len(plan.edits)} files would move to {bump.tag}.", "01-github-pin")
+    return [ahead.check, *checks]
