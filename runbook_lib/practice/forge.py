@@ -17,6 +17,7 @@ from threading import Thread
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from runbook_lib.errors import RunbookError
 from runbook_lib.practice import actions_api, code_api, pulls_api, tickets_api
 from runbook_lib.practice.bare import GitFailed
 from runbook_lib.practice.hub import Hub
@@ -254,12 +255,12 @@ def serve(
 
     ``forks`` names the bare repositories of other owners.  Port 0 is the one used last time, if it is free, so that
     addresses written down stay good.  The CI takes ``ci_seconds``, or RUNBOOK_PRACTICE_CI_SECONDS, or 20 s.
-    Raises RunbookError for a state of another version and sqlite3.DatabaseError for a file that is none.
+    Raises RunbookError for a state of another version or a duration that is none, and sqlite3.DatabaseError for a
+    file that is no database.
     """
-    if ci_seconds is None:
-        ci_seconds = float(os.environ.get("RUNBOOK_PRACTICE_CI_SECONDS") or CI_SECONDS)
+    seconds = _seconds(os.environ.get("RUNBOOK_PRACTICE_CI_SECONDS")) if ci_seconds is None else ci_seconds
     store = Store(state)
-    hub = Hub(store, remote, forks or {}, repository, clock, ci_seconds)
+    hub = Hub(store, remote, forks or {}, repository, clock, seconds)
 
     class Handler(_Handler):
         pass
@@ -277,6 +278,14 @@ def serve(
     Handler.forge = forge = Forge(hub, server)
     Thread(target=server.serve_forever, args=(0.05,), name="practice forge", daemon=True).start()
     return forge
+
+
+def _seconds(text: str | None) -> float:
+    if not text:
+        return CI_SECONDS
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", text) or not float(text):
+        raise RunbookError(f"RUNBOOK_PRACTICE_CI_SECONDS={text!r} is no number of seconds above 0, such as 20.")
+    return float(text)
 
 
 def _listen(port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:

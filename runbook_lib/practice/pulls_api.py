@@ -67,7 +67,7 @@ def _branches(call: Call, author: Account, head_name: str, base_name: str) -> tu
     if head is None:
         raise invalid("PullRequest", field="head", code="invalid")
     if owner == hub.owner and author.permission != "write":
-        raise Problem(422, "Validation Failed", ["must be a collaborator"])
+        raise invalid("PullRequest", field="head", message="must be a collaborator")
     hub.home.bring(hub.places[owner], head)
     if any((it.head_owner, it.head_ref, it.base_ref) == (owner, branch, base_name) for it in _open(call)):
         raise invalid("PullRequest", message=f"A pull request already exists for {owner}:{branch}.")

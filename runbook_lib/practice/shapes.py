@@ -70,7 +70,8 @@ def account(hub: Hub, who: Account) -> Json:
     return {
         "login": who.login, "id": who.id, "node_id": node("U", who.id), "avatar_url": f"{hub.url}/favicon.ico",
         "gravatar_id": "", "url": url, "html_url": f"{hub.url}/{quote(who.login)}", "type": who.kind,
-        "site_admin": False, **{f"{name}_url": url + rest for name, rest in _USER_URLS.items()},
+        "user_view_type": "public", "site_admin": False,
+        **{f"{name}_url": url + rest for name, rest in _USER_URLS.items()},
     }  # fmt: skip
 
 
@@ -186,6 +187,11 @@ def issue(hub: Hub, it: Ticket) -> Json:
             "url": pull, "html_url": html, "diff_url": f"{html}.diff", "patch_url": f"{html}.patch", "merged_at": merged
         }  # fmt: skip
     return shown
+
+
+def found(hub: Hub, it: Ticket) -> Json:
+    """A ticket as the search shows it."""
+    return {name: value for name, value in issue(hub, it).items() if (name, value) != ("body", None)} | {"score": 1.0}
 
 
 def _side(hub: Hub, owner: str, ref: str, sha: str) -> Json:

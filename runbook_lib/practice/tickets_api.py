@@ -173,7 +173,7 @@ def _search(call: Call) -> Answer:
         raise invalid("Search", field="q", code="missing")
     found = [ticket for ticket in call.hub.tickets() if _matches(call, ticket, asked)]
     shown = page(
-        call.request, call.url, found, lambda it: shapes.issue(call.hub, it) | {"score": 1.0}, "items",
+        call.request, call.url, found, lambda it: shapes.found(call.hub, it), "items",
         incomplete_results=False, search_type="lexical",
     )  # fmt: skip
     return shown
