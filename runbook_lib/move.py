@@ -32,7 +32,6 @@ def carry_out(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
     if not stand.bump.apply:
         return views.note("This is a preview: nothing was changed.")
     ahead.require()
-    step.diff(edits.diff(plan.edits))
     written = position.carry_out(stand, plan.edits)
     for edit in written:
         step.effect("edit", edit.path, _digest(edit.before), _digest(edit.after))
@@ -53,6 +52,7 @@ def verify(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
     step.warn(*stand.warnings, *plan.warnings)
     step.given(base_commit=stand.base_commit, plan_from=stand.start, digest=ahead.image and ahead.image.digest)
     step.table("changes", [vars(change) for change in plan.changes])
+    step.diff(edits.diff(plan.edits))
     for name, why in ahead.used_exceptions.items():
         step.allowed(name, why)
     if bump.tag is None:
@@ -65,7 +65,9 @@ def verify(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
     elif bump.apply:
         step.done(f"{count} name {bump.tag}, on the branch {bump.branch}.", "03-open-pr commits them.")
     else:
-        step.done(f"Would change {count} to {bump.tag}.", "Run again with -p apply True.")
+        step.done(
+            f"Would change {count} to {bump.tag}.", f"papermill {step.name}.ipynb -p tag {bump.tag} -p apply True"
+        )
     return views.note("The checks are in the record below.")
 
 
