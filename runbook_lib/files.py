@@ -1,0 +1,55 @@
+"""Files of the archive, written whole or not at all."""
+
+import errno
+import os
+import secrets
+from pathlib import Path
+
+from runbook_lib.errors import RunbookError
+
+_REASONS = {
+    errno.ENOSPC: "The disk is full. Free some space",
+    errno.EDQUOT: "Your disk quota is used up. Free some space",
+    errno.EROFS: "The file system is read-only. Name another archive with audit=FOLDER",
+    errno.EACCES: "You may not write there. Name another archive with audit=FOLDER",
+    errno.EPERM: "You may not write there. Name another archive with audit=FOLDER",
+    errno.ENOTDIR: "A part of that path is a file. Name another place",
+    errno.EEXIST: "A part of that path is a file. Name another place",
+    errno.EISDIR: "That is a folder. Name a file",
+    errno.ENAMETOOLONG: "The path is too long. Name another place",
+}
+
+
+def write(path: Path, content: str | bytes, *, durable: bool = False) -> None:
+    """Replace the file in one step; ``durable`` waits until it is on the disk.
+
+    A reader sees the old content or the new one.  Raises RunbookError when it cannot be written.
+    """
+    data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+    draft = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.tmp")
+    try:
+        try:
+            with draft.open("xb") as file:
+                file.write(data)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder and those above it.  Raises RunbookError when it cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: Path, error: OSError) -> RunbookError:
+    """The sentence for a failed write."""
+    reason = _REASONS.get(error.errno or 0, f"The system says: {error.strerror or error}. Mend that")
+    return RunbookError(f"{path} could not be written. {reason} and run the same command again.")
