@@ -38,9 +38,10 @@ class Repository:
 
 @dataclass(frozen=True)
 class Pull:
-    """A pull request.  ``merge_commit`` is None while GitHub works it out; ``head_owner`` is empty for a deleted fork.
+    """A pull request.  ``head_owner`` is empty for a deleted fork.
 
-    ``base_sha`` is the base branch when the pull request was opened or last pushed to, not now.
+    ``merge_commit`` (what CI tests) and ``mergeable`` (false for a conflict) are None while GitHub works them out, and
+    in lists.  ``base_sha`` is the base branch when the pull request was opened or last pushed to, not now.
     """
 
     number: int
@@ -56,6 +57,7 @@ class Pull:
     base_ref: str
     base_sha: str
     merge_commit: str | None
+    mergeable: bool | None
     labels: frozenset[str]
     author: str
 
@@ -76,6 +78,7 @@ class Pull:
             base_ref=base["ref"],
             base_sha=base["sha"],
             merge_commit=it.get("merge_commit_sha"),
+            mergeable=it.get("mergeable"),
             labels=frozenset(label["name"] for label in it["labels"]),
             author=_login(it["user"]),
         )
@@ -126,7 +129,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Run:
-    """A workflow run; ``started`` is the start of its latest attempt, ``conclusion`` empty until it is completed."""
+    """A workflow run; ``conclusion`` is empty until it is completed."""
 
     id: int
     url: str
@@ -138,7 +141,6 @@ class Run:
     conclusion: str
     attempt: int
     created: datetime
-    started: datetime
     updated: datetime
 
     @classmethod
@@ -154,7 +156,6 @@ class Run:
             conclusion=it["conclusion"] or "",
             attempt=it.get("run_attempt") or 1,
             created=_time(it["created_at"]),
-            started=_time(it.get("run_started_at") or it["created_at"]),
             updated=_time(it["updated_at"]),
         )
 

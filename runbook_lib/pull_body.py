@@ -1,0 +1,101 @@
+"""The text of a pull request: the repository's template, or what people wrote, around our own part.
+
+Our part stands between two markers, invisible on GitHub.  Renewing replaces what is between them and nothing else.
+What comes from outside (paths, rows, images, warnings) is shown as it is: it mentions nobody, closes no issue and
+makes no table of its own.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from runbook_lib.bump import Bump
+from runbook_lib.errors import CannotTell
+from runbook_lib.pins import Plan
+
+_BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->")
+_END = re.compile(r"<!-- base-image-runbook:end -->")
+#: Where GitHub looks for a pull request's template, in this order.
+TEMPLATES = tuple(
+    f"{folder}{name}"
+    for folder in (".github/", "", "docs/")
+    for name in ("pull_request_template.md", "PULL_REQUEST_TEMPLATE.md")
+)
+# GitHub makes links of these even where they are escaped as Markdown; an invisible space keeps it from doing so.
+_LINKED = re.compile(r"(?<=[@#])(?=\w)|(?<=\bGH)(?=-\d)|(?<=:)(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
+
+
+def name_of(bump: Bump) -> str:
+    """What a marker calls the bump."""
+    return f"{bump.base}/{bump.image_type}-{bump.tag}"
+
+
+def named_in(body: str) -> str:
+    """The bump that the marker in a body names; empty without a marker."""
+    found = _BEGIN.search(body)
+    return (found["bump"] or "") if found else ""
+
+
+def compose_body(text: str, part: str) -> str:
+    """``text`` (a template or a body) with ``part`` in it: between the markers where it has them, else at the end.
+
+    What is outside of the markers stays byte for byte.  ``part`` brings its markers.
+    Raises CannotTell when ``text`` has markers other than one pair in order.
+    """
+    begins, ends = list(_BEGIN.finditer(text)), list(_END.finditer(text))
+    if not begins and not ends:
+        return f"{text.rstrip()}\n\n{part}\n" if text.strip() else f"{part}\n"
+    if len(begins) != 1 or len(ends) != 1 or begins[0].end() > ends[0].start():
+        raise CannotTell(
+            "The markers of this tool's part in the pull request's text are damaged or doubled, so the text was left "
+            "as it is. Remove the lines `<!-- base-image-runbook:… -->` and what is between them, then run again."
+        )
+    start, end = begins[0].start(), ends[0].end()
+    # GitHub's form sends CRLF: equal but for that is equal.
+    if text[start:end].replace("\r\n", "\n") == part:
+        return text
+    return text[:start] + part + text[end:]
+
+
+def part(plan: Plan, bump: Bump, *, digests: Mapping[str, str] | None = None, record: str = "") -> str:
+    """Our part, with its markers: the changed pins, what stays, digests (platform → digest), warnings, the record."""
+    begin, end = f"<!-- base-image-runbook:begin {name_of(bump)} -->", "<!-- base-image-runbook:end -->"
+    return "\n".join([begin, *_lines(plan, bump, digests or {}, record), end])
+
+
+def _lines(plan: Plan, bump: Bump, digests: Mapping[str, str], record: str) -> Iterator[str]:
+    yield f"### Base image {bump.tag} ({bump.image_type}) on {code(bump.base)}"
+    yield ""
+    yield "| file | line | pin | old | new |"
+    yield "| --- | --- | --- | --- | --- |"
+    for change in plan.changes:
+        cells = (change.path, str(change.line), change.selector, change.old, change.new)
+        yield f"| {' | '.join(code(cell) for cell in cells)} |"
+    other = "lts" if bump.image_type == "dev" else "dev"
+    if "both-types" not in bump.allow:
+        yield ""
+        yield f"No {other} pin is touched: each was read before and after, and is the same."
+    if digests:
+        yield ""
+        yield from (f"- {code(platform)}: {code(digest)}" for platform, digest in sorted(digests.items()))
+    if plan.warnings:
+        yield ""
+        yield "Worth a look:"
+        yield ""
+        yield from (f"- {prose(warning)}" for warning in plan.warnings)
+    if record:
+        yield ""
+        yield f"Record: {code(record)}"
+
+
+def code(text: str) -> str:
+    """A code span for a table's cell: GitHub finds neither names nor issues in it."""
+    flat = " ".join(text.replace("<!--", "<!-\u200b-").split()).replace("|", "\\|") or " "
+    fence = "`" * (max((len(run) for run in re.findall("`+", flat)), default=0) + 1)
+    padding = " " if len(fence) > 1 else ""
+    return f"{fence}{padding}{flat}{padding}{fence}"
+
+
+def prose(text: str) -> str:
+    """A sentence as it is, with no Markdown, link, mention or closing keyword at work in it."""
+    escaped = re.sub(r"([\\`*_{}\[\]()<>!|~&]|^[#+=-])", r"\\\1", " ".join(text.split()))
+    return _LINKED.sub("\u200b", escaped)

@@ -1,0 +1,254 @@
+"""Step 3: the branch, its commit, and the labelled draft pull request.  What is there already is found and kept."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from runbook_lib import position, views
+from runbook_lib.checks import Check
+from runbook_lib.errors import CannotTell
+from runbook_lib.github import GitHub, once
+from runbook_lib.github_errors import NotAllowed
+from runbook_lib.github_models import Pull
+from runbook_lib.proposal import Proposal, is_mine, planned, propose
+from runbook_lib.pull_body import compose_body, named_in
+from runbook_lib.record import Step
+from runbook_lib.runs import wanted_labels
+from runbook_lib.views import View
+
+__all__ = ["Made", "Proposal", "carry_out", "propose", "set_labels", "settled", "verify"]
+
+_PUBLISH = "Run again with -p apply True -p publish True."
+#: Seconds between looks at a pull request that GitHub is still working on.
+_DELAYS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What is there after step 3; ``ask`` is what to ask a maintainer for, where this token may not label.
+
+    ``proposal`` is the one that was carried out: after a merge of the base it is not the one that was shown.
+    """
+
+    proposal: Proposal
+    commit: str | None = None
+    pull: Pull | None = None
+    ask: str = ""
+    told: tuple[str, ...] = ()
+
+    @property
+    def view(self) -> View:
+        """What was done, line by line."""
+        return views.notes(self.told)
+
+
+def carry_out(step: Step, proposal: Proposal) -> Made:
+    """With ``apply`` make the branch and the commit; with ``publish`` push them, and open or renew the pull request.
+
+    Raises Refused where git or the remote refuses, and RunbookError for what GitHub does not do.
+    """
+    if proposal.idle or not proposal.bump.apply:
+        return Made(proposal, told=(proposal.idle or "This is a preview: nothing was changed.",))
+    proposal.ahead.require()
+    told: list[str] = []
+    commit = _commit(step, proposal, told) if proposal.mine else None
+    if commit is not None and proposal.merges:
+        proposal = _merge(step, proposal, commit, told)
+        commit = _commit(step, proposal, told)
+    if not proposal.bump.publish or proposal.github is None:
+        told.append("Skipped without publish: push, pull request, labels.")
+        return Made(proposal, commit, proposal.pull, told=tuple(told))
+    if commit is not None:
+        _push(step, proposal, commit, told)
+    pull = _pull(step, proposal, proposal.github, told)
+    ask = set_labels(step, proposal.github, pull, proposal, told)
+    pull = settled(proposal.github, pull.number, commit)
+    step.link("pull request", pull.url)
+    step.given(
+        pull_request=pull.number, head_commit=pull.head_sha, base_commit=proposal.stand.base_commit,
+        merge_commit=pull.merge_commit,
+    )  # fmt: skip
+    return Made(proposal, commit, pull, ask, tuple(told))
+
+
+def _commit(step: Step, proposal: Proposal, told: list[str]) -> str:
+    """The branch's commit with the whole bump, made now or found."""
+    stand, bump, checkout = proposal.stand, proposal.bump, proposal.stand.checkout
+    commit = stand.start
+    if proposal.missing.edits:
+        checkout.identity()  # git would say so only after the files are written
+        fresh = checkout.branch_tip(bump.branch) is None
+        for edit in position.carry_out(stand, proposal.missing.edits):
+            step.effect("edit", edit.path, _digest(edit.before), _digest(edit.after))
+        if fresh:
+            step.effect("branch", bump.branch, None, stand.start)
+        commit = checkout.commit([edit.path for edit in proposal.missing.edits], proposal.message)
+        step.effect("commit", bump.branch, stand.start, commit)
+        told.append(f"Committed {commit[:10]} on {bump.branch}.")
+    else:
+        told.append(f"Found: {bump.branch} at {commit[:10]} holds the whole bump.")
+    return commit
+
+
+def _digest(text: str) -> str:
+    return f"sha256:{sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()}"
+
+
+def _merge(step: Step, proposal: Proposal, commit: str, told: list[str]) -> Proposal:
+    """Merge the base into the branch and plan again: the base may have brought further pins."""
+    stand, bump, checkout = proposal.stand, proposal.bump, proposal.stand.checkout
+    position.enter(stand)
+    merged = checkout.merge(stand.base_commit, f"Merge branch '{bump.base}' into {bump.branch}")
+    step.effect("merge", bump.branch, commit, merged)
+    step.allowed("merge-base", f"{bump.base} had moved by {proposal.moved} commits.")
+    told.append(f"Merged {bump.base} at {stand.base_commit[:10]} into {bump.branch}: {merged[:10]}.")
+    return propose(position.find(checkout, bump), proposal.ahead, proposal.github, proposal.sites)
+
+
+def _push(step: Step, proposal: Proposal, commit: str, told: list[str]) -> None:
+    bump, checkout = proposal.bump, proposal.stand.checkout
+    there = checkout.remote_tip(bump.remote, bump.branch)
+    if there == commit:
+        told.append(f"Found: {bump.remote} has {commit[:10]} already.")
+        return
+    checkout.push(bump.remote, bump.branch)
+    step.effect("push", f"{bump.remote} {bump.branch}", there, commit)
+    told.append(f"Pushed {bump.branch} to {bump.remote}.")
+
+
+def _pull(step: Step, proposal: Proposal, github: GitHub, told: list[str]) -> Pull:
+    """The open pull request, with our part of its text renewed; a new draft where there is none."""
+    bump, pull = proposal.bump, proposal.pull
+    if pull is None:
+        pull = once(
+            lambda: next(iter(github.pulls(head=proposal.head, base=bump.base)), None),
+            lambda: github.open_pull(bump.title, proposal.head, bump.base, proposal.body, draft=True),
+        )
+        step.effect("pull request", f"#{pull.number}", None, bump.title, url=pull.url)
+        told.append(f"Opened the draft #{pull.number}: {pull.url}")
+    else:
+        told.append(f"Found: #{pull.number} by {pull.author}: {pull.url}")
+    if not proposal.mine and not named_in(pull.body):
+        return pull  # somebody else's words
+    try:
+        body = compose_body(pull.body, proposal.part)
+        if body != pull.body:
+            github.update_pull(pull.number, body=body)
+            step.effect("pull request", f"#{pull.number} text", pull.body, body, url=pull.url)
+            told.append("Renewed our part of its text.")
+    except (CannotTell, NotAllowed) as error:
+        step.warn(str(error))
+    return pull
+
+
+def settled(github: GitHub, number: int, head: str | None, sleep: Callable[[float], None] = time.sleep) -> Pull:
+    """The pull request once GitHub has noticed the push of ``head`` and worked out its merge, or after some seconds."""
+    pull = github.pull(number)
+    for delay in _DELAYS:
+        if head in (None, pull.head_sha) and (pull.merge_commit or pull.mergeable is False):
+            break
+        sleep(delay)
+        pull = github.pull(number)
+    return pull
+
+
+def set_labels(step: Step, github: GitHub, pull: Pull, proposal: Proposal, told: list[str]) -> str:
+    """Set the labels that choose the tests and take off those that spoil them, and look whether they are so.
+
+    Returns what to ask a maintainer for where this token may not; empty when all is well.
+    """
+    on, off = wanted_labels(proposal.bump.image_type)
+    before = github.labels(pull.number)
+    for name in sorted(on - before):
+        _try(step, github, pull, name, told, on=True)
+    for name in sorted(off & before):
+        _try(step, github, pull, name, told, on=False)
+    after = github.labels(pull.number) if on - before or off & before else before
+    return asked(pull, sorted(on - after), sorted(off & after), github.repository)
+
+
+def _try(step: Step, github: GitHub, pull: Pull, name: str, told: list[str], *, on: bool) -> None:
+    try:
+        (github.add_label if on else github.remove_label)(pull.number, name)
+    except NotAllowed as error:  # a contributor; or somebody was quicker: reading again tells
+        told.append(str(error))
+        return
+    step.effect("label", f"#{pull.number} {name}", not on, on, url=pull.url)
+    told.append(f"{'Set' if on else 'Took off'} the label {name!r}.")
+
+
+def asked(pull: Pull, lacking: Sequence[str], spoiling: Sequence[str], repository: str) -> str:
+    """The sentence to ask a maintainer with; empty when nothing is to be asked."""
+    wishes = [f"set the label {' and '.join(map(repr, lacking))}"] if lacking else []
+    wishes += [f"take the label {' and '.join(map(repr, spoiling))} off"] if spoiling else []
+    if not wishes:
+        return ""
+    return (
+        f'Ask a maintainer of {repository}: "Could you please {" and ".join(wishes)} on {pull.url}? '
+        'The CI of this base-image bump must start so." Then run again.'
+    )
+
+
+def verify(step: Step, made: Made) -> View:
+    """Read branch and pull request again, and tell the record what was done or would be."""
+    proposal, bump = made.proposal, made.proposal.bump
+    step.warn(*proposal.warnings)
+    step.table("changes", [vars(change) for change in proposal.whole.changes])
+    if proposal.idle:
+        step.done(proposal.idle)
+        return views.note("There is nothing to verify.")
+    step.check(*_branch_checks(made), *_pull_checks(made))
+    number = f"#{made.pull.number}" if made.pull else "the draft pull request"
+    if not bump.apply:
+        found = f"#{proposal.pull.number} is open" if proposal.pull else "would open a draft pull request"
+        step.done(f"Preview: {found}, {bump.title!r} into {bump.base}.", "Run again with -p apply True.")
+    elif not bump.publish:
+        step.waiting("waiting for publish: the branch is pushed and the pull request opened only then", _PUBLISH)
+    elif made.ask:
+        step.waiting(f"waiting for a maintainer to set the labels of {number}", made.ask)
+    else:
+        step.done(f"{number} is open with its labels: {made.pull.url if made.pull else ''}", "04-run-ci")
+    return views.note("The checks are in the record below.")
+
+
+def _branch_checks(made: Made) -> list[Check]:
+    proposal = made.proposal
+    holds, only = "the branch holds the whole bump", "the bump's commits touch the pin files alone"
+    if made.commit is None:
+        why = "This is a preview." if not proposal.bump.apply else "The pull request is somebody else's."
+        return [Check(name, "skipped", why) for name in (holds, only)]
+    checkout, bump = proposal.stand.checkout, proposal.bump
+    lacking = planned(proposal.stand, proposal.ahead, made.commit, proposal.sites).changes
+    wrong = ", ".join(f"{change.path}:{change.line}" for change in lacking)
+    listed = checkout.git(
+        "log", "--no-merges", "--format=", "--name-only", "--fixed-strings", f"--grep={bump.title}",
+        f"{proposal.stand.base_commit}..{made.commit}", "--",
+    )  # fmt: skip
+    others = sorted(set(listed.split("\n")) - {edit.path for edit in proposal.whole.edits} - {""})
+    files = ", ".join(edit.path for edit in proposal.whole.edits)
+    return [
+        Check.of(holds, not lacking, f"{wrong} is not at {bump.tag}." if lacking else f"{made.commit[:10]}: {files}."),
+        Check.of(only, not others, f"Also {', '.join(others)}." if others else f"{files}."),
+    ]
+
+
+def _pull_checks(made: Made) -> list[Check]:
+    proposal = made.proposal
+    is_open, head, labels = "the pull request is open", "its head is the bump's commit", "its labels choose the tests"
+    if proposal.github is None or made.pull is None or not proposal.bump.publish:
+        why = "This is a preview." if not proposal.bump.apply else "Nothing was published."
+        return [Check(name, "skipped", why) for name in (is_open, head, labels)]
+    pull = proposal.github.pull(made.pull.number)
+    right = pull.state == "open" and pull.base_ref == proposal.bump.base
+    state = f"#{pull.number}: {'draft' if pull.draft else 'ready for review'}, {pull.state}, into {pull.base_ref}."
+    on, off = wanted_labels(proposal.bump.image_type)
+    chosen = on <= pull.labels and not off & pull.labels
+    told = f"{', '.join(sorted(pull.labels)) or 'none'}."
+    return [
+        Check.of(is_open, right, state),
+        Check.of(head, made.commit in (None, pull.head_sha), f"{pull.head_sha[:10]}.")
+        if is_mine(pull, proposal.head)
+        else Check(head, "skipped", f"{pull.head_sha[:10]}, on {pull.head_owner}:{pull.head_ref}."),
+        Check(labels, "skipped", f"{told} A maintainer must set them.") if made.ask else Check.of(labels, chosen, told),
+    ]

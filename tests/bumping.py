@@ -1,0 +1,146 @@
+"""A practice repository with its forge in a test's own folder, and a bump on it: real git, real HTTP, a set clock."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runbook_lib import github, position, pull_request
+from runbook_lib.bump import Bump
+from runbook_lib.checkout import Checkout
+from runbook_lib.checks import Check
+from runbook_lib.github import GitHub
+from runbook_lib.pins import Plan
+from runbook_lib.practice import forge, seed
+from runbook_lib.practice.forge import Forge
+from runbook_lib.preflight import Prospect
+from runbook_lib.pull_request import Made, Proposal
+from runbook_lib.record import Step
+
+REPOSITORY = "practice/Megatron-LM"
+#: An account of the forge that may read, and its fork.
+CONTRIBUTOR = "outside-contributor"
+EXISTS = Check("the image exists", "passed", "")
+
+
+def git(place: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@dataclass
+class World:
+    """``steps`` are the accounts of all runs so far."""
+
+    home: Path
+    forge: Forge
+    now: list[float]
+    undo: ExitStack
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def checkout(self) -> Checkout:
+        return Checkout.open(self.home / "checkout")
+
+    @property
+    def remote(self) -> Path:
+        return self.home / "remote.git"
+
+    @property
+    def fork(self) -> Path:
+        return self.home / CONTRIBUTOR / "Megatron-LM.git"
+
+    def github(self, token: str = "practice-token") -> GitHub:
+        env = {"GITHUB_TOKEN": token, "GITHUB_API_URL": self.forge.url}
+        return self.undo.enter_context(GitHub.connect(REPOSITORY, env))
+
+    def step(self, bump: Bump) -> Step:
+        folder = self.home / f"record-{len(self.steps)}"
+        folder.mkdir()
+        self.steps.append(Step("03-open-pr", bump, REPOSITORY, folder))
+        return self.steps[-1]
+
+    def said(self, kind: str) -> list[dict[str, Any]]:
+        """What the last run told the record of this kind."""
+        folder = self.steps[-1].folder
+        assert folder is not None
+        lines = (folder / "contributions.jsonl").read_text().splitlines()
+        return [entry for entry in map(json.loads, lines) if entry["kind"] == kind]
+
+    def effects(self) -> list[str]:
+        return [entry["effect"] for entry in self.said("effect")]
+
+    def checks(self) -> dict[str, str]:
+        return {entry["name"]: entry["status"] for entry in self.said("check")}
+
+    def propose(self, bump: Bump, token: str = "practice-token") -> Proposal:
+        stand = position.find(self.checkout, bump)
+        return pull_request.propose(stand, Prospect(bump, Plan((), (), (), ()), None, EXISTS), self.github(token))
+
+    def open_pr(self, token: str = "practice-token", **parameters: Any) -> Made:
+        """Step 3, as its notebook runs it."""
+        bump = bump_to(**parameters)
+        step = self.step(bump)
+        proposal = self.propose(bump, token)
+        made = pull_request.carry_out(step, proposal)
+        pull_request.verify(step, made)
+        step.raise_if_failed()
+        return made
+
+    def commit_on(self, branch: str, path: str, text: str) -> str:
+        """Somebody else's commit on a branch of the remote."""
+        other = self.home / "other"
+        if not other.exists():
+            git(self.home, "clone", "-q", str(self.remote), str(other))
+        git(other, "fetch", "-q")
+        git(other, "switch", "-q", "-C", branch, f"origin/{branch}")
+        (other / path).parent.mkdir(parents=True, exist_ok=True)
+        (other / path).write_text(text)
+        git(other, "add", path)
+        git(other, "commit", "-qm", f"Change {path}")
+        git(other, "push", "-q", "origin", branch)
+        return git(other, "rev-parse", "HEAD")
+
+    def state(self) -> tuple[str, ...]:
+        """Files, refs and what the forge holds."""
+        checkout = self.home / "checkout"
+        github = self.github()
+        pulls = github.pulls(state="all")
+        talk = [(it.author, it.body) for pull in pulls for it in github.comments(pull.number)]
+        return (
+            git(checkout, "status", "--porcelain=v2", "--branch"), git(checkout, "for-each-ref"),
+            git(checkout, "diff"), git(self.remote, "for-each-ref"), repr(pulls), repr(talk),
+        )  # fmt: skip
+
+
+def bump_to(tag: str = "26.04-py3", *, mode: str = "publish", **parameters: Any) -> Bump:
+    return Bump.parse(tag=tag, apply=mode != "preview", publish=mode == "publish", **parameters)
+
+
+@contextmanager
+def world(home: Path) -> Iterator[World]:
+    seed.create(home / "remote.git", home / "checkout")
+    now = [1_800_000_000.0]
+    fork = home / CONTRIBUTOR / "Megatron-LM.git"
+    git(home, "clone", "-q", "--bare", str(home / "remote.git"), str(fork))
+    with ExitStack() as undo:
+        served = undo.enter_context(
+            forge.serve(
+                home / "forge.sqlite",
+                home / "remote.git",
+                repository=REPOSITORY,
+                clock=lambda: now[0],
+                forks={CONTRIBUTOR: fork},
+                ci_seconds=100,
+            )
+        )
+        patch = undo.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("GITHUB_REPOSITORY", REPOSITORY)
+        patch.setattr(github, "_DELAYS", (0, 0))
+        patch.setattr(pull_request, "_DELAYS", (0, 0))
+        yield World(home, served, now, undo)
