@@ -21,7 +21,7 @@ __all__ = ["Made", "Proposal", "carry_out", "propose", "set_labels", "settled", 
 
 _PUBLISH = "Run again with -p apply True -p publish True."
 #: Seconds between looks at a pull request that GitHub is still working on.
-_DELAYS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+_DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def settled(github: GitHub, number: int, head: str | None, sleep: Callable[[floa
     """The pull request once GitHub has noticed the push of ``head`` and worked out its merge, or after some seconds."""
     pull = github.pull(number)
     for delay in _DELAYS:
-        if head in (None, pull.head_sha) and (pull.merge_commit or pull.mergeable is False):
+        if head in (None, pull.head_sha) and pull.mergeable is not None:
             break
         sleep(delay)
         pull = github.pull(number)

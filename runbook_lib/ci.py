@@ -1,0 +1,297 @@
+"""Step 4: let CI test the head commit, once and with the right labels, and follow its run."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from runbook_lib import position, views
+from runbook_lib.checks import Check
+from runbook_lib.copy_pr_bot import command, commands, complaint, refusals
+from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.github import GitHub, once
+from runbook_lib.github_models import Comment, Labelling, Pull, Run
+from runbook_lib.position import Position
+from runbook_lib.proposal import find_pull, head_of, is_mine
+from runbook_lib.pull_request import asked, settled
+from runbook_lib.record import Step
+from runbook_lib.runs import Progress, branch_of, choose, judge, labels_at, wanted_labels, wrong_tests
+from runbook_lib.views import View
+
+#: So many commits whose deployment was refused are enough: then a person must look.
+_MAX_REFUSED = 3
+#: Seconds: the first and the longest pause between two looks, and how long to follow a run (a cell may take 8 hours).
+_PAUSE, _LONGEST_PAUSE, _LIMIT = 1.0, 60.0, 7.5 * 3600
+#: So many looks in a row may fail before following ends.
+_MAX_LOST = 10
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What GitHub says of the bump's pull request and its CI.  ``problem`` is why GitHub could not be asked."""
+
+    stand: Position
+    github: GitHub | None
+    head_name: str
+    pull: Pull | None = None
+    comments: tuple[Comment, ...] = ()
+    labellings: tuple[Labelling, ...] = ()
+    behind: int = 0
+    problem: str = ""
+    #: Set by ``authorize`` when CI cannot be let go on: what is waited for, and what to do.
+    held: str = ""
+    next: str = ""
+
+    @property
+    def authorized(self) -> tuple[Comment, ...]:
+        """The comments, by anyone, that let CI test the head commit."""
+        return commands(self.comments, self.pull.head_sha) if self.pull else ()
+
+    def show(self) -> View:
+        """The pull request, and what would be written."""
+        if self.pull is None:
+            return views.note(self.problem or f"No pull request is open for {self.stand.bump.branch}.")
+        by = ", ".join(f"{it.author} at {it.created:%Y-%m-%d %H:%M} UTC" for it in self.authorized)
+        rows = {
+            "pull request": f"#{self.pull.number} {self.pull.url}",
+            "head": self.pull.head_sha,
+            "merge commit (what CI tests)": self.pull.merge_commit or "not known yet",
+            "base": f"{self.pull.base_ref}, {self.behind} commits ahead of the head",
+            "labels": ", ".join(sorted(self.pull.labels)) or "none",
+            "authorized": by or f"not yet: the comment will be {command(self.pull.head_sha)!r}",
+        }
+        return views.table({"what": name, "value": value} for name, value in rows.items())
+
+
+def look(stand: Position, github: GitHub | None) -> Standing:
+    """Find the bump's pull request, with what was said and labelled there.  Changes nothing.
+
+    A run that publishes nothing goes on without GitHub, where that cannot be asked.
+    """
+    bump = stand.bump
+    if bump.tag is None or github is None:
+        problem = "No tag was given." if bump.tag is None else "Without a token GitHub cannot be asked."
+        return Standing(stand, github, "", problem=problem)
+    head_name = head_of(stand.checkout, bump)
+    try:
+        found = find_pull(github, bump, head_name)
+        if found is None:
+            return Standing(stand, github, head_name)
+        return _read(Standing(stand, github, head_name), github, found.number)
+    except RunbookError as error:
+        if bump.publish:
+            raise
+        return Standing(stand, github, head_name, problem=str(error))
+
+
+def _read(standing: Standing, github: GitHub, number: int, head: str | None = None) -> Standing:
+    pull = settled(github, number, head)
+    behind = github.compare(pull.base_ref, pull.head_sha).behind
+    comments, labellings = github.comments(number), github.labellings(number)
+    return replace(standing, pull=pull, comments=comments, labellings=labellings, behind=behind)
+
+
+def authorize(step: Step, standing: Standing) -> Standing:
+    """Let CI test the head commit: with one comment a commit, and only while the labels are right.
+
+    Where the deployment of the commit was refused, an empty commit takes its place.  What keeps CI from being let go
+    on is in ``held`` of the result.
+    """
+    bump, github, pull = standing.stand.bump, standing.github, standing.pull
+    if pull is None or github is None:
+        why = standing.problem or f"no pull request is open for {bump.branch}"
+        return replace(standing, held=f"waiting for the pull request: {why}", next="03-open-pr, with publish")
+    step.link("pull request", pull.url)
+    step.given(
+        pull_request=pull.number, head_commit=pull.head_sha, merge_commit=pull.merge_commit,
+        base_commit=standing.stand.base_commit,
+    )  # fmt: skip
+    if standing.behind:
+        step.warn(
+            f"{pull.base_ref} has moved: it has {standing.behind} commits that #{pull.number} lacks. CI tests the "
+            "merge of both as of the moment it starts; allow=merge-base merges them into the branch and plans again."
+        )
+    if held := _held(standing, pull, github):
+        return replace(standing, held=held[0], next=held[1])
+    if refusals(standing.comments, pull.head_sha):
+        standing = _another_commit(step, standing, pull, github)
+        if standing.held or standing.pull is None:
+            return standing
+        pull = standing.pull
+    elif standing.authorized or _own_run(pull, github):
+        return standing
+    return _comment(step, standing, pull, github)
+
+
+def _held(standing: Standing, pull: Pull, github: GitHub) -> tuple[str, str] | None:
+    """Why CI must not be let go, and what to do."""
+    bump, checkout = standing.stand.bump, standing.stand.checkout
+    on, off = wanted_labels(bump.image_type)
+    if ask := asked(pull, sorted(on - pull.labels), sorted(off & pull.labels), github.repository):
+        return f"waiting for the labels of #{pull.number}: CI must not start without them", ask
+    if pull.mergeable is False:
+        fix = f"Run again with allow=merge-base, or merge {pull.base_ref} into {pull.head_ref} by hand."
+        return f"waiting for a person: #{pull.number} conflicts with {pull.base_ref}", fix
+    tip = checkout.branch_tip(bump.branch) if is_mine(pull, standing.head_name) else None
+    if tip and tip != pull.head_sha and not (checkout.has(pull.head_sha) and checkout.is_ancestor(tip, pull.head_sha)):
+        return (
+            f"waiting for a push: {bump.branch} is at {tip[:10]} here, #{pull.number} at {pull.head_sha[:10]}",
+            "03-open-pr",
+        )
+    told = standing.authorized and not refusals(standing.comments, pull.head_sha)
+    if not bump.publish and not told and not _own_run(pull, github):
+        return f"waiting for publish: only then {command(pull.head_sha)!r} is written on #{pull.number}", "publish=True"
+    return None
+
+
+def _own_run(pull: Pull, github: GitHub) -> Run | None:
+    """A run that copy-pr-bot let start by itself, as for a trusted author."""
+    return choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha)
+
+
+def _another_commit(step: Step, standing: Standing, pull: Pull, github: GitHub) -> Standing:
+    """The deployment belongs to the commit, so the way on is another one."""
+    stand, bump, checkout = standing.stand, standing.stand.bump, standing.stand.checkout
+    refused = len(refusals(standing.comments))
+    if refused >= _MAX_REFUSED:
+        return replace(
+            standing, held=f"waiting for a maintainer: {refused} commits of #{pull.number} could not be deployed",
+            next=f"Ask a maintainer what keeps it from deploying: {pull.url}",
+        )  # fmt: skip
+    if not is_mine(pull, standing.head_name):
+        return replace(
+            standing, held=f"waiting for {pull.author}: copy-pr-bot could not deploy {pull.head_sha[:10]}",
+            next=f"Ask for an empty commit (git commit --allow-empty --signoff) on {pull.head_ref}: {pull.url}",
+        )  # fmt: skip
+    position.enter(stand)
+    commit = checkout.empty_commit("chore: Trigger CI again")
+    step.effect("commit", bump.branch, pull.head_sha, commit)
+    checkout.push(bump.remote, bump.branch)
+    step.effect("push", f"{bump.remote} {bump.branch}", pull.head_sha, commit)
+    step.given(head_commit=commit)
+    return _read(standing, github, pull.number, commit)
+
+
+def _comment(step: Step, standing: Standing, pull: Pull, github: GitHub) -> Standing:
+    text = command(pull.head_sha)
+    written = once(
+        lambda: next(iter(commands(github.comments(pull.number), pull.head_sha)), None),
+        lambda: github.comment(pull.number, text),
+    )
+    step.effect("comment", f"#{pull.number}", None, text, url=written.url)
+    return replace(standing, comments=github.comments(pull.number))
+
+
+def follow(
+    step: Step,
+    standing: Standing,
+    *,
+    wait: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+    say: Callable[[str], object] = print,
+) -> Progress | None:
+    """The run of the head commit as it is now; with ``wait`` until it has ended, saying each change of its state.
+
+    None where there is nothing to follow.  Raises Unreachable when GitHub stays away for long.
+    """
+    if standing.held or standing.pull is None or standing.github is None:
+        return None
+    begun, pause, lost, said = clock(), _PAUSE, 0, ""
+    while True:
+        try:
+            found, lost = _progress(standing, standing.pull, standing.github), 0
+            if wait and found.mark != said:
+                say(f"{(clock() - begun) / 60:5.1f} min  {found.sentence}")
+                said = found.mark
+            if not wait or found.ended or clock() - begun > _LIMIT:
+                _account(step, found)
+                return found
+        except Unreachable as error:
+            lost += 1
+            if not wait or lost >= _MAX_LOST:
+                raise
+            say(f"{error} Trying again.")
+        sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+
+def _progress(standing: Standing, pull: Pull, github: GitHub) -> Progress:
+    """Where the run of the head commit stands now."""
+    head = pull.head_sha
+    run = choose(github.runs(branch_of(pull.number), head), head)
+    jobs = github.jobs(run.id) if run else ()
+    then = labels_at(pull.labels, standing.labellings, run.created) if run else pull.labels
+    found = judge(run, jobs, head, wrong_tests(then, standing.stand.bump.image_type) if run else "")
+    if found.state in ("passed", "useless"):
+        return found
+    comments = github.comments(pull.number)
+    if refusals(comments, head):
+        return replace(
+            found, state="refused", sentence=f"waiting for another commit: copy-pr-bot could not deploy {head[:10]}",
+            next="Run 04-run-ci again: it pushes an empty commit and lets CI test that.",
+        )  # fmt: skip
+    if run is None and (code := complaint(comments, head)):
+        return replace(
+            found, state="refused", sentence=f"waiting for a maintainer: copy-pr-bot did not take the command ({code})",
+            next=f'Ask a maintainer of {github.repository} to comment "{command(head)}" on {pull.url}',
+        )  # fmt: skip
+    if run is None and (now := github.pull(pull.number)).head_sha != head:
+        return replace(
+            found, state="superseded", sentence=f"waiting: #{now.number} has a newer head, {now.head_sha[:10]}",
+            next="Run bump again for that commit.",
+        )  # fmt: skip
+    return found
+
+
+def _account(step: Step, found: Progress) -> None:
+    """What the record keeps of the run."""
+    if found.run is None:
+        return
+    step.given(run_id=found.run.id, run_attempt=found.run.attempt, run_state=found.state)
+    step.link("CI run", found.run.url)
+    names = ("name", "status", "conclusion", "started", "completed", "url")
+    step.table("jobs", [{name: getattr(job, name) for name in names} for job in found.jobs])
+
+
+def show(standing: Standing, found: Progress | None) -> View:
+    """Where CI stands, and each job that failed."""
+    if found is None:
+        return views.note(standing.held or standing.problem)
+    rows = [{"job": job.name, "ended": job.conclusion, "url": job.url} for job in found.bad_jobs]
+    shown = views.note(f"{found.sentence[:1].upper()}{found.sentence[1:]}") + views.note(found.counts())
+    return shown + views.table(rows) if rows else shown
+
+
+def verify(step: Step, standing: Standing, found: Progress | None) -> View:
+    """Read the pull request again, and tell the record where CI stands."""
+    bump = standing.stand.bump
+    step.check(*_checks(standing, found))
+    if bump.tag is None:
+        step.done("No tag was given, so there is no CI to run.")
+    elif standing.held and not bump.apply:
+        step.done(f"Preview: {standing.held}.", standing.next)
+    elif standing.held:
+        step.waiting(standing.held, standing.next)
+    elif found is None or found.state == "passed":
+        step.done(found.sentence if found else standing.problem, "07-sync-check; then a person: reviews, merge queue.")
+    else:
+        step.waiting(found.sentence, found.next)
+    return views.note("The checks are in the record below.")
+
+
+def _checks(standing: Standing, found: Progress | None) -> list[Check]:
+    authorized, same, passed = "CI may test the head commit", "the run is of the head commit", "CI passed"
+    github, pull = standing.github, standing.pull
+    if found is None or github is None or pull is None:
+        why = standing.held or standing.problem or "There is nothing to follow."
+        return [Check(name, "skipped", why) for name in (authorized, same, passed)]
+    now = github.pull(pull.number)
+    by = [f"{it.author} ({it.url})" for it in commands(github.comments(pull.number), pull.head_sha)]
+    told = f"By {', '.join(by)}." if by else "By copy-pr-bot itself." if found.run else "Nobody has."
+    checks = [Check.of(authorized, bool(by or found.run), told)]
+    if found.run is None:
+        return [*checks, *(Check(name, "skipped", found.sentence) for name in (same, passed))]
+    heads = f"{found.run.head_sha[:10]} on {found.run.head_branch}; #{now.number} is at {now.head_sha[:10]}."
+    checks.append(Check.of(same, found.run.head_sha == now.head_sha, heads))
+    # A red run is for a person to judge: the bump waits, and does not fail.
+    return [*checks, Check(passed, "passed" if found.state == "passed" else "skipped", found.sentence)]

@@ -1,0 +1,52 @@
+"""What copy-pr-bot is told in the comments of a pull request, and what it answers.
+
+It mirrors a head commit to ``pull-request/<N>``, where CI runs, after the comment ``/ok to test <commit>`` of somebody
+whom it trusts.
+"""
+
+import re
+from collections.abc import Sequence
+
+from runbook_lib.github_models import Comment
+
+_LOGIN = "copy-pr-bot"
+_COMMAND = re.compile(r"^\s*/ok(?:ay)? to test\s+(?P<commit>[0-9a-f]{7,40})\s*$", re.MULTILINE)
+_REFUSAL = "had a problem deploying to test"
+_COMPLAINT = re.compile(r"error processing your request: `?(?P<code>E\d+)")
+_COMMIT = re.compile(r"\b[0-9a-f]{7,40}\b")
+
+
+def command(head: str) -> str:
+    """The comment that lets CI test a commit."""
+    return f"/ok to test {head}"
+
+
+def commands(comments: Sequence[Comment], head: str) -> tuple[Comment, ...]:
+    """The comments, by anyone, that let CI test exactly this commit."""
+    return tuple(it for it in comments if any(head.startswith(match["commit"]) for match in _COMMAND.finditer(it.body)))
+
+
+def refusals(comments: Sequence[Comment], head: str = "") -> tuple[Comment, ...]:
+    """The bot's answers that it could not deploy a commit to the environment ``test``: of ``head``, else of any.
+
+    An answer that names no commit belongs to the one authorized last before it.
+    """
+    found: list[Comment] = []
+    last = ""
+    for comment in comments:
+        if match := _COMMAND.search(comment.body):
+            last = match["commit"]
+        elif comment.author.startswith(_LOGIN) and _REFUSAL in comment.body:
+            named = _COMMIT.search(comment.body)
+            commit = named[0] if named else last
+            if not head or (commit and head.startswith(commit)):
+                found.append(comment)
+    return tuple(found)
+
+
+def complaint(comments: Sequence[Comment], head: str) -> str:
+    """The code (E1, E2 …) with which the bot answered the last command for this commit; empty when it took it."""
+    told = commands(comments, head)
+    after = comments[comments.index(told[-1]) + 1 :] if told else ()
+    answers = (_COMPLAINT.search(it.body) for it in after if it.author.startswith(_LOGIN))
+    return next((match["code"] for match in answers if match), "")
