@@ -1,0 +1,273 @@
+"""Runs the notebooks headlessly, and owns the records of their runs."""
+
+import contextlib
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runbook_lib import archive, record
+from runbook_lib.checks import Check, Status
+from runbook_lib.errors import RunbookError
+from runbook_lib.files import make_folder
+from runbook_lib.job import Job
+from runbook_lib.ledger import Ledger
+from runbook_lib.ledger import read as read_record
+from runbook_lib.parameters import BadParameter, Source
+from runbook_lib.redact import Redactor
+from runbook_lib.statement import EXECUTED, State, collect
+
+if TYPE_CHECKING:
+    from runbook_lib.kernel import Kernel
+    from runbook_lib.views import View
+
+#: Seconds for a notebook to end by itself after an interruption; the one that runs steps waits for its steps in turn.
+_GRACE, _GRACE_OF_STEPS = 10.0, 5.0
+
+Hear = Callable[[str, str], None]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """How a notebook's run ended.  ``state`` is a record's, or ``not run`` for one that a failure before it stopped."""
+
+    notebook: str
+    state: State | str
+    summary: str
+    next: str = ""
+    record: Path | None = None
+    links: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run ended well, which includes that it waits for something."""
+        return self.state in ("done", "waiting", "previewed")
+
+    @property
+    def line(self) -> str:
+        """The result in one line."""
+        from runbook_lib.views import MARKS
+
+        return f"{MARKS[self.state]}  {self.notebook}: {' '.join(self.summary.split())}"
+
+
+def execute(
+    notebook: Path,
+    parameters: Mapping[str, Any],
+    output: Path | None = None,
+    *,
+    cell_timeout: float | None = None,
+    parent: str | None = None,
+    heard: Hear | None = None,
+    cwd: Path | None = None,
+    start_timeout: int | None = None,
+    hide_code: bool = False,
+) -> StepResult:
+    """Run one notebook on a kernel of its own, with a record.  ``output`` gets the executed notebook too.
+
+    ``cell_timeout`` is in seconds a cell.  ``heard`` gets the name and the text of what cells print, from another
+    thread.  Raises BadParameter, before anything runs, for parameters that the notebook does not take, and RunbookError
+    when the record cannot be kept.  A notebook that fails is a result, not an error; Ctrl-C closes the record as
+    cancelled and is raised again.
+    """
+    job = Job.prepare(
+        Source.read(notebook.absolute()),
+        parameters,
+        cwd=cwd,
+        limit=cell_timeout,
+        parent=parent,
+        outputs=(output,) if output else (),
+        hide_code=hide_code,
+    )
+    for path in job.outputs:
+        make_folder(path.parent)
+    with contextlib.ExitStack() as stack:
+        kernel = stack.enter_context(job.kernel(start_timeout))
+        world = stack.enter_context(job.world())
+        if cell_timeout:
+            world["RUNBOOK_CELL_LIMIT"] = str(cell_timeout)
+        return _perform(job, kernel, world, heard or _nobody, grace=_GRACE, last=True)
+
+
+def steps(names: Sequence[str], /, **parameters: Any) -> tuple[StepResult, ...]:
+    """Run these notebooks, one after the other, on one more kernel; each gets the parameters that it declares.
+
+    A step that fails stops the rest.  Prints a line as each ends.  Called by a notebook, whose run is their parent.
+    """
+    parent, folder = _caller()
+    sources = [Source.read(folder / (name if name.endswith(".ipynb") else f"{name}.ipynb")) for name in names]
+    declared = {parameter.name for source in sources for parameter in source.parameters}
+    if unknown := sorted(parameters.keys() - declared):
+        raise BadParameter(f"None of the steps has a parameter {', '.join(unknown)}. Nothing was run.")
+    jobs = []
+    for source in sources:
+        takes = {parameter.name for parameter in source.parameters}
+        given = {name: value for name, value in parameters.items() if name in takes}
+        jobs.append(Job.prepare(source, given, cwd=folder, parent=parent))
+    results: list[StepResult] = []
+    with contextlib.ExitStack() as stack:
+        kernel = stack.enter_context(jobs[0].kernel())
+        world = stack.enter_context(jobs[0].world())
+        for job in jobs:
+            if results and not results[-1].ok:
+                break
+            results.append(_perform(job, kernel, world, _nobody, grace=_GRACE_OF_STEPS))
+            print(results[-1].line, flush=True)
+    for job in jobs[len(results) :]:
+        results.append(StepResult(job.source.name, "not run", "A step before it did not end well."))
+        print(results[-1].line, flush=True)
+    return tuple(results)
+
+
+def conclude(step: record.Step, results: Sequence[StepResult]) -> None:
+    """Take the outcome of a notebook from the steps that it ran: what the first unfinished one waits for, or done."""
+    for result in results:
+        step.check(Check(result.notebook, _status(result), result.summary))
+        for name, url in result.links.items():
+            step.link(name, url)
+    waiting = next((result for result in results if result.state == "waiting"), None)
+    if waiting is not None:
+        step.waiting(f"{waiting.notebook}: {waiting.summary}", waiting.next)
+    elif results:
+        step.done(results[-1].summary, results[-1].next)
+
+
+def table(results: Sequence[StepResult]) -> "View":
+    """The steps with their outcome, to look at."""
+    from runbook_lib import views
+
+    return views.table(
+        {
+            "step": result.notebook,
+            "outcome": views.MARKS[result.state],
+            "found": result.summary,
+            "next": result.next,
+            "links": " ".join(result.links.values()),
+        }
+        for result in results
+    )
+
+
+def papermill(argv: Sequence[str] | None = None) -> int:
+    """The environment's ``papermill`` command: papermill's own, which runs our notebooks through ``execute``."""
+    from runbook_lib.papermill_command import main
+
+    return main(sys.argv[1:] if argv is None else list(argv))
+
+
+def _status(result: StepResult) -> Status:
+    if result.state == "done":
+        return "passed"
+    return "skipped" if result.ok or result.record is None else "failed"
+
+
+def _caller() -> tuple[str | None, Path]:
+    """Record and folder of the notebook that runs in this process."""
+    if folder := os.environ.get("RUNBOOK_RECORD"):
+        predicate = read_record(Path(folder))
+        return predicate["id"], Path(predicate["launcher"]["folder"])
+    return None, Path.cwd()
+
+
+def _nobody(_name: str, _text: str) -> None:
+    """Hears nothing: what steps print is in their records."""
+
+
+def _perform(
+    job: Job, kernel: "Kernel", world: Mapping[str, str], heard: Hear, *, grace: float, last: bool = False
+) -> StepResult:
+    """Run the notebook and keep its record; ``last`` ends the kernel before the record is closed."""
+    env = {**os.environ, **world}
+    redactor = Redactor(env)
+    identity = job.identity(env)
+    predicate = redactor.data(job.opening(identity, env))
+    with Ledger.hold(job.audit.joinpath(*identity.parts)) as ledger:
+        archive.close_dead(ledger)
+        folder = ledger.open(predicate["id"], predicate)
+    interrupted: KeyboardInterrupt | None = None
+    try:
+        state, sentence, error = _run_cells(job, kernel, {**world, "RUNBOOK_RECORD": str(folder)}, redactor, heard)
+    except KeyboardInterrupt as interruption:
+        interrupted, state, sentence, error = interruption, "cancelled", "The run was cancelled.", None
+        with contextlib.suppress(KeyboardInterrupt):  # a second time: then without waiting
+            kernel.interrupt(grace)
+    except RunbookError as failure:
+        state, sentence, error = "failed", str(failure), {"cell": None, "name": type(failure).__name__}
+    if last:
+        kernel.close()
+    result = _close(job, folder, predicate, (state, redactor.text(sentence), redactor.data(error)))
+    if interrupted is not None:
+        raise interrupted
+    return result
+
+
+def _run_cells(
+    job: Job, kernel: "Kernel", env: Mapping[str, str], redactor: Redactor, heard: Hear
+) -> tuple[State, str, dict[str, Any] | None]:
+    """State, sentence and error as the run decides them; ``done`` leaves both to the notebook."""
+    from runbook_lib import executed
+    from runbook_lib.kernel import CellFailed, CellTooSlow, KernelDied
+
+    name = job.source.name
+    notebook = executed.prepared(job.source, job.injected, hide_code=job.hide_code)
+    save = executed.saver([Path(env["RUNBOOK_RECORD"]) / EXECUTED, *job.outputs], redactor)
+    save(notebook)
+    try:
+        kernel.begin(env, job.cwd)
+        kernel.run(notebook, limit=job.limit, heard=heard, cell_done=save)
+    except CellFailed as failure:
+        fault = {"cell": failure.count, "name": failure.name, "message": failure.message}
+        where = f"{name}, cell {failure.count}"
+        if failure.told:
+            return "failed", f"{failure.message} ({where})", fault
+        last = failure.message.strip().splitlines()[-1:] or [""]
+        return "failed", f"{where} raised {failure.name}: {last[0]}. The traceback is in the record.", fault
+    except CellTooSlow as slow:
+        seconds = math.ceil(job.limit)
+        limit = f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds} second{'s' * (seconds != 1)}"
+        sentence = (
+            f"Cell {slow.count} of {name} did not end within {limit} and was stopped. If it only needs longer, give a "
+            "longer limit: --execution-timeout SECONDS. Run the same command again: what was done is found and kept."
+        )
+        return "failed", sentence, {"cell": slow.count, "name": "TimeoutError", "message": sentence}
+    except KernelDied as death:
+        words = f" Its last words: {death.last_words}" if death.last_words else ""
+        sentence = (
+            f"The kernel that ran {name} died: it was killed, or memory ran out.{words} "
+            "Run the same command again: what was done is found and kept."
+        )
+        return "killed", sentence, {"cell": None, "name": "KernelDied", "message": death.last_words}
+    return "done", "", None
+
+
+def _close(
+    job: Job, folder: Path, predicate: Mapping[str, Any], ending: tuple[State, str, dict[str, Any] | None]
+) -> StepResult:
+    from runbook_lib.report import write_report
+
+    state, sentence, error = ending
+    contributed = collect(record.contributions(folder))
+    if state == "done":
+        state = contributed.state
+        if state == "incomplete":
+            sentence = f"{job.source.name} ended without saying what it did: it never called record.step."
+    final = archive.ended(predicate, contributed, state, sentence, error=error)
+    write_report(folder, final)
+    with Ledger.hold(folder.parent) as ledger:
+        archive.close_dead(ledger)  # steps whose kernel was ended with this one's
+        ledger.close(folder.name, final)
+    if job.parent is None:
+        from runbook_lib.index import write_index
+
+        write_index(job.audit)
+    outcome = final["outcome"]
+    return StepResult(job.source.name, state, outcome["sentence"], outcome["next"], folder, final["links"])
+
+
+if __name__ == "__main__":
+    from runbook_lib.run import papermill as _papermill  # not this copy, which Python names __main__
+
+    sys.exit(_papermill())

@@ -1,0 +1,108 @@
+"""Small runbooks for the tests of what runs them."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runbook_lib.job import Job
+from runbook_lib.kernel import Kernel
+
+ROOT = Path(__file__).resolve().parents[1]
+
+PARAMETERS = """\
+tag: str = ""  # monthly tag
+repo: str = "."
+audit: str = ""
+run_id: str = ""
+wait: bool = False
+apply: bool = True
+"""
+BEGIN = """\
+import os, time
+from runbook_lib import record, run
+from runbook_lib.bump import Bump
+from runbook_lib.checks import Check
+from runbook_lib.errors import RunbookError
+bump = Bump.parse(tag=tag, apply=apply)
+step = record.step({step!r}, bump, repository="o/r")"""
+
+
+def notebook(path: Path, *cells: str, parameters: str = PARAMETERS, step: str | None = "") -> Path:
+    """Write a notebook of these code cells; ``step`` None makes it one that is not of the runbook."""
+    name = path.name.removesuffix(".ipynb")
+    code = [(parameters, ["parameters"]), *((cell, []) for cell in ([] if step is None else [BEGIN.format(step=name)]))]
+    listed: list[dict[str, Any]] = [{"cell_type": "markdown", "id": "title", "metadata": {}, "source": f"# {name}"}]
+    for number, (source, tags) in enumerate([*code, *((cell, []) for cell in cells)]):
+        cell = {"cell_type": "code", "id": f"cell-{number}", "metadata": {"tags": tags}, "source": source}
+        listed.append({**cell, "outputs": [], "execution_count": None})
+    metadata: dict[str, Any] = {
+        "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
+        "language_info": {"name": "python"},
+    }
+    if step is not None:
+        metadata["runbook"] = {"step": step or name}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"cells": listed, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}))
+    return path
+
+
+def bump(folder: Path, *names: str, **given: object) -> Path:
+    """Write a ``bump.ipynb`` that runs these steps."""
+    more = "".join(f", {name}={value!r}" for name, value in given.items())
+    cell = f"results = run.steps({list(names)!r}, tag=tag, repo=repo, apply=apply{more})"
+    ends = ("run.conclude(step, results)", "run.table(results)", "step.raise_if_failed()")
+    return notebook(folder / "bump.ipynb", cell, *ends)
+
+
+def command(*arguments: object) -> list[str]:
+    """The environment's papermill, as environment/bin/papermill runs it."""
+    return [sys.executable, "-P", "-m", "runbook_lib.run", *map(str, arguments)]
+
+
+def environ(**more: str) -> dict[str, str]:
+    """The environment for it."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "GITHUB_REPOSITORY": "o/r", **more}
+
+
+def papermill(*arguments: object, cwd: Path, stdin: Any = subprocess.DEVNULL, **more: str) -> tuple[int, str, str]:
+    """Run it; exit status, standard output and standard error."""
+    done = subprocess.run(
+        command(*arguments), cwd=cwd, env=environ(**more), stdin=stdin, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def records(audit: Path) -> list[Path]:
+    """All records below a folder, oldest first."""
+    return sorted((path.parent for path in audit.rglob("run.json")), key=lambda path: path.name)
+
+
+def outputs(executed: Path) -> list[str]:
+    """The text of all outputs of an executed notebook."""
+    cells: Sequence[dict[str, Any]] = json.loads(executed.read_bytes())["cells"]
+    return [
+        "".join(output.get("text") or output.get("data", {}).get("text/plain") or output.get("traceback") or "")
+        for cell in cells
+        for output in cell.get("outputs", ())
+    ]
+
+
+@pytest.fixture(scope="module")
+def shared_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    """A kernel for the whole module."""
+    with Kernel(environ(), tmp_path_factory.mktemp("kernel")) as kernel:
+        yield kernel
+
+
+@pytest.fixture
+def warm(shared_kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs every notebook that leaves the kernel whole on one, as a start costs more than all the rest."""
+    monkeypatch.setattr(Job, "kernel", lambda *_: contextlib.nullcontext(shared_kernel))
+    monkeypatch.setattr(shared_kernel, "close", lambda: None)

@@ -1,0 +1,370 @@
+"""All records together: whether they are whole, and where each bump stands."""
+
+import argparse
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from runbook_lib import archive, index, provenance
+from runbook_lib.errors import RunbookError
+from runbook_lib.ledger import Ledger, read_head
+from runbook_lib.statement import Identity, now, stamp, when
+from runbook_lib.verify import verify
+
+BUMP = Identity("o/r", "main", "dev", "26.04-py3", practice=False)
+
+
+def record(
+    audit: Path,
+    notebook: str,
+    state: str,
+    sentence: str = "",
+    *,
+    at: int = 0,
+    parent: str | None = None,
+    bump: Identity = BUMP,
+    live: bool = True,
+) -> str:
+    """A record of a run that started so many minutes into the first of April, and took half a minute."""
+    started = stamp(when(f"2026-04-01T{at // 60:02}:{at % 60:02}:00Z"))
+    name = f"{started[:19].replace('-', '').replace(':', '')}Z-{notebook}-0000{at:04}"
+    predicate = {
+        "id": name, "state": "running", "bump": bump.as_json(), "notebook": {"name": notebook}, "started": started,
+        "ended": None, "parent": parent, "launcher": {}, "outcome": {"sentence": sentence, "next": ""},
+        "process": provenance.process() | ({} if live else {"started": 0}),
+    }  # fmt: skip
+    folder = audit.joinpath(*bump.parts)
+    with Ledger.hold(folder) as ledger:
+        made = ledger.open(name, predicate)
+        (made / "executed.ipynb").write_text(f"{notebook} {at}")
+        (made / "report.html").write_text("report")
+        if state != "running":
+            ledger.close(name, {**predicate, "state": state, "ended": started.replace(":00.", ":30.")})
+    return name
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> Path:
+    """An archive of two bumps, one with four records, of which one still runs."""
+    place = tmp_path / "audit"
+    bump = record(place, "bump", "running")
+    record(place, "01-pin", "done", "4 lines changed.", at=1, parent=bump)
+    record(place, "04-run-ci", "waiting", "Waiting for CI.", at=2, parent=bump)
+    record(place, "07-sync-check", "done", "In sync.", at=3)
+    record(
+        place, "bump", "failed", "No such tag.", at=9, bump=Identity("o/r", "dev", "lts", "26.04-py3", practice=True)
+    )
+    index.write_index(place)
+    return place
+
+
+def folder(audit: Path, name: str) -> Path:
+    (found,) = audit.glob(f"o-r/main/dev-26.04-py3/*-{name}-*")
+    return found
+
+
+# -- whole, or not -------------------------------------------------------------------------------------------------
+
+
+def test_an_archive_as_it_was_written_is_whole(audit: Path) -> None:
+    problems, counts = verify(audit)
+    assert problems == []
+    assert str(counts) == "2 bumps, 5 records, 1 running, 8 files"
+
+
+@pytest.mark.parametrize("part", [".", "o-r", "o-r/main/dev-26.04-py3", "practice"])
+def test_a_part_of_an_archive_can_be_verified_too(audit: Path, part: str) -> None:
+    problems, counts = verify(audit / part)
+    assert problems == []
+    assert counts.bumps == (2 if part == "." else 1)
+
+
+def test_nothing_is_whole(tmp_path: Path) -> None:
+    assert verify(tmp_path)[0] == []
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    data = json.loads(path.read_bytes())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+def replace_by_link(path: Path) -> None:
+    moved = path.parents[5] / "elsewhere"
+    shutil.move(path, moved)
+    path.symlink_to(moved)
+
+
+def swap(one: Path, other: Path) -> None:
+    names = [path.name for path in (one, other)]
+    one.rename(one.with_name("moved"))
+    other.rename(one)
+    one.with_name("moved").rename(other)
+    assert sorted(path.name for path in (one, other)) == sorted(names)
+
+
+PIN, CI, SYNC, OPEN = "01-pin", "04-run-ci", "07-sync-check", "bump"
+CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a byte of a file": (lambda a: flip(folder(a, PIN) / "executed.ipynb"), "was changed after the record was closed"),
+    "a byte of the last record's file": (lambda a: flip(folder(a, SYNC) / "report.html"), "was changed after"),
+    "a file removed": (lambda a: (folder(a, PIN) / "report.html").unlink(), "report.html: was removed"),
+    "a file added": (lambda a: (folder(a, PIN) / "new").write_text("x"), "new: was added"),
+    "a hidden file added": (lambda a: (folder(a, PIN) / ".new").write_text("x"), ".new: was added"),
+    "a folder added": (lambda a: (folder(a, PIN) / "new").mkdir(), "new: was added"),
+    "a file that became a link": (
+        lambda a: replace_by_link(folder(a, PIN) / "report.html"),
+        "something that is no file",
+    ),
+    "a statement that became a link": (lambda a: replace_by_link(folder(a, PIN) / "run.json"), "it is a link"),
+    "a statement's state": (
+        lambda a: edit(folder(a, CI) / "run.json", lambda d: d["predicate"].update(state="done")),
+        "run.json: was changed",
+    ),
+    "the last statement's state": (
+        lambda a: edit(folder(a, SYNC) / "run.json", lambda d: d["predicate"].update(state="failed")),
+        "its sha256 is not the one that head names",
+    ),
+    "a closed record made running": (
+        lambda a: edit(folder(a, SYNC) / "run.json", lambda d: d["predicate"].update(state="running")),
+        "says that it runs, but head does not list it",
+    ),
+    "a running record made closed": (
+        lambda a: edit(folder(a, OPEN) / "run.json", lambda d: d["predicate"].update(state="done")),
+        "is closed, but head lists it as open",
+    ),
+    "a time in the future": (
+        lambda a: edit(folder(a, PIN) / "run.json", lambda d: d["predicate"].update(ended="2999-01-01T00:00:00.000Z")),
+        "is from the future",
+    ),
+    "an earlier end": (
+        lambda a: edit(folder(a, PIN) / "run.json", lambda d: d["predicate"].update(ended="2026-01-01T00:00:00.000Z")),
+        "times that contradict",
+    ),
+    "a statement emptied": (
+        lambda a: (folder(a, PIN) / "run.json").write_text("{}"),
+        "cannot be read as the statement",
+    ),
+    "a statement removed": (lambda a: (folder(a, PIN) / "run.json").unlink(), "has no run.json"),
+    "a record removed": (lambda a: shutil.rmtree(folder(a, PIN)), "it was removed"),
+    "the last record removed": (lambda a: shutil.rmtree(folder(a, SYNC)), "it was removed"),
+    "a running record removed": (lambda a: shutil.rmtree(folder(a, OPEN)), "lists it as open: it was removed"),
+    "a record renamed": (lambda a: folder(a, PIN).rename(folder(a, PIN).with_name("x-01-pin-y")), "was renamed"),
+    "a record copied": (
+        lambda a: shutil.copytree(folder(a, PIN), folder(a, PIN).with_name("20260401T000100Z-01-pin-copy")),
+        "was renamed: it is the record",
+    ),
+    "two records swapped": (lambda a: swap(folder(a, PIN), folder(a, CI)), "was renamed"),
+    "a folder of something else added": (
+        lambda a: folder(a, PIN).with_name("new").mkdir(),
+        "has no run.json: it is no record",
+    ),
+    "a file beside the records": (lambda a: folder(a, PIN).with_name("new").write_text("x"), "does not belong"),
+    "head emptied": (lambda a: folder(a, PIN).with_name("head").write_text(""), "is damaged"),
+    "head removed": (lambda a: folder(a, PIN).with_name("head").unlink(), "is not in the chain"),
+    "head put back": (
+        lambda a: edit(
+            folder(a, PIN).with_name("head"),
+            lambda d: d.update(last=json.loads((folder(a, SYNC) / "run.json").read_bytes())["predicate"]["previous"]),
+        ),
+        "is not in the chain",
+    ),
+    "the bump's folder renamed": (
+        lambda a: folder(a, PIN).parent.rename(folder(a, PIN).parent.with_name("dev-26.05-py3")),
+        "does not belong here: it is a record of o-r/main/dev-26.04-py3",
+    ),
+    "a folder above renamed": (lambda a: (a / "o-r").rename(a / "o-s"), "does not belong here"),
+    "practice passed off as real": (
+        lambda a: shutil.copytree(a / "practice" / "o-r" / "dev", a / "o-r" / "dev"),
+        "it is a record of practice/o-r",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_any_change_is_found_and_named(audit: Path, name: str) -> None:
+    change, words = CHANGES[name]
+    change(audit)
+    problems, _ = verify(audit)
+    assert [problem for problem in problems if words in problem], problems
+    assert all(problem.startswith(str(audit)) for problem in problems)
+
+
+def test_each_byte_of_a_statement_counts(audit: Path) -> None:
+    file = folder(audit, PIN) / "run.json"
+    content = file.read_bytes()
+    for position in range(0, len(content), 37):
+        file.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+        assert verify(audit)[0] != []
+    file.write_bytes(content)
+    assert verify(audit)[0] == []
+
+
+# -- the dead ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_whose_process_is_gone_is_closed_as_killed(tmp_path: Path) -> None:
+    alive = record(tmp_path, "bump", "running")
+    dead = record(tmp_path, "01-pin", "running", at=1, live=False)
+    place = tmp_path.joinpath(*BUMP.parts)
+    (place / dead / "contributions.jsonl").write_text('{"kind": "effect", "effect": "push", "at": "then"}\n{"kind"')
+    assert [one.state for one in archive.status(tmp_path)] == ["killed"]
+    with Ledger.hold(place) as ledger:
+        assert archive.close_dead(ledger) == [dead]
+        assert archive.close_dead(ledger) == []
+    found = json.loads((place / dead / "run.json").read_bytes())["predicate"]
+    assert (found["state"], found["effects"]) == ("killed", [{"effect": "push", "at": "then"}])
+    assert "process was killed" in found["outcome"]["sentence"]
+    assert "process was killed" in (place / dead / "report.html").read_text()
+    assert read_head(place)[1] == [alive]
+    assert [problem for problem in verify(tmp_path)[0] if "times that" not in problem] == []
+
+
+# -- where bumps stand ---------------------------------------------------------------------------------------------
+
+
+def stands(tmp_path: Path, *runs: tuple[str, str, str, bool]) -> archive.BumpStatus:
+    parent = None
+    for at, (notebook, state, sentence, child) in enumerate(runs):
+        name = record(tmp_path, notebook, state, sentence, at=at, parent=parent if child else None)
+        parent = parent if child else name
+    (found,) = archive.status(tmp_path)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([("bump", "previewed", "Would.", False)], ("previewed", "bump", "Would.", 0)),
+        ([("bump", "done", "Ready to merge.", False)], ("ready", "bump", "Ready to merge.", 0)),
+        ([("bump", "failed", "No such tag.", False)], ("failed", "bump", "No such tag.", 0)),
+        ([("bump", "running", "", False), ("01-pin", "done", "Changed.", True)], ("running", "bump", "", 0)),
+        ([("01-pin", "done", "Changed.", False)], ("in progress", "01-pin", "Changed.", 0)),
+        (
+            [("bump", "waiting", "Wait.", False), ("01-pin", "done", "x", True), ("04-run-ci", "waiting", "CI.", True)],
+            ("waiting", "04-run-ci", "CI.", 2),
+        ),
+        # a preview in between tells nothing about the bump
+        ([("bump", "waiting", "Wait.", False), ("bump", "previewed", "x", False)], ("waiting", "bump", "Wait.", 0)),
+        # running a step again does not shorten the wait
+        (
+            [("04-run-ci", "waiting", "CI.", False), ("04-run-ci", "waiting", "CI.", False)],
+            ("waiting", "04-run-ci", "CI.", 0),
+        ),
+        (
+            [("04-run-ci", "waiting", "CI 1.", False), ("04-run-ci", "waiting", "CI 2.", False)],
+            ("waiting", "04-run-ci", "CI 2.", 1),
+        ),
+        # the step that held the bump up was run by itself
+        (
+            [("bump", "waiting", "Wait.", False), ("04-run-ci", "waiting", "CI.", True),
+             ("07-sync-check", "done", "In sync.", True), ("04-run-ci", "done", "Passed.", False)],
+            ("ready", "04-run-ci", "Passed.", 3),
+        ),
+        ([("04-run-ci", "cancelled", "Cancelled.", False)], ("cancelled", "04-run-ci", "Cancelled.", 0)),
+    ],
+)  # fmt: skip
+def test_where_a_bump_stands(
+    tmp_path: Path, runs: list[tuple[str, str, str, bool]], expected: tuple[str, str, str, int]
+) -> None:
+    found = stands(tmp_path, *runs)
+    since = f"2026-04-01T00:{expected[3]:02}:00.000Z"
+    assert (found.state, found.step, found.sentence, found.since) == (*expected[:3], since)
+
+
+def test_status_tells_people_and_machines(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert archive.command_status(argparse.Namespace(audit=str(audit), json=False)) == 0
+    told = capsys.readouterr().out
+    assert "o/r main dev 26.04-py3: waiting" in told
+    assert "  04-run-ci: Waiting for CI.\n  since 2026-04-01T00:02:00.000Z" in told
+    assert "o/r dev lts 26.04-py3 (practice): failed\n  bump: No such tag." in told
+    assert archive.command_status(argparse.Namespace(audit=str(audit), json=True)) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(one["state"], one["practice"]) for one in listed] == [("failed", True), ("waiting", False)]
+    assert all(Path(one["record"]).is_dir() for one in listed)
+
+
+def test_status_of_no_archive_says_how_to_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert archive.command_status(argparse.Namespace(audit=str(tmp_path / "none"), json=False)) == 0
+    assert "papermill runbooks/bump.ipynb" in capsys.readouterr().out
+    assert not (tmp_path / "none").exists()
+
+
+def test_audit_verify_says_so_and_ends_with_it(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = argparse.Namespace(action="verify", dir=str(audit))
+    assert archive.command_audit(options) == 0
+    assert capsys.readouterr().out == f"{audit} is whole. Looked at 2 bumps, 5 records, 1 running, 8 files.\n"
+    flip(folder(audit, PIN) / "executed.ipynb")
+    assert archive.command_audit(options) == 1
+    told = capsys.readouterr()
+    assert "is not whole: 1 problem. Looked at" in told.out
+    assert told.err.startswith(str(folder(audit, PIN) / "executed.ipynb: was changed"))
+    with pytest.raises(RunbookError, match="There is no archive"):
+        archive.command_audit(argparse.Namespace(action="verify", dir=str(audit / "none")))
+
+
+def test_looking_changes_nothing(audit: Path) -> None:
+    def tree() -> dict[Path, float]:
+        return {path: path.stat().st_mtime for path in audit.rglob("*")}
+
+    before = tree()
+    verify(audit)
+    archive.status(audit)
+    assert tree() == before
+
+
+def test_links_are_not_followed(audit: Path, tmp_path: Path) -> None:
+    os.symlink(audit, audit / "o-r" / "loop")
+    (tmp_path / "outside").mkdir()
+    (audit / "out").symlink_to(tmp_path / "outside")
+    assert verify(audit)[1].bumps == 2
+    assert len(archive.status(audit)) == 2
+
+
+# -- the index -----------------------------------------------------------------------------------------------------
+
+
+def test_the_index_lists_all_from_the_statements_alone(audit: Path) -> None:
+    hostile = Identity("o/<script>alert(1)</script>", "a b/c", "dev", "x' onclick='y", practice=False)
+    record(audit, "01-pin", "done", "see https://ci/1 <b>", bump=hostile)
+    index.write_index(audit)
+    page = (audit / "index.html").read_text()
+    assert page.count("<section>") == 3
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert 'href="https://ci/1"' in page
+    assert "↳ 04-run-ci" in page
+    assert "Waiting for CI." in page
+    links = [part.split('"')[0] for part in page.split('href="')[1:]]
+    local = [unquote(link) for link in links if not link.startswith("https:")]
+    assert len(local) == 3 * 6
+    assert all((audit / link).is_file() for link in local)
+
+
+def test_damaged_records_do_not_stop_the_index_or_the_status(audit: Path) -> None:
+    (folder(audit, PIN) / "run.json").write_text("{")
+    index.write_index(audit)
+    assert len(archive.status(audit)) == 2
+
+
+def test_the_default_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert archive.default(tmp_path / "x" / "runbooks" / "a.ipynb") == tmp_path / "x" / "audit"
+    assert archive.default() == provenance.ROOT / "audit"
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path))
+    assert archive.default() == archive.default(Path("a.ipynb")) == tmp_path
+
+
+def test_how_long_ago() -> None:
+    assert archive._ago(stamp(now())).endswith("(just now)")
+    assert "days ago" in archive._ago("2020-01-01T00:00:00.000Z")

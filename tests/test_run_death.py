@@ -1,0 +1,147 @@
+"""Runs that are interrupted or killed: no kernel stays, and the record says what happened."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from small_runbooks import bump, command, environ, notebook, outputs, records
+
+from runbook_lib import archive, run
+from runbook_lib.ledger import Ledger, read
+from runbook_lib.verify import verify
+
+
+@pytest.fixture(autouse=True)
+def audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
+    return tmp_path / "audit"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_behind(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every test ends without a kernel and without a temporary file."""
+    place = tmp_path_factory.mktemp("t")
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    yield
+    assert list(place.iterdir()) == []
+    assert not [child for child in psutil.Process().children(recursive=True) if _is_kernel(child)]
+
+
+def _is_kernel(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and "kernel_main.py" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return False
+
+
+def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+    return found
+
+
+def start(path: Path, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        command(path, *arguments), env=environ(), cwd=path.parent, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def kernels(launcher: int) -> list[psutil.Process]:
+    return [child for child in psutil.Process(launcher).children(recursive=True) if _is_kernel(child)]
+
+
+SLEEP = "open('begun', 'w').close()\ntime.sleep(100)"
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "state"),
+    [(signal.SIGINT, 130, "cancelled"), (signal.SIGTERM, 143, "cancelled"), (signal.SIGKILL, -9, "running")],
+)
+def test_a_stopped_launcher_leaves_no_kernel_and_a_record_that_says_so(
+    tmp_path: Path, audit: Path, number: int, status: int, state: str
+) -> None:
+    folder = tmp_path / "runbooks"
+    notebook(folder / "01-a.ipynb", "print('so far')", SLEEP)
+    notebook(folder / "02-b.ipynb", "step.done('never')")
+    process = start(bump(folder, "01-a", "02-b"))
+    until((folder / "begun").exists)
+    alive = kernels(process.pid)
+    assert len(alive) == 2
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == status, out + err
+    assert "Traceback" not in out + err
+    until(lambda: not any(map(_is_kernel, alive)), 5)
+    assert [read(path)["state"] for path in records(audit)] == [state, state]
+    assert "so far\n" in outputs(records(audit)[1] / "executed.ipynb")
+    assert verify(audit)[0] == []
+    if state == "running":  # the next command closes them
+        assert [one.state for one in archive.status(audit)] == ["killed"]
+        notebook(folder / "03-c.ipynb", "step.done('C is done.')")
+        run.execute(folder / "03-c.ipynb", {})
+        assert [read(path)["state"] for path in records(audit)] == ["killed", "killed", "done"]
+        assert all((path / "report.html").is_file() for path in records(audit))
+        assert verify(audit)[0] == []
+        for place in Path(os.environ["TMPDIR"]).iterdir():  # what a killed process cannot remove
+            for file in place.iterdir():
+                file.unlink()
+            place.rmdir()
+
+
+def test_a_kernel_of_steps_that_dies_takes_only_its_step(tmp_path: Path, audit: Path) -> None:
+    folder = tmp_path / "runbooks"
+    notebook(folder / "01-a.ipynb", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    notebook(folder / "02-b.ipynb", "step.done('never')")
+    result = run.execute(bump(folder, "01-a", "02-b"), {})
+    assert result.state == "failed"
+    assert [read(path)["state"] for path in records(audit)] == ["failed", "killed"]
+    assert verify(audit)[0] == []
+
+
+def test_a_launcher_whose_kernel_is_killed_closes_what_that_left_open(tmp_path: Path, audit: Path) -> None:
+    folder = tmp_path / "runbooks"
+    notebook(folder / "01-a.ipynb", SLEEP)
+    process = start(bump(folder, "01-a"))
+    until((folder / "begun").exists)
+    (outer,) = (child for child in psutil.Process(process.pid).children() if _is_kernel(child))
+    outer.kill()
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "The kernel that ran bump died" in out
+    assert [read(path)["state"] for path in records(audit)] == ["killed", "killed"]
+    assert verify(audit)[0] == []
+    for place in Path(os.environ["TMPDIR"]).iterdir():  # that of the kernel's own kernel
+        for file in place.iterdir():
+            file.unlink()
+        place.rmdir()
+
+
+def test_two_at_once_on_one_bump_keep_one_chain(tmp_path: Path, audit: Path) -> None:
+    path = notebook(tmp_path / "runbooks" / "01-a.ipynb", "step.done('A is done.')")
+    both = [start(path, "-p", "tag", "26.04-py3") for _ in range(2)]
+    assert [(process.communicate(), process.returncode)[1] for process in both] == [0, 0]
+    problems, counts = verify(audit)
+    assert (problems, counts.records, counts.running) == ([], 2, 0)
+
+
+def test_an_open_record_of_a_live_process_is_left_alone(tmp_path: Path, audit: Path) -> None:
+    path = notebook(tmp_path / "runbooks" / "01-a.ipynb", SLEEP)
+    process = start(path)
+    until((path.parent / "begun").exists)
+    (folder,) = records(audit)
+    with Ledger.hold(folder.parent) as ledger:
+        assert archive.close_dead(ledger) == []
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert read(folder)["state"] == "cancelled"
