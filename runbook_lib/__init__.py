@@ -1,11 +1,16 @@
 """The library behind the runbook notebooks.
 
 Pure modules (text and data in, text and data out):
-    errors, image, bump, edits, pins, sites
+    errors, checks, image (references and tags), bump (the parameters of a run), edits (spliced text, diffs)
+    reading, locate, matrix (where pins stand), pins (plan and check), sites (the repositories we know, as data)
+    runs, pull_body, copy_pr_bot (what CI runs, bodies and the bot's comments mean)
+    parameters, statement, redact, harmless (a notebook's parameters; the form of a record; what must not be in it)
 Effects (the only modules that touch the world):
-    checkout (git), registry (OCI), github (REST API), record (what a step did and saw)
-On top:
-    pull_request, ci (what steps 3 and 4 do with git and GitHub), archive (all records together),
-    forms, views (widgets; tables), run (runs the notebooks headlessly), __main__ (the command ``runbook``),
+    checkout, blobs (git), registry, registry_http (OCI), github, github_errors, github_models (REST API)
+    files, ledger, provenance, record (what a step did and saw), kernel, kernel_main, listening, executed (Jupyter)
+On top, composing them:
+    position, preflight, move, sync (steps 0, 1, 2 and 7), proposal, pull_request (step 3), ci (step 4)
+    run, job (headless runs and their records), archive, verify, index, report (all records together)
+    forms, views (widgets; tables and diffs), papermill_command, __main__ (the commands)
     practice (a world to practise in: checkout, forge, registry and a CI that misbehaves)
 """

@@ -38,8 +38,8 @@ def carry_out(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
     if not plan.edits:
         return views.note("The branch holds these values already: nothing was written.")
     found = len(plan.edits) - len(written)
-    told = f"{len(written)} files were written" + (f", {found} already held the plan" if found else "")
-    return views.note(f"{told}, on the branch {stand.bump.branch}.")
+    held = f" {views.count(found, 'file')} already held the plan." if found else ""
+    return views.note(f"Wrote {views.count(len(written), 'file')} on the branch {stand.bump.branch}.{held}")
 
 
 def _digest(text: str) -> str:
@@ -59,11 +59,11 @@ def verify(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
         step.done(NO_TAG, HOW)
         return views.note("There is nothing to verify.")
     step.check(*_checks(stand, plan), ahead.check)
-    count = f"{len(plan.changes)} values in {len(plan.edits)} files"
+    count = f"{views.count(len(plan.changes), 'value')} in {views.count(len(plan.edits), 'file')}"
     if not plan.edits:
         step.done(f"Found done: every pin of this step names {bump.tag} on {bump.branch if stand.tip else bump.base}.")
     elif bump.apply:
-        step.done(f"{count} name {bump.tag}, on the branch {bump.branch}.", "03-open-pr commits them.")
+        step.done(f"Moved {count} to {bump.tag}, on the branch {bump.branch}.", "03-open-pr commits them.")
     else:
         step.done(
             f"Would change {count} to {bump.tag}.", f"papermill {step.name}.ipynb -p tag {bump.tag} -p apply True"
@@ -77,7 +77,8 @@ def _checks(stand: Position, plan: Plan) -> list[Check]:
         return [Check(holds, "skipped", "This is a preview.")]
     texts = stand.checkout.read([edit.path for edit in plan.edits])
     wrong = [edit.path for edit in plan.edits if texts[edit.path] != edit.after]
-    detail = f"{', '.join(wrong)} is not as planned." if wrong else f"{len(plan.changes)} values in {len(texts)} files."
+    held = f"{views.count(len(plan.changes), 'value')} in {views.count(len(texts), 'file')}."
+    detail = f"{', '.join(wrong)} is not as planned." if wrong else held
     return [Check.of(holds, not wrong, detail), untouched(stand)]
 
 

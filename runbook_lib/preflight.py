@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from runbook_lib import pins, position
+from runbook_lib import pins, position, views
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import Refused, RunbookError, Unreachable
@@ -97,7 +97,11 @@ def local(stand: Position, plan: Plan) -> list[Check]:
         checks.append(Check.of("git knows who commits", False, str(error)))
     try:
         position.present(checkout, plan.edits)
-        checks.append(Check.of("no other changes are in the way", True, f"{len(plan.edits)} files would be edited."))
+        checks.append(
+            Check.of(
+                "no other changes are in the way", True, f"{views.count(len(plan.edits), 'file')} would be edited."
+            )
+        )
     except Refused as error:
         checks.append(Check.of("no other changes are in the way", False, str(error)))
     return checks
@@ -152,5 +156,7 @@ def report(step: Step, stand: Position, ahead: Prospect, github: GitHub | None) 
         ahead.require()
     if ahead.check.status == "skipped":
         step.warn(f"The tag was not verified. {ahead.check.detail} Publishing will need allow=unverified-tag.")
-    step.done(f"{len(plan.changes)} values in {len(plan.edits)} files would move to {bump.tag}.", "01-github-pin")
+    count = f"{views.count(len(plan.changes), 'value')} in {views.count(len(plan.edits), 'file')}"
+    told = f"{count} would move to {bump.tag}." if plan.edits else f"Every pin names {bump.tag} already."
+    step.done(told, f"papermill bump.ipynb -p tag {bump.tag}")
     return [ahead.check, *checks]

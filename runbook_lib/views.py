@@ -137,6 +137,11 @@ def _diff_row(old: object, new: object, line: str, colour: str) -> str:
     return f'<tr style="background:{colour}">{numbers}<td style="{_CODE}">{shown}</td></tr>'
 
 
+def count(number: int, noun: str) -> str:
+    """``2 files``, ``1 file``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _plain(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -1,0 +1,94 @@
+"""The whole bump on a real clone of Megatron-LM, with a bare remote here and the practice forge and registry."""
+
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runbook_lib import run
+from runbook_lib.practice import forge, registry
+from runbook_lib.verify import verify
+
+pytestmark = pytest.mark.replay
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def git(place: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def remote(megatron_lm: Path, tmp_path: Path) -> Path:
+    """A bare repository that borrows the real one's objects, and has no branch yet."""
+    bare = tmp_path / "practice" / "Megatron-LM.git"
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(bare)], check=True)
+    objects = git(megatron_lm, "rev-parse", "--path-format=absolute", "--git-path", "objects")
+    (bare / "objects/info/alternates").write_text(f"{objects}\n")
+    return bare
+
+
+@pytest.fixture
+def world(remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with forge.serve(tmp_path / "forge.sqlite", remote) as hub, contextlib.closing(registry.serve()) as images:
+        monkeypatch.setenv("GITHUB_API_URL", hub.url)
+        monkeypatch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
+        monkeypatch.setenv("GITHUB_TOKEN", "practice-token")
+        monkeypatch.setenv("RUNBOOK_REGISTRY", images.url)
+        monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
+        yield
+
+
+@pytest.mark.parametrize(
+    ("start", "tag", "image_type", "files"),
+    [
+        ("5fe3f06658^", "26.04-py3", "dev", [".gitlab/stages/01.build.yml", "docker/.ngc_version.dev"]),
+        (
+            "64bee49c96^",
+            "26.06-py3",
+            "dev",
+            [".gitlab/stages/01.build.yml", "docker/.ngc_version.dev", "docker/Dockerfile.ci.dev"],
+        ),
+        ("d98e8a64dd", "26.02-py3", "lts", [".gitlab/stages/01.build.yml", "docker/.ngc_version.lts"]),
+    ],
+)
+def test_a_bump_of_a_real_clone_touches_exactly_the_pin_files(
+    world: None,
+    remote: Path,
+    megatron_lm: Path,
+    tmp_path: Path,
+    start: str,
+    tag: str,
+    image_type: str,
+    files: list[str],
+) -> None:
+    base = git(megatron_lm, "rev-parse", start)
+    git(remote, "update-ref", "refs/heads/main", base)
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", "--shared", str(remote), str(clone)], check=True)
+    parameters = {"tag": tag, "image_type": image_type, "repo": str(clone), "publish": True}
+
+    result = run.execute(ROOT / "runbooks/bump.ipynb", parameters)
+
+    assert result.state == "waiting", result.summary
+    branch = f"bump/main/{image_type}-{tag}"
+    assert git(remote, "log", "--format=%P", "-1", branch) == base
+    assert sorted(git(remote, "diff", "--name-only", base, branch).splitlines()) == files
+    changed = [
+        line for line in git(remote, "diff", "-U0", base, branch).splitlines() if line.startswith(("+n", "+ ", "+A"))
+    ]
+    assert changed
+    assert all(tag in line for line in changed)
+    assert git(clone, "status", "--porcelain") == ""
+    tip = git(remote, "rev-parse", branch)
+
+    again = run.execute(ROOT / "runbooks/bump.ipynb", parameters)
+    assert again.ok, again.summary
+    assert git(remote, "rev-parse", branch) == tip
+    assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
+    assert result.record is not None
+    assert json.loads((result.record / "run.json").read_text())["predicate"]["state"] == "waiting"
