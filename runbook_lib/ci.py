@@ -21,6 +21,8 @@ from runbook_lib.views import View
 _MAX_REFUSED = 3
 #: Seconds: the first and the longest pause between two looks, and how long to follow a run (a cell may take 8 hours).
 _PAUSE, _LONGEST_PAUSE, _LIMIT = 1.0, 60.0, 7.5 * 3600
+#: Seconds until a run that did not start is given up.
+_NO_RUN = 15 * 60
 #: So many looks in a row may fail before following ends.
 _MAX_LOST = 10
 
@@ -203,7 +205,8 @@ def follow(
             if wait and found.mark != said:
                 say(f"{(clock() - begun) / 60:5.1f} min  {found.sentence}")
                 said = found.mark
-            if not wait or found.ended or clock() - begun > _LIMIT:
+            limit = _NO_RUN if found.state == "none" else _LIMIT
+            if not wait or found.ended or clock() - begun > limit:
                 _account(step, found)
                 return found
         except Unreachable as error:
@@ -233,7 +236,7 @@ def _progress(standing: Standing, pull: Pull, github: GitHub) -> Progress:
     if run is None and (code := complaint(comments, head)):
         return replace(
             found, state="refused", sentence=f"waiting for a maintainer: copy-pr-bot did not take the command ({code})",
-            next=f'Ask a maintainer of {github.repository} to comment "{command(head)}" on {pull.url}',
+            next=f'Ask a maintainer of {github.repository} to comment "{command(head)}" on {pull.url} (again).',
         )  # fmt: skip
     if run is None and (now := github.pull(pull.number)).head_sha != head:
         return replace(

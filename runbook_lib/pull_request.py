@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from runbook_lib import position, views
+from runbook_lib.checkout import GitFailed
 from runbook_lib.checks import Check
 from runbook_lib.errors import CannotTell
 from runbook_lib.github import GitHub, once
@@ -57,6 +58,7 @@ def carry_out(step: Step, proposal: Proposal) -> Made:
         proposal = _merge(step, proposal, commit, told)
         commit = _commit(step, proposal, told)
     if not proposal.bump.publish or proposal.github is None:
+        step.given(head_commit=commit, base_commit=proposal.stand.base_commit)
         told.append("Skipped without publish: push, pull request, labels.")
         return Made(proposal, commit, proposal.pull, told=tuple(told))
     if commit is not None:
@@ -160,22 +162,22 @@ def set_labels(step: Step, github: GitHub, pull: Pull, proposal: Proposal, told:
     """
     on, off = wanted_labels(proposal.bump.image_type)
     before = github.labels(pull.number)
-    for name in sorted(on - before):
-        _try(step, github, pull, name, told, on=True)
-    for name in sorted(off & before):
-        _try(step, github, pull, name, told, on=False)
-    after = github.labels(pull.number) if on - before or off & before else before
-    return asked(pull, sorted(on - after), sorted(off & after), github.repository)
-
-
-def _try(step: Step, github: GitHub, pull: Pull, name: str, told: list[str], *, on: bool) -> None:
-    try:
-        (github.add_label if on else github.remove_label)(pull.number, name)
-    except NotAllowed as error:  # a contributor; or somebody was quicker: reading again tells
-        told.append(str(error))
-        return
-    step.effect("label", f"#{pull.number} {name}", not on, on, url=pull.url)
-    told.append(f"{'Set' if on else 'Took off'} the label {name!r}.")
+    wishes = [(name, True) for name in sorted(on - before)] + [(name, False) for name in sorted(off & before)]
+    if not wishes:
+        return ""
+    refused: list[str] = []
+    for name, wanted in wishes:
+        try:
+            (github.add_label if wanted else github.remove_label)(pull.number, name)
+            step.effect("label", f"#{pull.number} {name}", not wanted, wanted, url=pull.url)
+            told.append(f"{'Set' if wanted else 'Took off'} the label {name!r}.")
+        except NotAllowed as error:  # a contributor; or somebody was quicker
+            refused.append(str(error))
+    after = github.labels(pull.number)
+    ask = asked(pull, sorted(on - after), sorted(off & after), github.repository)
+    if ask:
+        step.warn(*refused)
+    return ask
 
 
 def asked(pull: Pull, lacking: Sequence[str], spoiling: Sequence[str], repository: str) -> str:
@@ -215,22 +217,40 @@ def verify(step: Step, made: Made) -> View:
 def _branch_checks(made: Made) -> list[Check]:
     proposal = made.proposal
     holds, only = "the branch holds the whole bump", "the bump's commits touch the pin files alone"
-    if made.commit is None:
-        why = "This is a preview." if not proposal.bump.apply else "The pull request is somebody else's."
-        return [Check(name, "skipped", why) for name in (holds, only)]
     checkout, bump = proposal.stand.checkout, proposal.bump
-    lacking = planned(proposal.stand, proposal.ahead, made.commit, proposal.sites).changes
+    if not bump.apply:
+        return [Check(name, "skipped", "This is a preview.") for name in (holds, only)]
+    commit = made.commit
+    if commit is None:
+        assert made.pull is not None
+        commit = made.pull.head_sha
+        try:
+            _fetch_theirs(proposal, made.pull)
+        except GitFailed as error:
+            return [
+                Check(name, "skipped", f"#{made.pull.number} could not be fetched. {error}") for name in (holds, only)
+            ]
+    lacking = planned(proposal.stand, proposal.ahead, commit, proposal.sites).changes
     wrong = ", ".join(f"{change.path}:{change.line}" for change in lacking)
     listed = checkout.git(
         "log", "--no-merges", "--format=", "--name-only", "--fixed-strings", f"--grep={bump.title}",
-        f"{proposal.stand.base_commit}..{made.commit}", "--",
+        f"{proposal.stand.base_commit}..{commit}", "--",
     )  # fmt: skip
     others = sorted(set(listed.split("\n")) - {edit.path for edit in proposal.whole.edits} - {""})
     files = ", ".join(edit.path for edit in proposal.whole.edits)
     return [
-        Check.of(holds, not lacking, f"{wrong} is not at {bump.tag}." if lacking else f"{made.commit[:10]}: {files}."),
+        Check.of(holds, not lacking, f"{wrong} is not at {bump.tag}." if lacking else f"{commit[:10]}: {files}."),
         Check.of(only, not others, f"Also {', '.join(others)}." if others else f"{files}."),
     ]
+
+
+def _fetch_theirs(proposal: Proposal, pull: Pull) -> None:
+    """Bring the head of somebody else's pull request here, moving no ref."""
+    stand, refs = proposal.stand, f"refs/pull/{pull.number}/head"
+    if not stand.checkout.has(pull.head_sha):
+        stand.checkout.git(
+            "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=", stand.base_remote, refs
+        )
 
 
 def _pull_checks(made: Made) -> list[Check]:

@@ -229,6 +229,14 @@ def test_a_connection_lost_for_a_while_is_no_end(opened: World) -> None:
         run_ci(opened, wait=True)
 
 
+def test_a_run_that_does_not_start_is_given_up(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ci, "choose", lambda runs, head: None)
+    begun = opened.now[0]
+    assert (found := run_ci(opened, wait=True)) is not None
+    assert (found.state, opened.now[0] - begun < 1200) == ("none", True)
+    assert waiting(opened).endswith("to start")
+
+
 def test_a_run_without_the_label_is_useless(opened: World) -> None:
     opened.github().remove_label(10, "Run functional tests")
     opened.github().comment(10, f"/ok to test {head(opened)}")

@@ -9,9 +9,10 @@ from bumping import CONTRIBUTOR, World, bump_to, git
 from bumping import world as start
 
 from runbook_lib import position
+from runbook_lib.checkout import Checkout
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.github_models import Pull
-from runbook_lib.proposal import is_for
+from runbook_lib.proposal import head_of, is_for
 
 BRANCH = "bump/main/dev-26.04-py3"
 TITLE = "chore: Update Docker image version to 26.04-py3"
@@ -255,6 +256,16 @@ def test_somebody_elses_pull_request_is_used(world: World) -> None:
     assert world.effects() == ["label"]
     assert git(world.checkout.path, "for-each-ref") == before
     assert len(world.github().pulls(state="all")) == 1
+    assert set(world.checks().values()) == {"passed", "skipped"}
+    # Theirs may lack a pin.
+    git(world.checkout.path, "push", "-q", str(world.fork), f"+{theirs.head_sha}^:refs/heads/{BRANCH}")
+    other = world.home / "theirs"
+    git(world.home, "clone", "-q", "-b", BRANCH, str(world.fork), str(other))
+    (other / "docker/.ngc_version.dev").write_text("nvcr.io/nvidia/pytorch:26.04-py3\n")
+    git(other, "commit", "-qam", TITLE)
+    git(other, "push", "-q")
+    with pytest.raises(RunbookError, match=r"\.gitlab/stages/01\.build\.yml:\d+, .*is not at 26\.04-py3"):
+        world.open_pr()
 
 
 PULL = Pull(
@@ -281,6 +292,30 @@ PULL = Pull(
 )
 def test_which_pull_requests_are_for_the_bump(pull: Pull, used: bool) -> None:
     assert is_for(pull, bump_to()) == used
+
+
+@pytest.mark.parametrize(
+    ("url", "remote", "owner"),
+    [
+        ("https://github.com/me/Megatron-LM.git", "origin", "me"),
+        ("https://token@github.com/me/renamed", "origin", "me"),
+        ("git@github.com:me/Megatron-LM.git", "origin", "me"),
+        ("ssh://git@github.com/me/Megatron-LM", "origin", "me"),
+        # The folders of the remote on this machine that stands for the forge's own repository say nothing.
+        ("/srv/git/Megatron-LM.git", "origin", "practice"),
+        ("file:///srv/git/Megatron-LM.git", "origin", "practice"),
+        ("/srv/me/Megatron-LM.git", "fork", "me"),
+        ("", "fork", "practice"),
+    ],
+)
+def test_whose_branch_the_pull_request_comes_from(tmp_path: Path, url: str, remote: str, owner: str) -> None:
+    git(tmp_path, "init", "-q")
+    if url:
+        git(tmp_path, "remote", "add", remote, url)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
+        head = head_of(Checkout.open(tmp_path), bump_to(remote=remote))
+    assert head == f"{owner}:{BRANCH}"
 
 
 # -- a base that moves ------------------------------------------------------------------------------------------------
