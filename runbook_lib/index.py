@@ -9,10 +9,11 @@ from urllib.parse import quote
 from runbook_lib.archive import BumpStatus, bump_folders, bump_status, predicates
 from runbook_lib.files import write
 from runbook_lib.ledger import locked
-from runbook_lib.report import duration, facts, linked, page
+from runbook_lib.report import duration, facts, linked, moment, page
 from runbook_lib.statement import EXECUTED, REPORT, RUN
 
 INDEX = "index.html"
+_FILES = {"report": REPORT, "notebook": EXECUTED, "json": RUN}
 
 
 def write_index(archive: Path) -> None:
@@ -42,7 +43,7 @@ def _bump(archive: Path, folder: Path, status: BumpStatus, runs: list[dict[str, 
             "step": status.step,
             "outcome": status.sentence,
             "next": status.next,
-            "since": status.since,
+            "since": moment(status.since),
             "world": "practice: nothing left the machine" if status.practice else "",
         }
     )
@@ -55,10 +56,10 @@ def _bump(archive: Path, folder: Path, status: BumpStatus, runs: list[dict[str, 
 
 def _row(bump: Path, link: str, run: Mapping[str, Any]) -> str:
     indent = "" if run.get("parent") is None else "↳ "
-    files = [name for name in (REPORT, EXECUTED, RUN) if (bump / run["id"] / name).is_file()]
-    links = " ".join(f'<a href="{html.escape(link)}/{quote(run["id"])}/{name}">{name}</a>' for name in files)
+    files = [(said, name) for said, name in _FILES.items() if (bump / run["id"] / name).is_file()]
+    links = " ".join(f'<a href="{html.escape(link)}/{quote(run["id"])}/{name}">{said}</a>' for said, name in files)
     cells = (
-        html.escape(str(run["started"])),
+        f"<time>{moment(run['started'])}</time>",
         html.escape(f"{indent}{run['notebook']['name']}"),
         html.escape(str(run["state"])),
         linked(str((run.get("outcome") or {}).get("sentence", ""))),

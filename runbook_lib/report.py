@@ -28,12 +28,15 @@ pre { overflow-x: auto; padding: .6rem .8rem; margin: .4rem 0; border-radius: .3
 pre.input { border-left: .25rem solid light-dark(#8c959f, #6e7681); }
 pre.error { border-left: .25rem solid light-dark(#cf222e, #f85149); }
 table { border-collapse: collapse; margin: .4rem 0; }
-th, td { text-align: left; vertical-align: top; padding: .2rem .8rem .2rem 0; overflow-wrap: anywhere; }
+/* Digests may break anywhere, but a column stays wide enough for a short word. */
+th, td { text-align: left; vertical-align: top; padding: .2rem .8rem .2rem 0; overflow-wrap: anywhere;
+  min-width: 4.5rem; }
 table.facts, table.list { width: 100%; }
 table.facts th { width: 11rem; font-weight: 600; }
 table.list th, table.list td { border-bottom: 1px solid light-dark(#d0d7de, #30363d); }
 .output { overflow-x: auto; }
 .muted { color: light-dark(#59636e, #9198a1); }
+time { white-space: nowrap; }
 img { max-width: 100%; background: #fff; }
 @media print { body { max-width: none; padding: 0; } pre { border: 1px solid #d0d7de; } }
 """
@@ -120,6 +123,11 @@ def duration(predicate: Mapping[str, Any]) -> str:
     return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
+def moment(stamp: str) -> str:
+    """A record's time as people read it, to the second."""
+    return f"{when(stamp):%Y-%m-%d %H:%M:%S} UTC" if stamp else ""
+
+
 def _summary(predicate: Mapping[str, Any]) -> str:
     outcome, bump = predicate.get("outcome") or {}, predicate["bump"]
     library = predicate.get("library") or {}
@@ -131,7 +139,7 @@ def _summary(predicate: Mapping[str, Any]) -> str:
                 "bump": f"{bump['repository']}, {bump['base']}, {bump['image_type']}, {bump['tag'] or 'no tag'}",
                 "world": "practice: nothing left the machine" if bump["practice"] else "",
                 "links": predicate.get("links"),
-                "started": predicate["started"],
+                "started": moment(predicate["started"]),
                 "duration": duration(predicate),
                 "by": predicate.get("who"),
                 "parameters given": (predicate.get("parameters") or {}).get("given"),
