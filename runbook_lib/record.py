@@ -73,7 +73,8 @@ class Step:
         self._redactor = Redactor(os.environ)
         self._checks: list[Check] = []
         self._lines: list[str] = []
-        self._add("begin", step=name, mode=bump.mode, repository=repository)
+        # Without a tag a notebook shows where things stand, whatever it may do.
+        self._add("begin", step=name, mode=bump.mode if bump.tag else "preview", repository=repository)
 
     def given(self, **values: object) -> None:
         """Inputs as they were resolved, such as ``digest``, ``base_commit``, ``head_commit``, ``merge_commit``."""

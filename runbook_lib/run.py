@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,7 +96,8 @@ def execute(
 def steps(names: Sequence[str], /, **parameters: Any) -> tuple[StepResult, ...]:
     """Run these notebooks, one after the other, on one more kernel; each gets the parameters that it declares.
 
-    A step that fails stops the rest.  Prints a line as each ends.  Called by a notebook, whose run is their parent.
+    A step that fails stops the rest.  Prints what they print, indented, and a line as each ends.  Called by a notebook,
+    whose run is their parent.
     """
     parent, folder = _caller()
     sources = [Source.read(folder / (name if name.endswith(".ipynb") else f"{name}.ipynb")) for name in names]
@@ -114,7 +116,7 @@ def steps(names: Sequence[str], /, **parameters: Any) -> tuple[StepResult, ...]:
         for job in jobs:
             if results and not results[-1].ok:
                 break
-            results.append(_perform(job, kernel, world, _nobody, grace=_GRACE_OF_STEPS))
+            results.append(_perform(job, kernel, world, _indented, grace=_GRACE_OF_STEPS))
             print(results[-1].line, flush=True)
     for job in jobs[len(results) :]:
         results.append(StepResult(job.source.name, "not run", "A step before it did not end well."))
@@ -128,6 +130,8 @@ def conclude(step: record.Step, results: Sequence[StepResult]) -> None:
         step.check(Check(result.notebook, _status(result), result.summary))
         for name, url in result.links.items():
             step.link(name, url)
+    if not results:
+        step.done("No step was run: that needs a tag.", next="papermill bump.ipynb -r tag 26.04-py3")
     waiting = next((result for result in results if result.state == "waiting"), None)
     if waiting is not None:
         step.waiting(f"{waiting.notebook}: {waiting.summary}", waiting.next)
@@ -173,7 +177,12 @@ def _caller() -> tuple[str | None, Path]:
 
 
 def _nobody(_name: str, _text: str) -> None:
-    """Hears nothing: what steps print is in their records."""
+    """Hears nothing: what cells print is in the record."""
+
+
+def _indented(_name: str, text: str) -> None:
+    sys.stdout.write(textwrap.indent(text, "    "))
+    sys.stdout.flush()
 
 
 def _perform(

@@ -36,7 +36,7 @@ def test_a_run_leaves_a_whole_record(tmp_path: Path, audit: Path, monkeypatch: p
     monkeypatch.setenv("JPY_SESSION_NAME", "a notebook in JupyterLab")
     path = notebook(
         tmp_path / "my runbooks" / "01-pin.ipynb",
-        "print('a token: ' + os.environ['GITHUB_TOKEN'])\nprint('JPY_SESSION_NAME' in os.environ, os.getcwd(), tag)",
+        "print('a token: ' + os.environ['GITHUB_TOKEN'])\nprint('JPY_SESSION_NAME' in os.environ, os.getcwd(), run_id)",
         "step.given(digest='sha256:1', commit='c0ffee')\nstep.effect('edit', 'a.yml', 'old', 'new')\n"
         "step.check(Check('pins', 'passed', 'all agree'))\nstep.diff('-old\\n+new\\n')\n"
         "step.link('PR', 'https://github.com/o/r/pull/1')\nstep.done('4 lines changed.', next='papermill 03.ipynb')",
@@ -44,16 +44,16 @@ def test_a_run_leaves_a_whole_record(tmp_path: Path, audit: Path, monkeypatch: p
     )
     heard: list[str] = []
     output = tmp_path / "out" / "deep" / "01.ipynb"
-    tag = 'it\'s "quoted" {tag} \\n $(x) ü'
+    text = 'it\'s "quoted" {tag} \\n $(x) ü'
     result = run.execute(
-        path, {"tag": "", "run_id": tag, "repo": "."}, output, heard=lambda name, text: heard.append(text)
+        path, {"tag": "26.04-py3", "run_id": text, "repo": "."}, output, heard=lambda name, text: heard.append(text)
     )
     assert (result.notebook, result.state, result.summary) == ("01-pin", "done", "4 lines changed.")
     assert (result.next, result.links) == ("papermill 03.ipynb", {"PR": "https://github.com/o/r/pull/1"})
 
     folder = result.record
     assert folder is not None
-    assert folder.parent == audit / "o-r" / "main" / "dev-none"
+    assert folder.parent == audit / "o-r" / "main" / "dev-26.04-py3"
     assert folder.name.split("-", 1)[1].startswith("01-pin-")
     found = document(folder)
     files = ["change.diff", "contributions.jsonl", "executed.ipynb", "report.html"]
@@ -62,7 +62,7 @@ def test_a_run_leaves_a_whole_record(tmp_path: Path, audit: Path, monkeypatch: p
     predicate = found["predicate"]
     assert predicate["state"] == "done"
     assert predicate["started"] < predicate["ended"]
-    assert predicate["parameters"]["given"] == {"tag": "", "run_id": tag, "repo": "."}
+    assert predicate["parameters"]["given"] == {"tag": "26.04-py3", "run_id": text, "repo": "."}
     assert predicate["parameters"]["resolved"]["repo"] == str(Path.cwd())
     assert predicate["parameters"]["resolved"]["audit"] == str(audit)
     assert predicate["inputs"] == {"digest": "sha256:1", "commit": "c0ffee"}
@@ -73,7 +73,7 @@ def test_a_run_leaves_a_whole_record(tmp_path: Path, audit: Path, monkeypatch: p
 
     assert output.read_bytes() == (folder / "executed.ipynb").read_bytes()
     printed = outputs(output)
-    assert printed[0] == f"a token: ***\nFalse {path.parent} \n"
+    assert printed[0] == f"a token: ***\nFalse {path.parent} {text}\n"
     assert "".join(heard).endswith(printed[0].split("\n", 1)[1])
     assert not any(b"0123456789abc" in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
     assert verify(audit) == ([], verify(audit)[1])
@@ -190,12 +190,12 @@ def test_steps_are_records_of_their_own_on_one_clean_kernel(tmp_path: Path, audi
     folder = tmp_path / "runbooks"
     notebook(
         folder / "01-a.ipynb",
-        "left = 1; import this as left_imported; print(os.getpid())",
+        "left = 1; import colorsys as left_imported; print(os.getpid())",
         "os.chdir('/'); step.done('A is done.')",
     )
     notebook(
         folder / "02-b.ipynb",
-        "import sys; print(os.getpid(), 'left' in dir(), 'this' in sys.modules, os.getcwd())",
+        "import sys; print(os.getpid(), 'left' in dir(), 'colorsys' in sys.modules, os.getcwd())",
         "step.waiting('Waiting for CI.', next='run again'); step.link('run', 'https://ci/1')",
         parameters=PARAMETERS.replace("run_id", "other"),
     )
@@ -206,11 +206,12 @@ def test_steps_are_records_of_their_own_on_one_clean_kernel(tmp_path: Path, audi
     )
     assert (result.state, result.summary) == ("waiting", "02-b: Waiting for CI.")
     assert (result.next, result.links) == ("run again", {"run": "https://ci/1"})
-    assert "".join(heard).splitlines() == [
+    assert [line for line in "".join(heard).splitlines() if not line.startswith("    ")] == [
         "✓ done  01-a: A is done.",
         "… waiting  02-b: Waiting for CI.",
         "✓ done  03-c: C is done.",
     ]
+    assert "Waiting for CI.\n    7\n✓ done  03-c" in "".join(heard)
     assert result.record is not None
     found = {read(path)["notebook"]["name"]: path for path in records(audit)}
     assert len(found) == 4

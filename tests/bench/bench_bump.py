@@ -1,0 +1,76 @@
+"""How long the whole practice bump takes, against papermill on an empty notebook: at most 4 times.
+
+    environment/run python tests/bench/bench_bump.py [REPEATS]
+
+or ``environment/run pytest -n0 tests/bench/bench_bump.py``.
+Both are commands as a person types them, taken in turns.  Each bump is a new one, in an existing practice world.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from runbook_lib import practice
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 4.0
+EMPTY = {
+    "cells": [],
+    "metadata": {
+        "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
+        "language_info": {"name": "python"},
+    },
+    "nbformat": 4,
+    "nbformat_minor": 5,
+}
+
+
+def measure(repeats: int = 5) -> float:
+    """Print the medians, and return their ratio."""
+    with tempfile.TemporaryDirectory() as place:
+        work = Path(place)
+        (work / "empty.ipynb").write_text(json.dumps(EMPTY))
+        os.environ["PYTHONPATH"] = str(ROOT)
+        os.environ["RUNBOOK_PRACTICE_HOME"] = str(work / "practice")
+        bump(work, "first")
+        empty, bumps = [], []
+        for repeat in range(repeats):
+            empty.append(timed(sys.executable, "-m", "papermill", work / "empty.ipynb", work / "out.ipynb"))
+            bumps.append(bump(work, str(repeat)))
+    for name, seconds in (("papermill on an empty notebook", empty), ("the whole practice bump", bumps)):
+        print(f"{name:30} median {statistics.median(seconds):5.2f} s   ({min(seconds):.2f} to {max(seconds):.2f})")
+    return statistics.median(bumps) / statistics.median(empty)
+
+
+def bump(work: Path, name: str) -> float:
+    """Seconds that a bump takes in a world that was just made: no branch, pull request or run of an earlier one."""
+    practice.reset()
+    practice.start().close()
+    os.environ["RUNBOOK_AUDIT"] = str(work / f"audit-{name}")
+    notebook = ROOT / "runbooks" / "bump.ipynb"
+    return timed(sys.executable, "-P", "-m", "runbook_lib.run", notebook, work / "bump.ipynb", "-p", "tag", "26.04-py3")
+
+
+def timed(*command: str | Path) -> float:
+    """Seconds that a command takes; it must end well."""
+    started = time.perf_counter()
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - started
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
+    return seconds
+
+
+def test_the_bump_is_quick() -> None:
+    assert measure() <= LIMIT
+
+
+if __name__ == "__main__":
+    measured = measure(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    print(f"{'PASS' if measured <= LIMIT else 'FAIL'}  bump / papermill {measured:.2f}  (at most {LIMIT:g})")
+    sys.exit(measured > LIMIT)
