@@ -170,7 +170,12 @@ def _another_commit(step: Step, standing: Standing, pull: Pull, github: GitHub) 
     checkout.push(bump.remote, bump.branch)
     step.effect("push", f"{bump.remote} {bump.branch}", pull.head_sha, commit)
     step.given(head_commit=commit)
-    return _read(standing, github, pull.number, commit)
+    found = _read(standing, github, pull.number, commit)
+    if found.pull is None or found.pull.head_sha != commit:
+        return replace(
+            found, held=f"waiting for GitHub to notice the push of {commit[:10]}", next="Run 04-run-ci again."
+        )
+    return found
 
 
 def _comment(step: Step, standing: Standing, pull: Pull, github: GitHub) -> Standing:
@@ -179,7 +184,8 @@ def _comment(step: Step, standing: Standing, pull: Pull, github: GitHub) -> Stan
         lambda: next(iter(commands(github.comments(pull.number), pull.head_sha)), None),
         lambda: github.comment(pull.number, text),
     )
-    step.effect("comment", f"#{pull.number}", None, text, url=written.url)
+    if written not in standing.comments:
+        step.effect("comment", f"#{pull.number}", None, text, url=written.url)
     return replace(standing, comments=github.comments(pull.number))
 
 

@@ -142,6 +142,15 @@ def test_a_moved_base_is_told(opened: World) -> None:
     assert len(told(opened)) == 1
 
 
+def test_a_run_that_started_by_itself_needs_no_comment(opened: World) -> None:
+    hub = opened.forge.hub
+    with hub.store.transaction():
+        hub.start_run(hub.ticket(10))
+    assert run_ci(opened) is not None
+    assert told(opened) == []
+    assert opened.checks()["CI may test the head commit"] == "passed"
+
+
 # -- copy-pr-bot ------------------------------------------------------------------------------------------------------
 
 
@@ -160,6 +169,20 @@ def test_a_refused_deployment_gets_another_commit(opened: World) -> None:
     assert "Signed-off-by: Ada Tester" in git(opened.remote, "log", "-1", "--format=%B", BRANCH)
     run_ci(opened)
     assert opened.effects() == []
+
+
+def test_a_push_that_github_is_slow_to_notice_is_waited_for(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened.forge.refuse_deployment()
+    run_ci(opened)
+    stale = opened.github().pull(10)
+    monkeypatch.setattr(ci, "settled", lambda *_: stale)
+    assert run_ci(opened) is None
+    assert opened.effects() == ["commit", "push"]
+    assert waiting(opened).startswith("waiting for GitHub to notice the push")
+    monkeypatch.undo()
+    run_ci(opened)
+    assert opened.effects() == ["comment"]
+    assert len(told(opened)) == 2
 
 
 def test_commits_are_not_pushed_for_ever(opened: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 from bumping import CONTRIBUTOR, World, bump_to, git
 from bumping import world as start
 
-from runbook_lib import position
+from runbook_lib import position, pull_request
 from runbook_lib.checkout import Checkout
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.github_models import Pull
@@ -268,6 +268,17 @@ def test_somebody_elses_pull_request_is_used(world: World) -> None:
         world.open_pr()
 
 
+def test_somebody_elses_words_are_left_alone(world: World) -> None:
+    made = world.open_pr(mode="apply")
+    git(world.checkout.path, "push", "-q", str(world.fork), f"{made.commit}:refs/heads/theirs")
+    theirs = world.github("contributor-token").open_pull(TITLE, f"{CONTRIBUTOR}:theirs", "main", "Made by hand.")
+    again = world.open_pr()
+    assert again.pull is not None
+    assert (again.pull.number, again.pull.body) == (theirs.number, "Made by hand.")
+    assert world.effects() == ["label"]
+    assert git(world.remote, "branch", "--list", BRANCH) == ""
+
+
 PULL = Pull(
     number=9, url="", title="", body="", draft=True, state="open", merged=False, head_ref="theirs", head_sha="a" * 40,
     head_owner="somebody", base_ref="main", base_sha="b" * 40, merge_commit=None, mergeable=None, labels=frozenset(),
@@ -292,6 +303,22 @@ PULL = Pull(
 )
 def test_which_pull_requests_are_for_the_bump(pull: Pull, used: bool) -> None:
     assert is_for(pull, bump_to()) == used
+
+
+def test_github_gets_a_moment_to_notice_a_push(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull_request, "_DELAYS", (1, 2, 3))
+    new = replace(PULL, head_sha="c" * 40)
+    seen = [PULL, new, replace(new, mergeable=True), new]
+    slept: list[float] = []
+
+    class Slow:
+        def pull(self, number: int) -> Pull:
+            return seen.pop(0)
+
+    found = pull_request.settled(Slow(), 9, new.head_sha, slept.append)  # type: ignore[arg-type]
+    assert (found.head_sha, found.mergeable, slept) == (new.head_sha, True, [1, 2])
+    seen = [PULL] * 4
+    assert pull_request.settled(Slow(), 9, new.head_sha, slept.append) == PULL  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
