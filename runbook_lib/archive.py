@@ -115,7 +115,10 @@ def predicates(bump: Path) -> Iterator[dict[str, Any]]:
             if predicate["state"] == "running" and not provenance.is_alive(predicate["process"]):
                 predicate |= {"state": "killed", "outcome": {"sentence": _KILLED, "next": ""}}
             Identity.from_json(predicate["bump"])
-        except (RunbookError, KeyError, TypeError):
+            for time in (predicate["started"], predicate.get("ended") or predicate["started"]):
+                when(time)
+            predicate["notebook"]["name"].isprintable()
+        except (RunbookError, KeyError, TypeError, ValueError, AttributeError):
             continue  # being written, or damaged: for `verify` to tell
         found.append(predicate)
     yield from sorted(found, key=lambda p: (p["started"], p["id"]))

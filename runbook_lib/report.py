@@ -124,8 +124,11 @@ def duration(predicate: Mapping[str, Any]) -> str:
 
 
 def moment(stamp: str) -> str:
-    """A record's time as people read it, to the second."""
-    return f"{when(stamp):%Y-%m-%d %H:%M:%S} UTC" if stamp else ""
+    """A record's time as people read it, to the second; what is no time is shown as it is."""
+    try:
+        return f"{when(stamp):%Y-%m-%d %H:%M:%S} UTC" if stamp else ""
+    except (ValueError, TypeError):
+        return str(stamp)
 
 
 def _summary(predicate: Mapping[str, Any]) -> str:
@@ -157,7 +160,8 @@ def _summary(predicate: Mapping[str, Any]) -> str:
         ("Exceptions allowed", "exceptions", ("exception", "reason")),
     ):
         if predicate.get(key):
-            parts.append(f"<h2>{title}</h2>{listing(predicate[key], columns)}")
+            rows = [entry | ({"at": moment(entry["at"])} if entry.get("at") else {}) for entry in predicate[key]]
+            parts.append(f"<h2>{title}</h2>{listing(rows, columns)}")
     if predicate.get("warnings"):
         items = "".join(f"<li>{linked(sentence)}</li>" for sentence in predicate["warnings"])
         parts.append(f"<h2>Warnings</h2><ul>{items}</ul>")

@@ -134,7 +134,11 @@ class Contributed:
 
 
 def collect(lines: Iterable[str]) -> Contributed:
-    """Put the contributions together; a last line that a killed kernel left unfinished is passed over."""
+    """Put the contributions together.
+
+    A line that a killed kernel left unfinished is passed over, and so is anything else that is no contribution: what
+    stands there must never keep a record from being closed.
+    """
     fields: dict[str, Any] = {
         "inputs": {}, "exceptions": [], "effects": [], "checks": [], "warnings": [], "links": {},
         "outcome": {"sentence": "", "next": ""},
@@ -144,26 +148,32 @@ def collect(lines: Iterable[str]) -> Contributed:
         try:
             entry = json.loads(line)
             kind = entry.pop("kind")
-        except (ValueError, KeyError, AttributeError, TypeError):
+            _take(fields, kind, entry)
+            mode = str(entry["mode"]) if kind == "begin" else mode
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             continue
-        match kind:
-            case "begin":
-                mode = str(entry["mode"])
-            case "given":
-                fields["inputs"].update(entry["values"])
-            case "link":
-                fields["links"][entry["name"]] = entry["url"]
-            case "warning":
-                fields["warnings"].append(entry["sentence"])
-            case "waiting" | "done":
-                waiting = kind == "waiting"
-                fields["outcome"] = {"sentence": entry["sentence"], "next": entry["next"]}
-            case "effect" | "check" | "exception":
-                fields[f"{kind}s"].append(entry)
+        waiting = kind == "waiting" if kind in ("waiting", "done") else waiting
     failed = tuple(check["name"] for check in fields["checks"] if check["status"] == "failed")
     if failed:
         fields["outcome"]["sentence"] = failed_checks(failed)
     return Contributed(fields, mode, waiting, failed)
+
+
+def _take(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
+    """Add one contribution.  Raises KeyError, TypeError or ValueError for another shape, adding nothing."""
+    match kind:
+        case "given":
+            fields["inputs"] |= dict(entry["values"])
+        case "link":
+            fields["links"] |= {str(entry["name"]): str(entry["url"])}
+        case "warning":
+            fields["warnings"].append(str(entry["sentence"]))
+        case "waiting" | "done":
+            fields["outcome"] = {"sentence": str(entry["sentence"]), "next": str(entry["next"])}
+        case "check":
+            fields["checks"].append({**entry, **{name: str(entry[name]) for name in ("name", "status", "detail")}})
+        case "effect" | "exception":
+            fields[f"{kind}s"].append(dict(entry))
 
 
 def failed_checks(names: Iterable[str]) -> str:

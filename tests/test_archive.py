@@ -352,10 +352,25 @@ def test_the_index_lists_all_from_the_statements_alone(audit: Path) -> None:
     assert all((audit / link).is_file() for link in local)
 
 
-def test_damaged_records_do_not_stop_the_index_or_the_status(audit: Path) -> None:
-    (folder(audit, PIN) / "run.json").write_text("{")
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda predicate: predicate.clear(),
+        lambda predicate: predicate.update(started="yesterday"),
+        lambda predicate: predicate.update(ended=7),
+        lambda predicate: predicate.update(notebook=None),
+        lambda predicate: predicate.update(notebook={"name": 1}),
+        lambda predicate: predicate.update(bump=[]),
+        lambda predicate: predicate.update(state="running", process=None),
+    ],
+)
+def test_damaged_records_do_not_stop_the_index_or_the_status(
+    audit: Path, damage: Callable[[dict[str, Any]], object]
+) -> None:
+    edit(folder(audit, PIN) / "run.json", lambda document: damage(document["predicate"]))
     index.write_index(audit)
     assert len(archive.status(audit)) == 2
+    assert verify(audit)[0] != []
 
 
 def test_the_default_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

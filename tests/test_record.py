@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib import files, ledger, provenance, record
+from runbook_lib import files, ledger, provenance, record, report
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
@@ -105,6 +105,25 @@ def test_a_line_that_a_killed_kernel_left_unfinished_is_passed_over(folder: Path
     with (folder / CONTRIBUTIONS).open("ab") as file:
         file.write(b'{"kind": "done", "sentence": "Sec\xff')
     assert fields(folder)["outcome"]["sentence"] == "First."
+
+
+KINDS = st.sampled_from(
+    ["begin", "given", "link", "warning", "waiting", "done", "check", "effect", "exception", "other"]
+)
+NAMES = st.sampled_from(["at", "name", "status", "detail", "sentence", "next", "values", "url", "mode"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.lists(st.builds(lambda kind, rest: {**rest, "kind": kind}, KINDS, st.dictionaries(NAMES, JSON)) | JSON))
+def test_whatever_stands_there_a_record_can_be_closed_and_shown(entries: list[Any]) -> None:
+    found = collect(json.dumps(entry) for entry in entries)
+    base = {"state": found.state, "bump": Identity("o/r", "main", "dev", "", practice=False).as_json()}
+    predicate = {**PREDICATE, **base, "ended": PREDICATE["started"], **found.fields}
+    assert report.render(predicate, {"cells": []})
 
 
 def test_tables_and_the_diff_are_kept_in_full_and_without_secrets(
