@@ -98,6 +98,12 @@ def _branch(checkout: Checkout, bump: Bump, base: str, warnings: list[str]) -> s
     return here
 
 
+def commits(checkout: Checkout, span: str) -> dict[str, str]:
+    """The ids and titles of the commits in ``span`` (``older..newer``), merges left out, newest first."""
+    listed = checkout.git("log", "--no-merges", "--format=%H%x00%s", span, "--")
+    return {commit: title for commit, _, title in (line.partition("\0") for line in listed.split("\n")) if commit}
+
+
 def carry_out(position: Position, edits: Sequence[Edit]) -> list[Edit]:
     """Put the checkout onto the bump's branch and write the edits; what is already there is left alone.
 

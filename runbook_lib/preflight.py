@@ -55,20 +55,37 @@ class Prospect:
 
 
 def prospect(stand: Position, sites: Sites = MEGATRON_LM) -> Prospect:
-    """Plan on the position's commit, and ask the registry for the image on each platform that the rows name."""
+    """Plan on the position's commit, and ask the registry for the image on each platform that the rows name.
+
+    Raises Refused for a branch of the bump's name with other content.
+    """
     bump = stand.bump
     if bump.tag is None:
         return Prospect(bump, _NOTHING, None, Check("the image exists", "skipped", "No tag was given."))
     texts = stand.texts(sites.paths)
     plan = pins.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow)
+    _refuse_other_content(stand, plan)
     with Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}")) as registry:
         check, image = verify_tag(registry, bump.tag, plan.platforms)
-    if cuda := _cuda(image):
+    if cuda := cuda_of(image):
         plan = pins.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow, cuda=cuda)
     return Prospect(bump, plan, image, check)
 
 
-def _cuda(image: Image | None) -> str | None:
+def _refuse_other_content(stand: Position, plan: Plan) -> None:
+    """A branch that lacks the plan and holds commits, none of them the bump's, is somebody's own."""
+    bump, checkout = stand.bump, stand.checkout
+    own = position.commits(checkout, f"{stand.base_commit}..{stand.start}")
+    if plan.changes and own and bump.title not in own.values():
+        listed = ", ".join(f"{commit[:10]} ({title})" for commit, title in list(own.items())[:3])
+        raise Refused(
+            f"The branch {bump.branch} in {checkout.path} has other content than this bump: {listed}. Nothing was "
+            "changed. Delete or rename that branch, here and on the remote, then run again."
+        )
+
+
+def cuda_of(image: Image | None) -> str | None:
+    """The CUDA release (``13.2``) that the image has on every platform, where it tells."""
     versions = {it.env.get("CUDA_VERSION", "") for it in image.platforms.values()} if image else set()
     return ".".join(versions.pop().split(".")[:2]) or None if len(versions) == 1 else None
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from runbook_lib import pins, views
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout, slug_of
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import RunbookError
 from runbook_lib.github import GitHub
 from runbook_lib.github_models import Pull
 from runbook_lib.pins import Plan, Sites
-from runbook_lib.position import Position
-from runbook_lib.preflight import Prospect, _cuda
+from runbook_lib.position import Position, commits
+from runbook_lib.preflight import Prospect, cuda_of
 from runbook_lib.pull_body import TEMPLATES, compose_body, name_of, named_in, part
 from runbook_lib.runs import LTS, wanted_labels
 from runbook_lib.sites import MEGATRON_LM
@@ -113,10 +113,7 @@ class Proposal:
 
 
 def propose(stand: Position, ahead: Prospect, github: GitHub | None, sites: Sites = MEGATRON_LM) -> Proposal:
-    """Look at the branch, the base and the open pull requests; changes nothing.
-
-    Raises Refused for a branch of the bump's name with other content.
-    """
+    """Look at the branch, the base and the open pull requests; changes nothing."""
     bump, checkout = stand.bump, stand.checkout
     if bump.tag is None:
         return Proposal(stand, ahead, github, sites, _NOTHING, _NOTHING)
@@ -124,16 +121,10 @@ def propose(stand: Position, ahead: Prospect, github: GitHub | None, sites: Site
     fork = checkout.merge_base(tip, stand.base_commit) or stand.base_commit
     plans = {commit: planned(stand, ahead, commit, sites) for commit in {tip, fork, stand.base_commit}}
     missing = plans[tip]
-    own = _commits(checkout, f"{stand.base_commit}..{tip}")
-    if missing.changes and own and bump.title not in own.values():
-        listed = ", ".join(f"{commit[:10]} ({title})" for commit, title in list(own.items())[:3])
-        raise Refused(
-            f"The branch {bump.branch} in {checkout.path} has other content than this bump: {listed}. Nothing was "
-            "changed. Delete or rename that branch, here and on the remote, then run again."
-        )
+    own = commits(checkout, f"{stand.base_commit}..{tip}")
     # Where the base has the tag already, by a squashed merge or by other hands, the branch has nothing to offer.
     whole = plans[fork] if plans[stand.base_commit].changes else _NOTHING
-    moved = len(_commits(checkout, f"{tip}..{stand.base_commit}"))
+    moved = len(commits(checkout, f"{tip}..{stand.base_commit}"))
     warnings = [*stand.warnings, *whole.warnings, *_moved(bump, moved, fork, bool(own))]
     digests = {name: it.digest for name, it in ahead.image.platforms.items()} if ahead.image else {}
     head = head_of(checkout, bump)
@@ -149,7 +140,7 @@ def planned(stand: Position, ahead: Prospect, commit: str, sites: Sites) -> Plan
     bump = stand.bump
     assert bump.tag is not None
     texts = stand.checkout.read(sites.paths, commit)
-    return pins.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow, cuda=_cuda(ahead.image))
+    return pins.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow, cuda=cuda_of(ahead.image))
 
 
 def head_of(checkout: Checkout, bump: Bump) -> str:
@@ -196,12 +187,6 @@ def _found(github: GitHub | None, bump: Bump, head: str, warnings: list[str]) ->
             raise
         warnings.append(str(error))
         return None, None
-
-
-def _commits(checkout: Checkout, commits: str) -> dict[str, str]:
-    """The ids and titles of commits, merges left out, newest first."""
-    listed = checkout.git("log", "--no-merges", "--format=%H%x00%s", commits, "--")
-    return {commit: title for commit, _, title in (line.partition("\0") for line in listed.split("\n")) if commit}
 
 
 def _moved(bump: Bump, moved: int, fork: str, branched: bool) -> Sequence[str]:

@@ -97,6 +97,16 @@ def test_a_pin_of_the_other_type_that_moved_on_the_branch_is_found(checkout: Che
     assert move.untouched(stand(checkout, apply=True, allow="both-types")).status == "skipped"
 
 
+def test_a_branch_of_that_name_with_other_content_is_refused_before_anything_moves(checkout: Checkout) -> None:
+    checkout.switch(Bump.parse(tag=TAG).branch, "main")
+    checkout.empty_commit("Keep my notes")
+    checkout.switch("main")
+    before = state(checkout)
+    with pytest.raises(Refused, match=r"has other content than this bump: [0-9a-f]{10} \(Keep my notes\)"):
+        preflight.prospect(stand(checkout, apply=True))
+    assert state(checkout) == before
+
+
 @pytest.mark.parametrize(
     ("tag", "says"),
     [

@@ -88,19 +88,6 @@ def test_without_a_tag_there_is_nothing_to_propose(world: World) -> None:
 # -- what is in the way ---------------------------------------------------------------------------------------------
 
 
-def test_a_branch_with_other_content_is_refused(world: World) -> None:
-    checkout = world.checkout.path
-    git(checkout, "switch", "-qc", BRANCH)
-    (checkout / "notes").write_text("mine\n")
-    git(checkout, "add", "notes")
-    git(checkout, "commit", "-qm", "Keep my notes")
-    git(checkout, "switch", "-q", "main")
-    before = world.state()
-    with pytest.raises(Refused, match=r"has other content than this bump: [0-9a-f]{10} \(Keep my notes\)"):
-        world.open_pr()
-    assert world.state() == before
-
-
 def test_a_refused_push_is_a_sentence_and_the_commit_is_safe(world: World) -> None:
     hook = world.remote / "hooks/pre-receive"
     hook.parent.mkdir(exist_ok=True)
