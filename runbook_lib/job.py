@@ -3,7 +3,7 @@
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from runbook_lib import archive, provenance
 from runbook_lib.errors import RunbookError
 from runbook_lib.files import cannot_write
-from runbook_lib.ledger import sha256
+from runbook_lib.ledger import locked, sha256
 from runbook_lib.parameters import BadParameter, Source, resolve
 from runbook_lib.statement import Identity, now, record_id, stamp
 
 if TYPE_CHECKING:
     from runbook_lib.kernel import Kernel
 
+#: In the git folder of a checkout.
+LOCK = "base-image-runbook.lock"
 #: Seconds that one cell may take: minutes of fetching and asking, or with ``wait`` the hours of a CI run.
 CELL_LIMIT, WAITING_LIMIT = 15 * 60.0, 8 * 3600.0
 #: A cell of the whole runbook runs all the steps, and each of those has limits of its own.
@@ -86,6 +88,20 @@ class Job:
 
             with practice.start() as world:
                 yield dict(world.env)
+
+    @contextmanager
+    def alone(self, world: Mapping[str, str]) -> Iterator[None]:
+        """While it applies nobody else's run does so in the same checkout: a second one waits for its turn."""
+        from runbook_lib.checkout import Checkout
+
+        try:
+            checkout = Checkout.open(self.resolved.get("repo") or world.get("RUNBOOK_PRACTICE", ""))
+            folder = checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
+        except RunbookError:
+            yield  # the notebook says what is wrong with the checkout
+            return
+        with locked(Path(folder) / LOCK) if self.resolved.get("apply") else nullcontext():
+            yield
 
     def kernel(self, start_limit: int | None = None) -> "Kernel":
         """A kernel for it, starting in the background."""

@@ -88,6 +88,7 @@ def execute(
     with contextlib.ExitStack() as stack:
         kernel = stack.enter_context(job.kernel(start_timeout))
         world = stack.enter_context(job.world())
+        stack.enter_context(job.alone(world))
         if cell_timeout:
             world["RUNBOOK_CELL_LIMIT"] = str(cell_timeout)
         return _perform(job, kernel, world, heard or _nobody, grace=_GRACE, last=True)

@@ -141,6 +141,16 @@ def test_the_whole_bump_and_again_nothing_twice(world: practice.World) -> None:
         assert len(text) < 1_000_000
 
 
+def test_two_bumps_at_once_make_one_pull_request(world: practice.World) -> None:
+    command = [sys.executable, "-m", "runbook_lib.run", str(ROOT / "runbooks/bump.ipynb"), "-p", "tag", TAG]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
+    told = [process.communicate(timeout=120)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    assert len(found(world, "pulls?state=all")) == 1
+    assert len([it for it in found(world, "issues/10/comments") if it["body"].startswith("/ok to test")]) == 1
+    assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
+
+
 def found(world: practice.World, path: str) -> list[Any]:
     url = f"{world.env['GITHUB_API_URL']}/repos/{world.env['GITHUB_REPOSITORY']}/{path}"
     request = urllib.request.Request(url, headers={"Authorization": "Bearer practice-token"})
