@@ -125,9 +125,13 @@ def predicates(bump: Path) -> Iterator[dict[str, Any]]:
 
 
 def status(archive: Path) -> list[BumpStatus]:
-    """Where each bump of the archive stands, the one that was touched last first."""
-    found = [bump_status(bump, list(predicates(bump))) for bump in bump_folders(archive)]
-    return sorted((one for one in found if one is not None), key=lambda one: one.record, reverse=True)
+    """Where each bump of the archive stands, the one that was worked on last first."""
+    found = []
+    for bump in bump_folders(archive):
+        runs = list(predicates(bump))
+        if (one := bump_status(bump, runs)) is not None:
+            found.append((runs[-1]["started"], one))
+    return [one for _, one in sorted(found, key=lambda pair: str(pair[0]), reverse=True)]
 
 
 def bump_status(bump: Path, runs: Sequence[Mapping[str, Any]]) -> BumpStatus | None:

@@ -33,7 +33,6 @@ def prepared(source: Source, injected: Mapping[str, Any], *, hide_code: bool = F
 def redacted(notebook: "NotebookNode", redactor: Redactor) -> dict[str, Any]:
     """What may be kept of it: no secrets, and no widgets, which show nothing where no kernel runs."""
     data: dict[str, Any] = redactor.data(notebook)
-    data["metadata"].pop("widgets", None)
     for cell in data["cells"]:
         for output in cell.get("outputs", ()):
             output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)

@@ -80,8 +80,9 @@ def papermill(*arguments: object, cwd: Path, stdin: Any = subprocess.DEVNULL, **
 
 
 def records(audit: Path) -> list[Path]:
-    """All records below a folder, oldest first."""
-    return sorted((path.parent for path in audit.rglob("run.json")), key=lambda path: path.name)
+    """All records below a folder, oldest first; names alone do not tell the order of two from the same second."""
+    started = {path.parent: json.loads(path.read_bytes())["predicate"]["started"] for path in audit.rglob("run.json")}
+    return sorted(started, key=lambda folder: started[folder])
 
 
 def outputs(executed: Path) -> list[str]:

@@ -295,6 +295,12 @@ def test_status_tells_people_and_machines(audit: Path, capsys: pytest.CaptureFix
     assert all(Path(one["record"]).is_dir() for one in listed)
 
 
+def test_the_bump_that_was_worked_on_last_comes_first(tmp_path: Path) -> None:
+    for at, tag in enumerate(("26.05-py3", "26.03-py3", "26.04-py3")):
+        record(tmp_path, "bump", "done", at=at, bump=Identity("o/r", "main", "dev", tag, practice=False))
+    assert [one.tag for one in archive.status(tmp_path)] == ["26.04-py3", "26.03-py3", "26.05-py3"]
+
+
 def test_status_of_no_archive_says_how_to_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert archive.command_status(argparse.Namespace(audit=str(tmp_path / "none"), json=False)) == 0
     assert "papermill runbooks/bump.ipynb" in capsys.readouterr().out
@@ -322,6 +328,18 @@ def test_looking_changes_nothing(audit: Path) -> None:
     verify(audit)
     archive.status(audit)
     assert tree() == before
+
+
+def test_a_link_that_a_run_left_is_not_vouched_for(tmp_path: Path) -> None:
+    name = record(tmp_path, PIN, "running")
+    place = tmp_path.joinpath(*BUMP.parts)
+    (tmp_path / "outside").write_text("may change at any time")
+    (place / name / "notes").symlink_to(tmp_path / "outside")
+    with Ledger.hold(place) as ledger:
+        ledger.close(name, {**ledger.read(name), "state": "done"})
+    subjects = json.loads((place / name / "run.json").read_bytes())["subject"]
+    assert [subject["name"] for subject in subjects] == ["executed.ipynb", "report.html"]
+    assert [problem for problem in verify(tmp_path)[0] if "notes: was added" in problem]
 
 
 def test_links_are_not_followed(audit: Path, tmp_path: Path) -> None:

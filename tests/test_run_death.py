@@ -74,7 +74,7 @@ def test_a_stopped_launcher_leaves_no_kernel_and_a_record_that_says_so(
     folder = tmp_path / "runbooks"
     notebook(folder / "01-a.ipynb", "print('so far')", SLEEP)
     notebook(folder / "02-b.ipynb", "step.done('never')")
-    process = start(bump(folder, "01-a", "02-b"))
+    process = start(bump(folder, "01-a", "02-b"), "-p", "tag", "26.04-py3")
     until((folder / "begun").exists)
     alive = kernels(process.pid)
     assert len(alive) == 2
@@ -89,7 +89,7 @@ def test_a_stopped_launcher_leaves_no_kernel_and_a_record_that_says_so(
     if state == "running":  # the next command closes them
         assert [one.state for one in archive.status(audit)] == ["killed"]
         notebook(folder / "03-c.ipynb", "step.done('C is done.')")
-        run.execute(folder / "03-c.ipynb", {})
+        run.execute(folder / "03-c.ipynb", {"tag": "26.04-py3"})
         assert [read(path)["state"] for path in records(audit)] == ["killed", "killed", "done"]
         assert all((path / "report.html").is_file() for path in records(audit))
         assert verify(audit)[0] == []
