@@ -24,6 +24,7 @@ MARKS = {
     "cancelled": "✗ cancelled", "incomplete": "✗ incomplete",
 }  # fmt: skip
 _MAX_ROWS = 200
+_SHORT = 24
 _MODES = {
     "preview": "preview: nothing is changed",
     "apply": "apply: the checkout is changed, and nothing leaves it",
@@ -57,10 +58,16 @@ def table(rows: Iterable[Mapping[str, object]], *, empty: str = "Nothing to show
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     ruled = ["  ".join(head.ljust(width) for head, width in zip(heads, widths, strict=True)).rstrip(), *lines]
     head = "".join(f'<th scope="col" style="{_CELL}">{html.escape(name)}</th>' for name in heads)
-    body = "".join(f"<tr>{''.join(f'<td style={_CELL!r}>{_linked(cell)}</td>' for cell in row)}</tr>" for row in cells)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in cells)
     tail = f"… and {more} more rows; the record holds all." if more > 0 else ""
     markup = f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return View(markup + (f"<p>{tail}</p>" if tail else ""), "\n".join([*ruled, *([tail] if tail else [])]))
+
+
+def _cell(text: str) -> str:
+    # A short word or name stays on one line, however wide its neighbours are.
+    style = f"{_CELL};white-space:nowrap" if len(text) <= _SHORT else _CELL
+    return f"<td style={style!r}>{_linked(text)}</td>"
 
 
 def facts(**values: object) -> View:

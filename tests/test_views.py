@@ -1,0 +1,71 @@
+"""What notebooks show: the same content as HTML and as text, escaped, without anything to load."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib import views
+from runbook_lib.checks import Check
+from runbook_lib.edits import Edit
+from runbook_lib.edits import diff as unified
+
+
+@pytest.mark.parametrize(
+    ("view", "text"),
+    [
+        (views.table([]), "Nothing to show."),
+        (views.table([], empty="No job."), "No job."),
+        (views.diff(""), "Nothing to change."),
+        (views.notes([]), ""),
+        (views.checks([]), "No check was made."),
+    ],
+)
+def test_nothing_is_said_in_words(view: views.View, text: str) -> None:
+    assert view.text == text
+
+
+def test_a_table_has_its_cells_in_both_forms() -> None:
+    view = views.table([{"name": "a", "ok": True}, {"name": "", "ok": False}])
+    assert view.text.splitlines() == ["name  ok", "a     yes", "–     no"]
+    assert re.findall(r"<t[hd] [^>]*>([^<]*)<", view.html) == ["name", "ok", "a", "yes", "–", "no"]
+
+
+def test_a_long_table_says_how_many_rows_it_leaves_out() -> None:
+    view = views.table({"n": n} for n in range(250))
+    assert view.html.count("<tr>") == 201
+    assert view.text.splitlines()[-1] == "… and 50 more rows; the record holds all."
+
+
+def test_a_diff_numbers_its_lines_and_keeps_the_signs() -> None:
+    text = unified([Edit("pin", "a\nb\nc\n", "a\nB\nc\n")])
+    rows = re.findall(r"<td[^>]*>(\d*)</td><td[^>]*>(\d*)</td><td[^>]*>([^<]*)</td>", views.diff(text).html)
+    assert ("2", "", "-b") in rows
+    assert ("", "2", "+B") in rows
+    assert ("3", "3", " c") in rows
+    assert views.diff(text).text == text.removesuffix("\n")
+
+
+def test_an_address_becomes_a_link_and_the_dot_after_it_does_not() -> None:
+    assert (
+        '<a href="https://example.org/a?b=1&amp;c">https://example.org/a?b=1&amp;c</a>.'
+        in views.note("See https://example.org/a?b=1&c.").html
+    )
+
+
+def test_outcomes_are_told_in_words() -> None:
+    shown = views.checks([Check("a", "passed", "x"), Check("b", "failed", "y"), Check("c", "skipped", "z")])
+    assert [word in shown.text for word in ("passed", "failed", "skipped")] == [True] * 3
+
+
+@given(st.text())
+def test_text_from_outside_is_escaped(text: str) -> None:
+    for view in (views.note(text), views.table([{"a": text}]), views.diff(f"+{text}"), views.code(text)):
+        allowed = r"</?(table|thead|tbody|tr|th|td|p|pre|a|ul|li|strong)( [a-z]+=(\"[^\"]*\"|'[^']*'))*>"
+        assert "<" not in re.sub(allowed, "", view.html)
+
+
+@pytest.mark.parametrize(("number", "said"), [(0, "0 files"), (1, "1 file"), (2, "2 files")])
+def test_count(number: int, said: str) -> None:
+    assert views.count(number, "file") == said
