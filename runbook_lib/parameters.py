@@ -145,11 +145,17 @@ def _wrong(name: str, wanted: type, value: Any) -> str:
 def _spelled(value: float) -> str:
     text = repr(value)
     year, _, month = text.partition(".")
+    if len(year) == 2 and month == "1":
+        return f"{text}0, {text} or {year}.01"  # October, or a sloppy January
     if len(year) == 2 and len(month) == 1 and month != "0":
-        return f"{text}0, {text} or {year}.0{month}"
+        return f"{text} or {year}.0{month}"
     return f"{text}0 or {text}" if month.isdigit() else "a commit id"
 
 
 def _example(name: str, value: float) -> str:
-    text = f"{value:.2f}" if 10 <= value < 100 else str(value)
-    return f"-r {name} {text}-py3" if name == "tag" else f"-r {name} '…'"
+    if name != "tag":
+        return f"-r {name} '…'"
+    year, _, month = str(value).partition(".")
+    if month:
+        month = "10" if month == "1" else month.zfill(2)
+    return f"-r {name} {year}.{month}-py3" if month else f"-r {name} {year}-py3"
