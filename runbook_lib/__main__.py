@@ -16,6 +16,7 @@ _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
 _ELSEWHERE = {
     "status": ("runbook_lib.archive", "command_status"),
     "audit": ("runbook_lib.archive", "command_audit"),
+    "golden": ("runbook_lib.golden_diff", "command"),
     "practice": ("runbook_lib.practice", "command"),
 }
 
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except RunbookError as error:
         print(f"runbook {options.command}: {error}", file=sys.stderr)
-        return 2 if options.command == "check" else 1
+        return 2 if options.command in ("check", "golden") else 1
     except KeyboardInterrupt:
         return 130  # as a program that SIGINT ended
     except BrokenPipeError:
@@ -76,6 +77,21 @@ def _parser() -> argparse.ArgumentParser:
         "verify", help="check every record against its hashes"
     )
     verify.add_argument("dir", nargs="?", default="", metavar="DIR", help="the archive or a part of it")
+
+    golden = commands.add_parser("golden", help="judge what changed in golden values")
+    compared = golden.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
+        "diff",
+        help="compare the golden values of two commits, or of two folders",
+        description="Compare the golden values of two commits, or of two folders. Exit status: 0 when all of it is "
+        "expected drift, 1 when a file would be held back or refused, 2 cannot tell.",
+    )
+    compared.add_argument("old", metavar="OLD", help="a folder, or a commit of --repo")
+    compared.add_argument("new", metavar="NEW", help="a folder, or a commit of --repo")
+    compared.add_argument(
+        "--repo", default=".", help="the clone that the commits are in, bare or not (default: this one)"
+    )
+    compared.add_argument("--csv", default="", metavar="FILE", help="write the measures of every file and metric there")
+    compared.add_argument("--json", action="store_true", help="print JSON for machines")
 
     practice = commands.add_parser("practice", help="start the practice world and say how to reach it")
     practice.add_argument("action", nargs="?", choices=("start", "reset"), default="start", help="default: start")
