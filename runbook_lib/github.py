@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.github_errors import HOW, RIGHTS, Transient, plain, refusal
-from runbook_lib.github_models import Account, Comment, Comparison, Job, Labelling, Pull, Repository, Run
+from runbook_lib.github_models import Account, Artifact, Comment, Comparison, Job, Labelling, Pull, Repository, Run
 
 if TYPE_CHECKING:
     import githubkit
@@ -151,6 +151,16 @@ class GitHub:
         path = self._path(f"/actions/runs/{run_id}/jobs")
         what = f"list the jobs of CI run {run_id}"
         return tuple(self._pages(what, path, Job.of, key="jobs", params={"filter": "latest"}))
+
+    def artifacts(self, run_id: int) -> tuple[Artifact, ...]:
+        """What the jobs of all attempts of a run have uploaded."""
+        path = self._path(f"/actions/runs/{run_id}/artifacts")
+        return tuple(self._pages(f"list the artifacts of CI run {run_id}", path, Artifact.of, key="artifacts"))
+
+    def download(self, artifact_id: int) -> tuple[str, dict[str, str]]:
+        """The address that redirects to an artifact's zip, and the headers to ask this host, no other, with."""
+        url = f"{str(self._client.config.base_url).rstrip('/')}{self._path(f'/actions/artifacts/{artifact_id}/zip')}"
+        return url, {"Authorization": f"Bearer {self._token}", "X-GitHub-Api-Version": _VERSION}
 
     # -- changing -----------------------------------------------------------------------------------------------
 

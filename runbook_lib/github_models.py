@@ -186,6 +186,22 @@ class Job:
         )
 
 
+@dataclass(frozen=True)
+class Artifact:
+    """A zip that a job of a workflow run has uploaded; ``size`` in bytes."""
+
+    id: int
+    name: str
+    size: int
+    expired: bool
+    created: datetime | None
+
+    @classmethod
+    def of(cls, it: Any) -> Self:
+        created = it["created_at"]
+        return cls(it["id"], it["name"], it["size_in_bytes"], bool(it["expired"]), _time(created) if created else None)
+
+
 def _login(user: Any) -> str:
     return str(user["login"]) if user else ""
 

@@ -1,0 +1,218 @@
+"""Some members of a zip on a server, by reading its directory and those members alone.
+
+``zipfile`` does the parsing; beneath it lies a file whose parts are fetched when they are touched.  A server without
+ranges gives the whole archive, which goes to a temporary file.  Own, and not the library ``remotezip``: that reads
+64 KB where 2 suffice, asks one address once, and follows redirects on terms that we could not bound.
+"""
+
+import io
+import itertools
+import stat
+import struct
+import tempfile
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO
+
+from runbook_lib.errors import CannotTell
+from runbook_lib.matching import is_safe
+from runbook_lib.ranges import NoRanges, RemoteFile
+
+#: Bytes.  The largest golden file of Megatron-LM has 3 MB.
+LARGEST_MEMBER = 32 * 2**20
+_LARGEST_DIRECTORY = 16 * 2**20
+_LARGEST_ARCHIVE = 8 * 2**30
+#: Members with so few bytes between them are fetched in one go: a request costs more.
+_GAP = 1024
+_END = 22  # bytes of the record at a zip's end
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member's content, or in a sentence why there is none."""
+
+    name: str
+    data: bytes = b""
+    problem: str = ""
+
+
+class Tail:
+    """How many bytes to fetch from the end of the next archive: those of one run have directories of about one size."""
+
+    def __init__(self) -> None:
+        self.size = 2048
+
+
+def read(
+    file: RemoteFile, size: int, choose: Callable[[Iterable[str]], tuple[str, ...]], tail: Tail
+) -> tuple[Member, ...]:
+    """The members that ``choose`` picks from the names of a zip of ``size`` bytes.
+
+    Raises CannotTell for what is no zip, or broken, or beyond our bounds; Gone and Unreachable as RemoteFile does.
+    """
+    try:
+        with _opened(file, size, tail) as (archive, parts):
+            return tuple(_members(archive, parts, choose))
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, struct.error) as error:
+        raise CannotTell(f"The archive is no whole zip file ({str(error) or type(error).__name__})") from error
+
+
+@contextmanager
+def _opened(file: RemoteFile, size: int, tail: Tail) -> Iterator[tuple[zipfile.ZipFile, "_Parts | None"]]:
+    try:
+        parts = _Parts(file, size, tail.size)
+    except NoRanges:
+        with tempfile.TemporaryFile() as local:
+            _download(file, local)
+            with zipfile.ZipFile(local) as archive:
+                yield archive, None
+        return
+    with parts, zipfile.ZipFile(parts) as archive:
+        tail.size = min(parts.size - archive.start_dir, _LARGEST_DIRECTORY)
+        yield archive, parts
+
+
+def _download(file: RemoteFile, local: IO[bytes]) -> None:
+    def restart() -> None:
+        local.seek(0)
+        local.truncate()
+
+    file.whole(local.write, restart, _LARGEST_ARCHIVE)
+
+
+def _members(
+    archive: zipfile.ZipFile, parts: "_Parts | None", choose: Callable[[Iterable[str]], tuple[str, ...]]
+) -> Iterator[Member]:
+    entries = archive.infolist()
+    # zipfile cuts a name at a zero byte and mends separators: the name as it stands is orig_filename.
+    names = Counter(entry.orig_filename for entry in entries)
+    chosen = set(choose(names))
+    good: list[zipfile.ZipInfo] = []
+    for entry in entries:
+        name = entry.orig_filename
+        if name in chosen:
+            chosen.discard(name)
+            if problem := _problem(entry, names[name]):
+                yield Member(name, problem=problem)
+            else:
+                good.append(entry)
+    if parts:
+        parts.prepare(_spans(good, entries, archive.start_dir))
+    for entry in good:
+        yield _content(archive, entry)
+
+
+def _problem(entry: zipfile.ZipInfo, times: int) -> str:
+    if not is_safe(entry.orig_filename):
+        return "its name leads out of the archive's folder"
+    if times > 1:
+        return f"the archive holds {times} members of this name"
+    if stat.S_ISLNK(entry.external_attr >> 16):
+        return "it is a link"
+    if entry.is_dir():
+        return "it is a folder"
+    if entry.flag_bits & 0x1:
+        return "it is encrypted"
+    if max(entry.file_size, entry.compress_size) > LARGEST_MEMBER:
+        return f"it is larger than {LARGEST_MEMBER // 2**20} MB"
+    return ""
+
+
+def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
+    name = entry.orig_filename
+    try:
+        with archive.open(entry) as opened:
+            data = opened.read(LARGEST_MEMBER + 1)  # zipfile itself stops at the size that the directory tells
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError) as error:
+        return Member(name, problem=f"it cannot be unpacked ({str(error) or type(error).__name__})")
+    if len(data) != entry.file_size:
+        return Member(name, problem="it has another size than the archive's directory says")
+    return Member(name, data)
+
+
+def _spans(
+    chosen: Iterable[zipfile.ZipInfo], entries: Iterable[zipfile.ZipInfo], end: int
+) -> Iterator[tuple[int, int]]:
+    """Start and end of each stretch to fetch.  A member ends where the next begins."""
+    starts = sorted({entry.header_offset for entry in entries} | {end})
+    following = dict(itertools.pairwise(starts))
+    first = last = -1
+    for start in sorted(entry.header_offset for entry in chosen):
+        stop = following.get(start, end)
+        if first >= 0 and start - last <= _GAP:
+            last = max(last, stop)
+            continue
+        if first >= 0:
+            yield first, last
+        first, last = start, stop
+    if first >= 0:
+        yield first, last
+
+
+class _Parts(io.RawIOBase):
+    """A file for ``zipfile``: what has been fetched, and what is touched is fetched."""
+
+    def __init__(self, file: RemoteFile, size: int, tail: int) -> None:
+        super().__init__()
+        self._file = file
+        if not size:  # nobody has told
+            file.part(0, 1)
+            size = file.size
+        start, end = self._end(size, tail)
+        if file.size != size:
+            start, end = self._end(file.size, tail)
+        self.size = file.size
+        self._held: list[tuple[int, bytes]] = [(start, end)]
+        self._at = 0
+
+    def _end(self, size: int, tail: int) -> tuple[int, bytes]:
+        start = max(0, size - max(tail, _END))
+        return start, self._file.part(start, size - start) if size else b""
+
+    def prepare(self, spans: Iterable[tuple[int, int]]) -> None:
+        """Fetch these stretches, and drop what is held beside them."""
+        held = [(start, self._read_at(start, stop - start)) for start, stop in spans]
+        self._held = held
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
+        if at < 0:
+            raise OSError("before the start of the file")
+        self._at = at
+        return at
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self.size - self._at)
+        wanted = left if size is None or size < 0 else min(size, left)
+        data = self._read_at(self._at, wanted)
+        self._at += len(data)
+        return data
+
+    def _read_at(self, start: int, size: int) -> bytes:
+        for begin, data in self._held:
+            if begin <= start and start + size <= begin + len(data):
+                return data[start - begin : start - begin + size]
+        if size > LARGEST_MEMBER:
+            raise zipfile.BadZipFile("a part of it is too large")
+        # The directory often begins just before what is held: fetch only what lacks.
+        for begin, data in self._held:
+            if start < begin <= start + size <= begin + len(data):
+                fetched = self._file.part(start, begin - start) + data
+                self._held.append((start, fetched))
+                return fetched[:size]
+        fetched = self._file.part(start, size)
+        self._held.append((start, fetched))
+        return fetched

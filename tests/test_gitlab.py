@@ -1,0 +1,191 @@
+"""Golden values of a GitLab pipeline: bridges, the pipelines that they start, their jobs and artifacts."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stores import packed
+
+from runbook_lib import artifacts, sources
+from runbook_lib.artifacts import Collection
+from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
+from runbook_lib.gitlab import GitLab
+
+HEAD = "a" * 40
+TOKEN = "secret-of-gitlab"
+H100 = "golden_values_dev_dgx_h100.json"
+INSIDE = "results/iteration=0/restart_1/assets/basic/a-dev-dgx-h100/"
+
+
+def bridge(name: str, pipeline: int | None) -> dict[str, Any]:
+    started = {"id": pipeline} if pipeline else None
+    return {"id": 1, "name": name, "status": "failed", "downstream_pipeline": started}
+
+
+def job(number: int, name: str, status: str = "failed", **more: Any) -> dict[str, Any]:
+    return {
+        "id": number, "name": name, "stage": "gpt", "status": status, "web_url": "",
+        "artifacts_file": {"size": 1}, "artifacts_expire_at": None, **more,
+    }  # fmt: skip
+
+
+class Project:
+    """The answers of a small GitLab; those that are a list come in pages."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.answers: dict[str, Any] = {
+            "pipelines/1": {"id": 1, "sha": HEAD, "ref": "main", "status": "failed", "web_url": ""},
+            "pipelines/1/bridges": [],
+        }
+        self.blobs: dict[int, bytes] = {}
+        self.statuses: list[int] = []
+
+    def gitlab(self, **env: str) -> GitLab:
+        given = {"GITLAB_URL": self.url, "GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": "adlr/megatron-lm"}
+        return GitLab.connect(given | env)
+
+    def collect(self, into: Path, **options: Any) -> Collection:
+        source = sources.of_gitlab(self.gitlab(), 1, image_type="dev", head=HEAD)
+        return artifacts.collect(source, into, **options)
+
+
+@pytest.fixture
+def project() -> Iterator[Project]:
+    made = Project()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path, _, query = self.path.partition("?")
+            inner = path.removeprefix("/api/v4/projects/adlr%2Fmegatron-lm/")
+            blob = re.fullmatch(r"jobs/(\d+)/artifacts", inner)
+            body, headers = b"{}", {}
+            status = made.statuses.pop(0) if made.statuses else 200
+            if self.headers.get("PRIVATE-TOKEN") != TOKEN:
+                status = 401
+            elif blob and int(blob[1]) in made.blobs:
+                body = made.blobs[int(blob[1])]
+            elif inner not in made.answers:
+                status = 404
+            else:
+                answer = made.answers[inner]
+                if isinstance(answer, list):
+                    page = int((re.search(r"\bpage=(\d+)", query) or [0, 1])[1])
+                    if 2 * page < len(answer):
+                        headers["Link"] = f'<{made.url}{path}?page={page + 1}>; rel="next"'
+                    answer = answer[2 * page - 2 : 2 * page]
+                body = json.dumps(answer).encode()
+            self.send_response(status)
+            for name, value in {
+                **headers,
+                "Content-Type": "application/json",
+                "Content-Length": str(len(body)),
+            }.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    made.url = f"http://127.0.0.1:{server.server_address[1]}"
+    yield made
+    server.shutdown()
+    server.server_close()
+
+
+def test_nothing_ran(project: Project, tmp_path: Path) -> None:
+    project.answers["pipelines/1/bridges"] = [
+        bridge("functional:run_nemo", 3),
+        bridge("functional:run_lts_dgx_a100", 4),
+    ]
+    found = project.collect(tmp_path)
+    assert found.files == ()
+    assert "no bridge functional:run_dev" in found.problems[0].sentence
+
+
+def test_jobs_of_all_bridges(project: Project, tmp_path: Path) -> None:
+    project.answers |= {
+        "pipelines/1/bridges": [
+            bridge("functional:run_dev_dgx_h100", 2), bridge("functional:run_dev_dgx_gb200", None),
+            bridge("functional:run_lts_dgx_a100", 9), bridge("build", 8),
+        ],
+        "pipelines/2/jobs": [
+            job(21, "a"), job(22, "b", "success"), job(23, "c", "canceled"),
+            job(24, "d", failure_reason="job_execution_timeout"), job(25, "e", artifacts_file=None),
+            job(26, "../x"), job(27, "g", artifacts_file=None, artifacts_expire_at="2020-01-01T00:00:00.000Z"),
+            job(28, "h"),
+        ],
+    }  # fmt: skip
+    values = {f"{INSIDE}generations_dev_dgx_h100.json": b"{}", "results/iteration=0/restart_1/logs": b"x" * 99}
+    project.blobs = {21: packed(values), 28: packed({f"{INSIDE}golden_values_dev_dgx_gb200.json": b"{}"})}
+    found = project.collect(tmp_path)
+    assert [(it.path, it.platform, it.bytes) for it in found.files] == [
+        (f"tests/functional_tests/test_cases/gpt/a/{H100}", "dgx_h100", b"{}")
+    ]
+    said = {it.job: it.sentence for it in found.problems}
+    assert set(said) == {"functional:run_dev_dgx_gb200", *(f"gpt/{name}" for name in "cdegh")}
+    assert "started no pipeline" in said["functional:run_dev_dgx_gb200"]
+    assert "was cancelled" in said["gpt/c"]
+    assert "time limit" in said["gpt/d"]
+    assert said["gpt/e"] == "The job left no artifact."
+    assert "expired" in said["gpt/g"]
+    assert "dgx_h100" in said["gpt/h"]
+
+
+def test_pipelines_of_another_commit(project: Project) -> None:
+    with pytest.raises(Refused, match="allow=older-run"):
+        sources.of_gitlab(project.gitlab(), 1, image_type="dev", head="b" * 40)
+    assert sources.of_gitlab(project.gitlab(), 1, image_type="dev", head="b" * 40, older=True).unusable
+
+
+@pytest.mark.parametrize(
+    ("statuses", "error", "words"),
+    [
+        ([401], RunbookError, "does not accept the token"),
+        ([403], RunbookError, "read_api"),
+        ([404], RunbookError, "Check the number"),
+        ([422], Unreachable, "HTTP 422"),
+    ],
+)
+def test_refusals(project: Project, statuses: list[int], error: type[RunbookError], words: str) -> None:
+    project.statuses = statuses
+    with pytest.raises(error, match=words) as caught:
+        project.gitlab().pipeline(1)
+    assert TOKEN not in str(caught.value)
+
+
+def test_answers_of_another_form(project: Project) -> None:
+    project.answers["pipelines/1"] = {"id": 1}
+    with pytest.raises(CannotTell, match="form expected"):
+        project.gitlab().pipeline(1)
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ({"GITLAB_URL": ""}, "GITLAB_URL"),
+        ({"GITLAB_URL": "http://gitlab.example.com"}, "GITLAB_URL"),
+        ({"GITLAB_TOKEN": ""}, "no token for GitLab"),
+        ({"GITLAB_TOKEN": "a b"}, "no token for GitLab"),
+        ({"GITLAB_PROJECT": "nameless"}, "GITLAB_PROJECT"),
+    ],
+)
+def test_settings_that_are_none(project: Project, env: dict[str, str], words: str) -> None:
+    with pytest.raises(RunbookError, match=words):
+        project.gitlab(**env)
+
+
+def test_nobody_listens(project: Project) -> None:
+    gitlab = project.gitlab(GITLAB_URL="http://127.0.0.1:9")
+    gitlab._client.retry_transient_errors = False
+    with pytest.raises(Unreachable, match="cannot be reached"):
+        gitlab.pipeline(1)
