@@ -17,7 +17,8 @@ CSV_COLUMNS = (
     "verdict", "ci",
 )  # fmt: skip
 _SHOWN = 20
-_SLOWER = 1.25
+#: From which ratio an iteration time counts as longer.
+SLOWER = 1.25
 
 
 @dataclass(frozen=True)
@@ -165,15 +166,15 @@ def _interpretation(found: Sequence[Judgement], metrics: Sequence[MetricSummary]
             small = "is the same" if one.max_abs == 0 else f"moved by less than {_power(one.max_abs)}"
             lines.append(f"- {code(one.metric)} {small} in all {one.n} files.")
     ratios = [m.ratio for j in found for m in j.measures if m.metric == "iteration-time" and m.ratio is not None]
-    slower, faster = sum(ratio > _SLOWER for ratio in ratios), sum(ratio < 1 / _SLOWER for ratio in ratios)
+    slower, faster = sum(ratio > SLOWER for ratio in ratios), sum(ratio < 1 / SLOWER for ratio in ratios)
     if slower:
         lines.append(
-            f"- `iteration-time` is more than {_SLOWER - 1:.0%} longer in {slower} of {len(ratios)} files "
+            f"- `iteration-time` is more than {SLOWER - 1:.0%} longer in {slower} of {len(ratios)} files "
             f"(median of all: {median(ratios):.2f} times)."
         )
     if faster:
         lines.append(
-            f"- `iteration-time` is more than {1 - 1 / _SLOWER:.0%} shorter in {faster} of {len(ratios)} files."
+            f"- `iteration-time` is more than {1 - 1 / SLOWER:.0%} shorter in {faster} of {len(ratios)} files."
         )
     hidden = [
         m for j in found for m in j.measures
