@@ -10,7 +10,9 @@ import pytest
 
 from runbook_lib import blobs
 from runbook_lib import golden_summary as summary
+from runbook_lib.checkout import Checkout
 from runbook_lib.golden import BadGolden, parse
+from runbook_lib.golden_coverage import GITHUB, coverage, rows
 from runbook_lib.golden_diff import compare, of_revision
 from runbook_lib.golden_judge import accept, judge
 
@@ -127,3 +129,19 @@ def test_5632(megatron_lm):
         "bert_mcore_tp1_pp2", "bert_mcore_tp1_pp4_vp2"
     }  # fmt: skip
     assert verdicts[SLOW] == "held back"
+
+
+def test_the_rows_of_all_recipes_of_main(megatron_lm):
+    checkout = Checkout.open(megatron_lm)
+    listed = checkout.git("ls-tree", "-r", "--name-only", "--full-tree", MAIN, "tests/test_utils/recipes").splitlines()
+    texts = checkout.read([path for path in listed if path.endswith(".yaml")], MAIN)
+    read = [rows(path, text) for path, text in texts.items()]
+    used = [row for found, _ in read for row in found]
+    dev = Counter((GITHUB.get(row.scope, row.scope), row.platform) for row in used if row.environment == "dev")
+    assert (dev["L1", "dgx_h100"], dev["L1", "dgx_gb200"]) == (77, 31)
+    assert dev["L0", "dgx_h100"] + dev["L0", "dgx_gb200"] == 12
+    assert Counter(row.scope for row in used)["mr"] == 152
+    # The one typo of a platform.
+    assert [len(problems) for _, problems in read if problems] == [1]
+    found = coverage(of_revision(megatron_lm, MAIN).contents, used, [], "dev")
+    assert all(one.reason and not one.covered for one in found)
