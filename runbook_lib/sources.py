@@ -10,7 +10,7 @@ from runbook_lib.errors import Refused
 from runbook_lib.github import GitHub
 from runbook_lib.github_models import Job, Run
 from runbook_lib.gitlab import FunctionalJob, GitLab
-from runbook_lib.matching import Pair, State, RanJob, Upload
+from runbook_lib.matching import Pair, RanJob, State, Upload
 from runbook_lib.ranges import Address
 from runbook_lib.runs import LIGHTWEIGHT, LTS, WORKFLOW
 
