@@ -99,3 +99,10 @@ def test_rows_and_their_columns():
         0.5,
         "differs",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "span"), [("a", "`a`"), ("a|b", "`a\\|b`"), ("a`b", "``a`b``"), ("`", "`` ` ``"), ("@x\n# y", "`@x # y`")]
+)
+def test_code_spans(text, span):
+    assert summary.code(text) == span
