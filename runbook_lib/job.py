@@ -100,7 +100,8 @@ class Job:
         except RunbookError:
             yield  # the notebook says what is wrong with the checkout
             return
-        with locked(Path(folder) / LOCK) if self.resolved.get("apply") else nullcontext():
+        changes = self.resolved.get("apply") and self.resolved.get("tag")
+        with locked(Path(folder) / LOCK) if changes else nullcontext():
             yield
 
     def kernel(self, start_limit: int | None = None) -> "Kernel":

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from runbook_lib import practice, run
+from runbook_lib.job import LOCK
 from runbook_lib.run import StepResult
 from runbook_lib.verify import verify
 
@@ -83,7 +84,7 @@ def seen(world: practice.World) -> str:
     digest = hashlib.sha256()
     for place in (world.checkout, world.home / "remote.git"):
         for file in sorted(path for path in place.rglob("*") if path.is_file() and "objects" not in path.parts):
-            if file.name not in ("index", "ORIG_HEAD", "FETCH_HEAD"):
+            if file.name not in ("index", "ORIG_HEAD", "FETCH_HEAD", LOCK):
                 digest.update(f"{file}\n".encode() + file.read_bytes())
     for path in ("pulls?state=all", "issues?state=all", "actions/runs", "issues/1/comments"):
         url = f"{world.env['GITHUB_API_URL']}/repos/{world.env['GITHUB_REPOSITORY']}/{path}"
