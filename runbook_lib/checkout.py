@@ -24,7 +24,9 @@ LOCAL_LIMIT = 120.0
 REMOTE_LIMIT = 600.0
 
 _REMOTE_COMMANDS = frozenset({"fetch", "push", "ls-remote"})
-_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+#: These run a person's hooks, whose first run may install tools.
+_SLOW_COMMANDS = _REMOTE_COMMANDS | {"commit", "merge"}
+_USERINFO = re.compile(r"(?<=://)[^/\s]+@")
 _SLUG = re.compile(r"(?:^|[/:])(?P<owner>[A-Za-z0-9][A-Za-z0-9-]*)/(?P<name>[A-Za-z0-9._-]+?)(?:\.git)?/?$")
 
 
@@ -224,9 +226,11 @@ class Checkout:
                     f"{edit.path} in {self.path} is no longer what the plan was made from, so nothing was changed. "
                     "Run again to plan on what is there now."
                 )
-        drafts = [(self.path / edit.path, edit, _draft(self.path / edit.path, edit.after)) for edit in edits]
+        drafts: list[tuple[Path, Edit, Path]] = []
         written: list[tuple[Path, Edit]] = []
         try:
+            for edit in edits:
+                drafts.append((self.path / edit.path, edit, _draft(self.path / edit.path, edit.after)))
             for file, edit, draft in drafts:
                 os.replace(draft, file)
                 written.append((file, edit))
@@ -303,7 +307,14 @@ class Checkout:
                 f"{self.path} has no remote named {remote!r} to push to; it has {', '.join(self.remotes())}."
             )
         try:
-            self.git("push", "--quiet", remote, f"refs/heads/{branch}:refs/heads/{branch}")
+            self.git(
+                "push",
+                "--quiet",
+                "--no-follow-tags",
+                "--recurse-submodules=no",
+                remote,
+                f"refs/heads/{branch}:refs/heads/{branch}",
+            )
         except GitFailed as error:
             raise Refused(
                 f"The remote {remote!r} ({self.remote_url(remote, push=True)}) did not take the branch {branch}. "
@@ -367,7 +378,7 @@ def _ssh_setting(place: Path) -> str:
 
 def _git(place: Path, *arguments: str, stdin: str | None = None) -> str:
     remote = arguments[0] in _REMOTE_COMMANDS
-    limit = REMOTE_LIMIT if remote else LOCAL_LIMIT
+    limit = REMOTE_LIMIT if arguments[0] in _SLOW_COMMANDS else LOCAL_LIMIT
     command = shlex.join(arguments[:3])
     with subprocess.Popen(
         ["git", "-C", str(place), *arguments],
@@ -384,10 +395,19 @@ def _git(place: Path, *arguments: str, stdin: str | None = None) -> str:
             raise GitFailed(command, f"it took longer than {limit:.0f} seconds and was stopped.") from None
         finally:
             if process.poll() is None:  # a time-out or Ctrl-C: git's own children (ssh, hooks) end with it
-                os.killpg(process.pid, signal.SIGKILL)
+                _end(process)
     if process.returncode:
         raise GitFailed(command, _sentence(err.decode("utf-8", "replace") or out.decode("utf-8", "replace")))
     return out.decode("utf-8", "surrogateescape").removesuffix("\n")
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End git and what it started: gently first, or it would leave its locks behind."""
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _clean(text: str) -> str:

@@ -11,6 +11,7 @@ from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.github import GitHub, once
 from runbook_lib.github_models import Comment, Labelling, Pull, Run
 from runbook_lib.position import Position
+from runbook_lib.preflight import finished
 from runbook_lib.proposal import find_pull, head_of, is_mine
 from runbook_lib.pull_request import asked, settled
 from runbook_lib.record import Step
@@ -19,6 +20,7 @@ from runbook_lib.views import View
 
 #: So many commits whose deployment was refused are enough: then a person must look.
 _MAX_REFUSED = 3
+_AGAIN = "chore: Trigger CI again"
 #: Seconds: the first and the longest pause between two looks, and how long to follow a run (a cell may take 8 hours).
 _PAUSE, _LONGEST_PAUSE, _LIMIT = 1.0, 60.0, 7.5 * 3600
 #: Seconds until a run that did not start is given up.
@@ -38,6 +40,8 @@ class Standing:
     comments: tuple[Comment, ...] = ()
     labellings: tuple[Labelling, ...] = ()
     behind: int = 0
+    #: Whether the head commit could not be deployed to where CI runs.
+    refused: bool = False
     problem: str = ""
     #: Set by ``authorize`` when CI cannot be let go on: what is waited for, and what to do.
     held: str = ""
@@ -89,7 +93,8 @@ def _read(standing: Standing, github: GitHub, number: int, head: str | None = No
     pull = settled(github, number, head)
     behind = github.compare(pull.base_ref, pull.head_sha).behind
     comments, labellings = github.comments(number), github.labellings(number)
-    return replace(standing, pull=pull, comments=comments, labellings=labellings, behind=behind)
+    refused = bool(refusals(comments, pull.head_sha)) or github.deployment_failed(pull.head_sha)
+    return replace(standing, pull=pull, comments=comments, labellings=labellings, behind=behind, refused=refused)
 
 
 def authorize(step: Step, standing: Standing) -> Standing:
@@ -100,6 +105,9 @@ def authorize(step: Step, standing: Standing) -> Standing:
     """
     bump, github, pull = standing.stand.bump, standing.github, standing.pull
     if pull is None or github is None:
+        if github is not None and finished(standing.stand):
+            done = f"{bump.base} already names {bump.tag}: there is no CI to run."
+            return replace(standing, problem=done)
         why = standing.problem or f"no pull request is open for {bump.branch}"
         return replace(standing, held=f"waiting for the pull request: {why}", next="03-open-pr, with publish")
     step.link("pull request", pull.url)
@@ -114,7 +122,7 @@ def authorize(step: Step, standing: Standing) -> Standing:
         )
     if held := _held(standing, pull, github):
         return replace(standing, held=held[0], next=held[1])
-    if refusals(standing.comments, pull.head_sha):
+    if standing.refused:
         standing = _another_commit(step, standing, pull, github)
         if standing.held or standing.pull is None:
             return standing
@@ -139,8 +147,14 @@ def _held(standing: Standing, pull: Pull, github: GitHub) -> tuple[str, str] | N
             f"waiting for a push: {bump.branch} is at {tip[:10]} here, #{pull.number} at {pull.head_sha[:10]}",
             "03-open-pr",
         )
-    told = standing.authorized and not refusals(standing.comments, pull.head_sha)
-    if not bump.publish and not told and not _own_run(pull, github):
+    let_go = not standing.refused and (standing.authorized or _own_run(pull, github))
+    if not let_go and not is_mine(pull, standing.head_name):
+        # The gate keeps code that nobody has read off the runners: only a person opens it for somebody else's commits.
+        return (
+            f"waiting for a person: the commits of #{pull.number} are {pull.author}'s, and CI must be let go by hand",
+            f'Read every line of {pull.url}/files, then comment "{command(pull.head_sha)}" there.',
+        )
+    if not bump.publish and not let_go:
         return f"waiting for publish: only then {command(pull.head_sha)!r} is written on #{pull.number}", "publish=True"
     return None
 
@@ -153,19 +167,14 @@ def _own_run(pull: Pull, github: GitHub) -> Run | None:
 def _another_commit(step: Step, standing: Standing, pull: Pull, github: GitHub) -> Standing:
     """The deployment belongs to the commit, so the way on is another one."""
     stand, bump, checkout = standing.stand, standing.stand.bump, standing.stand.checkout
-    refused = len(refusals(standing.comments))
+    refused = [*position.commits(checkout, f"{stand.base_commit}..{pull.head_sha}").values()].count(_AGAIN) + 1
     if refused >= _MAX_REFUSED:
         return replace(
             standing, held=f"waiting for a maintainer: {refused} commits of #{pull.number} could not be deployed",
             next=f"Ask a maintainer what keeps it from deploying: {pull.url}",
         )  # fmt: skip
-    if not is_mine(pull, standing.head_name):
-        return replace(
-            standing, held=f"waiting for {pull.author}: copy-pr-bot could not deploy {pull.head_sha[:10]}",
-            next=f"Ask for an empty commit (git commit --allow-empty --signoff) on {pull.head_ref}: {pull.url}",
-        )  # fmt: skip
     position.enter(stand)
-    commit = checkout.empty_commit("chore: Trigger CI again")
+    commit = checkout.empty_commit(_AGAIN)
     step.effect("commit", bump.branch, pull.head_sha, commit)
     checkout.push(bump.remote, bump.branch)
     step.effect("push", f"{bump.remote} {bump.branch}", pull.head_sha, commit)
@@ -234,7 +243,7 @@ def _progress(standing: Standing, pull: Pull, github: GitHub) -> Progress:
     if found.state in ("passed", "useless"):
         return found
     comments = github.comments(pull.number)
-    if refusals(comments, head):
+    if refusals(comments, head) or (found.state in ("none", "failed") and github.deployment_failed(head)):
         return replace(
             found, state="refused", sentence=f"waiting for another commit: copy-pr-bot could not deploy {head[:10]}",
             next="Run 04-run-ci again: it pushes an empty commit and lets CI test that.",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from runbook_lib.github_models import Comment
 
-_LOGIN = "copy-pr-bot"
+_LOGINS = frozenset({"copy-pr-bot", "copy-pr-bot[bot]"})
 _COMMAND = re.compile(r"^\s*/ok(?:ay)? to test\s+(?P<commit>[0-9a-f]{7,40})\s*$", re.MULTILINE)
 _REFUSAL = "had a problem deploying to test"
 _COMPLAINT = re.compile(r"error processing your request: `?(?P<code>E\d+)")
@@ -36,7 +36,7 @@ def refusals(comments: Sequence[Comment], head: str = "") -> tuple[Comment, ...]
     for comment in comments:
         if match := _COMMAND.search(comment.body):
             last = match["commit"]
-        elif comment.author.startswith(_LOGIN) and _REFUSAL in comment.body:
+        elif comment.author in _LOGINS and _REFUSAL in comment.body:
             named = _COMMIT.search(comment.body)
             commit = named[0] if named else last
             if not head or (commit and head.startswith(commit)):
@@ -48,5 +48,5 @@ def complaint(comments: Sequence[Comment], head: str) -> str:
     """The code (E1, E2 …) with which the bot answered the last command for this commit; empty when it took it."""
     told = commands(comments, head)
     after = comments[comments.index(told[-1]) + 1 :] if told else ()
-    answers = (_COMPLAINT.search(it.body) for it in after if it.author.startswith(_LOGIN))
+    answers = (_COMPLAINT.search(it.body) for it in after if it.author in _LOGINS)
     return next((match["code"] for match in answers if match), "")

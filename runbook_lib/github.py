@@ -162,6 +162,17 @@ class GitHub:
         url = f"{str(self._client.config.base_url).rstrip('/')}{self._path(f'/actions/artifacts/{artifact_id}/zip')}"
         return url, {"Authorization": f"Bearer {self._token}", "X-GitHub-Api-Version": _VERSION}
 
+    def deployment_failed(self, sha: str, environment: str = "test") -> bool:
+        """Whether the newest deployment of a commit failed: what a pull request shows as "had a problem deploying"."""
+        asked = {"sha": sha, "environment": environment}
+        what = f"see whether {sha[:10]} was deployed"
+        ids = list(self._pages(what, self._path("/deployments"), lambda it: int(it["id"]), params=asked))
+        if not ids:
+            return False
+        path = self._path(f"/deployments/{max(ids)}/statuses")
+        states = list(self._pages(what, path, lambda it: (int(it["id"]), str(it["state"]))))
+        return bool(states) and max(states)[1] in ("failure", "error")
+
     # -- changing -----------------------------------------------------------------------------------------------
 
     def open_pull(self, title: str, head: str, base: str, body: str, *, draft: bool = True) -> Pull:

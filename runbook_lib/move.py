@@ -114,8 +114,16 @@ def survey(stand: Position, refs: str) -> Survey:
     asked: Sequence[str] = refs.replace(",", " ").split()
     if not asked and stand.tip and not (stand.on_branch and checkout.uncommitted(MEGATRON_LM.pin_paths)):
         asked = [stand.start]
-    expected = bump.tag if refs or stand.tip else None
+    asked = [_known(checkout, stand.base_remote, ref) for ref in asked]
+    # Another branch may well stand on another month: only the bump's own must have the tag.
+    expected = bump.tag if stand.tip and not refs else None
     return sync.survey(checkout.path, asked, expected=expected, image_type=bump.image_type)
+
+
+def _known(checkout: Checkout, remote: str, ref: str) -> str:
+    """The remote's branch of that name, which is newer than a local one and there in a fresh clone too."""
+    tracked = not set(ref) & set("*?[") and checkout.tracked_tip(remote, ref)
+    return f"{remote}/{ref}" if tracked else ref
 
 
 def conclude(step: Step, stand: Position, found: Survey) -> View:

@@ -168,6 +168,8 @@ def _output(call: Mapping[str, Any], notebook: Path) -> Path | None:
     path = Path(text).expanduser()
     if "://" in text:
         raise BadParameter(f"The output {text} is no path on this machine. Nothing was run.")
+    if path.exists() and not path.is_dir() and not (path.is_file() and not path.is_symlink()):
+        raise BadParameter(f"The output {path} is a link or no regular file: name another. Nothing was run.")
     if path.is_dir():
         raise BadParameter(f"The output {path} is a folder: name a file in it. Nothing was run.")
     if path.exists() and path.samefile(notebook):
@@ -233,8 +235,11 @@ class _Echo:
     def _show(self, name: str, text: str) -> None:
         clean = self._redactor.text(text)
         if clean and not self._quiet:
-            sys.stderr.write(clean)
-            sys.stderr.flush()
+            try:
+                sys.stderr.write(clean)
+                sys.stderr.flush()
+            except BrokenPipeError:
+                self._quiet = True  # whoever read has gone; the run goes on, and the record keeps all
         file = self._files.get(name)
         if clean and file is not None:
             file.write(clean)

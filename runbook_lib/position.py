@@ -45,7 +45,7 @@ def find(checkout: Checkout, bump: Bump) -> Position:
     """Look at the base branch and the bump's branch, here and on the remotes.  Moves no ref and edits nothing.
 
     Where the remote cannot be asked a preview or a local run goes on from what was last fetched, with a warning.
-    Raises RunbookError for a base that does not exist, and Refused for a branch of that name with other content.
+    Raises RunbookError for a base that does not exist, and Refused where this clone's branch and the remote's differ.
     """
     remote = checkout.base_remote() or ""
     warnings: list[str] = []
@@ -112,6 +112,8 @@ def carry_out(position: Position, edits: Sequence[Edit]) -> list[Edit]:
     """
     checkout, bump = position.checkout, position.bump
     checkout.require_work_tree()
+    if not edits:
+        return []
     there = present(checkout, edits)
     before, head = checkout.current_branch(), checkout.resolve("HEAD")
     fresh = checkout.branch_tip(bump.branch) is None
@@ -150,7 +152,7 @@ def _put_aside(checkout: Checkout, bump: Bump, present: Sequence[Edit]) -> None:
 
 def present(checkout: Checkout, edits: Sequence[Edit]) -> list[Edit]:
     """The edits that already lie uncommitted in the work tree.  Refused when a file holds other changes."""
-    dirty = set(checkout.uncommitted([edit.path for edit in edits])) if edits else set()
+    dirty = set(checkout.uncommitted([edit.path for edit in edits])) if edits and not checkout.bare else set()
     found = checkout.read(dirty)
     foreign = [edit.path for edit in edits if edit.path in dirty and found[edit.path] != edit.after]
     if foreign:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from runbook_lib import pins, position, views
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
-from runbook_lib.errors import Refused, RunbookError, Unreachable
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.github import GitHub
 from runbook_lib.image import ImageRef, NgcTag
 from runbook_lib.pins import Plan, Sites
@@ -62,9 +62,10 @@ def prospect(stand: Position, sites: Sites = MEGATRON_LM) -> Prospect:
     bump = stand.bump
     if bump.tag is None:
         return Prospect(bump, _NOTHING, None, Check("the image exists", "skipped", "No tag was given."))
-    texts = stand.texts(sites.paths)
+    texts, on_base = stand.texts(sites.paths), stand.checkout.read(sites.paths, stand.base_commit)
     plan = pins.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow)
     _refuse_other_content(stand, plan)
+    _refuse_stale_branch(stand, pins.plan(on_base, sites, bump.tag, bump.image_type, allow=bump.allow))
     with Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}")) as registry:
         check, image = verify_tag(registry, bump.tag, plan.platforms)
     if cuda := cuda_of(image):
@@ -82,6 +83,27 @@ def _refuse_other_content(stand: Position, plan: Plan) -> None:
             f"The branch {bump.branch} in {checkout.path} has other content than this bump: {listed}. Nothing was "
             "changed. Delete or rename that branch, here and on the remote, then run again."
         )
+
+
+def _refuse_stale_branch(stand: Position, base: Plan) -> None:
+    """A roll-back must not take up the branch of the bump that it goes back to."""
+    back = any(_tag(change.old) > _tag(change.new) for change in base.changes)
+    if back and stand.tip and not stand.checkout.is_ancestor(stand.base_commit, stand.start):
+        raise Refused(
+            f"The branch {stand.bump.branch} lies in {stand.checkout.path} from an earlier bump, and {stand.bump.base} "
+            "has gone on since. Nothing was changed. Delete that branch, here and on the remote, then run again."
+        )
+
+
+def finished(stand: Position, sites: Sites = MEGATRON_LM) -> bool:
+    """Whether the base branch names the tag already: the bump is merged, or was never needed."""
+    if stand.bump.tag is None:
+        return False
+    try:
+        texts = stand.checkout.read(sites.paths, stand.base_commit)
+        return not pins.plan(texts, sites, stand.bump.tag, stand.bump.image_type, allow=stand.bump.allow).changes
+    except RunbookError:
+        return False  # the steps that plan say what is wrong
 
 
 def cuda_of(image: Image | None) -> str | None:
@@ -141,7 +163,7 @@ def rights(github: GitHub | None, bump: Bump) -> list[Check]:
         return [Check(name, "skipped", "There is no token; publishing needs GITHUB_TOKEN.") for name in names]
     try:
         account, repository = github.me(), github.repo()
-    except Unreachable as error:
+    except RunbookError as error:
         if bump.publish:
             raise
         return [Check(name, "skipped", str(error)) for name in names]
