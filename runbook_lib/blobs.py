@@ -72,9 +72,19 @@ def _objects(place: Path, names: Sequence[str]) -> list[tuple[str, str, bytes] |
 def _git(place: Path, arguments: Sequence[str], stdin: bytes = b"") -> bytes:
     environment = {name: value for name, value in os.environ.items() if name not in _BINDING}
     environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
+    # A partial clone fetches what it lacks; without a terminal ssh cannot stop to ask.
+    environment |= {"GIT_ASKPASS": "true", "SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never"}
     command = ["git", "-C", str(place), *arguments]
     try:
-        done = subprocess.run(command, input=stdin, capture_output=True, env=environment, timeout=_LIMIT, check=False)
+        done = subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            env=environment,
+            timeout=_LIMIT,
+            check=False,
+            start_new_session=True,
+        )
     except FileNotFoundError as error:
         raise CannotTell("git was not found. Install it, or put it on PATH, then run again.") from error
     except subprocess.TimeoutExpired as error:

@@ -147,8 +147,12 @@ class Checkout:
         return _clean(self.git("remote", "get-url", *(["--push"] if push else []), remote))
 
     def base_remote(self) -> str | None:
-        """The remote that pull requests aim at: ``upstream`` where a fork has one, else ``origin``."""
+        """The remote that pull requests aim at: that of GITHUB_REPOSITORY, else ``upstream``, else ``origin``."""
         names = self.remotes()
+        wanted = f"/{os.environ.get('GITHUB_REPOSITORY', '/')}".lower()
+        for name in names if len(names) > 1 else ():
+            if re.sub(r"(\.git)?/?$", "", (self.remote_url(name) or "").replace(":", "/")).lower().endswith(wanted):
+                return name
         return next((name for name in ("upstream", "origin") if name in names), None)
 
     def repository(self, env: Mapping[str, str] = os.environ) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runbook_lib import practice
 from runbook_lib.parameters import Source
 
 
@@ -50,6 +51,8 @@ def _form(notebook: Path, parameters: dict[str, object]) -> Any:
     output = widgets.Output()
 
     def start(apply_now: bool) -> None:
+        if "repo" in fields and fields["repo"].value:
+            practice.enter(fields["repo"].value)  # takes back the addresses of a practice world, if one was entered
         preview.disabled = apply.disabled = True
         output.clear_output()
         command = command_line(notebook, {name: field.value for name, field in fields.items()}, apply=apply_now)

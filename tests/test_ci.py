@@ -171,6 +171,39 @@ def test_a_refused_deployment_gets_another_commit(opened: World) -> None:
     assert opened.effects() == []
 
 
+@pytest.mark.parametrize("mode", ["preview", "apply"])
+def test_a_refused_deployment_changes_nothing_without_publish(opened: World, mode: str) -> None:
+    opened.forge.refuse_deployment()
+    run_ci(opened)
+    before = opened.state()
+    assert run_ci(opened, mode=mode) is None
+    assert opened.effects() == []
+    assert opened.state() == before
+
+
+def test_a_refused_deployment_is_seen_without_a_comment(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ci, "refusals", lambda *_: ())
+    opened.forge.refuse_deployment()
+    run_ci(opened)
+    opened.now[0] += 100
+    run_ci(opened)
+    assert opened.effects() == ["commit", "push", "comment"]
+
+
+def test_somebody_elses_commits_are_let_go_by_a_person_alone(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ci, "is_mine", lambda *_: False)
+    assert run_ci(opened) is None
+    assert opened.effects() == []
+    assert "must be let go by hand" in waiting(opened)
+    assert "Read every line" in opened.said("waiting")[0]["next"]
+
+
+def test_a_merged_bump_is_done(opened: World) -> None:
+    opened.forge.merge(10)
+    assert run_ci(opened) is None
+    assert "already names 26.04-py3" in opened.said("done")[0]["sentence"]
+
+
 def test_a_push_that_github_is_slow_to_notice_is_waited_for(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
     opened.forge.refuse_deployment()
     run_ci(opened)

@@ -107,6 +107,29 @@ def test_a_branch_of_that_name_with_other_content_is_refused_before_anything_mov
     assert state(checkout) == before
 
 
+def test_a_roll_back_does_not_take_up_the_branch_of_the_bump_it_goes_back_to(checkout: Checkout) -> None:
+    here = stand(checkout, apply=True)
+    edits = preflight.prospect(here).plan.edits
+    position.carry_out(here, edits)
+    checkout.commit([edit.path for edit in edits], here.bump.title)
+    checkout.switch("main")
+    newer = position.find(checkout, Bump.parse(tag="26.05-py3", apply=True))
+    position.carry_out(newer, preflight.prospect(newer).plan.edits)
+    checkout.git("commit", "-qam", "chore: newer")
+    checkout.git("push", "-q", "origin", "HEAD:main")
+    with pytest.raises(Refused, match="allow=older-tag"):
+        preflight.prospect(stand(checkout, apply=True))
+    with pytest.raises(Refused, match="from an earlier bump"):
+        preflight.prospect(stand(checkout, apply=True, allow="older-tag"))
+
+
+def test_nothing_to_edit_makes_no_branch(checkout: Checkout) -> None:
+    before = state(checkout)
+    here = stand(checkout, tag="26.02-py3", apply=True)
+    assert position.carry_out(here, preflight.prospect(here).plan.edits) == []
+    assert state(checkout) == before
+
+
 @pytest.mark.parametrize(
     ("tag", "says"),
     [

@@ -113,6 +113,7 @@ def test_a_dash_puts_the_notebook_alone_on_standard_output(runbooks: Path) -> No
         (["--prepare-only"], "--prepare-only needs an output path"),
         (["01-pin.ipynb"], "is the notebook itself"),
         (["."], "is a folder"),
+        (["/dev/null"], "is a link or no regular file"),
         (["s3://bucket/a.ipynb"], "is no path on this machine"),
         (["{nothing}.ipynb"], "cannot be filled in"),
         (["--no-such-option"], "No such option"),
