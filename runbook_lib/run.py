@@ -132,7 +132,10 @@ def conclude(step: record.Step, results: Sequence[StepResult]) -> None:
         for name, url in result.links.items():
             step.link(name, url)
     if not results:
-        step.done("No step was run: that needs a tag.", next="papermill bump.ipynb -r tag 26.04-py3")
+        step.done(
+            "No step was run: they need a tag, and run headlessly (by Apply in the form, or papermill).",
+            next="papermill bump.ipynb -r tag 26.04-py3",
+        )
     waiting = next((result for result in results if result.state == "waiting"), None)
     if waiting is not None:
         step.waiting(f"{waiting.notebook}: {waiting.summary}", waiting.next)
