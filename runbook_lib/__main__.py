@@ -95,7 +95,6 @@ def _parser() -> argparse.ArgumentParser:
 
     practice = commands.add_parser("practice", help="start the practice world and say how to reach it")
     practice.add_argument("action", nargs="?", choices=("start", "reset"), default="start", help="default: start")
-    practice.add_argument("--reset", action="store_const", dest="action", const="reset", help="begin anew")
     return parser
 
 

@@ -210,6 +210,8 @@ def command_audit(options: argparse.Namespace) -> int:
     if not archive.is_dir():
         raise RunbookError(f"There is no archive {archive}. Give its folder: runbook audit verify DIR.")
     problems, counts = verify(archive)
+    if not counts.bumps:  # looking at nothing proves nothing
+        raise RunbookError(f"No record was found in {archive}. Give the folder of the archive, or one above its bumps.")
     for problem in problems:
         print(problem, file=sys.stderr)
     whole = f"not whole: {len(problems)} problem{'s' * (len(problems) != 1)}" if problems else "whole"

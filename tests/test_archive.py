@@ -401,3 +401,10 @@ def test_the_default_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def test_how_long_ago() -> None:
     assert archive._ago(stamp(now())).endswith("(just now)")
     assert "days ago" in archive._ago("2020-01-01T00:00:00.000Z")
+
+
+def test_an_audit_that_found_no_record_proves_nothing(tmp_path: Path) -> None:
+    from argparse import Namespace
+
+    with pytest.raises(RunbookError, match="No record was found"):
+        archive.command_audit(Namespace(dir=str(tmp_path)))
