@@ -6,36 +6,19 @@ No call waits for a password or a pass phrase: there is no terminal to ask on, a
 
 import os
 import re
-import shlex
-import signal
-import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from runbook_lib import git_command
 from runbook_lib.blobs import read_blobs
 from runbook_lib.edits import Edit
 from runbook_lib.errors import Refused, RunbookError, Unreachable
+from runbook_lib.git_command import GitFailed
 
-#: Seconds that a call which stays on this machine, and one that talks to a remote, may take.
-LOCAL_LIMIT = 120.0
-REMOTE_LIMIT = 600.0
-
-_REMOTE_COMMANDS = frozenset({"fetch", "push", "ls-remote"})
-#: These run a person's hooks, whose first run may install tools.
-_SLOW_COMMANDS = _REMOTE_COMMANDS | {"commit", "merge"}
-_USERINFO = re.compile(r"(?<=://)[^/\s]+@")
 _SLUG = re.compile(r"(?:^|[/:])(?P<owner>[A-Za-z0-9][A-Za-z0-9-]*)/(?P<name>[A-Za-z0-9._-]+?)(?:\.git)?/?$")
-
-
-class GitFailed(RunbookError):
-    """A git command that ended with an error; ``stderr`` is its own words, without credentials."""
-
-    def __init__(self, command: str, stderr: str) -> None:
-        self.stderr = stderr or "nothing."
-        super().__init__(f"`git {command}` failed. It says: {self.stderr}")
 
 
 @dataclass(frozen=True)
@@ -52,8 +35,8 @@ class Checkout:
         if not place.is_dir():
             raise RunbookError(f"There is no folder {place}. Give the path of a git checkout as repo.")
         try:
-            bare = _git(place, "rev-parse", "--is-bare-repository") == "true"
-            top = _git(place, "rev-parse", "--absolute-git-dir" if bare else "--show-toplevel")
+            bare = git_command.git(place, "rev-parse", "--is-bare-repository") == "true"
+            top = git_command.git(place, "rev-parse", "--absolute-git-dir" if bare else "--show-toplevel")
         except GitFailed as error:
             raise RunbookError(
                 f"{place} is no git checkout. git says: {error.stderr} Give the path of a clone as repo."
@@ -64,7 +47,7 @@ class Checkout:
 
     def git(self, *arguments: str, stdin: str | None = None) -> str:
         """Run git here and return what it prints, without the final newline.  Raises GitFailed."""
-        return _git(self.path, *arguments, stdin=stdin)
+        return git_command.git(self.path, *arguments, stdin=stdin)
 
     def resolve(self, ref: str) -> str:
         """The full commit id that ``ref`` names.  Raises RunbookError when it names none."""
@@ -144,7 +127,7 @@ class Checkout:
         """The address of a remote, without credentials; None when there is no such remote."""
         if remote not in self.remotes():
             return None
-        return _clean(self.git("remote", "get-url", *(["--push"] if push else []), remote))
+        return git_command.clean(self.git("remote", "get-url", *(["--push"] if push else []), remote))
 
     def base_remote(self) -> str | None:
         """The remote that pull requests aim at: that of GITHUB_REPOSITORY, else ``upstream``, else ``origin``."""
@@ -234,13 +217,17 @@ class Checkout:
         written: list[tuple[Path, Edit]] = []
         try:
             for edit in edits:
+                (self.path / edit.path).parent.mkdir(parents=True, exist_ok=True)
                 drafts.append((self.path / edit.path, edit, _draft(self.path / edit.path, edit.after)))
             for file, edit, draft in drafts:
                 os.replace(draft, file)
                 written.append((file, edit))
         except OSError as error:
             for file, edit in written:
-                os.replace(_draft(file, edit.before), file)
+                if edit.before is None:
+                    file.unlink()
+                else:
+                    os.replace(_draft(file, edit.before), file)
             raise RunbookError(
                 f"The edits could not be written to {self.path}: {error}. Nothing was changed."
             ) from error
@@ -270,6 +257,7 @@ class Checkout:
         """Commit exactly these files, signed off (and signed where git is set up so); the new commit's id."""
         self.identity()
         try:
+            self.git("add", "--intent-to-add", "--", *paths)  # or git knows nothing of new files
             self.git("commit", "--quiet", "--signoff", "--file=-", "--only", "--", *paths, stdin=message)
         except GitFailed as error:
             raise Refused(
@@ -331,7 +319,7 @@ def slug_of(url: str) -> str:
     match = _SLUG.search(url)
     if match is None:
         raise RunbookError(
-            f"The remote's address {_clean(url)!r} names no owner/name. Set GITHUB_REPOSITORY=owner/name."
+            f"The remote's address {git_command.clean(url)!r} names no owner/name. Set GITHUB_REPOSITORY=owner/name."
         )
     return f"{match['owner']}/{match['name']}"
 
@@ -345,80 +333,8 @@ def _draft(file: Path, text: str) -> Path:
             stream.write(text.encode("utf-8", "surrogateescape"))
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(draft, file.stat().st_mode & 0o7777)
+        os.chmod(draft, file.stat().st_mode & 0o7777 if file.exists() else 0o644)
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise RunbookError(f"{file} could not be written: {error}. Nothing was changed.") from error
     return draft
-
-
-def _environment(place: Path, remote: bool) -> dict[str, str]:
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        # Set by a git hook that runs us; they would bind every call to another repository's index.
-        if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
-    }
-    if remote:
-        # The command that git would use, told not to ask.  git gives the variable precedence over the setting.
-        ssh = kept.get("GIT_SSH_COMMAND") or _ssh_setting(place) or shlex.quote(kept.get("GIT_SSH", "ssh"))
-        kept["GIT_SSH_COMMAND"] = f"{ssh} -oBatchMode=yes"
-    return kept | {
-        "LC_ALL": "C",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_ASKPASS": "true",
-        "SSH_ASKPASS_REQUIRE": "never",
-        "GCM_INTERACTIVE": "never",
-        "GIT_EDITOR": "true",
-        "GIT_MERGE_AUTOEDIT": "no",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GPG_TTY": "",
-    }
-
-
-def _ssh_setting(place: Path) -> str:
-    return _git(place, "config", "--default=", "--get", "core.sshCommand")
-
-
-def _git(place: Path, *arguments: str, stdin: str | None = None) -> str:
-    remote = arguments[0] in _REMOTE_COMMANDS
-    limit = REMOTE_LIMIT if arguments[0] in _SLOW_COMMANDS else LOCAL_LIMIT
-    command = shlex.join(arguments[:3])
-    with subprocess.Popen(
-        ["git", "-C", str(place), *arguments],
-        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=_environment(place, remote),
-        # Without a controlling terminal neither ssh nor gpg can stop to ask.
-        start_new_session=True,
-    ) as process:
-        try:
-            out, err = process.communicate(None if stdin is None else stdin.encode("utf-8", "surrogateescape"), limit)
-        except subprocess.TimeoutExpired:
-            raise GitFailed(command, f"it took longer than {limit:.0f} seconds and was stopped.") from None
-        finally:
-            if process.poll() is None:  # a time-out or Ctrl-C: git's own children (ssh, hooks) end with it
-                _end(process)
-    if process.returncode:
-        raise GitFailed(command, _sentence(err.decode("utf-8", "replace") or out.decode("utf-8", "replace")))
-    return out.decode("utf-8", "surrogateescape").removesuffix("\n")
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End git and what it started: gently first, or it would leave its locks behind."""
-    os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.wait(5)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _clean(text: str) -> str:
-    return _USERINFO.sub("", text)
-
-
-def _sentence(stderr: str) -> str:
-    lines = [line.strip() for line in _clean(stderr).splitlines() if line.strip() and not line.startswith("hint:")]
-    joined = "; ".join(lines[:8])
-    return joined if joined.endswith(".") else f"{joined}." if joined else ""

@@ -3,17 +3,31 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from hashlib import sha256
 
 Span = tuple[int, int, str]
 
 
 @dataclass(frozen=True)
 class Edit:
-    """``path`` is relative to the repository's root, with forward slashes; the texts are whole files."""
+    """``path`` is relative to the repository's root, with forward slashes; the texts are whole files.
+
+    ``before`` is None for a file that is new.
+    """
 
     path: str
-    before: str
+    before: str | None
     after: str
+
+    @property
+    def digests(self) -> tuple[str | None, str]:
+        """The sha256 of both, as a record names them."""
+        return self.before if self.before is None else digest(self.before), digest(self.after)
+
+
+def digest(text: str) -> str:
+    """The sha256 of a text's bytes."""
+    return f"sha256:{sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 
 def splice(text: str, spans: Iterable[Span]) -> str:
@@ -40,8 +54,9 @@ def diff(edits: Iterable[Edit]) -> str:
 
 
 def _file(edit: Edit) -> str:
-    old, new = _lines(edit.before), _lines(edit.after)
-    parts = [f"--- a/{edit.path}\n+++ b/{edit.path}\n"]
+    old, new = _lines(edit.before or ""), _lines(edit.after)
+    source = "/dev/null" if edit.before is None else f"a/{edit.path}"
+    parts = [f"--- {source}\n+++ b/{edit.path}\n"]
     # Without autojunk: it would treat lines that occur often as changed.
     for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes():
         (_, old_start, _, new_start, _), (_, _, old_end, _, new_end) = group[0], group[-1]

@@ -1,7 +1,6 @@
 """Steps 1, 2 and 7: show how the pins would move, move them in the checkout, and verify by reading again."""
 
 from collections.abc import Sequence
-from hashlib import sha256
 
 from runbook_lib import edits, pins, position, preflight, sync, views
 from runbook_lib.checkout import Checkout
@@ -34,16 +33,12 @@ def carry_out(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
     ahead.require()
     written = position.carry_out(stand, plan.edits)
     for edit in written:
-        step.effect("edit", edit.path, _digest(edit.before), _digest(edit.after))
+        step.effect("edit", edit.path, *edit.digests)
     if not plan.edits:
         return views.note("The branch holds these values already: nothing was written.")
     found = len(plan.edits) - len(written)
     held = f" {views.count(found, 'file')} already held the plan." if found else ""
     return views.note(f"Wrote {views.count(len(written), 'file')} on the branch {stand.bump.branch}.{held}")
-
-
-def _digest(text: str) -> str:
-    return f"sha256:{sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 
 def verify(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:

@@ -147,7 +147,13 @@ def enter(position: Position) -> None:
 def _put_aside(checkout: Checkout, bump: Bump, present: Sequence[Edit]) -> None:
     """Undo what already equals the plan, or git would not switch branches; it is written again right after."""
     if present and checkout.current_branch() != bump.branch:
-        checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *(edit.path for edit in present))
+        known = checkout.read([edit.path for edit in present], "HEAD")
+        tracked = [path for path, text in known.items() if text is not None]
+        for path in known.keys() - set(tracked):
+            checkout.git("rm", "--quiet", "--cached", "--ignore-unmatch", "--", path)
+            (checkout.path / path).unlink()
+        if tracked:
+            checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *tracked)
 
 
 def present(checkout: Checkout, edits: Sequence[Edit]) -> list[Edit]:

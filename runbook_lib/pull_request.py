@@ -3,12 +3,11 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 
 from runbook_lib import position, views
-from runbook_lib.checkout import GitFailed
 from runbook_lib.checks import Check
 from runbook_lib.errors import CannotTell
+from runbook_lib.git_command import GitFailed
 from runbook_lib.github import GitHub, once
 from runbook_lib.github_errors import NotAllowed
 from runbook_lib.github_models import Pull
@@ -82,7 +81,7 @@ def _commit(step: Step, proposal: Proposal, told: list[str]) -> str:
         checkout.identity()  # git would say so only after the files are written
         fresh = checkout.branch_tip(bump.branch) is None
         for edit in position.carry_out(stand, proposal.missing.edits):
-            step.effect("edit", edit.path, _digest(edit.before), _digest(edit.after))
+            step.effect("edit", edit.path, *edit.digests)
         if fresh:
             step.effect("branch", bump.branch, None, stand.start)
         commit = checkout.commit([edit.path for edit in proposal.missing.edits], proposal.message)
@@ -91,10 +90,6 @@ def _commit(step: Step, proposal: Proposal, told: list[str]) -> str:
     else:
         told.append(f"Found: {bump.branch} at {commit[:10]} holds the whole bump.")
     return commit
-
-
-def _digest(text: str) -> str:
-    return f"sha256:{sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 
 def _merge(step: Step, proposal: Proposal, commit: str, told: list[str]) -> Proposal:

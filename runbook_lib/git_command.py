@@ -1,0 +1,101 @@
+"""The git command line: run without ever asking a person, with a time limit, its errors without credentials."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+from runbook_lib.errors import RunbookError
+
+#: Seconds that a call which stays on this machine, and one that talks to a remote, may take.
+LOCAL_LIMIT = 120.0
+REMOTE_LIMIT = 600.0
+
+_REMOTE_COMMANDS = frozenset({"fetch", "push", "ls-remote"})
+#: These run a person's hooks, whose first run may install tools.
+_SLOW_COMMANDS = _REMOTE_COMMANDS | {"commit", "merge"}
+_USERINFO = re.compile(r"(?<=://)[^/\s]+@")
+
+
+class GitFailed(RunbookError):
+    """A git command that ended with an error; ``stderr`` is its own words, without credentials."""
+
+    def __init__(self, command: str, stderr: str) -> None:
+        self.stderr = stderr or "nothing."
+        super().__init__(f"`git {command}` failed. It says: {self.stderr}")
+
+
+def git(place: Path, *arguments: str, stdin: str | None = None) -> str:
+    """Run git in a folder and return what it prints, without the final newline.  Raises GitFailed."""
+    remote = arguments[0] in _REMOTE_COMMANDS
+    limit = REMOTE_LIMIT if arguments[0] in _SLOW_COMMANDS else LOCAL_LIMIT
+    command = shlex.join(arguments[:3])
+    with subprocess.Popen(
+        ["git", "-C", str(place), *arguments],
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=_environment(place, remote),
+        # Without a controlling terminal neither ssh nor gpg can stop to ask.
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(None if stdin is None else stdin.encode("utf-8", "surrogateescape"), limit)
+        except subprocess.TimeoutExpired:
+            raise GitFailed(command, f"it took longer than {limit:.0f} seconds and was stopped.") from None
+        finally:
+            if process.poll() is None:  # a time-out or Ctrl-C: git's own children (ssh, hooks) end with it
+                _end(process)
+    if process.returncode:
+        raise GitFailed(command, _sentence(err.decode("utf-8", "replace") or out.decode("utf-8", "replace")))
+    return out.decode("utf-8", "surrogateescape").removesuffix("\n")
+
+
+def clean(text: str) -> str:
+    """The text without what stands before the @ of an address."""
+    return _USERINFO.sub("", text)
+
+
+def _environment(place: Path, remote: bool) -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        # Set by a git hook that runs us; they would bind every call to another repository's index.
+        if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
+    }
+    if remote:
+        # The command that git would use, told not to ask.  git gives the variable precedence over the setting.
+        ssh = kept.get("GIT_SSH_COMMAND") or _ssh_setting(place) or shlex.quote(kept.get("GIT_SSH", "ssh"))
+        kept["GIT_SSH_COMMAND"] = f"{ssh} -oBatchMode=yes"
+    return kept | {
+        "LC_ALL": "C",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ASKPASS": "true",
+        "SSH_ASKPASS_REQUIRE": "never",
+        "GCM_INTERACTIVE": "never",
+        "GIT_EDITOR": "true",
+        "GIT_MERGE_AUTOEDIT": "no",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GPG_TTY": "",
+    }
+
+
+def _ssh_setting(place: Path) -> str:
+    return git(place, "config", "--default=", "--get", "core.sshCommand")
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End git and what it started: gently first, or it would leave its locks behind."""
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _sentence(stderr: str) -> str:
+    lines = [line.strip() for line in clean(stderr).splitlines() if line.strip() and not line.startswith("hint:")]
+    joined = "; ".join(lines[:8])
+    return joined if joined.endswith(".") else f"{joined}." if joined else ""
