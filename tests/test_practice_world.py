@@ -95,7 +95,9 @@ def test_it_is_reached_by_the_environment_alone(home: Path) -> None:
             "GITHUB_TOKEN": "practice-token",
             "RUNBOOK_REGISTRY": new.launcher.registry,
             "NGC_API_KEY": "",
-            "GITLAB_TOKEN": "",
+            "GITLAB_URL": f"{new.launcher.forge}/gitlab",
+            "GITLAB_TOKEN": "practice-gitlab-token",
+            "GITLAB_PROJECT": "practice/Megatron-LM",
         } | dict.fromkeys(("NO_PROXY", "no_proxy"), os.environ["NO_PROXY"])
         for url in (new.launcher.forge, new.launcher.registry):
             assert url.startswith("http://127.0.0.1:")

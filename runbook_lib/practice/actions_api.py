@@ -19,15 +19,13 @@ def _runs(call: Call) -> Answer:
     query, workflow = call.request.query, call.parts.get("workflow_id")
     if workflow not in (None, str(shapes.WORKFLOW_ID), ci.WORKFLOW_PATH.rpartition("/")[2]):
         raise not_found()
-    found = [
-        state
-        for state in call.hub.runs()
-        if query.get("branch", state.run.head_branch) == state.run.head_branch
-        and query.get("head_sha", state.run.head_sha) == state.run.head_sha
-        and query.get("event", "push") == "push"
-        and query.get("actor", "copy-pr-bot[bot]") == "copy-pr-bot[bot]"
-        and query.get("status") in (None, state.seen.status, state.seen.conclusion)
-    ]
+    asked = {name: query[name] for name in ("branch", "head_sha", "event", "actor") if name in query}
+
+    def wanted(run: Run) -> bool:
+        own = {"branch": run.head_branch, "head_sha": run.head_sha, "event": run.event, "actor": shapes.actor(run)}
+        return asked.items() <= own.items()
+
+    found = [it for it in call.hub.runs(wanted) if query.get("status") in (None, it.seen.status, it.seen.conclusion)]
     return page(call.request, call.url, found, lambda it: shapes.run(call.hub, it), "workflow_runs")
 
 
@@ -70,7 +68,18 @@ def _rerun_failed(call: Call) -> Answer:
         raise Problem(403, "This workflow is already running")
     if state.seen.conclusion == "success":
         raise Problem(403, "This workflow run has no failed jobs to rerun")
-    call.hub.rerun_failed(state, actor)
+    call.hub.rerun(state, actor)
+    return Answer(201, {})
+
+
+def _rerun_job(call: Call) -> Answer:
+    actor = call.caller.maintaining(_WRITE)
+    state, job, _ = _found_job(call)
+    if call.hub.run(state.run.id).seen.status != "completed":
+        raise Problem(403, "This workflow is already running")
+    if state.attempt != call.hub.attempts(state.run)[-1]:
+        raise Problem(403, "Unable to re-run this job because it is not part of the latest attempt")
+    call.hub.rerun(state, actor, job.planned)
     return Answer(201, {})
 
 
@@ -125,10 +134,10 @@ def _artifacts(call: Call) -> Answer:
 
 def _found_artifact(call: Call) -> tuple[RunState, Job, ci.Seen]:
     number = call.number("artifact_id")
-    for run in call.hub.store.all(Run):
-        for found in _uploaded(call.hub, run.id):
-            if found[1].artifact == number:
-                return found
+    job = next((job for job in call.hub.store.all(Job) if number and job.artifact == number), None)
+    for found in _uploaded(call.hub, job.run) if job else ():
+        if found[1] == job:
+            return found
     raise not_found()
 
 
@@ -168,7 +177,7 @@ def _deployments(call: Call) -> Answer:
     query = call.request.query
     found = [
         state
-        for state in call.hub.runs()
+        for state in call.hub.runs(lambda run: bool(run.pull))
         if query.get("sha", state.run.head_sha) == state.run.head_sha
         and query.get("ref", state.run.head_branch) == state.run.head_branch
         and query.get("environment", "test") == "test"
@@ -215,6 +224,7 @@ ROUTES = (
     Route("GET", f"{_HERE}/jobs/{{job_id}}", _job),
     Route("GET", f"{_HERE}/jobs/{{job_id}}/logs", _download_log),
     Route("POST", f"{_RUN}/rerun-failed-jobs", _rerun_failed),
+    Route("POST", f"{_HERE}/jobs/{{job_id}}/rerun", _rerun_job),
     Route("POST", f"{_RUN}/cancel", _cancel),
     Route("GET", f"{_RUN}/artifacts", _artifacts),
     Route("GET", f"{_HERE}/artifacts/{{artifact_id}}", _one_artifact),

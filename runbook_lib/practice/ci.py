@@ -1,125 +1,37 @@
 """The practice CI: which jobs a run has, and what each is doing at a given moment.
 
 Pure: everything follows from when the run was authorized, the labels and files of that moment, and the clock.
-The rules are those of Megatron-LM's `.github/workflows/cicd-main.yml`, its test template in `.github/actions`,
-and `tests/test_utils/python_scripts/recipe_parser.py`.
+The rules are those of Megatron-LM's `.github/workflows/cicd-main.yml` and its test template in `.github/actions`.
 """
 
 import hashlib
-import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
-
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from typing import Literal
 
 from runbook_lib.practice import measure
+from runbook_lib.practice.suites import UNIT_TESTS, Row, Suite, rows, selected, suite
 
 WORKFLOW = "CICD Megatron-LM"
 WORKFLOW_PATH = ".github/workflows/cicd-main.yml"
-RECIPES = "tests/test_utils/recipes"
 TEST_CASES = "tests/functional_tests/test_cases"
-UNIT_TESTS = f"{RECIPES}/{{}}/unit-tests.yaml"
 
 Cause = Literal["", "drift", "hang", "memory", "nccl", "regression", "refused", "broken", "needs"]
 Conclusion = Literal["success", "failure", "cancelled", "skipped"]
 
 #: What a new base image does to a test.  Every other test takes it without a change that CI judges.
+#: ``gpt3_mcore_tp1_pp4`` runs on GitLab alone.
 FATES: Mapping[str, Cause] = {
     "gpt/gpt3_mcore_te_tp1_pp1": "drift",
     "gpt/gpt3_mcore_te_tp4_pp1_long": "hang",
+    "gpt/gpt3_mcore_tp1_pp4": "drift",
     "moe/gpt3_moe_mcore_te_ep8": "drift",
     "moe/gpt3_moe_mcore_tp2_ep4_memory": "memory",
     "hybrid/hybrid_mr_tp2_cp2": "regression",
     "mimo/mimo_vlm_tp1": "nccl",
 }
-
-
-@dataclass(frozen=True)
-class Suite:
-    """What a run tests."""
-
-    tier: str
-    repeats: int
-    lightweight: bool
-    lts: bool
-    cadence: str | None
-
-
-#: First match wins; the last line is for a pull request without any of these labels.
-SUITES: tuple[tuple[str, str, int, bool], ...] = (
-    ("Run tests", "L1", 1, True),
-    ("Run functional tests", "L1", 5, False),
-    ("", "L0", 5, False),
-)
-#: Scope in a recipe → tier, and the cadence that the scope implies.
-TIERS: Mapping[str, tuple[str, tuple[str, ...] | None]] = {
-    "mr-github-slim": ("L0", None),
-    "mr-github": ("L1", None),
-    "nightly": ("L2", ("nightly",)),
-    "weekly": ("L3", ("weekly",)),
-}
-_DEFAULT_CADENCE = ("pr", "nightly", "mergegroup")
-
-
-def suite(labels: Collection[str]) -> Suite:
-    """The label decision table."""
-    label, tier, repeats, lightweight = next(rule for rule in SUITES if not rule[0] or rule[0] in labels)
-    return Suite(tier, repeats, lightweight, "container::lts" in labels, None if label else "pr")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of a recipe after its products are multiplied out."""
-
-    model: str
-    test_case: str
-    platform: str
-    environment: str
-    tier: str
-    cadence: tuple[str, ...]
-
-
-def rows(recipes: Mapping[str, str]) -> tuple[Row, ...]:
-    """The rows of all recipes (path → text).  A file that does not parse has none."""
-    found: list[Row] = []
-    for path in sorted(recipes):
-        try:
-            recipe = YAML(typ="safe").load(recipes[path])
-        except YAMLError:
-            continue
-        if isinstance(recipe, dict) and isinstance(recipe.get("spec"), dict):
-            for product in recipe.get("products") or ():
-                found += _rows(recipe["spec"], product)
-    return tuple(found)
-
-
-def _rows(spec: Mapping[str, Any], product: Mapping[str, Any]) -> Iterable[Row]:
-    for entry in product.get("products") or ():
-        given = entry.get("cadence", product.get("cadence"))
-        axes = [_listed(entry.get(axis, spec.get(axis))) for axis in ("environment", "scope", "platforms")]
-        for environment, scope, platform in itertools.product(*axes):
-            tier, implied = TIERS.get(scope, (scope, None))
-            cadence = tuple(given) if given else implied or _DEFAULT_CADENCE
-            yield Row(spec.get("model", ""), product["test_case"][0], platform, environment, tier, cadence)
-
-
-def _listed(value: Any) -> list[str]:
-    return [str(each) for each in value] if isinstance(value, list) else [] if value is None else [str(value)]
-
-
-def selected(all_rows: Iterable[Row], asked: Suite, platforms: Collection[str]) -> tuple[Row, ...]:
-    """The functional tests that a run of this suite starts: tiers compare as equal or not at all."""
-    chosen = {
-        (row.platform, row.model, row.test_case): row
-        for row in all_rows
-        if row.tier == asked.tier
-        and row.environment == "dev"
-        and row.platform in platforms
-        and (asked.cadence is None or asked.cadence in row.cadence)
-    }
-    return tuple(chosen[key] for key in sorted(chosen, reverse=True, key=lambda key: (key[0], key[1:])))
+#: Tests whose fate has nothing to do with the image: they fail on the base branch too.
+FAIL_ON_MAIN_TOO = frozenset({"moe/gpt3_moe_mcore_tp2_ep4_memory"})
 
 
 @dataclass(frozen=True)
@@ -141,7 +53,14 @@ class Situation:
     conflict: bool = False
     refused: bool = False
     gb200: bool = True
-    broken: frozenset[str] = frozenset()
+    broken: frozenset[str] = frozenset()  # parts of the names of jobs that fail, and how
+    how: str = ""
+    event: str = "push"
+    changed: frozenset[str] = frozenset()  # golden files that differ from those of the base: the linter reads these
+
+    @property
+    def asked(self) -> Suite:
+        return suite(self.labels, self.event)
 
 
 @dataclass(frozen=True)
@@ -159,6 +78,9 @@ class Planned:
     model: str = ""
     test_case: str = ""
     compares: bool = False  # with golden values, when it gets that far
+    environment: str = "dev"
+    allow_failure: bool = False
+    detail: str = ""  # what the log says besides the cause
 
     @property
     def measures(self) -> bool:
@@ -197,28 +119,34 @@ def plan(at: Situation) -> tuple[Planned, ...]:
     jobs = [_framed(at, kind) for kind in ("membership", "preflight", "configure", "lint", "queue", "build", "parse")]
     if at.conflict:  # there is no merge commit to check out
         jobs = [replace(job, conclusion="failure", cause="broken") if job.kind == "configure" else job for job in jobs]
+    if spoilt := "\n".join(line for path in sorted(at.changed) for line in measure.complaints(path, at.golden[path])):
+        lint = replace(_framed(at, "lint"), conclusion="failure", cause="broken", detail=spoilt)
+        jobs = [lint if job.kind == "lint" else job for job in jobs]
     if at.refused:
         jobs = [replace(job, conclusion="failure", cause="refused") if job.kind == "queue" else job for job in jobs]
     platforms = ["dgx_h100", *(["dgx_gb200"] if at.maintainer and at.gb200 else [])]
     units = [job for platform in platforms for job in _unit_jobs(at, platform)]
-    chosen = selected(rows(at.recipes), suite(at.labels), platforms)
-    functional = [_functional_job(at, row) for row in chosen]
+    chosen = selected(rows(at.recipes), at.asked, platforms)
+    functional = [functional_job(at, row) for row in chosen]
     if "dgx_gb200" not in platforms:
         functional.append(_skipped(replace(_framed(at, "functional"), platform="dgx_gb200"), 0.6 * at.seconds))
     return _with_needs([*jobs, *units, _framed(at, "gate"), *functional, _framed(at, "result")])
 
 
-def again(jobs: Sequence[Planned], since: float, cancelled: float | None = None) -> tuple[Planned, ...]:
+def again(
+    jobs: Sequence[Planned], since: float, cancelled: float | None = None, only: Planned | None = None
+) -> tuple[Planned, ...]:
     """The jobs of the next attempt, which starts ``since`` seconds after the one before.
 
-    What failed, or had not ended at ``cancelled``, is run once more; a failure of the infrastructure passes this
-    time.  The other jobs are listed again as they were.
+    What failed, or had not ended at ``cancelled``, is run once more (or the job ``only``); a failure of the
+    infrastructure passes this time.  The other jobs are listed again as they were.
     """
     stopped = [job for job in jobs if cancelled is not None and job.ends > cancelled]
     begin = 0.0 if cancelled is None else cancelled
     retried: list[Planned] = []
     for job in jobs:
-        if job.conclusion in ("success", "skipped") and job.kind != "result" and job not in stopped:
+        ended_well = job.conclusion in ("success", "skipped") and job not in stopped
+        if job.kind != "result" and (ended_well if only is None else job != only):
             retried.append(replace(job, appears=-since, starts=job.starts - since, ends=job.ends - since))
             continue
         start = max(0.0, job.starts - begin) if job in stopped else 0.0
@@ -234,7 +162,9 @@ def _framed(at: Situation, kind: str, *names: str) -> Planned:
     appears, starts, ends = (moment * at.seconds for moment in moments)
     name = name.format(*names) if names else name
     broken = any(part in name for part in at.broken)
-    return Planned(name, kind, appears, starts, ends, "failure" if broken else "success", "broken" if broken else "")
+    if broken:
+        return Planned(name, kind, appears, starts, ends, "failure", "broken", detail=at.how)
+    return Planned(name, kind, appears, starts, ends, "success")
 
 
 def _unit_jobs(at: Situation, platform: str) -> Iterable[Planned]:
@@ -246,25 +176,33 @@ def _unit_jobs(at: Situation, platform: str) -> Iterable[Planned]:
         yield replace(job, name=name, platform=platform, test_case=bucket, ends=_staggered(job, name))
 
 
-def _functional_job(at: Situation, row: Row) -> Planned:
+def functional_job(at: Situation, row: Row) -> Planned:
+    """The job of a functional test, and what becomes of it."""
     job = _framed(at, "functional", row.model, row.test_case)
-    job = replace(job, platform=row.platform, model=row.model, test_case=row.test_case)
-    asked = suite(at.labels)
+    job = replace(job, platform=row.platform, model=row.model, test_case=row.test_case, environment=row.environment)
     # A lightweight test trains four steps and compares nothing.
-    job = replace(job, ends=_staggered(job, job.name + row.platform), compares=not asked.lightweight)
-    cause = FATES.get(f"{row.model}/{row.test_case}", "") if at.image != at.base_image else ""
+    job = replace(
+        job, ends=_staggered(job, job.name + row.platform), compares=not at.asked.lightweight,
+        allow_failure=row.allow_failure,
+    )  # fmt: skip
+    cause = _fate(job, at.image, at.base_image)
     if job.cause == "broken" or cause in ("memory", "nccl"):
         return replace(job, conclusion="failure", cause=job.cause or cause)
     if cause == "hang":
         return replace(job, conclusion="cancelled", cause=cause, ends=_TIME_LIMIT * at.seconds)
-    if asked.lightweight or _agrees(at, job):
+    if at.asked.lightweight or _agrees(at, job):
         return job
     return replace(job, cause=cause or "drift", conclusion="failure")
 
 
+def _fate(job: Planned, image: str, base_image: str) -> Cause:
+    name = f"{job.model}/{job.test_case}"
+    return FATES.get(name, "") if image != base_image or name in FAIL_ON_MAIN_TOO else ""
+
+
 def _agrees(at: Situation, job: Planned) -> bool:
     """Whether every golden file of the merge commit equals what this job measures, as CI compares them."""
-    new = measured(job, at.golden, at.base_golden, image=at.image, base_image=at.base_image, lts=suite(at.labels).lts)
+    new = measured(job, at.golden, at.base_golden, image=at.image, base_image=at.base_image, lts=at.asked.lts)
     return all(measure.agrees(at.golden[path], text) for path, text in new.items() if path in at.golden)
 
 
@@ -277,9 +215,9 @@ def measured(
     the platform and the tag alone, so that each run of the same commit measures the same.  An LTS run measures
     on another image altogether, and calls its files *dev* all the same.
     """
-    prefix = f"{TEST_CASES}/{job.model}/{job.test_case}/golden_values_dev_{job.platform}"
+    prefix = f"{TEST_CASES}/{job.model}/{job.test_case}/golden_values_{job.environment}_{job.platform}"
     texts = {path: text for path, text in {**golden, **base_golden}.items() if path.startswith(prefix)}
-    cause = FATES.get(f"{job.model}/{job.test_case}", "") if image != base_image else ""
+    cause = _fate(job, image, base_image)
     kind: measure.Kind = (
         "drift" if lts or cause in ("drift", "hang") else "regression" if cause == "regression" else "same"
     )

@@ -20,6 +20,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice import actions_api, code_api, pulls_api, tickets_api
 from runbook_lib.practice.bare import GitFailed
+from runbook_lib.practice.gitlab_api import PREFIX as GITLAB
+from runbook_lib.practice.gitlab_api import GitLab
 from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.pages import page_for
 from runbook_lib.practice.protocol import (
@@ -81,6 +83,7 @@ class Forge:
         self.url = hub.url
         self._server = server
         self._limits = _Limits()
+        self._gitlab = GitLab(hub)
         self._faults: list[_Fault] = []
 
     def close(self) -> None:
@@ -101,9 +104,23 @@ class Forge:
         """How long the runs take that start from now on."""
         self._set("ci seconds", seconds)
 
-    def break_jobs(self, *names: str) -> None:
-        """Let every job fail, in runs that start from now on, whose name holds one of these."""
-        self._set("broken jobs", list(names))
+    def break_jobs(self, *names: str, how: str = "") -> None:
+        """Let every job fail, in runs that start from now on, whose name holds one of these.
+
+        ``linting``, ``cicd-container-build`` and the buckets of unit tests fail in their own way each; ``how`` says
+        whether a functional test cannot ``import`` a library or meets a ``shape`` that does not fit.
+        """
+        with self.hub.store.transaction():
+            self.hub.store.set("broken jobs", list(names))
+            self.hub.store.set("broken how", how)
+
+    def skip_gitlab(self, how: str = "skipped") -> None:
+        """Let GitLab skip the pipelines that start from now on; "none": start none; "run": run them again."""
+        self._set("internal", how)
+
+    def disable_issues(self, disabled: bool = True) -> None:
+        """The repository's setting by which it has no issues; pull requests stay."""
+        self._set("issues disabled", disabled)
 
     def enable_gb200(self, enabled: bool) -> None:
         """The repository's variable that lets GB200 jobs run, for maintainers."""
@@ -116,7 +133,7 @@ class Forge:
             self.hub.store.set("refused deployments", [*refused, sha])
 
     def merge(self, number: int) -> str:
-        """Merge a pull request, as the merge queue does; the new tip of its base branch."""
+        """Merge a pull request, as the merge queue does; the new tip of its base branch, which CI then tests."""
         with self.hub.store.transaction():
             return str(self.hub.merge_pull(self.hub.ticket(number)).merge_sha)
 
@@ -148,6 +165,8 @@ class Forge:
         return self._answer(request)
 
     def _answer(self, request: Request) -> Answer:
+        if request.path.startswith(f"{GITLAB}/"):
+            return self._of_gitlab(request)
         who, version = Caller(""), ""
         try:
             who, version = caller(request.headers), version_of(request.headers)
@@ -161,6 +180,13 @@ class Forge:
             answer = Answer(500, {"message": "Server Error"})
         done = encoded(Answer(answer.status, in_version(answer.content, version), answer.headers), request)
         return Answer(done.status, done.content, {**self._common(who, version, done.status), **done.headers})
+
+    def _of_gitlab(self, request: Request) -> Answer:
+        try:
+            with self.hub.store.transaction():
+                return self._gitlab.answer(request)
+        except (GitFailed, sqlite3.Error):
+            return encoded(Answer(500, {"message": "500 Internal Server Error"}), request)
 
     def _routed(self, request: Request, who: Caller) -> Answer:
         if request.method == "GET" and not re.match(r"/(user|repos|repositories|search)(/|$)", request.path):

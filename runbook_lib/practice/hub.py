@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runbook_lib.practice import ci
+from runbook_lib.practice import ci, suites
 from runbook_lib.practice.bare import Bare
-from runbook_lib.practice.protocol import ACCOUNTS, Account, not_found
+from runbook_lib.practice.protocol import ACCOUNTS, ACTIONS_BOT, Account, not_found
 from runbook_lib.practice.state import Attempt, Comment, Event, Job, Label, Run, Store, Ticket
 from runbook_lib.practice.storage import Storage
 
@@ -28,6 +28,11 @@ _QUARANTINED = (
     "The functional test `gpt/gpt3_mcore_te_tp8_pp1_fp8` (dev, dgx_h100) fails since the image 26.02-py3: "
     "the loss jumps at step 20.\n\nIts scope is `mr-broken` until this is closed.",
 )
+
+
+#: The branches that CI tests every day; it did so this many seconds before the world began.
+TESTED_DAILY = ("main",)
+_TESTED_BEFORE = 6 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,8 @@ class Hub:
             self.store.save(
                 Ticket(number, self.store.next(), "release-engineer", title, body, now, now, labels=("bug",))
             )
+            for branch, tip in self.home.tips(*TESTED_DAILY).items():
+                self._dispatch(branch, tip, tip, now - _TESTED_BEFORE)
         self.store.set("next number", FIRST_NUMBER)
         self.store.set("seeded", True)
 
@@ -104,6 +111,7 @@ class Hub:
             ticket = self.store.change(ticket, head_sha=head, base_sha=base, updated=now)
             self.stop_runs(ticket)
         if base != ticket.base_sha and self.home.contains(base, ticket.head_sha):
+            self._dispatch(ticket.base_ref, base, ticket.base_sha, now)
             ticket = self.store.change(ticket, merged=now, merge_sha=base)
             return self.close(ticket)
         return ticket if head is not None else self.close(ticket)
@@ -167,33 +175,52 @@ class Hub:
         run = Run(
             self.store.next(), self.store.next("run"), ticket.number, ticket.title, ticket.author, ticket.head_sha,
             ticket.mirror, ticket.merge_sha or "", base, ticket.labels, self.clock(),
-            refused=ticket.head_sha in refused or "next" in refused,
+            refused=ticket.head_sha in refused or "next" in refused, seconds=self._seconds(),
+            internal=str(self.store.setting("internal", "run")),
         )  # fmt: skip
         self.store.set("refused deployments", [each for each in refused if each != "next"])
         self.store.save(run)
         self._attempt(run, 1, "copy-pr-bot[bot]", ci.plan(self._situation(run)))
         return run
 
+    def _seconds(self) -> float:
+        return float(self.store.setting("ci seconds", self.seconds))
+
+    def _dispatch(self, branch: str, tip: str, base: str, moment: float) -> None:
+        """Test a branch of the repository itself: every day, and after a merge.  ``base`` is where it stood before."""
+        title = self.home.commit(tip).message.partition("\n")[0]
+        run = self.store.save(Run(
+            self.store.next(), self.store.next("run"), 0, title, ACTIONS_BOT.login, tip, branch, tip, base, (),
+            moment, event="workflow_dispatch", seconds=self._seconds(),
+            internal=str(self.store.setting("internal", "run")),
+        ))  # fmt: skip
+        # Its jobs are worked out when somebody looks: few do, and the world is to start quickly.
+        self.store.save(Attempt(self.store.next(), run.id, 1, ACTIONS_BOT.login, moment))
+
     def _situation(self, run: Run) -> ci.Situation:
         """What a run depends on, read at its merge commit."""
-        lts = ci.suite(run.labels).lts
+        lts = suites.suite(run.labels).lts
         merge, base = run.merge_sha or run.head_sha, run.base_sha
         # Golden files are large and many; equal ones agree anyway, except with the values of another image.
         changed = [change.path for change in self.home.changes(base, merge) if change.path.startswith(ci.TEST_CASES)]
         folders = [ci.TEST_CASES] if lts else [*changed, *(f"{ci.TEST_CASES}/{name}" for name in ci.FATES)]
+        golden = self.home.texts(merge, *folders)
         return ci.Situation(
             labels=frozenset(run.labels),
             maintainer=ACCOUNTS[run.author].permission == "write",
-            seconds=float(self.store.setting("ci seconds", self.seconds)),
+            seconds=run.seconds,
             image=self.image(merge, lts),
             base_image=self.image(base, lts),
-            recipes=self.home.texts(merge, ci.RECIPES),
-            golden=self.home.texts(merge, *folders),
+            recipes=self.home.texts(merge, suites.RECIPES),
+            golden=golden,
             base_golden=self.home.texts(base, *folders),
             conflict=not run.merge_sha,
             refused=run.refused,
             gb200=bool(self.store.setting("gb200", True)),
             broken=frozenset(self.store.setting("broken jobs", [])),
+            how=str(self.store.setting("broken how", "")),
+            event=run.event,
+            changed=frozenset(path for path in changed if path in golden and "/golden_values" in path),
         )
 
     def image(self, commit: str, lts: bool) -> str:
@@ -202,8 +229,10 @@ class Hub:
         return self.home.texts(commit, path).get(path, "").strip()
 
     def _attempt(self, run: Run, number: int, actor: str, planned: Sequence[ci.Planned]) -> None:
-        attempt = Attempt(self.store.next(), run.id, number, actor, self.clock())
-        self.store.save(attempt)
+        self.store.save(Attempt(self.store.next(), run.id, number, actor, self.clock()))
+        self._list(run, number, planned)
+
+    def _list(self, run: Run, number: int, planned: Sequence[ci.Planned]) -> None:
         for job in planned:
             artifact = self.store.next() if job.kind in ("unit", "functional") and job.test_case else 0
             self.store.save(Job(self.store.next(), run.id, number, artifact, job))
@@ -223,13 +252,18 @@ class Hub:
             raise not_found()
         return self._state(run, attempts[(number or 0) - 1])
 
-    def runs(self) -> list[RunState]:
-        """All runs, newest first."""
+    def runs(self, wanted: Callable[[Run], bool] = lambda run: True) -> list[RunState]:
+        """The runs that are wanted, newest first."""
         self.tickets()
-        return [self._state(run, self.attempts(run)[-1]) for run in reversed(self.store.all(Run))]
+        found = [run for run in reversed(self.store.all(Run)) if wanted(run)]
+        return [self._state(run, self.attempts(run)[-1]) for run in found]
 
     def _state(self, run: Run, attempt: Attempt) -> RunState:
-        jobs = [job for job in self.store.all(Job, run.id) if job.attempt == attempt.attempt]
+        jobs = self.store.all(Job, run.id)
+        if not jobs:
+            self._list(run, 1, ci.plan(self._situation(run)))
+            jobs = self.store.all(Job, run.id)
+        jobs = [job for job in jobs if job.attempt == attempt.attempt]
         seen = ci.run_at([job.planned for job in jobs], attempt.started, self.clock(), attempt.cancelled)
         return RunState(run, attempt, jobs, seen)
 
@@ -237,6 +271,8 @@ class Hub:
         """Cancel what still runs for a pull request."""
         for run in self.store.all(Run, ticket.number):
             self.cancel(self._state(run, self.attempts(run)[-1]))
+            if run.stopped is None:
+                self.store.change(run, stopped=self.clock())
 
     def cancel(self, state: RunState) -> bool:
         """Cancel a run; False when it has ended already."""
@@ -245,19 +281,19 @@ class Hub:
         self.store.change(state.attempt, cancelled=self.clock())
         return True
 
-    def rerun_failed(self, state: RunState, actor: Account) -> None:
-        """Start the next attempt of a run that has ended."""
+    def rerun(self, state: RunState, actor: Account, only: ci.Planned | None = None) -> None:
+        """Start the next attempt of a run that has ended: of the jobs that failed, or of that one alone."""
         started, cancelled = state.attempt.started, state.attempt.cancelled
         planned = [job.planned for job in state.jobs]
         stopped = None if cancelled is None else cancelled - started
-        jobs = ci.again(planned, self.clock() - started, stopped)
+        jobs = ci.again(planned, self.clock() - started, stopped, only)
         self._attempt(state.run, state.attempt.attempt + 1, actor.login, jobs)
 
     def golden(self, state: RunState, job: Job) -> dict[str, str]:
         """File name → text of the golden values that a job measured; none where it did not get so far."""
         if not job.planned.measures:
             return {}
-        run, lts = state.run, ci.suite(state.run.labels).lts
+        run, lts = state.run, suites.suite(state.run.labels).lts
         folder = f"{ci.TEST_CASES}/{job.planned.model}/{job.planned.test_case}"
         found = ci.measured(
             job.planned,

@@ -6,6 +6,7 @@ Pure and repeatable: the same text, kind and seed always give the same values.
 import json
 import math
 import random
+from collections.abc import Iterator
 from typing import Any, Literal
 
 #: ``same``: only timings differ, within tolerance.  ``drift``: as a new CUDA and cuBLAS move them.
@@ -71,3 +72,30 @@ def _agrees(name: str, old: Any, new: Any) -> bool:
     if name in APPROXIMATE and all(isinstance(value, int | float) for value in (old, new)):
         return math.isclose(old, new, rel_tol=_TOLERANCE)
     return bool(old == new)
+
+
+def complaints(path: str, text: str) -> list[str]:
+    """What CI's linter says of a golden file: lines of its log, none for a good file.
+
+    The rule is that of Megatron-LM's ``tools/check_golden_values.py``.
+    """
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        return [f"Could not read {path}: {error}"]
+    found = list(_non_finite("$", values))
+    more = [f"  ... and {len(found) - 5} more"] if len(found) > 5 else []
+    return [f"Found non-finite values in {path}:", *found[:5], *more] if found else []
+
+
+def _non_finite(place: str, value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _non_finite(f"{place}.{key}", each)
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _non_finite(f"{place}[{number}]", each)
+    else:
+        word = value.lower().lstrip("+-") if isinstance(value, str) else ""
+        if word in ("nan", "inf", "infinity") or (isinstance(value, float) and not math.isfinite(value)):
+            yield f"  {place}: {value!r}"

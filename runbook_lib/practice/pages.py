@@ -73,7 +73,7 @@ def _front(hub: Hub) -> Answer:
 
 
 def _runs(hub: Hub, number: int | None = None) -> str:
-    found = [it for it in hub.runs() if number in (None, it.run.pull)]
+    found = hub.runs(lambda run: number in (None, run.pull))
     rows = (
         [
             _link(f"/{hub.repository}/actions/runs/{it.run.id}", f"run {it.run.run_number}"),
@@ -115,9 +115,10 @@ def _run(hub: Hub, number: int) -> Answer:
         ]
         for job, seen in shown(state, hub.clock())
     )
+    of = _link(f"/{hub.repository}/pull/{run.pull}", f"#{run.pull}") if run.pull else escape(run.head_branch)
     about = (
         f"<p><b>{state.seen.conclusion or state.seen.status}</b>, attempt {state.attempt.attempt}, of "
-        f"{_link(f'/{hub.repository}/pull/{run.pull}', f'#{run.pull}')} at <code>{run.head_sha}</code>, "
+        f"{of} at <code>{run.head_sha}</code>, "
         f"tested as merge commit <code>{run.merge_sha}</code>.</p>"
     )
     return _page(hub, f"Run {run.run_number}: {run.title}", about, _table(("job", "platform", "state"), rows))

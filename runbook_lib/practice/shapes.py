@@ -11,8 +11,8 @@ from urllib.parse import quote
 from runbook_lib.practice import ci
 from runbook_lib.practice.bare import Change, Commit
 from runbook_lib.practice.hub import Hub, RunState
-from runbook_lib.practice.protocol import ACCOUNTS, Account
-from runbook_lib.practice.state import Comment, Event, Job, Label, Ticket
+from runbook_lib.practice.protocol import ACCOUNTS, COPY_PR_BOT, Account
+from runbook_lib.practice.state import Comment, Event, Job, Label, Run, Ticket
 
 REPOSITORY_ID = 480_000_001
 WORKFLOW_ID = 170_000_001
@@ -269,6 +269,11 @@ def change(hub: Hub, it: Change, sha: str) -> Json:
     }  # fmt: skip
 
 
+def actor(it: Run) -> str:
+    """Who started a run."""
+    return COPY_PR_BOT.login if it.pull else it.author
+
+
 def run(hub: Hub, it: RunState) -> Json:
     """A run of the workflow, at the attempt of the state."""
     of, url = it.run, f"{api(hub)}/actions/runs/{it.run.id}"
@@ -279,11 +284,11 @@ def run(hub: Hub, it: RunState) -> Json:
     return {
         "id": of.id, "name": ci.WORKFLOW, "node_id": node("WFR", of.id), "head_branch": of.head_branch,
         "head_sha": of.head_sha, "path": ci.WORKFLOW_PATH, "display_title": of.title, "run_number": of.run_number,
-        "run_attempt": number, "event": "push", "status": it.seen.status, "conclusion": it.seen.conclusion,
+        "run_attempt": number, "event": of.event, "status": it.seen.status, "conclusion": it.seen.conclusion,
         "workflow_id": WORKFLOW_ID, "check_suite_id": of.id + 1, "check_suite_node_id": node("CS", of.id + 1),
         "url": url, "html_url": f"{web(hub)}/actions/runs/{of.id}", "pull_requests": [],
         "created_at": moment(of.created),
-        "updated_at": moment(it.seen.completed or changed), "actor": user(hub, "copy-pr-bot[bot]"),
+        "updated_at": moment(it.seen.completed or changed), "actor": user(hub, actor(of)),
         "triggering_actor": user(hub, it.attempt.actor), "run_started_at": moment(it.attempt.started),
         "jobs_url": f"{url}/jobs", "logs_url": f"{url}/logs", "check_suite_url": f"{api(hub)}/check-suites/{of.id + 1}",
         "artifacts_url": f"{url}/artifacts", "cancel_url": f"{url}/cancel", "rerun_url": f"{url}/rerun",

@@ -91,7 +91,11 @@ class Label:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of the workflow; ``merge_sha`` and ``base_sha`` are those of the moment of its start."""
+    """A run of the workflow; ``merge_sha`` and ``base_sha`` are those of the moment of its start.
+
+    A run of a branch of the repository itself has 0 for ``pull``.  The rest is for the pipeline on GitLab that
+    starts at the same moment.
+    """
 
     id: int
     run_number: int
@@ -105,6 +109,10 @@ class Run:
     labels: tuple[str, ...]
     created: float
     refused: bool = False
+    event: str = "push"
+    seconds: float = 0.0  # how long CI takes
+    internal: str = "run"  # or "skipped", or "none" where no pipeline starts
+    stopped: float | None = None  # when a newer commit came
 
 
 @dataclass(frozen=True)

@@ -37,12 +37,17 @@ class Storage:
         stored = self._stored.get(path)
         if stored is None or now > stored.until:
             return Answer(403, b"<Error><Code>AuthenticationFailed</Code></Error>", {"Content-Type": "application/xml"})
-        size, common = len(stored.data), {"Content-Type": stored.kind, "Accept-Ranges": "bytes"}
-        asked = re.fullmatch(r"bytes=(\d*)-(\d*)", headers.get("range", "").replace(" ", ""))
-        if asked is None or not (asked[1] or asked[2]):
-            return Answer(200, stored.data, common)
-        first = int(asked[1]) if asked[1] else max(0, size - int(asked[2]))
-        last = min(size - 1, int(asked[2])) if asked[1] and asked[2] else size - 1
-        if first > last:
-            return Answer(416, b"", common | {"Content-Range": f"bytes */{size}"})
-        return Answer(206, stored.data[first : last + 1], common | {"Content-Range": f"bytes {first}-{last}/{size}"})
+        return part(stored.data, stored.kind, headers)
+
+
+def part(data: bytes, kind: str, headers: Mapping[str, str]) -> Answer:
+    """The bytes, or the range of them that the headers of a request ask for."""
+    size, common = len(data), {"Content-Type": kind, "Accept-Ranges": "bytes"}
+    asked = re.fullmatch(r"bytes=(\d*)-(\d*)", headers.get("range", "").replace(" ", ""))
+    if asked is None or not (asked[1] or asked[2]):
+        return Answer(200, data, common)
+    first = int(asked[1]) if asked[1] else max(0, size - int(asked[2]))
+    last = min(size - 1, int(asked[2])) if asked[1] and asked[2] else size - 1
+    if first > last:
+        return Answer(416, b"", common | {"Content-Range": f"bytes */{size}"})
+    return Answer(206, data[first : last + 1], common | {"Content-Range": f"bytes {first}-{last}/{size}"})

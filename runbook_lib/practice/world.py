@@ -25,6 +25,8 @@ from runbook_lib.practice import seed, template
 
 REPOSITORY = "practice/Megatron-LM"
 TOKEN = "practice-token"
+#: What the practice GitLab takes; it is served below the forge's address, and good for nothing anywhere else.
+GITLAB_TOKEN = "practice-gitlab-token"
 _CHECKOUT, _REMOTE, _STATE = "Megatron-LM", "remote.git", "forge.sqlite"
 _MARKER, _LOCK = "practice-world.json", "practice-world.lock"
 _OTHER_FOLDER = "Name another folder, new or empty, in RUNBOOK_PRACTICE_HOME."
@@ -78,7 +80,9 @@ class World:
             "GITHUB_TOKEN": TOKEN,
             "RUNBOOK_REGISTRY": self.launcher.registry,
             "NGC_API_KEY": "",
-            "GITLAB_TOKEN": "",
+            "GITLAB_URL": f"{self.launcher.forge}/gitlab",
+            "GITLAB_TOKEN": GITLAB_TOKEN,
+            "GITLAB_PROJECT": REPOSITORY,
         }
         # Practice must not reach a company's proxy.
         if any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in os.environ):

@@ -1,0 +1,207 @@
+"""A practice forge with its remote, a fork and a checkout, spoken to over HTTP; GitHub's own description judges it."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import httpx
+from openapi_schema_validator import OAS30ReadValidator, oas30_format_checker
+from referencing import Registry
+from referencing.jsonschema import DRAFT4
+
+from runbook_lib.practice import forge, protocol
+from runbook_lib.practice.forge import Forge
+
+ROOT = Path(__file__).resolve().parents[1]
+DESCRIPTION = ROOT / "environment/.components/node_modules/@octokit/openapi/generated/api.github.com.json"
+REPO = "/repos/practice/Megatron-LM"
+BRANCH = "bump/main/dev-26.04-py3"
+START = 1_800_000_000.0
+
+
+# -- GitHub's description -------------------------------------------------------------------------------------------
+
+
+@cache
+def described() -> tuple[dict[str, Any], Registry[Any]]:
+    spec = json.loads(DESCRIPTION.read_text(), object_hook=nullable)
+    return spec, Registry().with_resource("urn:github", DRAFT4.create_resource(spec))
+
+
+def nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    # GitHub writes `nullable` beside an enum or a choice; by the letter of OpenAPI 3.0 null must be one of them too.
+    if schema.get("nullable") is True:
+        if isinstance(schema.get("enum"), list):
+            schema["enum"].append(None)
+        for choice in ("oneOf", "anyOf"):
+            if choice in schema:
+                schema[choice].append({"enum": [None]})
+    return schema
+
+
+def pointer(*steps: str) -> str:
+    return "urn:github#/" + "/".join(step.replace("~", "~0").replace("/", "~1") for step in steps)
+
+
+def problems(response: httpx.Response) -> list[str]:
+    """What is wrong with an answer's form, by the description of its operation."""
+    spec, registry = described()
+    if response.headers.get("X-GitHub-Api-Version-Selected") == protocol.VERSIONS[1]:
+        return []  # the description is of the other version
+    route = route_of(response.request)
+    status = str(response.status_code)
+    if route is None:
+        where: tuple[str, ...] = ("components", "schemas", "basic-error")
+    else:
+        where = ("paths", route.path, route.method.lower(), "responses", status)
+        answer = spec["paths"][route.path][route.method.lower()]["responses"].get(status)
+        if answer is None:  # GitHub describes only some of the errors that it gives
+            assert response.status_code >= 400, f"{route.method} {route.path} is not known to answer {status}"
+            where = ("components", "schemas", "basic-error")
+        else:
+            if "$ref" in answer:
+                where = tuple(answer["$ref"].removeprefix("#/").split("/"))
+                answer = spec[where[0]][where[1]][where[2]]
+            if "content" not in answer:
+                return [] if not response.content else ["a body where there is none"]
+            where = (*where, "content", "application/json", "schema")
+    validator = OAS30ReadValidator({"$ref": pointer(*where)}, registry=registry, format_checker=oas30_format_checker)
+    return [f"{error.json_path}: {error.message[:300]}" for error in validator.iter_errors(response.json())]
+
+
+def route_of(request: httpx.Request) -> Any:
+    path = request.url.raw_path.decode().partition("?")[0]
+    path = re.sub(r"^/repositories/[0-9]+", REPO, path)
+    return next((it for it in forge.ROUTES if it.method == request.method and it.pattern.fullmatch(path)), None)
+
+
+# -- the world of a test --------------------------------------------------------------------------------------------
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class World:
+    """A forge with its remote, a fork, a checkout to push from, and clients."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.clock = folder, Clock()
+        self.remote, self.fork, self.checkout = folder / "remote.git", folder / "fork.git", folder / "checkout"
+        self.answered: list[httpx.Response] = []
+        self.clients: dict[str, httpx.Client] = {}
+        self.forge = self.serve()
+
+    def serve(self) -> Forge:
+        forks = {"outside-contributor": self.fork}
+        return forge.serve(self.folder / "forge.sqlite", self.remote, clock=self.clock, forks=forks)
+
+    def restart(self) -> None:
+        self.forge.close()
+        self.close_clients()
+        self.forge = self.serve()
+
+    def close_clients(self) -> None:
+        for client in self.clients.values():
+            client.close()
+        self.clients.clear()
+
+    def call(self, method: str, path: str, *, token: str = "practice-token", **options: Any) -> httpx.Response:
+        if token not in self.clients:
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            self.clients[token] = httpx.Client(base_url=self.forge.url, headers=headers, trust_env=False)
+        response = self.clients[token].request(method, path, **options)
+        self.answered.append(response)
+        return response
+
+    def get(self, path: str, expected: int = 200, **options: Any) -> Any:
+        return self.done(self.call("GET", path, **options), expected)
+
+    def post(self, path: str, json: Any, expected: int = 201, **options: Any) -> Any:
+        return self.done(self.call("POST", path, json=json, **options), expected)
+
+    def done(self, response: httpx.Response, expected: int) -> Any:
+        assert response.status_code == expected, response.text
+        return response.json() if response.content else None
+
+    def git(self, *args: str) -> str:
+        command = ["git", "-C", str(self.checkout), *args]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def push(self, branch: str = BRANCH, pin: str = "26.04-py3", to: Path | None = None) -> str:
+        """A commit on a branch from main, or one more on it, that sets the pin."""
+        if self.git("branch", "--list", branch):
+            self.git("checkout", "-q", branch)
+            self.git("commit", "-q", "--allow-empty", "-m", "another")
+        else:
+            self.git("checkout", "-q", "-b", branch, "origin/main")
+        (self.checkout / "docker/.ngc_version.dev").write_text(f"nvcr.io/nvidia/pytorch:{pin}\n")
+        self.git("commit", "-q", "--allow-empty", "-am", f"chore: Update to {pin}")
+        self.git("push", "-q", str(to or "origin"), f"+HEAD:refs/heads/{branch}")
+        return self.git("rev-parse", "HEAD")
+
+    def open_pull(self, head: str = BRANCH, expected: int = 201, token: str = "practice-token", **more: Any) -> Any:
+        asked = {"title": "chore: bump", "head": head, "base": "main", "body": "Why", "draft": True} | more
+        return self.post(f"{REPO}/pulls", asked, expected, token=token)
+
+    def label(self, number: int, *names: str) -> None:
+        self.post(f"{REPO}/issues/{number}/labels", {"labels": list(names)}, 200)
+
+    def comment(self, number: int, body: str, token: str = "practice-token") -> list[str]:
+        """The bots' words in answer to a comment."""
+        before = len(self.comments(number))
+        self.post(f"{REPO}/issues/{number}/comments", {"body": body}, token=token)
+        return [each["body"] for each in self.comments(number)[before + 1 :]]
+
+    def comments(self, number: int) -> list[Any]:
+        found: list[Any] = self.get(f"{REPO}/issues/{number}/comments")
+        return found
+
+    def authorized(self, *labels: str, number: int | None = None) -> tuple[int, int]:
+        """Number of a new pull request and id of its run."""
+        sha = self.push()
+        number = number or self.open_pull()["number"]
+        if labels:
+            self.label(number, *labels)
+        self.comment(number, f"/ok to test {sha}")
+        return number, self.runs()[0]["id"]
+
+    def runs(self, **query: str) -> list[Any]:
+        """The runs of pull requests, unless others are asked for."""
+        found: list[Any] = self.get(f"{REPO}/actions/runs", params=query)["workflow_runs"]
+        return [run for run in found if query.get("branch") or run["head_branch"] != "main"]
+
+    def run(self, run_id: int) -> Any:
+        return self.get(f"{REPO}/actions/runs/{run_id}")
+
+    def jobs(self, run_id: int, **query: str) -> list[Any]:
+        asked = {"per_page": "100", **query}
+        found: list[Any] = self.get(f"{REPO}/actions/runs/{run_id}/jobs", params=asked)["jobs"]
+        return found
+
+
+@contextmanager
+def copied(seeded: Path, folder: Path) -> Iterator[World]:
+    """A world of a test's own, from repositories that were seeded once."""
+    shutil.copytree(seeded, folder, dirs_exist_ok=True)
+    shutil.copytree(folder / "remote.git", folder / "fork.git")
+    made = World(folder)
+    made.git("remote", "set-url", "origin", str(made.remote))
+    yield made
+    made.close_clients()
+    made.forge.close()
+    # Whatever the test was about, the forms of the answers were right.
+    if DESCRIPTION.exists():
+        for response in made.answered:
+            if response.headers.get("Content-Type", "").startswith("application/json"):
+                assert not problems(response), f"{response.request.method} {response.request.url}"
