@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runbook_lib import files, matching, remote_zip
@@ -46,12 +46,16 @@ class GoldenFile:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something asked for that is not there; ``artifact`` and ``file`` are empty where it is not about one."""
+    """Something asked for that is not there; ``artifact`` and ``file`` are empty where it is not about one.
+
+    ``by_job``: the job itself gave no values, since it did not get so far; nothing of what it gave was lost.
+    """
 
     job: str
     sentence: str
     artifact: str = ""
     file: str = ""
+    by_job: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,10 @@ def collect(
         return Collection((), (*source.problems, Problem(source.name, source.unusable)))
     jobs = [job for job in source.jobs if not (only_failing and job.state == "passed")]
     good = {job.id for job in jobs if job.state in ("passed", "failed")}
-    problems = [*source.problems, *(Problem(job.name, _not_ended(job)) for job in jobs if job.id not in good)]
+    problems = [
+        *source.problems,
+        *(Problem(job.name, _not_ended(job), by_job=True) for job in jobs if job.id not in good),
+    ]
     asked = [it for it in source.pairs if any(job.id in good for job in it.jobs)]
     files.make_folder(into)
     with web or Web(workers) as open_web:
@@ -213,7 +220,8 @@ class _Reader:
         on = {job.platform} if job.platform else platforms
         wanted = matching.expected(self.known, job, self.source.environment, on)
         if not have and wanted:
-            return [_problem(pair, "The artifact holds no golden file: the test ended before it wrote one.")]
+            said = "The artifact holds no golden file: the test ended before it wrote one."
+            return [replace(_problem(pair, said), by_job=True)]
         names = {path.rpartition("/")[2] for path in have}
         lacking = sorted(path for path in wanted if path.rpartition("/")[2] not in names)
         return [_problem(pair, "The artifact lacks this file.", path) for path in lacking]

@@ -15,6 +15,9 @@ EXCEPTIONS = {
     "unverified-tag": "publish although the registry could not confirm the tag",
     "both-types": "move pins of the other image type in the same bump",
     "merge-base": "merge the base branch into the bump's branch when the base has moved",
+    "older-run": "take golden values from a run of an earlier commit than the pull request's head",
+    "push-while-running": "push although that cancels a CI run in progress, with its golden values",
+    "partial-round": "push refreshed golden values although other tests that failed are not decided yet",
 }
 
 
@@ -87,6 +90,21 @@ class Bump:
     def title(self) -> str:
         """Title of commit and pull request, by Megatron-LM's convention (#4611)."""
         return f"chore: Update Docker image version to {self.tag}"
+
+    @property
+    def refresh_title(self) -> str:
+        """Title of a commit that refreshes golden values."""
+        return f"test: refresh golden values for {self.tag}"
+
+    @property
+    def quarantine_title(self) -> str:
+        """Title of a commit that puts broken tests out of the way."""
+        return f"test: mark broken tests for {self.tag}"
+
+    @property
+    def round_titles(self) -> frozenset[str]:
+        """Titles of the commits that answer a CI run; all those of one round are pushed at once."""
+        return frozenset({self.refresh_title, self.quarantine_title})
 
     @property
     def mode(self) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from runbook_lib import position, views
+from runbook_lib.checkout import Checkout
 from runbook_lib.checks import Check
 from runbook_lib.copy_pr_bot import command, commands, complaint, refusals
 from runbook_lib.errors import RunbookError, Unreachable
@@ -68,8 +69,10 @@ class Standing:
         return views.table({"what": name, "value": value} for name, value in rows.items())
 
 
-def look(stand: Position, github: GitHub | None) -> Standing:
+def look(stand: Position, github: GitHub | None, head: str | None = None) -> Standing:
     """Find the bump's pull request, with what was said and labelled there.  Changes nothing.
+
+    ``head`` is a commit that was just pushed, and that GitHub is waited for to notice.
 
     A run that publishes nothing goes on without GitHub, where that cannot be asked.
     """
@@ -82,7 +85,7 @@ def look(stand: Position, github: GitHub | None) -> Standing:
         found = find_pull(github, bump, head_name)
         if found is None:
             return Standing(stand, github, head_name)
-        return _read(Standing(stand, github, head_name), github, found.number)
+        return _read(Standing(stand, github, head_name), github, found.number, head)
     except RunbookError as error:
         if bump.publish:
             raise
@@ -142,7 +145,7 @@ def _held(standing: Standing, pull: Pull, github: GitHub) -> tuple[str, str] | N
         fix = f"Run again with allow=merge-base, or merge {pull.base_ref} into {pull.head_ref} by hand."
         return f"waiting for a person: #{pull.number} conflicts with {pull.base_ref}", fix
     tip = checkout.branch_tip(bump.branch) if is_mine(pull, standing.head_name) else None
-    if tip and tip != pull.head_sha and not (checkout.has(pull.head_sha) and checkout.is_ancestor(tip, pull.head_sha)):
+    if tip and not _is_in(checkout, tip, pull.head_sha) and not position.answers(checkout, bump, pull.head_sha, tip):
         return (
             f"waiting for a push: {bump.branch} is at {tip[:10]} here, #{pull.number} at {pull.head_sha[:10]}",
             "03-open-pr",
@@ -157,6 +160,10 @@ def _held(standing: Standing, pull: Pull, github: GitHub) -> tuple[str, str] | N
     if not bump.publish and not let_go:
         return f"waiting for publish: only then {command(pull.head_sha)!r} is written on #{pull.number}", "publish=True"
     return None
+
+
+def _is_in(checkout: Checkout, tip: str, head: str) -> bool:
+    return tip == head or (checkout.has(head) and checkout.is_ancestor(tip, head))
 
 
 def _own_run(pull: Pull, github: GitHub) -> Run | None:
@@ -216,7 +223,7 @@ def follow(
     begun, pause, lost, said = clock(), _PAUSE, 0, ""
     while True:
         try:
-            found, lost = _progress(standing, standing.pull, standing.github), 0
+            found, lost = progress(standing, standing.pull, standing.github), 0
             if wait and found.mark != said:
                 say(f"{(clock() - begun) / 60:5.1f} min  {found.sentence}")
                 said = found.mark
@@ -233,7 +240,7 @@ def follow(
         pause = min(pause * 1.5, _LONGEST_PAUSE)
 
 
-def _progress(standing: Standing, pull: Pull, github: GitHub) -> Progress:
+def progress(standing: Standing, pull: Pull, github: GitHub) -> Progress:
     """Where the run of the head commit stands now."""
     head = pull.head_sha
     run = choose(github.runs(branch_of(pull.number), head), head)

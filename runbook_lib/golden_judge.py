@@ -9,7 +9,7 @@ observed, and such a mark that was there before is only noted.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -100,11 +100,11 @@ def judge(
     return replace(judged, verdict="refused", reasons=refused.reasons + judged.reasons) if refused else judged
 
 
-def accept(judged: Iterable[Judgement], text: str) -> tuple[Judgement, ...]:
+def accept(judged: Iterable[Judgement], text: str, known: Container[str] = ()) -> tuple[Judgement, ...]:
     """Let files that are held back be refreshed: ``file: reason; file: reason``, files as they are named here.
 
-    Raises Refused for a name that was not compared, for a refused file, for an entry without a reason or twice.  A file
-    that is not held back (any more) stays as it is, so that a second run may say the same.
+    Raises Refused for a name that was neither compared nor is ``known``, for a refused file, for an entry without a
+    reason or twice.  A file that is not held back (any more) stays as it is, so that a second run may say the same.
     """
     found = tuple(judged)
     by_name = {one.file: one for one in found}
@@ -115,10 +115,10 @@ def accept(judged: Iterable[Judgement], text: str) -> tuple[Judgement, ...]:
             raise Refused(f"accept has the entry {entry!r}; it must read `file: reason`, entries divided by `;`.")
         if name in reasons:
             raise Refused(f"accept names {name} twice. Give it one reason.")
-        if name not in by_name:
+        if name not in by_name and name not in known:
             held = ", ".join(one.file for one in found if one.verdict == "held back") or "none"
             raise Refused(f"accept names {name!r}, which is no file of this comparison. Held back: {held}.")
-        if by_name[name].verdict == "refused":
+        if name in by_name and by_name[name].verdict == "refused":
             why = "; ".join(one.sentence for one in by_name[name].reasons)
             raise Refused(f"{name} cannot be accepted: {why}. Megatron-LM's lint refuses it, and CI would not start.")
         reasons[name] = reason

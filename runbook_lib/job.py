@@ -4,7 +4,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +70,13 @@ class Job:
         folder = cwd or source.path.parent
         cell_limit = _limit(source, resolved, limit)
         return cls(source, dict(given), resolved, injected, audit, folder, cell_limit, parent, outputs, hide_code)
+
+    def without(self, name: str) -> "Job":
+        """The same with a parameter's default."""
+        default = {it.name: it.default for it in self.source.parameters if it.name == name}
+        kept = ({key: value for key, value in values.items() if key != name} for values in (self.given, self.injected))
+        given, injected = kept
+        return replace(self, given=given, injected=injected, resolved={**self.resolved, **default})
 
     @property
     def practises(self) -> bool:

@@ -104,6 +104,17 @@ def commits(checkout: Checkout, span: str) -> dict[str, str]:
     return {commit: title for commit, _, title in (line.partition("\0") for line in listed.split("\n")) if commit}
 
 
+def answers(checkout: Checkout, bump: Bump, sent: str, tip: str) -> bool:
+    """Whether ``tip`` adds to the commit that was pushed nothing but answers to its CI run, which wait for their push.
+
+    Those of one round go in one push, since each push costs a whole run.
+    """
+    if not checkout.has(sent) or not checkout.is_ancestor(sent, tip):
+        return False
+    waiting = commits(checkout, f"{sent}..{tip}").values()
+    return bool(waiting) and bump.round_titles.issuperset(waiting)
+
+
 def carry_out(position: Position, edits: Sequence[Edit]) -> list[Edit]:
     """Put the checkout onto the bump's branch and write the edits; what is already there is left alone.
 

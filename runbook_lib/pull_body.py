@@ -7,13 +7,15 @@ makes no table of its own.
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Literal
 
 from runbook_lib.bump import Bump
 from runbook_lib.errors import CannotTell
 from runbook_lib.pins import Plan
 
 _BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->")
-_END = re.compile(r"<!-- base-image-runbook:end -->")
+#: Our parts of a text, in the order in which they are made: the pins, the golden values, the tests put out of the way.
+Section = Literal["", "golden-values", "broken-tests"]
 #: Where GitHub looks for a pull request's template, in this order.
 TEMPLATES = tuple(
     f"{folder}{name}"
@@ -35,13 +37,15 @@ def named_in(body: str) -> str:
     return (found["bump"] or "") if found else ""
 
 
-def compose_body(text: str, part: str) -> str:
+def compose_body(text: str, part: str, section: Section = "") -> str:
     """``text`` (a template or a body) with ``part`` in it: between the markers where it has them, else at the end.
 
-    What is outside of the markers stays byte for byte.  ``part`` brings its markers.
+    What is outside of the markers stays byte for byte.  ``part`` brings its markers, which are those of ``section``.
     Raises CannotTell when ``text`` has markers other than one pair in order.
     """
-    begins, ends = list(_BEGIN.finditer(text)), list(_END.finditer(text))
+    name = f"base-image-runbook:{section}{':' * bool(section)}"
+    begins = list(re.finditer(rf"<!-- {name}begin(?: [^\s<>]+)? -->", text))
+    ends = list(re.finditer(rf"<!-- {name}end -->", text))
     if not begins and not ends:
         return f"{text.rstrip()}\n\n{part}\n" if text.strip() else f"{part}\n"
     if len(begins) != 1 or len(ends) != 1 or begins[0].end() > ends[0].start():
@@ -54,6 +58,12 @@ def compose_body(text: str, part: str) -> str:
     if text[start:end].replace("\r\n", "\n") == part:
         return text
     return text[:start] + part + text[end:]
+
+
+def marked(text: str, bump: Bump, section: Section) -> str:
+    """A part with the markers of its section around it."""
+    name = f"base-image-runbook:{section}"
+    return f"<!-- {name}:begin {name_of(bump)} -->\n{text.strip()}\n<!-- {name}:end -->"
 
 
 def part(plan: Plan, bump: Bump, *, digests: Mapping[str, str] | None = None, record: str = "") -> str:

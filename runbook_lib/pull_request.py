@@ -11,6 +11,7 @@ from runbook_lib.git_command import GitFailed
 from runbook_lib.github import GitHub, once
 from runbook_lib.github_errors import NotAllowed
 from runbook_lib.github_models import Pull
+from runbook_lib.position import commits
 from runbook_lib.proposal import Proposal, is_mine, planned, propose
 from runbook_lib.pull_body import compose_body, named_in
 from runbook_lib.record import Step
@@ -61,7 +62,7 @@ def carry_out(step: Step, proposal: Proposal) -> Made:
         told.append("Skipped without publish: push, pull request, labels.")
         return Made(proposal, commit, proposal.pull, told=tuple(told))
     if commit is not None:
-        _push(step, proposal, commit, told)
+        commit = _push(step, proposal, commit, told)
     pull = _pull(step, proposal, proposal.github, told)
     ask = set_labels(step, proposal.github, pull, proposal, told)
     pull = settled(proposal.github, pull.number, commit)
@@ -103,15 +104,20 @@ def _merge(step: Step, proposal: Proposal, commit: str, told: list[str]) -> Prop
     return propose(position.find(checkout, bump), proposal.ahead, proposal.github, proposal.sites)
 
 
-def _push(step: Step, proposal: Proposal, commit: str, told: list[str]) -> None:
+def _push(step: Step, proposal: Proposal, commit: str, told: list[str]) -> str:
+    """Push what the remote lacks, and return what it then has."""
     bump, checkout = proposal.bump, proposal.stand.checkout
     there = checkout.remote_tip(bump.remote, bump.branch)
     if there == commit:
         told.append(f"Found: {bump.remote} has {commit[:10]} already.")
-        return
+        return commit
+    if there and position.answers(checkout, bump, there, commit):
+        told.append(f"Found: {bump.remote} has {there[:10]}; the answers to its CI run are pushed when all are given.")
+        return there
     checkout.push(bump.remote, bump.branch)
     step.effect("push", f"{bump.remote} {bump.branch}", there, commit)
     told.append(f"Pushed {bump.branch} to {bump.remote}.")
+    return commit
 
 
 def _pull(step: Step, proposal: Proposal, github: GitHub, told: list[str]) -> Pull:
@@ -227,11 +233,10 @@ def _branch_checks(made: Made) -> list[Check]:
             ]
     lacking = planned(proposal.stand, proposal.ahead, commit, proposal.sites).changes
     wrong = ", ".join(f"{change.path}:{change.line}" for change in lacking)
-    listed = checkout.git(
-        "log", "--no-merges", "--format=", "--name-only", "--fixed-strings", f"--grep={bump.title}",
-        f"{proposal.stand.base_commit}..{commit}", "--",
-    )  # fmt: skip
-    others = sorted(set(listed.split("\n")) - {edit.path for edit in proposal.whole.edits} - {""})
+    titles = commits(checkout, f"{proposal.stand.base_commit}..{commit}")
+    ours = [found for found, title in titles.items() if title == bump.title]
+    listed = checkout.git("show", "--format=", "--name-only", "--no-renames", "-z", *ours, "--") if ours else ""
+    others = sorted(set(listed.split("\0")) - {edit.path for edit in proposal.whole.edits} - {""})
     files = ", ".join(edit.path for edit in proposal.whole.edits)
     return [
         Check.of(holds, not lacking, f"{wrong} is not at {bump.tag}." if lacking else f"{commit[:10]}: {files}."),

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Seconds for a notebook to end by itself after an interruption; the one that runs steps waits for its steps in turn.
 _GRACE, _GRACE_OF_STEPS = 10.0, 5.0
+#: So many rounds of CI are gone through in one run: each answers something new, or is the last.
+_ROUNDS = 8
 
 Hear = Callable[[str, str], None]
 
@@ -41,6 +43,7 @@ class StepResult:
     next: str = ""
     record: Path | None = None
     links: dict[str, str] = field(default_factory=dict)
+    pushed: bool = False
 
     @property
     def ok(self) -> bool:
@@ -94,11 +97,12 @@ def execute(
         return _perform(job, kernel, world, heard or _nobody, grace=_GRACE, last=True)
 
 
-def steps(names: Sequence[str], /, **parameters: Any) -> tuple[StepResult, ...]:
+def steps(names: Sequence[str], /, *, again: Sequence[str] = (), **parameters: Any) -> tuple[StepResult, ...]:
     """Run these notebooks, one after the other, on one more kernel; each gets the parameters that it declares.
 
-    A step that fails stops the rest.  Prints what they print, indented, and a line as each ends.  Called by a notebook,
-    whose run is their parent.
+    A step that fails stops the rest.  Those of ``again`` stand together, and are run once more whenever one of them has
+    pushed a commit, which begins another round of CI.  Prints what they print, indented, and a line as each ends.
+    Called by a notebook, whose run is their parent.
     """
     parent, folder = _caller()
     sources = [Source.read(folder / (name if name.endswith(".ipynb") else f"{name}.ipynb")) for name in names]
@@ -114,19 +118,28 @@ def steps(names: Sequence[str], /, **parameters: Any) -> tuple[StepResult, ...]:
     with contextlib.ExitStack() as stack:
         kernel = stack.enter_context(jobs[0].kernel())
         world = stack.enter_context(jobs[0].world())
-        for job in jobs:
-            if results and not results[-1].ok:
-                break
+        queue, rounds = list(jobs), 1
+        while queue and (not results or results[-1].ok):
+            job = queue.pop(0)
             results.append(_perform(job, kernel, world, _indented, grace=_GRACE_OF_STEPS))
             print(results[-1].line, flush=True)
-    for job in jobs[len(results) :]:
+            round_ended = job.source.name == (again or ("",))[-1]
+            if round_ended and rounds < _ROUNDS and any(it.pushed for it in results[-len(again) :]):
+                # A run that a person named belongs to the round that has just ended.
+                queue[:0] = [it.without("run_id") for it in jobs if it.source.name in again]
+                rounds += 1
+    for job in queue:
         results.append(StepResult(job.source.name, "not run", "A step before it did not end well."))
         print(results[-1].line, flush=True)
     return tuple(results)
 
 
 def conclude(step: record.Step, results: Sequence[StepResult]) -> None:
-    """Take the outcome of a notebook from the steps that it ran: what the first unfinished one waits for, or done."""
+    """Take the outcome of a notebook from the steps that it ran: what the first unfinished one waits for, or done.
+
+    Of a notebook that ran in several rounds the last one counts.
+    """
+    results = tuple({result.notebook: result for result in results}.values())
     for result in results:
         step.check(Check(result.notebook, _status(result), result.summary))
         for name, url in result.links.items():
@@ -277,7 +290,8 @@ def _close(
 
         write_index(job.audit)
     outcome = final["outcome"]
-    return StepResult(job.source.name, state, outcome["sentence"], outcome["next"], folder, final["links"])
+    pushed = any(effect["effect"] == "push" for effect in final["effects"])
+    return StepResult(job.source.name, state, outcome["sentence"], outcome["next"], folder, final["links"], pushed)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from runbook_lib.bump import Bump
 from runbook_lib.errors import CannotTell
 from runbook_lib.pins import Change, Plan
-from runbook_lib.pull_body import code, compose_body, named_in, part, prose
+from runbook_lib.pull_body import code, compose_body, marked, named_in, part, prose
 
 BEGIN, END = "<!-- base-image-runbook:begin main/dev-26.04-py3 -->", "<!-- base-image-runbook:end -->"
 OURS = f"{BEGIN}\nours\n{END}"
@@ -45,6 +45,15 @@ def test_what_is_outside_of_the_markers_stays(before: str, after: str, old: str,
     assert renewed.startswith(before)
     assert renewed.endswith(after)
     assert compose_body(renewed, f"{BEGIN}{new}{END}") == renewed
+
+
+@given(before=texts, new=texts)
+def test_each_section_has_markers_of_its_own(before: str, new: str) -> None:
+    both = compose_body(compose_body(before, OURS), marked("values", BUMP, "golden-values"), "golden-values")
+    renewed = compose_body(both, marked(new, BUMP, "golden-values"), "golden-values")
+    assert compose_body(renewed, OURS) == renewed
+    assert renewed.count("golden-values:begin") == 1
+    assert renewed.startswith(both[: both.index("<!-- base-image-runbook:golden-values")])
 
 
 @given(text=texts)

@@ -1,0 +1,85 @@
+"""A round of CI: its answers (refreshed values, tests put out of the way) are pushed at once, and the rest let go.
+
+Each push costs a whole run and cancels the one in progress, with its golden values.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runbook_lib import ci, position, views
+from runbook_lib.ci import Standing
+from runbook_lib.errors import CannotTell
+from runbook_lib.github_errors import NotAllowed
+from runbook_lib.proposal import is_mine
+from runbook_lib.pull_body import Section, compose_body, marked
+from runbook_lib.record import Step
+from runbook_lib.runs import branch_of
+from runbook_lib.views import View
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What became of a round: ``commit`` was pushed, or ``held`` says why it was not, ``next`` what to do."""
+
+    commit: str = ""
+    held: str = ""
+    next: str = ""
+    told: tuple[str, ...] = ()
+
+    @property
+    def view(self) -> View:
+        """What was done, line by line."""
+        return views.notes(self.told)
+
+
+def send(step: Step, standing: Standing, undecided: Sequence[str] = ()) -> Sent:
+    """Push the answers that wait on the bump's branch, and let CI test them; ``undecided`` tests hold that back.
+
+    Raises Refused where the remote refuses the push.
+    """
+    bump, github, pull = standing.stand.bump, standing.github, standing.pull
+    stand = position.find(standing.stand.checkout, bump)
+    if pull is None or github is None or not is_mine(pull, standing.head_name):
+        return Sent()
+    if not position.answers(stand.checkout, bump, pull.head_sha, stand.start):
+        return Sent()
+    if not bump.publish:
+        return Sent(held="waiting for publish: only then the commit is pushed", next="-p apply True -p publish True")
+    running = [run for run in github.runs(branch_of(pull.number)) if run.status != "completed"]
+    if running and "push-while-running" not in bump.allow:
+        return Sent(
+            held=f"waiting for CI run {running[0].id} to end: a push would cancel it, with its golden values",
+            next=f"Run again when it has ended, or add allow=push-while-running: {running[0].url}",
+        )
+    if undecided and "partial-round" not in bump.allow:
+        return Sent(
+            held=f"waiting for a person: {views.count(len(undecided), 'failed test')} of this run "
+            f"{'is' if len(undecided) == 1 else 'are'} not decided, and a push costs a whole run "
+            f"({', '.join(undecided[:6])}{' …' * (len(undecided) > 6)})",
+            next="Decide them with 06-broken-tests, which pushes all at once; or add allow=partial-round.",
+        )
+    for name, needed in {"push-while-running": running, "partial-round": undecided}.items():
+        if needed:
+            step.allowed(name, f"{views.count(len(needed), 'item')} would have held the push back.")
+    stand.checkout.push(bump.remote, bump.branch)
+    step.effect("push", f"{bump.remote} {bump.branch}", pull.head_sha, stand.start)
+    step.given(head_commit=stand.start)
+    told = [f"Pushed {stand.start[:10]} to {bump.remote}."]
+    after = ci.authorize(step, ci.look(stand, github, stand.start))
+    told.append(after.held or f"CI may test {stand.start[:10]}.")
+    return Sent(stand.start, after.held, after.next, tuple(told))
+
+
+def tell(step: Step, standing: Standing, text: str, section: Section) -> None:
+    """Renew a part of the pull request's text; with a warning where that cannot be done."""
+    bump, github, pull = standing.stand.bump, standing.github, standing.pull
+    if not bump.publish or pull is None or github is None or not is_mine(pull, standing.head_name):
+        return
+    before = github.pull(pull.number).body
+    try:
+        body = compose_body(before, marked(text, bump, section), section)
+        if body != before:
+            github.update_pull(pull.number, body=body)
+            step.effect("pull request", f"#{pull.number} text", before, body, url=pull.url)
+    except (CannotTell, NotAllowed) as error:
+        step.warn(str(error))
