@@ -150,6 +150,12 @@ class RemoteFile:
         self._renewed = False
         self.size = 0  # bytes, known after the first part
 
+    def again(self) -> "RemoteFile":
+        """The same file for another thread, which need not follow the redirects once more."""
+        other = RemoteFile(self._web, Address(str(self._origin), self._headers))
+        other._stored, other.size = self._stored, self.size
+        return other
+
     def part(self, start: int, size: int) -> bytes:
         """``size`` bytes from ``start``, or fewer at the end of the file.
 

@@ -55,14 +55,15 @@ def read(
     Raises CannotTell for what is no zip, or broken, or beyond our bounds; Gone and Unreachable as RemoteFile does.
     """
     try:
-        with _opened(file, size, tail) as (archive, parts):
+        with opened(file, size, tail) as (archive, parts):
             return tuple(_members(archive, parts, choose))
     except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, struct.error) as error:
         raise CannotTell(f"The archive is no whole zip file ({str(error) or type(error).__name__})") from error
 
 
 @contextmanager
-def _opened(file: RemoteFile, size: int, tail: Tail) -> Iterator[tuple[zipfile.ZipFile, "_Parts | None"]]:
+def opened(file: RemoteFile, size: int, tail: Tail) -> Iterator[tuple[zipfile.ZipFile, "_Parts | None"]]:
+    """A zip with its directory read; without parts where it had to be fetched whole, to a temporary file."""
     try:
         parts = _Parts(file, size, tail.size)
     except NoRanges:
