@@ -15,9 +15,11 @@ from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.checks import Check
 from runbook_lib.github import GitHub
+from runbook_lib.gitlab import GitLab
 from runbook_lib.pins import Plan
 from runbook_lib.practice import forge, seed
 from runbook_lib.practice.forge import Forge
+from runbook_lib.practice.world import GITLAB_TOKEN
 from runbook_lib.preflight import Prospect
 from runbook_lib.pull_request import Made, Proposal
 from runbook_lib.record import Step
@@ -58,6 +60,10 @@ class World:
     def github(self, token: str = "practice-token") -> GitHub:
         env = {"GITHUB_TOKEN": token, "GITHUB_API_URL": self.forge.url}
         return self.undo.enter_context(GitHub.connect(REPOSITORY, env))
+
+    def gitlab(self, token: str = GITLAB_TOKEN) -> GitLab:
+        url = f"{self.forge.url}/gitlab"
+        return GitLab.connect({"GITLAB_URL": url, "GITLAB_TOKEN": token, "GITLAB_PROJECT": REPOSITORY})
 
     def step(self, bump: Bump) -> Step:
         folder = self.home / f"record-{len(self.steps)}"

@@ -52,12 +52,14 @@ def test_every_route_answers_in_the_form_that_github_describes(world: World) -> 
         f"{REPO}/issues/{number}/labels", f"{REPO}/issues/{number}/events", f"{REPO}/issues/comments/{comment}",
         "/search/issues?q=repo:practice/Megatron-LM+is:issue+broken", f"{REPO}/branches/{BRANCH}",
         f"{REPO}/git/ref/heads/{BRANCH}", f"{REPO}/commits/{sha}", f"{REPO}/compare/main...{BRANCH}",
+        f"{REPO}/commits?path=docker",
         f"{REPO}/actions/workflows/cicd-main.yml/runs", f"{REPO}/actions/runs/{run}", f"{REPO}/actions/jobs/{job}",
         f"{REPO}/actions/runs/{run}/attempts/1", f"{REPO}/actions/runs/{run}/attempts/1/jobs",
         f"{REPO}/actions/artifacts/{artifacts[0]['id']}", f"{REPO}/deployments?sha={sha}",
         f"{REPO}/deployments/{run}/statuses",
     ):  # fmt: skip
         world.get(path)
+    world.get(f"{REPO}/assignees/mlindqvist", 204)
     world.get(f"{REPO}/actions/jobs/{job}/logs", 302)
     world.get(artifacts[0]["archive_download_url"], 302)
     world.post(f"{REPO}/actions/runs/{run}/rerun-failed-jobs", None)
@@ -310,7 +312,85 @@ def test_issues_and_search(world: World) -> None:
     assert (opened["closed_at"], opened["labels"][0]["name"]) == (None, "bug")
     world.done(world.call("PATCH", f"{REPO}/issues/10", json={"title": "New", "state": "asleep"}), 422)
     assert world.get(f"{REPO}/issues/10")["title"] == issue["title"]  # nothing of a refused request is done
-    world.post(f"{REPO}/issues", {"title": "x", "assignees": ["nobody"]}, 422)
+    for assignees in (["nobody"], ["outside-contributor"], ["copy-pr-bot[bot]"], "release-engineer", [7]):
+        world.post(f"{REPO}/issues", {"title": "x", "assignees": assignees}, 422)
+
+
+def test_search_in_titles(world: World) -> None:
+    world.post(f"{REPO}/issues", {"title": "[ci] mimo_vlm_tp1 hangs", "body": "As hybrid_mr_tp2_cp2 does"})
+    world.post(f"{REPO}/issues", {"title": "[ci] Hybrid_mr_tp2_cp2 hangs", "assignees": ["mlindqvist"]})
+    for query, found in (
+        ('is:issue is:open "hybrid_mr_tp2_cp2"', [11, 10]),
+        ('is:issue is:open "hybrid_mr_tp2_cp2" in:title', [11]),
+        ('is:issue is:open "hybrid_mr_tp2_cp2" in:body', [10]),
+        ('is:issue "hybrid_mr_tp2_cp2" in:title,body', [11, 10]),
+        ('is:issue "hangs hybrid_mr_tp2_cp2" in:title', []),
+        ("is:open assignee:mlindqvist", [11]),
+    ):
+        answer = world.get("/search/issues", params={"q": f"repo:practice/Megatron-LM {query}"})
+        assert [each["number"] for each in answer["items"]] == found, query
+
+
+def test_who_may_be_assigned(world: World) -> None:
+    for login, status in (
+        ("mlindqvist", 204), ("release-engineer", 204), ("outside-contributor", 404), ("copy-pr-bot[bot]", 404),
+        ("nobody", 404),
+    ):  # fmt: skip
+        world.get(f"{REPO}/assignees/{login}", status)
+    issue = world.post(f"{REPO}/issues", {"title": "x", "assignees": ["mlindqvist"], "labels": ["bug"]})
+    assert [each["login"] for each in issue["assignees"]] == ["mlindqvist"]
+    changed = world.done(world.call("PATCH", f"{REPO}/issues/{issue['number']}", json={"assignees": []}), 200)
+    assert (changed["assignee"], changed["assignees"]) == (None, [])
+
+
+def test_an_issue_tracker_that_refuses(world: World) -> None:
+    world.post(f"{REPO}/issues", {"title": "x"}, 401, token="")
+    refused = world.post(f"{REPO}/issues", {"title": "x"}, 403, token="readonly-token")
+    assert refused["message"] == "Resource not accessible by personal access token"
+    for asked in ({}, {"title": ""}, {"title": "x" * 257}, {"title": "x", "labels": [3]}, {"title": "x", "body": 1}):
+        world.post(f"{REPO}/issues", asked, 422)
+    world.push()
+    number = world.open_pull()["number"]
+    assert world.get(REPO)["has_issues"] is True
+    world.forge.disable_issues()
+    assert world.get(REPO)["has_issues"] is False
+    assert world.post(f"{REPO}/issues", {"title": "x"}, 410)["message"] == "Issues are disabled for this repo"
+    world.get(f"{REPO}/issues", 410)
+    world.get(f"{REPO}/issues/8", 410)
+    world.done(world.call("PATCH", f"{REPO}/issues/8", json={"state": "closed"}), 410)
+    assert world.get("/search/issues?q=repo:practice/Megatron-LM+is:issue")["items"] == []
+    world.get(f"{REPO}/issues/{number}")  # a pull request is none of them
+    world.label(number, "bug")
+    world.forge.disable_issues(False)
+    assert world.post(f"{REPO}/issues", {"title": "x"})["number"] == number + 1
+
+
+# -- commits --------------------------------------------------------------------------------------------------------
+
+CASES = "tests/functional_tests/test_cases"
+
+
+def test_who_wrote_a_test_last(world: World) -> None:
+    def last(path: str, **query: str) -> list[tuple[str, str | None]]:
+        found = world.get(f"{REPO}/commits", params={"path": path, **query})
+        return [(it["commit"]["author"]["name"], it["author"] and it["author"]["login"]) for it in found]
+
+    memory, long = f"{CASES}/moe/gpt3_moe_mcore_tp2_ep4_memory", f"{CASES}/gpt/gpt3_mcore_te_tp4_pp1_long"
+    first = ("Practice Maintainers", None)
+    assert last("nowhere") == []
+    assert last(memory) == [("Mara Lindqvist", "mlindqvist"), first]
+    assert last(f"{memory}/model_config.yaml", per_page="1") == [("Mara Lindqvist", "mlindqvist")]
+    assert last(long) == [("Jon Ferrer", None), first]  # who has left
+    assert last(long, sha="core_r0.1.0") == [first]
+    assert last(memory, author="mlindqvist") == last(memory)[:1]
+    assert last(long, author="mlindqvist") == []
+    assert len(world.get(f"{REPO}/commits")) == 6
+    world.get(f"{REPO}/commits?sha=nowhere", 404)
+    owners = (world.checkout / ".github/CODEOWNERS").read_text()
+    assert f"/{CASES}/moe/ @practice/moe\n" in owners
+    world.push()
+    found = world.get(f"{REPO}/commits", params={"sha": BRANCH, "path": "docker/.ngc_version.dev", "per_page": "1"})
+    assert found[0]["sha"] == world.git("rev-parse", "HEAD")
 
 
 # -- the rest of the protocol ---------------------------------------------------------------------------------------

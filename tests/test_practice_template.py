@@ -23,11 +23,11 @@ def test_commit_ids_are_the_same_everywhere(tmp_path: Path) -> None:
     seed.create(tmp_path / "remote.git", tmp_path / "checkout")
     command = ["git", "for-each-ref", "--format=%(refname:short) %(objectname)"]
     branches = subprocess.run(command, cwd=tmp_path / "remote.git", check=True, capture_output=True, text=True).stdout
-    assert template.VERSION == 1
+    assert template.VERSION == 2
     assert dict(line.split() for line in branches.splitlines()) == {
-        "core_r0.1.0": "9ec1954f070772c12658cf6e62f77eff40ba5722",
-        "dev": "127b34751b829de2bae9f595cc6a1315a03176ac",
-        "main": "3f7a26390be5d85ad8b82e9df224c4181756dd02",
+        "core_r0.1.0": "3ee11e863abca768413683aff6f6ee61608dbe50",
+        "dev": "f6c340270dc0e48c9aef1d73a5aa2b97e280ed7c",
+        "main": "bd40161ea78f75f534b51853987f563dad32c951",
     }
 
 

@@ -147,6 +147,10 @@ class Bare:
         """The commits of head that base lacks, oldest first."""
         return self.git("rev-list", "--reverse", f"{base}..{head}").split()
 
+    def history(self, tip: str, path: str = "") -> list[str]:
+        """The commits that led to this one, newest first; with a path those that changed it or what is below it."""
+        return self.git("--literal-pathspecs", "log", "--format=%H", tip, "--", *([path] if path else [])).split()
+
     def _changes(self, base: str, head: str) -> tuple[Change, ...]:
         """The files that differ between two commits."""
         statuses = {"A": "added", "D": "removed", "M": "modified", "T": "changed"}

@@ -99,6 +99,21 @@ def _commit(call: Call) -> Answer:
     return Answer(200, shown)
 
 
+def _commits(call: Call) -> Answer:
+    query = call.request.query
+    try:
+        tip = _resolved(call, query.get("sha") or "main")
+    except Problem as error:
+        raise not_found() from error
+    found = call.hub.home.history(tip, query.get("path", ""))
+    if author := query.get("author"):
+        mail = {ACCOUNTS[author].email} if author in ACCOUNTS else {author}
+        found = [sha for sha in found if call.hub.home.commit(sha).author_email in mail]
+    return page(
+        call.request, call.url, found, lambda sha: shapes.commit(call.hub, call.hub.home.commit(sha), call.owner)
+    )
+
+
 def _compare(call: Call) -> Answer:
     base_name, dots, head_name = call.parts["basehead"].partition("...")
     if not dots:
@@ -141,6 +156,7 @@ ROUTES = (
     Route("GET", f"{_HERE}/collaborators/{{username}}/permission", _permission),
     Route("GET", f"{_HERE}/branches/{{branch}}", _branch, forks=True),
     Route("GET", f"{_HERE}/git/ref/{{ref}}", _ref, forks=True),
+    Route("GET", f"{_HERE}/commits", _commits, forks=True),
     Route("GET", f"{_HERE}/commits/{{ref}}", _commit, forks=True),
     Route("GET", f"{_HERE}/compare/{{basehead}}", _compare),
 )

@@ -28,13 +28,20 @@ class Account:
     name: str
     permission: Literal["write", "read"] = "read"
     kind: Literal["User", "Bot", "Organization"] = "User"
+    email: str = ""  # by which commits are known to be theirs
 
 
-ENGINEER = Account(90_000_001, "release-engineer", "Release Engineer", "write")
+ENGINEER = Account(
+    90_000_001, "release-engineer", "Release Engineer", "write", email="release-engineer@practice.invalid"
+)
+#: Who wrote some of the tests: they may be asked to mend them.
+TEST_AUTHOR = Account(90_000_005, "mlindqvist", "Mara Lindqvist", "write", email="mara@practice.invalid")
 CONTRIBUTOR = Account(90_000_002, "outside-contributor", "Outside Contributor")
 COPY_PR_BOT = Account(90_000_003, "copy-pr-bot[bot]", "copy-pr-bot", "write", "Bot")
 ACTIONS_BOT = Account(90_000_004, "github-actions[bot]", "github-actions", "write", "Bot")
-ACCOUNTS: Mapping[str, Account] = {each.login: each for each in (ENGINEER, CONTRIBUTOR, COPY_PR_BOT, ACTIONS_BOT)}
+ACCOUNTS: Mapping[str, Account] = {
+    each.login: each for each in (ENGINEER, CONTRIBUTOR, COPY_PR_BOT, ACTIONS_BOT, TEST_AUTHOR)
+}
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,8 @@ def repository(hub: Hub, owner: str = "", *, may_write: bool | None = None) -> J
         "fork": owner != hub.owner, **{f"{name}_url": url + rest for name, rest in _REPOSITORY_URLS.items()},
         "git_url": f"git://localhost/{owner}/{hub.name}.git", "ssh_url": f"git@localhost:{owner}/{hub.name}.git",
         "clone_url": f"{html}.git", "svn_url": html, "mirror_url": None, "homepage": None, "language": "Python",
-        "default_branch": "main", "visibility": "public", "license": None, "topics": [], "has_issues": True,
+        "default_branch": "main", "visibility": "public", "license": None, "topics": [],
+        "has_issues": not hub.store.setting("issues disabled", False),
         "has_downloads": True, **dict.fromkeys(no, False), **dict.fromkeys(zero, 0), "allow_forking": True,
         "web_commit_signoff_required": False, "pushed_at": moment(0), "created_at": moment(0),
         "updated_at": moment(0),
@@ -237,12 +238,18 @@ def pull_in_full(hub: Hub, it: Ticket) -> Json:
     }  # fmt: skip
 
 
+def _known(hub: Hub, email: str) -> Json | None:
+    """The account that an e-mail address of a commit belongs to, if any."""
+    who = next((each for each in ACCOUNTS.values() if email and each.email == email), None)
+    return account(hub, who) if who else None
+
+
 def commit(hub: Hub, it: Commit, owner: str = "") -> Json:
     url, html = api(hub, owner), web(hub, owner)
     return {
         "sha": it.sha, "node_id": node("C", int(it.sha[:12], 16)), "url": f"{url}/commits/{it.sha}",
         "html_url": f"{html}/commit/{it.sha}", "comments_url": f"{url}/commits/{it.sha}/comments",
-        "author": None, "committer": None,
+        "author": _known(hub, it.author_email), "committer": _known(hub, it.committer_email),
         "parents": [
             {"sha": sha, "url": f"{url}/commits/{sha}", "html_url": f"{html}/commit/{sha}"} for sha in it.parents
         ],

@@ -12,13 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 #: Counts up whenever any commit of the template changes; a world remembers the one that it was made from.
-VERSION = 1
+VERSION = 2
 
 CASES = "tests/functional_tests/test_cases"
 _BUILD = ".gitlab/stages/01.build.yml"
 _DEV_PIN = "docker/.ngc_version.dev"
 _DEV_FILE = "docker/Dockerfile.ci.dev"
 _AUTHOR = "Practice Maintainers <maintainers@practice.invalid>"
+#: Two who wrote tests: the forge knows the first, the second has no account there any more.
+_MARA, _JON = "Mara Lindqvist <mara@practice.invalid>", "Jon Ferrer <jon.ferrer@elsewhere.invalid>"
+_MEMORY_TEST = f"{CASES}/moe/gpt3_moe_mcore_tp2_ep4_memory/model_config.yaml"
+_LONG_TEST = f"{CASES}/gpt/gpt3_mcore_te_tp4_pp1_long/model_config.yaml"
 _STEPS = 50
 
 Tree = Mapping[str, str]
@@ -157,6 +161,7 @@ class Commit:
     day: int  # days after the first commit
     message: str
     tree: Tree
+    author: str = _AUTHOR
 
 
 def history() -> list[Commit]:
@@ -165,11 +170,13 @@ def history() -> list[Commit]:
     before_quarantine = _changed(
         tip, {"tests/test_utils/recipes/h100/gpt.yaml": [(_broken_scope(tip), "[mr, mr-github]")]}
     )
+    before_long = _changed(before_quarantine, {_LONG_TEST: [("--seq-length: 1024", "--seq-length: 512")]})
     old_pin = [("26.02-py3", "26.01-py3")]
-    before_bump = _changed(before_quarantine, dict.fromkeys((_DEV_PIN, _DEV_FILE, _BUILD), old_pin))
+    before_bump = _changed(before_long, dict.fromkeys((_DEV_PIN, _DEV_FILE, _BUILD), old_pin))
+    before_moe = _changed(before_bump, {_MEMORY_TEST: [("--micro-batch-size: 4", "--micro-batch-size: 2")]})
     # The layout of the build matrix up to 2026-05: both lanes build from one Dockerfile, which has no default base.
     first = _changed(
-        before_bump,
+        before_moe,
         {
             _BUILD: [("FILE: Dockerfile.ci.lts\n", "FILE: Dockerfile.ci.dev\n        IMAGE_TYPE: lts\n")],
             _DEV_FILE: [("ARG FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.01-py3\n", "ARG FROM_IMAGE_NAME\n")],
@@ -182,10 +189,12 @@ def history() -> list[Commit]:
     return [
         Commit("main", None, 0, "Set up the practice repository", first),
         Commit("core_r0.1.0", 0, 2, "chore: Prepare release 0.1.0", release),
-        Commit("main", 0, 9, "ci: Build the LTS image from a Dockerfile of its own (#4)", before_bump),
-        Commit("main", 2, 30, "chore: Update Docker image version to 26.02-py3 (#6)", before_quarantine),
-        Commit("main", 3, 41, "ci: Set gpt3_mcore_te_tp8_pp1_fp8 aside (#9)", tip),
-        Commit("dev", 3, 43, "chore: Sync main into dev", drifted),
+        Commit("main", 0, 9, "ci: Build the LTS image from a Dockerfile of its own (#4)", before_moe),
+        Commit("main", 2, 20, "test: Let the experts work on larger batches (#5)", before_bump, _MARA),
+        Commit("main", 3, 30, "chore: Update Docker image version to 26.02-py3 (#6)", before_long),
+        Commit("main", 4, 35, "test: Train on longer sequences (#7)", before_quarantine, _JON),
+        Commit("main", 5, 41, "ci: Set gpt3_mcore_te_tp8_pp1_fp8 aside (#9)", tip),
+        Commit("dev", 5, 43, "chore: Sync main into dev", drifted),
     ]
 
 
@@ -212,10 +221,14 @@ def fast_import() -> bytes:
 def _stream(commits: list[Commit]) -> Iterator[bytes]:
     for number, commit in enumerate(commits):
         # 2026-03-02 10:00 UTC, a Monday, and the given number of days after it.
-        moment = f"{_AUTHOR} {1772445600 + commit.day * 86400} +0000"
+        moment = f"{1772445600 + commit.day * 86400} +0000"
         message = commit.message.encode()
         yield f"commit refs/heads/{commit.branch}\nmark :{number + 1}\n".encode()
-        yield f"author {moment}\ncommitter {moment}\ndata {len(message)}\n".encode() + message + b"\n"
+        yield (
+            f"author {commit.author} {moment}\ncommitter {_AUTHOR} {moment}\ndata {len(message)}\n".encode()
+            + message
+            + b"\n"
+        )
         parent: Tree = {}
         if commit.parent is not None:
             yield f"from :{commit.parent + 1}\n".encode()

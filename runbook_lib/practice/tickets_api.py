@@ -1,7 +1,7 @@
 """Issues, labels and comments, as the forge's API shows and changes them."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from runbook_lib.practice import bots, shapes
@@ -34,7 +34,14 @@ def _names(value: Any) -> list[str]:
     raise Problem(422, "Invalid request.\n\nlabels must be a list of names.")
 
 
+def _need_issues(call: Call, ticket: Ticket | None = None) -> None:
+    """410 where the repository has no issues; pull requests are shown all the same."""
+    if call.hub.store.setting("issues disabled", False) and not (ticket and ticket.is_pull):
+        raise Problem(410, "Issues are disabled for this repo")
+
+
 def _issues(call: Call) -> Answer:
+    _need_issues(call)
     found = list(_filtered(call, call.hub.tickets()))
     if wanted := call.request.query.get("labels"):
         found = [each for each in found if set(wanted.split(",")) <= set(each.labels)]
@@ -50,6 +57,7 @@ def _filtered(call: Call, tickets: Iterable[Ticket]) -> Iterable[Ticket]:
 
 def _create_issue(call: Call) -> Answer:
     author = call.caller.writing(WRITE_ISSUES)
+    _need_issues(call)
     fields = call.request.fields()
     title = text_of(fields, "title", "Issue")
     if not title:
@@ -65,8 +73,16 @@ def _create_issue(call: Call) -> Answer:
     return Answer(201, shown, {"Location": shown["url"]})
 
 
-def _assignees(logins: Sequence[str]) -> tuple[str, ...]:
-    if unknown := [login for login in logins if login not in ACCOUNTS]:
+def assignable(login: str) -> bool:
+    """Whether somebody may be asked to see to an issue: people who may write."""
+    who = ACCOUNTS.get(login)
+    return who is not None and who.kind == "User" and who.permission == "write"
+
+
+def _assignees(logins: Any) -> tuple[str, ...]:
+    if not isinstance(logins, list) or not all(isinstance(login, str) for login in logins):
+        raise Problem(422, "Invalid request.\n\nassignees must be a list of logins.")
+    if unknown := [login for login in logins if not assignable(login)]:
         raise Problem(422, "Validation Failed", [
             {"value": unknown[0], "resource": "Issue", "field": "assignees", "code": "invalid"}
         ])  # fmt: skip
@@ -74,10 +90,19 @@ def _assignees(logins: Sequence[str]) -> tuple[str, ...]:
 
 
 def _issue(call: Call) -> Answer:
-    return Answer(200, shapes.issue(call.hub, call.ticket()))
+    ticket = call.ticket()
+    _need_issues(call, ticket)
+    return Answer(200, shapes.issue(call.hub, ticket))
+
+
+def _can_be_assigned(call: Call) -> Answer:
+    if not assignable(call.parts["assignee"]):
+        raise not_found()
+    return Answer(204, b"")
 
 
 def _update_issue(call: Call) -> Answer:
+    _need_issues(call, call.ticket())
     fields = call.request.fields()
     ticket = change_ticket(call, call.ticket(), fields, "Issue")
     if call.caller.may_write:
@@ -172,6 +197,8 @@ def _search(call: Call) -> Answer:
     if not asked:
         raise invalid("Search", field="q", code="missing")
     found = [ticket for ticket in call.hub.tickets() if _matches(call, ticket, asked)]
+    if call.hub.store.setting("issues disabled", False):
+        found = [ticket for ticket in found if ticket.is_pull]
     shown = page(
         call.request, call.url, found, lambda it: shapes.found(call.hub, it), "items",
         incomplete_results=False, search_type="lexical",
@@ -180,9 +207,15 @@ def _search(call: Call) -> Answer:
 
 
 def _matches(call: Call, ticket: Ticket, asked: str) -> bool:
-    """The part of GitHub's search language that is of use here; words must all occur in title or body."""
+    """The part of GitHub's search language that is of use here; words must all occur in title or body.
+
+    Case does not count; ``in:title`` keeps to the titles.
+    """
     kind = "pr" if ticket.is_pull else "issue"
-    text = f"{ticket.title}\n{ticket.body or ''}".lower()
+    places = re.findall(r"\bin:([\w,]+)", asked)
+    where = ",".join(places).split(",") if places else ["title", "body"]
+    texts = {"title": ticket.title, "body": ticket.body or ""}
+    text = "\n".join(texts.get(place, "") for place in where).lower()
     for name, quoted, plain in re.findall(r'(?:(\w+):)?(?:"([^"]*)"|(\S+))', asked):
         value = quoted or plain
         if name == "repo":
@@ -196,6 +229,7 @@ def _matches(call: Call, ticket: Ticket, asked: str) -> bool:
             "is": value in (kind, {"pr": "pull-request"}.get(kind), ticket.state, "draft" if ticket.draft else ""),
             "type": value == kind, "state": value == ticket.state, "author": value == ticket.author,
             "label": value.lower() in (label.lower() for label in ticket.labels), "in": True,
+            "assignee": value in ticket.assignees,
             "head": value == ticket.head_ref, "base": value == ticket.base_ref,
         }.get(name, (f"{name}:{value}" if name else value).lower() in text)  # fmt: skip
         if not is_so:
@@ -210,6 +244,7 @@ ROUTES = (
     Route("POST", f"{_HERE}/issues", _create_issue),
     Route("GET", _ISSUE, _issue),
     Route("PATCH", _ISSUE, _update_issue),
+    Route("GET", f"{_HERE}/assignees/{{assignee}}", _can_be_assigned),
     Route("GET", f"{_HERE}/labels", _labels_of_repository),
     Route("GET", f"{_ISSUE}/labels", _labels),
     Route("POST", f"{_ISSUE}/labels", _add_labels),
