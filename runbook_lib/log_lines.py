@@ -9,7 +9,9 @@ _CONTROL = dict.fromkeys([*range(9), *range(10, 32), *range(127, 160), 0x2028, 0
                           *range(0x2066, 0x206A), 0xFEFF])  # fmt: skip
 _STAMP = re.compile(r"\d{4}-(\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d{1,9})?)Z ?(?:\d\d[OE][+ ]?)?")
 _PREFIX = re.compile(r"[A-Za-z][\w.-]{0,60}/\d{1,4} |\[([A-Za-z_]{0,20})(\d{1,6})\]: ?| {0,4}(\d{1,4}): ")
-_INNER = re.compile(r"\d{4}-(\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)|\b[EWIF](\d\d)(\d\d) (\d\d:\d\d:\d\d\.\d+)")
+_INNER = re.compile(
+    r"\d{4}-(\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)|\b[EWIF](\d{1,2})(\d\d) (\d\d:\d\d:\d\d\.\d{1,9})"
+)
 
 
 def clean(raw: bytes) -> str:
@@ -40,7 +42,7 @@ def inner_time(text: str) -> str:
         return ""
     if found[1]:
         return f"{found[1]}T{found[2].replace(',', '.')}"
-    return f"{found[3]}-{found[4]}T{found[5]}"
+    return f"{found[3]:>02}-{found[4]}T{found[5]}"
 
 
 def parts(raw: bytes) -> Iterator[bytes]:

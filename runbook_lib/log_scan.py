@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from runbook_lib.log_lines import clean, foreign, inner_time, parts, split
 from runbook_lib.log_reading import QUOTED, Comparison, Hit, Reading, Traceback
-from runbook_lib.triage_patterns import CONSEQUENCE, LINES, NOISE, STEMS
+from runbook_lib.triage_patterns import CONSEQUENCE, LINES, NOISE, PLAIN, STEMS
 
 LONGEST = 64 * 1024  # bytes of a line that are looked at
 _SHOWN = 1000  # characters of a line that are quoted
@@ -106,13 +106,10 @@ class Scanner:
         end = data.rfind(b"\n") + 1
         self._block(data[:end])
         self._rest = data[end:]
-        if len(self._rest) > LONGEST:
-            self._rest, self._cut = self._shorten(self._rest), True
-
-    @staticmethod
-    def _shorten(line: bytes) -> bytes:
-        # Of a progress bar the last state is of interest, of anything else the beginning.
-        return line[line.rfind(b"\r", 0, -2) + 1 :][:LONGEST] if b"\r" in line else line[:LONGEST]
+        if len(self._rest) > LONGEST:  # of a progress bar the last state is of interest, else the beginning
+            self._rest = self._rest[self._rest.rfind(b"\r") + 1 :]
+            self._cut = len(self._rest) > LONGEST
+            self._rest = self._rest[:LONGEST]
 
     def reading(self, problem: str = "") -> Reading:
         """What has been read; ``problem`` where that is not the whole log."""
@@ -121,8 +118,7 @@ class Scanner:
             self._number += not self._rest.endswith(b"\n")
             self._rest = b""
         now = self._section()
-        told = now.tracebacks or now.hits or now.failed_tests
-        kept = now if told or self._earlier is None else self._earlier
+        kept = now if self._earlier is None or _tells(now) else self._earlier
         tail = [clean(line)[:_SHOWN] for line in self._tail[-4096:].splitlines()[-QUOTED:]]
         return replace(
             kept, tail=tuple(line for line in tail if line.strip()), lines=self._number, problem=problem,
@@ -280,8 +276,7 @@ class Scanner:
     def _telling(self, rank: int | None, bare: str, shown: str, time: str) -> None:
         if _AGAIN in bare:  # the launcher starts anew: what was before counts only if nothing follows
             before = self._section()
-            if before.tracebacks or before.hits or before.failed_tests:
-                self._earlier = before
+            self._earlier = before if self._earlier is None or _tells(before) else self._earlier
             self._clear()
             return
         if found := _TEST.search(bare):
@@ -332,6 +327,10 @@ class Scanner:
             if len(self._comparisons) < _MOST:
                 self._comparisons.append(Comparison(failed[1], self._values["Actual"], self._values["Golden"]))
             self._values = {}
+
+
+def _tells(it: Reading) -> bool:
+    return bool(it.tracebacks or it.failed_tests or any(hit.pattern not in PLAIN for hit in it.hits))
 
 
 def _number(text: str) -> float:

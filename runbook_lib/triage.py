@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from runbook_lib.log_reading import QUOTED, Hit, Reading, Traceback
 from runbook_lib.triage_facts import compared_worst, losses, parallelism, peak_of, phase_of, wrong_numbers
-from runbook_lib.triage_patterns import ERRORS, FLAKY, LINES, PLAIN, Kind, Pattern
+from runbook_lib.triage_patterns import ERRORS, FLAKY, LINES, PLAIN, WEAK, Kind, Pattern
 
 #: Lines that a rank prints at most after the exception that ends it.
 _DYING = 400
@@ -145,14 +145,18 @@ def _find(job: FailedJob, readings: Sequence[Reading], problem: str) -> _Found:
         return _Found("unknown", f"The job did not fail: it ended with {job.conclusion}")
     if drift := _drift(readings):
         return _drifted(*drift, readings)
-    tests = list(dict.fromkeys(test for it in readings for test in it.failed_tests))
+    tests = list(dict.fromkeys(test for it in readings for test in it.failed_tests if kind == "unit"))
     root = _root(readings)
     if tests:
         return _failed_tests(job, tests, root, readings)
     if root is not None:
         return _of_traceback(job, kind, *root, readings)
-    if (hit := _telling(readings)) is not None:
+    hit = _telling(readings)
+    if hit is not None and not (hit[1].pattern in WEAK and (unread := _unread(readings)) is not None):
         return _of_hit(job, kind, *hit, readings)
+    if hit is not None:
+        said = f"Rank {unread} failed first, with an exception, and its log is not to be had"
+        return _Found("unknown", said, hit[1].lines, _where(*hit), False, {"rank": str(unread)})
     return _without(job, kind, readings, problem)
 
 
@@ -198,6 +202,18 @@ def _telling(readings: Sequence[Reading]) -> tuple[Reading, Hit] | None:
         return None
     order = {pattern: number for number, pattern in enumerate(LINES)}
     return min(found, key=lambda pair: (order[pair[1].pattern], pair[1].time or "~"))
+
+
+def _unread(readings: Sequence[Reading]) -> int | None:
+    """The rank that torchrun saw fail first, by an exception, where nothing that was read is of it.
+
+    The log of a job shows the first and the last rank alone: what those tell of others is no cause.
+    """
+    first = next((it for it in readings if it.first_rank is not None), None)
+    if first is None or first.exit_code != 1:
+        return None
+    told = {it.rank for it in readings} | {hit.rank for it in readings for hit in it.hits}
+    return None if first.first_rank in told else first.first_rank
 
 
 def _pattern(message: str) -> Pattern | None:
