@@ -25,7 +25,7 @@ from runbook_lib.golden_coverage import Coverage
 from runbook_lib.golden_diff import LINT
 from runbook_lib.golden_judge import Judgement, accept, judge
 from runbook_lib.runs import branch_of, labels_at
-from runbook_lib.views import View
+from runbook_lib.views import Picture, View
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,18 +105,14 @@ class Found:
         return shown + views.notes(self.warnings, title="Warnings")
 
     def frame(self) -> "pd.DataFrame":
-        """A row a (file, metric), what must be seen first; the record keeps all rows as CSV."""
+        """A row a (file, metric), what must be seen first, with the columns of the CSV."""
         import pandas as pd
 
         return pd.DataFrame(summary.rows(summary.in_order(self.judged)), columns=list(summary.CSV_COLUMNS))
 
-    def pictures(self) -> View:
-        """How the drift is distributed, the files that a person must see, and the iteration times."""
-        if not self.judged:
-            return views.note("There is nothing to draw.")
-        old, new = (_parsed(texts) for texts in (self.old, self.new))
-        drawn = [plots.drift(self.judged), plots.worst(self.judged, old, new), plots.times(self.judged)]
-        return drawn[0] + drawn[1] + drawn[2]
+    def worst(self) -> Picture | View:
+        """Old against new, step by step, for the files that a person must see first."""
+        return plots.worst(self.judged, _parsed(self.old), _parsed(self.new))
 
     def covered(self) -> View:
         """How many golden files of this image type the run covered, and why not the others, with what to do."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from runbook_lib import golden_summary as summary
 from runbook_lib.golden import Golden
 from runbook_lib.golden_judge import Judgement
-from runbook_lib.views import View, note
+from runbook_lib.views import Picture, View, note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ _FLOOR = 1e-9
 _GIB = 2.0**30
 
 
-def drift(judged: Iterable[Judgement]) -> View:
+def drift(judged: Iterable[Judgement]) -> Picture | View:
     """How the size of avg_rel_diff is distributed over the files, a row a metric, on a logarithmic axis."""
     found = tuple(judged)
     metrics = [one.metric for one in summary.by_metric(found)]
@@ -52,7 +52,7 @@ def drift(judged: Iterable[Judgement]) -> View:
     return _svg(figure, f"Distribution of |avg_rel_diff| for {', '.join(metrics)}")
 
 
-def times(judged: Iterable[Judgement]) -> View:
+def times(judged: Iterable[Judgement]) -> Picture | View:
     """Iteration time after to before, a mark a file, sorted: above 1 is slower."""
     ratios = sorted(
         (m.ratio, one.file)
@@ -83,7 +83,9 @@ def times(judged: Iterable[Judgement]) -> View:
     return _svg(figure, f"Iteration time new to old of {len(ratios)} files; the slowest is {worst:.2f} times")
 
 
-def worst(judged: Iterable[Judgement], old: Mapping[str, Golden], new: Mapping[str, Golden], *, count: int = 4) -> View:
+def worst(
+    judged: Iterable[Judgement], old: Mapping[str, Golden], new: Mapping[str, Golden], *, count: int = 4
+) -> Picture | View:
     """Old against new, step by step, for the worst metric of the files that a person must see first."""
     shown: list[tuple[str, str]] = []
     for one in summary.in_order(judged):
@@ -144,7 +146,7 @@ def _figure(width: float, height: float, rows: int) -> "tuple[Figure, Sequence[A
     return figure, panels
 
 
-def _svg(figure: "Figure", told: str) -> View:
+def _svg(figure: "Figure", told: str) -> Picture:
     import html
 
     import matplotlib as mpl
@@ -155,4 +157,4 @@ def _svg(figure: "Figure", told: str) -> View:
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     drawing = re.sub(r"^.*?(?=<svg)", "", out.getvalue(), count=1, flags=re.DOTALL)
     named = drawing.replace("<svg ", f'<svg role="img" aria-label="{html.escape(told)}" style="max-width:100%" ', 1)
-    return View(f"<div>{named}</div>", told)
+    return Picture(named, told)

@@ -28,10 +28,10 @@ pre { overflow-x: auto; padding: .6rem .8rem; margin: .4rem 0; border-radius: .3
 pre.input { border-left: .25rem solid light-dark(#8c959f, #6e7681); }
 pre.error { border-left: .25rem solid light-dark(#cf222e, #f85149); }
 table { border-collapse: collapse; margin: .4rem 0; }
-/* Digests may break anywhere, but a column stays wide enough for a short word. */
-th, td { text-align: left; vertical-align: top; padding: .2rem .8rem .2rem 0; overflow-wrap: anywhere;
-  min-width: 4.5rem; }
+th, td { text-align: left; vertical-align: top; padding: .2rem .8rem .2rem 0; }
 table.facts, table.list { width: 100%; }
+/* Long names may break anywhere, but a column stays wide enough for a short word. */
+table.facts td, table.list td { overflow-wrap: anywhere; min-width: 5.5rem; }
 table.facts th { width: 11rem; font-weight: 600; }
 table.list th, table.list td { border-bottom: 1px solid light-dark(#d0d7de, #30363d); }
 .output { overflow-x: auto; }
@@ -43,6 +43,8 @@ img { max-width: 100%; background: #fff; }
 #: Characters of one output, and of all images together, that a report shows; the executed notebook beside it has all.
 _LONGEST_OUTPUT, _IMAGES = 60_000, 400_000
 _LONGEST_REPORT = 900_000
+#: Characters of a value before and after a change.
+_LONGEST_VALUE = 160
 
 
 def page(title: str, body: str) -> str:
@@ -156,16 +158,29 @@ def _summary(predicate: Mapping[str, Any]) -> str:
     ]
     for title, key, columns in (
         ("Checks", "checks", ("name", "status", "detail")),
-        ("What it changed", "effects", ("at", "effect", "target", "before", "after", "url")),
+        ("What it changed", "effects", ("at", "effect", "target", "before", "after")),
         ("Exceptions allowed", "exceptions", ("exception", "reason")),
     ):
         if predicate.get(key):
-            rows = [entry | ({"at": moment(entry["at"])} if entry.get("at") else {}) for entry in predicate[key]]
+            rows = [_brief(entry) for entry in predicate[key]]
             parts.append(f"<h2>{title}</h2>{listing(rows, columns)}")
     if predicate.get("warnings"):
         items = "".join(f"<li>{linked(sentence)}</li>" for sentence in predicate["warnings"])
         parts.append(f"<h2>Warnings</h2><ul>{items}</ul>")
     return "\n".join([*parts, "<hr>"])
+
+
+def _brief(entry: Mapping[str, Any]) -> dict[str, object]:
+    """As a person reads it: run.json has all of it."""
+    found: dict[str, object] = {}
+    for name, value in entry.items():
+        text = re.sub(r"\b([0-9a-f]{10})(?:[0-9a-f]{30}|[0-9a-f]{54})\b", r"\1…", shown(value))
+        found[name] = text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]} … (all of it in run.json)"
+    if entry.get("at"):
+        found["at"] = moment(entry["at"])[11:]
+    if entry.get("url"):
+        found["target"] = f"{found['target']} {entry['url']}"
+    return found
 
 
 class _Room:

@@ -8,9 +8,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Translucent, so that text stays legible on a light and on a dark page.
 _ADDED, _REMOVED, _HUNK = "rgba(46,160,67,.18)", "rgba(248,81,73,.18)", "rgba(128,128,128,.15)"
@@ -44,6 +48,17 @@ class View:
 
     def __add__(self, other: "View") -> "View":
         return View(f"{self.html}\n{other.html}", f"{self.text}\n{other.text}".strip("\n"))
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawing as SVG, and in words; its output is an image, which every viewer of notebooks shows."""
+
+    svg: str
+    text: str
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"image/svg+xml": self.svg, "text/plain": self.text}
 
 
 def table(rows: Iterable[Mapping[str, object]], *, empty: str = "Nothing to show.") -> View:
@@ -89,6 +104,18 @@ def inputs(bump: Bump, checkout: Path, repository: str, *, practice: bool) -> Vi
         mode=_MODES[bump.mode],
     )
     return View(f"<p><strong>{loud}</strong></p>" * practice, loud) + told if practice else told
+
+
+def frame(data: "pd.DataFrame", *, rows: int = 20) -> View:
+    """The first rows of a frame, numbers with three digits."""
+    import pandas as pd
+
+    shown = data.head(rows)
+    with pd.option_context("display.max_colwidth", None):
+        markup = shown.to_html(index=False, border=0, na_rep="–", float_format=lambda x: f"{x:.3g}")
+    more = len(data) - len(shown)
+    told = f"<p>… and {more} more rows; the record holds all.</p>" if more > 0 else ""
+    return View(f"{markup}{told}", shown.to_string(index=False, na_rep="–", float_format=lambda x: f"{x:.3g}"))
 
 
 def note(text: str) -> View:
