@@ -245,6 +245,23 @@ def test_jobs_and_their_downloads(world: World) -> None:
     get(world, f"/jobs/{job['id']}/artifacts", 404)
 
 
+def test_pages_for_people(world: World) -> None:
+    number = pipelines(world, sha=bumped(world))[0]["id"]
+    world.clock.now += 60
+    child = bridges(world, number)["functional:run_dev_dgx_h100"]["downstream_pipeline"]
+    job = get(world, f"/pipelines/{child['id']}/jobs").json()[0]
+    for url, words in (
+        (get(world, f"/pipelines/{number}").json()["web_url"], "functional:run_dev_dgx_h100"),
+        (child["web_url"], job["name"]),
+        (job["web_url"], "launching test"),
+    ):
+        page = httpx.get(url, trust_env=False)
+        assert page.status_code == 200
+        assert words in page.text
+        assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+    assert httpx.get(f"{world.forge.url}/gitlab/nowhere", trust_env=False).status_code == 404
+
+
 def test_a_quarantined_or_tolerated_test(world: World) -> None:
     world.git("checkout", "-q", "-b", "bump/main/dev-26.04-py3", "origin/main")
     moe = world.checkout / "tests/test_utils/recipes/h100/moe.yaml"

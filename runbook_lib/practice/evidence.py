@@ -1,9 +1,11 @@
 """What a job of the practice CI leaves behind: its log, and its artifact.  Pure, and the same each time."""
 
 import io
+import itertools
 import uuid
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from runbook_lib.practice import transcripts
@@ -24,12 +26,17 @@ def artifact_name(job: Planned, run_id: int, job_id: int) -> str:
 def outputs(job: Planned) -> dict[str, str]:
     """``<repeat>/<try>/attempt_<k>/<rank>/std{out,err}.log`` → text, of every rank of every try."""
     found: dict[str, str] = {}
-    for number in range(transcripts.tries(job)):
-        for rank in range(RANKS):
-            folder = f"1/{transcripts.run_id(job, number)}/attempt_0/{rank}"
-            for name, lines in (("out", transcripts.output(job, rank)), ("err", transcripts.errors(job, rank))):
+    for repeat, ran in enumerate(_repeats(job), 1):
+        for number, rank in itertools.product(range(transcripts.tries(ran)), range(RANKS)):
+            folder = f"{repeat}/{transcripts.run_id(job, 10 * repeat + number)}/attempt_0/{rank}"
+            for name, lines in (("out", transcripts.output(ran, rank)), ("err", transcripts.errors(ran, rank))):
                 found[f"{folder}/std{name}.log"] = "".join(f"{line}\n" for line in lines)
     return found
+
+
+def _repeats(job: Planned) -> list[Planned]:
+    """A test hangs in its second repeat: the first is whole, and left golden values behind."""
+    return [replace(job, cause=""), job] if job.cause == "hang" and job.compares else [job]
 
 
 def archive(job: Planned, golden: Mapping[str, str], started: float, folder: str = "") -> bytes:
@@ -52,8 +59,8 @@ def log(job: Planned, started: float) -> str:
     """
     lines = [f"##[group]Run {job.name}", f"launching test: {job.test_case or job.name}", "##[endgroup]"]
     if job.kind in ("unit", "functional"):
-        for rank in (0, RANKS - 1):
-            shown = (*transcripts.output(job, rank), *transcripts.errors(job, rank))
+        for ran, rank in itertools.product(_repeats(job), (0, RANKS - 1)):
+            shown = (*transcripts.output(ran, rank), *transcripts.errors(ran, rank))
             lines += [f"[default{rank}]:{line}" for line in shown]
     lines += transcripts.harness(job) or ["Cleaning up orphan processes"]
     # As far apart as the lines of a log are: seconds would be too slow, and equal times would not be real.

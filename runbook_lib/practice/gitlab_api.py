@@ -7,10 +7,11 @@ commit starts here too; everything else follows from that moment and the clock. 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Literal
 from urllib.parse import unquote, urlencode
 
-from runbook_lib.practice import ci, evidence, gitlab_ci, storage, suites
+from runbook_lib.practice import ci, evidence, gitlab_ci, pages, storage, suites
 from runbook_lib.practice.gitlab_ci import Bridge, Seen
 from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.protocol import Answer, Request, encoded, whole
@@ -88,6 +89,8 @@ class GitLab:
         headers = request.headers
         token = headers.get("private-token") or headers.get("authorization", "").removeprefix("Bearer ")
         path = request.path.removeprefix(PREFIX).removeprefix("/api/v4")
+        if request.method == "GET" and not request.path.startswith(f"{PREFIX}/api/"):
+            return self._page_for(path)
         if token and token != TOKEN:
             raise _Refused(401, "Unauthorized")
         if request.method != "GET":
@@ -117,6 +120,28 @@ class GitLab:
             if match := re.fullmatch(pattern, path):
                 return show(request, int(match[1]) if match.groups() else 0)
         raise _Refused(404, "Not Found")
+
+    def _page_for(self, path: str) -> Answer:
+        """What lies behind a ``web_url``, for people."""
+        match = re.fullmatch(rf"/{re.escape(self.hub.repository)}/-/(pipelines|jobs)/([0-9]{{1,15}})", path)
+        if match is None:
+            raise _Refused(404, "Not Found")
+        number, now, home = int(match[2]), self.hub.clock(), f"{PREFIX}/{self.hub.repository}/-"
+        if match[1] == "jobs":
+            child, position = self._find_job(number)
+            job = child.jobs[position - 1]
+            about = f"<p><b>{child.job_at(job, now).status}</b></p><pre>{escape(self._log(child, position))}</pre>"
+            return pages.page(self.hub, f"GitLab job {job.model}/{job.test_case or job.name}", about)
+        found = self._find(number)
+        if found.bridge:
+            jobs = enumerate(found.jobs, 1)
+            rows = [(f"jobs/{found.id * 100 + k}", f"{it.model}/{it.name}", found.job_at(it, now)) for k, it in jobs]
+        else:
+            children = [Pipeline(found.run, found.bridges, k + 1) for k in range(len(found.bridges))]
+            rows = [(f"pipelines/{it.id}", it.bridges[it.bridge - 1].name, it.at(now)) for it in children]
+        shown = ([pages.link(f"{home}/{place}", name), seen.status] for place, name, seen in rows)
+        about = f"<p><b>{found.at(now).status}</b>, <code>{found.run.head_sha}</code></p>"
+        return pages.page(self.hub, f"GitLab pipeline {found.id}", about, pages.table(("", "state"), shown))
 
     # -- what there is ------------------------------------------------------------------------------------------
 
@@ -273,11 +298,13 @@ class GitLab:
         return storage.part(self._archive(child, position), "application/octet-stream", request.headers)
 
     def _trace(self, number: int) -> Answer:
-        child, position = self._find_job(number)
+        text = self._log(*self._find_job(number))
+        return Answer(200, text.encode(), {"Content-Type": "text/plain; charset=utf-8"})
+
+    def _log(self, child: Pipeline, position: int) -> str:
         job = child.jobs[position - 1]
         ended = child.job_at(job, self.hub.clock()).completed is not None
-        text = evidence.log(job, child.run.created + job.starts) if ended else ""
-        return Answer(200, text.encode(), {"Content-Type": "text/plain; charset=utf-8"})
+        return evidence.log(job, child.run.created + job.starts) if ended else ""
 
     def _page(self, request: Request, found: list[Json]) -> Answer:
         """One page, with the headers by which GitLab tells of the others."""

@@ -188,9 +188,8 @@ class Hub:
 
     def _dispatch(self, branch: str, tip: str, base: str, moment: float) -> None:
         """Test a branch of the repository itself: every day, and after a merge.  ``base`` is where it stood before."""
-        title = self.home.commit(tip).message.partition("\n")[0]
         run = self.store.save(Run(
-            self.store.next(), self.store.next("run"), 0, title, ACTIONS_BOT.login, tip, branch, tip, base, (),
+            self.store.next(), self.store.next("run"), 0, ci.WORKFLOW, ACTIONS_BOT.login, tip, branch, tip, base, (),
             moment, event="workflow_dispatch", seconds=self._seconds(),
             internal=str(self.store.setting("internal", "run")),
         ))  # fmt: skip

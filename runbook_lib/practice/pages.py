@@ -34,7 +34,8 @@ def page_for(hub: Hub, path: str) -> Answer:
     raise not_found()
 
 
-def _page(hub: Hub, title: str, *parts: str) -> Answer:
+def page(hub: Hub, title: str, *parts: str) -> Answer:
+    """A page; its parts are HTML already."""
     html = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<style>{_STYLE}</style></head><body><p class="note">{_NOTE}</p>'
@@ -46,13 +47,14 @@ def _page(hub: Hub, title: str, *parts: str) -> Answer:
     return Answer(200, html.encode(), headers)
 
 
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A table of cells that are HTML already."""
     lines = (f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><tr>{''.join(f'<th>{escape(head)}</th>' for head in heads)}</tr>{''.join(lines)}</table>"
 
 
-def _link(path: str, text: str) -> str:
+def link(path: str, text: str) -> str:
+    """A link to a page of this forge."""
     return f'<a href="{escape(path)}">{escape(text)}</a>'
 
 
@@ -66,23 +68,21 @@ def _status(ticket: Ticket) -> str:
 
 def _front(hub: Hub) -> Answer:
     tickets = hub.tickets()
-    rows = ([_link(_address(hub, it), f"#{it.number} {it.title}"), _status(it), escape(it.author)] for it in tickets)
-    return _page(
-        hub, hub.repository, "<h2>Pull requests and issues</h2>", _table(("", "state", "by"), rows), _runs(hub)
-    )
+    rows = ([link(_address(hub, it), f"#{it.number} {it.title}"), _status(it), escape(it.author)] for it in tickets)
+    return page(hub, hub.repository, "<h2>Pull requests and issues</h2>", table(("", "state", "by"), rows), _runs(hub))
 
 
 def _runs(hub: Hub, number: int | None = None) -> str:
     found = hub.runs(lambda run: number in (None, run.pull))
     rows = (
         [
-            _link(f"/{hub.repository}/actions/runs/{it.run.id}", f"run {it.run.run_number}"),
+            link(f"/{hub.repository}/actions/runs/{it.run.id}", f"run {it.run.run_number}"),
             f"<code>{it.run.head_sha[:10]}</code>",
             it.seen.conclusion or it.seen.status,
         ]
         for it in found
     )
-    return f"<h2>CI runs</h2>{_table(('run', 'of', 'state'), rows)}" if found else "<h2>CI runs</h2><p>None.</p>"
+    return f"<h2>CI runs</h2>{table(('run', 'of', 'state'), rows)}" if found else "<h2>CI runs</h2><p>None.</p>"
 
 
 def _ticket(hub: Hub, number: int) -> Answer:
@@ -91,13 +91,13 @@ def _ticket(hub: Hub, number: int) -> Answer:
     branches = ""
     if it.is_pull:
         head = f"{it.head_owner}:{it.head_ref}"
-        sha = _link(f"/{hub.repository}/commit/{it.head_sha}", it.head_sha[:10])
+        sha = link(f"/{hub.repository}/commit/{it.head_sha}", it.head_sha[:10])
         branches = f"<p>{escape(head)} ({sha}) into {escape(it.base_ref)}</p>"
     comments = (
         f"<h3>{escape(each.author)}, {shapes.moment(each.created)}</h3><pre>{escape(each.body)}</pre>"
         for each in hub.store.all(Comment, it.number)
     )
-    return _page(
+    return page(
         hub, f"#{it.number} {it.title}", f"<p><b>{_status(it)}</b>, by {escape(it.author)}. {labels}</p>", branches,
         f"<pre>{escape(it.body or 'No description.')}</pre>", _runs(hub, it.number) if it.is_pull else "",
         "<h2>Comments</h2>", *comments,
@@ -109,19 +109,19 @@ def _run(hub: Hub, number: int) -> Answer:
     run = state.run
     rows = (
         [
-            _link(f"/{hub.repository}/actions/runs/{run.id}/job/{job.id}", job.planned.name),
+            link(f"/{hub.repository}/actions/runs/{run.id}/job/{job.id}", job.planned.name),
             escape(job.planned.platform),
             seen.conclusion or seen.status,
         ]
         for job, seen in shown(state, hub.clock())
     )
-    of = _link(f"/{hub.repository}/pull/{run.pull}", f"#{run.pull}") if run.pull else escape(run.head_branch)
+    of = link(f"/{hub.repository}/pull/{run.pull}", f"#{run.pull}") if run.pull else escape(run.head_branch)
     about = (
         f"<p><b>{state.seen.conclusion or state.seen.status}</b>, attempt {state.attempt.attempt}, of "
         f"{of} at <code>{run.head_sha}</code>, "
         f"tested as merge commit <code>{run.merge_sha}</code>.</p>"
     )
-    return _page(hub, f"Run {run.run_number}: {run.title}", about, _table(("job", "platform", "state"), rows))
+    return page(hub, f"Run {run.run_number}: {run.title}", about, table(("job", "platform", "state"), rows))
 
 
 def _job(hub: Hub, run_id: int, job_id: int) -> Answer:
@@ -132,7 +132,7 @@ def _job(hub: Hub, run_id: int, job_id: int) -> Answer:
             if job.id == job_id:
                 text = evidence.log(job.planned, attempt.started + job.planned.starts)
                 log = f"<pre>{escape(text)}</pre>" if seen.status == "completed" else ""
-                return _page(hub, job.planned.name, f"<p><b>{seen.conclusion or seen.status}</b></p>", log)
+                return page(hub, job.planned.name, f"<p><b>{seen.conclusion or seen.status}</b></p>", log)
     raise not_found()
 
 
@@ -141,4 +141,4 @@ def _commit(hub: Hub, sha: str) -> Answer:
         raise not_found()
     it = hub.home.commit(sha)
     diff = hub.home.git("show", "--format=", "--no-color", sha)
-    return _page(hub, it.message.splitlines()[0], f"<pre>{escape(it.message)}</pre><pre>{escape(diff)}</pre>")
+    return page(hub, it.message.splitlines()[0], f"<pre>{escape(it.message)}</pre><pre>{escape(diff)}</pre>")
