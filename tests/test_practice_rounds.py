@@ -116,6 +116,11 @@ def test_a_new_push_stops_the_round(world: World) -> None:
     quarantine(world, "h100/hybrid.yaml", "hybrid_mr_tp2_cp2")
     world.push()
     assert world.run(run)["conclusion"] == "cancelled"
+    for name in ("gpt/gpt3_mcore_te_tp4_pp1_long", MEMORY):  # what had not happened yet is in no log
+        assert log(world, run, name).splitlines()[-1].endswith("##[error]The operation was canceled.")
+        assert "maximum execution time" not in log(world, run, name)
+        members = unpacked(world, run, name)
+        assert not [path for path, text in members.items() if path.endswith(".json") or "OutOfMemory" in text]
     assert "hybrid/hybrid_mr_tp2_cp2" not in ran(world, again(world))
 
 

@@ -91,9 +91,9 @@ def _cancel(call: Call) -> Answer:
 
 
 def _archive(hub: Hub, state: RunState, job: Job, seen: ci.Seen) -> bytes:
-    stopped = seen.conclusion != job.planned.conclusion  # by a push or a person, before there were any values
-    golden = {} if stopped else hub.golden(state, job)
-    return evidence.archive(job.planned, golden, state.attempt.started)
+    planned = evidence.as_seen(job.planned, state.attempt.started, seen)
+    golden = hub.golden(state, job) if planned is job.planned else {}
+    return evidence.archive(planned, golden, state.attempt.started)
 
 
 def _artifact(hub: Hub, state: RunState, job: Job, seen: ci.Seen) -> shapes.Json:
@@ -163,7 +163,8 @@ def _download_log(call: Call) -> Answer:
         raise not_found()
     if call.hub.clock() > (seen.completed or 0.0) + _KEPT:
         raise Problem(410, "Server Error")
-    text = evidence.log(job.planned, state.attempt.started + job.planned.starts)
+    planned = evidence.as_seen(job.planned, state.attempt.started, seen)
+    text = evidence.log(planned, state.attempt.started + planned.starts)
     return _stored(call, f"{job.id}.txt", "text/plain; charset=utf-8", text.encode())
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from runbook_lib.practice import transcripts
-from runbook_lib.practice.ci import Planned
+from runbook_lib.practice.ci import Planned, Seen
 from runbook_lib.practice.transcripts import RANKS
 
 #: The tests whose first upload failed, so that their artifact's name ends in ``-retry``.
@@ -52,8 +52,16 @@ def archive(job: Planned, golden: Mapping[str, str], started: float, folder: str
     return buffer.getvalue()
 
 
+def as_seen(job: Planned, started: float, seen: Seen) -> Planned:
+    """A job of an attempt that started at a moment; one that a push or a person stopped had not failed yet."""
+    if seen.completed is None or seen.completed >= started + job.ends:
+        return job
+    ends = max(seen.completed - started, job.starts)
+    return replace(job, cause="", conclusion="cancelled", detail=transcripts.STOPPED, ends=ends)
+
+
 def log(job: Planned, started: float) -> str:
-    """The log of a job as GitHub gives it: a time before each line.
+    """The log of a job as GitHub gives it: a time before each line; ``started`` is when the job did.
 
     Of the ranks only the first and the last are in it, as torchrun is told.
     """
@@ -62,9 +70,12 @@ def log(job: Planned, started: float) -> str:
         for ran, rank in itertools.product(_repeats(job), (0, RANKS - 1)):
             shown = (*transcripts.output(ran, rank), *transcripts.errors(ran, rank))
             lines += [f"[default{rank}]:{line}" for line in shown]
-    lines += transcripts.harness(job) or ["Cleaning up orphan processes"]
-    # As far apart as the lines of a log are: seconds would be too slow, and equal times would not be real.
-    begin = datetime.fromtimestamp(started, UTC)
-    return "".join(
-        f"{begin + timedelta(milliseconds=number):%Y-%m-%dT%H:%M:%S.%f}0Z {line}\n" for number, line in enumerate(lines)
-    )
+    # What a rank says comes early; how it ended is known at the end, which is late where it hung.
+    ended = started + job.ends - job.starts
+    said = [*_timed(lines, started), *_timed(transcripts.harness(job) or ["Cleaning up orphan processes"], ended)]
+    return "".join(f"{moment:%Y-%m-%dT%H:%M:%S.%f}0Z {line}\n" for moment, line in said)
+
+
+def _timed(lines: list[str], begin: float) -> list[tuple[datetime, str]]:
+    moment = datetime.fromtimestamp(begin, UTC)
+    return [(moment + timedelta(milliseconds=number), line) for number, line in enumerate(lines)]

@@ -130,7 +130,8 @@ def _job(hub: Hub, run_id: int, job_id: int) -> Answer:
         at = hub.run(run_id, attempt.attempt)
         for job, seen in shown(at, hub.clock()):
             if job.id == job_id:
-                text = evidence.log(job.planned, attempt.started + job.planned.starts)
+                planned = evidence.as_seen(job.planned, attempt.started, seen)
+                text = evidence.log(planned, attempt.started + planned.starts)
                 log = f"<pre>{escape(text)}</pre>" if seen.status == "completed" else ""
                 return page(hub, job.planned.name, f"<p><b>{seen.conclusion or seen.status}</b></p>", log)
     raise not_found()

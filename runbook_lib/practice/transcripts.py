@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from runbook_lib.practice.ci import Planned
 
 RANKS = 8
+#: The detail of a job that a push or a person stopped.
+STOPPED = "stopped"
 #: The rank in which a test fails, by cause; where it is none of these, no rank alone is to blame.
 CULPRIT: Mapping[str, int] = {"memory": 3, "hang": 2, "nccl": 5, "shape": 1, "import": 0}
 _STEPS = 50
-_STOPPED: Mapping[str, int] = {"hang": 12, "memory": 3, "nccl": 7, "shape": 0, "import": 0, "broken": 0}
+_CAME_TO: Mapping[str, int] = {STOPPED: 21, "hang": 12, "memory": 3, "nccl": 7, "shape": 0, "import": 0, "broken": 0}
 _GROUP = "[PG ID 0 PG GUID 0(default_pg) Rank {rank}]"
 
 
@@ -33,7 +35,7 @@ def output(job: Planned, rank: int) -> list[str]:
     if cause in ("import", "broken"):
         return lines
     lines += ["> building GPT model ...", "> setting tensorboard ..."] if rank == 0 else []
-    stop = _STOPPED.get(cause, _STEPS)
+    stop = _CAME_TO.get(job.detail if job.detail == STOPPED else cause, _STEPS)
     return lines + ([_progress(step, _loss(cause, step)) for step in range(stop)] if rank == RANKS - 1 else [])
 
 
@@ -167,6 +169,8 @@ def _unit_test(job: Planned, rank: int) -> list[str]:
 def harness(job: Planned) -> list[str]:
     """What the log of a job says after the output of the ranks."""
     cause = cause_of(job)
+    if job.detail == STOPPED:
+        return ["##[error]The operation was canceled."]
     if job.kind == "functional":
         return _functional_end(job, cause)
     if cause == "broken":
