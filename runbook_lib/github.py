@@ -9,21 +9,20 @@ Nothing here retries a request that changes something: its answer may have been 
 import contextvars
 import os
 import re
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
-from runbook_lib.github_errors import HOW, RIGHTS, Transient, plain, refusal
+from runbook_lib.github_errors import Transient, plain, refusal
+from runbook_lib.github_login import base_url, token_for
 from runbook_lib.github_models import Account, Artifact, Comment, Comparison, Job, Labelling, Pull, Repository, Run
 
 if TYPE_CHECKING:
     import githubkit
     import httpx
 
-API = "https://api.github.com"
 # Version 2026-03-10 took merge_commit_sha, the commit that CI really tests, out of pull requests.
 _VERSION = "2022-11-28"
 #: Seconds before a read is tried again, after a server error or a lost connection.
@@ -55,15 +54,15 @@ class GitHub:
         """
         if not re.fullmatch(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+", repository):
             raise RunbookError(f"{repository!r} is no repository on GitHub; expected owner/name.")
-        base_url = _base_url(env)
-        token = _token(env, base_url)
+        url = base_url(env)
+        token = token_for(env, url)
         import githubkit
         import httpx
 
         try:
             client = githubkit.GitHub(
                 token,
-                base_url=base_url,
+                base_url=url,
                 user_agent="base-image-runbook",
                 # A renamed repository answers with a redirect, and a POST that follows one may become a GET.
                 follow_redirects=False,
@@ -75,7 +74,7 @@ class GitHub:
             return cls(repository, token, client)
         except (ValueError, ImportError, OSError) as error:
             raise RunbookError(
-                f"The connection to {base_url} could not be set up ({type(error).__name__}). Check HTTPS_PROXY, "
+                f"The connection to {url} could not be set up ({type(error).__name__}). Check HTTPS_PROXY, "
                 "HTTP_PROXY and ALL_PROXY (http:// or https:// addresses), and SSL_CERT_FILE (a file of certificates)."
             ) from error
 
@@ -93,84 +92,105 @@ class GitHub:
 
     def me(self) -> Account:
         """The account of the token."""
-        return self._get("see whose token this is", "/user", Account.of)
+        return self.get("see whose token this is", "/user", Account.of)
 
     def repo(self) -> Repository:
         """The repository, and what this token may do there."""
-        return self._get("look at the repository", self._path(), Repository.of)
+        return self.get("look at the repository", self.path(), Repository.of)
 
     def permission(self, login: str) -> str:
         """The role of an account: admin, maintain, write, triage, read or none.  Asking needs push access."""
         what = f"see what {login} may do"
-        path = self._path(f"/collaborators/{quote(login, safe='')}/permission")
-        return self._get(what, path, lambda it: str(it.get("role_name") or it["permission"]))
+        path = self.path(f"/collaborators/{quote(login, safe='')}/permission")
+        return self.get(what, path, lambda it: str(it.get("role_name") or it["permission"]))
 
     def pulls(self, head: str | None = None, base: str | None = None, state: str = "open") -> tuple[Pull, ...]:
         """Pull requests, newest first; ``head`` is ``owner:branch``."""
         asked = {"state": state} | ({"head": head} if head else {}) | ({"base": base} if base else {})
-        return tuple(self._pages("list the pull requests", self._path("/pulls"), Pull.of, params=asked))
+        return tuple(self.pages("list the pull requests", self.path("/pulls"), Pull.of, params=asked))
 
     def pull(self, number: int) -> Pull:
         """One pull request."""
-        return self._get(f"read pull request #{number}", self._path(f"/pulls/{number}"), Pull.of)
+        return self.get(f"read pull request #{number}", self.path(f"/pulls/{number}"), Pull.of)
 
     def labels(self, number: int) -> frozenset[str]:
         """The names of a pull request's labels."""
-        path = self._path(f"/issues/{number}/labels")
-        return frozenset(self._pages(f"read the labels of #{number}", path, lambda it: str(it["name"])))
+        path = self.path(f"/issues/{number}/labels")
+        return frozenset(self.pages(f"read the labels of #{number}", path, lambda it: str(it["name"])))
 
     def labellings(self, number: int) -> tuple[Labelling, ...]:
         """When labels were set on a pull request and taken off, oldest first."""
-        path = self._path(f"/issues/{number}/events")
-        events = self._pages(f"read the events of #{number}", path, Labelling.of)
+        path = self.path(f"/issues/{number}/events")
+        events = self.pages(f"read the events of #{number}", path, Labelling.of)
         return tuple(event for event in events if event is not None)
 
     def comments(self, number: int) -> tuple[Comment, ...]:
         """The conversation of a pull request, oldest first."""
-        path = self._path(f"/issues/{number}/comments")
-        return tuple(self._pages(f"read the comments of #{number}", path, Comment.of))
+        path = self.path(f"/issues/{number}/comments")
+        return tuple(self.pages(f"read the comments of #{number}", path, Comment.of))
+
+    def files(self, number: int) -> tuple[str, ...]:
+        """The paths that a pull request changes."""
+        path = self.path(f"/pulls/{number}/files")
+        return tuple(self.pages(f"list the files of #{number}", path, lambda it: str(it["filename"])))
+
+    def last_author(self, path: str, ref: str) -> str:
+        """The login of whoever last committed to a path; empty where GitHub knows no account."""
+        params: dict[str, str | int] = {"path": path, "sha": ref, "per_page": 1}
+        return self.get(f"see who last changed {path}", self.path("/commits"), _first_author, params)
 
     def compare(self, base: str, head: str) -> Comparison:
         """Compare two branches or commits of the repository's network."""
-        path = self._path(f"/compare/{quote(base)}...{quote(head)}")
+        path = self.path(f"/compare/{quote(base)}...{quote(head)}")
         what = f"compare {base} with {head[:10]}"
-        return self._get(what, path, Comparison.of, params={"per_page": 1})
+        return self.get(what, path, Comparison.of, params={"per_page": 1})
 
     def runs(self, branch: str | None = None, head_sha: str | None = None) -> tuple[Run, ...]:
         """Workflow runs, newest first."""
         asked = ({"branch": branch} if branch else {}) | ({"head_sha": head_sha} if head_sha else {})
-        path = self._path("/actions/runs")
-        return tuple(self._pages("list the CI runs", path, Run.of, key="workflow_runs", params=asked))
+        path = self.path("/actions/runs")
+        return tuple(self.pages("list the CI runs", path, Run.of, key="workflow_runs", params=asked))
 
     def run(self, run_id: int) -> Run:
         """One workflow run."""
-        return self._get(f"read CI run {run_id}", self._path(f"/actions/runs/{run_id}"), Run.of)
+        return self.get(f"read CI run {run_id}", self.path(f"/actions/runs/{run_id}"), Run.of)
 
     def jobs(self, run_id: int) -> tuple[Job, ...]:
         """The jobs of a run's latest attempt."""
-        path = self._path(f"/actions/runs/{run_id}/jobs")
+        path = self.path(f"/actions/runs/{run_id}/jobs")
         what = f"list the jobs of CI run {run_id}"
-        return tuple(self._pages(what, path, Job.of, key="jobs", params={"filter": "latest"}))
+        return tuple(self.pages(what, path, Job.of, key="jobs", params={"filter": "latest"}))
+
+    def job(self, job_id: int) -> Job:
+        """One job."""
+        return self.get(f"read job {job_id}", self.path(f"/actions/jobs/{job_id}"), Job.of)
 
     def artifacts(self, run_id: int) -> tuple[Artifact, ...]:
         """What the jobs of all attempts of a run have uploaded."""
-        path = self._path(f"/actions/runs/{run_id}/artifacts")
-        return tuple(self._pages(f"list the artifacts of CI run {run_id}", path, Artifact.of, key="artifacts"))
+        path = self.path(f"/actions/runs/{run_id}/artifacts")
+        return tuple(self.pages(f"list the artifacts of CI run {run_id}", path, Artifact.of, key="artifacts"))
 
     def download(self, artifact_id: int) -> tuple[str, dict[str, str]]:
         """The address that redirects to an artifact's zip, and the headers to ask this host, no other, with."""
-        url = f"{str(self._client.config.base_url).rstrip('/')}{self._path(f'/actions/artifacts/{artifact_id}/zip')}"
+        return self._address(f"/actions/artifacts/{artifact_id}/zip")
+
+    def log(self, job_id: int) -> tuple[str, dict[str, str]]:
+        """The address that redirects to the log of a job, and the headers as in ``download``."""
+        return self._address(f"/actions/jobs/{job_id}/logs")
+
+    def _address(self, rest: str) -> tuple[str, dict[str, str]]:
+        url = f"{str(self._client.config.base_url).rstrip('/')}{self.path(rest)}"
         return url, {"Authorization": f"Bearer {self._token}", "X-GitHub-Api-Version": _VERSION}
 
     def deployment_failed(self, sha: str, environment: str = "test") -> bool:
         """Whether the newest deployment of a commit failed: what a pull request shows as "had a problem deploying"."""
         asked = {"sha": sha, "environment": environment}
         what = f"see whether {sha[:10]} was deployed"
-        ids = list(self._pages(what, self._path("/deployments"), lambda it: int(it["id"]), params=asked))
+        ids = list(self.pages(what, self.path("/deployments"), lambda it: int(it["id"]), params=asked))
         if not ids:
             return False
-        path = self._path(f"/deployments/{max(ids)}/statuses")
-        states = list(self._pages(what, path, lambda it: (int(it["id"]), str(it["state"]))))
+        path = self.path(f"/deployments/{max(ids)}/statuses")
+        states = list(self.pages(what, path, lambda it: (int(it["id"]), str(it["state"]))))
         return bool(states) and max(states)[1] in ("failure", "error")
 
     # -- changing -----------------------------------------------------------------------------------------------
@@ -179,37 +199,44 @@ class GitHub:
         """Open a pull request; ``head`` is ``owner:branch``."""
         asked = {"title": title, "head": head, "base": base, "body": body, "draft": draft}
         what = f"open a pull request from {head} into {base}"
-        return self._send(what, "POST", self._path("/pulls"), asked, Pull.of)
+        return self.send(what, "POST", self.path("/pulls"), asked, Pull.of)
 
     def update_pull(self, number: int, *, body: str | None = None, title: str | None = None) -> Pull:
         """Change the body or the title of a pull request."""
         asked = ({"title": title} if title is not None else {}) | ({"body": body} if body is not None else {})
-        return self._send(f"edit pull request #{number}", "PATCH", self._path(f"/pulls/{number}"), asked, Pull.of)
+        return self.send(f"edit pull request #{number}", "PATCH", self.path(f"/pulls/{number}"), asked, Pull.of)
 
     def comment(self, number: int, body: str) -> Comment:
         """Write a comment."""
-        path = self._path(f"/issues/{number}/comments")
-        return self._send(f"comment on #{number}", "POST", path, {"body": body}, Comment.of)
+        path = self.path(f"/issues/{number}/comments")
+        return self.send(f"comment on #{number}", "POST", path, {"body": body}, Comment.of)
+
+    def rerun_failed(self, run_id: int) -> None:
+        """Run the failed jobs of a run once more, as its next attempt."""
+        path = self.path(f"/actions/runs/{run_id}/rerun-failed-jobs")
+        self.send(f"run the failed jobs of CI run {run_id} again", "POST", path, {}, lambda _: None)
 
     def add_label(self, number: int, name: str) -> None:
         """Set a label.  Setting it twice is the same as once."""
-        path = self._path(f"/issues/{number}/labels")
-        self._send(f"set the label {name!r} on #{number}", "POST", path, {"labels": [name]}, lambda _: None)
+        path = self.path(f"/issues/{number}/labels")
+        self.send(f"set the label {name!r} on #{number}", "POST", path, {"labels": [name]}, lambda _: None)
 
     def remove_label(self, number: int, name: str) -> None:
         """Take a label off.  Raises NotAllowed when it is not there, too."""
-        path = self._path(f"/issues/{number}/labels/{quote(name, safe='')}")
-        self._send(f"take the label {name!r} off #{number}", "DELETE", path, None, lambda _: None)
+        path = self.path(f"/issues/{number}/labels/{quote(name, safe='')}")
+        self.send(f"take the label {name!r} off #{number}", "DELETE", path, None, lambda _: None)
 
     # -- requests -----------------------------------------------------------------------------------------------
 
-    def _path(self, rest: str = "") -> str:
+    def path(self, rest: str = "") -> str:
+        """Where something of this repository is found."""
         return f"/repos/{self.repository}{rest}"
 
-    def _get(self, what: str, path: str, build: Callable[[Any], T], params: Mapping[str, str | int] | None = None) -> T:
+    def get(self, what: str, path: str, build: Callable[[Any], T], params: Mapping[str, str | int] | None = None) -> T:
+        """One answer, built; ``what`` completes "Could not …"."""
         return self._build(what, build, self._read(what, path, params or {})[0])
 
-    def _pages(
+    def pages(
         self,
         what: str,
         path: str,
@@ -217,6 +244,7 @@ class GitHub:
         key: str | None = None,
         params: Mapping[str, str | int] | None = None,
     ) -> Iterator[T]:
+        """All items of all pages, built; ``key`` is where a page holds them."""
         for page in range(1, _MAX_PAGES + 1):
             asked = {**(params or {}), "per_page": _PER_PAGE, "page": page}
             answer, more = self._read(what, path, asked)
@@ -242,7 +270,8 @@ class GitHub:
         response = self._request(what, "GET", path, params=params)
         return self._build(what, lambda it: it.json(), response), "next" in response.links
 
-    def _send(self, what: str, method: str, path: str, json: Any, build: Callable[[Any], T]) -> T:
+    def send(self, what: str, method: str, path: str, json: Any, build: Callable[[Any], T]) -> T:
+        """Change something; never tried again, as its answer alone may have been lost."""
         try:
             response = self._request(what, method, path, json=json)
         except Transient as error:
@@ -308,6 +337,10 @@ class GitHub:
         return f"{self._host} cannot be reached ({type(error).__name__}). Check the network, then try again."
 
 
+def _first_author(commits: Any) -> str:
+    return str((commits[0]["author"] or {}).get("login", "")) if commits else ""
+
+
 def once(look: Callable[[], T | None], create: Callable[[], T]) -> T:
     """What is there already, else what is created now.  A creation that fails is looked for before the error goes on.
 
@@ -321,40 +354,3 @@ def once(look: Callable[[], T | None], create: Callable[[], T]) -> T:
         if (there := look()) is not None:
             return there
         raise
-
-
-def _base_url(env: Mapping[str, str]) -> str:
-    url = env.get("GITHUB_API_URL") or API
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
-        usable = usable and parts.port != 0  # reading an impossible port raises
-    except ValueError:
-        usable = False
-    if not usable:
-        raise RunbookError(f"GITHUB_API_URL is not an address such as {API} (without a user name in it).")
-    return url
-
-
-def _token(env: Mapping[str, str], base_url: str) -> str:
-    token = (env.get("GITHUB_TOKEN") or _token_of_gh(base_url)).strip()
-    if not token:
-        raise RunbookError(f"There is no token for GitHub. {HOW} {RIGHTS}")
-    if not re.fullmatch(r"[!-~]+", token):
-        raise RunbookError("GITHUB_TOKEN holds spaces or other characters that no token has. Copy the token again.")
-    return token
-
-
-def _token_of_gh(base_url: str) -> str:
-    # The token of one host must never go to another.
-    host = urlsplit(base_url).hostname or ""
-    if host == urlsplit(API).hostname:
-        host = "github.com"
-    try:
-        asked = subprocess.run(
-            ["gh", "auth", "token", "--hostname", host],
-            capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):  # without gh there is just no token
-        return ""
-    return asked.stdout if asked.returncode == 0 else ""
