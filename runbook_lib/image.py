@@ -1,20 +1,50 @@
-"""Image references and the tags of the monthly NGC images."""
+"""Image references, the tags of the monthly NGC images, and what a registry says of an image.
+
+The tags of other families: ``families``.
+"""
 
 import re
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, Self
 
 from runbook_lib.errors import RunbookError
 
 # The grammar of the OCI distribution specification and of the reference package of distribution/distribution.
-_DOMAIN = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*(?::[0-9]+)?)"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_DOMAIN = rf"(?:(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?)"
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _REFERENCE = re.compile(
     rf"(?:(?P<registry>{_DOMAIN})/)?(?P<repository>{_COMPONENT}(?:/{_COMPONENT})*)"
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?"
     r"(?:@(?P<digest>sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}))?"
 )
+_LONGEST_NAME = 255  # characters of registry and repository: the limit of the reference package
+_LONGEST_TAG = 128
+_DIGITS = {"sha256": 64, "sha512": 128}
 _MONTHLY = re.compile(r"(?P<year>[0-9]{2})\.(?P<month>0[1-9]|1[0-2])-(?P<variant>py3(?:-[a-z0-9]+)*)")
+
+#: A candidate is not final: a release candidate, a nightly build.  A special image has one purpose or one person's:
+#: a variant for other hardware, an image for one model, a build of a branch, a name that moves.
+Kind = Literal["release", "candidate", "special"]
+
+
+class Tag(Protocol):
+    """A tag that one family's rules understand.  It prints as it was read, and is ordered within its family."""
+
+    @property
+    def kind(self) -> Kind:
+        """What may be expected of it."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know who chooses it; whole sentences."""
+        ...
+
+    def __lt__(self, other: Any, /) -> bool:
+        """Whether it is older."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -31,9 +61,11 @@ class ImageRef:
         """Read ``registry/repository[:tag][@digest]``; anything else raises RunbookError."""
         match = _REFERENCE.fullmatch(text)
         if match is None or match["registry"] is None or not _is_host(match["registry"]):
+            raise RunbookError(f"{text!r} is not a full image reference: {_what_is_wrong_with_reference(text)}")
+        if len(match["registry"]) + 1 + len(match["repository"]) > _LONGEST_NAME:
             raise RunbookError(
-                f"{text!r} is not a full image reference: expected registry/repository:tag, "
-                "such as nvcr.io/nvidia/pytorch:26.04-py3."
+                f"{text[:60]!r}… is not a full image reference: registry and repository have more than "
+                f"{_LONGEST_NAME} characters together."
             )
         return cls(match["registry"], match["repository"], match["tag"], match["digest"])
 
@@ -42,7 +74,7 @@ class ImageRef:
         """Registry and repository, without tag and digest."""
         return f"{self.registry}/{self.repository}"
 
-    def with_tag(self, tag: "NgcTag") -> "ImageRef":
+    def with_tag(self, tag: Tag) -> "ImageRef":
         """The same image under another tag; a digest belongs to the old one and is dropped."""
         return ImageRef(self.registry, self.repository, str(tag))
 
@@ -55,6 +87,21 @@ class ImageRef:
 def _is_host(domain: str) -> bool:
     # Docker's rule: the first part is a registry when it has a dot or a port, or is localhost.
     return "." in domain or ":" in domain or domain == "localhost"
+
+
+def _what_is_wrong_with_reference(text: str) -> str:
+    name, at, digest = text.partition("@")
+    algorithm, colon, encoded = digest.partition(":")
+    if at and colon and algorithm in _DIGITS and re.fullmatch("[0-9a-fA-F]*", encoded):
+        wanted = _DIGITS[algorithm]
+        if len(encoded) != wanted:
+            return f"its digest has {len(encoded)} digits, and {algorithm} has {wanted}. Copy the whole digest."
+        if encoded != encoded.lower():
+            return "the digits of a digest are written small."
+    tag = name.rpartition("/")[2].partition(":")[2]
+    if len(tag) > _LONGEST_TAG and re.fullmatch("[A-Za-z0-9_.-]+", tag):
+        return f"its tag has {len(tag)} characters, and a tag may have {_LONGEST_TAG}."
+    return "expected registry/repository:tag, such as nvcr.io/nvidia/pytorch:26.04-py3."
 
 
 @dataclass(frozen=True, order=True)
@@ -72,6 +119,16 @@ class NgcTag:
         if match is None:
             raise RunbookError(f"{text!r} is not a tag of the monthly NGC images: {_what_is_wrong(text)}")
         return cls(int(match["year"]), int(match["month"]), match["variant"])
+
+    @property
+    def kind(self) -> Kind:
+        """A variant is for other hardware or another purpose than the plain image."""
+        return "release" if self.variant == "py3" else "special"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Nothing is said of the plain image."""
+        return () if self.kind == "release" else (f"A variant of {self.year:02}.{self.month:02}-py3: {self.variant}.",)
 
     def __str__(self) -> str:
         return f"{self.year:02}.{self.month:02}-{self.variant}"
@@ -92,3 +149,27 @@ def _what_is_wrong(text: str) -> str:
     if _MONTHLY.fullmatch(f"{text}-py3"):
         return f"the variant is missing; did you mean '{text}-py3'?"
     return "expected YY.MM-py3, such as 26.04-py3."
+
+
+@dataclass(frozen=True)
+class PlatformImage:
+    """The image for one platform: digest of its manifest, bytes to download (config and layers), what its config says.
+
+    ``env``: its environment variables; ``labels``: its labels.
+    """
+
+    digest: str
+    size: int
+    env: Mapping[str, str]
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Image:
+    """What a tag stands for.  ``digest`` is that of the index (of the manifest, where there is no index).
+
+    ``platforms`` is keyed as build rows name them: ``amd64``, ``arm64``; another system in full: ``windows/amd64``.
+    """
+
+    digest: str
+    platforms: Mapping[str, PlatformImage]

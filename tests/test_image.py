@@ -20,6 +20,9 @@ _DIGEST = "sha256:" + "0a" * 32
         ("localhost/a/b:c", ImageRef("localhost", "a/b", "c")),
         ("127.0.0.1:5001/a__b/c-d.e:F_1", ImageRef("127.0.0.1:5001", "a__b/c-d.e", "F_1")),
         ("Registry.Example:443/a", ImageRef("Registry.Example:443", "a")),
+        ("[::1]:5000/a", ImageRef("[::1]:5000", "a")),
+        ("nvcr.io/a:" + "x" * 128, ImageRef("nvcr.io", "a", "x" * 128)),
+        ("nvcr.io/" + "a" * 247, ImageRef("nvcr.io", "a" * 247)),
     ],
 )
 def test_a_reference_is_read_into_its_parts_and_printed_again(text, expected):
@@ -32,13 +35,31 @@ def test_a_reference_is_read_into_its_parts_and_printed_again(text, expected):
     [
         "", " ", "26.04-py3", "python:3.10", "nvidia/pytorch:26.04-py3", "nvcr.io/", "nvcr.io/nvidia/pytorch:",
         "nvcr.io/Nvidia/pytorch:1", "nvcr.io/nvidia/pytorch:26.04-py3\n", " nvcr.io/nvidia/pytorch:1", "nvcr.io//a",
-        "nvcr.io/a..b", "nvcr.io/a:b c", "nvcr.io/a@sha256:12", "nvcr.io/a:$TAG", "https://nvcr.io/a", "nvcr.io/a:b:c",
-        "nvcr.io/a:" + "x" * 129, "-nvcr.io/a", "nvcr.io#nvidia/pytorch:1", "nvcr.io/ä",
+        "nvcr.io/a..b", "nvcr.io/a:b c", "nvcr.io/a:$TAG", "https://nvcr.io/a", "nvcr.io/a:b:c",
+        "-nvcr.io/a", "nvcr.io#nvidia/pytorch:1", "nvcr.io/ä",
     ],
 )  # fmt: skip
 def test_what_is_no_full_reference_is_refused_in_words(text):
     with pytest.raises(RunbookError, match=f"^{re.escape(repr(text))} is not a full image reference: expected "):
         ImageRef.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nvcr.io/a:" + "x" * 129, "its tag has 129 characters, and a tag may have 128"),
+        ("nvcr.io/" + "a" * 248, "more than 255 characters together"),
+        ("nvcr.io/a@sha256:12", "its digest has 2 digits, and sha256 has 64. Copy the whole digest"),
+        (f"nvcr.io/a:b@{_DIGEST}0", "its digest has 65 digits, and sha256 has 64"),
+        (f"nvcr.io/a@sha512:{'0' * 64}", "its digest has 64 digits, and sha512 has 128"),
+        ("nvcr.io/a@sha256:" + "0A" * 32, "the digits of a digest are written small"),
+        ("nvcr.io/a@md5:" + "0" * 32, "expected registry/repository:tag"),
+    ],
+)
+def test_lengths_and_digests_are_told_exactly(text, said):
+    with pytest.raises(RunbookError) as caught:
+        ImageRef.parse(text)
+    assert said in str(caught.value)
 
 
 def test_a_new_tag_drops_the_digest_of_the_old_one():
