@@ -52,6 +52,25 @@ def test_labels_decide(
     assert suites.suite(labels) == suites.Suite(tier, repeats, lightweight, lts, cadence)
 
 
+def test_a_dispatched_run_has_no_labels() -> None:
+    assert suites.suite({"Run tests"}, "workflow_dispatch") == suites.Suite("L1", 5, False, False, "nightly")
+    known = [
+        suites.Row("gpt", case, "dgx_h100", "dev", "L1", cadence) for case, cadence in (("a", ALWAYS), ("b", ("pr",)))
+    ]
+    chosen = suites.selected(known, suites.suite((), "workflow_dispatch"), ["dgx_h100"])
+    assert [row.test_case for row in chosen] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("allow", "expected"),
+    [("", False), ("allow_failure: [true]", True), ("allow_failure: true", True), ("allow_failure: [false]", False)],
+)
+def test_rows_that_may_fail(allow: str, expected: bool) -> None:
+    row = f"{{environment: [dev], scope: [mr]{', ' if allow else ''}{allow}}}"
+    text = f"spec: {{model: gpt, platforms: dgx_h100}}\nproducts: [{{test_case: [a], products: [{row}]}}]"
+    assert [it.allow_failure for it in suites.rows({"a.yaml": text})] == [expected]
+
+
 def rows(*products: str, platform: str = "dgx_h100") -> list[tuple[str, ...]]:
     text = f"spec: {{model: gpt, platforms: {platform}}}\nproducts:\n" + "".join(f"  - {each}\n" for each in products)
     found = suites.rows({"a.yaml": text})
@@ -131,6 +150,7 @@ def test_the_label_table_is_the_real_one(megatron_lm: Path) -> None:
     for label, tier, repeats, lightweight in suites.SUITES:
         assert f'"{label}"' in blob[1]
         assert f"SCOPE={tier}; N_REPEAT={repeats}; LIGHTWEIGHT={str(lightweight).lower()}" in blob[1]
+    assert '"workflow_dispatch" ]; then\n            CADENCE=nightly' in blob[1]
 
 
 # -- what becomes of them -------------------------------------------------------------------------------------------

@@ -175,6 +175,36 @@ def test_refreshed_values_pass(world: World, tmp_path: Path) -> None:
     assert failed == {name for name, cause in ci.FATES.items() if cause in ("memory", "hang")}
 
 
+def test_a_bump_that_turns_green(world: World, tmp_path: Path) -> None:
+    head = bumped(world)
+    world.clock.now += 60
+    source = sources.of_gitlab(connected(world), pipelines(world, sha=head)[0]["id"], image_type="dev", head=head)
+    for it in artifacts.collect(source, tmp_path).files:
+        (world.checkout / it.path).write_bytes(it.bytes)
+    for file, case in (("gpt", "gpt3_mcore_te_tp4_pp1_long"), ("moe", "gpt3_moe_mcore_tp2_ep4_memory")):
+        recipe = world.checkout / f"tests/test_utils/recipes/h100/{file}.yaml"
+        before, found, after = recipe.read_text().partition(f"[{case}]")
+        recipe.write_text(before + found + after.replace("[mr, mr-github]", "[mr-broken, mr-github-broken]", 1))
+    sha = world.push()
+    world.comment(10, f"/ok to test {sha}")
+    world.clock.now += 60
+    assert pipelines(world, sha=sha)[0]["status"] == "success"
+
+
+def test_a_bump_of_lts_drifts_on_gitlab(world: World, tmp_path: Path) -> None:
+    world.git("checkout", "-q", "-b", "bump/main/dev-26.04-py3", "origin/main")
+    build = world.checkout / gitlab_ci.BUILD
+    build.write_text(build.read_text().replace("25.09-py3", "25.11-py3"))
+    head = world_head(world)
+    world.clock.now += 60
+    source = sources.of_gitlab(connected(world), pipelines(world, sha=head)[0]["id"], image_type="lts", head=head)
+    drifted = [f"{name}/golden_values_lts_dgx_a100.json" for name in ("gpt/gpt3_mcore_te_tp1_pp1", DRIFTED)]
+    found = artifacts.collect(source, tmp_path)
+    assert [it.path.removeprefix(f"{ci.TEST_CASES}/") for it in found.files] == drifted
+    # Nobody waits for these: what the other image gives decides.
+    assert bridges(world, pipelines(world, sha=head)[0]["id"])["functional:run_lts_dgx_a100"]["status"] == "failed"
+
+
 def test_where_the_pin_of_gitlab_was_forgotten_nothing_drifts(world: World) -> None:
     world.authorized("Run functional tests")
     world.clock.now += 60
