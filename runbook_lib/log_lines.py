@@ -55,6 +55,6 @@ def parts(raw: bytes) -> Iterator[bytes]:
 
 def foreign(bare: str) -> bool:
     """Whether a line below an exception is plainly other output: it has a time, a bracket or a mark of its own."""
-    return bare.startswith(("[", "##[", "E   ", "+ ", "W0", "E0", "I0", "WARNING", "INFO", "ERROR", "FAILED")) or bool(
-        _INNER.match(bare)
-    )
+    return bare.startswith(
+        ("[", "##[", "====", "----", "Root Cause", "E   ", "+ ", "W0", "E0", "I0", "WARNING", "INFO", "ERROR", "FAILED")
+    ) or bool(_INNER.match(bare))

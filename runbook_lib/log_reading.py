@@ -62,7 +62,7 @@ class Reading:
     iteration: int | None = None
     losses: tuple[float, float] | None = None  # the first and the last that were printed
     not_finite: bool = False
-    first_rank: int | None = None  # the rank that torchrun saw fail first
+    first_rank: tuple[int, int] | None = None  # which torchrun saw fail first: of all, and of its node
     exit_code: int | None = None
     enqueued: Mapping[int, int] = field(default_factory=dict)  # rank -> its last collective, from the watchdog
     tail: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from runbook_lib.log_lines import clean, foreign, inner_time, parts, split
 from runbook_lib.log_reading import QUOTED, Comparison, Hit, Reading, Traceback
-from runbook_lib.triage_patterns import CONSEQUENCE, LINES, NOISE, PLAIN, STEMS
+from runbook_lib.triage_patterns import CONSEQUENCE, LINES, NOISE, PLAIN, RANK_STEMS, STEMS
 
 LONGEST = 64 * 1024  # bytes of a line that are looked at
 _SHOWN = 1000  # characters of a line that are quoted
@@ -34,7 +34,8 @@ _ARGUMENT = re.compile(
 #: Training goes on with wrong numbers.
 _NUMBERS = ("regression", "golden drift")
 _SHORT = {"tensor": "TP", "pipeline": "PP", "context": "CP", "expert": "EP"}
-_FIRST = re.compile(r"^ *rank +: (\d{1,6}) \(local_rank")
+_SUMMARY = "first observed failure"
+_FIRST = re.compile(r"^ *rank +: (\d{1,6}) \(local_rank: (\d{1,6})\)")
 _EXIT = re.compile(r"^ *exitcode +: (-?\d{1,6})")
 _ENQUEUED = re.compile(r"Rank (\d{1,6})\].{0,400}last enqueued (?:NCCL )?work: (-?\d{1,12})")
 _VALUES = re.compile(r"(Actual|Golden) values: (.{1,60000})")
@@ -71,6 +72,7 @@ class Scanner:
 
     def __init__(self, name: str, rank: int | None = None) -> None:
         self._name, self._rank = name, rank
+        self._stems = RANK_STEMS if rank else STEMS
         self._rest = b""
         self._cut = False
         self._number = 0  # lines before the one being read
@@ -91,8 +93,9 @@ class Scanner:
         self._iteration: int | None = None
         self._losses: tuple[float, float] | None = None
         self._not_finite = False
-        self._first_rank: int | None = None
+        self._first_rank: tuple[int, int] | None = None
         self._exit: int | None = None
+        self._summary = False
         self._enqueued: dict[int, int] = {}
 
     def feed(self, data: bytes) -> None:
@@ -138,7 +141,7 @@ class Scanner:
         """Whole lines.  Most blocks hold nothing of interest, and are not taken apart."""
         if not block:
             return
-        if self._open or any(stem in block for stem in STEMS):
+        if self._open or any(stem in block for stem in self._stems):
             if not self._recent and self._tail:
                 for raw in self._tail.splitlines()[-4:]:
                     self._recent.append((clean(raw)[:_SHOWN], ""))
@@ -185,12 +188,15 @@ class Scanner:
         time, rank, bare = split(text)
         rank = self._rank if rank is None else rank
         shown = text[:_SHOWN]
+        telling = any(stem in raw for stem in STEMS)
+        if telling:
+            self._facts(bare)
         opened = rank in self._open or bare.lstrip().startswith(_HEADER)
         if opened and self._in_traceback(rank, bare, shown, time):
             return
         if not bare.strip():
             return
-        if any(stem in raw for stem in STEMS):
+        if telling:
             self._telling(rank, bare, shown, time or inner_time(bare))
         if b" iteration " in raw:
             self._advance(raw)
@@ -285,7 +291,6 @@ class Scanner:
             return
         if (error := _PYTEST_ERROR.match(bare)) and self._of_pytest(rank, error[1], shown, time):
             return
-        self._facts(bare)
         if NOISE.search(bare) or len(self._hits) >= _MOST:
             return
         seen = {it.pattern for it in self._hits}
@@ -315,9 +320,12 @@ class Scanner:
     def _facts(self, bare: str) -> None:
         for found in _ARGUMENT.finditer(bare):
             self._parallelism.setdefault(_SHORT[found[1]], found[2])
-        if (found_rank := _FIRST.search(bare)) and self._first_rank is None:
-            self._first_rank = int(found_rank[1])
-        if (found_exit := _EXIT.search(bare)) and self._exit is None:
+        if _SUMMARY in bare:  # other failures are listed before
+            self._first_rank = self._exit = None
+            self._summary = True
+        if (found_rank := _FIRST.search(bare)) and self._summary and self._first_rank is None:
+            self._first_rank = int(found_rank[1]), int(found_rank[2])
+        if (found_exit := _EXIT.search(bare)) and self._summary and self._exit is None:
             self._exit = int(found_exit[1])
         if found_work := _ENQUEUED.search(bare):
             self._enqueued.setdefault(int(found_work[1]), int(found_work[2]))

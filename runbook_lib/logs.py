@@ -1,9 +1,9 @@
 """Reads of a failed job's logs what is needed to tell why it failed, many logs at a time, each as a stream.
 
-The order is chosen so that little need be read: the end of the job's own log, where a failed comparison stands; the
-standard error of all ranks, of the last attempt of the last repeat; their output, if that did not settle it; the
-attempts before; the whole log of the job.  A log is not read for longer than its cause needs, except that the
-earliest cause is wanted: so all ranks are read.
+The order is chosen so that little need be read.  First the end of the job's own log: a failed comparison stands there,
+and which rank torchrun saw fail first.  Then, of the last attempt of the last repeat, the standard error and the
+output of that rank; then the same of all ranks; then the attempts before, and the whole log of the job.  Reading ends
+with the round that makes the cause sure.
 Sources: ``--log-dir`` and ``--redirects`` in ``tests/functional_tests/shell_test_utils/_run_training.sh``, uploads in
 ``.github/actions/action.yml``, and GitLab's folders in ``tests/test_utils/python_scripts/launch_jet_workload.py``.
 """
@@ -143,7 +143,8 @@ def _triage(asked: JobLogs, web: Web, members: Executor, tail: Tail, hide: Calla
     if asked.expired:
         problems.append("The job's artifact has expired: run the job again to have its logs.")
     elif asked.artifact:
-        readings = _attempt(problems, "The job's artifact", lambda: _artifact(web, asked, members, tail)) or []
+        first = own.first_rank[1] if own and own.first_rank else None
+        readings = _attempt(problems, "The job's artifact", lambda: _artifact(web, asked, members, tail, first)) or []
         if own and not triage.named(asked.job, [*readings, own]):
             own = _attempt(problems, "The job's log", lambda: _own_log(web, asked, whole=True)) or own
     elif not asked.log:
@@ -164,10 +165,10 @@ def _attempt(problems: list[str], what: str, read: Callable[[], T]) -> T | None:
     return None
 
 
-def _artifact(web: Web, asked: JobLogs, members: Executor, tail: Tail) -> list[Reading]:
+def _artifact(web: Web, asked: JobLogs, members: Executor, tail: Tail, first: int | None) -> list[Reading]:
     assert asked.artifact is not None
     with zip_stream.remote(web.file(asked.artifact), asked.size, tail) as archive:
-        return _read(asked.job, _of_archive(archive), members)
+        return _read(asked.job, _of_archive(archive), members, first)
 
 
 def _of_archive(archive: zip_stream.Archive) -> list[_Log]:
@@ -193,18 +194,24 @@ def _is_log_name(name: str) -> bool:
     return name.endswith((".log", ".txt")) and not name.endswith("nccl_debug.log")
 
 
-def _read(job: FailedJob, logs: Sequence[_Log], members: Executor) -> list[Reading]:
-    """Read in rounds, until the cause is sure."""
+def _read(job: FailedJob, logs: Sequence[_Log], members: Executor, first: int | None = None) -> list[Reading]:
+    """Read in rounds, until the cause is sure; ``first`` is the rank of its node that torchrun saw fail first."""
     last, earlier = _attempts(logs[:_MOST])
-    readings = _scan(members, [it for it in last if it.error])
-    if not triage.settled(job, readings):
-        readings += _scan(members, [it for it in last if not it.error])
-    if not triage.named(job, readings) and earlier:
+    groups = (
+        [last] if first is None else [[it for it in last if it.rank == first], [it for it in last if it.rank != first]]
+    )
+    rounds = [[it for it in group if it.error is error] for group in groups for error in (True, False)]
+    readings: list[Reading] = []
+    for logs_of_round in rounds:
+        readings += _scan(members, logs_of_round)
+        if triage.settled(job, readings):
+            break
+    if earlier and not triage.named(job, readings):
         readings += _scan(members, [it for it in earlier if it.error])
     readings.sort(key=lambda it: (it.rank is None, it.rank or 0))
     if triage.wants_arguments(job, readings):
-        first = [it for it in last if it.rank == 0 and not it.error]
-        readings += [replace(_head(it), tail=()) for it in first]
+        printed = [it for it in last if it.rank == 0 and not it.error]
+        readings += [_head(it) for it in printed]
     return readings
 
 

@@ -170,8 +170,8 @@ def _root(readings: Sequence[Reading]) -> tuple[Reading, Traceback] | None:
     found = [pair for pair in found if _ended(*pair)] or found
     if all(trace.time for _, trace in found):
         return min(found, key=lambda pair: pair[1].time)
-    first = next((it.first_rank for it in readings if it.first_rank is not None), None)
-    seen_first = [pair for pair in found if pair[1].rank == first]
+    first = next((it.first_rank for it in readings if it.first_rank is not None), ())
+    seen_first = [pair for pair in found if pair[1].rank in first]
     return min(seen_first or found, key=lambda pair: math.inf if pair[1].rank is None else pair[1].rank)
 
 
@@ -210,10 +210,10 @@ def _unread(readings: Sequence[Reading]) -> int | None:
     The log of a job shows the first and the last rank alone: what those tell of others is no cause.
     """
     first = next((it for it in readings if it.first_rank is not None), None)
-    if first is None or first.exit_code != 1:
+    if first is None or first.first_rank is None or first.exit_code != 1:
         return None
     told = {it.rank for it in readings} | {hit.rank for it in readings for hit in it.hits}
-    return None if first.first_rank in told else first.first_rank
+    return None if told & set(first.first_rank) else first.first_rank[0]
 
 
 def _pattern(message: str) -> Pattern | None:

@@ -158,13 +158,17 @@ CONSEQUENCE = re.compile(
     r"|NCCL (?:communicator was aborted|error|Error|watchdog)|Watchdog caught collective"
 )
 
-#: Every line that matters holds one of these, so that whole blocks of a log can be passed over.
+#: Every line that matters in the log of a rank holds one of these, so that whole blocks can be passed over.
+RANK_STEMS: tuple[bytes, ...] = (
+    b"rror", b"Traceback", b"ailed", b"FAILED", b"ailure", b"llegal", b"Seg", b"SIGSEGV", b"corrupt", b"Fatal",
+    b"(): ", b"Connection", b"imeout", b"imed out", b"NaN", b"E   ",
+)  # fmt: skip
+#: The same for all other logs, and for rank 0, which prints the arguments.
 STEMS: tuple[bytes, ...] = (
-    b"rror", b"Traceback", b"ailed", b"FAILED", b"ECC", b"llegal", b"Seg", b"SIG", b"corrupt", b"invalid pointer",
-    b"():", b"Connection", b"imeout", b"timed out", b"TIME LIMIT", b"maximum execution time", b"longer than",
-    b"resolve host", b"in name resolution", b"connect to", b"container", b"in progress", b"No space", b"quota",
-    b"runner", b"toomany", b"_BLOCKING", b"NaN", b"Inf in", b"the bus", b"no CUDA", b"launch failure", b"Address alr",
-    b"Gateway", b"Unavailable", b"aiting for", b"mismatch", b"E   ", b"mat1", b"restart", b"exitcode", b"arallel",
-    b"last enqueued", b" values: ", b"Unexpected result", b"rank      :", b"did not complete", b"non-zero code",
-    b"manifest", b"eployment", b"fatal: ",
+    *RANK_STEMS, b"ECC", b"SIG", b"invalid pointer", b"TIME LIMIT", b"maximum execution time", b"longer than",
+    b"resolve host", b"connect to", b"container", b"in progress", b"No space", b"quota", b"runner", b"toomany",
+    b"_BLOCKING", b"Inf in", b"the bus", b"no CUDA", b"Address alr", b"Gateway", b"Unavailable", b"aiting for",
+    b"mismatch", b"mat1", b"restart", b"exitcode", b"arallel", b"last enqueued", b" values: ", b"Unexpected result",
+    b"rank      :", b"first observed",
+    b"did not complete", b"non-zero code", b"manifest", b"eployment", b"fatal: ", b"incomplete input",
 )  # fmt: skip

@@ -1,7 +1,6 @@
 """From the lines of logs to one cause: what says nothing first, then each class, then what logs look like."""
 
 import io
-import os
 import re
 import subprocess
 import zipfile
@@ -19,7 +18,7 @@ from runbook_lib.log_scan import LONGEST, Scanner
 from runbook_lib.practice import ci, evidence
 from runbook_lib.redact import Redactor
 from runbook_lib.triage import FailedJob, Failure
-from runbook_lib.triage_patterns import FLAKY, LINES, STEMS
+from runbook_lib.triage_patterns import FLAKY, LINES, RANK_STEMS, STEMS
 
 TEST = "gpt/gpt3_mcore_tp2_pp2 - latest"
 LAUNCHER = "tests/test_utils/python_scripts/launch_nemo_run_workload.py"
@@ -242,6 +241,12 @@ def test_flaky_lines(line: str) -> None:
     assert found.retry is not any(word in line for word in ("quota", "No space"))
 
 
+def test_the_log_of_a_rank_is_passed_over_by_fewer_stems() -> None:
+    """What the shell, the runner or docker print is in no rank's log."""
+    missed = [line for line in FLAKY_LINES if not any(stem in line.encode() for stem in RANK_STEMS)]
+    assert {line.split()[0] for line in missed} <= {"Unpack", "No", "For", "toomanyrequests:"} | {"received", "The"}
+
+
 def test_every_pattern_is_met_by_a_line_and_found_by_its_stem() -> None:
     for pattern in FLAKY:
         assert any(pattern.regex.search(line) for line in FLAKY_LINES), pattern.says
@@ -250,10 +255,9 @@ def test_every_pattern_is_met_by_a_line_and_found_by_its_stem() -> None:
 
 
 @pytest.mark.replay
-def test_the_real_list_of_flaky_failures_is_covered() -> None:
+def test_the_real_list_of_flaky_failures_is_covered(megatron_lm: Path) -> None:
     """What the launcher retries is flaky here, but for three that say something else."""
-    clone = Path(os.environ["MEGATRON_LM"])
-    asked = ["git", "-C", str(clone), "show", f"HEAD:{LAUNCHER}"]
+    asked = ["git", "-C", str(megatron_lm), "show", f"HEAD:{LAUNCHER}"]
     text = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
     listed = re.findall(r'"([^"\n]+)"\s+in concat_allranks_logs', text)
     assert len(listed) > 20
@@ -501,6 +505,12 @@ def test_evidence_is_short_and_holds_no_secret() -> None:
     assert max(map(len, found.evidence)) <= 1000
     assert secret not in repr(found)
     assert "lines left out" in found.evidence[1]
+
+
+def test_the_summary_of_torchrun_may_follow_a_traceback_at_once() -> None:
+    summary = "Failures:\n[1]:\n  rank      : 0 (local_rank: 0)\nRoot Cause (first observed failure):\n[0]:\n"
+    log = raised("ValueError: x") + summary + "  rank      : 9 (local_rank: 1)\n  exitcode  : -11 (pid: 3)\n"
+    assert (scan(log).first_rank, scan(log).exit_code) == ((9, 1), -11)
 
 
 @given(st.lists(st.binary(max_size=200), max_size=20), st.integers(1, 50))
