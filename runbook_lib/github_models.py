@@ -171,6 +171,7 @@ class Job:
     conclusion: str
     started: datetime | None
     completed: datetime | None
+    failed_steps: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, it: Any) -> Self:
@@ -183,6 +184,7 @@ class Job:
             conclusion=it["conclusion"] or "",
             started=_time(started) if started else None,
             completed=_time(completed) if completed else None,
+            failed_steps=tuple(step["name"] for step in it.get("steps") or () if step["conclusion"] == "failure"),
         )
 
 

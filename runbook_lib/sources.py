@@ -49,7 +49,7 @@ def of_github(
     if unusable:
         return Source(name, (), (), _github_address(github), image_type, unusable=unusable)
     listed = github.jobs(run.id)
-    jobs = tuple(tested for job in listed for tested in _tested(job))
+    jobs = tuple(it for job in listed for it in tested(job))
     if not any(job.state in ("passed", "failed", "timed out", "cancelled") for job in jobs):
         return Source(name, jobs, (), _github_address(github), image_type, unusable=_none_ran(listed))
     uploads = [Upload(it.id, it.name, it.size, it.expired, it.created) for it in github.artifacts(run.id)]
@@ -106,7 +106,8 @@ def _of_no_use(run: Run, image_type: ImageType, labels: AbstractSet[str]) -> str
     return ""
 
 
-def _tested(job: Job) -> list[RanJob]:
+def tested(job: Job) -> list[RanJob]:
+    """The functional test that a job is; none for a job of another kind."""
     names = matching.named(job.name)
     if names is None:
         return []

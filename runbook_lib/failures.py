@@ -1,0 +1,160 @@
+"""The failed jobs of a CI run on GitHub, each with its cause, and whether it fails on the base branch as well."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from runbook_lib import logs, matching, sources, views
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.github import GitHub
+from runbook_lib.github_models import Job, Run
+from runbook_lib.logs import JobLogs
+from runbook_lib.matching import Upload
+from runbook_lib.ranges import Address
+from runbook_lib.runs import WORKFLOW, branch_of
+from runbook_lib.triage import FailedJob, Failure
+from runbook_lib.views import View
+
+#: Characters of a cause in a table; the evidence below has it whole.
+_SHOWN = 160
+BAD = frozenset({"failure", "timed_out", "cancelled", "startup_failure"})
+#: The job that sums up a run fails with any other.
+SUMMARY = "Nemo_CICD"
+_PLACE = re.compile(
+    r"https?://[^/\s]+/(?P<repository>[^/\s]+/[^/\s]+)/"
+    r"(?:actions/runs/(?P<run>[0-9]+)(?:/(?:attempts/[0-9]+/)?job/(?P<job>[0-9]+))?|pull/(?P<pull>[0-9]+))(?:[/?#]\S*)?"
+)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A failed job.  ``test`` is ``<model>/<test case>``, empty for a job of another kind.
+
+    ``on_base`` is how the job of this name ended in the newest finished run of the base branch; empty where there is
+    none, or it is the same run.
+    """
+
+    failure: Failure
+    test: str = ""
+    on_base: str = ""
+
+    @property
+    def row(self) -> dict[str, object]:
+        """For a table."""
+        it = self.failure
+        return {
+            "job": it.job,
+            "class": it.kind,
+            "cause": it.cause if len(it.cause) <= _SHOWN else f"{it.cause[:_SHOWN]} …",
+            "on the base branch": self.on_base or "not run",
+            "next": it.next,
+            "url": it.url,
+        }
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asked about: a run, and of it one job or all that failed."""
+
+    run: Run
+    job: int | None = None
+
+
+def find(github: GitHub, place: str) -> Asked:
+    """The run that a text names: the address of a run, job or pull request, ``#12``, a run's number, or a branch.
+
+    A pull request and a branch stand for the newest run of CI there.  Raises Refused for another repository's, and
+    RunbookError where there is no run.
+    """
+    text = place.strip()
+    found = _PLACE.fullmatch(text)
+    if found and found["repository"].lower() != github.repository.lower():
+        raise Refused(f"{text} belongs to {found['repository']}, and the checkout to {github.repository}.")
+    if found and found["run"]:
+        return Asked(github.run(int(found["run"])), int(found["job"]) if found["job"] else None)
+    if re.fullmatch(r"[0-9]{5,18}", text):
+        return Asked(github.run(int(text)))
+    number = (found and found["pull"]) or (re.fullmatch(r"#?([0-9]{1,7})", text) or ("", ""))[1]
+    branch = branch_of(int(number)) if number else text
+    newest = _newest(github.runs(branch))
+    if newest is None:
+        raise RunbookError(
+            f"{github.repository} has no run of {WORKFLOW} on {branch!r}. Give the address of a run, a job or a pull "
+            "request, the number of a pull request, or a branch that CI runs on."
+        )
+    return Asked(newest)
+
+
+def _newest(runs: Iterable[Run]) -> Run | None:
+    return max((run for run in runs if run.name == WORKFLOW), key=lambda run: (run.created, run.id), default=None)
+
+
+def failed(jobs: Iterable[Job]) -> tuple[Job, ...]:
+    """The jobs that failed, without the one that only sums them up; a hanging one is cancelled by its time limit."""
+    return tuple(job for job in jobs if job.conclusion in BAD and not job.name.startswith(SUMMARY))
+
+
+def triage(
+    github: GitHub, asked: Asked, base: str = "main", say: Callable[[str], object] = print
+) -> tuple[Seen, ...]:  # fmt: skip
+    """Why each failed job of a run failed, by name.  Reads of the logs what is needed; prints how far it is."""
+    listed = github.jobs(asked.run.id)
+    jobs = sorted(failed(listed), key=lambda job: (job.name, job.id))
+    if asked.job is not None:
+        jobs = [job for job in listed if job.id == asked.job]
+    artifacts = _artifacts(github, asked.run.id, listed)
+    asked_of = [FailedJob(job.name, job.url, job.conclusion, job.failed_steps) for job in jobs]
+    lie_at = [
+        JobLogs(of, *artifacts.get(job.id, (None, 0, False)), Address(*github.log(job.id)))
+        for job, of in zip(jobs, asked_of, strict=True)
+    ]
+    found = logs.triage_all(
+        lie_at, progress=lambda done, total, _: say(f"{done} of {total} failed jobs read") if done == total else None
+    )
+    then = _on_base(github, asked.run, base)
+    names = {job.id: sources.tested(job) for job in jobs}
+    return tuple(
+        Seen(
+            failure,
+            f"{names[job.id][0].model}/{names[job.id][0].test_case}" if names[job.id] else "",
+            then.get(job.name, ""),
+        )
+        for job, failure in zip(jobs, found, strict=True)
+    )
+
+
+def _artifacts(github: GitHub, run_id: int, jobs: Sequence[Job]) -> dict[int, tuple[Address | None, int, bool]]:
+    """The artifact of each functional job that is surely its own."""
+    ran = [it for job in jobs for it in sources.tested(job)]
+    uploads = [Upload(it.id, it.name, it.size, it.expired, it.created) for it in github.artifacts(run_id)]
+    return {
+        it.jobs[0].id: (Address(*github.download(it.upload.id)), it.upload.size, it.upload.expired)
+        for it in matching.pair(ran, uploads, run_id)
+        if len(it.jobs) == 1
+    }
+
+
+def _on_base(github: GitHub, run: Run, base: str) -> dict[str, str]:
+    """How each job ended in the newest finished run of the base branch; the worse of two of one name."""
+    newest = _newest(it for it in github.runs(base) if it.status == "completed" and it.id != run.id)
+    if newest is None:
+        return {}
+    ended: dict[str, str] = {}
+    for job in github.jobs(newest.id):
+        if job.conclusion in BAD or job.name not in ended:
+            ended[job.name] = f"fails there too: {job.url}" if job.conclusion in BAD else f"{job.conclusion} there"
+    return ended
+
+
+def show(seen: Sequence[Seen]) -> View:
+    """Each failed job with its cause, then the evidence, verbatim."""
+    shown = views.table((it.row for it in seen), empty="No job failed.")
+    for it in seen:
+        where = it.failure.where
+        title = f"{it.failure.job}: {it.failure.kind}" + (f" ({where.log}, line {where.line})" if where else "")
+        if it.failure.evidence:
+            shown += views.code("\n".join(it.failure.evidence), title=title)
+        told = "; ".join(f"{name}: {value}" for name, value in it.failure.details.items() if name != "error")
+        if told:
+            shown += views.note(told)
+    return shown

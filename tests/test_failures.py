@@ -1,0 +1,88 @@
+"""Failed jobs of the practice CI, found by whatever names them, with their causes and evidence."""
+
+from collections.abc import Iterator
+
+import pytest
+from bumping import World, bump_to, world
+
+from runbook_lib import ci, failures, investigate, position
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.record import Step
+
+KINDS = {
+    "gpt/gpt3_mcore_te_tp1_pp1": "golden drift",
+    "moe/gpt3_moe_mcore_te_ep8": "golden drift",
+    "gpt/gpt3_mcore_te_tp4_pp1_long": "hang",
+    "hybrid/hybrid_mr_tp2_cp2": "regression",
+    "mimo/mimo_vlm_tp1": "flaky infrastructure",
+    "moe/gpt3_moe_mcore_tp2_ep4_memory": "out of memory",
+}
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A bump whose first CI run has ended.  Nothing here changes it."""
+    with world(tmp_path_factory.mktemp("world")) as made:
+        made.open_pr()
+        bump = bump_to()
+        ci.authorize(made.step(bump), ci.look(position.find(made.checkout, bump), made.github()))
+        made.now[0] += 1000
+        yield made
+
+
+def test_every_class_is_told_apart(at: World) -> None:
+    github = at.github()
+    seen = failures.triage(github, failures.find(github, "#10"))
+    assert {it.test: it.failure.kind for it in seen} == KINDS
+    assert all(0 < len(it.failure.evidence) <= 30 and it.failure.url for it in seen)
+    (broken,) = [it for it in seen if it.on_base.startswith("fails there too")]
+    assert broken.test == "moe/gpt3_moe_mcore_tp2_ep4_memory"
+    assert "OutOfMemoryError" in failures.show(seen).text
+
+
+def test_each_way_to_name_a_run_leads_to_it(at: World) -> None:
+    github = at.github()
+    (run,) = github.runs("pull-request/10")
+    job = failures.failed(github.jobs(run.id))[0]
+    pull = github.pull(10)
+    for place in ("#10", "10", pull.url, f"{pull.url}/files", run.url, f"{run.url}/attempts/1", str(run.id)):
+        assert failures.find(github, place) == failures.Asked(run), place
+    assert failures.find(github, "pull-request/10").run == run
+    for url in (job.url, f"{job.url}#step:3:1"):
+        asked = failures.find(github, url)
+        assert (asked.run, asked.job) == (run, job.id)
+    (only,) = failures.triage(github, asked)
+    assert only.failure.job == job.name
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "says"),
+    [
+        ("https://github.com/other/repo/actions/runs/5000000010", Refused, "belongs to other/repo"),
+        ("https://github.com/other/repo/pull/10", Refused, "belongs to other/repo"),
+        ("#9999", RunbookError, "has no run of CICD"),
+        ("no-such-branch", RunbookError, "has no run of CICD"),
+        ("99999999", RunbookError, "does not find it"),
+    ],
+)
+def test_what_names_no_run_is_refused(at: World, place: str, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        failures.find(at.github(), place)
+
+
+def test_an_investigation_changes_nothing_and_names_owners(at: World) -> None:
+    before = at.state()
+    step: Step = at.step(bump_to(mode="preview"))
+    found = investigate.look(at.checkout, at.github(), "#10")
+    investigate.verify(step, found)
+    assert at.state() == before
+    assert {str(row["file"]) for row in found.touched} >= {"docker/.ngc_version.dev", ".gitlab/stages/01.build.yml"}
+    assert any(row["owners"] for row in found.touched)
+    assert at.checks() == {"every failed job has a cause": "passed"}
+    assert "golden drift, hang" in at.said("done")[0]["sentence"]
+
+
+def test_without_a_place_nothing_is_asked(at: World) -> None:
+    step = at.step(bump_to(mode="preview"))
+    investigate.verify(step, investigate.look(at.checkout, None, ""))
+    assert at.said("check") == []
