@@ -1,6 +1,8 @@
 """The practice GitLab: pipelines of what the forge tests, through the library and through plain requests."""
 
+import io
 import json
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -268,6 +270,14 @@ def test_jobs_and_their_downloads(world: World) -> None:
         f"bytes {len(whole) - 22}-{len(whole) - 1}/{len(whole)}",
     )
     assert "The following metrics failed" in get(world, f"/jobs/{job['id']}/trace").text
+    inference = next(it["id"] for it in seen if it["name"] == "gpt_dynamic_inference_tp1_583m")
+    for number, name, file in (
+        (job["id"], "gpt3-mcore-tp1-pp4", "golden_values_dev_dgx_h100.json"),
+        (inference, "gpt-dynamic-inference-tp1-583m", "generations_dev_dgx_h100.json"),
+    ):
+        with zipfile.ZipFile(io.BytesIO(get(world, f"/jobs/{number}/artifacts").content)) as archive:
+            names = [it for it in archive.namelist() if it.endswith(".json")]
+        assert names == [f"results/iteration=0/restart=0/assets/basic/{name}-dev-dgx-h100/{file}"]
     nothing = listed["functional:run_dev_dgx_a100"]["downstream_pipeline"]["id"]
     (placeholder,) = get(world, f"/pipelines/{nothing}/jobs").json()
     assert (placeholder["name"], placeholder["artifacts_file"]) == (gitlab_ci.PLACEHOLDER[0], None)
