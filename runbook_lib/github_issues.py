@@ -1,36 +1,10 @@
 """The issues of a repository on GitHub: searched, read and filed."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from runbook_lib.github import GitHub
-
-
-@dataclass(frozen=True)
-class Issue:
-    """An issue; ``author`` is a login, empty for a deleted account."""
-
-    number: int
-    url: str
-    title: str
-    body: str
-    state: str
-    labels: frozenset[str]
-    author: str
-
-    @classmethod
-    def of(cls, it: Any) -> Self:
-        """From GitHub's JSON."""
-        return cls(
-            number=it["number"],
-            url=it["html_url"],
-            title=it["title"],
-            body=it["body"] or "",
-            state=it["state"],
-            labels=frozenset(label["name"] for label in it["labels"]),
-            author=str(it["user"]["login"]) if it["user"] else "",
-        )
+from runbook_lib.github_models import Issue
 
 
 def search(github: GitHub, words: str) -> tuple[Issue, ...]:

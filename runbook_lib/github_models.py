@@ -204,6 +204,32 @@ class Artifact:
         return cls(it["id"], it["name"], it["size_in_bytes"], bool(it["expired"]), _time(created) if created else None)
 
 
+@dataclass(frozen=True)
+class Issue:
+    """An issue; ``author`` is a login, empty for a deleted account."""
+
+    number: int
+    url: str
+    title: str
+    body: str
+    state: str
+    labels: frozenset[str]
+    author: str
+
+    @classmethod
+    def of(cls, it: Any) -> Self:
+        """From GitHub's JSON."""
+        return cls(
+            number=it["number"],
+            url=it["html_url"],
+            title=it["title"],
+            body=it["body"] or "",
+            state=it["state"],
+            labels=frozenset(label["name"] for label in it["labels"]),
+            author=_login(it["user"]),
+        )
+
+
 def _login(user: Any) -> str:
     return str(user["login"]) if user else ""
 
