@@ -8,43 +8,41 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import httpx
 
 from runbook_lib.checks import Check
-from runbook_lib.errors import CannotTell, RunbookError, Unreachable
-from runbook_lib.image import ImageRef, NgcTag
+from runbook_lib.errors import CannotTell, Unreachable
+from runbook_lib.families import NGC
+from runbook_lib.image import Image, ImageRef, NgcTag, PlatformImage
+from runbook_lib.registry_auth import Found, docker, ngc
+from runbook_lib.registry_cache import Cache, ago
 from runbook_lib.registry_http import Answer, Connection, parse_address
+
+__all__ = ["Image", "PlatformImage", "Registry", "Tags", "verify_tag"]
 
 _OCI, _DOCKER = "application/vnd.oci.image", "application/vnd.docker.distribution"
 _INDEXES = (f"{_OCI}.index.v1+json", f"{_DOCKER}.manifest.list.v2+json")
 _MANIFESTS = (f"{_OCI}.manifest.v1+json", f"{_DOCKER}.manifest.v2+json")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _PAGES, _MEMBERS = 100, 50  # more pages of tags, or more platforms, than any real image has
+_AT_ONCE = 4  # requests side by side
+_FRESH = 300.0  # seconds for which the answer about a tag is believed without asking again
+_HUB = "registry-1.docker.io"  # where Docker's own registry, docker.io, really is
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class PlatformImage:
-    """The image for one platform: digest of its manifest, bytes to download (config and layers), environment."""
+class Tags:
+    """Every tag, in the registry's order.  ``age``: seconds since the registry said so; ``problem``: why not now."""
 
-    digest: str
-    size: int
-    env: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Image:
-    """What a tag stands for.  ``digest`` is that of the index (of the manifest, where there is no index).
-
-    ``platforms`` is keyed as build rows name them: ``amd64``, ``arm64``; another system in full: ``windows/amd64``.
-    """
-
-    digest: str
-    platforms: Mapping[str, PlatformImage]
+    names: tuple[str, ...]
+    age: float = 0.0
+    problem: str = ""
 
 
 class Registry:
@@ -53,8 +51,10 @@ class Registry:
     Every question may raise Unreachable (no answer, refused, limited) and CannotTell (an answer without sense).
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, offline: bool = False) -> None:
         self._connection = connection
+        self._offline = offline
+        self._ages: list[float] = [0.0]
 
     @classmethod
     def connect(
@@ -62,17 +62,28 @@ class Registry:
         ref: ImageRef,
         env: Mapping[str, str] = os.environ,
         *,
+        max_age: float = _FRESH,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Self:
         """The repository of ``ref``, at RUNBOOK_REGISTRY or else at its own registry.  No request is made yet.
 
-        NGC_API_KEY is used at nvcr.io, which issued it, and where RUNBOOK_REGISTRY points.
+        RUNBOOK_REGISTRY is the address for every registry, or ``nvcr.io=https://…`` for one, several divided by commas.
+        NGC_API_KEY is used at nvcr.io, which issued it, and where RUNBOOK_REGISTRY points; elsewhere the files and
+        helpers of ``docker login``.  What is said of a tag is believed for ``max_age`` seconds; content by digest for
+        ever.
         """
-        other = env.get("RUNBOOK_REGISTRY", "").strip()
-        address = parse_address(other) if other else httpx.URL(f"https://{ref.registry}/")
-        key = env.get("NGC_API_KEY", "").strip() if other or ref.registry == "nvcr.io" else ""
-        return cls(Connection(address, ref.repository, key, transport=transport, sleep=sleep))
+        other, for_all = _other_address(ref.registry, env)
+        hub = ref.registry == "docker.io"
+        address = other or httpx.URL(f"https://{_HUB if hub else ref.registry}/")
+        repository = f"library/{ref.repository}" if hub and "/" not in ref.repository else ref.repository
+        key = env.get("NGC_API_KEY", "").strip() if for_all or ref.registry == "nvcr.io" else ""
+
+        def who() -> Found:
+            return ngc(key) if key else docker(address.netloc.decode(), repository, env)
+
+        cache = Cache.of(env)
+        return cls(Connection(address, repository, who, cache=cache, max_age=max_age, transport=transport, sleep=sleep))
 
     @property
     def name(self) -> str:
@@ -89,6 +100,15 @@ class Registry:
         """Close the connections."""
         self._connection.close()
 
+    @property
+    def age(self) -> float:
+        """Seconds since the registry gave the oldest answer that was used; 0 when all are of now."""
+        return max(self._ages, key=abs)
+
+    def offline(self) -> "Registry":
+        """The same repository as it was last seen: it answers from the cache and asks nobody."""
+        return Registry(self._connection, offline=True)
+
     def image(self, reference: str) -> Image | None:
         """The image of a tag or a digest, or None if the registry has none of that name."""
         found = self._manifest(reference)
@@ -100,14 +120,18 @@ class Registry:
         members = [member for member in self._take(document, "manifests", list) if _is_image(member)]
         if not 0 < len(members) <= _MEMBERS:
             raise CannotTell(f"{self.name}:{reference} names {len(members)} platforms, which no usable image does.")
-        return Image(digest, dict(map(self._member, members)))
+        platforms: dict[str, PlatformImage] = {}
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for name, platform in pool.map(self._member, members):
+                platforms.setdefault(name, platform)  # of two for one platform a container engine takes the first
+        return Image(digest, platforms)
 
     def tags(self) -> list[str]:
         """Every tag, in the registry's order; empty if there is no such repository."""
         path = "tags/list?n=1000"
         tags: list[str] = []
         for _ in range(_PAGES):
-            answer = self._connection.get(path, "application/json")
+            answer = self._get(path, "application/json")
             if answer is None:
                 return []
             document = answer.json()
@@ -115,10 +139,37 @@ class Registry:
             if document != {"name": self._connection.repository, "tags": None}:
                 tags += map(str, self._take(document, "tags", list))
             query = self._next_page(answer)
+            self._connection.keep(path, answer)
             if query is None:
                 return tags
             path = f"tags/list?{query}"
         raise CannotTell(f"The list of tags of {self.name} goes on after {_PAGES} pages; we stopped reading.")
+
+    def known_tags(self) -> Tags:
+        """Every tag; those of the last time, with age and reason, when the registry cannot be reached.
+
+        Raises Unreachable where there was no last time, CannotTell as ``tags`` does.
+        """
+        try:
+            names = self.tags()
+        except Unreachable as error:
+            before = self.offline()
+            if not (names := before.tags()):
+                raise
+            return Tags(tuple(names), before.age, str(error))
+        return Tags(tuple(names), self.age)
+
+    def look(self, reference: str) -> tuple[Image | None, Tags]:
+        """``image`` and ``known_tags``, asked side by side."""
+        with ThreadPoolExecutor(1) as pool:
+            tags = pool.submit(self.known_tags)
+            return self.image(reference), tags.result()
+
+    def _get(self, path: str, accept: str) -> Answer | None:
+        answer = self._connection.remembered(path) if self._offline else self._connection.get(path, accept)
+        if answer is not None and answer.age:
+            self._ages.append(answer.age)
+        return answer
 
     def _next_page(self, answer: Answer) -> str | None:
         match = re.search(r'<([^<>]*)>\s*;[^,<]*\brel="?next\b', answer.headers.get("Link", ""))
@@ -145,26 +196,29 @@ class Registry:
         described = self._take(manifest, "config", dict)
         parts = [described, *self._take(manifest, "layers", list)]
         config_digest = self._digest(self._take(described, "digest", str))
-        answer = self._connection.get(f"blobs/{config_digest}", "*/*")
+        answer = self._get(f"blobs/{config_digest}", "*/*")
         if answer is None:
             raise CannotTell(f"{self.name}@{digest} names a config that the registry does not have.")
         self._verify(answer, config_digest)
+        self._connection.keep(f"blobs/{config_digest}", answer)
         config = answer.json()
         system, architecture = (self._take(config, field, str) for field in ("os", "architecture"))
-        env = self._take(self._take(config, "config", dict, default={}), "Env", list, default=[])
+        inner = self._take(config, "config", dict, default={})
+        env, labels = self._take(inner, "Env", list, default=[]), self._take(inner, "Labels", dict, default={})
         return (
             architecture if system == "linux" else f"{system}/{architecture}",
             PlatformImage(
                 digest,
                 sum(self._take(part, "size", int) for part in parts),
                 {name: value for name, _, value in (str(entry).partition("=") for entry in env)},
+                {str(name): str(value) for name, value in labels.items()},
             ),
         )
 
     def _manifest(self, reference: str) -> tuple[Mapping[str, Any], str] | None:
         by_digest = ":" in reference
         wanted = self._digest(reference) if by_digest else reference
-        answer = self._connection.get(f"manifests/{wanted}", ", ".join(_INDEXES + _MANIFESTS))
+        answer = self._get(f"manifests/{wanted}", ", ".join(_INDEXES + _MANIFESTS))
         if answer is None:
             return None
         computed = "sha256:" + hashlib.sha256(answer.body).hexdigest()
@@ -173,6 +227,8 @@ class Registry:
         document = answer.json()
         if not isinstance(document, dict):
             raise CannotTell(f"What {self.name} sent for {reference} is not a manifest.")
+        self._connection.keep(f"manifests/{wanted}", answer)
+        self._connection.keep(f"manifests/{digest}", answer)
         return document, digest
 
     def _digest(self, text: str) -> str:
@@ -207,16 +263,17 @@ def verify_tag(registry: Registry, tag: NgcTag, platforms: Iterable[str]) -> tup
     try:
         image = registry.image(str(tag))
     except Unreachable as error:
-        return Check(name, "skipped", str(error)), None
+        return Check(name, "skipped", f"{error}{_last_known(registry, tag)}"), None
     except CannotTell as error:
         return Check(name, "failed", str(error)), None
     if image is None:
         return Check(name, "failed", f"{registry.name} has no tag {tag}. {_newest(registry, tag)}"), None
-    there = " and ".join(sorted(image.platforms))
+    there = _and(image.platforms)
     if missing := sorted(set(platforms) - image.platforms.keys()):
-        sentence = f"{registry.name}:{tag} exists for {there}, and not for {' and '.join(missing)}."
+        sentence = f"{registry.name}:{tag} exists for {there}, and not for {_and(missing)}."
         return Check(name, "failed", f"{sentence} {_newest(registry, tag)}"), image
-    return Check(name, "passed", f"{registry.name}:{tag} is {image.digest}, for {there}."), image
+    read = f" It was read {ago(registry.age)}." if registry.age else ""
+    return Check(name, "passed", f"{registry.name}:{tag} is {image.digest}, for {there}.{read}"), image
 
 
 def _newest(registry: Registry, tag: NgcTag) -> str:
@@ -224,16 +281,39 @@ def _newest(registry: Registry, tag: NgcTag) -> str:
         tags = registry.tags()
     except (Unreachable, CannotTell) as error:
         return f"Which tags it has could not be read: {error}"
-    known = []
-    for text in tags:
-        try:
-            known.append(NgcTag.parse(text))
-        except RunbookError:
-            continue  # a tag of another family
-    months = sorted((other for other in known if other.variant == tag.variant), reverse=True)
+    listing = NGC.listed(tags)
+    months = [other for other in listing.releases + listing.specials if other.variant == tag.variant]
     if not months:
         return "It has no tag of this kind at all."
     return f"Its newest tags are {', '.join(map(str, months[:5]))}: choose one that exists, or wait."
+
+
+def _last_known(registry: Registry, tag: NgcTag) -> str:
+    before = registry.offline()
+    try:
+        image, tags = before.image(str(tag)), before.tags()
+    except CannotTell:
+        return ""
+    if image is not None:
+        return f" When it was last read, {ago(before.age)}, {tag} was {image.digest}, for {_and(image.platforms)}."
+    names = "names" if str(tag) in tags else "does not name"
+    return f" The list of tags, read {ago(before.age)}, {names} {tag}." if tags else ""
+
+
+def _and(names: Iterable[str]) -> str:
+    return " and ".join(sorted(names))
+
+
+def _other_address(registry: str, env: Mapping[str, str]) -> tuple[httpx.URL | None, bool]:
+    """What RUNBOOK_REGISTRY says of a registry, and whether it says the same of every registry."""
+    told = [entry.strip() for entry in env.get("RUNBOOK_REGISTRY", "").split(",") if entry.strip()]
+    for entry in told:
+        host, equals, address = entry.partition("=")
+        if not equals or "/" in host:
+            return parse_address(entry), True
+        if host == registry:
+            return parse_address(address), False
+    return None, False
 
 
 def _is_image(descriptor: object) -> bool:

@@ -1,38 +1,49 @@
-"""HTTP to one repository of an OCI registry: sign-in by token, time limits, few retries, bounded answers.
+"""HTTP to one repository of an OCI registry: sign-in, time limits, few retries, bounded answers, a cache.
 
 The part of ``registry`` that knows no manifest.  Standards: the OCI distribution specification and the token
 challenge of the distribution project, which nvcr.io and most others give.
 """
 
-import base64
 import email.utils
 import json
+import queue
 import re
 import ssl
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.registry_auth import Found
+from runbook_lib.registry_cache import Cache
 
 _LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger manifests
 _TIMEOUT = httpx.Timeout(10, connect=5)  # seconds
+_LIMIT = 30.0  # seconds for one answer from first to last byte, however it drips
 _PAUSES = (0.5, 1.5)  # seconds before the second and the third attempt
 _PATIENCE = 10.0  # seconds; a registry that asks for more is asked again by the person, not by us
 _TEMPORARY = (429, 500, 502, 503, 504)
+_KEPT = ("Content-Type", "Docker-Content-Digest", "ETag", "Link")  # headers that the cache keeps
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An HTTP answer, read to its end; ``url`` is where redirects led."""
+    """An HTTP answer, read to its end; ``url`` is where redirects led.
+
+    ``kept``: from the cache, unasked; ``age``: seconds since the registry gave it, 0 for now or for content by digest.
+    """
 
     status: int
     url: httpx.URL
     headers: httpx.Headers
     body: bytes
+    kept: bool = False
+    age: float = 0.0
 
     def json(self) -> Any:
         """The body as JSON; raises Unreachable if it is none."""
@@ -42,23 +53,39 @@ class Answer:
             raise Unreachable(f"{self.url.host} answered something that is not JSON. Try again later.") from None
 
 
+class _TooSlow(httpx.ReadTimeout):
+    """An answer that began and did not end."""
+
+
 class Connection:
-    """GET requests to one repository.  ``key``, if any, goes to the registry's own token service and nowhere else."""
+    """GET requests to one repository.
+
+    ``who`` is asked when the registry wants to know; what it gives goes to the registry and its own token service, over
+    TLS, and nowhere else.  An answer in the cache of at most ``max_age`` seconds is not asked for again.
+    """
 
     def __init__(
         self,
         address: httpx.URL,
         repository: str,
-        key: str = "",
+        who: Callable[[], Found] = Found,
         *,
+        cache: Cache | None = None,
+        max_age: float = 0.0,
+        limit: float = _LIMIT,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.address = address
         self.repository = repository
-        self._key = key
+        self._who = who
+        self._cache = cache
+        self._max_age = max_age
+        self._limit = limit
         self._sleep = sleep
         self._authorization: dict[str, str] = {}
+        self._signing = threading.Lock()
+        self._found: Found | None = None
         # httpx drops Authorization when a redirect leaves the host: blobs often live on another.
         self._client = httpx.Client(timeout=_TIMEOUT, follow_redirects=True, max_redirects=5, transport=transport)
 
@@ -76,67 +103,145 @@ class Connection:
 
         Raises Unreachable for whatever is no answer of a registry, CannotTell for one that does not end.
         """
+        kept = self.remembered(path)
+        if kept and (_digest(path) or 0 <= kept.age <= self._max_age):
+            return kept
         url = self.address.join(f"/v2/{self.repository}/{path}")
-        answer = self._ask(url, {"Accept": accept, **self._authorization})
-        # A challenge from where a redirect led is not the registry's: it gets nothing.
-        if answer.status == 401 and _origin(answer.url) == _origin(self.address):
-            self._authorization = self._sign_in(answer)
-            answer = self._ask(url, {"Accept": accept, **self._authorization})
+        headers = {"Accept": accept}
+        if kept and "ETag" in kept.headers:
+            headers["If-None-Match"] = kept.headers["ETag"]
+        answer = self._signed_in(url, headers)
         if answer.status in (401, 403):
-            raise Unreachable(f"{self.name} refuses to be read (HTTP {answer.status}). {self._key_advice()}")
+            raise Unreachable(f"{self.name} refuses to be read (HTTP {answer.status}). {self._advice()}")
+        if answer.status == 304 and kept:
+            return Answer(200, url, kept.headers, kept.body)
         if "html" in answer.headers.get("Content-Type", ""):
             raise Unreachable(
                 f"{answer.url.host} answered with a web page (HTTP {answer.status}) instead of a registry's answer. "
                 "A proxy or a sign-in page may stand in between, or RUNBOOK_REGISTRY may name the wrong address."
             )
         if answer.status == 404:
+            if kept and self._cache:
+                self._cache.forget(str(url))
             return None
         if answer.status != 200:
             raise Unreachable(f"{self.name} answered HTTP {answer.status}, which we did not expect. Try again later.")
         return answer
 
-    def _sign_in(self, challenged: Answer) -> dict[str, str]:
-        """Get a token as the challenge says; the key is sent over TLS only."""
-        challenge = re.search(r"\bBearer\s+(.*)", challenged.headers.get("WWW-Authenticate", ""), re.IGNORECASE)
-        fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge[1])) if challenge else {}
+    def remembered(self, path: str) -> Answer | None:
+        """The last answer that made sense, without asking anybody."""
+        if self._cache is None:
+            return None
+        url = self.address.join(f"/v2/{self.repository}/{path}")
+        if digest := _digest(path):
+            body = self._cache.content(digest)
+            return None if body is None else Answer(200, url, httpx.Headers(), body, kept=True)
+        entry = self._cache.entry(str(url))
+        if entry is None:
+            return None
+        return Answer(200, url, httpx.Headers(dict(entry.headers)), entry.body, kept=True, age=entry.age)
+
+    def keep(self, path: str, answer: Answer) -> None:
+        """Remember an answer, now that it has proved to make sense."""
+        if self._cache is None or answer.kept:
+            return
+        if digest := _digest(path):
+            self._cache.keep_content(digest, answer.body)
+        else:
+            kept = {name: answer.headers[name] for name in _KEPT if name in answer.headers}
+            self._cache.keep(str(self.address.join(f"/v2/{self.repository}/{path}")), answer.body, kept)
+
+    def _signed_in(self, url: httpx.URL, headers: Mapping[str, str]) -> Answer:
+        """Ask, and sign in where the registry wants that."""
+        if not self._authorization:
+            self._sign_in_as_before()
+        sent = self._authorization
+        answer = self._ask(url, {**headers, **sent})
+        # A challenge from where a redirect led is not the registry's: it gets nothing.
+        if answer.status != 401 or _origin(answer.url) != _origin(self.address):
+            return answer
+        with self._signing:
+            if self._authorization == sent:  # else another thread has signed in meanwhile
+                self._authorization = self._sign_in(answer.headers.get("WWW-Authenticate", ""))
+        return self._ask(url, {**headers, **self._authorization})
+
+    def _sign_in_as_before(self) -> None:
+        """Save the round trip that only fetches the challenge, where that is known from before."""
+        key = f"challenge {self.address}"
+        known = self._cache.entry(key) if self._cache else None
+        if known is None or self._cache is None:
+            return
+        with self._signing:
+            if self._authorization:
+                return
+            try:
+                self._authorization = self._sign_in(known.body.decode("utf-8", "replace"), pauses=())
+            except Unreachable:
+                self._cache.forget(key)
+
+    def _sign_in(self, challenge: str, pauses: Sequence[float] = _PAUSES) -> dict[str, str]:
+        """Do as the challenge says; credentials are sent over TLS only."""
+        bearer = re.search(r"\bBearer\s+(.*)", challenge, re.IGNORECASE)
+        if self._found is None:
+            self._found = self._who()
+        credential = self._found.credential
+        if bearer is None and re.search(r"\bBasic\b", challenge, re.IGNORECASE) and credential:
+            if not _is_private(self.address):
+                raise Unreachable(f"{self.name} asks for a password over plain HTTP: it was not sent.")
+            return {"Authorization": credential.header}
+        fields = dict(re.findall(r'(\w+)="([^"]*)"', bearer[1])) if bearer else {}
         realm = _url(fields.get("realm", ""))
         if realm is None:
-            raise Unreachable(f"{self.name} asks for a sign-in of a kind that we do not know. {self._key_advice()}")
+            raise Unreachable(f"{self.name} asks for a sign-in of a kind that we do not know. {self._advice()}")
         headers = {"Accept": "application/json"}
-        if self._key and (realm.scheme == "https" or realm.host in ("127.0.0.1", "::1", "localhost")):
-            headers["Authorization"] = "Basic " + base64.b64encode(f"$oauthtoken:{self._key}".encode()).decode()
+        if credential and _is_private(realm):
+            headers["Authorization"] = credential.header
         # Our own scope, not the challenge's: that may ask for the right to push.
         query = {"service": fields.get("service", ""), "scope": f"repository:{self.repository}:pull"}
-        answer = self._ask(realm.copy_merge_params(query), headers, follow=False)
+        answer = self._ask(realm.copy_merge_params(query), headers, follow=False, pauses=pauses)
         if answer.status != 200:
-            raise Unreachable(
-                f"{realm.host} gives no token for {self.name} (HTTP {answer.status}). {self._key_advice()}"
-            )
+            raise Unreachable(f"{realm.host} gives no token for {self.name} (HTTP {answer.status}). {self._advice()}")
         document = answer.json()
         granted = document if isinstance(document, dict) else {}
         token = granted.get("token") or granted.get("access_token")
         if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
             raise Unreachable(f"{realm.host} gave no usable token for {self.name}. Try again later.")
+        if self._cache:
+            self._cache.keep(f"challenge {self.address}", challenge.encode(), {})
         return {"Authorization": f"Bearer {token}"}
 
-    def _key_advice(self) -> str:
-        if self._key:
+    def _advice(self) -> str:
+        if self._found is None:
+            self._found = self._who()
+        host = self.address.netloc.decode()
+        problem = f"{self._found.problem} " if self._found.problem else ""
+        if not self._found.credential:
+            return (
+                f"{problem}If the image is not public, set NGC_API_KEY to a key that may read it, or at a registry "
+                f"other than NVIDIA's: docker login {host}."
+            )
+        if self._found.credential.source == "NGC_API_KEY":
             return "Renew NGC_API_KEY, or unset it: a public image needs none."
-        return "If the image is not public, set NGC_API_KEY to a key that may read it."
+        return (
+            f"The credentials come from {self._found.credential.source}: docker login {host} renews them, docker "
+            f"logout {host} removes them; a public image needs none."
+        )
 
-    def _ask(self, url: httpx.URL, headers: Mapping[str, str], *, follow: bool = True) -> Answer:
+    def _ask(
+        self, url: httpx.URL, headers: Mapping[str, str], *, follow: bool = True, pauses: Sequence[float] = _PAUSES
+    ) -> Answer:
         """GET, tried again when that may help.  Any status that is not temporary is an answer."""
-        for pause in (*_PAUSES, None):
+        for pause in (*pauses, None):
             asked = 0.0
             try:
-                answer = self._once(url, headers, follow)
+                answer = self._in_time(url, headers, follow)
             except httpx.RequestError as error:
-                problem, again = _explain(error), not _is_tls(error)
+                problem, again = _explain(error), not (_is_tls(error) or isinstance(error, _TooSlow))
             else:
                 if answer.status not in _TEMPORARY:
                     return answer
                 problem, again = f"it answers HTTP {answer.status}", True
-                asked = _retry_after(answer.headers.get("Retry-After", ""))
+                asked = _retry_after(answer.headers.get("Retry-After", ""), answer.headers.get("Date", ""))
             if pause is None or not again or asked > _PATIENCE:
                 break
             self._sleep(max(pause, asked))
@@ -146,19 +251,48 @@ class Connection:
             "Try again later, check network and proxy, or name another address for it in RUNBOOK_REGISTRY."
         )
 
+    def _in_time(self, url: httpx.URL, headers: Mapping[str, str], follow: bool) -> Answer:
+        """One attempt within the limit.  httpx limits the pause between two bytes, not the whole.
+
+        The thread is left behind where the headers drip: it ends with its connection, at the latest with the process.
+        """
+        done: queue.SimpleQueue[Answer | httpx.RequestError | RunbookError | None] = queue.SimpleQueue()
+
+        def work() -> None:
+            outcome: Answer | httpx.RequestError | RunbookError | None = None
+            try:
+                outcome = self._once(url, headers, follow)
+            except (httpx.RequestError, RunbookError) as error:
+                outcome = error
+            finally:
+                done.put(outcome)
+
+        threading.Thread(target=work, name=f"GET {url.host}", daemon=True).start()
+        try:
+            outcome = done.get(timeout=self._limit)
+        except queue.Empty:
+            raise _TooSlow(f"it did not finish its answer within {self._limit:g} s") from None
+        if isinstance(outcome, Exception):
+            raise outcome
+        assert outcome is not None, "the thread died of a mistake in this program, which it has told"
+        return outcome
+
     def _once(self, url: httpx.URL, headers: Mapping[str, str], follow: bool) -> Answer:
         sent = {**headers, "Accept-Encoding": "identity", "User-Agent": "base-image-runbook"}
         request = self._client.build_request("GET", url, headers=sent)
+        end = time.monotonic() + self._limit
         response = self._client.send(request, stream=True, follow_redirects=follow)
         try:
-            body = b""
+            body = bytearray()
             for chunk in response.iter_bytes():
                 body += chunk
                 if len(body) > _LARGEST:
                     raise CannotTell(f"{response.url.host} sent more than {_LARGEST} bytes for {self.name}: not read.")
+                if time.monotonic() > end:
+                    raise _TooSlow(f"it did not finish its answer within {self._limit:g} s")
         finally:
             response.close()
-        return Answer(response.status_code, response.url, response.headers, body)
+        return Answer(response.status_code, response.url, response.headers, bytes(body))
 
 
 def parse_address(text: str) -> httpx.URL:
@@ -166,8 +300,8 @@ def parse_address(text: str) -> httpx.URL:
     url = _url(text)
     if url is None or url.userinfo or url.path != "/" or url.query or url.fragment:
         raise RunbookError(
-            "RUNBOOK_REGISTRY is not the address of a registry: expected scheme, host and port alone, "
-            "such as http://127.0.0.1:5001 or https://mirror.example.com."
+            "RUNBOOK_REGISTRY is not the address of a registry: expected scheme, host and port alone, such as "
+            "http://127.0.0.1:5001 or https://mirror.example.com, or nvcr.io=https://mirror.example.com for one alone."
         )
     return url
 
@@ -184,14 +318,33 @@ def _origin(url: httpx.URL) -> tuple[str, bytes]:
     return url.scheme, url.netloc
 
 
-def _retry_after(value: str) -> float:
-    """Seconds that a Retry-After header asks for (RFC 9110: a number or a date); 0 for none."""
+def _digest(path: str) -> str:
+    """The digest that a path asks for; empty where it asks for a name, which may mean something else tomorrow."""
+    match = re.fullmatch(r"(?:manifests|blobs)/(sha(?:256|512):[0-9a-f]+)", path)
+    return match[1] if match else ""
+
+
+def _is_private(url: httpx.URL) -> bool:
+    """Whether nobody else can read along."""
+    return url.scheme == "https" or url.host in _LOOPBACK
+
+
+def _retry_after(value: str, now: str = "") -> float:
+    """Seconds that a Retry-After header asks for (RFC 9110: a number or a date); 0 for none.
+
+    ``now`` is the server's own Date, for this machine's clock may be off.
+    """
     if value.isdecimal():
         return float(value)
+    then = _timestamp(value)
+    return 0.0 if then is None else max(0.0, then - (_timestamp(now) or time.time()))
+
+
+def _timestamp(value: str) -> float | None:
     try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return 0.0
+        return email.utils.parsedate_to_datetime(value).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _is_tls(error: BaseException | None) -> bool:
@@ -202,7 +355,11 @@ def _is_tls(error: BaseException | None) -> bool:
 
 def _explain(error: httpx.RequestError) -> str:
     if _is_tls(error):
-        return f"its TLS certificate is not accepted ({error}); a company's own CA goes into SSL_CERT_FILE"
+        clock = f"; this machine's clock says {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, is that right?"
+        dated = clock if re.search("expired|not yet valid", str(error)) else ""
+        return f"its TLS certificate is not accepted ({error}); a company's own CA goes into SSL_CERT_FILE{dated}"
+    if isinstance(error, _TooSlow):
+        return str(error)
     if isinstance(error, httpx.TimeoutException):
         return "it did not answer in time"
     if isinstance(error, httpx.TooManyRedirects):

@@ -2,7 +2,10 @@
 
 import base64
 import json
+import ssl
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
@@ -15,6 +18,8 @@ from runbook_lib.image import ImageRef, NgcTag
 from runbook_lib.practice import images
 from runbook_lib.practice import registry as practice
 from runbook_lib.registry import Registry, verify_tag
+from runbook_lib.registry_auth import docker
+from runbook_lib.registry_cache import ago
 
 REF = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
 BASE = "/v2/nvidia/pytorch"
@@ -84,6 +89,7 @@ def test_an_image_has_digest_platforms_sizes_and_environment(fake: Fake) -> None
     assert amd64.env == env_of("26.04-py3")
     assert amd64.env["CUDA_VERSION"] == "13.2.0.046"
     manifest = json.loads(HELD.manifests[amd64.digest].data)
+    assert amd64.labels["org.opencontainers.image.version"] == "24.04"
     assert amd64.size == manifest["config"]["size"] + manifest["layers"][0]["size"]
 
 
@@ -270,6 +276,289 @@ def test_a_token_service_that_redirects_is_not_followed(fake: Fake) -> None:
     assert {request.url.host for request in fake.requests} == {"nvcr.io"}
 
 
+@pytest.mark.parametrize(
+    ("image", "told", "origin"),
+    [
+        ("nvcr.io/a", "nvcr.io=http://127.0.0.1:5001", "http://127.0.0.1:5001"),
+        ("ghcr.io/a", "nvcr.io=http://127.0.0.1:5001", "https://ghcr.io"),
+        (
+            "ghcr.io/a",
+            "nvcr.io=http://127.0.0.1:5001, ghcr.io=https://mirror.example.com",
+            "https://mirror.example.com",
+        ),
+        ("ghcr.io/a", "nvcr.io=http://127.0.0.1:5001,https://rest.example.com", "https://rest.example.com"),
+        ("docker.io/a", "", "https://registry-1.docker.io"),
+    ],
+)
+def test_each_registry_may_have_another_address(fake: Fake, image: str, told: str, origin: str) -> None:
+    fake.answers["*"] = httpx.Response(200, json={"tags": []})
+    transport = httpx.MockTransport(fake.handle)
+    Registry.connect(ImageRef.parse(image), {"RUNBOOK_REGISTRY": told}, transport=transport).tags()
+    repository = "library/a" if image == "docker.io/a" else "a"
+    assert str(fake.requests[0].url) == f"{origin}/v2/{repository}/tags/list?n=1000"
+
+
+# Credentials of docker login and its kin
+
+
+def ghcr(fake: Fake, env: dict[str, str]) -> Registry:
+    ref = ImageRef.parse("ghcr.io/coreweave/ml-containers/torch:1")
+    return Registry.connect(ref, env, transport=httpx.MockTransport(fake.handle), sleep=fake.slept.append)
+
+
+def login(folder: Path, document: object) -> dict[str, str]:
+    """An environment whose Docker configuration says that."""
+    (folder / "config.json").write_text(document if isinstance(document, str) else json.dumps(document))
+    return {"DOCKER_CONFIG": str(folder), "PATH": str(folder)}
+
+
+AUTH = {"auth": base64.b64encode(b"ada:pass:word").decode()}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ghcr.io", "https://ghcr.io", "https://ghcr.io/v2/", "ghcr.io/coreweave", "ghcr.io/coreweave/ml-containers/torch"],
+)
+def test_what_docker_login_kept_goes_to_the_token_service(fake: Fake, tmp_path: Path, name: str) -> None:
+    fake.answers["*"] = challenge("https://ghcr.io/token")
+    other = {"auth": base64.b64encode(b"eve:no").decode()}
+    env = login(tmp_path, {"auths": {"ghcr.io/other": other, "nvcr.io": other, name: AUTH}})
+    assert ghcr(fake, env).tags() == ["26.04-py3"]
+    assert fake.requests[1].headers["Authorization"] == f"Basic {AUTH['auth']}"
+
+
+def test_the_files_of_podman_are_known_too(tmp_path: Path) -> None:
+    (tmp_path / ".config/containers").mkdir(parents=True)
+    (tmp_path / ".config/containers/auth.json").write_text(json.dumps({"auths": {"ghcr.io": AUTH}}))
+    found = docker("ghcr.io", "a/b", {"HOME": str(tmp_path)}).credential
+    assert found is not None
+    assert (found.user, found.secret) == ("ada", "pass:word")
+    assert "pass" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    "kept", [{"credHelpers": {"ghcr.io": "test"}}, {"credsStore": "test", "auths": {"ghcr.io": {}}}]
+)
+def test_a_credential_helper_is_asked_for_the_registry(fake: Fake, tmp_path: Path, kept: object) -> None:
+    fake.answers["*"] = challenge("https://ghcr.io/token")
+    env = login(tmp_path, kept)
+    helper = tmp_path / "docker-credential-test"
+    helper.write_text(
+        '#!/bin/sh\nread -r host; [ "$1 $host" = "get ghcr.io" ] || exit 1\n'
+        'echo \'{"ServerURL": "ghcr.io", "Username": "ada", "Secret": "pass:word"}\'\n'
+    )
+    helper.chmod(0o755)
+    assert ghcr(fake, env).tags() == ["26.04-py3"]
+    assert fake.requests[1].headers["Authorization"] == f"Basic {AUTH['auth']}"
+
+
+@pytest.mark.parametrize(
+    ("document", "helper", "said"),
+    [
+        ("{", None, "config.json is not JSON"),
+        ([], None, ""),
+        ({"auths": 1, "credHelpers": [], "credsStore": 1}, None, ""),
+        ({"auths": {"ghcr.io": {}}}, None, ""),
+        ({"auths": {"ghcr.io": {"auth": "ä"}}}, None, "cannot be read. Sign in again"),
+        ({"auths": {"ghcr.io": {"auth": AUTH["auth"], "identitytoken": "x"}}}, None, "an identity token"),
+        ({"credHelpers": {"ghcr.io": "../evil"}}, None, "is not the name of a credential helper"),
+        ({"credHelpers": {"ghcr.io": "gone"}}, None, "docker-credential-gone is not on PATH"),
+        ({"credHelpers": {"ghcr.io": "test"}}, "echo credentials not found in native keychain; exit 1", ""),
+        ({"credHelpers": {"ghcr.io": "test"}}, "echo secret; exit 3", "docker-credential-test failed (status 3)"),
+        ({"credHelpers": {"ghcr.io": "test"}}, "echo secret", "gave no user's name and password"),
+    ],
+)
+def test_credentials_that_cannot_be_used_do_not_hide_what_is_public(
+    fake: Fake, tmp_path: Path, document: object, helper: str | None, said: str
+) -> None:
+    fake.answers["*"] = challenge("https://ghcr.io/token")
+    env = login(tmp_path, document)
+    if helper:
+        (tmp_path / "docker-credential-test").write_text(f"#!/bin/sh\n{helper}\n")
+        (tmp_path / "docker-credential-test").chmod(0o755)
+    assert ghcr(fake, env).tags() == ["26.04-py3"]
+    assert "Authorization" not in fake.requests[1].headers
+    fake.answers["/token"] = httpx.Response(403)
+    with pytest.raises(Unreachable, match="docker login ghcr") as refused:
+        ghcr(fake, env).tags()
+    assert said in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_registry_that_asks_for_a_password_gets_it_over_tls_alone(fake: Fake, tmp_path: Path) -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        if "Authorization" in request.headers:
+            return httpx.Response(200, json={"tags": ["a"]})
+        return httpx.Response(401, headers={"WWW-Authenticate": 'Basic realm="x"'})
+
+    fake.answers["*"] = handle
+    env = login(tmp_path, {"auths": {"ghcr.io": AUTH, "plain.example.com": AUTH}})
+    assert ghcr(fake, env).tags() == ["a"]
+    sent = len(fake.requests)
+    with pytest.raises(Unreachable, match="asks for a password over plain HTTP: it was not sent"):
+        ghcr(fake, {**env, "RUNBOOK_REGISTRY": "http://plain.example.com"}).tags()
+    assert len(fake.requests) == sent + 1
+
+
+def test_stale_credentials_are_named_by_where_they_stand(fake: Fake, tmp_path: Path) -> None:
+    fake.answers["*"] = challenge("https://ghcr.io/token")
+    fake.answers["/token"] = httpx.Response(401)
+    with pytest.raises(Unreachable, match=r"come from .*config\.json: docker login ghcr\.io renews them"):
+        ghcr(fake, login(tmp_path, {"auths": {"ghcr.io": AUTH}})).tags()
+
+
+# What it remembers
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.passed = 0.0
+        real = time.time
+        monkeypatch.setattr("runbook_lib.registry_cache.time.time", lambda: real() + self.passed)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_what_was_read_a_moment_ago_is_not_asked_for_again(fake: Fake, tmp_path: Path, clock: Clock) -> None:
+    first = fake.registry(XDG_CACHE_HOME=str(tmp_path)).look(str(TAG))
+    assert first[0] is not None
+    assert first[1].names == tuple(sorted(HELD.tags))
+    asked = len(fake.requests)
+    clock.passed = 200
+    again = fake.registry(XDG_CACHE_HOME=str(tmp_path)).look(str(TAG))
+    assert again[0] == first[0]
+    assert again[1].names == first[1].names
+    assert 199 < again[1].age < 260
+    assert len(fake.requests) == asked
+    check, _ = verify_tag(fake.registry(XDG_CACHE_HOME=str(tmp_path)), TAG, BOTH)
+    assert check.detail.endswith("It was read 3 minutes ago.")
+
+
+@pytest.mark.parametrize("passed", [301.0, -3600.0])
+def test_what_is_old_or_of_the_future_is_asked_for_again_but_not_content(
+    fake: Fake, tmp_path: Path, clock: Clock, passed: float
+) -> None:
+    env = {"HOME": str(tmp_path)}
+    fake.registry(**env).image(str(TAG))
+    assert len(fake.requests) == 5
+    clock.passed = passed
+    fake.registry(**env).image(str(TAG))
+    assert [request.url.path for request in fake.requests[5:]] == [f"{BASE}/manifests/{TAG}"]
+
+
+def test_an_etag_saves_the_answer(fake: Fake, tmp_path: Path, clock: Clock) -> None:
+    def page(request: httpx.Request) -> httpx.Response:
+        if request.headers.get("If-None-Match") == '"1"':
+            return httpx.Response(304)
+        return httpx.Response(200, json={"tags": ["a"]}, headers={"ETag": '"1"'})
+
+    fake.answers[f"{BASE}/tags/list"] = page
+    env = {"HOME": str(tmp_path)}
+    for passed in (0, 1000, 1200):  # the second renews the time of the first
+        clock.passed = passed
+        assert fake.registry(**env).tags() == ["a"]
+    assert len(fake.requests) == 2
+    clock.passed = 5000
+    fake.answers[f"{BASE}/tags/list"] = httpx.Response(200, json={"tags": ["b"]}, headers={"ETag": '"2"'})
+    assert fake.registry(**env).tags() == ["b"]
+
+
+def test_offline_the_last_list_is_shown_with_its_age(fake: Fake, tmp_path: Path, clock: Clock) -> None:
+    env = {"HOME": str(tmp_path)}
+    fake.registry(**env).look(str(TAG))
+    fake.answers["*"] = httpx.Response(503)
+    fake.answers.pop(f"{BASE}/tags/list", None)
+    clock.passed = 3 * 24 * 3600 + 100
+    tags = fake.registry(**env).known_tags()
+    assert tags.names == tuple(sorted(HELD.tags))
+    assert ago(tags.age) == "3 days ago"
+    assert "HTTP 503" in tags.problem
+    check, image = verify_tag(fake.registry(**env), TAG, BOTH)
+    assert (check.status, image) == ("skipped", None)
+    assert f"When it was last read, 3 days ago, {TAG} was {HELD.tags[str(TAG)]}, for amd64 and arm64." in check.detail
+    check, _ = verify_tag(fake.registry(**env), NgcTag.parse("27.01-py3"), BOTH)
+    assert check.detail.endswith("The list of tags, read 3 days ago, does not name 27.01-py3.")
+    assert verify_tag(fake.registry(), TAG, BOTH)[0].detail.endswith("in RUNBOOK_REGISTRY.")
+    with pytest.raises(Unreachable):
+        fake.registry().known_tags()
+
+
+def test_a_tag_that_is_gone_is_forgotten(fake: Fake, tmp_path: Path, clock: Clock) -> None:
+    env = {"HOME": str(tmp_path)}
+    fake.registry(**env).image(str(TAG))
+    clock.passed = 1000
+    fake.answers[f"{BASE}/manifests/{TAG}"] = httpx.Response(404, json={})
+    assert fake.registry(**env).image(str(TAG)) is None
+    assert fake.registry(**env).offline().image(str(TAG)) is None
+
+
+def test_a_damaged_or_useless_cache_is_an_empty_one(fake: Fake, tmp_path: Path) -> None:
+    env = {"HOME": str(tmp_path)}
+    first = fake.registry(**env).image(str(TAG))
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(kept) == 6  # the tag's answer, and index, manifests and configs by digest
+    for path in kept:
+        path.write_text('{"key": "other", "headers": 1}')
+    assert fake.registry(**env).image(str(TAG)) == first
+    assert len(fake.requests) == 10
+    (tmp_path / "file").write_text("")
+    assert fake.registry(HOME=str(tmp_path / "file")).image(str(TAG)) == first
+    assert fake.registry(HOME=str(tmp_path), RUNBOOK_CACHE="off").image(str(TAG)) == first
+    assert len(fake.requests) == 20
+
+
+def test_what_made_no_sense_is_not_remembered(fake: Fake, tmp_path: Path) -> None:
+    fake.answers["*"] = httpx.Response(200, json={"tags": 5})
+    for _ in range(2):
+        with pytest.raises(CannotTell):
+            fake.registry(HOME=str(tmp_path)).tags()
+    assert len(fake.requests) == 2
+
+
+def test_no_secret_is_remembered_and_only_the_user_may_read(fake: Fake, tmp_path: Path) -> None:
+    fake.answers["*"] = challenge("https://auth.example.com/token")
+    fake.registry(NGC_API_KEY="secret", HOME=str(tmp_path)).tags()
+    folder = tmp_path / ".cache/base-image-runbook/registry"
+    assert folder.stat().st_mode & 0o077 == 0
+    kept = b"".join(path.read_bytes() for path in folder.rglob("*.json"))
+    assert kept
+    for secret in (b"let-me-in", b"secret"):
+        assert secret not in kept
+        assert base64.b64encode(secret).rstrip(b"=") not in kept
+
+
+def test_a_challenge_is_known_the_next_time(fake: Fake, tmp_path: Path) -> None:
+    fake.answers["*"] = challenge("https://auth.example.com/token")
+    env = {"HOME": str(tmp_path)}
+    fake.registry(**env).tags()
+    assert len(fake.requests) == 3
+    Registry.connect(REF, env, max_age=0, transport=httpx.MockTransport(fake.handle)).tags()
+    assert [request.url.path for request in fake.requests[3:]] == ["/token", f"{BASE}/tags/list"]
+    fake.answers["/token"] = httpx.Response(503)
+    fake.answers["*"] = httpx.Response(200, json={"tags": ["open now"]})
+    registry = Registry.connect(
+        REF, env, max_age=0, transport=httpx.MockTransport(fake.handle), sleep=fake.slept.append
+    )
+    assert registry.tags() == ["open now"]
+    assert fake.slept == []
+
+
+@pytest.mark.parametrize(
+    ("age", "words"),
+    [
+        (0, "just now"), (-5, "just now"), (59, "just now"), (60, "1 minute ago"), (7300, "2 hours ago"),
+        (86400, "1 day ago"), (-90, "at a time that this machine's clock has not reached"),
+    ],
+)  # fmt: skip
+def test_ages_in_words(age: float, words: str) -> None:
+    assert ago(age).startswith(words)
+
+
 # What goes wrong
 
 
@@ -337,6 +626,23 @@ def test_who_asks_for_an_hour_is_not_waited_for(fake: Fake, value: str) -> None:
     assert fake.slept == []
 
 
+def test_a_date_to_come_back_is_read_by_the_servers_own_clock(fake: Fake) -> None:
+    dates = {"Date": "Fri, 31 Dec 2100 23:59:55 GMT", "Retry-After": "Fri, 31 Dec 2100 23:59:59 GMT"}
+    answers = [httpx.Response(429, headers=dates)]
+    fake.answers["*"] = lambda request: answers.pop() if answers else httpx.Response(200, json={"tags": ["a"]})
+    assert fake.registry().tags() == ["a"]
+    assert fake.slept == [4.0]
+
+
+def test_an_expired_certificate_asks_about_the_clock(fake: Fake) -> None:
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("certificate has expired") from ssl.SSLError("certificate has expired")
+
+    fake.answers["*"] = fail
+    with pytest.raises(Unreachable, match=r"this machine's clock says 20.* UTC, is that right\?"):
+        fake.registry().tags()
+
+
 @given(st.text(st.characters(codec="latin-1")))
 def test_any_retry_after_is_a_number_of_seconds(value: str) -> None:
     assert registry_http._retry_after(value) >= 0
@@ -369,6 +675,15 @@ def test_content_with_another_digest_is_not_believed(fake: Fake) -> None:
     check, image = verify_tag(fake.registry(), TAG, BOTH)
     assert (check.status, image) == ("failed", None)
     assert "has another digest: it is damaged or was changed on the way" in check.detail
+
+
+def test_of_two_images_for_one_platform_the_first_counts(fake: Fake) -> None:
+    index = json.loads(HELD.manifests[HELD.tags[str(TAG)]].data)
+    older = json.loads(HELD.manifests[HELD.tags["26.02-py3"]].data)
+    index["manifests"] += older["manifests"]
+    image = fake.manifest(index, images.INDEX).image(str(TAG))
+    assert image is not None
+    assert image.platforms["amd64"].digest == index["manifests"][0]["digest"]
 
 
 def test_a_config_with_another_digest_is_not_believed(fake: Fake) -> None:
@@ -424,6 +739,7 @@ def test_an_answer_without_end_is_not_read_to_its_end(fake: Fake) -> None:
         ("<https://evil.example.com/tags>; rel=next", "another host, evil.example.com: not followed", 1),
         ("<//evil.example.com/tags>; rel=next", "another host", 1),
         ("<//nvcr.io:port>; rel=next", "an address that is none", 1),
+        (f"<{BASE}/tags/list?last=sha256:00>; rel=next", "goes on after 100 pages", 100),
     ],
 )
 def test_pages_that_lead_nowhere(fake: Fake, link: str, sentence: str, requests: int) -> None:

@@ -1,9 +1,11 @@
 """The registry client against servers that are not ours: Debian's docker-registry, and TLS that nobody trusts."""
 
 import base64
+import contextlib
 import datetime
 import json
 import socket
+import socketserver
 import ssl
 import subprocess
 import threading
@@ -21,10 +23,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from runbook_lib.errors import Unreachable
-from runbook_lib.image import ImageRef, NgcTag
+from runbook_lib.image import Image, ImageRef, NgcTag
 from runbook_lib.practice import images
 from runbook_lib.practice import registry as practice
-from runbook_lib.registry import Image, Registry, verify_tag
+from runbook_lib.registry import Registry, verify_tag
+from runbook_lib.registry_http import Connection
 
 REF = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
 HELD = images.content()
@@ -65,6 +68,35 @@ def key_and_certificate() -> tuple[str, str]:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return secret.decode(), certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+@pytest.fixture(params=["headers", "body"])
+def dripping(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A server that sends a byte now and then, for ever."""
+    stop = threading.Event()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(10_000)
+            with contextlib.suppress(OSError):
+                self.request.sendall(b"HTTP/1.1 200 OK\r\n" + (b"\r\n" if request.param == "body" else b"X-A: "))
+                while not stop.wait(0.02):
+                    self.request.sendall(b" ")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+        stop.set()
+        server.shutdown()
+
+
+def test_an_answer_that_drips_is_not_waited_for(dripping: str) -> None:
+    slept: list[float] = []
+    connection = Connection(httpx.URL(dripping), "nvidia/pytorch", limit=0.2, sleep=slept.append)
+    with pytest.raises(Unreachable, match=r"it did not finish its answer within 0\.2 s"):
+        Registry(connection).tags()
+    assert slept == []
+    connection.close()
 
 
 class TokenServer(BaseHTTPRequestHandler):
@@ -212,3 +244,34 @@ def test_debians_registry_keeps_what_is_private(guarded: str) -> None:
         assert "refuses to be read (HTTP 401). If the image is not public, set NGC_API_KEY" in check.detail
     with Registry.connect(ref, {"RUNBOOK_REGISTRY": guarded, "NGC_API_KEY": "good"}) as signed_in:
         assert verify_tag(signed_in, TAG, BOTH)[0].status == "passed"
+
+
+@pytest.mark.component("registry")
+def test_debians_registry_is_asked_by_etag(storage: tuple[Path, str], tmp_path: Path) -> None:
+    env = {"RUNBOOK_REGISTRY": storage[1], "XDG_CACHE_HOME": str(tmp_path)}
+    statuses: list[int] = []
+
+    class Noting(httpx.HTTPTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            response = super().handle_request(request)
+            statuses.append(response.status_code)
+            return response
+
+    looked = []
+    for _ in range(2):
+        with Registry.connect(REF, env, max_age=0, transport=Noting()) as registry:
+            looked.append(registry.image(str(TAG)))
+    assert looked[0] == looked[1] == practice_image()
+    assert statuses == [200] * 5 + [304]
+
+
+@pytest.mark.component("registry")
+def test_several_repositories_and_registries_in_one_process(storage: tuple[Path, str], guarded: str) -> None:
+    private = ImageRef.parse("nvcr.io/nvidia/private:26.04-py3")
+    with (
+        Registry.connect(REF, {"RUNBOOK_REGISTRY": storage[1]}) as open_one,
+        Registry.connect(REF, {"RUNBOOK_REGISTRY": f"nvcr.io={guarded}"}) as public,
+        Registry.connect(private, {"RUNBOOK_REGISTRY": guarded, "NGC_API_KEY": "good"}) as secret,
+    ):
+        for _ in range(2):
+            assert open_one.image(str(TAG)) == public.image(str(TAG)) == secret.image(str(TAG)) == practice_image()

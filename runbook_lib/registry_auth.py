@@ -1,0 +1,154 @@
+"""Who we are to a registry: the key of NGC, or what ``docker login`` and its kin keep in files and helpers.
+
+Nothing here is asked before a registry wants to know; what is found goes into a header and nowhere else.
+Source of the forms: Docker's documentation of ``docker login`` and of credential helpers, containers-auth.json(5).
+"""
+
+import base64
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_HELPER_SECONDS = 15
+_HUB = ("docker.io", "registry-1.docker.io")
+
+
+@dataclass(frozen=True)
+class Credential:
+    """A user's name and a secret, which is never printed; ``source`` says where they came from, for sentences."""
+
+    user: str
+    secret: str = field(repr=False)
+    source: str
+
+    @property
+    def header(self) -> str:
+        """The value of an Authorization header."""
+        return "Basic " + base64.b64encode(f"{self.user}:{self.secret}".encode()).decode()
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found for a registry; ``problem`` is a sentence when something stood there that cannot be used."""
+
+    credential: Credential | None = None
+    problem: str = ""
+
+
+def ngc(key: str) -> Found:
+    """NGC's way: the key as the password of a user of this name."""
+    return Found(Credential("$oauthtoken", key, "NGC_API_KEY"))
+
+
+def docker(host: str, repository: str, env: Mapping[str, str]) -> Found:
+    """What the credential files of Docker, Podman and Skopeo hold for a repository; the first file that knows it."""
+    problems = []
+    for path in _files(env):
+        found = _in_file(path, host, repository, env)
+        if found.credential:
+            return found
+        problems += [found.problem] if found.problem else []
+    return Found(problem=" ".join(problems))
+
+
+def _files(env: Mapping[str, str]) -> Iterator[Path]:
+    home = env.get("HOME", "")
+    if env.get("REGISTRY_AUTH_FILE"):
+        yield Path(env["REGISTRY_AUTH_FILE"])
+    if env.get("DOCKER_CONFIG"):
+        yield Path(env["DOCKER_CONFIG"], "config.json")
+    elif home:
+        yield Path(home, ".docker/config.json")
+    if env.get("XDG_RUNTIME_DIR"):
+        yield Path(env["XDG_RUNTIME_DIR"], "containers/auth.json")
+    if home:
+        yield Path(home, ".config/containers/auth.json")
+
+
+def _in_file(path: Path, host: str, repository: str, env: Mapping[str, str]) -> Found:
+    try:
+        document = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return Found()
+    except OSError as error:
+        return Found(problem=f"{path} could not be read: {error.strerror}.")
+    except (ValueError, RecursionError):
+        return Found(problem=f"{path} is not JSON, so no credentials were taken from it.")
+    names = list(_names(host, repository))
+    helpers, kept = _part(document, "credHelpers"), _part(document, "auths")
+    for name in names:
+        if isinstance(helper := helpers.get(name), str):
+            return _from_helper(helper, name, env)
+        if isinstance(entry := kept.get(name), dict) and (entry.get("auth") or entry.get("identitytoken")):
+            return _from_entry(entry, path)
+    store = document.get("credsStore") if isinstance(document, dict) else None
+    if isinstance(store, str) and store:
+        known = next((name for name in names if name in kept), names[-1])
+        return _from_helper(store, known, env)
+    return Found()
+
+
+def _part(document: Any, key: str) -> dict[str, Any]:
+    part = document.get(key) if isinstance(document, dict) else None
+    return part if isinstance(part, dict) else {}
+
+
+def _names(host: str, repository: str) -> Iterator[str]:
+    """How files call a repository's registry, the most exact first, the host alone last."""
+    if host in _HUB:
+        yield "https://index.docker.io/v1/"
+        yield from ("index.docker.io", "docker.io")
+        return
+    parts = repository.split("/")
+    yield from ("/".join([host, *parts[:end]]) for end in range(len(parts), 0, -1))
+    yield from (f"https://{host}", f"https://{host}/", f"https://{host}/v1/", f"https://{host}/v2/")
+    yield host
+
+
+def _from_entry(entry: Mapping[str, Any], path: Path) -> Found:
+    try:
+        user, colon, secret = base64.b64decode(str(entry.get("auth") or ""), validate=True).decode().partition(":")
+    except ValueError:
+        return Found(problem=f"{path} holds credentials for this registry that cannot be read. Sign in again.")
+    if entry.get("identitytoken") or not colon:
+        return Found(problem=f"{path} holds an identity token for this registry, a kind that we cannot use.")
+    return Found(Credential(user, secret.rstrip("\0"), str(path)))
+
+
+def _from_helper(helper: str, name: str, env: Mapping[str, str]) -> Found:
+    """Ask ``docker-credential-<helper>``, as Docker does: the registry on its input, JSON on its output."""
+    program = f"docker-credential-{helper}"
+    if not _HELPER.fullmatch(helper):
+        return Found(problem=f"{program!r} is not the name of a credential helper.")
+    try:
+        done = subprocess.run(
+            [program, "get"], input=name.encode(), capture_output=True, timeout=_HELPER_SECONDS, env=dict(env)
+        )
+    except FileNotFoundError:
+        return Found(problem=f"The credential helper {program} is not on PATH.")
+    except OSError as error:
+        return Found(problem=f"The credential helper {program} could not be started: {error.strerror}.")
+    except subprocess.TimeoutExpired:
+        return Found(problem=f"The credential helper {program} did not answer within {_HELPER_SECONDS} s.")
+    if done.returncode:
+        # Its way to say that it knows nothing of this registry; what else it printed may hold a secret.
+        absent = b"credentials not found" in done.stdout + done.stderr
+        return Found(problem="" if absent else f"The credential helper {program} failed (status {done.returncode}).")
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        answer = None
+    user, secret = _text(answer, "Username"), _text(answer, "Secret")
+    if not secret or user == "<token>":
+        return Found(problem=f"The credential helper {program} gave no user's name and password.")
+    return Found(Credential(user, secret, program))
+
+
+def _text(document: Any, key: str) -> str:
+    value = document.get(key) if isinstance(document, dict) else None
+    return value if isinstance(value, str) else ""
