@@ -16,6 +16,7 @@ from runbook_lib.triage_patterns import CONSEQUENCE, LINES, NOISE, PLAIN, RANK_S
 
 LONGEST = 64 * 1024  # bytes of a line that are looked at
 _SHOWN = 1000  # characters of a line that are quoted
+_BLOCK = 16 * 1024  # bytes that are passed over or looked at together
 _LONGEST_TRACEBACK = 4000  # lines
 _MOST = 40  # tracebacks, telling lines, or failed tests of one log
 
@@ -28,6 +29,7 @@ _TEST = re.compile(r"(?:FAILED|ERROR) (tests/\S{1,300})")
 _PYTEST_ERROR = re.compile(r"E   +(\S.{0,2000})")
 _PROGRESS = re.compile(rb" iteration +(\d{1,12})/ *\d{1,12}[^\n]{0,4000}")
 _LOSS = re.compile(rb"lm loss: +([-+\w.]{1,30})")
+_NOT_FINITE = re.compile(rb"lm loss: +[-+]?[nNiI]")
 _ARGUMENT = re.compile(
     r"\b(tensor|pipeline|context|expert)[-_](?:model[-_])?parallel(?:[-_]size|[- ]size)[ :.=]{1,80}(\d{1,5})\b"
 )
@@ -86,7 +88,7 @@ class Scanner:
         self._hits: list[Hit] = []
         self._tests: dict[str, None] = {}
         self._open: dict[int | None, _Open] = {}
-        self._recent: deque[tuple[str, str]] = deque(maxlen=12)
+        self._recent: deque[bytes] = deque(maxlen=12)
         self._comparisons: list[Comparison] = []
         self._values: dict[str, tuple[float, ...]] = {}
         self._progress = b""
@@ -106,9 +108,11 @@ class Scanner:
                 return
             data, self._cut = data[end:], False
         data = self._rest + data
-        end = data.rfind(b"\n") + 1
-        self._block(data[:end])
-        self._rest = data[end:]
+        start = 0
+        while end := data.rfind(b"\n", start, start + _BLOCK) + 1 or data.find(b"\n", start) + 1:
+            self._block(data[start:end])
+            start = end
+        self._rest = data[start:]
         if len(self._rest) > LONGEST:  # of a progress bar the last state is of interest, else the beginning
             self._rest = self._rest[self._rest.rfind(b"\r") + 1 :]
             self._cut = len(self._rest) > LONGEST
@@ -143,8 +147,7 @@ class Scanner:
             return
         if self._open or any(stem in block for stem in self._stems):
             if not self._recent and self._tail:
-                for raw in self._tail.splitlines()[-4:]:
-                    self._recent.append((clean(raw)[:_SHOWN], ""))
+                self._recent.extend(self._tail.splitlines()[-6:])
             for raw in block.split(b"\n")[: -1 if block.endswith(b"\n") else None]:
                 self._number += 1
                 for part in parts(raw):
@@ -158,8 +161,10 @@ class Scanner:
     def _advance(self, block: bytes) -> None:
         """Progress and losses within these bytes."""
         if b"lm loss" in block:
-            for found in _LOSS.finditer(block):
-                self._loss(_number(found[1].decode("latin-1")))
+            self._not_finite |= _NOT_FINITE.search(block) is not None
+            for found in (_LOSS.search(block), _LOSS.search(block, block.rfind(b"lm loss"))):
+                if found and math.isfinite(loss := _number(found[1].decode("latin-1"))):
+                    self._losses = (self._losses[0] if self._losses else loss, loss)
         at = block.rfind(b" iteration ")
         found_progress = _PROGRESS.search(block, at) if at >= 0 else None
         if found_progress:
@@ -177,30 +182,33 @@ class Scanner:
             for it in self._hits
         ]
 
-    def _loss(self, value: float) -> None:
-        if math.isfinite(value):
-            self._losses = (self._losses[0] if self._losses else value, value)
-        else:
-            self._not_finite = True
-
     def _line(self, raw: bytes) -> None:
-        text = clean(raw[:LONGEST])
+        telling = any(stem in raw for stem in STEMS)
+        if (telling or self._open) and self._looked_at(raw[:LONGEST], telling):
+            return
+        if b" iteration " in raw:
+            self._advance(raw)
+        if raw.strip():
+            self._recent.append(raw[:_SHOWN])
+
+    def _looked_at(self, raw: bytes, telling: bool) -> bool:
+        """Whether a line was taken into a traceback; else it has been noted if it is telling."""
+        text = clean(raw)
         time, rank, bare = split(text)
         rank = self._rank if rank is None else rank
         shown = text[:_SHOWN]
-        telling = any(stem in raw for stem in STEMS)
         if telling:
             self._facts(bare)
         opened = rank in self._open or bare.lstrip().startswith(_HEADER)
         if opened and self._in_traceback(rank, bare, shown, time):
-            return
-        if not bare.strip():
-            return
+            return True
         if telling:
             self._telling(rank, bare, shown, time or inner_time(bare))
-        if b" iteration " in raw:
-            self._advance(raw)
-        self._recent.append((shown, time or inner_time(bare)))
+        return False
+
+    def _near(self, count: int) -> list[str]:
+        """The lines before the one being read, as they are shown."""
+        return [clean(raw)[:_SHOWN] for raw in list(self._recent)[-count:]]
 
     # -- tracebacks ---------------------------------------------------------------------------------------------
 
@@ -247,9 +255,10 @@ class Scanner:
         return True
 
     def _begin(self, rank: int | None, shown: str, time: str) -> None:
-        near = list(self._recent)[-3:]
-        told = time or next((it[1] for it in reversed(near) if it[1]), "")
-        noted = any("Exception ignored" in it[0] or "WARNING" in it[0] for it in near[-1:])
+        near = self._near(3)
+        times = (found for it in reversed(near) if (found := split(it)[0] or inner_time(split(it)[2])))
+        told = time or next(times, "")
+        noted = any("Exception ignored" in it or "WARNING" in it for it in near[-1:])
         self._open[rank] = _Open([shown], deque(maxlen=QUOTED - 2), self._number, told, noted)
 
     def _close(self, rank: int | None) -> None:
@@ -297,7 +306,7 @@ class Scanner:
         for pattern in LINES:
             if pattern.regex.search(bare):
                 if pattern not in seen:
-                    lines = (*(it[0] for it in self._recent), shown)
+                    lines = (*self._near(12), shown)
                     self._hits.append(Hit(pattern, bare[:_SHOWN], lines, self._number, rank, time))
                 return
 
@@ -310,7 +319,7 @@ class Scanner:
                 more = f"{last.message}\n{error}"[:4000]
                 self._tracebacks[-1] = replace(last, lines=(*last.lines, shown), message=more)
         elif len(self._tracebacks) < _MOST:
-            lines = (*(it[0] for it in list(self._recent)[-6:]), shown)
+            lines = (*self._near(6), shown)
             consequence = bool(CONSEQUENCE.search(error))
             self._tracebacks.append(
                 Traceback(error, error, lines, self._number, rank, time, consequence, by_pytest=True)
@@ -318,8 +327,8 @@ class Scanner:
         return True
 
     def _facts(self, bare: str) -> None:
-        for found in _ARGUMENT.finditer(bare):
-            self._parallelism.setdefault(_SHORT[found[1]], found[2])
+        for name, size in arguments(bare).items():
+            self._parallelism.setdefault(name, size)
         if _SUMMARY in bare:  # other failures are listed before
             self._first_rank = self._exit = None
             self._summary = True
@@ -335,6 +344,11 @@ class Scanner:
             if len(self._comparisons) < _MOST:
                 self._comparisons.append(Comparison(failed[1], self._values["Actual"], self._values["Golden"]))
             self._values = {}
+
+
+def arguments(text: str) -> dict[str, str]:
+    """The sizes of the parallelism (TP, PP, CP, EP) in what rank 0 prints of its arguments."""
+    return {_SHORT[found[1]]: found[2] for found in reversed(list(_ARGUMENT.finditer(text)))}
 
 
 def _tells(it: Reading) -> bool:

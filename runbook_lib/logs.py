@@ -15,23 +15,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 from runbook_lib import triage, zip_stream
 from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.log_lines import clean
 from runbook_lib.log_reading import Reading
-from runbook_lib.log_scan import Scanner
+from runbook_lib.log_scan import Scanner, arguments
 from runbook_lib.ranges import Address, Gone, NoRanges, RemoteFile, Web
 from runbook_lib.redact import Redactor
 from runbook_lib.remote_zip import Tail
 from runbook_lib.triage import FailedJob, Failure
 
 #: Jobs, and logs of all jobs together, that are read at a time.
-JOBS, WORKERS = 16, 32
-_END = 2**18  # bytes of the end of a job's own log
-_HEAD = 2**18  # bytes in which rank 0 prints its arguments
+JOBS, WORKERS = 40, 32
+_END = 2**17  # bytes of the end of a job's own log
+_HEAD = 2**17  # bytes in which rank 0 prints its arguments
+_DIRECTORY = 2**14  # bytes of the directory of an archive with the logs of some dozen ranks
 _CHUNK = 2**18
 _LARGEST_LOG = 4 * 2**30
 _MOST = 8192  # logs of one job
@@ -88,10 +89,11 @@ def triage_all(
     hide = hide or Redactor(os.environ).text
     done: dict[int, Failure] = {}
     with ExitStack() as stack:
-        open_web = stack.enter_context(web or Web(workers))
+        open_web = stack.enter_context(web or Web(JOBS + workers))
         members = ThreadPoolExecutor(workers, thread_name_prefix="logs")
         jobs = ThreadPoolExecutor(JOBS, thread_name_prefix="triage")
         tail = Tail()
+        tail.size = _DIRECTORY
         try:
             waiting = {jobs.submit(_triage, it, open_web, members, tail, hide): at for at, it in enumerate(asked)}
             for ended in as_completed(waiting):
@@ -231,13 +233,11 @@ def _scanned(log: _Log) -> Reading:
 
 def _head(log: _Log) -> Reading:
     """What rank 0 prints at first: its arguments.  Errors in it were looked for elsewhere."""
-    scanner = Scanner(log.name, log.rank)
     try:
-        for piece in islice(log.stream(), _HEAD // 2**17):
-            scanner.feed(piece)
+        head = next(log.stream(), b"")[:_HEAD]
     except (RunbookError, OSError):
-        return Reading(log.name, log.rank)
-    return Reading(log.name, log.rank, parallelism=scanner.reading().parallelism)
+        head = b""
+    return Reading(log.name, log.rank, parallelism=arguments(clean(head.replace(b"\n", b" \t"))))
 
 
 def _attempts(logs: Iterable[_Log]) -> tuple[list[_Log], list[_Log]]:

@@ -5,6 +5,7 @@ goes to the forge alone.  Busy servers (429, secondary rate limits, 5xx) and los
 bounded time; when a server asks to wait, all threads wait.
 """
 
+import itertools
 import re
 import threading
 import time
@@ -22,6 +23,8 @@ _TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
 _PAUSES = (0.5, 2.0, 8.0)  # seconds before each further attempt
 _PATIENCE = 120.0  # seconds; a server that asks for more is asked again by the person, not by us
 _REDIRECTS = 5
+#: Threads that share a pool of connections: for each request httpcore looks at all pairs of connections of a pool.
+_IN_A_POOL = 8
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
@@ -61,11 +64,19 @@ class Web:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        limits = httpx.Limits(max_connections=2 * workers, max_keepalive_connections=2 * workers)
+        pools = max(1, workers // _IN_A_POOL)
+        limits = httpx.Limits(
+            max_connections=2 * -(-workers // pools), max_keepalive_connections=2 * -(-workers // pools)
+        )
         try:
-            self._client = httpx.Client(
-                timeout=_TIMEOUT, limits=limits, transport=transport, headers={"User-Agent": "base-image-runbook"}
-            )
+            trusted = httpx.create_ssl_context()
+            self._clients = [
+                httpx.Client(
+                    timeout=_TIMEOUT, limits=limits, transport=transport, verify=trusted,
+                    headers={"User-Agent": "base-image-runbook"},
+                )
+                for _ in range(pools)
+            ]  # fmt: skip
         except (ValueError, ImportError, OSError) as error:
             raise RunbookError(
                 f"No connection could be set up ({type(error).__name__}). Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY "
@@ -76,6 +87,8 @@ class Web:
         self._not_before = 0.0
         self._lock = threading.Lock()
         self._stopped = False
+        self._of_thread = threading.local()
+        self._threads = itertools.count()
         self.received = 0
 
     def __enter__(self) -> Self:
@@ -85,7 +98,8 @@ class Web:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        self._client.close()
+        for client in self._clients:
+            client.close()
 
     def stop(self) -> None:
         """Try nothing again from now on."""
@@ -129,7 +143,10 @@ class Web:
     def stream(self, url: httpx.URL, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
         """One answer, its body not yet read.  Raises _Again for what is temporary."""
         sent = {"Accept-Encoding": "identity", **headers}
-        with self._client.stream("GET", url, headers=sent, follow_redirects=False) as answer:
+        if not hasattr(self._of_thread, "client"):
+            self._of_thread.client = self._clients[next(self._threads) % len(self._clients)]
+        client: httpx.Client = self._of_thread.client
+        with client.stream("GET", url, headers=sent, follow_redirects=False) as answer:
             _raise_if_busy(answer)
             yield answer
 

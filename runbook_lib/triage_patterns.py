@@ -160,12 +160,22 @@ CONSEQUENCE = re.compile(
 
 #: Every line that matters in the log of a rank holds one of these, so that whole blocks can be passed over.
 RANK_STEMS: tuple[bytes, ...] = (
-    b"rror", b"Traceback", b"ailed", b"FAILED", b"ailure", b"llegal", b"Seg", b"SIGSEGV", b"corrupt", b"Fatal",
-    b"(): ", b"Connection", b"imeout", b"imed out", b"NaN", b"E   ",
-)  # fmt: skip
+    b"rror",
+    b"Traceback",
+    b"ailed",
+    b"FAILED",
+    b"Seg",
+    b"corrupt",
+    b"(): ",
+    b"Connection",
+    b"imeout",
+    b"NaN",
+    b"E   ",
+)
 #: The same for all other logs, and for rank 0, which prints the arguments.
 STEMS: tuple[bytes, ...] = (
-    *RANK_STEMS, b"ECC", b"SIG", b"invalid pointer", b"TIME LIMIT", b"maximum execution time", b"longer than",
+    *RANK_STEMS, b"ailure", b"llegal", b"Fatal", b"imed out", b"ECC", b"SIG", b"invalid pointer", b"TIME LIMIT",
+    b"maximum execution time", b"longer than",
     b"resolve host", b"connect to", b"container", b"in progress", b"No space", b"quota", b"runner", b"toomany",
     b"_BLOCKING", b"Inf in", b"the bus", b"no CUDA", b"Address alr", b"Gateway", b"Unavailable", b"aiting for",
     b"mismatch", b"mat1", b"restart", b"exitcode", b"arallel", b"last enqueued", b" values: ", b"Unexpected result",

@@ -244,7 +244,11 @@ def test_flaky_lines(line: str) -> None:
 def test_the_log_of_a_rank_is_passed_over_by_fewer_stems() -> None:
     """What the shell, the runner or docker print is in no rank's log."""
     missed = [line for line in FLAKY_LINES if not any(stem in line.encode() for stem in RANK_STEMS)]
-    assert {line.split()[0] for line in missed} <= {"Unpack", "No", "For", "toomanyrequests:"} | {"received", "The"}
+    assert len(missed) < len(FLAKY_LINES) / 2
+    for line in missed:
+        assert re.match(
+            r"For debugging|Unpack|No space|toomany|received|The (?:self-hosted )?runner|curl|ssl|Fatal: ill", line
+        ), line
 
 
 def test_every_pattern_is_met_by_a_line_and_found_by_its_stem() -> None:
