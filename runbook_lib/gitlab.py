@@ -92,9 +92,16 @@ class GitLab:
     def pipeline(self, number: int) -> Pipeline:
         """One pipeline."""
         it = self._ask(f"read pipeline {number}", lambda: self._project.pipelines.get(number).asdict())
-        return self._built(
-            "read pipeline", lambda: Pipeline(it["id"], it["sha"], it["ref"], it["status"], it["web_url"])
+        return self._built("read pipeline", lambda: _pipeline(it))
+
+    def pipelines(self, sha: str) -> tuple[Pipeline, ...]:
+        """The pipelines of a commit, the newest first; those that others started for their tests are not among them."""
+        what = f"list the pipelines of {sha[:10]}"
+        listed = self._project.pipelines.list
+        found = self._ask(
+            what, lambda: [it.asdict() for it in listed(sha=sha, order_by="id", sort="desc", get_all=True)]
         )
+        return self._built(what, lambda: tuple(_pipeline(it) for it in found if it.get("source") != "parent_pipeline"))
 
     def bridges(self, pipeline: int) -> tuple[Bridge, ...]:
         """The bridges of a pipeline that start functional tests of an image type; other bridges leave no values."""
@@ -146,6 +153,10 @@ class GitLab:
             return build()
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise CannotTell(f"Could not {what} of {self.name}: the answer is not of the form expected.") from error
+
+
+def _pipeline(it: Any) -> Pipeline:
+    return Pipeline(it["id"], it["sha"], it["ref"], it["status"], it["web_url"])
 
 
 def _bridge(it: Any) -> Iterator[Bridge]:

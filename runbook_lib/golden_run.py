@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RECIPES = "tests/test_utils/recipes"
+#: GitLab's words for a pipeline that has not ended.
+_UNFINISHED = ("created", "waiting_for_resource", "preparing", "pending", "running", "scheduled")
 _URL = re.compile(r"https?://[^/\s]+/(?P<repository>[^/\s]+/[^/\s]+)/actions/runs/(?P<run>[0-9]+)(?:[/?#]\S*)?")
 #: The job that sums up a run fails with any other.
 _SUMMARY = "Nemo_CICD"
@@ -171,20 +173,26 @@ def _wrong(jobs: Iterable[Job]) -> tuple[str, ...]:
 
 def _of_gitlab(standing: Standing, run_id: str) -> Asked:
     bump, stand = standing.stand.bump, standing.stand
-    if not re.fullmatch(r"[0-9]{1,18}", run_id.strip()):
+    if run_id and not re.fullmatch(r"[0-9]{1,18}", run_id.strip()):
         raise RunbookError(
-            f"run_id={run_id!r} is no number of a pipeline. With source=gitlab give the pipeline of the bump's commit, "
-            "-r run_id <number>, from its address …/pipelines/<number>."
+            f"run_id={run_id!r} is no number of a pipeline. Take it from its address, …/pipelines/<number>; without "
+            "one, the newest pipeline of the bump's commit is taken."
         )
     head = standing.pull.head_sha if standing.pull else stand.start
     gitlab = GitLab.connect()
-    pipeline = gitlab.pipeline(int(run_id))
+    pipeline = gitlab.pipeline(int(run_id)) if run_id else next(iter(gitlab.pipelines(head)), None)
+    if pipeline is None:
+        how = "Start one there, with tools/trigger_internal_ci.py (--dry-run first); then run again."
+        return Asked(standing, idle=f"waiting for a pipeline of {head[:10]} on GitLab: it has none", next=how)
+    if pipeline.status in _UNFINISHED:
+        told = f"waiting for pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
+        return Asked(standing, idle=told, next=f"Run again when it has ended: {pipeline.url}", url=pipeline.url)
     source = sources.of_gitlab(
         gitlab, pipeline.id, image_type=bump.image_type, head=head, older="older-run" in bump.allow
     )
     older = "" if pipeline.sha == head else f"{source.name} tested {pipeline.sha[:10]}."
     wrong = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))
-    return Asked(standing, source, url=pipeline.url, tested=pipeline.sha, wrong=wrong, older=older, named=True)
+    return Asked(standing, source, url=pipeline.url, tested=pipeline.sha, wrong=wrong, older=older, named=bool(run_id))
 
 
 def collect(
@@ -314,9 +322,12 @@ def _undecided(
 
 #: What refreshes a golden file that the run did not cover, by the beginning of the reason.
 _COMMANDS = (
-    ("runs nightly", "-r source gitlab -r run_id <pipeline of this commit>"),
-    ("runs weekly", "-r source gitlab -r run_id <pipeline of this commit>"),
-    ("GitHub never runs", "-r source gitlab -r run_id <pipeline of this commit>"),
+    ("runs nightly", "05-golden-values with -r source gitlab, once the internal pipeline of this commit has ended"),
+    ("runs weekly", "05-golden-values with -r source gitlab, once the internal pipeline of this commit has ended"),
+    (
+        "GitHub never runs",
+        "05-golden-values with -r source gitlab, once the internal pipeline of this commit has ended",
+    ),
     ("GB200", "a maintainer comments /ok to test for the commit; then run this step again"),
     ("put out of the way", "none: first mend the test and give it back its scope"),
     ("no recipe", "none: nothing runs it"),

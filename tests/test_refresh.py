@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bumping import World, bump_to, git, world
+from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
 
 from runbook_lib import ci, golden_run, position, refresh, rounds
 from runbook_lib.errors import Refused, RunbookError
@@ -245,7 +245,7 @@ def test_somebodys_edit_of_a_golden_file_stops_it_and_reset_undoes_that_alone(at
         ({"run_id": "https://github.com/someone/else/actions/runs/5000000010"}, "is a run of someone/else"),
         ({"run_id": "999999999"}, "does not find it"),
         ({"source": "jenkins"}, "choose github or gitlab"),
-        ({"source": "gitlab"}, "is no number of a pipeline"),
+        ({"source": "gitlab", "run_id": "x"}, "is no number of a pipeline"),
     ],
 )
 def test_a_run_that_is_none_of_the_bump_is_refused(at: World, asked: dict[str, str], says: str) -> None:
@@ -307,3 +307,49 @@ def test_a_contributor_without_rights_is_told(at: World) -> None:
     ran = step05(at, mode="preview", token="contributor-token")
     assert len(ran.found.judged) == 5
     assert at.state() == before
+
+
+# -- GitLab ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gitlab(at: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """The same, with what the environment says of the GitLab that mirrors it."""
+    monkeypatch.setenv("GITLAB_URL", f"{at.forge.url}/gitlab")
+    monkeypatch.setenv("GITLAB_TOKEN", GITLAB_TOKEN)
+    monkeypatch.setenv("GITLAB_PROJECT", REPOSITORY)
+    return at
+
+
+def test_values_of_the_scopes_that_github_never_runs_come_from_gitlab(gitlab: World) -> None:
+    step05(gitlab, mode="apply")  # GitHub's
+    ran = step05(gitlab, mode="apply", source="gitlab", only_failing=False)
+    assert ran.found.asked.source is not None
+    assert ran.found.asked.source.name.startswith("pipeline ")
+    assert f"{FOLDER}/gpt/gpt3_mcore_tp1_pp4/golden_values_dev_dgx_h100.json" in changed(gitlab)  # a nightly test
+    reasons = {it.file: it.reason for it in ran.found.coverage if not it.covered}
+    assert not [reason for reason in reasons.values() if reason.startswith(("runs nightly", "GitHub never"))]
+    again = step05(gitlab, mode="apply", source="gitlab", run_id=ran.found.asked.url.rpartition("/")[2])
+    assert again.plan.edits == ()
+    assert gitlab.effects() == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [("GITLAB_URL", "", "GITLAB_URL is not an address"), ("GITLAB_TOKEN", "wrong", "does not accept the token")],
+)
+def test_a_gitlab_that_cannot_be_asked_is_told(
+    gitlab: World, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    before = gitlab.state()
+    with pytest.raises(RunbookError, match=says):
+        step05(gitlab, source="gitlab")
+    assert gitlab.state() == before
+
+
+def test_a_pipeline_of_another_commit_is_refused(gitlab: World) -> None:
+    number = gitlab.gitlab().pipelines(git(gitlab.remote, "rev-parse", "bump/main/dev-26.04-py3"))[0].id
+    step05(gitlab, allow="partial-round", accept=f"{REGRESSION}: right")
+    with pytest.raises(Refused, match="allow=older-run"):
+        step05(gitlab, source="gitlab", run_id=str(number))
