@@ -772,6 +772,8 @@ def test_downloads(world: World) -> None:
     ):
         response = world.call("GET", place, token="", headers={"Range": asked})
         assert (response.status_code, response.content) == (status, part), asked
+    beyond = world.call("GET", place, token="", headers={"Range": f"bytes=0-{len(whole) + 9}"})
+    assert beyond.headers["Content-Range"] == f"bytes 0-{len(whole) - 1}/{len(whole)}"
     world.clock.now += 61
     assert world.call("GET", place, token="").status_code == 403  # the address is no longer good
     job = next(each for each in world.jobs(run_id) if each["name"].startswith("moe/gpt3_moe_mcore_tp2"))
