@@ -29,6 +29,7 @@ _INDEXES = (f"{_OCI}.index.v1+json", f"{_DOCKER}.manifest.list.v2+json")
 _MANIFESTS = (f"{_OCI}.manifest.v1+json", f"{_DOCKER}.manifest.v2+json")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _PAGES, _MEMBERS = 100, 50  # more pages of tags, or more platforms, than any real image has
+_LISTING = 60.0  # seconds for all pages of tags
 _AT_ONCE = 4  # requests side by side
 _FRESH = 300.0  # seconds for which the answer about a tag is believed without asking again
 _HUB = "registry-1.docker.io"  # where Docker's own registry, docker.io, really is
@@ -130,6 +131,7 @@ class Registry:
         """Every tag, in the registry's order; empty if there is no such repository."""
         path = "tags/list?n=1000"
         tags: list[str] = []
+        end = time.monotonic() + _LISTING
         for _ in range(_PAGES):
             answer = self._get(path, "application/json")
             if answer is None:
@@ -142,6 +144,11 @@ class Registry:
             self._connection.keep(path, answer)
             if query is None:
                 return tags
+            if time.monotonic() > end:
+                raise Unreachable(
+                    f"The list of tags of {self.name} did not end within {_LISTING:g} s; {len(tags)} came. "
+                    "Try again later."
+                )
             path = f"tags/list?{query}"
         raise CannotTell(f"The list of tags of {self.name} goes on after {_PAGES} pages; we stopped reading.")
 

@@ -749,6 +749,15 @@ def test_pages_that_lead_nowhere(fake: Fake, link: str, sentence: str, requests:
     assert len(fake.requests) == requests
 
 
+def test_pages_that_come_slowly_are_not_all_waited_for(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr("runbook_lib.registry.time.monotonic", lambda: now + 7 * len(fake.requests))
+    link = {"Link": f"<{BASE}/tags/list?last=a>; rel=next"}
+    fake.answers["*"] = httpx.Response(200, json={"tags": ["a"]}, headers=link)
+    with pytest.raises(Unreachable, match="did not end within 60 s; 9 came"):
+        fake.registry().tags()
+
+
 # The judgement
 
 
