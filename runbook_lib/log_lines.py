@@ -7,6 +7,10 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[
 #: Control characters, and those that turn the direction of writing or end a line for some programs.
 _CONTROL = dict.fromkeys([*range(9), *range(10, 32), *range(127, 160), 0x2028, 0x2029, *range(0x202A, 0x202F),
                           *range(0x2066, 0x206A), 0xFEFF])  # fmt: skip
+#: What other output begins with.
+_MARKS = (
+    "[", "##[", "====", "----", "Root Cause", "E   ", "+ ", "W0", "E0", "I0", "WARNING", "INFO", "ERROR", "FAILED",
+)  # fmt: skip
 _STAMP = re.compile(r"\d{4}-(\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d{1,9})?)Z ?(?:\d\d[OE][+ ]?)?")
 _PREFIX = re.compile(r"[A-Za-z][\w.-]{0,60}/\d{1,4} |\[([A-Za-z_]{0,20})(\d{1,6})\]: ?| {0,4}(\d{1,4}): ")
 _INNER = re.compile(
@@ -55,6 +59,5 @@ def parts(raw: bytes) -> Iterator[bytes]:
 
 def foreign(bare: str) -> bool:
     """Whether a line below an exception is plainly other output: it has a time, a bracket or a mark of its own."""
-    return bare.startswith(
-        ("[", "##[", "====", "----", "Root Cause", "E   ", "+ ", "W0", "E0", "I0", "WARNING", "INFO", "ERROR", "FAILED")
-    ) or bool(_INNER.match(bare))
+    text = bare.lstrip()
+    return text.startswith(_MARKS) or " iteration " in bare[:80] or bool(_INNER.match(text))

@@ -15,6 +15,7 @@ from runbook_lib.log_reading import QUOTED, Comparison, Hit, Reading, Traceback
 from runbook_lib.triage_patterns import CONSEQUENCE, LINES, NOISE, PLAIN, RANK_STEMS, STEMS
 
 LONGEST = 64 * 1024  # bytes of a line that are looked at
+_SEARCHED = 4096  # characters of a line in which patterns are looked for
 _SHOWN = 1000  # characters of a line that are quoted
 _BLOCK = 16 * 1024  # bytes that are passed over or looked at together
 _LONGEST_TRACEBACK = 4000  # lines
@@ -300,6 +301,7 @@ class Scanner:
             return
         if (error := _PYTEST_ERROR.match(bare)) and self._of_pytest(rank, error[1], shown, time):
             return
+        bare = bare[:_SEARCHED]
         if NOISE.search(bare) or len(self._hits) >= _MOST:
             return
         seen = {it.pattern for it in self._hits}

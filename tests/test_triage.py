@@ -82,7 +82,7 @@ W0701 10:00:01.000000 17 torch/distributed/elastic/multiprocessing/api.py:900] S
         NOISE,
         raised("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", more="pretrain_gpt.py FAILED\n"),
         raised("torch.distributed.elastic.multiprocessing.api.SignalException: Process 12 got signal: 15"),
-        raised("ValueError: tried the fast way") + PROGRESS.format(7, "9.1E+00"),
+        raised(OOM) + PROGRESS.format(7, "9.1E+00"),
         raised("KeyboardInterrupt"),
         "##[group]Run tests\n##[endgroup]\n",
     ],
