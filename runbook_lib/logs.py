@@ -31,7 +31,7 @@ from runbook_lib.triage import FailedJob, Failure
 #: Jobs, and logs of all jobs together, that are read at a time.
 JOBS, WORKERS = 40, 32
 _END = 2**17  # bytes of the end of a job's own log
-_HEAD = 2**17  # bytes in which rank 0 prints its arguments
+_HEAD = 2**15  # bytes, packed, in which rank 0 prints its arguments
 _DIRECTORY = 2**14  # bytes of the directory of an archive with the logs of some dozen ranks
 _CHUNK = 2**18
 _LARGEST_LOG = 4 * 2**30
@@ -63,7 +63,7 @@ class _Log:
 
     name: str
     changed: float
-    stream: Callable[[], Iterator[bytes]] = field(repr=False)
+    stream: Callable[[int], Iterator[bytes]] = field(repr=False)  # given how many bytes to read at first
 
     @property
     def named(self) -> re.Match[str] | None:
@@ -175,13 +175,13 @@ def _artifact(web: Web, asked: JobLogs, members: Executor, tail: Tail, first: in
 
 def _of_archive(archive: zip_stream.Archive) -> list[_Log]:
     named = [it for it in archive.entries if _is_log_name(it.name)]
-    return [_Log(it.name, it.changed, lambda it=it: archive.stream(it)) for it in named]  # type: ignore[misc]
+    return [_Log(it.name, it.changed, lambda first, it=it: archive.stream(it, first)) for it in named]  # type: ignore[misc]
 
 
 def _of_file(path: Path, name: str) -> _Log:
-    def stream() -> Iterator[bytes]:
+    def stream(first: int) -> Iterator[bytes]:
         with path.open("rb") as opened:
-            while piece := opened.read(_CHUNK):
+            while piece := opened.read(first):
                 yield piece
 
     return _Log(name, path.stat().st_mtime, stream)
@@ -224,7 +224,7 @@ def _scan(members: Executor, logs: Iterable[_Log]) -> list[Reading]:
 def _scanned(log: _Log) -> Reading:
     scanner = Scanner(log.name, log.rank)
     try:
-        for piece in log.stream():
+        for piece in log.stream(zip_stream.FIRST):
             scanner.feed(piece)
     except (RunbookError, OSError) as error:
         return scanner.reading(f"{log.name} could not be read to its end: {error}")
@@ -234,7 +234,7 @@ def _scanned(log: _Log) -> Reading:
 def _head(log: _Log) -> Reading:
     """What rank 0 prints at first: its arguments.  Errors in it were looked for elsewhere."""
     try:
-        head = next(log.stream(), b"")[:_HEAD]
+        head = next(log.stream(_HEAD), b"")
     except (RunbookError, OSError):
         head = b""
     return Reading(log.name, log.rank, parallelism=arguments(clean(head.replace(b"\n", b" \t"))))

@@ -21,8 +21,8 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.ranges import RemoteFile
 from runbook_lib.remote_zip import Tail
 
-#: Bytes.  The first window of a member, the largest, and how much is unpacked at a time.
-_FIRST, _WINDOW, _CHUNK = 2**18, 2**20, 2**17
+#: Bytes.  The first window of a member, the others, and how much is unpacked at a time.
+FIRST, _WINDOW, _CHUNK = 2**18, 2**20, 2**17
 _LARGEST = 4 * 2**30  # unpacked bytes of a member: more is no log
 _HEADER = 30  # bytes of a member's own header, before its name
 
@@ -46,19 +46,22 @@ class Archive:
     entries: tuple[Entry, ...]
     fetch: Callable[[], Callable[[int, int], bytes]]
 
-    def stream(self, entry: Entry) -> Iterator[bytes]:
-        """A member's content in pieces.  Raises CannotTell where it is broken, else as RemoteFile does."""
-        packed = self._packed(entry)
+    def stream(self, entry: Entry, first: int = FIRST) -> Iterator[bytes]:
+        """A member's content in pieces; ``first`` bytes are fetched at once, more when they are asked for.
+
+        Raises CannotTell where it is broken, else as RemoteFile does.
+        """
+        packed = self._packed(entry, first)
         try:
             yield from _inflated(packed) if entry.deflated else packed
         except (zlib.error, struct.error) as error:
             raise CannotTell(f"{entry.name} cannot be unpacked ({error}).") from error
 
-    def _packed(self, entry: Entry) -> Iterator[bytes]:
+    def _packed(self, entry: Entry, first: int) -> Iterator[bytes]:
         fetch = self.fetch()
         # What stands before a member's content is known to a few bytes: the fields of the directory may be longer.
         guess = _HEADER + len(entry.name.encode()) + 64
-        window = fetch(entry.offset, min(guess + entry.packed, _FIRST))
+        window = fetch(entry.offset, min(guess + entry.packed, first))
         if window[:4] != b"PK\3\4" or len(window) < _HEADER:
             raise CannotTell(f"{entry.name} is not where the archive's directory says.")
         name, extra = struct.unpack("<HH", window[26:30])
