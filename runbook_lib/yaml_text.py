@@ -1,0 +1,114 @@
+"""YAML read with the places of its values in the text, so that a value can be spliced and nothing is dumped back.
+
+PyYAML parses, with libyaml, which is what GitLab itself reads its files with: what GitLab accepts is accepted here.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from runbook_lib.errors import CannotTell
+
+MERGE = "tag:yaml.org,2002:merge"
+# What may stand before a scalar and belongs to its node: an anchor, a tag.
+_PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
+# libyaml's composer recurses in C without a limit, so deep nesting ends the process.  Flow collections cannot nest
+# deeper than there are brackets, block ones not deeper than a line is long.  Texts that could nest deeper than this
+# take the slow parser, which raises RecursionError.
+_DEEPEST = 20_000
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value: its content and the span of that content in the text, without quotes.
+
+    ``problem`` says why the span cannot be replaced, and is empty where it can.
+    """
+
+    value: str
+    start: int
+    end: int
+    line: int
+    problem: str = ""
+
+
+class Text:
+    """A text with the documents in it.  Raises CannotTell for what is no YAML."""
+
+    def __init__(self, text: str) -> None:
+        body = text.removeprefix("\ufeff")  # libyaml does not count it
+        self.text, self._shift = text, len(text) - len(body)
+        self._resolved: dict[int, dict[str, Node]] = {}
+        self.documents = _composed(text, body)
+
+    def line(self, node: Node) -> int:
+        """Where a node begins, counted from 1."""
+        return self.text.count("\n", 0, node.start_mark.index + self._shift) + 1
+
+    def cells(self, node: Node) -> Iterator[Cell]:
+        """A scalar as one cell, a plain sequence as one for each of its items."""
+        if isinstance(node, SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
+            for item in node.value:
+                yield self.cell(item)
+        else:
+            yield self.cell(node)
+
+    def cell(self, node: Node) -> Cell:
+        """A value with its place; of an alias, the place of its definition."""
+        start, end = node.start_mark.index + self._shift, node.end_mark.index + self._shift
+        if not isinstance(node, ScalarNode):
+            return Cell("", start, end, self.line(node), f"it is no text but {self.text[start:end][:60]!r}")
+        value = str(node.value)
+        quote = node.style if node.style in ("'", '"') else ""
+        written, raw = self.text[start:end], f"{quote}{value}{quote}"
+        head = written.removesuffix(raw)
+        problem = ""
+        if node.style in ("|", ">"):
+            problem = "it is a block of text, which cannot be replaced in place: write it on one line"
+        elif not written.endswith(raw) or not _PROPERTIES.fullmatch(head):
+            problem = f"it is written as {written[:60]!r}, which cannot be replaced in place: write it without escapes"
+        start += len(head) + len(quote)
+        return Cell(value, start, end - len(quote), self.text.count("\n", 0, start) + 1, problem)
+
+    def pairs(self, node: MappingNode) -> dict[str, Node]:
+        """The mapping's keys and values, those of its merge keys included where it does not set them itself."""
+        if (known := self._resolved.get(id(node))) is not None:
+            return known
+        merged: dict[str, Node] = {}
+        self._resolved[id(node)] = merged  # a mapping that merges itself ends here
+        own: dict[str, Node] = {}
+        for key, value in node.value:
+            if key.tag == MERGE:
+                for source in value.value if isinstance(value, SequenceNode) else [value]:
+                    if isinstance(source, MappingNode):
+                        merged |= {k: v for k, v in self.pairs(source).items() if k not in merged}
+            elif isinstance(key, ScalarNode):
+                own[key.value] = value
+        self._resolved[id(node)] = merged | own
+        return self._resolved[id(node)]
+
+
+def doubled(node: MappingNode) -> tuple[str, ...]:
+    """The keys that a mapping gives more than once."""
+    names = [key.value for key, _ in node.value if isinstance(key, ScalarNode) and key.tag != MERGE]
+    return tuple(sorted({name for name in names if names.count(name) > 1}))
+
+
+def _composed(text: str, body: str) -> list[Node | None]:
+    deepest = body.count("[") + body.count("{") + max(map(len, body.split("\n")))
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader) if deepest < _DEEPEST else yaml.SafeLoader
+    try:
+        return list(yaml.compose_all(body, Loader=loader))
+    except yaml.MarkedYAMLError as error:
+        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise CannotTell(f"it does not parse as YAML: {error.problem or error.context}{line}.") from error
+    except yaml.reader.ReaderError as error:
+        raise CannotTell(f"it does not parse as YAML: {error.reason}.") from error
+    except UnicodeEncodeError as error:
+        line_number = text.count("\n", 0, error.start) + 1
+        raise CannotTell(f"it does not parse as YAML: line {line_number} is not UTF-8.") from error
+    except RecursionError as error:
+        raise CannotTell("it does not parse as YAML: it is nested too deeply.") from error
