@@ -61,8 +61,6 @@ class Cache:
         """What was kept under the key, however old."""
         try:
             kept = json.loads(self._entry_path(key).read_bytes())
-            if kept["key"] != key:
-                return None
             headers = {str(name): str(value) for name, value in kept["headers"].items()}
             return Entry(base64.b64decode(kept["body"]), headers, time.time() - float(kept["read"]))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -3,6 +3,7 @@
 import base64
 import json
 import ssl
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -212,6 +213,25 @@ def test_a_token_is_fetched_once_and_only_to_pull(fake: Fake) -> None:
     assert len(fake.requests) == 4
 
 
+def test_two_questions_side_by_side_sign_in_once(fake: Fake) -> None:
+    both = threading.Barrier(2, timeout=5)
+    refused = challenge("https://auth.example.com/token")
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/token":
+            return refused(request)
+        if "Authorization" not in request.headers:
+            both.wait()
+            return refused(request)
+        return Fake().handle(request)
+
+    fake.answers["*"] = handle
+    image, tags = fake.registry().look(str(TAG))
+    assert image is not None
+    assert tags.names == tuple(sorted(HELD.tags))
+    assert [request.url.path for request in fake.requests].count("/token") == 1
+
+
 def test_the_key_goes_to_the_token_service_alone(fake: Fake) -> None:
     fake.answers["*"] = challenge("https://auth.example.com/token")
     assert fake.registry(NGC_API_KEY=" the key\n").tags() == ["26.04-py3"]
@@ -327,6 +347,16 @@ def test_what_docker_login_kept_goes_to_the_token_service(fake: Fake, tmp_path: 
     assert fake.requests[1].headers["Authorization"] == f"Basic {AUTH['auth']}"
 
 
+def test_the_most_exact_entry_counts(tmp_path: Path) -> None:
+    other = {"auth": base64.b64encode(b"eve:no").decode()}
+    env = login(tmp_path, {"auths": {"ghcr.io": other, "ghcr.io/a": other, "ghcr.io/a/b": AUTH}})
+    for repository, user in (("a/b", "ada"), ("a/b/c", "ada"), ("a/c", "eve"), ("b", "eve")):
+        found = docker("ghcr.io", repository, env).credential
+        assert found is not None
+        assert found.user == user
+    assert docker("nvcr.io", "a/b", env).credential is None
+
+
 def test_the_files_of_podman_are_known_too(tmp_path: Path) -> None:
     (tmp_path / ".config/containers").mkdir(parents=True)
     (tmp_path / ".config/containers/auth.json").write_text(json.dumps({"auths": {"ghcr.io": AUTH}}))
@@ -366,6 +396,11 @@ def test_a_credential_helper_is_asked_for_the_registry(fake: Fake, tmp_path: Pat
         ({"credHelpers": {"ghcr.io": "test"}}, "echo credentials not found in native keychain; exit 1", ""),
         ({"credHelpers": {"ghcr.io": "test"}}, "echo secret; exit 3", "docker-credential-test failed (status 3)"),
         ({"credHelpers": {"ghcr.io": "test"}}, "echo secret", "gave no user's name and password"),
+        (
+            {"credHelpers": {"ghcr.io": "test"}},
+            """echo '{"Username": "<token>", "Secret": "secret"}'""",
+            "gave no user's name and password",
+        ),
     ],
 )
 def test_credentials_that_cannot_be_used_do_not_hide_what_is_public(
@@ -777,6 +812,15 @@ def test_an_absent_tag_fails_and_the_newest_are_named(fake: Fake) -> None:
         "nvcr.io/nvidia/pytorch has no tag 27.01-py3. Its newest tags are "
         "26.06-py3, 26.05-py3, 26.04-py3, 26.03-py3, 26.02-py3: choose one that exists, or wait."
     )
+
+
+def test_the_newest_of_a_variant_are_of_that_variant(fake: Fake) -> None:
+    tags = ["26.05-py3-igpu", "26.06-py3", "26.04-py3-igpu"]
+    fake.answers[f"{BASE}/tags/list"] = httpx.Response(200, json={"tags": tags})
+    check, _ = verify_tag(fake.registry(), NgcTag.parse("27.01-py3-igpu"), BOTH)
+    assert "Its newest tags are 26.05-py3-igpu, 26.04-py3-igpu: choose" in check.detail
+    check, _ = verify_tag(fake.registry(), NgcTag.parse("27.01-py3-sbsa"), BOTH)
+    assert check.detail.endswith("It has no tag of this kind at all.")
 
 
 def test_a_missing_platform_fails_and_those_there_are_named(fake: Fake) -> None:
