@@ -1,6 +1,6 @@
 """The tags of Alibaba's ``training-nv-pytorch`` images, which product each is for, and where they are pulled.
 
-Source: Alibaba's release notes of 25.05, read in 2025.  A release stands on NGC's image of the month before, since NGC
+Source: Alibaba's release notes of 25.05.  A release stands on NGC's image of the month before, since NGC
 publishes at a month's end.
 """
 
