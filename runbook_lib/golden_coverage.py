@@ -1,18 +1,15 @@
 """Which golden files the recipes use, and which of them a run on GitHub could never refresh, with the reason.
 
-A recipe (``tests/test_utils/recipes/**.yaml``) lists ``products: [{test_case: [name], products: [{environment, scope,
-platforms, …}]}]``; only the first entry of ``test_case`` counts, the rest is a cartesian product
-(``tests/test_utils/python_scripts/recipe_parser.py``).  Scopes map to tiers: of them GitHub runs L0 and L1 alone.
+A row of a recipe stands for each combination of its environments, scopes and platforms.  Scopes map to tiers: of them
+GitHub runs L0 and L1 alone.
 """
 
 import itertools
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-import yaml
-
+from runbook_lib import recipes
+from runbook_lib.errors import CannotTell
 from runbook_lib.golden import GoldenName
 
 #: GitHub's tiers by scope; every other scope is GitLab's, or somebody's who runs it by name.
@@ -52,34 +49,15 @@ class Coverage:
 def rows(recipe: str, text: str) -> tuple[list[Row], list[str]]:
     """The rows of one recipe, and sentences about what in it cannot be understood (and is left out)."""
     try:
-        data = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, RecursionError, ValueError):
-        return [], [f"{recipe} is no YAML that can be read; its golden files count as unused."]
-    spec = data.get("spec") if isinstance(data, dict) else None
-    if not isinstance(data, dict) or not isinstance(spec, dict) or not isinstance(data.get("products"), list):
-        return [], []
-    found: list[Row] = []
-    problems: list[str] = []
-    for product in data["products"]:
-        case = product.get("test_case") if isinstance(product, dict) else None
-        case = case[0] if isinstance(case, list) and case else None
-        if not isinstance(case, str) or not isinstance(product.get("products"), list):
-            continue
-        for entry in product["products"]:
-            if isinstance(entry, dict):
-                found += _expanded(recipe, case, spec, entry)
-    for row in found:
-        if not re.fullmatch(r"[A-Za-z0-9_-]+", row.platform):
-            problems.append(f"{recipe}: {row.case} names the platform {row.platform!r}, which is none.")
-    return found, sorted(set(problems))
-
-
-def _expanded(recipe: str, case: str, spec: Mapping[str, Any], entry: Mapping[str, Any]) -> Iterable[Row]:
-    names = ("model", "environment", "scope", "platforms")
-    values = [entry.get(name, spec.get(name, "")) for name in names]
-    choices = [value if isinstance(value, list) else [value] for value in values]
-    for model, environment, scope, platform in itertools.product(*choices):
-        yield Row(recipe, str(model), case, str(environment), str(scope), str(platform))
+        listed = recipes.rows(recipe, text)
+    except CannotTell as error:
+        return [], [f"{error} Its golden files count as unused."]
+    found = [
+        Row(recipe, row.model, row.case, environment, scope.value, platform)
+        for row in listed
+        for environment, scope, platform in itertools.product(row.environments, row.scopes, row.platforms)
+    ]
+    return found, sorted(set(recipes.problems(listed)))
 
 
 def coverage(files: Iterable[str], used: Iterable[Row], given: Iterable[str], environment: str) -> list[Coverage]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from runbook_lib import golden_rules as rules
+from runbook_lib.decisions import entries
 from runbook_lib.errors import Refused
 from runbook_lib.golden import BadGolden, Golden, parse
 from runbook_lib.golden_measure import Measure, measure
@@ -108,20 +109,14 @@ def accept(judged: Iterable[Judgement], text: str, known: Container[str] = ()) -
     """
     found = tuple(judged)
     by_name = {one.file: one for one in found}
-    reasons: dict[str, str] = {}
-    for entry in filter(None, map(str.strip, text.split(";"))):
-        name, colon, reason = (part.strip() for part in entry.partition(":"))
-        if not colon or not name or not reason:
-            raise Refused(f"accept has the entry {entry!r}; it must read `file: reason`, entries divided by `;`.")
-        if name in reasons:
-            raise Refused(f"accept names {name} twice. Give it one reason.")
+    reasons = entries(text, "accept", "file: reason")
+    for name in reasons:
         if name not in by_name and name not in known:
             held = ", ".join(one.file for one in found if one.verdict == "held back") or "none"
             raise Refused(f"accept names {name!r}, which is no file of this comparison. Held back: {held}.")
         if name in by_name and by_name[name].verdict == "refused":
             why = "; ".join(one.sentence for one in by_name[name].reasons)
             raise Refused(f"{name} cannot be accepted: {why}. Megatron-LM's lint refuses it, and CI would not start.")
-        reasons[name] = reason
     return tuple(
         replace(one, verdict="refresh", accepted=reasons[one.file])
         if one.file in reasons and one.verdict == "held back"

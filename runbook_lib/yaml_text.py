@@ -48,6 +48,10 @@ class Text:
         """Where a node begins, counted from 1."""
         return self.text.count("\n", 0, node.start_mark.index + self._shift) + 1
 
+    def span(self, node: Node) -> tuple[int, int]:
+        """Where a node begins and ends in the text; of an alias, its definition."""
+        return node.start_mark.index + self._shift, node.end_mark.index + self._shift
+
     def cells(self, node: Node) -> Iterator[Cell]:
         """A scalar as one cell, a plain sequence as one for each of its items."""
         if isinstance(node, SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
@@ -58,7 +62,7 @@ class Text:
 
     def cell(self, node: Node) -> Cell:
         """A value with its place; of an alias, the place of its definition."""
-        start, end = node.start_mark.index + self._shift, node.end_mark.index + self._shift
+        start, end = self.span(node)
         if not isinstance(node, ScalarNode):
             return Cell("", start, end, self.line(node), f"it is no text but {self.text[start:end][:60]!r}")
         value = str(node.value)

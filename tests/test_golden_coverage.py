@@ -33,12 +33,12 @@ def test_rows_are_the_cartesian_product():
         ("two", "dev", "mr", "dg  x_h100"),
     ]
     assert found[0].golden == "gpt/one/golden_values_dev_dgx_h100.json"
-    assert len(problems) == 1
-    assert "'dg  x_h100'" in problems[0]
+    assert len(problems) == 2
+    assert "'dg  x_h100'" in problems[1]
 
 
 def test_a_recipe_that_is_no_yaml_is_named():
-    assert "r.yaml is no YAML" in rows("r.yaml", "a: [")[1][0]
+    assert "r.yaml cannot be read: it does not parse as YAML" in rows("r.yaml", "a: [")[1][0]
 
 
 @given(st.text())
