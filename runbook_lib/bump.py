@@ -17,6 +17,8 @@ EXCEPTIONS = {
     "merge-base": "merge the base branch into the bump's branch when the base has moved",
     "older-run": "take golden values from a run of an earlier commit than the pull request's head",
     "push-while-running": "push although that cancels a CI run in progress, with its golden values",
+    "whole-row": "mark a recipe's row broken although it stands for other platforms or environments as well",
+    "unseen-failure": "mark a test broken that did not fail in the run that is looked at",
     "partial-round": "push refreshed golden values although other tests that failed are not decided yet",
 }
 

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from runbook_lib.github import GitHub
+from runbook_lib.github_errors import NotAllowed
 from runbook_lib.github_models import Issue
 
 
@@ -32,6 +33,15 @@ def _unless_pull(it: Any) -> Issue | None:
 def read(github: GitHub, number: int) -> Issue:
     """One issue."""
     return github.get(f"read issue #{number}", github.path(f"/issues/{number}"), Issue.of)
+
+
+def assignable(github: GitHub, login: str) -> bool:
+    """Whether an issue may be assigned to somebody."""
+    try:
+        github.send(f"see whether {login} can be assigned", "GET", github.path(f"/assignees/{login}"), None, bool)
+    except NotAllowed:
+        return False
+    return True
 
 
 def file(github: GitHub, title: str, body: str, labels: Collection[str] = (), assignee: str = "") -> Issue:

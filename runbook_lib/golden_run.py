@@ -51,6 +51,7 @@ class Asked:
     idle: str = ""
     next: str = ""
     url: str = ""
+    number: int = 0
     tested: str = ""
     wrong: tuple[str, ...] = ()
     older: str = ""
@@ -163,7 +164,9 @@ def _of_github(standing: Standing, github: GitHub, pull: Pull, run_id: int, *, n
     )  # fmt: skip
     older = "" if run.head_sha == pull.head_sha else f"{source.name} tested {run.head_sha[:10]}."
     wrong = _wrong(github.jobs(run_id))
-    return Asked(standing, source, url=run.url, tested=run.head_sha, wrong=wrong, older=older, named=named)
+    return Asked(
+        standing, source, url=run.url, number=run_id, tested=run.head_sha, wrong=wrong, older=older, named=named
+    )
 
 
 def _wrong(jobs: Iterable[Job]) -> tuple[str, ...]:
@@ -192,7 +195,16 @@ def _of_gitlab(standing: Standing, run_id: str) -> Asked:
     )
     older = "" if pipeline.sha == head else f"{source.name} tested {pipeline.sha[:10]}."
     wrong = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))
-    return Asked(standing, source, url=pipeline.url, tested=pipeline.sha, wrong=wrong, older=older, named=bool(run_id))
+    return Asked(
+        standing,
+        source,
+        url=pipeline.url,
+        number=pipeline.id,
+        tested=pipeline.sha,
+        wrong=wrong,
+        older=older,
+        named=bool(run_id),
+    )
 
 
 def collect(

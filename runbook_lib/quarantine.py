@@ -82,19 +82,20 @@ def gating(scope: str) -> bool:
 
 
 def mark(
-    recipe: str, text: str, tests: Sequence[Target], issue: int, *, soft: bool = False, whole_rows: bool = False
-) -> Edit:
+    recipe: str, text: str, tests: Sequence[Target], issue: int, *, beside: Sequence[Target] = (), soft: bool = False,
+    whole_rows: bool = False,
+) -> Edit:  # fmt: skip
     """Put tests of one issue out of the way: all their rows in this recipe.  A row that is so already stays as it is.
 
     ``soft`` lets the row fail instead (``allow_failure``), which only GitLab honours.  A row that stands for other
-    platforms or environments as well is refused, unless ``whole_rows`` permits it.
+    platforms or environments as well, that no test ``beside`` names, is refused, unless ``whole_rows`` permits it.
     """
     spans: list[tuple[int, int, str]] = []
     for row in recipes.rows(recipe, text):
         mine = [test for test in tests if test.is_of(row)]
         if not mine or (row.allow_failure if soft else not any(gating(cell.value) for cell in row.scopes)):
             continue
-        _require_own(row, tests, whole_rows)
+        _require_own(row, [*tests, *beside], whole_rows)
         reason = mine[0].reason
         spans += _soft(row, text, issue, reason) if soft else _flips(row, text, issue, reason)
     return Edit(recipe, text, splice(text, spans))

@@ -10,7 +10,6 @@ from runbook_lib.checkout import Checkout
 from runbook_lib.checks import Check
 from runbook_lib.ci import Standing
 from runbook_lib.edits import Edit
-from runbook_lib.errors import Refused
 from runbook_lib.golden import FOLDER, GoldenName
 from runbook_lib.golden_diff import LINT
 from runbook_lib.golden_judge import Judgement, judge
@@ -160,7 +159,7 @@ def carry_out(step: Step, refresh: Refresh) -> Sent:
         return Sent(told=("This is a preview: nothing was changed.",) * (not bump.apply))
     told: list[str] = []
     if refresh.edits or refresh.undone:
-        _require_own(standing)
+        rounds.require_own(standing)
     if refresh.undone:
         _undo(step, checkout, refresh.undone)
         told.append(f"Undid the uncommitted changes of {views.count(len(refresh.undone), 'golden file')}.")
@@ -178,15 +177,6 @@ def carry_out(step: Step, refresh: Refresh) -> Sent:
     if refresh.whole:
         rounds.tell(step, standing, refresh.text, "golden-values")
     return replace(sent, told=(*told, *sent.told))
-
-
-def _require_own(standing: Standing) -> None:
-    pull = standing.pull
-    if pull is not None and f"{pull.head_owner}:{pull.head_ref}".lower() != standing.head_name.lower():
-        raise Refused(
-            f"#{pull.number} is {pull.author}'s, on {pull.head_owner}:{pull.head_ref}: its golden values are theirs to "
-            f"commit. Nothing was changed. Send them the files, or a pull request against that branch: {pull.url}"
-        )
 
 
 def _undo(step: Step, checkout: Checkout, paths: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from runbook_lib import ci, position, views
 from runbook_lib.ci import Standing
-from runbook_lib.errors import CannotTell
+from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.github_errors import NotAllowed
 from runbook_lib.proposal import is_mine
 from runbook_lib.pull_body import Section, compose_body, marked
@@ -68,6 +68,16 @@ def send(step: Step, standing: Standing, undecided: Sequence[str] = ()) -> Sent:
     after = ci.authorize(step, ci.look(stand, github, stand.start))
     told.append(after.held or f"CI may test {stand.start[:10]}.")
     return Sent(stand.start, after.held, after.next, tuple(told))
+
+
+def require_own(standing: Standing) -> None:
+    """Raise Refused where the pull request comes from somebody else's branch."""
+    pull = standing.pull
+    if pull is not None and not is_mine(pull, standing.head_name):
+        raise Refused(
+            f"#{pull.number} is {pull.author}'s, on {pull.head_owner}:{pull.head_ref}: what goes on it is theirs to "
+            f"commit. Nothing was changed. Tell them, or open a pull request against that branch: {pull.url}"
+        )
 
 
 def tell(step: Step, standing: Standing, text: str, section: Section) -> None:

@@ -1,0 +1,266 @@
+"""Step 6, second half: issues for the broken tests, their rows out of the way, and the round pushed or run again.
+
+No test is put out of the way without an issue: where that cannot be filed, its row stays.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from runbook_lib import broken, edits, github_issues, position, recipes, rounds, tracking, views
+from runbook_lib.broken import Decision, Plan
+from runbook_lib.checks import Check
+from runbook_lib.errors import RunbookError
+from runbook_lib.github import GitHub, once
+from runbook_lib.github_models import Issue
+from runbook_lib.position import Position
+from runbook_lib.pull_body import code, prose
+from runbook_lib.quarantine import BROKEN, Target
+from runbook_lib.record import Step
+from runbook_lib.rounds import Sent
+from runbook_lib.views import View
+
+#: A flaky test is run again so often; then a person must look.
+_ATTEMPTS = 3
+_OURS = re.compile(r"# Broken \(#([0-9]+)[^)]*\): (.*)")
+
+
+@dataclass(frozen=True)
+class Done:
+    """What was done: the issue of each test, why some were not filed, and what became of the round."""
+
+    plan: Plan
+    issues: Mapping[Target, Issue]
+    problems: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
+    flaky: tuple[str, ...] = ()
+    sent: Sent = field(default_factory=Sent)
+    rerun: bool = False
+    told: tuple[str, ...] = ()
+
+    @property
+    def view(self) -> View:
+        """What was done, line by line."""
+        return views.notes((*self.told, *self.sent.told))
+
+
+def carry_out(step: Step, plan: Plan) -> Done:
+    """With ``publish`` file the missing issues, mark the rows in one commit, push the round or run flaky tests again.
+
+    With ``apply`` alone only tests whose issue is there are marked.  Raises Refused where somebody's changes are in the
+    way, or a row stands for more than its test.
+    """
+    standing, bump = plan.triage.standing, plan.stand.bump
+    if plan.triage.asked.source is None:
+        return Done(plan, {})
+    plan.edits({it.target: 0 for it in plan.decisions})  # refuses before anything is filed
+    if not bump.apply:
+        waiting, flaky = broken.open_jobs(plan.triage)
+        return Done(plan, {}, open=waiting, flaky=flaky, told=("This is a preview: nothing was changed.",))
+    if plan.decisions or plan.back:
+        rounds.require_own(standing)
+    told: list[str] = []
+    issues, problems = _issues(step, plan, told)
+    made = plan.edits({target: issue.number for target, issue in issues.items()})
+    if made:
+        _commit(step, plan, made, issues, told)
+    after = {edit.path: edit.after for edit in made}
+    waiting, flaky = broken.open_jobs(plan.triage, after)
+    sent = rounds.send(step, standing, waiting)
+    rerun = bool(flaky and not waiting and not sent.commit and not sent.held) and _rerun(step, plan, flaky, told)
+    done = Done(plan, issues, problems, waiting, flaky, sent, rerun, tuple(told))
+    rounds.tell(step, standing, text(done), "broken-tests")
+    return done
+
+
+def _issues(step: Step, plan: Plan, told: list[str]) -> tuple[dict[Target, Issue], tuple[str, ...]]:
+    """The issue of each test, found or filed now; and why one could not be filed."""
+    github, bump = plan.triage.standing.github, plan.stand.bump
+    found: dict[Target, Issue] = {}
+    problems = []
+    for it in plan.decisions:
+        if it.issue is not None:
+            found[it.target] = it.issue
+            told.append(f"Found: #{it.issue.number} tracks {it.target}.")
+        elif github is None or not bump.publish:
+            problems.append(f"{it.target} stays: it has no open issue, and only publish files one.")
+        else:
+            try:
+                issue = _file(github, plan.stand, it)
+            except RunbookError as error:
+                problems.append(f"{it.target} stays, since its issue could not be filed. {error}")
+                continue
+            found[it.target] = issue
+            step.effect("issue", f"#{issue.number}", None, it.title, url=issue.url)
+            told.append(f"Filed #{issue.number} for {it.target}.")
+    return found, tuple(problems)
+
+
+def _file(github: GitHub, stand: Position, it: Decision) -> Issue:
+    folder = f"tests/functional_tests/test_cases/{it.target.model}/{it.target.case}"
+    author = github.last_author(folder, stand.bump.base)
+    assignee = author if author and github_issues.assignable(github, author) else ""
+    mine = github.me().login
+    return once(
+        lambda: tracking.choose(
+            (issue for issue in github_issues.listed(github, mine) if it.test.marker in issue.body), it.test
+        ),
+        lambda: github_issues.file(github, it.title, it.body, [tracking.LABEL], assignee),
+    )
+
+
+def _commit(
+    step: Step, plan: Plan, made: tuple[edits.Edit, ...], issues: Mapping[Target, Issue], told: list[str]
+) -> None:
+    stand, bump, checkout = plan.stand, plan.stand.bump, plan.stand.checkout
+    lines = [f"- {target}: {target.reason} (#{issue.number})" for target, issue in issues.items()]
+    lines += [f"- {target} comes back: {target.reason}" for target in plan.back]
+    checkout.identity()
+    for edit in position.carry_out(stand, made):
+        step.effect("edit", edit.path, *edit.digests)
+    commit = checkout.commit([edit.path for edit in made], "\n".join([bump.quarantine_title, "", *lines]))
+    step.effect("commit", bump.branch, stand.start, commit)
+    told.append(f"Committed {commit[:10]} on {bump.branch}: {views.count(len(lines), 'test')}.")
+    for name in ("whole-row", "unseen-failure"):
+        if name in bump.allow:
+            step.allowed(name, "; ".join(map(str, issues)) or "It was not needed.")
+
+
+def _rerun(step: Step, plan: Plan, flaky: tuple[str, ...], told: list[str]) -> bool:
+    standing, bump = plan.triage.standing, plan.stand.bump
+    if standing.github is None or not bump.publish:
+        return False
+    run = standing.github.run(plan.triage.asked.number)
+    if run.attempt >= _ATTEMPTS or run.status != "completed":
+        return False
+    standing.github.rerun_failed(run.id)
+    step.effect("rerun", f"CI run {run.id}", run.attempt, run.attempt + 1, url=run.url)
+    told.append(f"The flaky tests run again ({', '.join(flaky)}).")
+    return True
+
+
+def marked(stand: Position, commit: str = "") -> list[dict[str, object]]:
+    """The tests that the bump's branch puts out of the way beyond its base, with the issue that the comment names."""
+    checkout = stand.checkout
+    fork = checkout.merge_base(stand.start, stand.base_commit) or stand.base_commit
+    ref = commit or stand.start
+    changed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, ref, "--", recipes.FOLDER).split("\0")
+    before, after = (checkout.read([path for path in changed if path], at) for at in (fork, ref))
+    found: list[dict[str, object]] = []
+    for path, text in after.items():
+        was = {_key(row): row for row in recipes.rows(path, before[path] or "")}
+        for row in recipes.rows(path, text or ""):
+            old = was.get(_key(row))
+            newly = sum(cell.value.endswith(BROKEN) for cell in row.scopes) - (
+                sum(cell.value.endswith(BROKEN) for cell in old.scopes) if old else 0
+            )
+            if newly > 0 or (row.allow_failure and not (old and old.allow_failure)):
+                told = _OURS.search("\n".join((text or "").split("\n")[row.line - 2 : row.line + 8]))
+                found.append(
+                    {"test": f"{row.model}/{row.case}", "platforms": ", ".join(row.platforms),
+                     "environments": ", ".join(row.environments), "form": "soft" if newly <= 0 else "broken",
+                     "issue": int(told[1]) if told else None, "reason": told[2] if told else ""}
+                )  # fmt: skip
+    return found
+
+
+def _key(row: recipes.Row) -> tuple[str, ...]:
+    scopes = sorted(cell.value.removesuffix(BROKEN) for cell in row.scopes)
+    return (row.model, row.case, *row.environments, "/", *row.platforms, "/", *scopes)
+
+
+def text(done: Done) -> str:
+    """Our part of the pull request: the tests out of the way, and why each job of the newest run failed."""
+    stand = done.plan.stand
+    stand = position.find(stand.checkout, stand.bump)
+    lines = ["### Broken tests", ""]
+    if listed := marked(stand):
+        lines += [
+            f"- {code(str(row['test']))} on {code(str(row['platforms']))}: {prose(str(row['reason']))}"
+            + (f" (tracked by #{row['issue']})" if row["issue"] else " (no issue)")
+            for row in listed
+        ]
+    else:
+        lines += ["No test was put out of the way."]
+    if done.plan.triage.seen:
+        lines += [
+            "",
+            f"Failed in the newest run ({done.plan.triage.asked.url}):",
+            "",
+            "| job | class | cause |",
+            "|---|---|---|",
+        ]
+        lines += [
+            f"| {code(it.failure.job)} | {it.failure.kind} | {code(it.failure.cause[:160])} |"
+            for it in done.plan.triage.seen
+        ]
+    return "\n".join(lines)
+
+
+def verify(step: Step, done: Done) -> View:
+    """Read the branch and the issues again, and tell the record what was done and what is open."""
+    plan, asked = done.plan, done.plan.triage.asked
+    stand = plan.stand
+    step.warn(*stand.warnings, *plan.warnings)
+    if asked.source is not None:
+        step.given(run=asked.source.name, base_commit=stand.base_commit, plan_from=stand.start)
+        step.link("run", asked.url)
+        step.table("failures", [it.row for it in plan.triage.seen])
+        step.check(*_checks(done))
+    _conclude(step, done)
+    return views.note("The checks are in the record below.")
+
+
+def _checks(done: Done) -> list[Check]:
+    plan, bump = done.plan, done.plan.stand.bump
+    tracked, aside = "every broken test has its issue", "the named tests are out of the way"
+    if not bump.apply:
+        return [Check(name, "skipped", "This is a preview.") for name in (tracked, aside)]
+    told = ", ".join(f"{target}: #{issue.number}" for target, issue in done.issues.items()) or "None was named."
+    if not bump.publish and done.problems:
+        return [Check(tracked, "skipped", " ".join(done.problems)), Check(aside, "skipped", "Nothing was published.")]
+    stand = position.find(plan.stand.checkout, bump)
+    now = broken.rows_of(stand, [target.case for target in done.issues])
+    running = [
+        str(target) for target in done.issues for row in now if target.is_of(row) and not broken.is_out(row, plan.soft)
+    ]
+    return [
+        Check.of(tracked, not done.problems, " ".join(done.problems) or told),
+        Check.of(aside, not running, f"{', '.join(running)} still run." if running else told),
+    ]
+
+
+def _conclude(step: Step, done: Done) -> None:
+    plan, asked, bump = done.plan, done.plan.triage.asked, done.plan.stand.bump
+    if asked.source is None and (bump.tag is None or not bump.apply or not asked.idle.startswith("waiting")):
+        step.done(f"Nothing to decide: {asked.idle}.", asked.next)
+    elif asked.source is None:
+        step.waiting(asked.idle, asked.next)
+    elif not bump.apply:
+        count = views.count(len(plan.decisions), "test")
+        step.done(f"Preview: {count} would be marked broken; {len(done.open)} failed jobs are open.", _how(plan))
+    elif done.open:
+        names = ", ".join(done.open[:6]) + (" …" if len(done.open) > 6 else "")
+        step.waiting(
+            f"waiting for a person: {views.count(len(done.open), 'failed job')} to decide ({names})", _how(plan)
+        )
+    elif done.rerun:
+        step.waiting(
+            f"waiting for CI run {asked.number}: its flaky tests run again", "Run bump again, or with wait=True."
+        )
+    elif done.sent.held:
+        step.waiting(done.sent.held, done.sent.next)
+    elif done.flaky:
+        names = ", ".join(done.flaky)
+        step.waiting(f"waiting for a person: infrastructure fails these again and again: {names}", asked.url)
+    elif done.sent.commit:
+        count = views.count(len(done.issues), "test")
+        step.done(f"Marked {count} broken; {done.sent.commit[:10]} is pushed, and CI may test it.", "04-run-ci")
+    else:
+        step.done("Every failed test of this run is explained or decided.", "04-run-ci")
+
+
+def _how(plan: Plan) -> str:
+    if text := broken.proposal(plan):
+        return f'If they are broken: -r broken "{text}". A regression is a person\'s to judge: look at the evidence.'
+    return "Look at the evidence: mend the cause, accept the values by name in step 5, or name the test as broken."
