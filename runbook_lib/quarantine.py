@@ -96,7 +96,7 @@ def mark(
         if not mine or (row.allow_failure if soft else not any(gating(cell.value) for cell in row.scopes)):
             continue
         _require_own(row, [*tests, *beside], whole_rows)
-        reason = mine[0].reason
+        reason = _line(mine[0].reason)
         spans += _soft(row, text, issue, reason) if soft else _flips(row, text, issue, reason)
     return Edit(recipe, text, splice(text, spans))
 
@@ -149,6 +149,14 @@ def _require_own(row: Row, tests: Collection[Target], whole_rows: bool) -> None:
         )
 
 
+def _line(reason: str) -> str:
+    """A reason as a comment can hold it.  Raises Refused for what would end the comment, or YAML itself."""
+    line = " ".join(reason.split())
+    if not line.isprintable():
+        raise Refused(f"The reason {line!r} holds a character that no YAML comment can hold. Write it without.")
+    return line
+
+
 def _flips(row: Row, text: str, issue: int, reason: str) -> Iterable[tuple[int, int, str]]:
     cells = [cell for cell in row.scopes if gating(cell.value)]
     # What a person had put away before stays away when the test comes back.
@@ -163,8 +171,10 @@ def _flips(row: Row, text: str, issue: int, reason: str) -> Iterable[tuple[int, 
 def _soft(row: Row, text: str, issue: int, reason: str) -> Iterable[tuple[int, int, str]]:
     if not row.block:
         raise Refused(f"The row of {row.case} in {row.recipe}:{row.line} is written on one line. Edit it by hand.")
+    if row.sets_allow_failure:
+        raise Refused(f"The row of {row.case} in {row.recipe}:{row.line} sets allow_failure already. Edit it by hand.")
     # Below the scope: a key of the row, whose column is that of ``scope``.
-    line = text.find("\n", max(cell.end for cell in row.scopes)) + 1 or len(text)
+    line = text.find("\n", row.end) + 1 or len(text)
     column = row.key - (text.rfind("\n", 0, row.key) + 1)
     newline = _ending(text, row.key)
     lead = newline if line == len(text) and not text.endswith("\n") else ""
@@ -201,7 +211,7 @@ def _above(row: Row, text: str, form: re.Pattern[str]) -> re.Match[str] | None:
 
 
 def _below(row: Row, text: str, form: re.Pattern[str]) -> re.Match[str] | None:
-    if row.key < 0 or not row.scopes:
+    if row.key < 0:
         return None
-    start = text.find("\n", max(cell.end for cell in row.scopes)) + 1
+    start = text.find("\n", row.end) + 1
     return form.match(text, start) if start else None

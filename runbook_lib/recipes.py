@@ -7,7 +7,7 @@ platforms, …}]}]``.  Only the first entry of ``test_case`` counts; what a row 
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -22,8 +22,9 @@ FOLDER = "tests/test_utils/recipes"
 class Row:
     """An entry of a test case's products.  ``line`` counts from 1; ``scopes`` have their places in the text.
 
-    ``key`` is where the row's own key ``scope`` begins, -1 where the row has none; ``fixed`` says why its scopes cannot
-    be edited, and is empty where they can.  ``unread`` are further entries of ``test_case``, which CI never reads.
+    ``key`` is where the row's own key ``scope`` begins, -1 where the row has none, and ``end`` where its value ends;
+    ``fixed`` says why its scopes cannot be edited, and is empty where they can.  ``unread`` are further entries of
+    ``test_case``, which CI never reads.
     """
 
     recipe: str
@@ -37,7 +38,9 @@ class Row:
     fixed: str = ""
     block: bool = True
     allow_failure: bool = False
+    sets_allow_failure: bool = False
     unread: tuple[str, ...] = ()
+    end: int = -1
 
     def stands_for(self, environment: str, platform: str) -> bool:
         """Whether the test runs in this environment on this platform by this row."""
@@ -54,7 +57,8 @@ def rows(recipe: str, text: str) -> tuple[Row, ...]:
     except CannotTell as error:
         raise CannotTell(f"The recipe {recipe} cannot be read: {error}") from error
     found = [it for document in parsed.documents for it in _entries(parsed, document)]
-    shared = Counter(id(it.scope) for it in found if it.scope is not None)
+    # An alias is the very node that it stands for: the list of scopes as well as a single one.
+    shared = Counter(id(node) for it in found if it.scope is not None for node in (it.scope, *_items(it.scope)))
     return tuple(_row(recipe, parsed, it, shared) for it in found)
 
 
@@ -101,18 +105,41 @@ def _row(recipe: str, parsed: Text, entry: _Entry, shared: Counter[int]) -> Row:
         for name in ("model", "environment", "platforms", "scope", "allow_failure")
     }
     texts = {name: tuple(cell.value for cell in values if cell.value) for name, values in cells.items()}
-    start, end = parsed.span(entry.node)
     keys = [key for key, value in entry.node.value if isinstance(key, ScalarNode) and key.value == "scope"]
-    fixed = next((cell.problem for cell in cells["scope"] if cell.problem), "")
-    if not keys:
-        fixed = "it has no scope of its own, but that of all rows of the recipe"
-    elif len(keys) > 1:
-        fixed = "it gives its scope twice"
-    elif shared[id(entry.scope)] > 1 or not all(start <= cell.start < end for cell in cells["scope"]):
-        fixed = "its scope is an alias and stands for other rows as well"
     return Row(
         recipe, parsed.line(entry.node), next(iter(texts["model"]), ""), entry.case[0], texts["environment"],
-        texts["platforms"], cells["scope"], parsed.span(keys[0])[0] if keys else -1, fixed,
+        texts["platforms"], cells["scope"], parsed.span(keys[0])[0] if keys else -1,
+        _fixed(parsed, entry, keys, cells["scope"], shared),
         block=not entry.node.flow_style, allow_failure="true" in (it.lower() for it in texts["allow_failure"]),
-        unread=entry.case[1:],
+        sets_allow_failure="allow_failure" in pairs, unread=entry.case[1:],
+        end=_end(parsed, entry.scope, cells["scope"]),
     )  # fmt: skip
+
+
+def _fixed(
+    parsed: Text, entry: _Entry, keys: Sequence[Node], scopes: tuple[Cell, ...], shared: Mapping[int, int]
+) -> str:
+    """Why the scopes cannot be edited in their place, with a comment in a line of its own above."""
+    if not keys:
+        return "it has no scope of its own, but that of all rows of the recipe"
+    if len(keys) > 1:
+        return "it gives its scope twice"
+    start, end = parsed.span(entry.node)
+    aliased = max(shared[id(node)] for node in (entry.scope, *_items(entry.scope))) > 1
+    if aliased or not all(start <= cell.start < end for cell in scopes):
+        return "its scope is an alias and stands for other rows as well"
+    if problem := next((cell.problem for cell in scopes if cell.problem), ""):
+        return problem
+    key = parsed.span(keys[0])[0]
+    line = parsed.text.rfind("\n", 0, key) + 1
+    # Of a row on one line all before the key may be the row's own.
+    if not re.fullmatch(r"[ \t?-]*", parsed.text[line : start if line <= start else key]):
+        return "it shares its line with something else"
+    return ""
+
+
+def _end(parsed: Text, scope: Node | None, scopes: tuple[Cell, ...]) -> int:
+    """Where the value of a row's scope ends; a block list ends with its last item, not with the comments below."""
+    if isinstance(scope, SequenceNode) and not scope.flow_style and scopes:
+        return scopes[-1].end
+    return parsed.span(scope)[1] if scope is not None else -1

@@ -109,6 +109,9 @@ def test_a_row_is_marked_when_all_that_it_stands_for_is_named_or_it_is_permitted
         row("[mr]").rstrip("\n"),
         row("[mr]").replace("\n", "\r\n"),
         row("[nightly]\n        cadence: [weekly]"),
+        row("[mr,\n          nightly\n          ] # both"),
+        row("[]"),
+        row("\n          - mr # one\n          - nightly\n          # none"),
     ],
 )
 def test_the_soft_form_lets_the_row_fail(text: str) -> None:
@@ -117,6 +120,20 @@ def test_the_soft_form_lets_the_row_fail(text: str) -> None:
     assert found.allow_failure
     assert mark("r.yaml", soft, [X], 7, soft=True).after == soft
     assert unmark("r.yaml", soft, [X]).after == text
+
+
+def test_a_row_that_says_otherwise_about_failures_is_a_persons_to_edit() -> None:
+    with pytest.raises(Refused, match=r"r\.yaml:6 sets allow_failure already"):
+        mark("r.yaml", row("[mr]\n        allow_failure: [false]"), [X], 7, soft=True)
+
+
+def test_a_reason_stays_in_its_comment() -> None:
+    told = Target("x", "dgx_h100", "dev", "gpt", "it hangs:\n- [ é\u2028 — \tsince Monday")
+    marked = mark("r.yaml", row("[mr]"), [told], 7).after
+    assert "# Broken (#7): it hangs: - [ é — since Monday\n" in marked
+    assert unmark("r.yaml", marked, [X]).after == row("[mr]")
+    with pytest.raises(Refused, match="no YAML comment can hold"):
+        mark("r.yaml", row("[mr]"), [Target("x", "dgx_h100", "dev", "gpt", "it rings \x07")], 7)
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,9 @@ def test_a_file_of_another_form_has_no_rows(text: str) -> None:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("[{environment: [dev], scope: [mr, nightly], platforms: [dgx_h100]}]",
+        ("\n      - {environment: [dev], scope: [mr, nightly], platforms: [dgx_h100]}",
          (("dev",), ("dgx_h100",), ("mr", "nightly"))),
-        ("[{environment: [lts, dev], scope: mr}]", (("lts", "dev"), ("dgx_a100",), ("mr",))),
+        ("\n      [\n      {environment: [lts, dev], scope: mr}\n      ]", (("lts", "dev"), ("dgx_a100",), ("mr",))),
         ("\n      - environment: [dev]\n        scope:\n          - mr  # why\n          - 'nightly'",
          (("dev",), ("dgx_a100",), ("mr", "nightly"))),
     ],
@@ -49,6 +49,10 @@ def test_what_a_row_says(body: str, expected: tuple[tuple[str, ...], ...]) -> No
         ("[{environment: [dev]}]", "no scope of its own"),
         ("[{scope: [mr], scope: [nightly]}]", "twice"),
         ("[{scope: &s [mr]}, {scope: *s}]", "alias"),
+        ("\n      - {scope: [&m mr]}\n      - {scope: [*m]}", "alias"),
+        ("\n      - &r {scope: [mr]}\n      - *r", "alias"),
+        ("[{scope: [mr]}, {scope: [nightly]}]", "shares its line"),
+        ("\n      - {tag: ['a\n          b'], scope: [mr]}", "shares its line"),
         ('[{scope: ["m\\x72"]}]', "cannot be replaced"),
     ],
 )
