@@ -128,7 +128,8 @@ def _commit(
 
 def _rerun(step: Step, plan: Plan, flaky: tuple[str, ...], told: list[str]) -> bool:
     standing, bump = plan.triage.standing, plan.stand.bump
-    if standing.github is None or not bump.publish:
+    source = plan.triage.asked.source
+    if standing.github is None or source is None or source.gitlab or not bump.publish:
         return False
     run = standing.github.run(plan.triage.asked.number)
     if run.attempt >= _ATTEMPTS or run.status != "completed":
@@ -250,12 +251,12 @@ def _conclude(step: Step, done: Done) -> None:
         )
     elif done.sent.held:
         step.waiting(done.sent.held, done.sent.next)
-    elif done.flaky:
-        names = ", ".join(done.flaky)
-        step.waiting(f"waiting for a person: infrastructure fails these again and again: {names}", asked.url)
     elif done.sent.commit:
         count = views.count(len(done.issues), "test")
         step.done(f"Marked {count} broken; {done.sent.commit[:10]} is pushed, and CI may test it.", "04-run-ci")
+    elif done.flaky:
+        names = ", ".join(done.flaky)
+        step.waiting(f"waiting for a person: infrastructure fails these again and again: {names}", asked.url)
     else:
         step.done("Every failed test of this run is explained or decided.", "04-run-ci")
 

@@ -129,8 +129,11 @@ def triage(asked: Asked, say: Callable[[str], object] = print) -> Triage:
     github = asked.standing.github
     if asked.source is None or github is None:
         return Triage(asked)
-    bump = asked.standing.stand.bump
-    seen = failures.triage(github, failures.Asked(github.run(asked.number)), bump.base, say)
+    if asked.source.gitlab:
+        seen = failures.of_gitlab(asked.source, say)
+    else:
+        run = failures.Asked(github.run(asked.number))
+        seen = failures.triage(github, run, asked.standing.stand.bump.base, say)
     values = golden_run.collect(asked, say=lambda _: None)
     return Triage(asked, seen, values.undecided)
 

@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from runbook_lib import logs, matching, sources, views
+from runbook_lib.artifacts import Source
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.github import GitHub
 from runbook_lib.github_models import Job, Run
+from runbook_lib.gitlab import GitLab
 from runbook_lib.logs import JobLogs
 from runbook_lib.matching import Upload
 from runbook_lib.ranges import Address
@@ -108,9 +110,7 @@ def triage(
         JobLogs(of, *artifacts.get(job.id, (None, 0, False)), Address(*github.log(job.id)))
         for job, of in zip(jobs, asked_of, strict=True)
     ]
-    found = logs.triage_all(
-        lie_at, progress=lambda done, total, _: say(f"{done} of {total} failed jobs read") if done == total else None
-    )
+    found = logs.triage_all(lie_at, progress=_teller(say))
     then = _on_base(github, asked.run, base)
     names = {job.id: sources.tested(job) for job in jobs}
     return tuple(
@@ -121,6 +121,26 @@ def triage(
         )
         for job, failure in zip(jobs, found, strict=True)
     )
+
+
+def of_gitlab(source: Source, say: Callable[[str], object] = print) -> tuple[Seen, ...]:
+    """Why each failed functional job of a pipeline failed, by name."""
+    gitlab = GitLab.connect()
+    jobs = sorted((it for it in source.jobs if it.state not in ("passed", "skipped")), key=lambda it: (it.name, it.id))
+    uploads = {it.jobs[0].id: it.upload for it in source.pairs}
+    lie_at = []
+    for job in jobs:
+        upload, log = uploads.get(job.id), Address(*gitlab.trace(job.id))
+        if upload:
+            lie_at.append(JobLogs(FailedJob(job.name), source.address(upload), upload.size, upload.expired, log))
+        else:
+            lie_at.append(JobLogs(FailedJob(job.name), log=log))
+    found = logs.triage_all(lie_at, progress=_teller(say))
+    return tuple(Seen(it, f"{job.model}/{job.test_case}") for job, it in zip(jobs, found, strict=True))
+
+
+def _teller(say: Callable[[str], object]) -> Callable[[int, int, str], object]:
+    return lambda done, total, _: say(f"{done} of {total} failed jobs read") if done == total else None
 
 
 def _artifacts(github: GitHub, run_id: int, jobs: Sequence[Job]) -> dict[int, tuple[Address | None, int, bool]]:

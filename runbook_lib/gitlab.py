@@ -125,6 +125,12 @@ class GitLab:
             "PRIVATE-TOKEN": self._token
         }
 
+    def trace(self, job: int) -> tuple[str, dict[str, str]]:
+        """The address of a job's log, and the headers as in ``download``."""
+        return f"{self._client.api_url}/projects/{self._project.encoded_id}/jobs/{job}/trace", {
+            "PRIVATE-TOKEN": self._token
+        }
+
     def _ask(self, what: str, ask: Callable[[], T]) -> T:
         import gitlab
         import requests

@@ -3,6 +3,7 @@
 Old values are those of the bump's branch: what a refresh before this one has brought is not refreshed again.
 """
 
+import os
 import re
 import tempfile
 from collections import Counter
@@ -125,6 +126,7 @@ class Found:
 def choose(standing: Standing, *, run_id: str = "", source: str = "github") -> Asked:
     """The run that ``run_id`` names (a number, or its address), else the pull request's newest of its head commit.
 
+    Once that is green, and where a GitLab is set up, the failed pipeline of the same commit there.
     Raises RunbookError for a number that is none and a source that is unknown, Refused for a run of something else.
     """
     bump, github, pull = standing.stand.bump, standing.github, standing.pull
@@ -142,6 +144,11 @@ def choose(standing: Standing, *, run_id: str = "", source: str = "github") -> A
     now = ci.progress(standing, pull, github)
     if now.run is None or now.state not in ("passed", "failed"):
         return Asked(standing, idle=now.sentence.rstrip("."), next=now.next, url=now.run.url if now.run else "")
+    if now.state == "passed" and os.environ.get("GITLAB_URL"):
+        # What GitHub runs is green: the scopes that it never runs are next.
+        mirrored = _of_gitlab(standing, "")
+        if mirrored.source is not None and mirrored.wrong:
+            return mirrored
     return _of_github(standing, github, pull, now.run.id, named=False)
 
 

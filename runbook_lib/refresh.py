@@ -106,7 +106,7 @@ def plan(found: Found, *, reset: bool = False) -> Refresh:
         if one.verdict == "refresh"
     )
     undone, left = _uncommitted(stand.checkout) if reset else ((), ())
-    return Refresh(found, made, _whole(stand, found, made) if found.asked.source else (), undone, left)
+    return Refresh(found, made, whole(stand, found.judged, made) if found.asked.source else (), undone, left)
 
 
 def _uncommitted(checkout: Checkout) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -116,8 +116,8 @@ def _uncommitted(checkout: Checkout) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return known, tuple(path for path in changed if at_head[path] is None)
 
 
-def _whole(stand: Position, found: Found, made: tuple[Edit, ...]) -> tuple[Judgement, ...]:
-    """The golden files that the branch changes since it left its base, and those that this run holds back."""
+def whole(stand: Position, new: tuple[Judgement, ...] = (), made: tuple[Edit, ...] = ()) -> tuple[Judgement, ...]:
+    """The golden files that the branch changes since it left its base, and those that a run's ``new`` hold back."""
     checkout = stand.checkout
     fork = checkout.merge_base(stand.start, stand.base_commit) or stand.base_commit
     listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, stand.start, "--", FOLDER).split("\0")
@@ -126,12 +126,12 @@ def _whole(stand: Position, found: Found, made: tuple[Edit, ...]) -> tuple[Judge
     configs = [f"{path.rpartition('/')[0]}/model_config.yaml" for path in paths]
     before, now = checkout.read(paths, fork), stand.texts([*paths, *configs, LINT])
     reasons = accepted(stand)
-    stopped = {one.file: one for one in found.judged if one.verdict in ("held back", "refused")}
+    stopped = {one.file: one for one in new if one.verdict in ("held back", "refused")}
     judged = []
     for path, config in zip(paths, configs, strict=True):
         name = path.removeprefix(f"{FOLDER}/")
         one = judge(name, before[path], after.get(path, now[path]), now[config], lint=now[LINT] is not None)
-        reason = reasons.get(name) or next((it.accepted for it in found.judged if it.file == name), "")
+        reason = reasons.get(name) or next((it.accepted for it in new if it.file == name), "")
         if one.verdict == "held back" and reason:
             one = replace(one, verdict="refresh", accepted=reason)
         judged.append(stopped.pop(name, one))

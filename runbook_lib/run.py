@@ -43,7 +43,8 @@ class StepResult:
     next: str = ""
     record: Path | None = None
     links: dict[str, str] = field(default_factory=dict)
-    pushed: bool = False
+    #: Whether it began another round of CI, by a push or by running tests again.
+    begun: bool = False
 
     @property
     def ok(self) -> bool:
@@ -101,7 +102,7 @@ def steps(names: Sequence[str], /, *, again: Sequence[str] = (), **parameters: A
     """Run these notebooks, one after the other, on one more kernel; each gets the parameters that it declares.
 
     A step that fails stops the rest.  Those of ``again`` stand together, and are run once more whenever one of them has
-    pushed a commit, which begins another round of CI.  Prints what they print, indented, and a line as each ends.
+    begun another round of CI.  Prints what they print, indented, and a line as each ends.
     Called by a notebook, whose run is their parent.
     """
     parent, folder = _caller()
@@ -124,7 +125,7 @@ def steps(names: Sequence[str], /, *, again: Sequence[str] = (), **parameters: A
             results.append(_perform(job, kernel, world, _indented, grace=_GRACE_OF_STEPS))
             print(results[-1].line, flush=True)
             round_ended = job.source.name == (again or ("",))[-1]
-            if round_ended and rounds < _ROUNDS and any(it.pushed for it in results[-len(again) :]):
+            if round_ended and rounds < _ROUNDS and any(it.begun for it in results[-len(again) :]):
                 # A run that a person named belongs to the round that has just ended.
                 queue[:0] = [it.without("run_id") for it in jobs if it.source.name in again]
                 rounds += 1
@@ -290,8 +291,8 @@ def _close(
 
         write_index(job.audit)
     outcome = final["outcome"]
-    pushed = any(effect["effect"] == "push" for effect in final["effects"])
-    return StepResult(job.source.name, state, outcome["sentence"], outcome["next"], folder, final["links"], pushed)
+    begun = any(effect["effect"] in ("push", "rerun") for effect in final["effects"])
+    return StepResult(job.source.name, state, outcome["sentence"], outcome["next"], folder, final["links"], begun)
 
 
 if __name__ == "__main__":

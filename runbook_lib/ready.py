@@ -1,0 +1,175 @@
+"""Whether a bump is ready to merge: everything that must hold, looked up anew, and what is left to people."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from runbook_lib import answer, ci, github_issues, refresh, sync, views
+from runbook_lib.checks import Check
+from runbook_lib.ci import Standing
+from runbook_lib.failures import failed
+from runbook_lib.github import GitHub
+from runbook_lib.github_models import Pull
+from runbook_lib.gitlab import GitLab
+from runbook_lib.position import Position
+from runbook_lib.record import Step
+from runbook_lib.run import StepResult, conclude
+from runbook_lib.views import View
+
+_MBRIDGE = "Run MBridge tests"
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something that must hold before the merge.  ``ok`` None: it does not apply, and ``found`` is the reason."""
+
+    name: str
+    ok: bool | None
+    found: str
+    next: str = ""
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """``idle`` says why nothing was looked up; ``people`` is what is theirs to do once all items hold."""
+
+    items: tuple[Item, ...] = ()
+    people: tuple[str, ...] = ()
+    idle: str = ""
+
+    @property
+    def missing(self) -> tuple[Item, ...]:
+        """What does not hold yet."""
+        return tuple(item for item in self.items if item.ok is False)
+
+    def show(self) -> View:
+        """Every item, and what people must do."""
+        if self.idle:
+            return views.note(self.idle)
+        words = {True: "✓ holds", False: "✗ missing", None: "– does not apply"}
+        rows = (
+            {"before the merge": it.name, "outcome": words[it.ok], "found": it.found, "next": it.next}
+            for it in self.items
+        )
+        return views.table(rows) + views.notes(self.people, title="Left to people")
+
+
+def look(stand: Position, github: GitHub | None) -> Readiness:
+    """Look everything up: the run of the head commit, its pins, golden values, issues, GitLab.  Changes nothing."""
+    bump = stand.bump
+    if bump.tag is None or github is None or not bump.apply:
+        return Readiness(idle="Whether it is ready to merge is looked up by a run that applies.")
+    standing = ci.look(stand, github)
+    pull = standing.pull
+    if pull is None:
+        return Readiness(idle=standing.problem or "There is no pull request, so nothing is to be merged.")
+    if not stand.checkout.has(pull.head_sha):
+        return Readiness(idle=f"#{pull.number} stands at {pull.head_sha[:10]}, which this clone does not have.")
+    items = (*_of_ci(standing, github, pull), _pins(stand, pull), _values(stand, pull), *_issues(stand, github, pull))
+    return Readiness((*items, _gitlab(pull), _pushed(stand, pull)), tuple(_people(standing, pull)))
+
+
+def _of_ci(standing: Standing, github: GitHub, pull: Pull) -> Iterator[Item]:
+    now = ci.progress(standing, pull, github)
+    short = pull.head_sha[:10]
+    by = ", ".join(it.author for it in standing.authorized) or ("copy-pr-bot" if now.run else "")
+    yield Item("the head commit is authorized", bool(by), f"{short}, by {by or 'nobody'}.", "" if by else "04-run-ci")
+    told = f"{now.sentence.rstrip('.')}."
+    if now.state == "failed":
+        soft = {str(row["test"]) for row in answer.marked(standing.stand, pull.head_sha) if row["form"] == "soft"}
+        red = {job.name for job in failed(now.jobs)}
+        explained = {name for name in red if name.partition(" - ")[0] in soft}
+        if red and red == explained:
+            yield Item("its CI run is green", True, f"Red, and explained: {', '.join(sorted(red))} may fail (soft).")
+            return
+    base = f" It tested the merge with {pull.base_ref}" + (
+        f", which has moved by {standing.behind} commits since." if standing.behind else " as it is."
+    )
+    yield Item("its CI run is green", now.state == "passed", told + base * (now.state == "passed"), now.next)
+
+
+def _pins(stand: Position, pull: Pull) -> Item:
+    found = sync.survey(stand.checkout.path, [pull.head_sha], expected=stand.bump.tag, image_type=stand.bump.image_type)
+    return Item("the pins agree on that commit", found.outcome == "in sync", found.summary, "07-sync-check")
+
+
+def _values(stand: Position, pull: Pull) -> Item:
+    held = [one for one in refresh.whole(stand) if one.verdict in ("held back", "refused")]
+    names = ", ".join(one.file for one in held[:4]) + (" …" if len(held) > 4 else "")
+    told = f"{names} {'is' if len(held) == 1 else 'are'} held back." if held else "None is."
+    return Item(
+        "no golden value is held back unaccepted", not held, told, "05-golden-values, with accept" if held else ""
+    )
+
+
+def _issues(stand: Position, github: GitHub, pull: Pull) -> Iterator[Item]:
+    name = "every broken test has an open issue"
+    marked = answer.marked(stand, pull.head_sha)
+    lacking = [str(row["test"]) for row in marked if not row["issue"]]
+    closed = []
+    for row in marked:
+        if isinstance(row["issue"], int):
+            issue = github_issues.read(github, row["issue"])
+            closed += [f"#{issue.number} of {row['test']} is {issue.state}"] if issue.state != "open" else []
+    told = [f"{test} has none" for test in lacking] + closed
+    found = "; ".join(told) if told else f"{views.count(len(marked), 'test')} marked."
+    yield Item(
+        name, not told, f"{found.rstrip('.')}.", "File one, and name it in the comment above the row." if told else ""
+    )
+
+
+def _gitlab(pull: Pull) -> Item:
+    name, short = "the internal GitLab pipeline is green", pull.head_sha[:10]
+    if not os.environ.get("GITLAB_URL"):
+        return Item(name, None, "No GitLab is set up here (GITLAB_URL): whoever has access must look.")
+    newest = next(iter(GitLab.connect().pipelines(pull.head_sha)), None)
+    if newest is None:
+        how = "Start one with tools/trigger_internal_ci.py (--dry-run first), or skip it with a reason there."
+        return Item(name, False, f"{short} has none.", how)
+    told = f"Pipeline {newest.id} of {short}: {newest.status}. {newest.url}"
+    if newest.status == "skipped":
+        return Item(name, None, told)
+    how = (
+        "05-golden-values with -r source gitlab, then 06-broken-tests"
+        if newest.status == "failed"
+        else "Run bump again."
+    )
+    return Item(name, newest.status == "success", told, "" if newest.status == "success" else how)
+
+
+def _pushed(stand: Position, pull: Pull) -> Item:
+    same = stand.start == pull.head_sha
+    told = f"{stand.start[:10]} here, {pull.head_sha[:10]} on #{pull.number}."
+    return Item(
+        "the pull request holds what is here",
+        same,
+        told,
+        "" if same else "05-golden-values or 06-broken-tests push it.",
+    )
+
+
+def _people(standing: Standing, pull: Pull) -> Iterator[str]:
+    if pull.draft:
+        yield f"Press *Ready for review* on {pull.url}."
+    yield "Reviews of the code owners."
+    if _MBRIDGE not in pull.labels:
+        yield f"The merge queue runs the Megatron-Bridge tests: to see them before, set the label {_MBRIDGE!r}."
+    yield "The merge queue; then 08-after-merge."
+
+
+def finish(step: Step, results: tuple[StepResult, ...], found: Readiness) -> View:
+    """The outcome of the whole bump: ready to merge, or all that is missing."""
+    conclude(step, results)
+    if found.idle or not all(result.ok for result in results):
+        return views.note(found.idle or "A step failed, so the bump is not ready.")
+    for it in found.items:
+        step.check(Check(f"before the merge: {it.name}", "passed" if it.ok else "skipped", it.found))
+    step.table("before the merge", [vars(it) for it in found.items])
+    if found.missing:
+        listed = "; ".join(f"{it.name} ({it.found.rstrip('.')})" for it in found.missing)
+        waiting = next((it for it in reversed(results) if it.state == "waiting"), None)
+        following = waiting.next if waiting else found.missing[0].next
+        step.waiting(f"not ready to merge: {listed}", following)
+    else:
+        step.done("Ready to merge: everything that must hold was looked up and holds.", " ".join(found.people))
+    return found.show()
