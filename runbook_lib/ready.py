@@ -130,7 +130,7 @@ def _gitlab(pull: Pull) -> Item:
     if newest.status == "skipped":
         return Item(name, None, told)
     how = (
-        "05-golden-values with -r source gitlab, then 06-broken-tests"
+        "05-golden-values, then 06-broken-tests"
         if newest.status == "failed"
         else "Run bump again."
     )

@@ -17,6 +17,7 @@ import pytest
 
 from runbook_lib import practice, run
 from runbook_lib.job import LOCK
+from runbook_lib.practice.state import Store
 from runbook_lib.run import StepResult
 from runbook_lib.verify import verify
 
@@ -160,10 +161,28 @@ def found(world: practice.World, path: str) -> list[Any]:
         return json.load(answer)  # type: ignore[no-any-return]
 
 
-def test_a_bump_with_wait_follows_ci_to_its_end(world: practice.World, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = execute("bump", tag=TAG, wait=True)
-    assert result.state == "waiting"
-    assert "failed (" in result.summary
+ACCEPT = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: known, and right"
+BROKEN = "gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs; moe/gpt3_moe_mcore_tp2_ep4_memory: out of memory"
+
+
+def test_the_whole_loop_to_ready_to_merge(world: practice.World) -> None:
+    store = Store(world.home / "forge.sqlite")
+    with store.transaction():
+        store.set("ci seconds", 4.0)
+    store.close()
+    first = execute("bump", tag=TAG, wait=True)
+    assert first.state == "waiting"
+    assert first.summary.startswith("not ready to merge: its CI run is green (")
+    assert "gpt/gpt3_mcore_te_tp4_pp1_long@dgx_h100: " in first.next  # what a person may decide
+    second = execute("bump", tag=TAG, wait=True, accept=ACCEPT, broken=BROKEN)
+    assert (second.state, second.summary[:14]) == ("done", "Ready to merge"), second.summary
+    before = seen(world)
+    third = execute("bump", tag=TAG, accept=ACCEPT, broken=BROKEN)
+    assert third.summary == second.summary
+    assert seen(world) == before
+    titles = [issue["title"] for issue in found(world, "issues?state=all") if "pull_request" not in issue]
+    assert len([title for title in titles if title.startswith("CI failure with base image")]) == 2
+    assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
 
 
 @pytest.mark.parametrize(

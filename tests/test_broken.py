@@ -1,0 +1,254 @@
+"""Step 6 in a practice repository with its forge: causes, issues, rows out of the way, one push, ready to merge."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
+from test_refresh import REGRESSION, step05
+
+from runbook_lib import answer, broken, ci, github_issues, golden_run, position, ready
+from runbook_lib.answer import Done
+from runbook_lib.broken import Plan
+from runbook_lib.errors import Refused
+from runbook_lib.github_errors import NotAllowed
+from runbook_lib.ready import Readiness
+from runbook_lib.record import Step
+
+HANG = "gpt3_mcore_te_tp4_pp1_long"
+MEMORY = "gpt3_moe_mcore_tp2_ep4_memory"
+BOTH = f"{HANG}@dgx_h100: it hangs; moe/{MEMORY}: out of memory"
+TITLE = "test: mark broken tests for 26.04-py3"
+
+
+@dataclass(frozen=True)
+class Ran:
+    step: Step
+    plan: Plan
+    done: Done
+
+
+def step06(
+    at: World, *, mode: str = "publish", allow: str = "", token: str = "practice-token", run_id: str = "",
+    broken_tests: str = "", reenable: str = "", soft: bool = False,
+) -> Ran:  # fmt: skip
+    """Step 6, as its notebook runs it."""
+    bump = bump_to(mode=mode, allow=allow)
+    step = at.step(bump)
+    asked = golden_run.choose(ci.look(position.find(at.checkout, bump), at.github(token)), run_id=run_id)
+    plan = broken.plan(broken.triage(asked), broken=broken_tests, reenable=reenable, soft=soft)
+    assert plan.show().text
+    done = answer.carry_out(step, plan)
+    answer.verify(step, done)
+    return Ran(step, plan, done)
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Iterator[World]:
+    """A bump whose first CI run has ended."""
+    with world(tmp_path) as made:
+        made.open_pr()
+        step05(made, let_go=True)
+        made.now[0] += 1000
+        yield made
+
+
+def outcome(at: World) -> str:
+    return str([*at.said("done"), *at.said("waiting")][-1]["sentence"])
+
+
+def issues(at: World) -> tuple[github_issues.Issue, ...]:
+    return github_issues.listed(at.github())
+
+
+def look(at: World, **parameters: str) -> Readiness:
+    return ready.look(position.find(at.checkout, bump_to(**parameters)), at.github())
+
+
+# -- nothing to do -----------------------------------------------------------------------------------------------
+
+
+def test_before_there_is_a_run_nothing_is_done(tmp_path: Path) -> None:
+    with world(tmp_path) as at:
+        step06(at)
+        assert outcome(at).startswith("waiting for the pull request")
+        at.open_pr()
+        before = at.state()
+        step06(at)
+        assert outcome(at).startswith("waiting for a CI run of")
+        assert (at.state(), at.effects()) == (before, [])
+
+
+def test_a_preview_tells_all_and_changes_nothing(at: World) -> None:
+    before = at.state()
+    ran = step06(at, mode="preview", broken_tests=BOTH)
+    assert (at.state(), at.effects(), len(issues(at))) == (before, [], len(issues(at)))
+    shown = ran.plan.triage.show().text + ran.plan.show().text
+    assert all(text in shown for text in ("OutOfMemoryError", "CI failure with base image", "mr-github-broken", HANG))
+    assert outcome(at) == "Preview: 2 tests would be marked broken; 3 failed jobs are open."  # with the regression
+
+
+def test_without_decisions_what_is_open_is_listed_with_a_proposal(at: World) -> None:
+    step05(at)
+    before = at.state()[:-1]
+    step06(at)
+    assert at.effects() == ["pull request"]  # its text tells why the jobs failed
+    assert at.state()[:4] == before[:4]
+    assert outcome(at).startswith("waiting for a person: 3 failed jobs to decide")
+    following = at.said("waiting")[-1]["next"]
+    assert f"gpt/{HANG}@dgx_h100" in following
+    assert "hybrid" not in following  # a regression is never proposed
+
+
+# -- decided -----------------------------------------------------------------------------------------------------
+
+
+def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -> None:
+    step05(at, accept=f"{REGRESSION}: right")
+    count = len(issues(at))
+    ran = step06(at, broken_tests=BOTH)
+    effects = [effect for effect in at.effects() if effect != "edit"]
+    assert effects == ["issue", "issue", "commit", "push", "comment", "pull request"]
+    filed = issues(at)[count:]
+    assert [HANG in filed[0].title, MEMORY in filed[1].title] == [True, True]
+    message = git(at.checkout.path, "log", "-1", "--format=%B")
+    assert message.startswith(f"{TITLE}\n")
+    assert f"(#{filed[0].number})" in message
+    diff = git(at.checkout.path, "show", "--format=", "--unified=0", "HEAD").splitlines()
+    assert [line[1:].strip() for line in diff if line.startswith("+ ")] == [
+        f"# Broken (#{filed[0].number}): it hangs", "scope: [mr-broken, mr-github-broken]",
+        f"# Broken (#{filed[1].number}): out of memory", "scope: [mr-broken, mr-github-broken]",
+    ]  # fmt: skip
+    assert set(at.checks().values()) == {"passed"}
+    assert ran.done.sent.commit == git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
+    body = at.github().pulls()[0].body
+    assert f"(tracked by #{filed[0].number})" in body
+    # The same command again, before and after the next run has ended.
+    for _ in range(2):
+        before = at.state()
+        step06(at, broken_tests=BOTH)
+        at.now[0] += 1000
+        assert (len(issues(at)), "commit" in at.effects()) == (count + 2, False)
+    assert at.effects() == ["rerun", "pull request"]  # one test is flaky
+    assert at.state()[:4] == before[:4]
+
+
+def test_an_open_issue_that_names_the_test_is_used(at: World) -> None:
+    theirs = github_issues.file(at.github("contributor-token"), f"{HANG} hangs", "Since Monday.")
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    assert "issue" not in at.effects()
+    assert f"# Broken (#{theirs.number}): it hangs" in git(at.checkout.path, "show", "HEAD")
+
+
+def test_an_issue_that_the_reason_names_is_used_if_it_is_open(at: World) -> None:
+    theirs = github_issues.file(at.github(), "Something else", "")
+    step06(at, broken_tests=f"{HANG}@dgx_h100: see #{theirs.number}")
+    assert f"(#{theirs.number})" in git(at.checkout.path, "show", "HEAD")
+    at.github().send("close", "PATCH", f"/repos/{REPOSITORY}/issues/{theirs.number}", {"state": "closed"}, bool)
+    with pytest.raises(Refused, match="is closed"):
+        step06(at, broken_tests=f"{MEMORY}@dgx_h100: see #{theirs.number}")
+
+
+def test_where_an_issue_cannot_be_filed_no_row_is_touched(at: World) -> None:
+    before = git(at.checkout.path, "rev-parse", "HEAD")
+    at.forge.disable_issues()
+    with pytest.raises(NotAllowed, match="Issues are disabled"):
+        step06(at, broken_tests=BOTH)
+    at.forge.disable_issues(False)
+    at.forge.fail("POST", r"/issues$", 403, times=9)
+    ran = step06(at, broken_tests=BOTH)
+    assert git(at.checkout.path, "rev-parse", "HEAD") == before
+    assert at.checks()["every broken test has its issue"] == "failed"
+    assert len(ran.done.problems) == 2
+
+
+def test_without_publish_no_issue_and_so_no_row(at: World) -> None:
+    before = at.state()
+    step06(at, mode="apply", broken_tests=BOTH)
+    assert (at.state(), at.effects()) == (before, [])
+    assert "only publish files one" in " ".join(entry["detail"] for entry in at.said("check"))
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("nothing_like_it@dgx_h100: why", "No recipe runs"),
+        (f"{HANG}@dgx_b200: why", "Its platforms there: dgx_h100"),
+        (f"{HANG}@dgx_h100", "must read `case@platform: reason`"),
+        ("gpt3_mcore_te_tp2_pp2_resume@dgx_h100: why", "did not fail.*allow=unseen-failure"),
+    ],
+)
+def test_what_cannot_be_called_broken_is_refused(at: World, named: str, says: str) -> None:
+    before = at.state()
+    with pytest.raises(Refused, match=says):
+        step06(at, broken_tests=named)
+    assert at.state() == before
+
+
+def test_a_persons_edit_of_the_recipe_stops_it(at: World) -> None:
+    recipe = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    recipe.write_text(recipe.read_text() + "# mine\n")
+    with pytest.raises(Refused, match="uncommitted changes"):
+        step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    assert recipe.read_text().endswith("# mine\n")
+
+
+def test_a_test_comes_back_as_it_was(at: World) -> None:
+    path = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    before = path.read_bytes()
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    assert path.read_bytes() != before
+    step06(at, reenable=f"{HANG}@dgx_h100: mended")
+    assert path.read_bytes() == before
+    assert "comes back: mended" in git(at.checkout.path, "log", "-1", "--format=%B")
+
+
+def test_the_soft_form_says_who_honours_it(at: World) -> None:
+    ran = step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs", soft=True)
+    assert "Only GitLab honours it" in ran.plan.show().text
+    assert "allow_failure: [true] # Broken (#" in git(at.checkout.path, "show", "HEAD")
+
+
+# -- ready to merge ----------------------------------------------------------------------------------------------
+
+
+def test_ready_to_merge_after_all_rounds(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITLAB_URL", raising=False)
+    found = look(at)
+    assert [it.name for it in found.missing] == ["its CI run is green"]
+    step05(at, accept=f"{REGRESSION}: right")
+    assert "the pull request holds what is here" in [it.name for it in look(at).missing]
+    step06(at, broken_tests=BOTH)
+    at.now[0] += 1000
+    step06(at)  # the flaky test again
+    assert at.effects()[0] == "rerun"
+    at.now[0] += 1000
+    found = look(at)
+    assert found.missing == ()
+    assert [it.ok for it in found.items if "GitLab" in it.name] == [None]
+    assert "Ready for review" in found.people[0]
+    github_issues_closed = issues(at)[-1]
+    at.github().send(
+        "close", "PATCH", f"/repos/{REPOSITORY}/issues/{github_issues_closed.number}", {"state": "closed"}, bool
+    )
+    assert [it.name for it in look(at).missing] == ["every broken test has an open issue"]
+
+
+@pytest.mark.parametrize(("how", "ok"), [("run", False), ("skipped", None), ("none", False)])
+def test_gitlabs_pipeline_counts_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, ok: bool | None
+) -> None:
+    with world(tmp_path) as at:
+        for name, value in (("URL", f"{at.forge.url}/gitlab"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
+            monkeypatch.setenv(f"GITLAB_{name}", value)
+        at.forge.skip_gitlab(how)
+        at.open_pr()
+        step05(at, let_go=True)
+        at.now[0] += 1000
+        (item,) = [it for it in look(at).items if "GitLab" in it.name]
+        assert item.ok is ok
+
+
+def test_a_preview_looks_nothing_up(at: World) -> None:
+    assert look(at, mode="preview").idle
