@@ -21,6 +21,6 @@ On top, composing them:
     logs, failures, investigate (the failed jobs of any run), broken, answer (step 6: decided, carried out)
     rounds (what answers a run is pushed at once), ready (whether the bump may be merged)
     run, job (headless runs and their records), archive, verify, index, report (all records together)
-    forms, views (widgets; tables and diffs), papermill_command, __main__ (the commands)
+    image_diff, forms, views (widgets; tables and diffs), papermill_command, __main__ (the commands)
     practice (a world to practise in: checkout, forge, GitLab, registry and a CI that misbehaves)
 """

@@ -17,6 +17,7 @@ _ELSEWHERE = {
     "status": ("runbook_lib.archive", "command_status"),
     "audit": ("runbook_lib.archive", "command_audit"),
     "golden": ("runbook_lib.golden_diff", "command"),
+    "image": ("runbook_lib.image_diff", "command"),
     "practice": ("runbook_lib.practice", "command"),
 }
 
@@ -92,6 +93,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     compared.add_argument("--csv", default="", metavar="FILE", help="write the measures of every file and metric there")
     compared.add_argument("--json", action="store_true", help="print JSON for machines")
+
+    image = commands.add_parser("image", help="tell what a new image changes")
+    differ = image.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
+        "diff",
+        help="compare two images of a registry",
+        description="Compare two images by what their configs name; prints Markdown. No layer is read.",
+    )
+    differ.add_argument("old", metavar="OLD", help="an image, or a tag of nvcr.io/nvidia/pytorch such as 26.02-py3")
+    differ.add_argument("new", metavar="NEW", help="likewise")
 
     practice = commands.add_parser("practice", help="start the practice world and say how to reach it")
     practice.add_argument("action", nargs="?", choices=("start", "reset"), default="start", help="default: start")

@@ -22,7 +22,7 @@ from runbook_lib.views import View
 
 #: A flaky test is run again so often; then a person must look.
 _ATTEMPTS = 3
-_OURS = re.compile(r"# Broken \(#([0-9]+)[^)]*\): (.*)")
+_OURS = re.compile(r"# Broken(?: \(scope [0-9, ]+\))?: (.*?)(?: — )?see issue #([0-9]+)\.")
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def marked(stand: Position, commit: str = "") -> list[dict[str, object]]:
                 found.append(
                     {"test": f"{row.model}/{row.case}", "platforms": ", ".join(row.platforms),
                      "environments": ", ".join(row.environments), "form": "soft" if newly <= 0 else "broken",
-                     "issue": int(told[1]) if told else None, "reason": told[2] if told else ""}
+                     "issue": int(told[2]) if told else None, "reason": told[1] if told else ""}
                 )  # fmt: skip
     return found
 

@@ -169,8 +169,8 @@ def plan(found: Triage, *, broken: str = "", reenable: str = "", soft: bool = Fa
 
 
 def is_out(row: Row, soft: bool) -> bool:
-    """Whether a row stops nothing any more; ``soft``: whether it may fail."""
-    return row.allow_failure if soft else not any(quarantine.gating(cell.value) for cell in row.scopes)
+    """Whether a row stops nothing any more; ``soft``: as it may fail."""
+    return (soft and row.allow_failure) or not any(quarantine.gating(cell.value) for cell in row.scopes)
 
 
 def _decision(standing: Standing, target: Target, rows: Sequence[Row], seen: Seen | None, run: str) -> Decision:

@@ -5,26 +5,32 @@ from dataclasses import dataclass
 from runbook_lib import pins, position, views
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.compare import Comparison, compare
+from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.github import GitHub
 from runbook_lib.image import ImageRef, NgcTag
 from runbook_lib.pins import Plan, Sites
 from runbook_lib.position import Position
 from runbook_lib.record import Step
-from runbook_lib.registry import Image, Registry, verify_tag
+from runbook_lib.registry import FRESH, Image, Registry, verify_tag
 from runbook_lib.sites import MEGATRON_LM
+from runbook_lib.views import View
 
 _NOTHING = Plan((), (), (), ())
 
 
 @dataclass(frozen=True)
 class Prospect:
-    """The plan of a bump, and what the registry says of its image.  Empty for a bump without a tag."""
+    """The plan of a bump, and what the registry says of its image.  Empty for a bump without a tag.
+
+    ``changes`` compares the image with the one that the base branch names, where the registry has both.
+    """
 
     bump: Bump
     plan: Plan
     image: Image | None
     check: Check
+    changes: Comparison | None = None
 
     def require(self) -> None:
         """Raise Refused where the registry has no such image, or could not be asked and this run publishes."""
@@ -44,6 +50,13 @@ class Prospect:
             | {variable: it.env.get(variable, "") for variable in names}
             for name, it in sorted((self.image.platforms if self.image else {}).items())
         ]
+
+    def show_changes(self) -> View:
+        """What the new image brings, component by component, and the variables of its environment that differ."""
+        if self.changes is None:
+            return views.note("There is nothing to compare: the registry does not have both images.")
+        environment = views.table(self.changes.environment(), empty="Its environment is the same.")
+        return views.table(self.changes.rows()) + environment
 
     @property
     def used_exceptions(self) -> dict[str, str]:
@@ -65,12 +78,29 @@ def prospect(stand: Position, sites: Sites = MEGATRON_LM) -> Prospect:
     texts, on_base = stand.texts(sites.paths), stand.checkout.read(sites.paths, stand.base_commit)
     plan = pins.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow)
     _refuse_other_content(stand, plan)
-    _refuse_stale_branch(stand, pins.plan(on_base, sites, bump.tag, bump.image_type, allow=bump.allow))
-    with Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}")) as registry:
+    before = pins.plan(on_base, sites, bump.tag, bump.image_type, allow=bump.allow)
+    _refuse_stale_branch(stand, before)
+    # What is published rests on what the registry says now, not on what it said some minutes ago.
+    age = 0.0 if bump.publish else FRESH
+    with Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}"), max_age=age) as registry:
         check, image = verify_tag(registry, bump.tag, plan.platforms)
+        changes = _changes(registry, before, bump.tag, image)
     if cuda := cuda_of(image):
         plan = pins.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow, cuda=cuda)
-    return Prospect(bump, plan, image, check)
+    return Prospect(bump, plan, image, check, changes)
+
+
+def _changes(registry: Registry, before: Plan, tag: NgcTag, image: Image | None) -> Comparison | None:
+    """The image that the base names beside the new one; None where there is no such image or no answer."""
+    named = {_tag(change.old) for change in before.changes}
+    if image is None or len(named) != 1:
+        return None
+    (old,) = named
+    try:
+        there = registry.image(str(old))
+    except (Unreachable, CannotTell):
+        return None  # nothing depends on it; the check of the tag says what the registry said
+    return compare(there, image, (str(old), str(tag))) if there else None
 
 
 def _refuse_other_content(stand: Position, plan: Plan) -> None:
@@ -184,6 +214,8 @@ def report(step: Step, stand: Position, ahead: Prospect, github: GitHub | None) 
     step.warn(*stand.warnings, *plan.warnings)
     step.given(base_commit=stand.base_commit, digest=ahead.image and ahead.image.digest)
     step.table("platforms", ahead.platforms)
+    if ahead.changes:
+        step.table("image changes", ahead.changes.rows())
     if bump.tag is None:
         step.check(*checks)
         step.done("No tag was given: this is where things stand.", "Run again with a tag, such as -p tag 26.04-py3.")

@@ -131,7 +131,8 @@ def propose(stand: Position, ahead: Prospect, github: GitHub | None, sites: Site
     pull, github = _found(github, bump, head, warnings)
     if pull and not is_mine(pull, head):
         warnings.append(f"#{pull.number} by {pull.author} is open for this bump already, and is used: {pull.url}")
-    text = part(whole, bump, digests=digests, record=_folder(checkout, bump))
+    image = ahead.changes.markdown() if ahead.changes else ""
+    text = part(whole, bump, digests=digests, image=image, record=_folder(checkout, bump))
     return Proposal(stand, ahead, github, sites, whole, missing, tuple(own), moved, head, text, pull, tuple(warnings))
 
 

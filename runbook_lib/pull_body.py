@@ -66,13 +66,16 @@ def marked(text: str, bump: Bump, section: Section) -> str:
     return f"<!-- {name}:begin {name_of(bump)} -->\n{text.strip()}\n<!-- {name}:end -->"
 
 
-def part(plan: Plan, bump: Bump, *, digests: Mapping[str, str] | None = None, record: str = "") -> str:
-    """Our part, with its markers: the changed pins, what stays, digests (platform → digest), warnings, the record."""
+def part(plan: Plan, bump: Bump, *, digests: Mapping[str, str] | None = None, image: str = "", record: str = "") -> str:
+    """Our part, with its markers: the changed pins, what stays, digests (platform → digest), warnings, the record.
+
+    ``image`` is what the new image changes, as Markdown.
+    """
     begin, end = f"<!-- base-image-runbook:begin {name_of(bump)} -->", "<!-- base-image-runbook:end -->"
-    return "\n".join([begin, *_lines(plan, bump, digests or {}, record), end])
+    return "\n".join([begin, *_lines(plan, bump, digests or {}, image, record), end])
 
 
-def _lines(plan: Plan, bump: Bump, digests: Mapping[str, str], record: str) -> Iterator[str]:
+def _lines(plan: Plan, bump: Bump, digests: Mapping[str, str], image: str, record: str) -> Iterator[str]:
     yield f"### Base image {bump.tag} ({bump.image_type}) on {code(bump.base)}"
     yield ""
     yield "| file | line | pin | old | new |"
@@ -87,6 +90,11 @@ def _lines(plan: Plan, bump: Bump, digests: Mapping[str, str], record: str) -> I
     if digests:
         yield ""
         yield from (f"- {code(platform)}: {code(digest)}" for platform, digest in sorted(digests.items()))
+    if image:
+        yield ""
+        yield "What the new image changes:"
+        yield ""
+        yield image.strip()
     if plan.warnings:
         yield ""
         yield "Worth a look:"

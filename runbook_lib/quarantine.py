@@ -19,8 +19,10 @@ from runbook_lib.recipes import Row
 BROKEN = "-broken"
 #: Scopes that let nothing through and stop nothing: they select a test only by name.
 _IDLE = frozenset({"deprecated", "flaky", "cleanup"})
-_COMMENT = re.compile(r"[ \t]*# Broken \(#[0-9]+(?:; scope (?P<scopes>[0-9, ]+))?\): [^\n]*\r?\n?")
-_SOFT = re.compile(r"[ \t]*allow_failure: \[true\] # Broken \(#[0-9]+\): [^\n]*\r?\n?")
+# As people write it there (``skills/mcore-bump-base-image``), so that theirs goes when the test comes back, too.
+_WORDS = r"# Broken(?: \(scope (?P<scopes>[0-9, ]+)\))?: [^\n]*see issue #[0-9]+\.\r?\n?"
+_COMMENT = re.compile(rf"[ \t]*{_WORDS}")
+_SOFT = re.compile(rf"[ \t]*allow_failure: \[true\] {_WORDS}")
 
 
 @dataclass(frozen=True)
@@ -102,18 +104,21 @@ def mark(
 
 
 def unmark(recipe: str, text: str, tests: Sequence[Target], *, whole_rows: bool = False) -> Edit:
-    """Give the tests' rows their scopes back, and take our comments away.
+    """Give the tests' rows their scopes back, and take the comments that name an issue away.
 
-    Where none of them is ours, the scopes that people took away come back, and their comments stay.
+    Where no row of a test has one, the scopes that people took away come back, and what they wrote stays.
     """
     found = [
         (row, _above(row, text, _COMMENT), _below(row, text, _SOFT))
         for row in recipes.rows(recipe, text)
         if any(test.is_of(row) for test in tests)
     ]
-    ours = [(row, comment, soft) for row, comment, soft in found if comment or soft]
+    chosen = {}
+    for test in tests:
+        mine = [it for it in found if test.is_of(it[0])]
+        chosen |= {id(it): it for it in [it for it in mine if it[1] or it[2]] or mine}
     spans: list[tuple[int, int, str]] = []
-    for row, comment, soft in ours or found:
+    for row, comment, soft in chosen.values():
         flipped = comment["scopes"] if comment else None
         broken = [
             cell
@@ -162,9 +167,9 @@ def _flips(row: Row, text: str, issue: int, reason: str) -> Iterable[tuple[int, 
     # What a person had put away before stays away when the test comes back.
     before = any(cell.value.endswith(BROKEN) for cell in row.scopes)
     places = (str(at) for at, cell in enumerate(row.scopes, 1) if cell in cells)
-    which = f"; scope {', '.join(places)}" if before else ""
+    which = f" (scope {', '.join(places)})" if before else ""
     at, indent = _line_start(text, row.key)
-    yield at, at, f"{indent}# Broken (#{issue}{which}): {reason}{_ending(text, at)}"
+    yield at, at, f"{indent}# Broken{which}: {reason} — see issue #{issue}.{_ending(text, at)}"
     yield from ((cell.end, cell.end, BROKEN) for cell in cells)
 
 
@@ -179,7 +184,7 @@ def _soft(row: Row, text: str, issue: int, reason: str) -> Iterable[tuple[int, i
     newline = _ending(text, row.key)
     lead = newline if line == len(text) and not text.endswith("\n") else ""
     tail = "" if lead else newline
-    yield line, line, f"{lead}{' ' * column}allow_failure: [true] # Broken (#{issue}): {reason}{tail}"
+    yield line, line, f"{lead}{' ' * column}allow_failure: [true] # Broken: {reason} — see issue #{issue}.{tail}"
 
 
 def _line_start(text: str, at: int) -> tuple[int, str]:

@@ -129,11 +129,7 @@ def _gitlab(pull: Pull) -> Item:
     told = f"Pipeline {newest.id} of {short}: {newest.status}. {newest.url}"
     if newest.status == "skipped":
         return Item(name, None, told)
-    how = (
-        "05-golden-values, then 06-broken-tests"
-        if newest.status == "failed"
-        else "Run bump again."
-    )
+    how = "05-golden-values, then 06-broken-tests" if newest.status == "failed" else "Run bump again."
     return Item(name, newest.status == "success", told, "" if newest.status == "success" else how)
 
 

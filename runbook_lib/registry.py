@@ -31,7 +31,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _PAGES, _MEMBERS = 100, 50  # more pages of tags, or more platforms, than any real image has
 _LISTING = 60.0  # seconds for all pages of tags
 _AT_ONCE = 4  # requests side by side
-_FRESH = 300.0  # seconds for which the answer about a tag is believed without asking again
+FRESH = 300.0  # seconds for which the answer about a tag is believed without asking again
 _HUB = "registry-1.docker.io"  # where Docker's own registry, docker.io, really is
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class Registry:
         ref: ImageRef,
         env: Mapping[str, str] = os.environ,
         *,
-        max_age: float = _FRESH,
+        max_age: float = FRESH,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Self:

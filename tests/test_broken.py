@@ -117,8 +117,8 @@ def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -
     assert f"(#{filed[0].number})" in message
     diff = git(at.checkout.path, "show", "--format=", "--unified=0", "HEAD").splitlines()
     assert [line[1:].strip() for line in diff if line.startswith("+ ")] == [
-        f"# Broken (#{filed[0].number}): it hangs", "scope: [mr-broken, mr-github-broken]",
-        f"# Broken (#{filed[1].number}): out of memory", "scope: [mr-broken, mr-github-broken]",
+        f"# Broken: it hangs — see issue #{filed[0].number}.", "scope: [mr-broken, mr-github-broken]",
+        f"# Broken: out of memory — see issue #{filed[1].number}.", "scope: [mr-broken, mr-github-broken]",
     ]  # fmt: skip
     assert set(at.checks().values()) == {"passed"}
     assert ran.done.sent.commit == git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
@@ -138,13 +138,13 @@ def test_an_open_issue_that_names_the_test_is_used(at: World) -> None:
     theirs = github_issues.file(at.github("contributor-token"), f"{HANG} hangs", "Since Monday.")
     step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
     assert "issue" not in at.effects()
-    assert f"# Broken (#{theirs.number}): it hangs" in git(at.checkout.path, "show", "HEAD")
+    assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
 
 
 def test_an_issue_that_the_reason_names_is_used_if_it_is_open(at: World) -> None:
     theirs = github_issues.file(at.github(), "Something else", "")
     step06(at, broken_tests=f"{HANG}@dgx_h100: see #{theirs.number}")
-    assert f"(#{theirs.number})" in git(at.checkout.path, "show", "HEAD")
+    assert f"see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
     at.github().send("close", "PATCH", f"/repos/{REPOSITORY}/issues/{theirs.number}", {"state": "closed"}, bool)
     with pytest.raises(Refused, match="is closed"):
         step06(at, broken_tests=f"{MEMORY}@dgx_h100: see #{theirs.number}")
@@ -207,7 +207,7 @@ def test_a_test_comes_back_as_it_was(at: World) -> None:
 def test_the_soft_form_says_who_honours_it(at: World) -> None:
     ran = step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs", soft=True)
     assert "Only GitLab honours it" in ran.plan.show().text
-    assert "allow_failure: [true] # Broken (#" in git(at.checkout.path, "show", "HEAD")
+    assert "allow_failure: [true] # Broken: it hangs — see issue #" in git(at.checkout.path, "show", "HEAD")
 
 
 # -- ready to merge ----------------------------------------------------------------------------------------------

@@ -94,6 +94,7 @@ def test_it_is_reached_by_the_environment_alone(home: Path) -> None:
             "GITHUB_REPOSITORY": "practice/Megatron-LM",
             "GITHUB_TOKEN": "practice-token",
             "RUNBOOK_REGISTRY": new.launcher.registry,
+            "RUNBOOK_CACHE": str(new.home / "cache"),
             "NGC_API_KEY": "",
             "GITLAB_URL": f"{new.launcher.forge}/gitlab",
             "GITLAB_TOKEN": "practice-gitlab-token",

@@ -30,7 +30,7 @@ def test_what_is_not_this_test_or_out_of_the_way_stays(text: str) -> None:
     assert unmark("r.yaml", text.replace("-broken", ""), [X]).after == text.replace("-broken", "")
 
 
-COMMENT = "        # Broken (#7): it hangs\n"
+COMMENT = "        # Broken: it hangs — see issue #7.\n"
 
 
 @pytest.mark.parametrize(
@@ -45,15 +45,15 @@ COMMENT = "        # Broken (#7): it hangs\n"
          row("\n          - 'mr-broken'\n          - nightly-broken")
          .replace("        scope", f"{COMMENT}        scope")),
         (f"{HEAD}      - scope: [weekly]\n        environment: [dev]\n        platforms: [dgx_h100]",
-         f"{HEAD}      # Broken (#7): it hangs\n      - scope: [weekly-broken]\n        environment: [dev]\n"
+         f"{HEAD}      # Broken: it hangs — see issue #7.\n      - scope: [weekly-broken]\n        environment: [dev]\n"
          "        platforms: [dgx_h100]"),
         (row("[mr, mr-github-broken]"),
          row("[mr-broken, mr-github-broken]")
-         .replace("        scope", "        # Broken (#7; scope 1): it hangs\n        scope")),
+         .replace("        scope", "        # Broken (scope 1): it hangs — see issue #7.\n        scope")),
         (row("[mr]").replace("\n", "\r\n"),
          row("[mr-broken]").replace("        scope", f"{COMMENT}        scope").replace("\n", "\r\n")),
         (f"{HEAD}      - {{environment: [dev], scope: [mr], platforms: [dgx_h100]}}",
-         f"{HEAD}      # Broken (#7): it hangs\n"
+         f"{HEAD}      # Broken: it hangs — see issue #7.\n"
          "      - {environment: [dev], scope: [mr-broken], platforms: [dgx_h100]}"),
     ],
 )  # fmt: skip
@@ -130,7 +130,7 @@ def test_a_row_that_says_otherwise_about_failures_is_a_persons_to_edit() -> None
 def test_a_reason_stays_in_its_comment() -> None:
     told = Target("x", "dgx_h100", "dev", "gpt", "it hangs:\n- [ é\u2028 — \tsince Monday")
     marked = mark("r.yaml", row("[mr]"), [told], 7).after
-    assert "# Broken (#7): it hangs: - [ é — since Monday\n" in marked
+    assert "# Broken: it hangs: - [ é — since Monday — see issue #7.\n" in marked
     assert unmark("r.yaml", marked, [X]).after == row("[mr]")
     with pytest.raises(Refused, match="no YAML comment can hold"):
         mark("r.yaml", row("[mr]"), [Target("x", "dgx_h100", "dev", "gpt", "it rings \x07")], 7)

@@ -79,6 +79,7 @@ class World:
             "GITHUB_REPOSITORY": REPOSITORY,
             "GITHUB_TOKEN": TOKEN,
             "RUNBOOK_REGISTRY": self.launcher.registry,
+            "RUNBOOK_CACHE": str(self.home / "cache"),
             "NGC_API_KEY": "",
             "GITLAB_URL": f"{self.launcher.forge}/gitlab",
             "GITLAB_TOKEN": GITLAB_TOKEN,

@@ -1,0 +1,50 @@
+"""``runbook image diff``, and what preflight shows of a new image, against the practice registry."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runbook_lib import position, practice, preflight
+from runbook_lib.__main__ import main
+from runbook_lib.bump import Bump
+from runbook_lib.checkout import Checkout
+from runbook_lib.image_diff import reference
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.World]:
+    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
+    with practice.start() as started:
+        for name, value in started.env.items():
+            monkeypatch.setenv(name, value)
+        yield started
+
+
+def test_a_tag_alone_is_one_of_the_image_that_a_bump_moves() -> None:
+    assert str(reference("26.04-py3")) == "nvcr.io/nvidia/pytorch:26.04-py3"
+    assert str(reference("ghcr.io/o/i:v1")) == "ghcr.io/o/i:v1"
+
+
+@pytest.mark.usefixtures("world")
+def test_two_months_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["image", "diff", "26.02-py3", "nvcr.io/nvidia/pytorch:26.04-py3"]) == 0
+    out = capsys.readouterr().out
+    assert "| CUDA | `13.1.1.006` | `13.2.0.046` |" in out
+    assert "Download for `arm64`" in out
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize(("name", "says"), [("26.12-py3", "has no image"), ("b@d name", "b@d name")])
+def test_an_image_that_is_not_there_is_a_sentence(capsys: pytest.CaptureFixture[str], name: str, says: str) -> None:
+    assert main(["image", "diff", "26.02-py3", name]) == 1
+    assert says in capsys.readouterr().err
+
+
+def test_preflight_shows_what_the_image_changes(world: practice.World) -> None:
+    stand = position.find(Checkout.open(world.checkout), Bump.parse(tag="26.04-py3"))
+    ahead = preflight.prospect(stand)
+    assert "Transformer Engine" in ahead.show_changes().text
+    assert ahead.changes is not None
+    back = preflight.prospect(position.find(stand.checkout, Bump.parse(tag="26.02-py3")))
+    assert "nothing to compare" in back.show_changes().text
