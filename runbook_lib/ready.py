@@ -73,37 +73,43 @@ def _of_ci(standing: Standing, github: GitHub, pull: Pull) -> Iterator[Item]:
     now = ci.progress(standing, pull, github)
     short = pull.head_sha[:10]
     by = ", ".join(it.author for it in standing.authorized) or ("copy-pr-bot" if now.run else "")
-    yield Item("the head commit is authorized", bool(by), f"{short}, by {by or 'nobody'}.", "" if by else "04-run-ci")
+    yield Item(
+        "authorization of the head commit", bool(by), f"{short}, by {by or 'nobody'}.", "" if by else "04-run-ci"
+    )
     told = f"{now.sentence.rstrip('.')}."
     if now.state == "failed":
         soft = {str(row["test"]) for row in answer.marked(standing.stand, pull.head_sha) if row["form"] == "soft"}
         red = {job.name for job in failed(now.jobs)}
         explained = {name for name in red if name.partition(" - ")[0] in soft}
         if red and red == explained:
-            yield Item("its CI run is green", True, f"Red, and explained: {', '.join(sorted(red))} may fail (soft).")
+            yield Item(
+                "a green CI run of the head commit",
+                True,
+                f"Red, and explained: {', '.join(sorted(red))} may fail (soft).",
+            )
             return
     base = f" It tested the merge with {pull.base_ref}" + (
         f", which has moved by {standing.behind} commits since." if standing.behind else " as it is."
     )
-    yield Item("its CI run is green", now.state == "passed", told + base * (now.state == "passed"), now.next)
+    yield Item(
+        "a green CI run of the head commit", now.state == "passed", told + base * (now.state == "passed"), now.next
+    )
 
 
 def _pins(stand: Position, pull: Pull) -> Item:
     found = sync.survey(stand.checkout.path, [pull.head_sha], expected=stand.bump.tag, image_type=stand.bump.image_type)
-    return Item("the pins agree on that commit", found.outcome == "in sync", found.summary, "07-sync-check")
+    return Item("pins that agree on that commit", found.outcome == "in sync", found.summary, "07-sync-check")
 
 
 def _values(stand: Position, pull: Pull) -> Item:
     held = [one for one in refresh.whole(stand) if one.verdict in ("held back", "refused")]
     names = ", ".join(one.file for one in held[:4]) + (" …" if len(held) > 4 else "")
     told = f"{names} {'is' if len(held) == 1 else 'are'} held back." if held else "None is."
-    return Item(
-        "no golden value is held back unaccepted", not held, told, "05-golden-values, with accept" if held else ""
-    )
+    return Item("golden values with nothing held back", not held, told, "05-golden-values, with accept" if held else "")
 
 
 def _issues(stand: Position, github: GitHub, pull: Pull) -> Iterator[Item]:
-    name = "every broken test has an open issue"
+    name = "an open issue for every broken test"
     marked = answer.marked(stand, pull.head_sha)
     lacking = [str(row["test"]) for row in marked if not row["issue"]]
     closed = []
@@ -119,7 +125,7 @@ def _issues(stand: Position, github: GitHub, pull: Pull) -> Iterator[Item]:
 
 
 def _gitlab(pull: Pull) -> Item:
-    name, short = "the internal GitLab pipeline is green", pull.head_sha[:10]
+    name, short = "a green pipeline on GitLab", pull.head_sha[:10]
     if not os.environ.get("GITLAB_URL"):
         return Item(name, None, "No GitLab is set up here (GITLAB_URL): whoever has access must look.")
     newest = next(iter(GitLab.connect().pipelines(pull.head_sha)), None)
@@ -137,7 +143,7 @@ def _pushed(stand: Position, pull: Pull) -> Item:
     same = stand.start == pull.head_sha
     told = f"{stand.start[:10]} here, {pull.head_sha[:10]} on #{pull.number}."
     return Item(
-        "the pull request holds what is here",
+        "a push of what is here",
         same,
         told,
         "" if same else "05-golden-values or 06-broken-tests push it.",
@@ -165,7 +171,7 @@ def finish(step: Step, results: tuple[StepResult, ...], found: Readiness) -> Vie
         listed = "; ".join(f"{it.name} ({it.found.rstrip('.')})" for it in found.missing)
         waiting = next((it for it in reversed(results) if it.state == "waiting"), None)
         following = waiting.next if waiting else found.missing[0].next
-        step.waiting(f"not ready to merge: {listed}", following)
+        step.waiting(f"not ready to merge; missing: {listed}", following)
     else:
         step.done("Ready to merge: everything that must hold was looked up and holds.", " ".join(found.people))
     return found.show()
