@@ -16,8 +16,10 @@ _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
 _ELSEWHERE = {
     "status": ("runbook_lib.archive", "command_status"),
     "audit": ("runbook_lib.archive", "command_audit"),
+    "add-test": ("runbook_lib.add_test", "command"),
     "golden": ("runbook_lib.golden_diff", "command"),
     "image": ("runbook_lib.image_diff", "command"),
+    "labels": ("runbook_lib.pr_changes", "command"),
     "practice": ("runbook_lib.practice", "command"),
 }
 
@@ -102,6 +104,28 @@ def _parser() -> argparse.ArgumentParser:
     )
     differ.add_argument("old", metavar="OLD", help="an image, or a tag of nvcr.io/nvidia/pytorch such as 26.02-py3")
     differ.add_argument("new", metavar="NEW", help="likewise")
+
+    labels = commands.add_parser(
+        "labels",
+        help="tell which labels a change asks for",
+        description="Tell which labels a pull request needs, from what it changes. Changes nothing.",
+    )
+    labels.add_argument("--repo", default=".", help="the clone, bare or not (default: this one)")
+    labels.add_argument(
+        "what", nargs="?", default="", metavar="PR|BASE..HEAD", help="default: what HEAD has beyond main"
+    )
+
+    new = commands.add_parser(
+        "add-test",
+        help="tell what a new test lacks, and draft its recipe row",
+        description="Tell what a new test lacks, and draft its recipe row. Exit status: 0 when nothing failed.",
+    )
+    new.add_argument("--repo", default=".", help="the clone (default: this one)")
+    new.add_argument("--apply", action="store_true", help="write the drafted row to the recipe")
+    new.add_argument("--platform", action="append", help="where it runs; repeatable (default: dgx_h100)")
+    new.add_argument("--environment", choices=("dev", "lts"), default="dev", help="default: dev")
+    new.add_argument("--recipe", default="", help="the recipe that the row belongs to, if several could be meant")
+    new.add_argument("test", metavar="MODEL/CASE", help="a functional test, or the path of a file of unit tests")
 
     practice = commands.add_parser("practice", help="start the practice world and say how to reach it")
     practice.add_argument("action", nargs="?", choices=("start", "reset"), default="start", help="default: start")
