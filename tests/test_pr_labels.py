@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layouts import DEV, GITLAB, LTS, layout
 
-from runbook_lib import pr_changes, pr_labels
+from runbook_lib import pr_changes
 from runbook_lib.__main__ import main
 from runbook_lib.checkout import Checkout
 from runbook_lib.errors import CannotTell
 from runbook_lib.pr_labels import MBRIDGE, NEMO_RL, Facts, anew, by_paths, moved, rows, wanted
+from runbook_lib.sites import MEGATRON_LM
 
 FULL, LIGHT, LTS_LABEL = "Run functional tests", "Run tests", "container::lts"
 CASES = "tests/functional_tests/test_cases"
@@ -105,10 +106,8 @@ def test_labels_beside(path: str, labels: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_which_pins_move(before: dict[str, str | None], after: dict[str, str | None], kinds: set[str]) -> None:
-    assert (
-        moved(*({path: texts.get(path) for path in pr_labels.MEGATRON_LM.pin_paths} for texts in (before, after)))
-        == kinds
-    )
+    was, now = ({path: texts.get(path) for path in MEGATRON_LM.pin_paths} for texts in (before, after))
+    assert moved(was, now) == kinds
 
 
 def test_by_the_paths_alone_only_the_pin_files_tell() -> None:
