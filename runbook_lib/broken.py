@@ -266,13 +266,13 @@ def open_jobs(found: Triage, after: Mapping[str, str] | None = None) -> tuple[tu
 
     ``after``: recipes by path as they will be pushed; without it, as the branch has them.
     """
-    kinds = {it.failure.job: it.failure.kind for it in found.seen}
     tests = {it.failure.job: it.test for it in found.seen}
     cases = [test.partition("/")[2] for test in tests.values() if test]
     out = _taken_out(found, cases, after or {})
     left = Counter(found.undecided) - Counter({job: out.get(test, 0) for job, test in tests.items()})
-    flaky = tuple(sorted(job for job in left.elements() if kinds.get(job) == "flaky infrastructure"))
-    return tuple(sorted(job for job in left.elements() if kinds.get(job) != "flaky infrastructure")), flaky
+    # The jobs of one test have one name on all platforms, and may fail for different causes: they are counted.
+    flaky = left & Counter(it.failure.job for it in found.seen if it.failure.kind == "flaky infrastructure")
+    return tuple(sorted((left - flaky).elements())), tuple(sorted(flaky.elements()))
 
 
 def _taken_out(found: Triage, cases: Sequence[str], after: Mapping[str, str]) -> dict[str, int]:

@@ -10,11 +10,14 @@ from test_refresh import REGRESSION, step05
 
 from runbook_lib import answer, broken, ci, github_issues, golden_run, position, ready
 from runbook_lib.answer import Done
-from runbook_lib.broken import Plan
+from runbook_lib.broken import Plan, Triage
 from runbook_lib.errors import Refused
+from runbook_lib.failures import Seen
 from runbook_lib.github_errors import NotAllowed
 from runbook_lib.ready import Readiness
 from runbook_lib.record import Step
+from runbook_lib.triage import Failure
+from runbook_lib.triage_patterns import Kind
 
 HANG = "gpt3_mcore_te_tp4_pp1_long"
 MEMORY = "gpt3_moe_mcore_tp2_ep4_memory"
@@ -252,3 +255,26 @@ def test_gitlabs_pipeline_counts_where_there_is_one(
 
 def test_a_preview_looks_nothing_up(at: World) -> None:
     assert look(at, mode="preview").idle
+
+
+# -- jobs of one name --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kinds", "undecided", "expected"),
+    [
+        ((), (), ((), ())),
+        (("golden drift",), (), ((), ())),
+        (("flaky infrastructure",), ("j",), ((), ("j",))),
+        (("out of memory",), ("j",), (("j",), ())),
+        (("golden drift", "flaky infrastructure"), ("j",), ((), ("j",))),  # the drift is explained
+        (("golden drift", "flaky infrastructure"), ("j", "j"), (("j",), ("j",))),  # it is held back
+        (("out of memory", "flaky infrastructure"), ("j", "j"), (("j",), ("j",))),
+    ],
+)
+def test_jobs_of_one_name_are_counted(
+    at: World, kinds: tuple[Kind, ...], undecided: tuple[str, ...], expected: tuple[tuple[str, ...], ...]
+) -> None:
+    standing = ci.look(position.find(at.checkout, bump_to()), at.github())
+    seen = tuple(Seen(Failure("j", "", kind, "")) for kind in kinds)
+    assert broken.open_jobs(Triage(golden_run.choose(standing), seen, undecided)) == expected
