@@ -113,7 +113,7 @@ def unmark(recipe: str, text: str, tests: Sequence[Target], *, whole_rows: bool 
         for row in recipes.rows(recipe, text)
         if any(test.is_of(row) for test in tests)
     ]
-    chosen = {}
+    chosen: dict[int, tuple[Row, re.Match[str] | None, re.Match[str] | None]] = {}
     for test in tests:
         mine = [it for it in found if test.is_of(it[0])]
         chosen |= {id(it): it for it in [it for it in mine if it[1] or it[2]] or mine}
