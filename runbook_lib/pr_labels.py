@@ -125,12 +125,11 @@ def moved(before: Texts, after: Texts, sites: Sites = MEGATRON_LM) -> frozenset[
     if not (sites.known(before) and sites.known(after)):
         return frozenset()
     old, new = (
-        {(it.path, it.image, it.role) for it in pins.check(texts, sites) if it.role != "informational" and it.image}
-        for texts in (before, after)
+        {(it.role, it.path, it.image) for it in pins.check(texts, sites) if it.image} for texts in (before, after)
     )
-    # A row that comes or goes moves nothing, as long as the image is one that the type had.
-    had, has = ({(role, image) for _, image, role in side} for side in (old, new))
-    return frozenset(kind for kind in _KINDS if {it for it in has - had if it[0] == f"lockstep {kind}"})
+    # Where a file had no pin before, or gets a row more of an image that it has, nothing moves.
+    had = {(role, path) for role, path, _ in old}
+    return frozenset(kind for kind in _KINDS if any(it[:2] in had and it[0] == f"lockstep {kind}" for it in new - old))
 
 
 _KINDS: tuple[ImageType, ...] = ("dev", "lts")

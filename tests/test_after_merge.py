@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_refresh import step05
 
-from runbook_lib import after_merge, github_issues, position
+from runbook_lib import after_merge, base_ci, github_issues, position
 from runbook_lib.after_merge import After
 from runbook_lib.bump import Bump
 from runbook_lib.errors import CannotTell
@@ -176,9 +176,13 @@ def test_a_run_of_a_later_commit_counts_as_it_holds_the_merge(merged: World) -> 
     at = merged
     first = look(at)
     at.commit_on("main", ".gitlab/stages/02.yml", "a: 1\n")
+    at.commit_on("main", ".gitlab/stages/02.yml", "a: 2\n")
     found = look(at)
     assert found.merged == first.merged != found.stand.base_commit
     assert found.lanes[0].url
+    asked = base_ci.since(found.stand, found.merged)
+    assert asked == git(at.remote, "rev-list", "--first-parent", f"{first.merged}~1..main").split()
+    assert len(asked) == 3
 
 
 def test_what_the_run_covered_and_what_not(merged: World) -> None:

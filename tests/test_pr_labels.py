@@ -7,7 +7,7 @@ import pytest
 from bumping import World, git, world
 from hypothesis import given
 from hypothesis import strategies as st
-from layouts import DEV, GITLAB, LTS, layout
+from layouts import DEV, GITLAB, INSTALL_TEST, LTS, image, layout
 
 from runbook_lib import pr_changes
 from runbook_lib.__main__ import main
@@ -102,6 +102,9 @@ def test_labels_beside(path: str, labels: list[str]) -> None:
         (layout(3), layout(3, lts="26.01-py3"), {"lts"}),
         (layout(3), layout(3, dev="26.04-py3", lts="26.01-py3"), {"dev", "lts"}),
         (layout(2), layout(3), set()),  # a row more, of the same image
+        (layout(3), layout(4), set()),  # a Dockerfile's default, likewise
+        ({**layout(3), DEV: image("26.04-py3")}, layout(3, dev="26.04-py3"), {"dev"}),  # what a bump forgot
+        (layout(3), {**layout(3), INSTALL_TEST: layout(3, dev="26.04-py3")[INSTALL_TEST]}, set()),  # informational
         ({}, layout(3), set()), (layout(3), {}, set()),
     ],
 )  # fmt: skip
