@@ -6,6 +6,7 @@ Source: https://docs.github.com/en/repositories/managing-your-repositorys-settin
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 #: Where GitHub looks for the file, in this order.
 PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
@@ -14,12 +15,14 @@ PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
 def owners(text: str, paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The owners of each path: teams, logins with ``@``, or mail addresses; empty for a path that nobody owns."""
     import pathspec
+    from pathspec.patterns.gitignore import GitIgnorePatternError
 
     rules = []
     for line in text.splitlines():
         pattern, *named = line.partition(" #")[0].split() or [""]
         if pattern and not pattern.startswith(("#", "!")) and "[" not in pattern:
-            rules.append((pathspec.PathSpec.from_lines("gitignore", [pattern]), tuple(named)))
+            with suppress(GitIgnorePatternError):  # GitHub skips a line that it cannot read
+                rules.append((pathspec.PathSpec.from_lines("gitignore", [pattern]), tuple(named)))
     listed = list(paths)
     found: dict[str, tuple[str, ...]] = dict.fromkeys(listed, ())
     for spec, whose in rules:

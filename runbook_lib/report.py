@@ -179,7 +179,7 @@ def _brief(entry: Mapping[str, Any]) -> dict[str, object]:
     if entry.get("at"):
         found["at"] = moment(entry["at"])[11:]
     if entry.get("url"):
-        found["target"] = f"{found['target']} {entry['url']}"
+        found["target"] = f"{found.get('target', '')} {found['url']}"
     return found
 
 

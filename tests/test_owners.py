@@ -12,6 +12,7 @@ from runbook_lib.owners import owners
     [
         ("", "a.py", ()),
         ("# * @all", "a.py", ()),
+        ("\\ @x", "a.py", ()),
         ("!a.py @x\n[ab].py @y", "a.py", ()),
         ("* @all", "a/b.py", ("@all",)),
         ("* @all\n*.py @py @two # why", "a/b.py", ("@py", "@two")),
