@@ -291,6 +291,11 @@ def verify(step: Step, standing: Standing, found: Progress | None) -> View:
     """Read the pull request again, and tell the record where CI stands."""
     bump = standing.stand.bump
     step.check(*_checks(standing, found))
+    if found and found.run and found.ended and not any("gb200" in job.name.lower() for job in found.jobs):
+        step.warn(
+            f"No GB200 job ran in CI run {found.run.id}: they run for maintainers only, and when the repository lets "
+            "them. Their absence is no success: 05-golden-values says which golden files were not covered."
+        )
     if bump.tag is None:
         step.done("No tag was given, so there is no CI to run.")
     elif standing.held and not bump.apply:

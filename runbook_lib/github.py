@@ -42,6 +42,8 @@ class GitHub:
         self._client = client
         # githubkit keeps its connections in a context variable, and every cell of a notebook has a context of its own.
         self._context = contextvars.copy_context()
+        # Answers by request, with their ETag: asking whether they still hold costs nothing of the rate limit.
+        self._known: dict[tuple[str, str], tuple[str, Any, bool]] = {}
         self._context.run(client.__enter__)
 
     @classmethod
@@ -267,8 +269,15 @@ class GitHub:
 
     def _read_once(self, what: str, path: str, params: Mapping[str, str | int]) -> tuple[Any, bool]:
         """The JSON, and whether there is a further page."""
-        response = self._request(what, "GET", path, params=params)
-        return self._build(what, lambda it: it.json(), response), "next" in response.links
+        key = (path, repr(sorted(params.items())))
+        tag, answer, more = self._known.get(key, ("", None, False))
+        response = self._request(what, "GET", path, params=params, headers={"If-None-Match": tag} if tag else {})
+        if response.status_code == 304:
+            return answer, more
+        answer, more = self._build(what, lambda it: it.json(), response), "next" in response.links
+        if tag := response.headers.get("ETag", ""):
+            self._known[key] = tag, answer, more
+        return answer, more
 
     def send(self, what: str, method: str, path: str, json: Any, build: Callable[[Any], T]) -> T:
         """Change something; never tried again, as its answer alone may have been lost."""
@@ -281,7 +290,7 @@ class GitHub:
     def _request(self, what: str, method: str, path: str, **options: Any) -> "httpx.Response":
         from githubkit.exception import GitHubException, RequestError, RequestFailed
 
-        headers = {"X-GitHub-Api-Version": _VERSION}
+        headers = {"X-GitHub-Api-Version": _VERSION, **options.pop("headers", {})}
         try:
             answer = self._context.run(lambda: self._client.request(method, path, headers=headers, **options))
         except RequestFailed as error:
@@ -291,7 +300,7 @@ class GitHub:
         except (GitHubException, ValueError) as error:  # a Retry-After that is no number, for one
             raise Unreachable(f"Could not {what} in {self.repository}: the answer is not one of GitHub's.") from error
         response = answer.raw_response
-        if response.is_redirect:
+        if response.has_redirect_location:
             raise RunbookError(
                 f"Could not {what}: GitHub says that {self.repository} has moved. "
                 "Set GITHUB_REPOSITORY to its new name."

@@ -117,10 +117,11 @@ def judge(run: Run | None, jobs: Sequence[Job], head: str, wrong: str = "") -> P
         return _ended(run, jobs, head, name)
     done, bad = sum(job.status == "completed" for job in jobs), sum(job.conclusion in _BAD for job in jobs)
     counted = f"{done} of {len(jobs)} jobs done" + (f", {bad} failed" if bad else "") if jobs else "no job yet"
+    since = f" since {run.created:%Y-%m-%d %H:%M} UTC"
     if _in_queue(run, jobs):
-        return Progress("waiting", head, run, jobs, f"waiting for {name}, which waits in the test queue", again)
+        return Progress("waiting", head, run, jobs, f"waiting for {name}, which waits in the test queue{since}", again)
     if run.status != "in_progress" and not done:
-        return Progress("queued", head, run, jobs, f"waiting for {name} (queued)", again)
+        return Progress("queued", head, run, jobs, f"waiting for {name} (queued{since})", again)
     return Progress("running", head, run, jobs, f"waiting for {name} ({counted})", again)
 
 

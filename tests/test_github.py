@@ -302,3 +302,18 @@ def test_once_looks_before_and_after() -> None:
     assert once(look, lambda: create(fails=True, arrives=True)) == 1
     assert once(look, lambda: create(fails=True, arrives=True)) == 1
     assert there == [1]
+
+
+def test_an_answer_that_still_holds_is_not_sent_again() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers.get("If-None-Match", ""))
+        if asked[-1] == '"one"' and len(asked) < 4:
+            return httpx.Response(304, headers={"ETag": '"one"'})
+        return httpx.Response(200, json={"login": f"answer {len(asked)}", "type": "User"}, headers={"ETag": '"one"'})
+
+    env = {"GITHUB_TOKEN": "t", "GITHUB_API_URL": "http://127.0.0.1:9"}
+    with GitHub.connect("o/r", env, httpx.MockTransport(answer)) as github:
+        assert [github.me().login for _ in range(4)] == ["answer 1", "answer 1", "answer 1", "answer 4"]
+    assert asked == ["", '"one"', '"one"', '"one"']

@@ -25,8 +25,8 @@ HELD = replace(JOB, name="cicd-wait-in-queue", status="waiting", conclusion="")
     ("run", "jobs", "state", "words"),
     [
         (None, (), "none", "waiting for a CI run of a1a1a1a1a1 to start"),
-        (replace(RUN, status="queued"), (), "queued", "waiting for CI run 123 of a1a1a1a1a1 (queued)"),
-        (replace(RUN, status="requested"), (), "queued", "(queued)"),
+        (replace(RUN, status="queued"), (), "queued", "waiting for CI run 123 of a1a1a1a1a1 (queued since "),
+        (replace(RUN, status="requested"), (), "queued", "(queued since "),
         (RUN, (), "running", "(no job yet)"),
         (RUN, (JOB, HELD), "waiting", "which waits in the test queue"),
         (replace(RUN, status="waiting"), (JOB,), "waiting", "test queue"),
