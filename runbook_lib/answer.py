@@ -205,7 +205,7 @@ def verify(step: Step, done: Done) -> View:
     step.warn(*stand.warnings, *plan.warnings)
     if asked.source is not None:
         step.given(run=asked.source.name, base_commit=stand.base_commit, plan_from=stand.start)
-        step.link("run", asked.url)
+        step.link("GitLab pipeline" if asked.source.gitlab else "CI run", asked.url)
         step.table("failures", [it.row for it in plan.triage.seen])
         step.check(*_checks(done))
     _conclude(step, done)

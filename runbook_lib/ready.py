@@ -104,7 +104,7 @@ def _pins(stand: Position, pull: Pull) -> Item:
 def _values(stand: Position, pull: Pull) -> Item:
     held = [one for one in refresh.whole(stand) if one.verdict in ("held back", "refused")]
     names = ", ".join(one.file for one in held[:4]) + (" …" if len(held) > 4 else "")
-    told = f"{names} {'is' if len(held) == 1 else 'are'} held back." if held else "None is."
+    told = f"{names} {'is' if len(held) == 1 else 'are'} held back." if held else "Nothing is held back."
     return Item("golden values with nothing held back", not held, told, "05-golden-values, with accept" if held else "")
 
 

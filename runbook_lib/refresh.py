@@ -196,7 +196,7 @@ def verify(step: Step, refresh: Refresh, sent: Sent) -> View:
     step.warn(*stand.warnings, *found.warnings)
     if asked.source is not None:
         step.given(run=asked.source.name, base_commit=stand.base_commit, plan_from=stand.start)
-        step.link("run", asked.url)
+        step.link("GitLab pipeline" if asked.source.gitlab else "CI run", asked.url)
         if asked.older:
             step.allowed("older-run", asked.older)
         step.table("golden values", found.frame())
@@ -257,4 +257,5 @@ def _conclude(step: Step, refresh: Refresh, sent: Sent) -> None:
     elif sent.commit:
         step.done(f"Refreshed {written}; {sent.commit[:10]} is pushed, and CI may test it.", "04-run-ci")
     else:
-        step.done("Found done: the branch holds every golden value of this run." if not refresh.edits else written)
+        told = f"Refreshed {written}." if refresh.edits else ""
+        step.done(told or "Found done: the branch holds every golden value of this run.")

@@ -41,8 +41,14 @@ def send(step: Step, standing: Standing, undecided: Sequence[str] = ()) -> Sent:
     stand = position.find(standing.stand.checkout, bump)
     if pull is None or github is None or not is_mine(pull, standing.head_name):
         return Sent()
-    if not position.answers(stand.checkout, bump, pull.head_sha, stand.start):
+    if stand.start == pull.head_sha:
         return Sent()
+    if not position.answers(stand.checkout, bump, pull.head_sha, stand.start):
+        return Sent(
+            held=f"waiting for a push: {bump.branch} is at {stand.start[:10]} here, #{pull.number} at "
+            f"{pull.head_sha[:10]}, and not only by answers to CI",
+            next="03-open-pr",
+        )
     if not bump.publish:
         return Sent(held="waiting for publish: only then the commit is pushed", next="-p apply True -p publish True")
     running = [run for run in github.runs(branch_of(pull.number)) if run.status != "completed"]

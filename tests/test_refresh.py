@@ -353,3 +353,11 @@ def test_a_pipeline_of_another_commit_is_refused(gitlab: World) -> None:
     step05(gitlab, allow="partial-round", accept=f"{REGRESSION}: right")
     with pytest.raises(Refused, match="allow=older-run"):
         step05(gitlab, source="gitlab", run_id=str(number))
+
+
+def test_somebodys_commit_on_the_branch_is_not_pushed_along(at: World) -> None:
+    git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", "Something of mine")
+    there = git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
+    ran = step05(at, allow="partial-round")
+    assert "not only by answers" in ran.sent.held
+    assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == there
