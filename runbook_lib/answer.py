@@ -4,6 +4,7 @@ No test is put out of the way without an issue: where that cannot be filed, its 
 """
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,14 +15,17 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.github import GitHub, once
 from runbook_lib.github_models import Issue
 from runbook_lib.position import Position
-from runbook_lib.pull_body import code, prose
-from runbook_lib.quarantine import BROKEN, Target
+from runbook_lib.proposal import is_mine
+from runbook_lib.pull_body import code, prose, unlinked
+from runbook_lib.quarantine import BROKEN, Target, comment_of
 from runbook_lib.record import Step
 from runbook_lib.rounds import Sent
 from runbook_lib.views import View
 
 #: A flaky test is run again so often; then a person must look.
 _ATTEMPTS = 3
+#: Failed jobs that the text of a pull request lists; GitHub's limit is 65536 characters.
+_SHOWN = 40
 _OURS = re.compile(r"# Broken(?: \(scope [0-9, ]+\))?: (.*?)(?: — )?see issue #([0-9]+)\.")
 
 
@@ -59,6 +63,10 @@ def carry_out(step: Step, plan: Plan) -> Done:
         return Done(plan, {}, open=waiting, flaky=flaky, told=("This is a preview: nothing was changed.",))
     if plan.decisions or plan.back:
         rounds.require_own(standing)
+        # What would stop the commit must stop it before an issue is filed.
+        plan.stand.checkout.require_work_tree()
+        plan.stand.checkout.identity()
+        position.present(plan.stand.checkout, plan.edits({it.target: 0 for it in plan.decisions}))
     told: list[str] = []
     issues, problems = _issues(step, plan, told)
     made = plan.edits({target: issue.number for target, issue in issues.items()})
@@ -66,8 +74,9 @@ def carry_out(step: Step, plan: Plan) -> Done:
         _commit(step, plan, made, issues, told)
     after = {edit.path: edit.after for edit in made}
     waiting, flaky = broken.open_jobs(plan.triage, after)
-    sent = rounds.send(step, standing, waiting)
-    rerun = bool(flaky and not waiting and not sent.commit and not sent.held) and _rerun(step, plan, flaky, told)
+    sent = Sent() if plan.triage.asked.older else rounds.send(step, standing, waiting)
+    alone = not waiting and not sent.commit and not sent.held and not plan.triage.asked.older
+    rerun = bool(flaky) and alone and _rerun(step, plan, flaky, told)
     done = Done(plan, issues, problems, waiting, flaky, sent, rerun, tuple(told))
     rounds.tell(step, standing, text(done), "broken-tests")
     return done
@@ -113,8 +122,8 @@ def _commit(
     step: Step, plan: Plan, made: tuple[edits.Edit, ...], issues: Mapping[Target, Issue], told: list[str]
 ) -> None:
     stand, bump, checkout = plan.stand, plan.stand.bump, plan.stand.checkout
-    lines = [f"- {target}: {target.reason} (#{issue.number})" for target, issue in issues.items()]
-    lines += [f"- {target} comes back: {target.reason}" for target in plan.back]
+    lines = [f"- {target}: {unlinked(target.reason)} (#{issue.number})" for target, issue in issues.items()]
+    lines += [f"- {target} comes back: {unlinked(target.reason)}" for target in plan.back]
     checkout.identity()
     for edit in position.carry_out(stand, made):
         step.effect("edit", edit.path, *edit.digests)
@@ -130,6 +139,8 @@ def _rerun(step: Step, plan: Plan, flaky: tuple[str, ...], told: list[str]) -> b
     standing, bump = plan.triage.standing, plan.stand.bump
     source = plan.triage.asked.source
     if standing.github is None or source is None or source.gitlab or not bump.publish:
+        return False
+    if standing.pull is None or not is_mine(standing.pull, standing.head_name):
         return False
     run = standing.github.run(plan.triage.asked.number)
     if run.attempt >= _ATTEMPTS or run.status != "completed":
@@ -156,7 +167,7 @@ def marked(stand: Position, commit: str = "") -> list[dict[str, object]]:
                 sum(cell.value.endswith(BROKEN) for cell in old.scopes) if old else 0
             )
             if newly > 0 or (row.allow_failure and not (old and old.allow_failure)):
-                told = _OURS.search("\n".join((text or "").split("\n")[row.line - 2 : row.line + 8]))
+                told = _OURS.search(comment_of(row, text or ""))
                 found.append(
                     {"test": f"{row.model}/{row.case}", "platforms": ", ".join(row.platforms),
                      "environments": ", ".join(row.environments), "form": "soft" if newly <= 0 else "broken",
@@ -193,8 +204,9 @@ def text(done: Done) -> str:
         ]
         lines += [
             f"| {code(it.failure.job)} | {it.failure.kind} | {code(it.failure.cause[:160])} |"
-            for it in done.plan.triage.seen
+            for it in done.plan.triage.seen[:_SHOWN]
         ]
+        lines += [f"\nand {len(done.plan.triage.seen) - _SHOWN} more"] * (len(done.plan.triage.seen) > _SHOWN)
     return "\n".join(lines)
 
 
@@ -263,5 +275,6 @@ def _conclude(step: Step, done: Done) -> None:
 
 def _how(plan: Plan) -> str:
     if text := broken.proposal(plan):
-        return f'If they are broken: -r broken "{text}". A regression is a person\'s to judge: look at the evidence.'
+        told = "A regression is a person's to judge: look at the evidence."
+        return f"If they are broken: -r broken {shlex.quote(text)}. {told}"  # quoted: the causes come from logs
     return "Look at the evidence: mend the cause, accept the values by name in step 5, or name the test as broken."

@@ -37,6 +37,8 @@ class GoldenFile:
     stored: Path
     sha256: str
     size: int
+    #: Whether the job that wrote it failed.
+    failed: bool = True
 
     @property
     def bytes(self) -> bytes:
@@ -209,7 +211,16 @@ class _Reader:
         files.write(stored, data)
         path = f"{matching.TEST_CASES}/{job.model}/{job.test_case}/{name.file}"
         return GoldenFile(
-            path, name.platform, job.test_case, job.model, job.name, pair.upload.name, stored, digest, len(data)
+            path,
+            name.platform,
+            job.test_case,
+            job.model,
+            job.name,
+            pair.upload.name,
+            stored,
+            digest,
+            len(data),
+            failed=all(it.state == "failed" for it in pair.jobs),
         )
 
     def _lacking(self, pair: Pair, platforms: AbstractSet[str], have: AbstractSet[str]) -> list[Problem]:

@@ -134,7 +134,7 @@ def triage(asked: Asked, say: Callable[[str], object] = print) -> Triage:
     else:
         run = failures.Asked(github.run(asked.number))
         seen = failures.triage(github, run, asked.standing.stand.bump.base, say)
-    values = golden_run.collect(asked, say=lambda _: None)
+    values = golden_run.collect(asked, on_branch=True, say=lambda _: None)
     return Triage(asked, seen, values.undecided)
 
 
@@ -181,7 +181,7 @@ def _decision(standing: Standing, target: Target, rows: Sequence[Row], seen: See
     )
     issue = None
     if github is not None:
-        if number := tracking.number_in(target.reason, github.repository):
+        if number := tracking.named_in(target.reason, github.repository):
             issue = github_issues.read(github, number)
             if issue.state != "open":
                 raise Refused(f"#{number}, which the reason for {target} names, is {issue.state}. Name an open issue.")

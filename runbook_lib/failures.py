@@ -103,7 +103,7 @@ def triage(
     listed = github.jobs(asked.run.id)
     jobs = sorted(failed(listed), key=lambda job: (job.name, job.id))
     if asked.job is not None:
-        jobs = [job for job in listed if job.id == asked.job]
+        jobs = [job for job in listed if job.id == asked.job] or [github.job(asked.job)]  # of an earlier attempt
     artifacts = _artifacts(github, asked.run.id, listed)
     asked_of = [FailedJob(job.name, job.url, job.conclusion, job.failed_steps) for job in jobs]
     lie_at = [

@@ -17,6 +17,7 @@ from runbook_lib import artifacts, ci, golden_coverage, matching, plots, sources
 from runbook_lib import golden_summary as summary
 from runbook_lib.artifacts import Collection, GoldenFile, Problem, Source
 from runbook_lib.ci import Standing
+from runbook_lib.decisions import entries
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.github import GitHub
 from runbook_lib.github_models import Job, Pull
@@ -87,6 +88,7 @@ class Found:
     unused: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    accepted: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def missing(self) -> tuple[Problem, ...]:
@@ -188,6 +190,8 @@ def _of_gitlab(standing: Standing, run_id: str) -> Asked:
             f"run_id={run_id!r} is no number of a pipeline. Take it from its address, …/pipelines/<number>; without "
             "one, the newest pipeline of the bump's commit is taken."
         )
+    if standing.pull is None and stand.tip is None:
+        return Asked(standing, idle=f"waiting for the branch {bump.branch}: it does not exist yet", next="03-open-pr")
     head = standing.pull.head_sha if standing.pull else stand.start
     gitlab = GitLab.connect()
     pipeline = gitlab.pipeline(int(run_id)) if run_id else next(iter(gitlab.pipelines(head)), None)
@@ -215,11 +219,13 @@ def _of_gitlab(standing: Standing, run_id: str) -> Asked:
 
 
 def collect(
-    asked: Asked, *, only_failing: bool = True, accepted: str = "", say: Callable[[str], object] = print
-) -> Found:
+    asked: Asked, *, only_failing: bool = True, accepted: str = "", on_branch: bool = False,
+    say: Callable[[str], object] = print,
+) -> Found:  # fmt: skip
     """Read the golden files of the run's jobs and judge each against the branch; ``accepted`` as ``accept`` takes it.
 
-    Prints how far it is.  Raises Refused for an ``accepted`` that names something else.
+    ``on_branch``: a failed job counts as explained only by values that the branch holds.  Prints how far it is.
+    Raises Refused for an ``accepted`` that names something else.
     """
     stand, source = asked.standing.stand, asked.source
     if source is None:
@@ -244,7 +250,8 @@ def collect(
     warnings = [*odd, *(f"No recipe uses {name}: nothing in CI will compare with it." for name in unused)]
     return Found(
         asked, collection, old, new, judged, _coverage(source, collection, known, rows), unused,
-        _undecided(asked, collection.files, judged, new), tuple(warnings),
+        _undecided(asked, collection.files, judged, new, on_branch), tuple(warnings),
+        entries(accepted, "accept", "file: reason"),
     )  # fmt: skip
 
 
@@ -315,13 +322,15 @@ def _coverage(
 
 
 def _undecided(
-    asked: Asked, files: Sequence[GoldenFile], judged: Sequence[Judgement], new: Mapping[str, str]
+    asked: Asked, files: Sequence[GoldenFile], judged: Sequence[Judgement], new: Mapping[str, str], on_branch: bool
 ) -> tuple[str, ...]:
     """The failed jobs whose failure no golden value explains.
 
     A job is explained when CI fails its values against those of the tested commit, and none of them is held back.
     """
-    checkout, stopped = asked.standing.stand.checkout, {one.file for one in judged if one.verdict in _STOPPED}
+    checkout, files = asked.standing.stand.checkout, [it for it in files if it.failed]
+    stops = (*_STOPPED, "refresh") if on_branch else _STOPPED
+    stopped = {one.file for one in judged if one.verdict in stops}
     tested = asked.tested if checkout.has(asked.tested) else asked.standing.stand.start
     texts = checkout.read(
         [*(f"{FOLDER}/{name}" for name in new), *{f"{FOLDER}/{_config(name)}" for name in new}], tested

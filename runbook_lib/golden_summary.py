@@ -125,7 +125,7 @@ def markdown(judged: Iterable[Judgement]) -> str:
 
 def code(text: str) -> str:
     """A code span of one line that holds the text, whatever backticks and bars are in it."""
-    flat = re.sub(r"[\s\x00-\x1f\x7f]+", " ", text).strip() or " "
+    flat = re.sub(r"[\s\x00-\x1f\x7f]+", " ", text.replace("<!--", "<!-\u200b-")).strip() or " "
     ticks = "`" * (max((len(run) for run in re.findall("`+", flat)), default=0) + 1)
     pad = " " if flat.startswith("`") or flat.endswith("`") else ""
     # GitHub divides the cells of a table before it looks for code.

@@ -116,4 +116,9 @@ def code(text: str) -> str:
 def prose(text: str) -> str:
     """A sentence as it is, with no Markdown, link, mention or closing keyword at work in it."""
     escaped = re.sub(r"([\\`*_{}\[\]()<>!|~&]|^[#+=-])", r"\\\1", " ".join(text.split()))
-    return _LINKED.sub("\u200b", escaped)
+    return unlinked(escaped)
+
+
+def unlinked(text: str) -> str:
+    """The text with nothing in it that GitHub would make a mention or a reference of, also in a commit's message."""
+    return _LINKED.sub("\u200b", text)

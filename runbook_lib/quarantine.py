@@ -134,6 +134,12 @@ def unmark(recipe: str, text: str, tests: Sequence[Target], *, whole_rows: bool 
     return Edit(recipe, text, splice(text, spans))
 
 
+def comment_of(row: Row, text: str) -> str:
+    """The comment of a row that names its issue; empty without one."""
+    found = _above(row, text, _COMMENT) or _below(row, text, _SOFT)
+    return found[0] if found else ""
+
+
 def _require_own(row: Row, tests: Collection[Target], whole_rows: bool) -> None:
     where = f"{row.recipe}:{row.line}"
     if row.fixed:

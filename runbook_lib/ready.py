@@ -1,12 +1,13 @@
 """Whether a bump is ready to merge: everything that must hold, looked up anew, and what is left to people."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from runbook_lib import answer, ci, github_issues, refresh, sync, views
 from runbook_lib.checks import Check
 from runbook_lib.ci import Standing
+from runbook_lib.errors import RunbookError
 from runbook_lib.failures import failed
 from runbook_lib.github import GitHub
 from runbook_lib.github_models import Pull
@@ -65,8 +66,21 @@ def look(stand: Position, github: GitHub | None) -> Readiness:
         return Readiness(idle=standing.problem or "There is no pull request, so nothing is to be merged.")
     if not stand.checkout.has(pull.head_sha):
         return Readiness(idle=f"#{pull.number} stands at {pull.head_sha[:10]}, which this clone does not have.")
-    items = (*_of_ci(standing, github, pull), _pins(stand, pull), _values(stand, pull), *_issues(stand, github, pull))
-    return Readiness((*items, _gitlab(pull), _pushed(stand, pull)), tuple(_people(standing, pull)))
+    lookups: dict[str, Callable[[], Iterable[Item]]] = {
+        "a green CI run of the head commit": lambda: _of_ci(standing, github, pull),
+        "pins that agree on that commit": lambda: [_pins(stand, pull)],
+        "golden values with nothing held back": lambda: [_values(stand, pull)],
+        "an open issue for every broken test": lambda: _issues(stand, github, pull),
+        "a green pipeline on GitLab": lambda: [_gitlab(pull)],
+        "a push of what is here": lambda: [_pushed(stand, pull)],
+    }
+    items: list[Item] = []
+    for name, lookup in lookups.items():
+        try:
+            items += lookup()
+        except RunbookError as error:  # one answer that is not to be had hides no other
+            items.append(Item(name, False, str(error), "Run bump again."))
+    return Readiness(tuple(items), tuple(_people(standing, pull)))
 
 
 def _of_ci(standing: Standing, github: GitHub, pull: Pull) -> Iterator[Item]:
@@ -169,8 +183,10 @@ def finish(step: Step, results: tuple[StepResult, ...], found: Readiness) -> Vie
     step.table("before the merge", [vars(it) for it in found.items])
     if found.missing:
         listed = "; ".join(f"{it.name} ({it.found.rstrip('.')})" for it in found.missing)
-        waiting = next((it for it in reversed(results) if it.state == "waiting"), None)
-        following = waiting.next if waiting else found.missing[0].next
+        last = {it.notebook: it for it in results if it.notebook[:2] in ("04", "05", "06")}
+        waits = [it.next for it in last.values() if it.state == "waiting" and it.next]
+        # What CI waits for is answered by the steps after it.
+        following = " ".join(dict.fromkeys(waits[1:] or waits)) or found.missing[0].next
         step.waiting(f"not ready to merge; missing: {listed}", following)
     else:
         step.done("Ready to merge: everything that must hold was looked up and holds.", " ".join(found.people))

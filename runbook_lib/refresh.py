@@ -15,6 +15,7 @@ from runbook_lib.golden_diff import LINT
 from runbook_lib.golden_judge import Judgement, judge
 from runbook_lib.golden_run import Found, coverage_rows
 from runbook_lib.position import Position
+from runbook_lib.pull_body import unlinked
 from runbook_lib.record import Step
 from runbook_lib.rounds import Sent
 from runbook_lib.views import View
@@ -55,7 +56,7 @@ class Refresh:
         lines.append(f"{views.count(len(self.edits), 'file')}, as {asked.source.name} measured them: {asked.url}")
         accepted = [one for one in self.found.judged if one.accepted and self._writes(one.file)]
         if accepted:
-            lines += ["", _ACCEPTED, *(f"- {one.file}: {' '.join(one.accepted.split())}" for one in accepted)]
+            lines += ["", _ACCEPTED, *(f"- {one.file}: {unlinked(' '.join(one.accepted.split()))}" for one in accepted)]
         return "\n".join(lines)
 
     def _writes(self, name: str) -> bool:
@@ -100,13 +101,34 @@ def _scopes(row: Mapping[str, object]) -> str:
 def plan(found: Found, *, reset: bool = False) -> Refresh:
     """What the run's values change on the bump's branch.  ``reset`` would first undo uncommitted golden files."""
     stand = found.asked.standing.stand
+    judged = _since_the_base(stand, found) if found.asked.source else found.judged
+    found = replace(found, judged=judged)
     made = tuple(
         Edit(f"{FOLDER}/{one.file}", found.old[one.file], found.new[one.file])
-        for one in found.judged
+        for one in judged
         if one.verdict == "refresh"
     )
     undone, left = _uncommitted(stand.checkout) if reset else ((), ())
     return Refresh(found, made, whole(stand, found.judged, made) if found.asked.source else (), undone, left)
+
+
+def _since_the_base(stand: Position, found: Found) -> tuple[Judgement, ...]:
+    """The verdicts, where a value may also be held back for what several rounds add up to since the branch began."""
+    fork = stand.checkout.merge_base(stand.start, stand.base_commit) or stand.base_commit
+    drifted = [one.file for one in found.judged if one.verdict == "refresh" and not one.accepted]
+    configs = {name: f"{FOLDER}/{name.rpartition('/')[0]}/model_config.yaml" for name in drifted}
+    before = stand.checkout.read([f"{FOLDER}/{name}" for name in drifted], fork)
+    now = stand.texts([*configs.values(), LINT])
+    judged = []
+    for one in found.judged:
+        if one.file in configs and (old := before[f"{FOLDER}/{one.file}"]) is not None:
+            config, lint = now[configs[one.file]], now[LINT] is not None
+            whole = judge(one.file, old, found.new[one.file], config, lint=lint)
+            if whole.verdict == "held back":
+                reason = found.accepted.get(one.file)
+                one = replace(whole, verdict="refresh", accepted=reason) if reason else whole
+        judged.append(one)
+    return tuple(judged)
 
 
 def _uncommitted(checkout: Checkout) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -173,7 +195,8 @@ def carry_out(step: Step, refresh: Refresh) -> Sent:
         commit = checkout.commit([edit.path for edit in refresh.edits], refresh.message)
         step.effect("commit", bump.branch, stand.start, commit)
         told.append(f"Committed {commit[:10]} on {bump.branch}: {views.count(len(refresh.edits), 'golden file')}.")
-    sent = rounds.send(step, standing, refresh.found.undecided)
+    older = refresh.found.asked.older  # of the newest run nothing is known then
+    sent = Sent() if older else rounds.send(step, standing, refresh.found.undecided)
     if refresh.whole:
         rounds.tell(step, standing, refresh.text, "golden-values")
     return replace(sent, told=(*told, *sent.told))

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from runbook_lib import ci, position, views
 from runbook_lib.ci import Standing
-from runbook_lib.errors import CannotTell, Refused
-from runbook_lib.github_errors import NotAllowed
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.proposal import is_mine
 from runbook_lib.pull_body import Section, compose_body, marked
 from runbook_lib.record import Step
@@ -91,11 +90,11 @@ def tell(step: Step, standing: Standing, text: str, section: Section) -> None:
     bump, github, pull = standing.stand.bump, standing.github, standing.pull
     if not bump.publish or pull is None or github is None or not is_mine(pull, standing.head_name):
         return
-    before = github.pull(pull.number).body
     try:
+        before = github.pull(pull.number).body
         body = compose_body(before, marked(text, bump, section), section)
         if body != before:
             github.update_pull(pull.number, body=body)
             step.effect("pull request", f"#{pull.number} text", before, body, url=pull.url)
-    except (CannotTell, NotAllowed) as error:
+    except RunbookError as error:  # what was done is done: the text is renewed by the next run
         step.warn(str(error))

@@ -103,8 +103,19 @@ def _fenced(lines: Iterable[str]) -> list[str]:
 
 
 def number_in(text: str, repository: str) -> int | None:
-    """The issue that a comment or reason names: ``#12`` or the address of an issue of this repository."""
-    found = re.search(
-        rf"https?://[^/\s]+/{re.escape(repository)}/issues/([0-9]{{1,9}})\b|(?<![\w/])#([0-9]{{1,9}})\b", text
-    )
+    """The issue that a person's comment names: ``#12``, or the address of an issue of this repository."""
+    found = re.search(rf"{_address(repository)}|(?<![\w/])#([0-9]{{1,9}})\b", text)
     return int(found[1] or found[2]) if found else None
+
+
+def named_in(reason: str, repository: str) -> int | None:
+    """The issue that a reason gives: ``see #12``, ``issue #12``, or an address.
+
+    A bare number is none: reasons are taken from logs, and a frame of a traceback has one too.
+    """
+    found = re.search(rf"{_address(repository)}|\b(?:see|issue) #([1-9][0-9]{{0,8}})\b", reason)
+    return int(found[1] or found[2]) if found else None
+
+
+def _address(repository: str) -> str:
+    return rf"https?://[^/\s]+/{re.escape(repository)}/issues/([0-9]{{1,9}})\b"

@@ -89,7 +89,13 @@ def test_a_preview_tells_all_and_changes_nothing(at: World) -> None:
     assert (at.state(), at.effects(), len(issues(at))) == (before, [], len(issues(at)))
     shown = ran.plan.triage.show().text + ran.plan.show().text
     assert all(text in shown for text in ("OutOfMemoryError", "CI failure with base image", "mr-github-broken", HANG))
-    assert outcome(at) == "Preview: 2 tests would be marked broken; 3 failed jobs are open."  # with the regression
+    assert outcome(at) == "Preview: 2 tests would be marked broken; 7 failed jobs are open."  # drift is not refreshed
+
+
+def test_drift_that_is_not_refreshed_yet_is_open(at: World) -> None:
+    ran = step06(at, broken_tests=f"{BOTH}; hybrid_mr_tp2_cp2@dgx_h100: diverges")
+    assert ran.done.sent.commit == ""
+    assert "moe/gpt3_moe_mcore_te_ep8 - latest" in ran.done.open
 
 
 def test_without_decisions_what_is_open_is_listed_with_a_proposal(at: World) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from runbook_lib.bump import Bump
 from runbook_lib.github_models import Issue
-from runbook_lib.tracking import Broken, body, choose, number_in, title
+from runbook_lib.tracking import Broken, body, choose, named_in, number_in, title
 from runbook_lib.triage import Failure
 
 BUMP = Bump.parse(tag="26.04-py3")
@@ -73,3 +73,8 @@ def test_text_from_logs_stays_within_its_block(reason: str, lines: list[str]) ->
 )  # fmt: skip
 def test_the_issue_that_a_comment_names(told: str, expected: int | None) -> None:
     assert number_in(told, "o/r") == expected
+
+
+def test_a_reason_from_a_log_names_no_issue() -> None:
+    assert named_in("RuntimeError: frame #11: c10::Error", "o/r") is None
+    assert named_in("hangs, see #12", "o/r") == 12
