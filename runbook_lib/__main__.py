@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TypeAlias
 
 from runbook_lib.errors import RunbookError
 
@@ -22,6 +23,9 @@ _ELSEWHERE = {
     "labels": ("runbook_lib.pr_changes", "command"),
     "practice": ("runbook_lib.practice", "command"),
 }
+
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,7 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="runbook", description="Move Megatron-LM to a new base image.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for add in (_add_check, _add_archive, _add_golden, _add_image, _add_changes, _add_practice):
+        add(commands)
+    return parser
 
+
+def _add_check(commands: Commands) -> None:
     check = commands.add_parser(
         "check",
         help="tell whether all pins of the base image agree",
@@ -71,6 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--image-type", choices=("dev", "lts"), default="dev", help="whose pins --tag is for")
     check.add_argument("--json", action="store_true", help="print JSON for machines")
 
+
+def _add_archive(commands: Commands) -> None:
     status = commands.add_parser("status", help="tell where each bump stands")
     status.add_argument("--json", action="store_true", help="print JSON for machines")
     status.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
@@ -81,6 +92,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     verify.add_argument("dir", nargs="?", default="", metavar="DIR", help="the archive or a part of it")
 
+
+def _add_golden(commands: Commands) -> None:
     golden = commands.add_parser("golden", help="judge what changed in golden values")
     compared = golden.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
         "diff",
@@ -96,6 +109,8 @@ def _parser() -> argparse.ArgumentParser:
     compared.add_argument("--csv", default="", metavar="FILE", help="write the measures of every file and metric there")
     compared.add_argument("--json", action="store_true", help="print JSON for machines")
 
+
+def _add_image(commands: Commands) -> None:
     image = commands.add_parser("image", help="tell what a new image changes")
     differ = image.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
         "diff",
@@ -105,6 +120,8 @@ def _parser() -> argparse.ArgumentParser:
     differ.add_argument("old", metavar="OLD", help="an image, or a tag of nvcr.io/nvidia/pytorch such as 26.02-py3")
     differ.add_argument("new", metavar="NEW", help="likewise")
 
+
+def _add_changes(commands: Commands) -> None:
     labels = commands.add_parser(
         "labels",
         help="tell which labels a change asks for",
@@ -127,9 +144,10 @@ def _parser() -> argparse.ArgumentParser:
     new.add_argument("--recipe", default="", help="the recipe that the row belongs to, if several could be meant")
     new.add_argument("test", metavar="MODEL/CASE", help="a functional test, or the path of a file of unit tests")
 
+
+def _add_practice(commands: Commands) -> None:
     practice = commands.add_parser("practice", help="start the practice world and say how to reach it")
     practice.add_argument("action", nargs="?", choices=("start", "reset"), default="start", help="default: start")
-    return parser
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -135,21 +135,11 @@ def collect(
 
 
 def _read_all(reader: "_Reader", pairs: Sequence[Pair], workers: int, progress: Progress | None) -> tuple[_Read, ...]:
-    done: dict[int, _Read] = {}
     pool = ThreadPoolExecutor(workers, thread_name_prefix="artifacts")
     try:
-        waiting = {pool.submit(reader.read, pair): pair for pair in pairs}
-        for ended in as_completed(waiting):
-            pair = waiting[ended]
-            done[pair.upload.id] = ended.result()
-            if progress:
-                progress(len(done), len(pairs), pair.jobs[0].name)
-    except BaseException:
-        reader.web.stop()
-        raise
+        return reader.web.each(pool, reader.read, pairs, lambda pair: pair.jobs[0].name, progress)
     finally:
         pool.shutdown(cancel_futures=True)
-    return tuple(done[pair.upload.id] for pair in pairs)
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ def triage(asked: Asked, say: Callable[[str], object] = print) -> Triage:
     if asked.source.gitlab:
         seen = failures.of_gitlab(asked.source, say)
     else:
-        run = failures.Asked(github.run(asked.number))
+        run = failures.Place(github.run(asked.number))
         seen = failures.triage(github, run, asked.standing.stand.bump.base, say)
     values = golden_run.collect(asked, on_branch=True, say=lambda _: None)
     return Triage(asked, seen, values.undecided)

@@ -55,14 +55,14 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Place:
     """What a person asked about: a run, and of it one job or all that failed."""
 
     run: Run
     job: int | None = None
 
 
-def find(github: GitHub, place: str) -> Asked:
+def find(github: GitHub, place: str) -> Place:
     """The run that a text names: the address of a run, job or pull request, ``#12``, a run's number, or a branch.
 
     A pull request and a branch stand for the newest run of CI there.  Raises Refused for another repository's, and
@@ -73,9 +73,9 @@ def find(github: GitHub, place: str) -> Asked:
     if found and found["repository"].lower() != github.repository.lower():
         raise Refused(f"{text} belongs to {found['repository']}, and the checkout to {github.repository}.")
     if found and found["run"]:
-        return Asked(github.run(int(found["run"])), int(found["job"]) if found["job"] else None)
+        return Place(github.run(int(found["run"])), int(found["job"]) if found["job"] else None)
     if re.fullmatch(r"[0-9]{5,18}", text):
-        return Asked(github.run(int(text)))
+        return Place(github.run(int(text)))
     number = (found and found["pull"]) or (re.fullmatch(r"#?([0-9]{1,7})", text) or ("", ""))[1]
     branch = branch_of(int(number)) if number else text
     newest = _newest(github.runs(branch))
@@ -84,7 +84,7 @@ def find(github: GitHub, place: str) -> Asked:
             f"{github.repository} has no run of {WORKFLOW} on {branch!r}. Give the address of a run, a job or a pull "
             "request, the number of a pull request, or a branch that CI runs on."
         )
-    return Asked(newest)
+    return Place(newest)
 
 
 def _newest(runs: Iterable[Run]) -> Run | None:
@@ -97,7 +97,7 @@ def failed(jobs: Iterable[Job]) -> tuple[Job, ...]:
 
 
 def triage(
-    github: GitHub, asked: Asked, base: str = "main", say: Callable[[str], object] = print
+    github: GitHub, asked: Place, base: str = "main", say: Callable[[str], object] = print
 ) -> tuple[Seen, ...]:  # fmt: skip
     """Why each failed job of a run failed, by name.  Reads of the logs what is needed; prints how far it is."""
     listed = github.jobs(asked.run.id)

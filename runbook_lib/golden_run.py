@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runbook_lib import artifacts, ci, golden_coverage, matching, plots, sources, views
+from runbook_lib import artifacts, ci, failures, golden_coverage, matching, plots, recipes, sources, views
 from runbook_lib import golden_summary as summary
 from runbook_lib.artifacts import Collection, GoldenFile, Problem, Source
 from runbook_lib.ci import Standing
 from runbook_lib.decisions import entries
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.github import GitHub
-from runbook_lib.github_models import Job, Pull
+from runbook_lib.github_models import Pull
 from runbook_lib.gitlab import GitLab
 from runbook_lib.golden import FOLDER, BadGolden, Golden, GoldenName, parse
 from runbook_lib.golden_coverage import Coverage
@@ -32,12 +32,9 @@ from runbook_lib.views import Picture, View
 if TYPE_CHECKING:
     import pandas as pd
 
-RECIPES = "tests/test_utils/recipes"
 #: GitLab's words for a pipeline that has not ended.
 _UNFINISHED = ("created", "waiting_for_resource", "preparing", "pending", "running", "scheduled")
 _URL = re.compile(r"https?://[^/\s]+/(?P<repository>[^/\s]+/[^/\s]+)/actions/runs/(?P<run>[0-9]+)(?:[/?#]\S*)?")
-#: The job that sums up a run fails with any other.
-_SUMMARY = "Nemo_CICD"
 
 
 @dataclass(frozen=True)
@@ -172,15 +169,10 @@ def _of_github(standing: Standing, github: GitHub, pull: Pull, run_id: int, *, n
         labels=labels_at(pull.labels, standing.labellings, run.created), older="older-run" in bump.allow,
     )  # fmt: skip
     older = "" if run.head_sha == pull.head_sha else f"{source.name} tested {run.head_sha[:10]}."
-    wrong = _wrong(github.jobs(run_id))
+    wrong = tuple(sorted(job.name for job in failures.failed(github.jobs(run_id))))
     return Asked(
         standing, source, url=run.url, number=run_id, tested=run.head_sha, wrong=wrong, older=older, named=named
     )
-
-
-def _wrong(jobs: Iterable[Job]) -> tuple[str, ...]:
-    bad = ("failure", "timed_out", "cancelled", "startup_failure")
-    return tuple(sorted(job.name for job in jobs if job.conclusion in bad and not job.name.startswith(_SUMMARY)))
 
 
 def _of_gitlab(standing: Standing, run_id: str) -> Asked:
@@ -244,7 +236,7 @@ def collect(
         judge(name, old[name], text, texts[f"{FOLDER}/{_config(name)}"], lint=lint) for name, text in new.items()
     )
     judged = accept(judged, accepted, {_short(path) for path in known})
-    rows, odd = _recipes(stand.texts(path for path in listed.split("\0") if path.startswith(f"{RECIPES}/")))
+    rows, odd = _recipes(stand.texts(path for path in listed.split("\0") if path.startswith(f"{recipes.FOLDER}/")))
     used = {row.golden for row in rows}
     unused = tuple(name for name in new if name.replace("_2nd.json", ".json") not in used)
     warnings = [*odd, *(f"No recipe uses {name}: nothing in CI will compare with it." for name in unused)]
@@ -256,7 +248,7 @@ def collect(
 
 
 _STOPPED = ("held back", "refused")
-_LISTED = (FOLDER, RECIPES, LINT)
+_LISTED = (FOLDER, recipes.FOLDER, LINT)
 
 
 class _Progress:

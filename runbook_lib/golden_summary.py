@@ -1,13 +1,13 @@
 """The comparison of golden values as reviewers read it: Markdown for the pull request, rows for tables and CSV."""
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from runbook_lib.golden_judge import Judgement, Verdict
 from runbook_lib.golden_measure import Measure
+from runbook_lib.pull_body import code
 
 #: Upper bounds of the buckets of |avg_rel_diff|; the first holds 0 alone, the last what is above all.
 _BOUNDS = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
@@ -121,15 +121,6 @@ def markdown(judged: Iterable[Judgement]) -> str:
     if metrics:
         parts += [_table(metrics), _interpretation(found, metrics)]
     return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def code(text: str) -> str:
-    """A code span of one line that holds the text, whatever backticks and bars are in it."""
-    flat = re.sub(r"[\s\x00-\x1f\x7f]+", " ", text.replace("<!--", "<!-\u200b-")).strip() or " "
-    ticks = "`" * (max((len(run) for run in re.findall("`+", flat)), default=0) + 1)
-    pad = " " if flat.startswith("`") or flat.endswith("`") else ""
-    # GitHub divides the cells of a table before it looks for code.
-    return f"{ticks}{pad}{flat}{pad}{ticks}".replace("|", "\\|")
 
 
 def _files(title: str, found: Sequence[Judgement]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from runbook_lib import failures, views
 from runbook_lib.checkout import Checkout
 from runbook_lib.checks import Check
-from runbook_lib.failures import Asked, Seen
+from runbook_lib.failures import Place, Seen
 from runbook_lib.github import GitHub
 from runbook_lib.owners import PLACES, owners
 from runbook_lib.record import Step
@@ -18,7 +18,7 @@ from runbook_lib.views import View
 class Findings:
     """``touched`` are the files that the run's pull request changes; a row each, those that the logs name first."""
 
-    asked: Asked | None
+    asked: Place | None
     seen: tuple[Seen, ...] = ()
     touched: tuple[dict[str, object], ...] = ()
 

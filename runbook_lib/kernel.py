@@ -208,9 +208,8 @@ class Kernel:
     def _wait(self, future: "concurrent.futures.Future[T]") -> T:
         try:
             return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        finally:
+            future.cancel()  # after Ctrl-C, say; of one that has ended nothing is left to cancel
 
     def _last_words(self) -> str:
         self._stderr.seek(0)

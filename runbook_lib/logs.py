@@ -12,7 +12,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -87,7 +87,6 @@ def triage_all(
     What cannot be read is said in the failure.  ``hide`` takes secrets out; without it, those of this environment.
     """
     hide = hide or Redactor(os.environ).text
-    done: dict[int, Failure] = {}
     with ExitStack() as stack:
         open_web = stack.enter_context(web or Web(JOBS + workers))
         members = ThreadPoolExecutor(workers, thread_name_prefix="logs")
@@ -95,19 +94,12 @@ def triage_all(
         tail = Tail()
         tail.size = _DIRECTORY
         try:
-            waiting = {jobs.submit(_triage, it, open_web, members, tail, hide): at for at, it in enumerate(asked)}
-            for ended in as_completed(waiting):
-                at = waiting[ended]
-                done[at] = ended.result()
-                if progress:
-                    progress(len(done), len(asked), asked[at].job.name)
-        except BaseException:
-            open_web.stop()
-            raise
+            return open_web.each(
+                jobs, lambda it: _triage(it, open_web, members, tail, hide), asked, lambda it: it.job.name, progress
+            )
         finally:
             jobs.shutdown(cancel_futures=True)
             members.shutdown(cancel_futures=True)
-    return tuple(done[at] for at in range(len(asked)))
 
 
 def of_folder(path: Path, job: FailedJob | None = None, *, hide: Callable[[str], str] | None = None) -> Failure:

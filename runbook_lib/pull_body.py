@@ -106,8 +106,8 @@ def _lines(plan: Plan, bump: Bump, digests: Mapping[str, str], image: str, recor
 
 
 def code(text: str) -> str:
-    """A code span for a table's cell: GitHub finds neither names nor issues in it."""
-    flat = " ".join(text.replace("<!--", "<!-\u200b-").split()).replace("|", "\\|") or " "
+    """A code span of one line, for a table's cell too: GitHub finds neither names nor issues in it."""
+    flat = re.sub(r"[\s\x00-\x1f\x7f]+", " ", text.replace("<!--", "<!-\u200b-")).strip().replace("|", "\\|") or " "
     fence = "`" * (max((len(run) for run in re.findall("`+", flat)), default=0) + 1)
     padding = " " if len(fence) > 1 else ""
     return f"{fence}{padding}{flat}{padding}{fence}"

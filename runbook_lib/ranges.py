@@ -9,11 +9,12 @@ import itertools
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import httpx
 
@@ -26,6 +27,10 @@ _REDIRECTS = 5
 #: Threads that share a pool of connections: for each request httpcore looks at all pairs of connections of a pool.
 _IN_A_POOL = 8
 _LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Gone(RunbookError):
@@ -100,6 +105,28 @@ class Web:
         self.stop()
         for client in self._clients:
             client.close()
+
+    def each(
+        self, pool: Executor, work: Callable[[T], R], items: Sequence[T], name: Callable[[T], str],
+        progress: Callable[[int, int, str], object] | None = None,
+    ) -> tuple[R, ...]:  # fmt: skip
+        """What ``work`` makes of each item, in their order, done in the threads of ``pool``.
+
+        ``progress`` hears done, total and the name of what was done last.  What ends it early, Ctrl-C too, stops all
+        requests, so that no thread is waited for.
+        """
+        done: dict[int, R] = {}
+        try:
+            waiting = {pool.submit(work, item): at for at, item in enumerate(items)}
+            for ended in as_completed(waiting):
+                at = waiting[ended]
+                done[at] = ended.result()
+                if progress:
+                    progress(len(done), len(items), name(items[at]))
+        finally:
+            if len(done) < len(items):
+                self.stop()
+        return tuple(done[at] for at in range(len(items)))
 
     def stop(self) -> None:
         """Try nothing again from now on."""

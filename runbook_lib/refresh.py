@@ -15,7 +15,7 @@ from runbook_lib.golden_diff import LINT
 from runbook_lib.golden_judge import Judgement, judge
 from runbook_lib.golden_run import Found, coverage_rows
 from runbook_lib.position import Position
-from runbook_lib.pull_body import unlinked
+from runbook_lib.pull_body import code, unlinked
 from runbook_lib.record import Step
 from runbook_lib.rounds import Sent
 from runbook_lib.views import View
@@ -69,9 +69,7 @@ class Refresh:
         if not rows:
             return summary.markdown(self.whole)
         name = self.found.asked.source.name if self.found.asked.source else ""
-        covered = [
-            f"{summary.code(name)} covered {rows[0]['golden files']} of {len(self.found.coverage)} golden files."
-        ]
+        covered = [f"{code(name)} covered {rows[0]['golden files']} of {len(self.found.coverage)} golden files."]
         if rows[1:]:
             covered += ["Not covered:", ""]
             covered += [f"- {row['golden files']}: {row['why']} ({_scopes(row)})" for row in rows[1:]]
@@ -95,7 +93,7 @@ class Refresh:
 
 def _scopes(row: Mapping[str, object]) -> str:
     named = [str(row[key]) for key in ("scopes", "platform") if row[key]]
-    return summary.code(", ".join(named) or "no scope")
+    return code(", ".join(named) or "no scope")
 
 
 def plan(found: Found, *, reset: bool = False) -> Refresh:

@@ -40,6 +40,10 @@ class Member:
     problem: str = ""
 
 
+#: What zipfile raises for bytes that are no zip.
+_NO_ZIP = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, struct.error)
+
+
 class Tail:
     """How many bytes to fetch from the end of the next archive: those of one run have directories of about one size."""
 
@@ -54,11 +58,17 @@ def read(
 
     Raises CannotTell for what is no zip, or broken, or beyond our bounds; Gone and Unreachable as RemoteFile does.
     """
+    with understood(), opened(file, size, tail) as (archive, parts):
+        return tuple(_members(archive, parts, choose))
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Raises CannotTell for whatever zipfile says of something that is no zip, or a broken one."""
     try:
-        with opened(file, size, tail) as (archive, parts):
-            return tuple(_members(archive, parts, choose))
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, struct.error) as error:
-        raise CannotTell(f"The archive is no whole zip file ({str(error) or type(error).__name__})") from error
+        yield
+    except _NO_ZIP as error:
+        raise CannotTell(f"The archive is no whole zip file ({str(error) or type(error).__name__}).") from error
 
 
 @contextmanager
@@ -128,7 +138,7 @@ def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
     try:
         with archive.open(entry) as opened:
             data = opened.read(LARGEST_MEMBER + 1)  # zipfile itself stops at the size that the directory tells
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError) as error:
+    except (*_NO_ZIP, zlib.error, RuntimeError, OSError) as error:
         return Member(name, problem=f"it cannot be unpacked ({str(error) or type(error).__name__})")
     if len(data) != entry.file_size:
         return Member(name, problem="it has another size than the archive's directory says")

@@ -93,7 +93,7 @@ def _inflated(packed: Iterator[bytes]) -> Iterator[bytes]:
 @contextmanager
 def remote(file: RemoteFile, size: int, tail: Tail) -> Iterator[Archive]:
     """A zip on a server, of ``size`` bytes (0: not known).  Raises as ``remote_zip.read`` does."""
-    with _understood(), remote_zip.opened(file, size, tail) as (opened, parts):
+    with remote_zip.understood(), remote_zip.opened(file, size, tail) as (opened, parts):
         if parts is None:
             assert opened.fp is not None
             yield _archive(opened, _local_parts(opened.fp))
@@ -104,17 +104,9 @@ def remote(file: RemoteFile, size: int, tail: Tail) -> Iterator[Archive]:
 @contextmanager
 def local(path: Path) -> Iterator[Archive]:
     """A zip on the disk.  Raises CannotTell and OSError."""
-    with _understood(), zipfile.ZipFile(path) as opened:
+    with remote_zip.understood(), zipfile.ZipFile(path) as opened:
         assert opened.fp is not None
         yield _archive(opened, _local_parts(opened.fp))
-
-
-@contextmanager
-def _understood() -> Iterator[None]:
-    try:
-        yield
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, struct.error) as error:
-        raise CannotTell(f"The archive is no whole zip file ({str(error) or type(error).__name__}).") from error
 
 
 def _local_parts(file: IO[bytes]) -> Callable[[], Callable[[int, int], bytes]]:

@@ -78,6 +78,10 @@ class World:
         lines = (folder / "contributions.jsonl").read_text().splitlines()
         return [entry for entry in map(json.loads, lines) if entry["kind"] == kind]
 
+    def outcome(self) -> str:
+        """The sentence that the last run ended with."""
+        return str([*self.said("done"), *self.said("waiting")][-1]["sentence"])
+
     def effects(self) -> list[str]:
         return [entry["effect"] for entry in self.said("effect")]
 

@@ -128,6 +128,16 @@ def _confined() -> Iterator[None]:
     assert not escapes, f"This test tried to leave the machine: {'; '.join(escapes)}"
 
 
+@pytest.fixture(scope="session")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new practice repository, to be copied: its remote and its checkout."""
+    from runbook_lib.practice import seed
+
+    folder = tmp_path_factory.mktemp("seeded")
+    seed.create(folder / "remote.git", folder / "checkout")
+    return folder
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips, or in CI fails, a test whose component is not installed."""

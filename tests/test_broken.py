@@ -1,12 +1,13 @@
 """Step 6 in a practice repository with its forge: causes, issues, rows out of the way, one push, ready to merge."""
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
-from test_refresh import REGRESSION, step05
+from test_refresh import REGRESSION, after_first_run, step05
 
 from runbook_lib import answer, broken, ci, github_issues, golden_run, position, ready
 from runbook_lib.answer import Done
@@ -49,16 +50,8 @@ def step06(
 
 @pytest.fixture
 def at(tmp_path: Path) -> Iterator[World]:
-    """A bump whose first CI run has ended."""
-    with world(tmp_path) as made:
-        made.open_pr()
-        step05(made, let_go=True)
-        made.now[0] += 1000
+    with after_first_run(tmp_path) as made:
         yield made
-
-
-def outcome(at: World) -> str:
-    return str([*at.said("done"), *at.said("waiting")][-1]["sentence"])
 
 
 def issues(at: World) -> tuple[github_issues.Issue, ...]:
@@ -75,11 +68,11 @@ def look(at: World, **parameters: str) -> Readiness:
 def test_before_there_is_a_run_nothing_is_done(tmp_path: Path) -> None:
     with world(tmp_path) as at:
         step06(at)
-        assert outcome(at).startswith("waiting for the pull request")
+        assert at.outcome().startswith("waiting for the pull request")
         at.open_pr()
         before = at.state()
         step06(at)
-        assert outcome(at).startswith("waiting for a CI run of")
+        assert at.outcome().startswith("waiting for a CI run of")
         assert (at.state(), at.effects()) == (before, [])
 
 
@@ -89,7 +82,7 @@ def test_a_preview_tells_all_and_changes_nothing(at: World) -> None:
     assert (at.state(), at.effects(), len(issues(at))) == (before, [], len(issues(at)))
     shown = ran.plan.triage.show().text + ran.plan.show().text
     assert all(text in shown for text in ("OutOfMemoryError", "CI failure with base image", "mr-github-broken", HANG))
-    assert outcome(at) == "Preview: 2 tests would be marked broken; 7 failed jobs are open."  # drift is not refreshed
+    assert at.outcome() == "Preview: 2 tests would be marked broken; 7 failed jobs are open."  # drift is not refreshed
 
 
 def test_drift_that_is_not_refreshed_yet_is_open(at: World) -> None:
@@ -104,7 +97,7 @@ def test_without_decisions_what_is_open_is_listed_with_a_proposal(at: World) -> 
     step06(at)
     assert at.effects() == ["pull request"]  # its text tells why the jobs failed
     assert at.state()[:4] == before[:4]
-    assert outcome(at).startswith("waiting for a person: 3 failed jobs to decide")
+    assert at.outcome().startswith("waiting for a person: 3 failed jobs to decide")
     following = at.said("waiting")[-1]["next"]
     assert f"gpt/{HANG}@dgx_h100" in following
     assert "hybrid" not in following  # a regression is never proposed
@@ -198,8 +191,10 @@ def test_what_cannot_be_called_broken_is_refused(at: World, named: str, says: st
 def test_a_persons_edit_of_the_recipe_stops_it(at: World) -> None:
     recipe = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
     recipe.write_text(recipe.read_text() + "# mine\n")
+    count = len(issues(at))
     with pytest.raises(Refused, match="uncommitted changes"):
         step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    assert len(issues(at)) == count
     assert recipe.read_text().endswith("# mine\n")
 
 
@@ -284,3 +279,45 @@ def test_jobs_of_one_name_are_counted(
     standing = ci.look(position.find(at.checkout, bump_to()), at.github())
     seen = tuple(Seen(Failure("j", "", kind, "")) for kind in kinds)
     assert broken.open_jobs(Triage(golden_run.choose(standing), seen, undecided)) == expected
+
+
+# -- what a review found -----------------------------------------------------------------------------------------
+
+
+def test_a_row_without_an_issue_does_not_take_its_neighbours(at: World) -> None:
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    path = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    lines = path.read_text().split("\n")
+    ours = next(i for i, line in enumerate(lines) if "# Broken: it hangs" in line)
+    above = max(i for i in range(ours) if "scope: [mr" in lines[i])  # the test before it, by hand and without a word
+    lines[above] = lines[above].replace("]", "-broken]")
+    path.write_text("\n".join(lines))
+    git(at.checkout.path, "commit", "-qsam", "Something of mine")
+    found = answer.marked(position.find(at.checkout, bump_to()))
+    assert sorted((bool(row["issue"]), str(row["test"]).endswith(HANG)) for row in found) == [
+        (False, False), (True, True),
+    ]  # fmt: skip
+
+
+def test_a_cause_from_a_log_is_quoted_for_the_shell(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = '"$(touch pwned)"'
+    monkeypatch.setattr(broken, "proposal", lambda _: f"case@platform: {hostile}")
+    step06(at)
+    following = at.said("waiting")[-1]["next"]
+    given = following.partition("-r broken ")[2]
+    assert shlex.split(given.rpartition(". A regression")[0]) == [f"case@platform: {hostile}"]
+
+
+def test_a_text_that_github_does_not_take_ends_nothing(at: World) -> None:
+    at.forge.fail("PATCH", r"/pulls/", 422, times=9)
+    ran = step06(at, broken_tests=BOTH)
+    assert len(ran.done.issues) == 2
+    assert at.said("warning")
+
+
+def test_what_cannot_be_looked_up_hides_no_other_item(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("URL", "http://127.0.0.1:9"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
+        monkeypatch.setenv(f"GITLAB_{name}", value)
+    names = [it.name for it in look(at).missing]
+    assert names[-1] == "a green pipeline on GitLab"
+    assert "a green CI run of the head commit" in names

@@ -46,7 +46,7 @@ def test_each_way_to_name_a_run_leads_to_it(at: World) -> None:
     job = failures.failed(github.jobs(run.id))[0]
     pull = github.pull(10)
     for place in ("#10", "10", pull.url, f"{pull.url}/files", run.url, f"{run.url}/attempts/1", str(run.id)):
-        assert failures.find(github, place) == failures.Asked(run), place
+        assert failures.find(github, place) == failures.Place(run), place
     assert failures.find(github, "pull-request/10").run == run
     for url in (job.url, f"{job.url}#step:3:1"):
         asked = failures.find(github, url)

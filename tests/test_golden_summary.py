@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from runbook_lib import golden_summary as summary
 from runbook_lib.golden_judge import Judgement, Reason
 from runbook_lib.golden_measure import Measure
+from runbook_lib.pull_body import code
 
 
 def moved(file, metric, value, *, ratio=None, largest=None, verdict="refresh", **more):
@@ -81,7 +82,7 @@ def test_only_lines_that_fit_the_data():
 
 @given(st.text(max_size=40))
 def test_no_text_leaves_its_code_span(text):
-    span = summary.code(text)
+    span = code(text)
     assert "\n" not in span
     assert "|" not in span.replace("\\|", "")
     ticks = len(span) - len(span.lstrip("`"))
@@ -102,7 +103,8 @@ def test_rows_and_their_columns():
 
 
 @pytest.mark.parametrize(
-    ("text", "span"), [("a", "`a`"), ("a|b", "`a\\|b`"), ("a`b", "``a`b``"), ("`", "`` ` ``"), ("@x\n# y", "`@x # y`")]
+    ("text", "span"),
+    [("a", "`a`"), ("a|b", "`a\\|b`"), ("a`b", "`` a`b ``"), ("`", "`` ` ``"), ("@x\n# y", "`@x # y`")],
 )
 def test_code_spans(text, span):
-    assert summary.code(text) == span
+    assert code(text) == span

@@ -16,15 +16,8 @@ from forging import BRANCH, REPO, World, copied, problems, route_of
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.github import GitHub
-from runbook_lib.practice import forge, protocol, seed
+from runbook_lib.practice import forge, protocol
 from runbook_lib.practice.bare import Bare
-
-
-@pytest.fixture(scope="module")
-def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("seeded")
-    seed.create(folder / "remote.git", folder / "checkout")
-    return folder
 
 
 @pytest.fixture

@@ -14,18 +14,11 @@ from forging import REPO, World, copied
 from runbook_lib import artifacts, sources
 from runbook_lib.errors import RunbookError
 from runbook_lib.gitlab import GitLab
-from runbook_lib.practice import ci, gitlab_ci, seed, template
+from runbook_lib.practice import ci, gitlab_ci, template
 from runbook_lib.practice.gitlab_api import PROJECT_ID, TOKEN
 
 BUILD = template.main()[gitlab_ci.BUILD]
 DRIFTED = "gpt/gpt3_mcore_tp1_pp4"
-
-
-@pytest.fixture(scope="module")
-def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("seeded")
-    seed.create(folder / "remote.git", folder / "checkout")
-    return folder
 
 
 @pytest.fixture

@@ -12,18 +12,11 @@ import httpx
 import pytest
 from forging import REPO, World, copied
 
-from runbook_lib.practice import ci, seed
+from runbook_lib.practice import ci
 
 RECIPES = "tests/test_utils/recipes"
 MEMORY, FLAKY = "moe/gpt3_moe_mcore_tp2_ep4_memory", "mimo/mimo_vlm_tp1"
 LABEL = "Run functional tests"
-
-
-@pytest.fixture(scope="module")
-def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("seeded")
-    seed.create(folder / "remote.git", folder / "checkout")
-    return folder
 
 
 @pytest.fixture

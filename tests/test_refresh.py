@@ -4,7 +4,8 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +56,20 @@ def step05(
     return Ran(step, found, plan, sent)
 
 
-@pytest.fixture
-def at(tmp_path: Path) -> Iterator[World]:
+@contextmanager
+def after_first_run(home: Path) -> Iterator[World]:
     """A bump whose first CI run has ended."""
-    with world(tmp_path) as made:
+    with world(home) as made:
         made.open_pr()
         step05(made, let_go=True)
         made.now[0] += 1000
         yield made
 
 
-def outcome(at: World) -> str:
-    return str([*at.said("done"), *at.said("waiting")][-1]["sentence"])
+@pytest.fixture
+def at(tmp_path: Path) -> Iterator[World]:
+    with after_first_run(tmp_path) as made:
+        yield made
 
 
 def changed(at: World, since: str = "HEAD~1") -> list[str]:
@@ -80,7 +83,7 @@ def test_before_there_is_a_pull_request_nothing_is_done(tmp_path: Path) -> None:
     with world(tmp_path) as at:
         before = at.state()
         step05(at)
-        assert outcome(at).startswith("waiting for the pull request")
+        assert at.outcome().startswith("waiting for the pull request")
         assert (at.state(), at.effects()) == (before, [])
 
 
@@ -88,12 +91,12 @@ def test_before_ci_has_ended_nothing_is_done(tmp_path: Path) -> None:
     with world(tmp_path) as at:
         at.open_pr()
         step05(at)
-        assert outcome(at).startswith("waiting for a CI run of")
+        assert at.outcome().startswith("waiting for a CI run of")
         step05(at, let_go=True)
         at.now[0] += 30
         before = at.state()
         step05(at)
-        assert outcome(at).startswith("waiting for CI run")
+        assert at.outcome().startswith("waiting for CI run")
         assert (at.state(), at.effects()) == (before, [])
 
 
@@ -102,7 +105,7 @@ def test_a_preview_tells_all_and_changes_nothing(at: World) -> None:
     ran = step05(at, mode="preview")
     assert (at.state(), at.effects()) == (before, [])
     assert set(at.checks().values()) == {"passed", "skipped"}
-    assert outcome(at) == "Preview: would refresh 4 golden files, and hold back 1."
+    assert at.outcome() == "Preview: would refresh 4 golden files, and hold back 1."
     shown = ran.found.show().text + ran.plan.show().text + ran.found.covered().text
     assert all(name in shown for name in [*DRIFTED, REGRESSION, TITLE, "runs nightly, in GitLab only"])
     assert "lm loss of hybrid" in ran.found.worst().text
@@ -121,7 +124,7 @@ def test_drift_is_refreshed_and_a_regression_held_back(at: World) -> None:
     message = git(at.checkout.path, "log", "-1", "--format=%B")
     assert message.startswith(f"{TITLE}\n")
     assert "Signed-off-by: " in message
-    assert outcome(at).startswith("waiting for a person: 1 of the golden files are held back")
+    assert at.outcome().startswith("waiting for a person: 1 of the golden files are held back")
     assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == base
     assert at.checks() == dict.fromkeys(at.checks(), "passed")
 
@@ -361,3 +364,60 @@ def test_somebodys_commit_on_the_branch_is_not_pushed_along(at: World) -> None:
     ran = step05(at, allow="partial-round")
     assert "not only by answers" in ran.sent.held
     assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == there
+
+
+# -- what a review found -----------------------------------------------------------------------------------------
+
+
+def slower(monkeypatch: pytest.MonkeyPatch, case: str, factor: float) -> None:
+    """Let the artifacts of a test tell longer iteration times than the test measured."""
+    whole = evidence.archive
+
+    def stretched(job: Any, *rest: Any) -> bytes:
+        out = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(whole(job, *rest))) as old, zipfile.ZipFile(out, "w") as new:
+            for name in old.namelist():
+                data = old.read(name)
+                if name.startswith("golden_values") and job.test_case == case:
+                    values = json.loads(data)
+                    times = values["iteration-time"]["values"]
+                    values["iteration-time"]["values"] = {step: time * factor for step, time in times.items()}
+                    data = json.dumps(values).encode()
+                new.writestr(name, data)
+        return out.getvalue()
+
+    monkeypatch.setattr(evidence, "archive", stretched)
+
+
+def test_a_value_that_creeps_over_two_rounds_is_held_back_and_can_be_accepted(
+    at: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = "moe/gpt3_moe_mcore_te_ep8"
+    file = f"{case}/golden_values_dev_dgx_h100.json"
+    with monkeypatch.context() as patch:
+        slower(patch, case.partition("/")[2], 1.6)
+        assert file not in [one.file for one in step05(at, mode="apply").plan.stopped]
+    slower(monkeypatch, case.partition("/")[2], 2.5)  # against the branch only half as much again
+    ran = step05(at, mode="apply")
+    assert file in [one.file for one in ran.plan.stopped]
+    assert ran.plan.edits == ()
+    accepted = f"{file}: the new kernel is slower; {case}/golden_values_dev_dgx_gb200.json: so is this"
+    assert f"{FOLDER}/{file}" in [edit.path for edit in step05(at, mode="apply", accept=accepted).plan.edits]
+
+
+def test_a_job_that_passed_explains_none_that_failed(at: World) -> None:
+    (one, *_) = step05(at, mode="preview").found.collection.files
+    asked = golden_run.choose(ci.look(position.find(at.checkout, bump_to(mode="preview")), at.github()))
+    found = golden_run.collect(asked, say=lambda _: None)
+    passed = [replace(file, failed=False) for file in found.collection.files]
+    left = [golden_run._undecided(asked, files, found.judged, found.new, False) for files in (passed, passed[:0])]
+    assert left[0] == left[1] == tuple(sorted(asked.wrong))
+    assert one.failed
+
+
+def test_gitlabs_values_need_the_bumps_branch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with world(tmp_path) as at:
+        for name, value in (("URL", f"{at.forge.url}/gitlab"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
+            monkeypatch.setenv(f"GITLAB_{name}", value)
+        step05(at, mode="apply", source="gitlab")
+        assert (at.effects(), at.outcome()[:22]) == ([], "waiting for the branch")

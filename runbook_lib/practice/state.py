@@ -177,12 +177,8 @@ class Store:
         """Everything inside is kept, or, after an exception, nothing."""
         with self.lock:
             self._db.execute("BEGIN IMMEDIATE")
-            try:
+            with self._db:  # commits, or rolls back
                 yield
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
 
     def find(self, kind: type[R], key: int) -> R | None:
         row = self._db.execute("SELECT body FROM record WHERE kind=? AND key=?", (kind.__name__, key)).fetchone()
