@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 from runbook_lib import provenance, record, report
 from runbook_lib.errors import RunbookError
 from runbook_lib.ledger import HEAD, LOCK, OPENING, Ledger, read
-from runbook_lib.statement import RUN, Contributed, Identity, State, collect, now, stamp, when
+from runbook_lib.statement import RUN, STORY, Contributed, Identity, State, collect, now, stamp, when
 
 #: The step whose success, beside that of the whole runbook, makes a bump ready.
 _WHOLE, _LAST = "bump", "07-sync-check"
@@ -25,7 +25,10 @@ class BumpStatus:
     """Where a bump stands.
 
     ``state`` is ``ready`` when every step is done, ``in progress`` when those that ran are, else that of the step
-    that holds it up: waiting, running, failed, killed, cancelled, incomplete, previewed.
+    that holds it up: waiting, running, failed, killed, cancelled, incomplete, previewed.  ``started`` is the time of
+    its first run, ``since`` that from which it has stood as it stands.  ``links`` maps names, such as ``pull request``,
+    ``CI run`` and ``issue #12``, to addresses.  ``record`` is the folder of the record that tells its state, and
+    ``story`` the file that tells the whole bump; both are paths on this machine, and absolute if the archive's was.
     """
 
     repository: str
@@ -39,6 +42,9 @@ class BumpStatus:
     next: str
     since: str
     record: str
+    started: str
+    story: str
+    links: Mapping[str, str]
 
 
 def default(notebook: Path | None = None) -> Path:
@@ -150,7 +156,21 @@ def bump_status(bump: Path, runs: Sequence[Mapping[str, Any]]) -> BumpStatus | N
         next=outcome.get("next", ""),
         since=_since(considered, deciding),
         record=str(bump / deciding["id"]),
+        started=str(considered[0]["started"]),
+        story=str(bump / STORY),
+        links=links(considered),
     )
+
+
+def links(runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """What the runs, oldest first, link to, the newest address of each name, and the issues that they opened."""
+    found: dict[str, str] = {}
+    for run in runs:
+        found |= {str(name): str(url) for name, url in (run.get("links") or {}).items()}
+        for effect in run.get("effects") or ():
+            if effect.get("effect") == "issue" and effect.get("url"):
+                found[f"issue {effect['target']}"] = str(effect["url"])
+    return found
 
 
 def _deciding(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:

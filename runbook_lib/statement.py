@@ -17,6 +17,8 @@ State = Literal["running", "previewed", "done", "waiting", "failed", "killed", "
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:base-image-runbook:run:v1"
 RUN, EXECUTED, REPORT, CONTRIBUTIONS = "run.json", "executed.ipynb", "report.html", "contributions.jsonl"
+#: In a bump's folder, beside its records.
+STORY = "story.html"
 
 _LONGEST_NAME = 100
 
@@ -141,6 +143,7 @@ def collect(lines: Iterable[str]) -> Contributed:
     """
     fields: dict[str, Any] = {
         "inputs": {}, "exceptions": [], "effects": [], "checks": [], "warnings": [], "links": {},
+        "planned": [], "decisions": [],
         "outcome": {"sentence": "", "next": ""},
     }  # fmt: skip
     mode, waiting = "", False
@@ -172,6 +175,11 @@ def _take(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
             fields["outcome"] = {"sentence": str(entry["sentence"]), "next": str(entry["next"])}
         case "check":
             fields["checks"].append({**entry, **{name: str(entry[name]) for name in ("name", "status", "detail")}})
+        case "planned":
+            fields["planned"].append({"sentence": str(entry["sentence"]), "publish": bool(entry["publish"])})
+        case "decision":
+            names = ("parameter", "name", "why", "suggestion")
+            fields["decisions"].append({name: str(entry[name]) for name in names})
         case "effect" | "exception":
             fields[f"{kind}s"].append(dict(entry))
 

@@ -30,6 +30,7 @@ def record(
     parent: str | None = None,
     bump: Identity = BUMP,
     live: bool = True,
+    **fields: object,
 ) -> str:
     """A record of a run that started so many minutes into the first of April, and took half a minute."""
     started = stamp(when(f"2026-04-01T{at // 60:02}:{at % 60:02}:00Z"))
@@ -37,7 +38,7 @@ def record(
     predicate = {
         "id": name, "state": "running", "bump": bump.as_json(), "notebook": {"name": notebook}, "started": started,
         "ended": None, "parent": parent, "launcher": {}, "outcome": {"sentence": sentence, "next": ""},
-        "process": provenance.process() | ({} if live else {"started": 0}),
+        "process": provenance.process() | ({} if live else {"started": 0}), **fields,
     }  # fmt: skip
     folder = audit.joinpath(*bump.parts)
     with Ledger.hold(folder) as ledger:
@@ -281,6 +282,16 @@ def test_where_a_bump_stands(
     found = stands(tmp_path, *runs)
     since = f"2026-04-01T00:{expected[3]:02}:00.000Z"
     assert (found.state, found.step, found.sentence, found.since) == (*expected[:3], since)
+
+
+def test_where_a_bump_stands_links_what_belongs_to_it(tmp_path: Path) -> None:
+    record(tmp_path, "bump", "done", at=1, links={"pull request": "https://x/1", "CI run": "https://x/old"})
+    issue = {"effect": "issue", "target": "#12", "before": None, "after": "It hangs", "url": "https://x/12"}
+    record(tmp_path, "04-run-ci", "waiting", "CI.", at=5, links={"CI run": "https://x/new"}, effects=[issue])
+    (found,) = archive.status(tmp_path)
+    assert found.started == "2026-04-01T00:01:00.000Z"
+    assert found.links == {"pull request": "https://x/1", "CI run": "https://x/new", "issue #12": "https://x/12"}
+    assert Path(found.story) == tmp_path.joinpath(*BUMP.parts, "story.html")
 
 
 def test_status_tells_people_and_machines(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
