@@ -220,6 +220,8 @@ def verify(step: Step, done: Done) -> View:
         step.link("GitLab pipeline" if asked.source.gitlab else "CI run", asked.url)
         step.table("failures", [it.row for it in plan.triage.seen])
         step.check(*_checks(done))
+        for name, cause in broken.proposed(plan).items():
+            step.decide("broken", name, cause, cause)
     _conclude(step, done)
     return views.note("The checks are in the record below.")
 
@@ -251,6 +253,7 @@ def _conclude(step: Step, done: Done) -> None:
         step.waiting(asked.idle, asked.next)
     elif not bump.apply:
         count = views.count(len(plan.decisions), "test")
+        _would(step, done, count)
         step.done(f"Preview: {count} would be marked broken; {len(done.open)} failed jobs are open.", _how(plan))
     elif done.open:
         names = ", ".join(done.open[:6]) + (" …" if len(done.open) > 6 else "")
@@ -271,6 +274,17 @@ def _conclude(step: Step, done: Done) -> None:
         step.waiting(f"waiting for a person: infrastructure fails these again and again: {names}", asked.url)
     else:
         step.done("Every failed test of this run is explained or decided.", "04-run-ci")
+
+
+def _would(step: Step, done: Done, count: str) -> None:
+    plan, branch = done.plan, done.plan.stand.bump.branch
+    if plan.decisions:
+        step.would(f"file an issue for {count}, or find the open one, and tell there", publish=True)
+        step.would(f"mark the rows of {count} in one commit on the branch {branch}")
+    if plan.back:
+        step.would(f"let {views.count(len(plan.back), 'test')} run again, in one commit on the branch {branch}")
+    if done.flaky:
+        step.would(f"run again: {', '.join(done.flaky)}", publish=True)
 
 
 def _how(plan: Plan) -> str:

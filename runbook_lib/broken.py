@@ -235,7 +235,12 @@ def rows_of(stand: Position, cases: Sequence[str], commit: str = "") -> tuple[Ro
 
 
 def proposal(made: Plan) -> str:
-    """A list for the parameter ``broken`` of the tests that are open and could be called broken, with their causes.
+    """What is ``proposed``, as the parameter ``broken`` takes it."""
+    return "; ".join(f"{name}: {cause}" for name, cause in proposed(made).items())
+
+
+def proposed(made: Plan) -> dict[str, str]:
+    """The tests that are open and could be called broken, ``model/case@platform``, with their causes.
 
     A regression of numerics is never among them.
     """
@@ -254,7 +259,7 @@ def proposal(made: Plan) -> str:
                 for platform in row.platforms if _on_github(row) else ():
                     cause = " ".join(it.failure.cause.replace(";", ",").split())[:120]
                     entries[f"{model}/{case}@{platform}"] = cause
-    return "; ".join(f"{name}: {cause}" for name, cause in entries.items())
+    return entries
 
 
 def _on_github(row: Row) -> bool:

@@ -299,6 +299,9 @@ def verify(step: Step, standing: Standing, found: Progress | None) -> View:
     if bump.tag is None:
         step.done("No tag was given, so there is no CI to run.")
     elif standing.held and not bump.apply:
+        if not standing.authorized and not standing.problem:
+            commit = standing.pull.head_sha[:10] if standing.pull else "the commit"
+            step.would(f"let CI test {commit}, by one comment on the pull request", publish=True)
         step.done(f"Preview: {standing.held}.", standing.next)
     elif standing.held:
         step.waiting(standing.held, standing.next)

@@ -60,6 +60,8 @@ def verify(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
     elif bump.apply:
         step.done(f"Moved {count} to {bump.tag}, on the branch {bump.branch}.", "03-open-pr commits them.")
     else:
+        files = ", ".join(edit.path for edit in plan.edits)
+        step.would(f"change {views.count(len(plan.changes), 'line')} on the branch {bump.branch}: {files}")
         step.done(
             f"Would change {count} to {bump.tag}.", f"papermill {step.name}.ipynb -p tag {bump.tag} -p apply True"
         )

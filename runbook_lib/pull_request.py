@@ -205,6 +205,7 @@ def verify(step: Step, made: Made) -> View:
     number = f"#{made.pull.number}" if made.pull else "the draft pull request"
     if not bump.apply:
         found = f"#{proposal.pull.number} is open" if proposal.pull else "would open a draft pull request"
+        _would(step, proposal)
         step.done(f"Preview: {found}, {bump.title!r} into {bump.base}.", "Run again with -p apply True.")
     elif not bump.publish:
         step.waiting("waiting for publish: the branch is pushed and the pull request opened only then", _PUBLISH)
@@ -213,6 +214,26 @@ def verify(step: Step, made: Made) -> View:
     else:
         step.done(f"{number} is open with its labels: {made.pull.url if made.pull else ''}", "04-run-ci")
     return views.note("The checks are in the record below.")
+
+
+def _would(step: Step, proposal: Proposal) -> None:
+    bump, pull = proposal.bump, proposal.pull
+    if proposal.merges:
+        step.would(f"merge {bump.base} into the branch {bump.branch}")
+    if proposal.missing.edits:
+        step.would(f"make one commit of {views.count(len(proposal.missing.edits), 'file')}: {bump.title!r}")
+    if not proposal.mine:
+        return
+    on, off = wanted_labels(bump.image_type)
+    set_, taken = on - (pull.labels if pull else frozenset()), off & (pull.labels if pull else frozenset())
+    if pull is None:
+        step.would(f"push the branch to {bump.remote} and open a draft pull request into {bump.base}", publish=True)
+    elif proposal.missing.edits or proposal.merges:
+        step.would(f"push the branch to {bump.remote}, for #{pull.number}", publish=True)
+    if set_ or taken:
+        told = [f"set the label {', '.join(sorted(set_))}"] * bool(set_)
+        told += [f"take off the label {', '.join(sorted(taken))}"] * bool(taken)
+        step.would(" and ".join(told), publish=True)
 
 
 def _branch_checks(made: Made) -> list[Check]:

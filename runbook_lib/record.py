@@ -113,6 +113,17 @@ class Step:
         if text:
             self._keep("change.diff", text)
 
+    def would(self, sentence: str, *, publish: bool = False) -> None:
+        """In a preview: one thing that applying would do, such as ``change 2 lines in 1 file``; in words, in order.
+
+        ``publish`` marks what leaves the machine, and so is done only in a run that publishes.
+        """
+        self._add("planned", sentence=sentence, publish=publish)
+
+    def decide(self, parameter: str, name: str, why: str, suggestion: str = "") -> None:
+        """Something that only a person can decide: the entry ``name: reason`` of a parameter; ``why`` it is asked."""
+        self._add("decision", parameter=parameter, name=name, why=why, suggestion=suggestion)
+
     def waiting(self, sentence: str, next: str = "") -> None:
         """The run ends well, but the step is not done: what it waits for, and the command or action that goes on."""
         self._add("waiting", sentence=sentence, next=next)

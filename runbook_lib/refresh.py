@@ -226,6 +226,9 @@ def verify(step: Step, refresh: Refresh, sent: Sent) -> View:
         step.table("missing", [vars(it) for it in found.collection.problems])
     step.check(*_checks(refresh, sent))
     step.diff(edits.diff(refresh.edits) if sum(len(edit.after) for edit in refresh.edits) < 100_000 else "")
+    for one in refresh.stopped:
+        if one.verdict == "held back":
+            step.decide("accept", one.file, " ".join(reason.sentence for reason in one.reasons))
     _conclude(step, refresh, sent)
     return views.note("The checks are in the record below.")
 
@@ -263,6 +266,10 @@ def _conclude(step: Step, refresh: Refresh, sent: Sent) -> None:
     elif not bump.apply:
         more = f", and hold back {len(stopped)}" if stopped else ""
         how = f"papermill {step.name}.ipynb -r tag {bump.tag} -p apply True"
+        if refresh.edits:
+            step.would(f"refresh {written} in one commit on the branch {bump.branch}")
+        if refresh.edits and not found.undecided:
+            step.would("push that commit, and let CI test it", publish=True)
         step.done(f"Preview: would refresh {written}{more}.", how)
     elif stopped:
         names = ", ".join(one.file for one in stopped[:4]) + (" …" if len(stopped) > 4 else "")

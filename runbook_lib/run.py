@@ -45,6 +45,9 @@ class StepResult:
     links: dict[str, str] = field(default_factory=dict)
     #: Whether it began another round of CI, by a push or by running tests again.
     begun: bool = False
+    #: What a preview would do, and what only a person can decide, as ``record.Step`` takes them.
+    planned: tuple[dict[str, Any], ...] = ()
+    decisions: tuple[dict[str, str], ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -145,6 +148,10 @@ def conclude(step: record.Step, results: Sequence[StepResult]) -> None:
         step.check(Check(result.notebook, _status(result), result.summary))
         for name, url in result.links.items():
             step.link(name, url)
+        for planned in result.planned:
+            step.would(**planned)
+        for decision in result.decisions:
+            step.decide(**decision)
     if not results:
         step.done(
             "No step was run: they need a tag, and run headlessly (by Apply in the form, or papermill).",
@@ -153,8 +160,15 @@ def conclude(step: record.Step, results: Sequence[StepResult]) -> None:
     waiting = next((result for result in results if result.state == "waiting"), None)
     if waiting is not None:
         step.waiting(f"{waiting.notebook}: {waiting.summary}", waiting.next)
+    elif all(result.state == "previewed" for result in results) and results:
+        step.done(_preview(results), "Run again with apply.")
     elif results:
         step.done(results[-1].summary, results[-1].next)
+
+
+def _preview(results: Sequence[StepResult]) -> str:
+    planned = [str(it["sentence"]) for result in results for it in result.planned]
+    return f"Preview: would {'; '.join(planned)}." if planned else f"Preview: nothing to do. {results[-1].summary}"
 
 
 def table(results: Sequence[StepResult]) -> "View":
@@ -292,7 +306,10 @@ def _close(
         write_index(job.audit)
     outcome = final["outcome"]
     begun = any(effect["effect"] in ("push", "rerun") for effect in final["effects"])
-    return StepResult(job.source.name, state, outcome["sentence"], outcome["next"], folder, final["links"], begun)
+    return StepResult(
+        job.source.name, state, outcome["sentence"], outcome["next"], folder, final["links"], begun,
+        tuple(final["planned"]), tuple(final["decisions"]),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

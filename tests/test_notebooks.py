@@ -144,6 +144,16 @@ def test_the_whole_bump_and_again_nothing_twice(world: practice.World) -> None:
         assert len(text) < 1_000_000
 
 
+def test_a_preview_says_what_applying_would_do(world: practice.World) -> None:
+    result = execute("bump", tag=TAG, apply=False)
+    assert (result.state, result.summary[:15]) == ("previewed", "Preview: would ")
+    planned = [(it["publish"], it["sentence"].split()[0]) for it in result.planned]
+    assert planned == [
+        (False, "change"), (False, "change"), (False, "make"), (True, "push"), (True, "set"), (True, "let"),
+    ]  # fmt: skip
+    assert predicate(result)["planned"] == list(result.planned)
+
+
 def test_two_bumps_at_once_make_one_pull_request(world: practice.World) -> None:
     command = [sys.executable, "-m", "runbook_lib.run", str(ROOT / "runbooks/bump.ipynb"), "-p", "tag", TAG]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]

@@ -73,6 +73,9 @@ def test_everything_that_was_contributed_is_there_at_once(folder: Path) -> None:
     step.warn("One file lags.", "Another too.")
     step.link("PR", "https://github.com/o/r/pull/1")
     step.link("run", "")
+    step.would("change 4 lines")
+    step.would("push them", publish=True)
+    step.decide("broken", "a/b@h100", "it hangs", "a hang")
     step.done("4 lines changed.", next="papermill 03-open-pr.ipynb")
     found = fields(folder)
     for entries in (found["effects"], found["checks"], found["exceptions"]):
@@ -95,6 +98,8 @@ def test_everything_that_was_contributed_is_there_at_once(folder: Path) -> None:
         "exceptions": [{"exception": "older-tag", "reason": "a roll-back"}],
         "warnings": ["One file lags.", "Another too."],
         "links": {"PR": "https://github.com/o/r/pull/1"},
+        "planned": [{"sentence": "change 4 lines", "publish": False}, {"sentence": "push them", "publish": True}],
+        "decisions": [{"parameter": "broken", "name": "a/b@h100", "why": "it hangs", "suggestion": "a hang"}],
         "outcome": {"sentence": "4 lines changed.", "next": "papermill 03-open-pr.ipynb"},
     }
 
