@@ -206,6 +206,12 @@ def _cell(cell: Mapping[str, Any], room: _Room) -> str:
     return f'<section><pre class="input">{html.escape(source)}</pre>\n{outputs}</section>'
 
 
+def outputs(cell: Mapping[str, Any], *, images: int = _IMAGES) -> str:
+    """What a code cell of an executed notebook shows, harmless in any page; ``images`` is in characters."""
+    room = _Room(images)
+    return "\n".join(_output(output, room) for output in cell.get("outputs", ()))
+
+
 def _output(output: Mapping[str, Any], room: _Room) -> str:
     kind = output["output_type"]
     if kind == "stream":
