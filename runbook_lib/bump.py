@@ -2,12 +2,11 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Self
 
 from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.image import ImageType as ImageType
 from runbook_lib.image import NgcTag
-
-ImageType = Literal["dev", "lts"]
 
 #: The named exceptions that the parameter ``allow`` may list, and what each permits.
 EXCEPTIONS = {

@@ -118,8 +118,12 @@ class CoreWeaveTag:
 
         A commit says nothing of time, so of two builds with the same versions neither is really newer.
         """
-        versions = (_version(getattr(self, part)) for part in ("torch", "cuda", "nccl", "vision", "audio"))
-        return (self.date, *versions, self.os, self.abi, not self.branch, str(self))
+        return (*self.age, self.os, self.abi, not self.branch, str(self))
+
+    @property
+    def age(self) -> tuple[Any, ...]:
+        """What tells older from newer: equal for two builds of the same versions."""
+        return (self.date, *(_version(getattr(self, part)) for part in ("torch", "cuda", "nccl", "vision", "audio")))
 
     def __lt__(self, other: "CoreWeaveTag") -> bool:
         return self.rank < other.rank

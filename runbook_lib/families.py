@@ -1,16 +1,57 @@
 """The families of images we know, as data: where each is published, how its tags read, and examples."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from runbook_lib.alibaba import AlibabaTag
 from runbook_lib.coreweave import CoreWeaveTag
 from runbook_lib.errors import RunbookError
-from runbook_lib.image import ImageRef, NgcTag, Tag
+from runbook_lib.image import ImageRef, Kind, NgcTag, Tag
 from runbook_lib.nemo import NemoTag
 
 T = TypeVar("T", bound=Tag)
+
+_OTHER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(frozen=True)
+class OtherTag:
+    """A tag of which no rule is known.  Ordered part by part, numbers by their value: ``1.9`` comes before ``1.10``."""
+
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read any tag that the OCI specifications allow; anything else raises RunbookError."""
+        if not _OTHER.fullmatch(text):
+            raise RunbookError(
+                f"{text[:200]!r} is not a tag: expected at most 128 letters, digits and the signs . _ -."
+            )
+        return cls(text)
+
+    @property
+    def kind(self) -> Kind:
+        """Nothing is known of it."""
+        return "release"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Nothing is known of it."""
+        return ()
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """Words sort before numbers; the text itself makes the order total."""
+        parts = (part for part in re.split(r"([0-9]+)", self.text) if part)
+        return tuple((1, int(part), "") if part[0] in "0123456789" else (0, 0, part) for part in parts), self.text
+
+    def __lt__(self, other: "OtherTag") -> bool:
+        return self.rank < other.rank
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -82,7 +123,9 @@ ALIBABA = Family(
     AlibabaTag.parse,
     ("25.05", "25.05-serverless"),
 )
-AnyFamily = Family[NgcTag] | Family[NemoTag] | Family[CoreWeaveTag] | Family[AlibabaTag]
+#: Images of one's own, by tags of which no rule is known.
+OTHER = Family("other", (), OtherTag.parse, ("1.10", "v2-rc1"))
+AnyFamily = Family[NgcTag] | Family[NemoTag] | Family[CoreWeaveTag] | Family[AlibabaTag] | Family[OtherTag]
 FAMILIES: tuple[AnyFamily, ...] = (NGC, NEMO, COREWEAVE, ALIBABA)
 
 
@@ -94,3 +137,10 @@ def family_of(ref: ImageRef) -> AnyFamily | None:
             if ref.name == image or ref.repository == path or ref.repository.endswith(f"/{path}"):
                 return family
     return None
+
+
+def is_older(tag: Tag, other: Tag) -> bool:
+    """Whether a tag is older than another of its family.  Of two builds of the same versions neither is."""
+    if isinstance(tag, CoreWeaveTag) and isinstance(other, CoreWeaveTag):
+        return tag.age < other.age
+    return tag < other

@@ -28,6 +28,9 @@ _MONTHLY = re.compile(r"(?P<year>[0-9]{2})\.(?P<month>0[1-9]|1[0-2])-(?P<variant
 #: a variant for other hardware, an image for one model, a build of a branch, a name that moves.
 Kind = Literal["release", "candidate", "special"]
 
+#: Which image of a repository: what Megatron-LM calls ``IMAGE_TYPE``.  A repository with one image has only dev.
+ImageType = Literal["dev", "lts"]
+
 
 class Tag(Protocol):
     """A tag that one family's rules understand.  It prints as it was read, and is ordered within its family."""

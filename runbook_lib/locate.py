@@ -8,8 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from runbook_lib import matrix
+from yaml.nodes import MappingNode, Node, SequenceNode
+
+from runbook_lib import bounded, matrix
 from runbook_lib.errors import CannotTell
+from runbook_lib.yaml_text import Text
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,97 @@ class MatrixRows:
             yield Place(
                 cells[0].start, cells[0].end, cells[0].value, cells[0].line, f"{self.pin} where {chosen}", platform
             )
+
+
+@dataclass(frozen=True)
+class BuildArg:
+    """The image that a build gets as the argument ``name``: ``--build-arg NAME=image``, or a line of ``build-args``.
+
+    The default of an expression (``NAME=${{ inputs.image || 'image' }}``) is found too.  A value that is only known
+    when the build runs is none, nor is what stands in a comment.
+    """
+
+    name: str
+
+    def find(self, text: str, image: str) -> tuple[Place, ...]:
+        before = rf"(?m)^[^#\n]*?(?<![\w-]){re.escape(self.name)}="
+        value = r"(?:\$\{\{[^}\n]*?\|\|[ \t]*)?[\"']?(?P<image>[A-Za-z0-9][\w.:/@+-]*)"
+        return tuple(
+            _place(text, *match.span("image"), f"build-arg {self.name}") for match in re.finditer(before + value, text)
+        )
+
+
+@dataclass(frozen=True)
+class YamlValue:
+    """The value at a path of keys and indexes of a YAML file; of a list, each of its items."""
+
+    keys: tuple[str, ...]
+
+    def find(self, text: str, image: str) -> tuple[Place, ...]:
+        parsed, name = Text(text), ".".join(self.keys)
+        found: list[Place] = []
+        for document in parsed.documents:
+            node = _under(parsed, document, self.keys)
+            for cell in parsed.cells(node) if node is not None else ():
+                if cell.problem:
+                    raise CannotTell(f"line {cell.line}, {name}: {cell.problem}.")
+                found.append(Place(cell.start, cell.end, cell.value, cell.line, name))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class GivenPattern:
+    """Every match of a regular expression that a person wrote; its group ``image`` is the value."""
+
+    pattern: str
+
+    def find(self, text: str, image: str) -> tuple[Place, ...]:
+        spans = bounded.spans(self.pattern, text)
+        return tuple(_place(text, start, end, f"regex {_short(self.pattern)}") for start, end in spans)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What another finder finds, if it is so many.  ``origin`` says where that was declared."""
+
+    finder: Finder
+    count: int
+    what: str
+    origin: str
+
+    def find(self, text: str, image: str) -> tuple[Place, ...]:
+        places = self.finder.find(text, image)
+        if len(places) != self.count:
+            lines = f"lines {', '.join(str(place.line) for place in places)}" if places else "none"
+            times = "once" if self.count == 1 else f"{self.count} times"
+            raise CannotTell(f"expected {self.what} {times} ({self.origin}), found {lines}.")
+        return places
+
+
+def _under(parsed: Text, node: Node | None, keys: tuple[str, ...]) -> Node | None:
+    for key in keys:
+        if isinstance(node, MappingNode):
+            node = parsed.pairs(node).get(key)
+        elif isinstance(node, SequenceNode) and key.isdecimal() and int(key) < len(node.value):
+            node = node.value[int(key)]
+        else:
+            return None
+    return node
+
+
+def arguments(text: str) -> frozenset[str]:
+    """The build arguments that a Dockerfile declares in any of its stages, and those that every build knows.
+
+    Source: https://docs.docker.com/reference/dockerfile/#predefined-args.
+    """
+    joined = re.sub(r"\\[ \t]*\r?\n", " ", text)
+    lines = re.findall(r"(?im)^[ \t]*ARG[ \t](.*)", joined)
+    declared = {name for line in lines for name in re.findall(r"(?<!\S)([A-Za-z_]\w*)(?==|\s|$)", line)}
+    return frozenset(declared) | _PREDEFINED
+
+
+_PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
+_PREDEFINED = frozenset(_PROXIES) | {name.upper() for name in _PROXIES}
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from runbook_lib.bump import ImageType
 from runbook_lib.edits import Edit, splice
 from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.image import NgcTag
-from runbook_lib.reading import Coupling, Pin, PinSite, Reading, Sites, Texts, read
+from runbook_lib.families import is_older
+from runbook_lib.image import ImageType, Tag
+from runbook_lib.reading import Coupling, Pin, PinSite, Reading, Sites, Texts, dead, read
 
 __all__ = [
     "Answer", "Change", "Coupling", "Pin", "PinSite", "Plan", "Reading", "Sites", "Texts", "Verdict",
     "check", "outcome", "plan", "read",
 ]  # fmt: skip
 
-Answer = Literal["in sync", "out of sync", "lagging", "ahead", "cannot tell"]
+Answer = Literal["in sync", "out of sync", "lagging", "ahead", "frozen", "cannot tell"]
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Plan:
     platforms: tuple[str, ...]
 
     def part(self, ci: str) -> "Plan":
-        """The changes that one CI reads: ``github`` or ``gitlab``."""
-        changes = tuple(change for change in self.changes if change.ci == ci)
+        """The changes that one CI reads: ``gitlab``, or ``github`` with those that only people read."""
+        changes = tuple(change for change in self.changes if (change.ci == "gitlab") == (ci == "gitlab"))
         paths = {change.path for change in changes}
         return Plan(changes, tuple(edit for edit in self.edits if edit.path in paths), self.warnings, self.platforms)
 
@@ -66,7 +66,7 @@ class Verdict:
 
 
 def check(
-    texts: Texts, sites: Sites, expected: NgcTag | None = None, image_type: ImageType = "dev"
+    texts: Texts, sites: Sites, expected: Tag | None = None, image_type: ImageType = "dev"
 ) -> tuple[Verdict, ...]:
     """Compare the pins of each type with the newest of them, or those of ``image_type`` with an ``expected`` tag.
 
@@ -74,27 +74,42 @@ def check(
     one verdict, and does not hide the others.  ``texts`` holds each of ``sites.pin_paths``.
     """
     readings = read(texts, sites)
-    newest: dict[str, NgcTag] = {}
+    newest: dict[str, Tag] = {}
     for reading in readings:
         for pin in reading.pins if reading.site.lockstep else ():
-            kind = reading.site.image_type
-            newest[kind] = max(newest.get(kind, pin.tag), pin.tag)
+            known = newest.setdefault(reading.site.image_type, pin.tag)
+            newest[reading.site.image_type] = pin.tag if known < pin.tag else known
     if expected is not None:
         newest[image_type] = expected
-    return tuple(verdict for reading in readings for verdict in _verdicts(reading, newest.get(reading.site.image_type)))
+    idle = {(found.site.path, pin.place.start): why for found, why in dead(texts, sites) for pin in found.pins}
+    return tuple(
+        verdict for reading in readings for verdict in _verdicts(reading, newest.get(reading.site.image_type), idle)
+    )
 
 
-def _verdicts(reading: Reading, reference: NgcTag | None) -> Iterator[Verdict]:
+def _verdicts(reading: Reading, reference: Tag | None, idle: Mapping[tuple[str, int], str]) -> Iterator[Verdict]:
     site = reading.site
     if reading.problem:
         yield Verdict(site.path, 0, "", "", site.role, "cannot tell", reading.problem)
     for pin in reading.pins:
         answer, sentence = _compare(pin, reference)
+        if why := idle.get((site.path, pin.place.start)):
+            sentence = f"{sentence or f'{_where(pin)} names {pin.tag}.'} {_dead(why)}"
         yield Verdict(site.path, pin.line, pin.place.selector, str(pin.image), site.role, answer, sentence)
 
 
-def _compare(pin: Pin, reference: NgcTag | None) -> tuple[Answer, str]:
-    where, kind = f"{pin.site.path}:{pin.line} ({pin.place.selector})", pin.site.image_type
+def _where(pin: Pin) -> str:
+    return f"{pin.site.path}:{pin.line} ({pin.place.selector})"
+
+
+def _dead(why: str) -> str:
+    return f"This is a dead build argument: {why}."
+
+
+def _compare(pin: Pin, reference: Tag | None) -> tuple[Answer, str]:
+    where, kind = _where(pin), pin.site.image_type
+    if pin.site.frozen:
+        return "frozen", ""
     if reference is None:
         return "cannot tell", f"{where} names {pin.tag}, and no {kind} pin could be read to compare it with."
     if pin.tag == reference:
@@ -108,9 +123,9 @@ def _compare(pin: Pin, reference: NgcTag | None) -> tuple[Answer, str]:
 def outcome(verdicts: Sequence[Verdict], *, strict: bool = False) -> Literal["in sync", "out of sync", "cannot tell"]:
     """The answer for all of them: one pin out of sync decides, whatever else cannot be told.
 
-    Informational sites decide nothing, unless ``strict``.
+    Informational sites decide nothing, unless ``strict``; a frozen one only where it cannot be read.
     """
-    answers = {verdict.answer for verdict in verdicts if strict or verdict.role != "informational"}
+    answers = {verdict.answer for verdict in verdicts if strict or verdict.role != "informational"} - {"frozen"}
     if answers & {"out of sync", "lagging", "ahead"}:
         return "out of sync"
     return "cannot tell" if "cannot tell" in answers or not answers else "in sync"
@@ -119,7 +134,7 @@ def outcome(verdicts: Sequence[Verdict], *, strict: bool = False) -> Literal["in
 def plan(
     texts: Texts,
     sites: Sites,
-    target: NgcTag,
+    target: Tag,
     image_type: ImageType,
     *,
     allow: frozenset[str] = frozenset(),
@@ -149,7 +164,7 @@ def plan(
     changes = tuple(_change(same, target) for same in spans.values())
     edits = tuple(_edit(path, texts, spans, target) for path in dict.fromkeys(path for path, _, _ in spans))
     _prove(texts, edits, sites, moving, target)
-    platforms = tuple(dict.fromkeys(pin.place.platform for pin in chosen if pin.place.platform))
+    platforms = tuple(dict.fromkeys(pin.place.platform for pin in chosen if pin.place.platform)) or sites.platforms
     return Plan(changes, edits, (*warnings, *_warnings(readings, sites, texts, moving, target, cuda)), platforms)
 
 
@@ -165,8 +180,8 @@ def _stop_or_warn(readings: Sequence[Reading], moving: Sequence[ImageType]) -> l
     return [f"{reading.problem} This bump does not touch it." for reading in problems]
 
 
-def _refuse_older(pins: Sequence[Pin], target: NgcTag) -> None:
-    if newer := [pin for pin in pins if pin.tag > target]:
+def _refuse_older(pins: Sequence[Pin], target: Tag) -> None:
+    if newer := [pin for pin in pins if is_older(target, pin.tag)]:
         listed = ", ".join(f"{pin.site.path}:{pin.line} ({pin.tag})" for pin in newer)
         raise Refused(f"The tag {target} is older than the pin in {listed}, so nothing was planned.", "older-tag")
 
@@ -183,19 +198,19 @@ def _refuse_shared(moving: Sequence[Pin], frozen: Sequence[Pin]) -> None:
             )
 
 
-def _change(same: Sequence[Pin], target: NgcTag) -> Change:
+def _change(same: Sequence[Pin], target: Tag) -> Change:
     pin = same[0]
     selector = "; ".join(dict.fromkeys(pin.place.selector for pin in same))
     return Change(pin.site.path, pin.line, selector, pin.place.value, str(pin.image.with_tag(target)), pin.site.ci)
 
 
-def _edit(path: str, texts: Texts, spans: Mapping[tuple[str, int, int], Sequence[Pin]], target: NgcTag) -> Edit:
+def _edit(path: str, texts: Texts, spans: Mapping[tuple[str, int, int], Sequence[Pin]], target: Tag) -> Edit:
     before = texts[path] or ""
     here = [(start, end, str(same[0].image.with_tag(target))) for (p, start, end), same in spans.items() if p == path]
     return Edit(path, before, splice(before, here))
 
 
-def _prove(texts: Texts, edits: Sequence[Edit], sites: Sites, moving: Sequence[ImageType], target: NgcTag) -> None:
+def _prove(texts: Texts, edits: Sequence[Edit], sites: Sites, moving: Sequence[ImageType], target: Tag) -> None:
     """Read the edited texts again: what was to move is at the target, and every other pin is what it was."""
 
     def pins(given: Texts) -> list[tuple[str, str, int, bool, str]]:
@@ -219,21 +234,24 @@ def _warnings(
     sites: Sites,
     texts: Texts,
     moving: Sequence[ImageType],
-    target: NgcTag,
+    target: Tag,
     cuda: str | None,
 ) -> Iterator[str]:
     for pin in (pin for reading in readings for pin in reading.pins if pin.site.image_type in moving):
         where = f"{pin.site.path}:{pin.line}"
         if pin.site.lockstep and pin.image.digest and pin.tag != target:
             yield f"{where} names its image with a digest as well ({pin.image}); the digest goes with the old tag."
-        elif not pin.site.lockstep and pin.tag < target:
+        elif not pin.site.lockstep and not pin.site.frozen and pin.tag < target:
             yield f"{where} names {pin.image}, behind {target}: no bump moves it; change it by hand if wanted."
+    for reading, why in dead(texts, sites):
+        for pin in reading.pins:
+            yield f"{_where(pin)}: {_dead(why)} Moving it changes no image."
     for coupling in sites.couplings:
         if not coupling.image_types.isdisjoint(moving):
             yield from _unfit(coupling, texts.get(coupling.path) or "", target, cuda)
 
 
-def _unfit(coupling: Coupling, text: str, target: NgcTag, cuda: str | None) -> Iterator[str]:
+def _unfit(coupling: Coupling, text: str, target: Tag, cuda: str | None) -> Iterator[str]:
     given = re.match(r"\d+(?:\.\d+)*", cuda or "")
     for match in coupling.regex.finditer(text):
         # 13 stands for all of 13, and 13.3 for 13.3.0.5 as well.

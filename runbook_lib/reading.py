@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
-from runbook_lib.bump import ImageType
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.image import ImageRef, NgcTag
-from runbook_lib.locate import Finder, MatrixRows, Place
+from runbook_lib.families import NGC, AnyFamily
+from runbook_lib.image import ImageRef, ImageType, Tag
+from runbook_lib.locate import BuildArg, Counted, DockerArg, Finder, MatrixRows, Place, arguments
 from runbook_lib.matrix import Row, rows
 
 Texts = Mapping[str, str | None]
@@ -21,9 +21,11 @@ class PinSite:
     """A file that names the base image of a type, and how it is found there.
 
     A *lockstep* site must equal the target of a bump of its type, and is frozen in a bump of the other type.  A site
-    that is not is informational: compared with the pins of its type, and never edited.  ``ci`` is who reads it.
-    ``needs`` says when the file must be there: ``always``; ``together`` with the others that say so, and as soon as a
-    row of the matrix tells types or platforms apart; ``named`` by a row of its type; or ``never``.
+    that is not is informational: compared with the pins of its type, and never edited; or ``frozen``, a record that
+    must not move, and that is compared with nothing.  ``ci`` is who reads it.
+    ``needs`` says when the file must be there: ``always``; ``declared`` in a pins file; ``together`` with the others
+    that say so, and as soon as a row of the matrix tells types or platforms apart; ``named`` by a row of its type; or
+    ``never``.  ``dockerfile`` is what a build argument is passed to.
     """
 
     path: str
@@ -31,12 +33,14 @@ class PinSite:
     image_type: ImageType
     ci: Literal["github", "gitlab", "people"]
     lockstep: bool = True
-    needs: Literal["always", "together", "named", "never"] = "never"
+    needs: Literal["always", "declared", "together", "named", "never"] = "never"
+    frozen: bool = False
+    dockerfile: str = ""
 
     @property
     def role(self) -> str:
-        """``lockstep dev``, ``lockstep lts`` or ``informational``."""
-        return f"lockstep {self.image_type}" if self.lockstep else "informational"
+        """``lockstep dev``, ``lockstep lts``, ``frozen`` or ``informational``."""
+        return f"lockstep {self.image_type}" if self.lockstep else "frozen" if self.frozen else "informational"
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Sites:
     """What is known of a repository: its pin sites and couplings, and ``image``, the name that every pin has.
 
     A row of its matrix that has one of ``since_keys`` tells that the ``together`` files exist; ``file_key`` names the
-    file that the row builds.
+    file that the row builds.  ``family`` reads the tags; ``platforms`` are those that a build needs where no row says.
     """
 
     image: str
@@ -62,11 +66,14 @@ class Sites:
     couplings: tuple[Coupling, ...] = ()
     since_keys: tuple[str, ...] = ()
     file_key: str = ""
+    family: AnyFamily = NGC
+    platforms: tuple[str, ...] = ()
 
     @property
     def pin_paths(self) -> tuple[str, ...]:
         """The files that ``check`` reads."""
-        return tuple(dict.fromkeys(site.path for site in self.pins))
+        dockerfiles = (site.dockerfile for site in self.pins if site.dockerfile)
+        return tuple(dict.fromkeys([*(site.path for site in self.pins), *dockerfiles]))
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -75,26 +82,28 @@ class Sites:
 
     def known(self, texts: Texts) -> bool:
         """Whether the texts are of such a repository, with pins in a layout that we know."""
-        return any(texts.get(site.path) is not None for site in self.pins if site.needs in ("always", "together"))
+        return any(texts.get(path) is not None for path in self.telling)
+
+    @property
+    def telling(self) -> tuple[str, ...]:
+        """The files by which such a repository is known."""
+        told = (site.path for site in self.pins if site.needs in ("always", "declared", "together"))
+        return tuple(dict.fromkeys(told))
 
 
 @dataclass(frozen=True)
 class Pin:
-    """An image named in a file."""
+    """An image named in a file; ``tag`` as its family reads it."""
 
     site: PinSite
     place: Place
     image: ImageRef
+    tag: Tag
 
     @property
     def line(self) -> int:
         """Counted from 1."""
         return self.place.line
-
-    @property
-    def tag(self) -> NgcTag:
-        """The month it names."""
-        return NgcTag.parse(self.image.tag or "")
 
 
 @dataclass(frozen=True)
@@ -113,7 +122,7 @@ def read(texts: Texts, sites: Sites) -> tuple[Reading, ...]:
         text = texts.get(site.path)
         try:
             if text is not None:
-                readings.append(Reading(site, tuple(_pins(site, text, sites.image))))
+                readings.append(Reading(site, tuple(_pins(site, text, sites))))
             elif reason := _needed(site, texts, sites):
                 raise CannotTell(f"the file does not exist, but {reason}.")
             else:
@@ -123,24 +132,56 @@ def read(texts: Texts, sites: Sites) -> tuple[Reading, ...]:
     return tuple(readings)
 
 
-def _pins(site: PinSite, text: str, name: str) -> Iterator[Pin]:
+def _pins(site: PinSite, text: str, sites: Sites) -> Iterator[Pin]:
+    name = sites.image
     for place in site.finder.find(text, name):
-        if not site.lockstep and not place.value.startswith(name):
+        if not site.lockstep and not re.match(rf"{re.escape(name)}(?![\w./-])", place.value):
             continue  # an informational site may well name another image
         try:
-            pin = Pin(site, place, ImageRef.parse(place.value))
-            if pin.image.name != name:
-                raise CannotTell(f"it names the image {pin.image.name}; expected {name}.")
-            pin.tag  # noqa: B018 - raises for what is no month
+            image = ImageRef.parse(place.value)
+            if image.name != name:
+                raise CannotTell(f"it names the image {image.name}; expected {name}.")
+            pin = Pin(site, place, image, sites.family.read(image.tag or ""))
         except RunbookError as error:
             raise CannotTell(f"line {place.line}, {place.selector}: {error}") from error
         yield pin
+
+
+def dead(texts: Texts, sites: Sites) -> Iterator[tuple[Reading, str]]:
+    """The sites whose build argument does nothing, with the reason, without the full stop.
+
+    Either the Dockerfile declares no such argument; what it takes instead is named, and whether anything passes that.
+    """
+    for reading in read(texts, sites):
+        site, name = reading.site, _argument(reading.site.finder)
+        dockerfile = texts.get(site.dockerfile)
+        if not reading.pins or not site.dockerfile or not name:
+            continue
+        if dockerfile is None:
+            yield reading, f"{name} is passed to {site.dockerfile}, which does not exist"
+        elif name not in arguments(dockerfile):
+            yield reading, f"{site.dockerfile} declares no ARG {name}, so it does nothing{_instead(site, sites)}"
+
+
+def _argument(finder: Finder) -> str:
+    inner = finder.finder if isinstance(finder, Counted) else finder
+    return inner.name if isinstance(inner, BuildArg | DockerArg) else ""
+
+
+def _instead(dead: PinSite, sites: Sites) -> str:
+    """What the Dockerfile takes its image from, as far as its own pin sites tell."""
+    passed = {_argument(site.finder) for site in sites.pins if site.dockerfile == dead.dockerfile}
+    taken = [_argument(site.finder) for site in sites.pins if site.path == dead.dockerfile and not site.dockerfile]
+    told = [f"ARG {name}" + ("" if name in passed else ", which nothing passes") for name in taken if name]
+    return f" (its image comes from {' and '.join(told)})" if told else ""
 
 
 def _needed(site: PinSite, texts: Texts, sites: Sites) -> str:
     """Why the file must exist; empty where it need not."""
     if site.needs == "always":
         return "every known layout of the repository has it"
+    if site.needs == "declared":
+        return "the pins file names it"
     later = [(row, key) for row in _rows(texts, sites) if (key := next(filter(row.texts, sites.since_keys), ""))]
     if site.needs == "together":
         if sibling := next((s.path for s in sites.pins if s.needs == "together" and texts.get(s.path) is not None), ""):

@@ -18,7 +18,7 @@ README files below ``examples/`` name images too: each the one that its example 
 
 import re
 
-from runbook_lib.bump import ImageType
+from runbook_lib.image import ImageType
 from runbook_lib.locate import DockerArg, MatrixRows, Pattern, WholeFile
 from runbook_lib.reading import Coupling, PinSite, Sites
 
