@@ -18,8 +18,9 @@ README files below ``examples/`` name images too: each the one that its example 
 
 import re
 
+from runbook_lib.families import COREWEAVE
 from runbook_lib.image import ImageType
-from runbook_lib.locate import DockerArg, MatrixRows, Pattern, WholeFile
+from runbook_lib.locate import BuildArg, DockerArg, MatrixRows, Pattern, WholeFile
 from runbook_lib.reading import Coupling, PinSite, Sites
 
 _IMAGE = "nvcr.io/nvidia/pytorch"
@@ -95,5 +96,41 @@ MEGATRON_LM = Sites(
         ),
         _coupling("docker/Dockerfile.ci.dev", "dev", "NVSHMEM", rf"\b(?P<version>nvidia-nvshmem-cu{_CUDA}==[\w.]+)"),
         _coupling("docker/Dockerfile.ci.lts", "lts", "NVSHMEM", rf"\b(?P<version>nvidia-nvshmem-cu{_CUDA}==[\w.]+)"),
+    ),
+)
+
+# NVIDIA-NeMo/Megatron-Bridge, at main 067f987d.  CI builds `docker/Dockerfile.ci` on its default; the build argument
+# that it passes is declared nowhere in it.  The README's commands and the other workflows were never moved by a bump.
+_BRIDGE_CI = "docker/Dockerfile.ci"
+MEGATRON_BRIDGE = Sites(
+    image=_IMAGE,
+    platforms=("amd64", "arm64"),
+    pins=(
+        PinSite(_BRIDGE_CI, DockerArg("BASE_IMAGE"), "dev", "github", needs="always"),
+        PinSite(".github/workflows/cicd-main.yml", BuildArg("FROM_IMAGE_NAME"), "dev", "github", dockerfile=_BRIDGE_CI),
+        _informational(".github/workflows/install-test.yml", r"image:[ \t]*[\"']?", "image"),
+        _informational(".github/workflows/release.yaml", r"custom-container:[ \t]*[\"']?", "custom-container"),
+        PinSite("docker/README.md", BuildArg("NEMO_FW_BASE_IMAGE"), "dev", "people", lockstep=False),
+    ),
+)
+
+# coreweave/ml-containers, at 71a115d.  Each workload has a base image of its own; this is that of Megatron.
+_ON_TORCH_EXTRAS = (
+    (".github/workflows/cw-mega-sam.yml", BuildArg("BASE_IMAGE")),
+    ("sglang/Dockerfile", DockerArg("BASE_IMAGE")),
+)
+ML_CONTAINERS = Sites(
+    image="ghcr.io/coreweave/ml-containers/torch-extras",
+    family=COREWEAVE,
+    pins=(
+        PinSite(
+            ".github/workflows/megatron.yml",
+            BuildArg("BASE_IMAGE"),
+            "dev",
+            "github",
+            needs="always",
+            dockerfile="megatron/Dockerfile",
+        ),
+        *(PinSite(path, finder, "dev", "people", lockstep=False) for path, finder in _ON_TORCH_EXTRAS),
     ),
 )

@@ -1,0 +1,60 @@
+"""Whose pins a clone has: those that were asked for, of its own pins file, or of a repository that we know."""
+
+from pathlib import Path
+
+from runbook_lib.checkout import Checkout
+from runbook_lib.errors import RunbookError
+from runbook_lib.repositories import FILE, MEGATRON_LM, REPOSITORIES, Repository
+
+
+def choose(checkout: Checkout, pins: str = "") -> Repository:
+    """The repository that ``pins`` names: one that we know (``megatron-bridge``), or the path of a pins file.
+
+    Empty: the pins file of the clone (of its HEAD, where it is bare), else the repository that its remote names, else
+    the one whose files it has, and Megatron-LM for want of a better.  A fork is known by its name without the owner.
+    Raises RunbookError for a name that is unknown, and for a pins file that cannot be used.
+    """
+    if pins:
+        return _named(checkout, pins)
+    own = checkout.read([FILE], "HEAD" if checkout.bare else None)[FILE]
+    if own is not None:
+        return _declared(checkout, own, FILE)
+    name = _slug(checkout).rpartition("/")[2].lower()
+    if known := next((it for it in REPOSITORIES if _short(it) == name), None):
+        return known
+    paths = {path for it in REPOSITORIES for path in it.sites.telling}
+    texts = checkout.read(paths, "HEAD" if checkout.bare else None)
+    return next((it for it in REPOSITORIES if it.sites.known(texts)), MEGATRON_LM)
+
+
+def _named(checkout: Checkout, pins: str) -> Repository:
+    if known := next((it for it in REPOSITORIES if pins.lower() in (_short(it), it.name.lower())), None):
+        return known
+    path = Path(pins).expanduser()
+    if "/" not in pins and not path.suffix and not path.exists():
+        names = ", ".join(map(_short, REPOSITORIES))
+        raise RunbookError(f"pins={pins!r} names no repository that is known: choose one of {names}, or give a file.")
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise RunbookError(f"The pins file {pins} cannot be read: {why}. Correct the parameter pins.") from error
+    return _declared(checkout, text, pins)
+
+
+def _declared(checkout: Checkout, text: str, origin: str) -> Repository:
+    from runbook_lib import declared  # most clones have no such file
+
+    return declared.parse(text, _slug(checkout) or checkout.path.name, origin)
+
+
+def _short(repository: Repository) -> str:
+    return repository.name.rpartition("/")[2].lower()
+
+
+def _slug(checkout: Checkout) -> str:
+    """``owner/name``, or nothing where no remote tells."""
+    try:
+        return checkout.repository()
+    except RunbookError:
+        return ""
