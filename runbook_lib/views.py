@@ -82,7 +82,7 @@ def table(rows: Iterable[Mapping[str, object]], *, empty: str = "Nothing to show
 def _cell(text: str) -> str:
     # A short word or name stays on one line, however wide its neighbours are.
     style = f"{_CELL};white-space:nowrap" if len(text) <= _SHORT else _CELL
-    return f"<td style={style!r}>{_linked(text)}</td>"
+    return f"<td style={style!r}>{linked(text)}</td>"
 
 
 def facts(**values: object) -> View:
@@ -120,7 +120,7 @@ def frame(data: "pd.DataFrame", *, rows: int = 20) -> View:
 
 def note(text: str) -> View:
     """A sentence."""
-    return View(f"<p>{_linked(text)}</p>", text)
+    return View(f"<p>{linked(text)}</p>", text)
 
 
 def notes(texts: Iterable[str], *, title: str = "") -> View:
@@ -129,7 +129,7 @@ def notes(texts: Iterable[str], *, title: str = "") -> View:
     if not items:
         return View("", "")
     head = f"<p><strong>{html.escape(title)}</strong></p>" if title else ""
-    markup = head + "<ul>" + "".join(f"<li>{_linked(item)}</li>" for item in items) + "</ul>"
+    markup = head + "<ul>" + "".join(f"<li>{linked(item)}</li>" for item in items) + "</ul>"
     return View(markup, "\n".join([*([title] if title else []), *(f"- {item}" for item in items)]))
 
 
@@ -184,7 +184,7 @@ def _plain(value: object) -> str:
     return str(value) if value not in (None, "") else "–"
 
 
-def _linked(text: str) -> str:
+def linked(text: str) -> str:
     """Escaped, with web addresses as links."""
     parts = re.split(r"(https?://[^\s<>\"']*[^\s<>\"'.,;:)])", text)
     return "".join(
