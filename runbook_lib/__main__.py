@@ -12,14 +12,15 @@ from runbook_lib.errors import RunbookError
 
 _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
 
-#: Subcommands that live beside what they show: a module and its function, which gets the parsed options and returns
-#: the exit status.
+#: Subcommands, or their actions, that live beside what they show: a module and its function, which gets the parsed
+#: options and returns the exit status.
 _ELSEWHERE = {
     "status": ("runbook_lib.archive", "command_status"),
     "audit": ("runbook_lib.archive", "command_audit"),
     "add-test": ("runbook_lib.add_test", "command"),
     "golden": ("runbook_lib.golden_diff", "command"),
-    "image": ("runbook_lib.image_diff", "command"),
+    "image diff": ("runbook_lib.image_diff", "command"),
+    "image driver": ("runbook_lib.drivers_image", "command"),
     "labels": ("runbook_lib.pr_changes", "command"),
     "practice": ("runbook_lib.practice", "command"),
 }
@@ -38,13 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "check":
             status = _check(options)
         else:
-            module, function = _ELSEWHERE[options.command]
+            asked = f"{options.command} {getattr(options, 'action', '')}"
+            module, function = _ELSEWHERE.get(asked) or _ELSEWHERE[options.command]
             status = int(getattr(import_module(module), function)(options))
         sys.stdout.flush()
         return status
     except RunbookError as error:
         print(f"runbook {options.command}: {error}", file=sys.stderr)
-        return 2 if options.command in ("check", "golden") else 1
+        return 2 if options.command in ("check", "golden") or getattr(options, "action", "") == "driver" else 1
     except KeyboardInterrupt:
         return 130  # as a program that SIGINT ended
     except BrokenPipeError:
@@ -78,6 +80,13 @@ def _add_check(commands: Commands) -> None:
     check.add_argument("--strict", action="store_true", help="informational places that lag are failures too")
     check.add_argument("--tag", default="", help="the tag that the pins should have, such as 26.04-py3")
     check.add_argument("--image-type", choices=("dev", "lts"), default="dev", help="whose pins --tag is for")
+    check.add_argument(
+        "--pins",
+        default="",
+        metavar="WHOSE",
+        help="whose pins: megatron-lm, megatron-bridge, ml-containers, or the path of a pins file "
+        "(default: the clone's own file, else what its remote is)",
+    )
     check.add_argument("--json", action="store_true", help="print JSON for machines")
 
 
@@ -111,14 +120,37 @@ def _add_golden(commands: Commands) -> None:
 
 
 def _add_image(commands: Commands) -> None:
-    image = commands.add_parser("image", help="tell what a new image changes")
-    differ = image.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
+    image = commands.add_parser("image", help="tell what a new image changes, and which drivers run it")
+    actions = image.add_subparsers(dest="action", required=True, metavar="ACTION")
+    differ = actions.add_parser(
         "diff",
         help="compare two images of a registry",
         description="Compare two images by what their configs name; prints Markdown. No layer is read.",
     )
     differ.add_argument("old", metavar="OLD", help="an image, or a tag of nvcr.io/nvidia/pytorch such as 26.02-py3")
     differ.add_argument("new", metavar="NEW", help="likewise")
+    driver = actions.add_parser(
+        "driver",
+        help="tell whether drivers run an image",
+        description="Tell which driver an image needs, and whether the given ones run it. Exit status: 0 all run, "
+        "also where the compatibility package is needed, 1 one does not run, 2 cannot tell.",
+    )
+    driver.add_argument("image", metavar="TAG", help="an image, or a tag of nvcr.io/nvidia/pytorch such as 26.04-py3")
+    driver.add_argument(
+        "--driver", action="append", default=[], metavar="VERSION", help="a driver such as 535.104.05; repeatable"
+    )
+    driver.add_argument(
+        "--nvidia-smi",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="what nvidia-smi printed, on one node or many; - for standard input",
+    )
+    driver.add_argument(
+        "--slurm", action="append", default=[], metavar="FILE", help="likewise what scontrol show node printed"
+    )
+    driver.add_argument("--workstation", action="store_true", help="the GPUs are not those of a data center")
+    driver.add_argument("--json", action="store_true", help="print JSON for machines")
 
 
 def _add_changes(commands: Commands) -> None:
@@ -151,11 +183,20 @@ def _add_practice(commands: Commands) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from runbook_lib.image import NgcTag
+    from runbook_lib.checkout import Checkout
+    from runbook_lib.recognized import choose
     from runbook_lib.sync import survey
 
-    expected = NgcTag.parse(options.tag) if options.tag else None
-    found = survey(options.repo, options.ref, strict=options.strict, expected=expected, image_type=options.image_type)
+    repository = choose(Checkout.open(options.repo), options.pins)
+    expected = repository.sites.family.read(options.tag) if options.tag else None
+    found = survey(
+        options.repo,
+        options.ref,
+        strict=options.strict,
+        expected=expected,
+        image_type=options.image_type,
+        repository=repository,
+    )
     print(json.dumps(found.as_json(), indent=2) if options.json else found.as_text())
     return _EXIT[found.outcome]
 

@@ -1,4 +1,4 @@
-"""What differs between two images of a registry: what ``runbook image diff`` asks."""
+"""Images of a registry as a person names them, and what differs between two: what ``runbook image`` asks."""
 
 import argparse
 import re

@@ -1,0 +1,127 @@
+"""Which NVIDIA driver a CUDA release needs, as data: each rule with its source and the source's date.
+
+``drivers`` judges by them.  A release that is not here is one for which we know no rule.  Read on 2026-11-21.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_NGC = "https://docs.nvidia.com/deeplearning"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a rule stands: what that is, its public address, and its date (a month for notes on a month's image)."""
+
+    name: str
+    address: str
+    dated: str
+
+
+def _pytorch(month: str) -> Source:
+    year, _, number = month.partition(".")
+    address = f"{_NGC}/frameworks/pytorch-release-notes/rel-{year}-{number}.html"
+    return Source(f"NVIDIA's notes on the PyTorch image {month}", address, f"20{year}-{number}")
+
+
+def _triton(month: str) -> Source:
+    """Their paragraph on drivers is the one of all NGC images of the month."""
+    year, _, number = month.partition(".")
+    address = f"{_NGC}/triton-inference-server/release-notes/rel-{year}-{number}.html"
+    return Source(f"NVIDIA's notes on the Triton image {month}", address, f"20{year}-{number}")
+
+
+_TOOLKIT = Source(
+    "the table of toolkits and drivers in the release notes of CUDA 13.2 Update 2",
+    "https://docs.nvidia.com/cuda/archive/13.2.2/cuda-toolkit-release-notes/index.html",
+    "2026",
+)
+#: The table of compatibility packages and driver branches.
+GUIDE = Source(
+    "NVIDIA's guide to CUDA compatibility",
+    "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
+    "2026-09-09",
+)
+#: CUDA minor-version compatibility, a rule of its own.
+MINOR = Source(
+    "NVIDIA's guide to CUDA compatibility",
+    "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html",
+    "2026-09-09",
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one CUDA release asks of a driver.
+
+    ``needs``: every driver from there on runs it.  ``required``: the source requires that of an image, and else only
+    names the driver that the toolkit comes with.  ``forward``: the lowest driver of each branch on which data-center
+    GPUs run it by the compatibility package.  ``refused``: branches that the source calls not forward compatible.
+    ``note``: what is odd about the source, in whole sentences.
+    """
+
+    needs: str
+    source: Source
+    required: bool = True
+    forward: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    note: str = ""
+
+
+_TO_12_1 = ("450.51", "470.57", "510.47", "515.65", "525.85")
+_FROM_12_3 = ("470.57", "525.85", "535.86", "545.23")
+_REFUSED_12_0 = ("418", "440", "460", "520")
+_REFUSED_12_3 = ("418", "440", "450", "460", "510", "520")
+_REFUSED_12_6 = (*_REFUSED_12_3, "530", "545", "555")
+_SAID_OF_12_3 = "Its list of branches that are not forward compatible is said of CUDA 12.3."
+
+#: CUDA release → its rule.
+RULES: Mapping[str, Rule] = {
+    "11.8": Rule("520", _triton("22.09"), forward=_TO_12_1[:4], refused=("418", "440", "460")),
+    "12.0": Rule("525", _pytorch("23.02"), forward=_TO_12_1, refused=_REFUSED_12_0),
+    "12.1": Rule("530", _triton("23.04"), forward=(*_TO_12_1, "530.30"), refused=_REFUSED_12_0),
+    "12.2": Rule(
+        "535",
+        _triton("23.08"),
+        forward=("450.51", "470.57", "510.47", "525.85", "535.86"),
+        refused=_REFUSED_12_0,
+    ),
+    "12.3": Rule("545", _triton("24.01"), forward=_FROM_12_3, refused=_REFUSED_12_3),
+    "12.4": Rule("545", _triton("24.04"), forward=_FROM_12_3, refused=_REFUSED_12_3, note=_SAID_OF_12_3),
+    "12.5": Rule("545", _pytorch("24.06"), forward=_FROM_12_3, refused=_REFUSED_12_3, note=_SAID_OF_12_3),
+    "12.6": Rule("560", _triton("24.10"), forward=_FROM_12_3, refused=_REFUSED_12_6),
+    "12.8": Rule(
+        "570",
+        _pytorch("25.03"),
+        forward=_FROM_12_3,
+        refused=(*_REFUSED_12_6, "560"),
+        note="The notes on the Triton image of the same month name 560 instead of 570.",
+    ),
+    "12.9": Rule(
+        "575",
+        _pytorch("25.04"),
+        forward=_FROM_12_3,
+        refused=(*_REFUSED_12_6, "560"),
+        note="Its list of branches that are not forward compatible is said of CUDA 12.8.",
+    ),
+    # From 25.12 on the notes on the images name no drivers and point to NVIDIA's guide.
+    "13.0": Rule("580", _TOOLKIT, required=False),
+    "13.1": Rule("590", _TOOLKIT, required=False),
+    "13.2": Rule("595", _TOOLKIT, required=False),
+    "13.3": Rule("610", GUIDE, required=False),
+    "13.4": Rule("615", GUIDE, required=False),
+}
+
+#: CUDA release → the branches whose every driver its compatibility package takes, by GUIDE.
+PACKAGES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("12.3", "12.4", "12.5", "12.6", "12.8"), ("535",)),
+    "12.9": ("535", "570"),
+    "13.0": ("535", "570"),
+    "13.1": ("535", "570", "580"),
+    "13.2": ("535", "570", "580", "590"),
+    "13.3": ("535", "570", "580", "590", "595"),
+    "13.4": ("535", "570", "580", "590", "595", "610"),
+}
+
+#: Major CUDA release → the lowest driver on which programs of all its minor releases start, by MINOR.
+MINORS: Mapping[str, str] = {"11": "450.80.02", "12": "525.60.13", "13": "580"}

@@ -1,0 +1,122 @@
+"""The drivers of a cluster, read from what its tools print: ``nvidia-smi`` and Slurm's ``scontrol show node``.
+
+Text from many nodes may come in one piece, with each line labelled (``pdsh``, ``srun --label``, ``clush``) or in blocks
+under a node's name (``dshbak``, ``clush -b``).  A node that does not say its driver is one whose driver is unknown.
+"""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from runbook_lib.drivers import DRIVER, numbers
+from runbook_lib.errors import RunbookError
+
+# The table names it so, since R610 also as the kernel-mode driver; `nvidia-smi -q` has spaces before its colon.
+_NAMED = re.compile(r"\b(?:Driver|KMD) Version {0,60}: {0,20}(\S{1,40})", re.ASCII)
+_BROKEN = re.compile(
+    r"NVIDIA-SMI has failed|Failed to initialize NVML|nvidia-smi: (?:command )?not found", re.IGNORECASE
+)
+_LABEL = re.compile(r"(?P<node>[\w.\[\],-]{1,200}): {1,8}(?=\S)", re.ASCII)
+_RULE = re.compile(r"-{3,200}")
+_FIELD = re.compile(r"(?:^|\s)(ActiveFeatures|AvailableFeatures|Extra|Comment|Gres)=(\S*)")
+_FEATURE = re.compile(rf"(?:nvidia[_-]?)?driver(?:[_-]?version)?[=:_-]?(?P<driver>{DRIVER})", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, order=True)
+class Seen:
+    """A driver, and the node that has it; empty where the driver is unknown, or where no node was named."""
+
+    driver: str
+    node: str = ""
+
+
+def named(text: str, where: str = "RUNBOOK_DRIVERS") -> tuple[Seen, ...]:
+    """A list such as ``535.104.05, 550.54``.  Raises RunbookError, which names ``where`` it stands."""
+    found = [entry for entry in re.split(r"[\s,]+", text) if entry]
+    for entry in found:
+        try:
+            numbers(entry)
+        except RunbookError as error:
+            raise RunbookError(f"{where} names drivers, divided by commas. {error}") from None
+    return _once(map(Seen, found))
+
+
+def nvidia_smi(text: str) -> tuple[Seen, ...]:
+    """What ``nvidia-smi`` printed: its table, ``-q``, or ``--query-gpu=driver_version`` as CSV, of one node or many.
+
+    Raises RunbookError where nothing in it tells of a driver.
+    """
+    found = _once(_lines(text))
+    if not found:
+        raise RunbookError(
+            "The text is no output of nvidia-smi that names a driver. Give what nvidia-smi prints, or what nvidia-smi "
+            "--query-gpu=driver_version --format=csv,noheader prints."
+        )
+    return found
+
+
+def slurm(text: str) -> tuple[Seen, ...]:
+    """What ``scontrol show node`` printed: each node with GPUs, and its driver where a feature or comment names one.
+
+    Such as ``driver=535.104.05`` or ``nvidia-driver-535.104.05``.  Raises RunbookError where there is no node in it.
+    """
+    blocks = re.split(r"(?:^|\n)\s*NodeName=", text)[1:]
+    if not blocks:
+        raise RunbookError("The text names no node of Slurm. Give what scontrol show node prints.")
+    return _once(_nodes(blocks))
+
+
+def _lines(text: str) -> Iterator[Seen]:
+    columns: dict[str, int] = {}  # node → the column that its header names
+    block, ruled = "", False
+    lines = text.splitlines()
+    for number, raw in enumerate(lines):
+        line = raw.strip()
+        if _RULE.fullmatch(line):
+            ruled = True
+            continue
+        closing = number + 1 < len(lines) and _RULE.fullmatch(lines[number + 1].strip())
+        if ruled and closing and re.fullmatch(r"[\w.\[\],-]{1,200}(?: \(\d{1,6}\))?", line, re.ASCII):
+            block, ruled = line.partition(" ")[0], False
+            continue
+        ruled = False
+        label = _LABEL.match(line)
+        node = label["node"] if label else block
+        yield from _line(line[label.end() :] if label else line, node, columns)
+
+
+def _line(line: str, node: str, columns: dict[str, int]) -> Iterator[Seen]:
+    if _BROKEN.search(line):
+        yield Seen("", node)
+    elif match := _NAMED.search(line):
+        yield _seen(match[1], node)
+    elif not re.search(r"[|+]", line):
+        cells = [cell.strip() for cell in next(csv.reader([line], strict=False), [])]
+        if "driver_version" in cells:
+            columns[node] = cells.index("driver_version")
+        elif node in columns and columns[node] < len(cells):
+            yield _seen(cells[columns[node]], node)
+        elif len(versions := [cell for cell in cells if re.fullmatch(DRIVER, cell, re.ASCII)]) == 1:
+            yield _seen(versions[0], node)
+
+
+def _nodes(blocks: Iterable[str]) -> Iterator[Seen]:
+    for block in blocks:
+        name = re.split(r"\s", block, maxsplit=1)[0]
+        fields = dict(_FIELD.findall(block))
+        said = (fields.get(field, "") for field in ("ActiveFeatures", "AvailableFeatures", "Extra", "Comment"))
+        entries = (entry for text in said for entry in re.split(r"[,;&|]", text))
+        driver = next((match["driver"] for entry in entries if (match := _FEATURE.fullmatch(entry))), "")
+        # A node without GPUs has no driver to tell of.
+        if driver or fields.get("Gres", "gpu") not in ("(null)", "", "none"):
+            yield Seen(driver, name)
+
+
+def _seen(text: str, node: str) -> Seen:
+    """``N/A`` and whatever else is no version is an unknown driver."""
+    return Seen(text if re.fullmatch(DRIVER, text, re.ASCII) else "", node)
+
+
+def _once(found: Iterable[Seen]) -> tuple[Seen, ...]:
+    return tuple(dict.fromkeys(found))
