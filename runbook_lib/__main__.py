@@ -22,6 +22,7 @@ _ELSEWHERE = {
     "image diff": ("runbook_lib.image_diff", "command"),
     "image driver": ("runbook_lib.drivers_image", "command"),
     "labels": ("runbook_lib.pr_changes", "command"),
+    "pins": ("runbook_lib.discover", "command"),
     "practice": ("runbook_lib.practice", "command"),
 }
 
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="runbook", description="Move Megatron-LM to a new base image.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_check, _add_archive, _add_golden, _add_image, _add_changes, _add_practice):
+    for add in (_add_check, _add_archive, _add_golden, _add_image, _add_changes, _add_pins, _add_practice):
         add(commands)
     return parser
 
@@ -175,6 +176,23 @@ def _add_changes(commands: Commands) -> None:
     new.add_argument("--environment", choices=("dev", "lts"), default="dev", help="default: dev")
     new.add_argument("--recipe", default="", help="the recipe that the row belongs to, if several could be meant")
     new.add_argument("test", metavar="MODEL/CASE", help="a functional test, or the path of a file of unit tests")
+
+
+def _add_pins(commands: Commands) -> None:
+    pins = commands.add_parser("pins", help="find the places that name an image")
+    discover = pins.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
+        "discover",
+        help="list every reference to an image, and draft a pins file",
+        description="List every reference to an image of a known family in the tracked files, tell what each seems to "
+        "be and what a pins file should call it, and draft that file. Exit status: 0 found, 1 there is none, 2 cannot "
+        "tell, or the draft could not be written.",
+    )
+    discover.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone, bare or not (default: this)")
+    discover.add_argument("--ref", default="", help="search this commit (default: the files of the work tree)")
+    discover.add_argument("--json", action="store_true", help="print JSON for machines")
+    discover.add_argument(
+        "--write", action="store_true", help="write the draft to .base-image-pins.yaml, unless there is one"
+    )
 
 
 def _add_practice(commands: Commands) -> None:

@@ -1,0 +1,195 @@
+"""A draft of ``.base-image-pins.yaml`` from the references that were found.
+
+A way to find a pin is drafted only when, tried on the file, it finds that pin, and nothing that has another role.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from runbook_lib.discover_kinds import Nature
+from runbook_lib.discover_roles import Found
+from runbook_lib.errors import CannotTell
+from runbook_lib.locate import BuildArg, DockerArg, Finder, Pattern, WholeFile, YamlValue
+
+# Plain scalars of YAML that no reader takes for something else than text.
+_PLAIN = re.compile(r"(?!(?:y|n|yes|no|true|false|on|off|null)$)[A-Za-z_][\w./-]*", re.IGNORECASE | re.ASCII)
+_ORDER = ("lockstep dev", "lockstep lts", "informational")
+_LONGEST, _MOST = 1000, 1000  # characters of a regular expression, and places of a pin, by the form of the file
+
+
+@dataclass(frozen=True)
+class Draft:
+    """``text`` of the file, empty where nothing can be drafted; ``chosen`` says in sentences for which image, and why.
+
+    ``left_out``: sentences on references to that image that a pins file cannot hold.
+    """
+
+    text: str
+    chosen: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Entry:
+    path: str
+    find: str
+    called: str
+    reader: str
+    starts: tuple[int, ...]
+    lines: tuple[int, ...]
+    dockerfile: str = ""
+
+
+def draft(found: Sequence[Found], texts: Mapping[str, str]) -> Draft:
+    """Draft a pins file for the image that most pins name, which CI or a build reads.  ``texts`` by path."""
+    pins = Counter(one.reference.image for one in found if one.role == "lockstep")
+    if not pins:
+        return Draft(
+            "", ("Nothing is drafted: no reference was found that CI or a build reads, and that names a tag.",)
+        )
+    named = Counter(one.reference.image for one in found)
+    image = max(pins, key=lambda name: (pins[name], named[name], name))
+    ours = [one for one in found if one.reference.image == image]
+    entries: list[_Entry] = []
+    left_out = []
+    covered: set[tuple[str, int]] = set()
+    for one in sorted((one for one in ours if one.called in _ORDER), key=lambda one: _ORDER.index(one.called)):
+        if (one.path, one.reference.start) in covered:
+            continue
+        if entry := _entry(one, ours, texts, _reader(one, found)):
+            entries.append(entry)
+            covered |= {(one.path, start) for start in entry.starts}
+        else:
+            place = f"{shown(one.path)}:{one.reference.line}"
+            left_out.append(f"{place} ({one.called}): no way to find it fits; add it by hand.")
+    chosen = [f"Drafted for {image}: {_times(pins[image], 'pin')} of {sum(pins.values())} that CI or a build reads."]
+    if others := [
+        f"{name} ({_times(named[name], 'reference')}, {_times(pins[name], 'pin')})" for name in named if name != image
+    ]:
+        chosen.append(f"A pins file holds one image, so this one leaves out {', '.join(map(shown, sorted(others)))}.")
+    return Draft(_text(image, chosen, entries, left_out, ours), tuple(chosen), tuple(left_out))
+
+
+def shown(text: str) -> str:
+    """A text from a repository on one line, without what speaks to a terminal or ends a comment."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def _text(
+    image: str, chosen: Sequence[str], entries: Sequence[_Entry], left_out: Sequence[str], ours: Sequence[Found]
+) -> str:
+    lines = [
+        "# Drafted by `runbook pins discover`. Read every entry: what lags on its own may be a pin that was forgotten.",
+        *(f"# {sentence}" for sentence in chosen),
+        "version: 1",
+        f"image: {image}",
+        "pins:",
+    ]
+    heads = {
+        "lockstep dev": "A bump of the dev image moves these.",
+        "lockstep lts": "A bump of the LTS image moves these, and one of the dev image leaves them.",
+        "informational": "These are compared and never moved. Take out what need not follow.",
+    }
+    for called in _ORDER:
+        those = [entry for entry in entries if entry.called == called]
+        lines += [f"  # {heads[called]}"] if those else []
+        for entry in those:
+            kind, _, image_type = called.partition(" ")
+            lines += [
+                f"  - path: {_scalar(entry.path)}  # line {', '.join(map(str, entry.lines))}",
+                f"    find: {entry.find}",
+                f"    kind: {kind}",
+                f"    type: {image_type or 'dev'}",
+                f"    read-by: {entry.reader}",
+                f"    count: {len(entry.starts)}",
+            ]
+            lines += [f"    dockerfile: {_scalar(entry.dockerfile)}"] if entry.dockerfile else []
+    if records := sorted({one.path for one in ours if one.role == "frozen"}):
+        lines.append("# Records, which must not move; nothing compares them, so they need no entry:")
+        lines += [f"#   {shown(path)}" for path in records]
+    lines += [f"# Left out: {sentence}" for sentence in left_out]
+    return "\n".join(lines) + "\n"
+
+
+def _entry(one: Found, ours: Iterable[Found], texts: Mapping[str, str], reader: str) -> _Entry | None:
+    """The first way that finds the reference and, beside it, only such as are called the same."""
+    path, text = one.path, texts[one.path]
+    if not path.isprintable() or "\\" in path or set("*?[") & set(path):
+        return None  # the form of the file has no way to name it
+    known = {other.reference.start: other for other in ours if other.path == path}
+    for find, finder in _ways(one, text):
+        try:
+            places = finder.find(text, one.reference.image)
+        except CannotTell:
+            continue
+        hits = [known.get(place.start) for place in places]
+        fits = (
+            hit and hit.called == one.called and hit.reference.end == at.end
+            for hit, at in zip(hits, places, strict=True)
+        )
+        if one in hits and len(hits) <= _MOST and all(fits):
+            passed = one.nature.dockerfile if find.startswith("{build-arg:") else ""
+            starts, lines = tuple(at.start for at in places), tuple(at.line for at in places)
+            return _Entry(path, find, one.called, reader, starts, lines, passed if passed in texts else "")
+    return None
+
+
+def _ways(one: Found, text: str) -> Iterator[tuple[str, Finder]]:
+    reference = one.reference
+    if reference.digest or text[reference.start : reference.end] != str(reference):
+        return  # a digest would not be compared; enroot's spelling is no reference by the OCI specifications
+    yield from _by_kind(one.nature)
+    value = rf"(?P<image>{_literal(reference.image)}:[\w.-]*\w)"
+    patterns = [value] if one.nature.kind in ("documentation", "code") else []
+    if reference.column < _LONGEST // 2:
+        begin = reference.start - reference.column
+        anchored = f"{_literal(text[begin : reference.start])}{value}"
+        patterns.append(f"^{anchored}")
+        if begin and len(above := text[text.rfind("\n", 0, begin - 1) + 1 : begin - 1]) < _LONGEST // 2:
+            patterns.append(rf"^{_literal(above)}\n{anchored}")
+    for pattern in patterns:
+        if pattern.isprintable() and len(pattern) <= _LONGEST:
+            yield f"{{regex: {_quoted(pattern)}}}", Pattern(re.compile(pattern, re.MULTILINE), "regex")
+
+
+def _by_kind(nature: Nature) -> Iterator[tuple[str, Finder]]:
+    if nature.kind == "whole-file":
+        yield "{file: whole}", WholeFile()
+    if nature.kind == "dockerfile-arg" and nature.name:
+        yield f"{{arg: {_scalar(nature.name)}}}", DockerArg(nature.name)
+    if nature.kind in ("build-arg", "workflow-input") and nature.name:
+        yield f"{{build-arg: {_scalar(nature.name)}}}", BuildArg(nature.name)
+    if nature.yaml is not None and nature.yaml.whole and all(key.isprintable() for key in nature.yaml.keys):
+        keys = nature.yaml.keys
+        dotted = ".".join(keys) if not any("." in key or not key for key in keys) else ""
+        listed = f"[{', '.join(map(_quoted, keys))}]"
+        yield f"{{yaml: {_scalar(dotted) if dotted else listed}}}", YamlValue(keys)
+
+
+def _literal(text: str) -> str:
+    """A regular expression for a text, however deep it is indented; ``/`` and such stay as they are."""
+    body = text.lstrip(" \t")
+    return ("[ \\t]*" if body != text else "") + re.sub(r"\\([ #&~-])", r"\1", re.escape(body))
+
+
+def _reader(one: Found, found: Iterable[Found]) -> str:
+    if one.nature.ci in ("github", "gitlab"):
+        return one.nature.ci
+    if one.role == "informational":
+        return "people"
+    known = {other.nature.ci for other in found}
+    return "gitlab" if "gitlab" in known and "github" not in known else "github"
+
+
+def _scalar(text: str) -> str:
+    return text if _PLAIN.fullmatch(text) else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _times(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"

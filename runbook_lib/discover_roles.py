@@ -1,0 +1,134 @@
+"""What a pins file should call each reference, judged over all of them together."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from runbook_lib.discover_kinds import File, Kind, Nature
+from runbook_lib.discover_references import MOVING, Reference, references
+from runbook_lib.families import is_older
+from runbook_lib.image import ImageType, Tag
+
+#: ``lockstep``: a bump must move it.  ``informational``: compared, and never moved.  ``frozen``: it says what was.
+#: ``ignore``: it names no fixed image, or nothing reads it.
+Role: TypeAlias = Literal["lockstep", "informational", "frozen", "ignore"]
+
+_READ: frozenset[Kind] = frozenset({"whole-file", "dockerfile-arg", "dockerfile-from"})
+_READ_IN_CI: frozenset[Kind] = frozenset(
+    {"build-arg", "container-image", "matrix-row", "ci-variable", "workflow-input", "configuration", "script"}
+)
+# Made to be a pin: such a one that lags was forgotten.
+_PINS: frozenset[Kind] = frozenset({"whole-file", "matrix-row"})
+_LTS = re.compile(r"(?<![A-Za-z])lts(?![A-Za-z])", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A reference in a file, what it is, and what a pins file should call it.
+
+    ``type`` tells which image it is, where CI or a build reads it; ``reason`` is a sentence without the full stop.
+    """
+
+    path: str
+    reference: Reference
+    nature: Nature
+    role: Role
+    type: ImageType
+    reason: str
+
+    @property
+    def called(self) -> str:
+        """The role, and of a lockstep one its type."""
+        return f"lockstep {self.type}" if self.role == "lockstep" else self.role
+
+
+@dataclass(frozen=True)
+class _Seen:
+    file: File
+    reference: Reference
+    nature: Nature
+    type: ImageType
+
+    @property
+    def read(self) -> bool:
+        """Whether CI or a build of the product reads it, and it names an image that can be compared."""
+        kind = self.nature.kind
+        live = kind in _READ or (kind in _READ_IN_CI and bool(self.nature.ci))
+        return live and not self.nature.aside and not _unfixed(self.reference)
+
+
+def discover(texts: Iterable[tuple[str, str]]) -> tuple[Found, ...]:
+    """Every reference in files, given as path and text: by path, then as they stand in the file."""
+    seen = []
+    for name, text in sorted(texts):
+        file = File(name, text)
+        for reference in references(text):
+            nature = file.nature(reference)
+            seen.append(_Seen(file, reference, nature, _type(file, reference, nature)))
+    leading: dict[tuple[str, ImageType], Tag] = {}
+    for key in {(one.reference.image, one.type) for one in seen if one.read}:
+        leading[key] = _leading([one for one in seen if one.read and (one.reference.image, one.type) == key])
+    return tuple(_found(one, leading.get((one.reference.image, one.type))) for one in seen)
+
+
+def _found(one: _Seen, leading: Tag | None) -> Found:
+    role, reason = _role(one, leading)
+    return Found(one.file.path, one.reference, one.nature, role, one.type, reason)
+
+
+def _role(one: _Seen, leading: Tag | None) -> tuple[Role, str]:
+    kind, nature = one.nature.kind, one.nature
+    if kind in ("comment", "test"):
+        return "ignore", "nothing reads it" if kind == "comment" else "it belongs to a test"
+    if unfixed := _unfixed(one.reference):
+        return "ignore", unfixed
+    if kind == "record":
+        return "frozen", "a record of what was, which must not move"
+    if leading is None or not one.read:
+        return "informational", "people read or run it"
+    newest = str(leading) if len(str(leading)) <= 30 else f"{str(leading)[:29]}…"
+    who = "CI reads it" if nature.ci else "a build reads it"
+    if one.reference.tag == str(leading):
+        return "lockstep", who
+    if kind in _PINS:
+        return "lockstep", f"{who}, though the newest that is read is {newest}"
+    return "informational", f"{who}, but the newest that is read is {newest}"
+
+
+def _unfixed(reference: Reference) -> str:
+    """Why the reference names no image that can be compared; empty where it does."""
+    if reference.variable:
+        return "a variable or a placeholder stands in the tag's place"
+    if reference.tag in MOVING:
+        return f"{reference.tag} names another image every time"
+    if not reference.tag:
+        return "a digest stands there without a tag" if reference.digest else "no tag stands beside the name"
+    if reference.read_tag is None:
+        return f"its tag is none of {reference.family.name}"
+    if not reference.complete:
+        return "its registry is not written there"
+    return ""
+
+
+def _leading(read: Sequence[_Seen]) -> Tag:
+    """The newest release among tags that are read, the more frequent one of two that are equally new."""
+    counted = Counter(one.reference.tag for one in read)
+    tags = [one.reference.read_tag for one in read if one.reference.read_tag is not None]
+    candidates = [tag for tag in tags if tag.kind == "release"] or tags
+    candidates.sort(key=lambda tag: (-counted[str(tag)], str(tag)))
+    best = candidates[0]
+    for tag in candidates[1:]:
+        if is_older(best, tag):
+            best = tag
+    return best
+
+
+def _type(file: File, reference: Reference, nature: Nature) -> ImageType:
+    """LTS where the file's name, or a row's other keys, say so."""
+    if _LTS.search(file.path):
+        return "lts"
+    if nature.kind not in ("matrix-row", "ci-variable", "configuration", "container-image", "build-arg"):
+        return "dev"
+    return "lts" if any(_LTS.search(line) for line in file.siblings(reference.line - 1)) else "dev"
