@@ -27,16 +27,16 @@ from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.checks import Check
 from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.families import is_older
 from runbook_lib.github import GitHub
 from runbook_lib.golden import FOLDER, GoldenName
 from runbook_lib.golden_coverage import GITHUB
-from runbook_lib.image import ImageRef, NgcTag
+from runbook_lib.image import ImageRef, Tag
 from runbook_lib.position import Position
 from runbook_lib.proposal import head_of
 from runbook_lib.quarantined import Quarantined
 from runbook_lib.record import Step
 from runbook_lib.runs import branch_of, choose
-from runbook_lib.sites import MEGATRON_LM
 from runbook_lib.views import View
 
 #: The branches that are looked at where none are named.
@@ -64,8 +64,9 @@ class After:
         if self.merged:
             lanes = ({"CI": it.name, "state": it.state, "found": it.found, "next": it.next} for it in self.lanes)
             told += views.note(f"Both CIs on {bump.base}:") + views.table(lanes)
-            told += views.note("What the pull request's run covered, and what not:")
-            told += views.table(self.uncovered, empty="No golden file is of this image type.")
+            if bump.repository.golden:
+                told += views.note("What the pull request's run covered, and what not:")
+                told += views.table(self.uncovered, empty="No golden file is of this image type.")
         told += views.note("Other branches, by their pins, as last fetched:") + views.table(
             self.branches, empty="There is none."
         )
@@ -90,9 +91,16 @@ def look(stand: Position, github: GitHub | None, refs: str = "") -> After:
         return After(stand, branches=branches, quarantines=quarantines, notes=(*stand.warnings, *notes, *odd))
     merged = base_ci.merged(stand)
     commits = base_ci.since(stand, merged)
-    lanes = (base_ci.of_github(bump, github, commits), base_ci.of_gitlab(commits))
-    given, unsure = _given(stand, github, files, texts)
-    uncovered = _uncovered(bump, files, texts, given, lanes[1], known=not unsure)
+    internal = base_ci.of_gitlab(commits)
+    lanes = (
+        base_ci.of_github(bump, github, commits),
+        *((internal,) if not bump.repository.idle("02-gitlab-pin") else ()),
+    )
+    uncovered: Rows = ()
+    unsure: tuple[str, ...] = ()
+    if bump.repository.golden:
+        given, unsure = _given(stand, github, files, texts)
+        uncovered = _uncovered(bump, files, texts, given, internal, known=not unsure)
     return After(stand, merged, lanes, uncovered, branches, quarantines, (*stand.warnings, *notes, *odd, *unsure))
 
 
@@ -169,39 +177,37 @@ def _uncovered(
 
 def _branches(stand: Position, refs: str) -> tuple[Rows, tuple[str, ...]]:
     """The pins of each branch as it was last fetched, and the command that bumps it where it stands on an older one."""
-    bump, checkout = stand.bump, stand.checkout
+    bump, checkout, sites = stand.bump, stand.checkout, stand.bump.repository.sites
     places = _matching(checkout, stand.base_remote, refs, bump.base)
     if bump.base in places:
         places[bump.base] = stand.base_commit  # which is newer than what was fetched
-    asked = [(full, path) for full in places.values() for path in MEGATRON_LM.pin_paths]
+    asked = [(full, path) for full in places.values() for path in sites.pin_paths]
     found = blobs.read_blobs(checkout.path, asked)
     rows: list[dict[str, object]] = []
     without = []
     for name, full in places.items():
-        texts = {path: blob[1] if (blob := found[full, path]) else None for path in MEGATRON_LM.pin_paths}
-        if not MEGATRON_LM.known(texts):
+        texts = {path: blob[1] if (blob := found[full, path]) else None for path in sites.pin_paths}
+        if not sites.known(texts):
             without.append(name)
             continue
         role = f"lockstep {bump.image_type}"
-        tags = {_tag(it.image) for it in pins.check(texts, MEGATRON_LM) if it.role == role and it.image}
-        rows.append({"branch": name, "image": ", ".join(map(str, sorted(tags))) or "–", **_standing(tags, bump, name)})
+        images = (ImageRef.parse(it.image) for it in pins.check(texts, sites) if it.role == role and it.image)
+        tags = sorted({sites.family.read(image.tag or "") for image in images})
+        rows.append({"branch": name, "image": ", ".join(map(str, tags)) or "–", **_standing(tags, bump, name)})
     note = (f"Without a known pin site, and so left out: {', '.join(without)}.",) if without else ()
     return tuple(rows), note
 
 
-def _tag(image: str) -> NgcTag:
-    return NgcTag.parse(ImageRef.parse(image).tag or "")
-
-
-def _standing(tags: set[NgcTag], bump: Bump, branch: str) -> dict[str, object]:
+def _standing(tags: Sequence[Tag], bump: Bump, branch: str) -> dict[str, object]:
+    """``tags`` are in order."""
     if not tags:
         return {"state": "cannot tell", "next": f"runbook check --ref {branch}"}
     if bump.tag is None:
         torn = len(tags) > 1
         return {"state": "out of sync" if torn else "in sync", "next": f"runbook check --ref {branch}" * torn}
-    if min(tags) < bump.tag:
+    if is_older(tags[0], bump.tag):
         return {"state": "older", "next": _command("bump", bump, branch)}
-    return {"state": "newer" if max(tags) > bump.tag else "names it", "next": ""}
+    return {"state": "newer" if is_older(bump.tag, tags[-1]) else "names it", "next": ""}
 
 
 def _matching(checkout: Checkout, remote: str, refs: str, base: str) -> dict[str, str]:

@@ -247,7 +247,9 @@ def _checks(done: Done) -> list[Check]:
 
 def _conclude(step: Step, done: Done) -> None:
     plan, asked, bump = done.plan, done.plan.triage.asked, done.plan.stand.bump
-    if asked.source is None and (bump.tag is None or not bump.apply or not asked.idle.startswith("waiting")):
+    if bump.tag and (why := bump.repository.idle(step.name)):
+        step.done(why)
+    elif asked.source is None and (bump.tag is None or not bump.apply or not asked.idle.startswith("waiting")):
         step.done(f"Nothing to decide: {asked.idle}.", asked.next)
     elif asked.source is None:
         step.waiting(asked.idle, asked.next)

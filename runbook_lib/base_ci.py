@@ -12,7 +12,6 @@ from runbook_lib.github import GitHub
 from runbook_lib.gitlab import GitLab
 from runbook_lib.position import Position
 from runbook_lib.runs import choose, judge
-from runbook_lib.sites import MEGATRON_LM
 
 #: CI does not run for each commit of a busy branch: so many, the newest first, are asked about.
 _COMMITS = 10
@@ -34,7 +33,8 @@ class Lane:
 
 def merged(stand: Position) -> str:
     """The newest commit of the base branch that brought the tag, which a later edit of the same file is not."""
-    paths = [site.path for site in MEGATRON_LM.pins if site.lockstep and site.image_type == stand.bump.image_type]
+    sites = stand.bump.repository.sites
+    paths = [site.path for site in sites.pins if site.lockstep and site.image_type == stand.bump.image_type]
     options = ["-1", "--first-parent", "--format=%H", f"-S:{stand.bump.tag}"]
     return stand.checkout.git("log", *options, stand.base_commit, "--", *dict.fromkeys(paths)) or stand.base_commit
 
@@ -52,8 +52,12 @@ def of_github(bump: Bump, github: GitHub | None, commits: Sequence[str]) -> Lane
     name = "GitHub"
     if github is None:
         return Lane(name, "skipped", "Without a token GitHub cannot be asked.", "Set GITHUB_TOKEN, then run again.")
+    if not bump.repository.workflow:
+        return Lane(
+            name, "skipped", f"Which workflow tells of {bump.repository.name} is not known.", "Look at its page."
+        )
     try:
-        runs = (choose(github.runs(bump.base, commit), commit) for commit in commits)
+        runs = (choose(github.runs(bump.base, commit), commit, bump.repository.workflow) for commit in commits)
         run = next((run for run in runs if run is not None), None)
         jobs = github.jobs(run.id) if run else ()
     except RunbookError as error:

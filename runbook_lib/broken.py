@@ -198,12 +198,11 @@ def _decision(standing: Standing, target: Target, rows: Sequence[Row], seen: See
 def _images(stand: Position) -> tuple[str, str]:
     """The image of the base branch, where its pins tell one, and that of the bump."""
     from runbook_lib import pins
-    from runbook_lib.sites import MEGATRON_LM
 
-    role = f"lockstep {stand.bump.image_type}"
-    verdicts = pins.check(stand.checkout.read(MEGATRON_LM.pin_paths, stand.base_commit), MEGATRON_LM)
+    role, sites = f"lockstep {stand.bump.image_type}", stand.bump.repository.sites
+    verdicts = pins.check(stand.checkout.read(sites.pin_paths, stand.base_commit), sites)
     old = {it.image for it in verdicts if it.role == role}
-    return ", ".join(sorted(old)) or "unknown", f"{MEGATRON_LM.image}:{stand.bump.tag}"
+    return ", ".join(sorted(old)) or "unknown", f"{sites.image}:{stand.bump.tag}"
 
 
 def _texts(stand: Position, cases: Iterable[str], commit: str = "") -> dict[str, str]:

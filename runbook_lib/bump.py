@@ -6,7 +6,8 @@ from typing import Self
 
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.image import ImageType as ImageType
-from runbook_lib.image import NgcTag
+from runbook_lib.image import Tag
+from runbook_lib.repositories import MEGATRON_LM, Repository
 
 #: The named exceptions that the parameter ``allow`` may list, and what each permits.
 EXCEPTIONS = {
@@ -24,15 +25,19 @@ EXCEPTIONS = {
 
 @dataclass(frozen=True)
 class Bump:
-    """What is asked for.  ``tag`` is None when a notebook is only to show where things stand."""
+    """What is asked for.  ``tag`` is None when a notebook is only to show where things stand.
 
-    tag: NgcTag | None
+    ``repository`` says whose pins move, and how a tag of its images reads.
+    """
+
+    tag: Tag | None
     image_type: ImageType
     base: str
     remote: str
     allow: frozenset[str]
     apply: bool
     publish: bool
+    repository: Repository = MEGATRON_LM
 
     @classmethod
     def parse(
@@ -46,6 +51,7 @@ class Bump:
         apply: bool = False,
         publish: bool = False,
         practice: bool = False,
+        repository: Repository = MEGATRON_LM,
     ) -> Self:
         """Check the common parameters of a notebook.  The practice world publishes whenever it applies.
 
@@ -73,13 +79,14 @@ class Bump:
             known = ", ".join(sorted(EXCEPTIONS))
             raise RunbookError(f"allow names no known exception: {', '.join(unknown)}. Known are {known}.")
         return cls(
-            tag=NgcTag.parse(tag) if tag else None,
+            tag=repository.sites.family.read(tag) if tag else None,
             image_type="lts" if image_type == "lts" else "dev",
             base=_branch_name("base", base),
             remote=_remote_name(remote),
             allow=names,
             apply=apply,
             publish=apply and (publish or practice),
+            repository=repository,
         )
 
     @property
@@ -89,8 +96,13 @@ class Bump:
 
     @property
     def title(self) -> str:
-        """Title of commit and pull request, by Megatron-LM's convention (#4611)."""
-        return f"chore: Update Docker image version to {self.tag}"
+        """Title of commit and pull request, by the repository's convention (Megatron-LM's: #4611)."""
+        return self.repository.title.replace("{tag}", str(self.tag))
+
+    @property
+    def labels(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The labels that must be on the pull request before CI starts, and those that must be off."""
+        return self.repository.wanted_labels(self.image_type)
 
     @property
     def refresh_title(self) -> str:

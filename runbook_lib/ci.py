@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from runbook_lib import position, views
+from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.checks import Check
 from runbook_lib.copy_pr_bot import command, commands, complaint, refusals
@@ -16,7 +17,7 @@ from runbook_lib.preflight import finished
 from runbook_lib.proposal import find_pull, head_of, is_mine
 from runbook_lib.pull_request import asked, settled
 from runbook_lib.record import Step
-from runbook_lib.runs import Progress, branch_of, choose, judge, labels_at, wanted_labels, wrong_tests
+from runbook_lib.runs import Progress, branch_of, choose, judge, labels_at, wrong_tests
 from runbook_lib.views import View
 
 #: So many commits whose deployment was refused are enough: then a person must look.
@@ -107,6 +108,8 @@ def authorize(step: Step, standing: Standing) -> Standing:
     on is in ``held`` of the result.
     """
     bump, github, pull = standing.stand.bump, standing.github, standing.pull
+    if bump.tag and (why := bump.repository.idle("04-run-ci")):
+        return replace(standing, problem=why)
     if pull is None or github is None:
         if github is not None and finished(standing.stand):
             done = f"{bump.base} already names {bump.tag}: there is no CI to run."
@@ -130,7 +133,7 @@ def authorize(step: Step, standing: Standing) -> Standing:
         if standing.held or standing.pull is None:
             return standing
         pull = standing.pull
-    elif standing.authorized or _own_run(pull, github):
+    elif standing.authorized or _own_run(pull, github, bump):
         return standing
     return _comment(step, standing, pull, github)
 
@@ -138,7 +141,7 @@ def authorize(step: Step, standing: Standing) -> Standing:
 def _held(standing: Standing, pull: Pull, github: GitHub) -> tuple[str, str] | None:
     """Why CI must not be let go, and what to do."""
     bump, checkout = standing.stand.bump, standing.stand.checkout
-    on, off = wanted_labels(bump.image_type)
+    on, off = bump.labels
     if ask := asked(pull, sorted(on - pull.labels), sorted(off & pull.labels), github.repository):
         return f"waiting for the labels of #{pull.number}: CI must not start without them", ask
     if pull.mergeable is False:
@@ -150,7 +153,7 @@ def _held(standing: Standing, pull: Pull, github: GitHub) -> tuple[str, str] | N
             f"waiting for a push: {bump.branch} is at {tip[:10]} here, #{pull.number} at {pull.head_sha[:10]}",
             "03-open-pr",
         )
-    let_go = not standing.refused and (standing.authorized or _own_run(pull, github))
+    let_go = not standing.refused and (standing.authorized or _own_run(pull, github, bump))
     if not let_go and not is_mine(pull, standing.head_name):
         # The gate keeps code that nobody has read off the runners: only a person opens it for somebody else's commits.
         return (
@@ -166,9 +169,9 @@ def _is_in(checkout: Checkout, tip: str, head: str) -> bool:
     return tip == head or (checkout.has(head) and checkout.is_ancestor(tip, head))
 
 
-def _own_run(pull: Pull, github: GitHub) -> Run | None:
+def _own_run(pull: Pull, github: GitHub, bump: Bump) -> Run | None:
     """A run that copy-pr-bot let start by itself, as for a trusted author."""
-    return choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha)
+    return choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha, bump.repository.workflow)
 
 
 def _another_commit(step: Step, standing: Standing, pull: Pull, github: GitHub) -> Standing:
@@ -218,7 +221,8 @@ def follow(
 
     None where there is nothing to follow.  Raises Unreachable when GitHub stays away for long.
     """
-    if standing.held or standing.pull is None or standing.github is None:
+    idle = standing.stand.bump.repository.idle("04-run-ci")
+    if idle or standing.held or standing.pull is None or standing.github is None:
         return None
     begun, pause, lost, said = clock(), _PAUSE, 0, ""
     while True:
@@ -242,11 +246,11 @@ def follow(
 
 def progress(standing: Standing, pull: Pull, github: GitHub) -> Progress:
     """Where the run of the head commit stands now."""
-    head = pull.head_sha
-    run = choose(github.runs(branch_of(pull.number), head), head)
+    head, bump = pull.head_sha, standing.stand.bump
+    run = choose(github.runs(branch_of(pull.number), head), head, bump.repository.workflow)
     jobs = github.jobs(run.id) if run else ()
     then = labels_at(pull.labels, standing.labellings, run.created) if run else pull.labels
-    found = judge(run, jobs, head, wrong_tests(then, standing.stand.bump.image_type) if run else "")
+    found = judge(run, jobs, head, wrong_tests(then, bump.image_type, bump.repository) if run else "")
     if found.state in ("passed", "useless"):
         return found
     comments = github.comments(pull.number)
@@ -291,13 +295,21 @@ def verify(step: Step, standing: Standing, found: Progress | None) -> View:
     """Read the pull request again, and tell the record where CI stands."""
     bump = standing.stand.bump
     step.check(*_checks(standing, found))
-    if found and found.run and found.ended and not any("gb200" in job.name.lower() for job in found.jobs):
+    if (
+        bump.repository.golden
+        and found
+        and found.run
+        and found.ended
+        and not any("gb200" in job.name.lower() for job in found.jobs)
+    ):
         step.warn(
             f"No GB200 job ran in CI run {found.run.id}: they run for maintainers only, and when the repository lets "
             "them. Their absence is no success: 05-golden-values says which golden files were not covered."
         )
     if bump.tag is None:
         step.done("No tag was given, so there is no CI to run.")
+    elif why := bump.repository.idle("04-run-ci"):
+        step.done(why)
     elif standing.held and not bump.apply:
         if not standing.authorized and not standing.problem:
             commit = standing.pull.head_sha[:10] if standing.pull else "the commit"

@@ -133,6 +133,8 @@ def choose(standing: Standing, *, run_id: str = "", source: str = "github") -> A
         raise RunbookError(f"source={source!r} is unknown: choose github or gitlab.")
     if bump.tag is None:
         return Asked(standing, idle="no tag was given, so no run is looked for", next="-r tag 26.04-py3")
+    if not (bump.repository.golden or bump.repository.recipes):
+        return Asked(standing, idle=f"{bump.repository.name} has neither golden values nor recipes")
     if source == "gitlab":
         return _of_gitlab(standing, run_id)
     if github is None or pull is None:

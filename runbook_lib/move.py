@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from runbook_lib import edits, pins, position, preflight, sync, views
 from runbook_lib.checkout import Checkout
 from runbook_lib.checks import Check
-from runbook_lib.pins import Plan, Sites
+from runbook_lib.pins import Plan
 from runbook_lib.position import Position
 from runbook_lib.preflight import Prospect
 from runbook_lib.record import Step
-from runbook_lib.sites import MEGATRON_LM
 from runbook_lib.sync import Survey
 from runbook_lib.views import View
 
@@ -21,7 +20,7 @@ def show(stand: Position, plan: Plan) -> View:
     """Where the plan starts and its diff; without a tag, every pin as it stands."""
     if stand.bump.tag is None:
         return views.note(f"{NO_TAG} {HOW}") + views.table(preflight.standing(stand))
-    done = f"Every pin of this step already names {stand.bump.tag}: nothing to change."
+    done = _idle(stand, plan) or f"Every pin of this step already names {stand.bump.tag}: nothing to change."
     shown = views.note(stand.describe()) + views.diff(edits.diff(plan.edits), empty=done)
     return shown + views.notes((*stand.warnings, *plan.warnings), title="Warnings")
 
@@ -34,6 +33,8 @@ def carry_out(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
     written = position.carry_out(stand, plan.edits)
     for edit in written:
         step.effect("edit", edit.path, *edit.digests)
+    if why := _idle(stand, plan):
+        return views.note(why)
     if not plan.edits:
         return views.note("The branch holds these values already: nothing was written.")
     found = len(plan.edits) - len(written)
@@ -53,6 +54,9 @@ def verify(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
     if bump.tag is None:
         step.done(NO_TAG, HOW)
         return views.note("There is nothing to verify.")
+    if why := _idle(stand, plan):
+        step.done(why)
+        return views.note(why)
     step.check(*_checks(stand, plan), ahead.check)
     count = f"{views.count(len(plan.changes), 'value')} in {views.count(len(plan.edits), 'file')}"
     if not plan.edits:
@@ -68,6 +72,11 @@ def verify(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
     return views.note("The checks are in the record below.")
 
 
+def _idle(stand: Position, plan: Plan) -> str:
+    """Why the repository has nothing for this step to move; empty where it has."""
+    return stand.bump.repository.idle({"github": "01-github-pin", "gitlab": "02-gitlab-pin"}.get(plan.ci, ""))
+
+
 def _checks(stand: Position, plan: Plan) -> list[Check]:
     holds = "the files hold exactly the plan"
     if not stand.bump.apply:
@@ -79,14 +88,16 @@ def _checks(stand: Position, plan: Plan) -> list[Check]:
     return [Check.of(holds, not wrong, detail), untouched(stand)]
 
 
-def untouched(stand: Position, ref: str | None = None, sites: Sites = MEGATRON_LM) -> Check:
+def untouched(stand: Position, ref: str | None = None) -> Check:
     """Whether the pins of the other image type are, on the bump's branch, what they are where it left its base.
 
     ``ref`` None reads the work tree.  Skipped with ``allow=both-types``, as the bump then moves both.
     """
     bump = stand.bump
-    kind = "lts" if bump.image_type == "dev" else "dev"
-    name = f"the {kind} pins are untouched"
+    kind = bump.repository.other_type(bump.image_type)
+    if kind is None:
+        return Check("no other pin is touched", "skipped", f"{bump.repository.name} has pins of one type alone.")
+    name, sites = f"the {kind} pins are untouched", bump.repository.sites
     if "both-types" in bump.allow:
         return Check(name, "skipped", "both-types is allowed.")
     fork = stand.checkout.merge_base(stand.base_commit, ref or "HEAD") or stand.base_commit
@@ -96,7 +107,7 @@ def untouched(stand: Position, ref: str | None = None, sites: Sites = MEGATRON_L
     return Check.of(name, not moved, told)
 
 
-def _frozen(checkout: Checkout, ref: str | None, role: str, sites: Sites) -> list[tuple[str, str]]:
+def _frozen(checkout: Checkout, ref: str | None, role: str, sites: pins.Sites) -> list[tuple[str, str]]:
     verdicts = pins.check(checkout.read(sites.pin_paths, ref), sites)
     return [(f"{it.path} ({it.selector})", it.image) for it in verdicts if it.role == role]
 
@@ -109,12 +120,12 @@ def survey(stand: Position, refs: str) -> Survey:
     """
     bump, checkout = stand.bump, stand.checkout
     asked: Sequence[str] = refs.replace(",", " ").split()
-    if not asked and stand.tip and not (stand.on_branch and checkout.uncommitted(MEGATRON_LM.pin_paths)):
+    if not asked and stand.tip and not (stand.on_branch and checkout.uncommitted(bump.repository.sites.pin_paths)):
         asked = [stand.start]
     asked = [_known(checkout, stand.base_remote, ref) for ref in asked]
     # Another branch may well stand on another month: only the bump's own must have the tag.
     expected = bump.tag if stand.tip and not refs else None
-    return sync.survey(checkout.path, asked, expected=expected, image_type=bump.image_type)
+    return sync.survey(checkout.path, asked, expected=expected, image_type=bump.image_type, repository=bump.repository)
 
 
 def _known(checkout: Checkout, remote: str, ref: str) -> str:

@@ -33,18 +33,23 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a bump does to the files.  Without changes it is done already.  ``warnings`` are whole sentences."""
+    """What a bump does to the files.  Without changes it is done already.  ``warnings`` are whole sentences.
+
+    ``ci`` is whose part of it this is, empty for the whole.
+    """
 
     changes: tuple[Change, ...]
     edits: tuple[Edit, ...]
     warnings: tuple[str, ...]
     platforms: tuple[str, ...]
+    ci: str = ""
 
     def part(self, ci: str) -> "Plan":
         """The changes that one CI reads: ``gitlab``, or ``github`` with those that only people read."""
         changes = tuple(change for change in self.changes if (change.ci == "gitlab") == (ci == "gitlab"))
         paths = {change.path for change in changes}
-        return Plan(changes, tuple(edit for edit in self.edits if edit.path in paths), self.warnings, self.platforms)
+        edits = tuple(edit for edit in self.edits if edit.path in paths)
+        return Plan(changes, edits, self.warnings, self.platforms, ci)
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,20 @@
 """What a bump meets, looked at before anything moves: the plan, the image, the checkout and the rights."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from runbook_lib import pins, position, views
+from runbook_lib import drivers_image, pins, position, views
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.compare import Comparison, compare
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
+from runbook_lib.families import is_older
 from runbook_lib.github import GitHub
-from runbook_lib.image import ImageRef, NgcTag
-from runbook_lib.pins import Plan, Sites
+from runbook_lib.image import ImageRef, Tag
+from runbook_lib.pins import Change, Plan
 from runbook_lib.position import Position
 from runbook_lib.record import Step
 from runbook_lib.registry import FRESH, Image, Registry, verify_tag
-from runbook_lib.sites import MEGATRON_LM
 from runbook_lib.views import View
 
 _NOTHING = Plan((), (), (), ())
@@ -62,17 +63,17 @@ class Prospect:
     def used_exceptions(self) -> dict[str, str]:
         """The named exceptions that this bump really needed, and why."""
         unverified = {"unverified-tag": self.check.detail} if self.check.status == "skipped" else {}
-        older = [change for change in self.plan.changes if _tag(change.old) > _tag(change.new)]
+        older = [change for change in self.plan.changes if goes_back(self.bump, change)]
         used = unverified | ({"older-tag": f"{older[0].old} is newer than {older[0].new}."} if older else {})
         return {name: why for name, why in used.items() if name in self.bump.allow}
 
 
-def prospect(stand: Position, sites: Sites = MEGATRON_LM) -> Prospect:
+def prospect(stand: Position) -> Prospect:
     """Plan on the position's commit, and ask the registry for the image on each platform that the rows name.
 
     Raises Refused for a branch of the bump's name with other content.
     """
-    bump = stand.bump
+    bump, sites = stand.bump, stand.bump.repository.sites
     if bump.tag is None:
         return Prospect(bump, _NOTHING, None, Check("the image exists", "skipped", "No tag was given."))
     texts, on_base = stand.texts(sites.paths), stand.checkout.read(sites.paths, stand.base_commit)
@@ -83,24 +84,30 @@ def prospect(stand: Position, sites: Sites = MEGATRON_LM) -> Prospect:
     # What is published rests on what the registry says now, not on what it said some minutes ago.
     age = 0.0 if bump.publish else FRESH
     with Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}"), max_age=age) as registry:
-        check, image = verify_tag(registry, bump.tag, plan.platforms)
-        changes = _changes(registry, before, bump.tag, image)
+        with ThreadPoolExecutor(1) as pool:  # side by side: a distant registry is waited for once
+            old = pool.submit(_old_image, registry.again(), before, bump)
+            check, image = verify_tag(registry, bump.tag, plan.platforms, sites.family)
+        changes = _changes(old.result(), bump, image)
     if cuda := cuda_of(image):
         plan = pins.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow, cuda=cuda)
     return Prospect(bump, plan, image, check, changes)
 
 
-def _changes(registry: Registry, before: Plan, tag: NgcTag, image: Image | None) -> Comparison | None:
-    """The image that the base names beside the new one; None where there is no such image or no answer."""
-    named = {_tag(change.old) for change in before.changes}
-    if image is None or len(named) != 1:
+def _old_image(registry: Registry, before: Plan, bump: Bump) -> tuple[str, Image] | None:
+    """The image that the base names; None where there is no such image or no answer."""
+    named = {_tag(bump, change.old) for change in before.changes}
+    if len(named) != 1:
         return None
     (old,) = named
     try:
         there = registry.image(str(old))
     except (Unreachable, CannotTell):
         return None  # nothing depends on it; the check of the tag says what the registry said
-    return compare(there, image, (str(old), str(tag))) if there else None
+    return (str(old), there) if there else None
+
+
+def _changes(old: tuple[str, Image] | None, bump: Bump, image: Image | None) -> Comparison | None:
+    return compare(old[1], image, (old[0], str(bump.tag))) if old and image else None
 
 
 def _refuse_other_content(stand: Position, plan: Plan) -> None:
@@ -117,7 +124,7 @@ def _refuse_other_content(stand: Position, plan: Plan) -> None:
 
 def _refuse_stale_branch(stand: Position, base: Plan) -> None:
     """A roll-back must not take up the branch of the bump that it goes back to."""
-    back = any(_tag(change.old) > _tag(change.new) for change in base.changes)
+    back = any(goes_back(stand.bump, change) for change in base.changes)
     if back and stand.tip and not stand.checkout.is_ancestor(stand.base_commit, stand.start):
         raise Refused(
             f"The branch {stand.bump.branch} lies in {stand.checkout.path} from an earlier bump, and {stand.bump.base} "
@@ -125,10 +132,11 @@ def _refuse_stale_branch(stand: Position, base: Plan) -> None:
         )
 
 
-def finished(stand: Position, sites: Sites = MEGATRON_LM) -> bool:
+def finished(stand: Position) -> bool:
     """Whether the base branch names the tag already: the bump is merged, or was never needed."""
     if stand.bump.tag is None:
         return False
+    sites = stand.bump.repository.sites
     try:
         texts = stand.checkout.read(sites.paths, stand.base_commit)
         return not pins.plan(texts, sites, stand.bump.tag, stand.bump.image_type, allow=stand.bump.allow).changes
@@ -142,12 +150,18 @@ def cuda_of(image: Image | None) -> str | None:
     return ".".join(versions.pop().split(".")[:2]) or None if len(versions) == 1 else None
 
 
-def _tag(image: str) -> NgcTag:
-    return NgcTag.parse(ImageRef.parse(image).tag or "")
+def _tag(bump: Bump, image: str) -> Tag:
+    return bump.repository.sites.family.read(ImageRef.parse(image).tag or "")
 
 
-def standing(stand: Position, sites: Sites = MEGATRON_LM) -> list[dict[str, str]]:
+def goes_back(bump: Bump, change: Change) -> bool:
+    """Whether a change is to an older tag."""
+    return is_older(_tag(bump, change.new), _tag(bump, change.old))
+
+
+def standing(stand: Position) -> list[dict[str, str]]:
     """Every pin of the base branch and of the bump's own, where that exists."""
+    sites = stand.bump.repository.sites
     commits = {stand.bump.base: stand.base_commit} | ({stand.bump.branch: stand.start} if stand.tip else {})
     return [
         {"branch": name, "pin": verdict.site, "role": verdict.role, "image": verdict.image, "verdict": verdict.answer}
@@ -220,6 +234,8 @@ def report(step: Step, stand: Position, ahead: Prospect, github: GitHub | None) 
         step.check(*checks)
         step.done("No tag was given: this is where things stand.", "Run again with a tag, such as -p tag 26.04-py3.")
         return checks
+    checks.append(drivers_image.check(ahead.image))
+    step.table("drivers", drivers_image.rows(ahead.image))
     step.check(ahead.check, *checks)
     for name, why in ahead.used_exceptions.items():
         step.allowed(name, why)

@@ -10,12 +10,11 @@ from runbook_lib.checkout import Checkout, slug_of
 from runbook_lib.errors import RunbookError
 from runbook_lib.github import GitHub
 from runbook_lib.github_models import Pull
-from runbook_lib.pins import Plan, Sites
+from runbook_lib.pins import Plan
 from runbook_lib.position import Position, commits
 from runbook_lib.preflight import Prospect, cuda_of
 from runbook_lib.pull_body import TEMPLATES, compose_body, name_of, named_in, part
-from runbook_lib.runs import LTS, wanted_labels
-from runbook_lib.sites import MEGATRON_LM
+from runbook_lib.runs import LTS
 from runbook_lib.statement import Identity
 from runbook_lib.views import View
 
@@ -33,7 +32,6 @@ class Proposal:
     stand: Position
     ahead: Prospect
     github: GitHub | None
-    sites: Sites
     whole: Plan
     missing: Plan
     own: tuple[str, ...] = ()
@@ -94,7 +92,7 @@ class Proposal:
 
     def _facts(self) -> dict[str, str]:
         bump, pull = self.bump, self.pull
-        on, off = wanted_labels(bump.image_type)
+        on, off = bump.labels
         exists = "" if self.stand.tip is None else f" (exists, at {self.stand.tip[:10]})"
         there = "not known: GitHub could not be asked" if self.github is None else "none yet: a draft is opened"
         return {
@@ -112,14 +110,14 @@ class Proposal:
         }
 
 
-def propose(stand: Position, ahead: Prospect, github: GitHub | None, sites: Sites = MEGATRON_LM) -> Proposal:
+def propose(stand: Position, ahead: Prospect, github: GitHub | None) -> Proposal:
     """Look at the branch, the base and the open pull requests; changes nothing."""
     bump, checkout = stand.bump, stand.checkout
     if bump.tag is None:
-        return Proposal(stand, ahead, github, sites, _NOTHING, _NOTHING)
+        return Proposal(stand, ahead, github, _NOTHING, _NOTHING)
     tip = stand.tip or stand.base_commit
     fork = checkout.merge_base(tip, stand.base_commit) or stand.base_commit
-    plans = {commit: planned(stand, ahead, commit, sites) for commit in {tip, fork, stand.base_commit}}
+    plans = {commit: planned(stand, ahead, commit) for commit in {tip, fork, stand.base_commit}}
     missing = plans[tip]
     own = commits(checkout, f"{stand.base_commit}..{tip}")
     # Where the base has the tag already, by a squashed merge or by other hands, the branch has nothing to offer.
@@ -133,12 +131,12 @@ def propose(stand: Position, ahead: Prospect, github: GitHub | None, sites: Site
         warnings.append(f"#{pull.number} by {pull.author} is open for this bump already, and is used: {pull.url}")
     image = ahead.changes.markdown() if ahead.changes else ""
     text = part(whole, bump, digests=digests, image=image, record=_folder(checkout, bump))
-    return Proposal(stand, ahead, github, sites, whole, missing, tuple(own), moved, head, text, pull, tuple(warnings))
+    return Proposal(stand, ahead, github, whole, missing, tuple(own), moved, head, text, pull, tuple(warnings))
 
 
-def planned(stand: Position, ahead: Prospect, commit: str, sites: Sites) -> Plan:
+def planned(stand: Position, ahead: Prospect, commit: str) -> Plan:
     """The plan on the texts of a commit."""
-    bump = stand.bump
+    bump, sites = stand.bump, stand.bump.repository.sites
     assert bump.tag is not None
     texts = stand.checkout.read(sites.paths, commit)
     return pins.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow, cuda=cuda_of(ahead.image))

@@ -83,8 +83,8 @@ def _lines(plan: Plan, bump: Bump, digests: Mapping[str, str], image: str, recor
     for change in plan.changes:
         cells = (change.path, str(change.line), change.selector, change.old, change.new)
         yield f"| {' | '.join(code(cell) for cell in cells)} |"
-    other = "lts" if bump.image_type == "dev" else "dev"
-    if "both-types" not in bump.allow:
+    other = bump.repository.other_type(bump.image_type)
+    if other and "both-types" not in bump.allow:
         yield ""
         yield f"No {other} pin is touched: each was read before and after, and is the same."
     if digests:

@@ -15,7 +15,6 @@ from runbook_lib.position import commits
 from runbook_lib.proposal import Proposal, is_mine, planned, propose
 from runbook_lib.pull_body import compose_body, named_in
 from runbook_lib.record import Step
-from runbook_lib.runs import wanted_labels
 from runbook_lib.views import View
 
 __all__ = ["Made", "Proposal", "carry_out", "propose", "set_labels", "settled", "verify"]
@@ -101,7 +100,7 @@ def _merge(step: Step, proposal: Proposal, commit: str, told: list[str]) -> Prop
     step.effect("merge", bump.branch, commit, merged)
     step.allowed("merge-base", f"{bump.base} had moved by {proposal.moved} commits.")
     told.append(f"Merged {bump.base} at {stand.base_commit[:10]} into {bump.branch}: {merged[:10]}.")
-    return propose(position.find(checkout, bump), proposal.ahead, proposal.github, proposal.sites)
+    return propose(position.find(checkout, bump), proposal.ahead, proposal.github)
 
 
 def _push(step: Step, proposal: Proposal, commit: str, told: list[str]) -> str:
@@ -161,7 +160,7 @@ def set_labels(step: Step, github: GitHub, pull: Pull, proposal: Proposal, told:
 
     Returns what to ask a maintainer for where this token may not; empty when all is well.
     """
-    on, off = wanted_labels(proposal.bump.image_type)
+    on, off = proposal.bump.labels
     before = github.labels(pull.number)
     wishes = [(name, True) for name in sorted(on - before)] + [(name, False) for name in sorted(off & before)]
     if not wishes:
@@ -224,7 +223,7 @@ def _would(step: Step, proposal: Proposal) -> None:
         step.would(f"make one commit of {views.count(len(proposal.missing.edits), 'file')}: {bump.title!r}")
     if not proposal.mine:
         return
-    on, off = wanted_labels(bump.image_type)
+    on, off = bump.labels
     set_, taken = on - (pull.labels if pull else frozenset()), off & (pull.labels if pull else frozenset())
     if pull is None:
         step.would(f"push the branch to {bump.remote} and open a draft pull request into {bump.base}", publish=True)
@@ -252,7 +251,7 @@ def _branch_checks(made: Made) -> list[Check]:
             return [
                 Check(name, "skipped", f"#{made.pull.number} could not be fetched. {error}") for name in (holds, only)
             ]
-    lacking = planned(proposal.stand, proposal.ahead, commit, proposal.sites).changes
+    lacking = planned(proposal.stand, proposal.ahead, commit).changes
     wrong = ", ".join(f"{change.path}:{change.line}" for change in lacking)
     titles = commits(checkout, f"{proposal.stand.base_commit}..{commit}")
     ours = [found for found, title in titles.items() if title == bump.title]
@@ -283,7 +282,7 @@ def _pull_checks(made: Made) -> list[Check]:
     pull = proposal.github.pull(made.pull.number)
     right = pull.state == "open" and pull.base_ref == proposal.bump.base
     state = f"#{pull.number}: {'draft' if pull.draft else 'ready for review'}, {pull.state}, into {pull.base_ref}."
-    on, off = wanted_labels(proposal.bump.image_type)
+    on, off = proposal.bump.labels
     chosen = on <= pull.labels and not off & pull.labels
     told = f"{', '.join(sorted(pull.labels)) or 'none'}."
     return [

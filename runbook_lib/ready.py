@@ -14,6 +14,7 @@ from runbook_lib.github_models import Pull
 from runbook_lib.gitlab import GitLab
 from runbook_lib.position import Position
 from runbook_lib.record import Step
+from runbook_lib.repositories import MEGATRON_LM
 from runbook_lib.run import StepResult, conclude
 from runbook_lib.views import View
 
@@ -66,18 +67,19 @@ def look(stand: Position, github: GitHub | None) -> Readiness:
         return Readiness(idle=standing.problem or "There is no pull request, so nothing is to be merged.")
     if not stand.checkout.has(pull.head_sha):
         return Readiness(idle=f"#{pull.number} stands at {pull.head_sha[:10]}, which this clone does not have.")
-    lookups: dict[str, Callable[[], Iterable[Item]]] = {
-        "a green CI run of the head commit": lambda: _of_ci(standing, github, pull),
-        "pins that agree on that commit": lambda: [_pins(stand, pull)],
-        "golden values with nothing held back": lambda: [_values(stand, pull)],
-        "an open issue for every broken test": lambda: _issues(stand, github, pull),
-        "a green pipeline on GitLab": lambda: [_gitlab(pull)],
-        "a push of what is here": lambda: [_pushed(stand, pull)],
+    # What is looked up, and the step that a repository may have no use for.
+    lookups: dict[str, tuple[str, Callable[[], Iterable[Item]]]] = {
+        "a green CI run of the head commit": ("04-run-ci", lambda: _of_ci(standing, github, pull)),
+        "pins that agree on that commit": ("", lambda: [_pins(stand, pull)]),
+        "golden values with nothing held back": ("05-golden-values", lambda: [_values(stand, pull)]),
+        "an open issue for every broken test": ("06-broken-tests", lambda: _issues(stand, github, pull)),
+        "a green pipeline on GitLab": ("02-gitlab-pin", lambda: [_gitlab(pull)]),
+        "a push of what is here": ("", lambda: [_pushed(stand, pull)]),
     }
     items: list[Item] = []
-    for name, lookup in lookups.items():
+    for name, (step, lookup) in lookups.items():
         try:
-            items += lookup()
+            items += [Item(name, None, why)] if (why := bump.repository.idle(step)) else lookup()
         except RunbookError as error:  # one answer that is not to be had hides no other
             items.append(Item(name, False, str(error), "Run bump again."))
     return Readiness(tuple(items), tuple(_people(standing, pull)))
@@ -111,7 +113,13 @@ def _of_ci(standing: Standing, github: GitHub, pull: Pull) -> Iterator[Item]:
 
 
 def _pins(stand: Position, pull: Pull) -> Item:
-    found = sync.survey(stand.checkout.path, [pull.head_sha], expected=stand.bump.tag, image_type=stand.bump.image_type)
+    found = sync.survey(
+        stand.checkout.path,
+        [pull.head_sha],
+        expected=stand.bump.tag,
+        image_type=stand.bump.image_type,
+        repository=stand.bump.repository,
+    )
     return Item("pins that agree on that commit", found.outcome == "in sync", found.summary, "07-sync-check")
 
 
@@ -168,9 +176,10 @@ def _people(standing: Standing, pull: Pull) -> Iterator[str]:
     if pull.draft:
         yield f"Press *Ready for review* on {pull.url}."
     yield "Reviews of the code owners."
-    if _MBRIDGE not in pull.labels:
+    repository = standing.stand.bump.repository
+    if repository is MEGATRON_LM and _MBRIDGE not in pull.labels:
         yield f"The merge queue runs the Megatron-Bridge tests: to see them before, set the label {_MBRIDGE!r}."
-    yield "The merge queue; then 08-after-merge."
+    yield "The merge queue; then 08-after-merge." if repository.workflow else "The merge; then 08-after-merge."
 
 
 def finish(step: Step, results: tuple[StepResult, ...], found: Readiness) -> View:

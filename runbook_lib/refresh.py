@@ -257,7 +257,9 @@ def _conclude(step: Step, refresh: Refresh, sent: Sent) -> None:
     found, bump = refresh.found, refresh.standing.stand.bump
     asked, stopped = found.asked, refresh.stopped
     written = views.count(len(refresh.edits), "golden file")
-    if asked.source is None and (bump.tag is None or not bump.apply or not asked.idle.startswith("waiting")):
+    if bump.tag and (why := bump.repository.idle(step.name)):
+        step.done(why)
+    elif asked.source is None and (bump.tag is None or not bump.apply or not asked.idle.startswith("waiting")):
         step.done(f"Nothing to refresh: {asked.idle}.", asked.next)
     elif asked.source is None:
         step.waiting(asked.idle, asked.next)

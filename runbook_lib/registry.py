@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
@@ -16,8 +16,8 @@ import httpx
 
 from runbook_lib.checks import Check
 from runbook_lib.errors import CannotTell, Unreachable
-from runbook_lib.families import NGC
-from runbook_lib.image import Image, ImageRef, NgcTag, PlatformImage
+from runbook_lib.families import NGC, AnyFamily
+from runbook_lib.image import Image, ImageRef, NgcTag, PlatformImage, Tag
 from runbook_lib.registry_auth import Found, docker, ngc
 from runbook_lib.registry_cache import Cache, ago
 from runbook_lib.registry_http import Answer, Connection, parse_address
@@ -109,6 +109,10 @@ class Registry:
     def offline(self) -> "Registry":
         """The same repository as it was last seen: it answers from the cache and asks nobody."""
         return Registry(self._connection, offline=True)
+
+    def again(self) -> "Registry":
+        """The same repository, by the same connections, for questions side by side: with an ``age`` of its own."""
+        return Registry(self._connection, offline=self._offline)
 
     def image(self, reference: str) -> Image | None:
         """The image of a tag or a digest, or None if the registry has none of that name."""
@@ -260,7 +264,9 @@ class Registry:
         return value
 
 
-def verify_tag(registry: Registry, tag: NgcTag, platforms: Iterable[str]) -> tuple[Check, Image | None]:
+def verify_tag(
+    registry: Registry, tag: Tag, platforms: Iterable[str], family: AnyFamily = NGC
+) -> tuple[Check, Image | None]:
     """Does the tag exist for all platforms?
 
     Failed: it does not, or what stands there is damaged.  Skipped: the registry would not tell; its ``detail`` is
@@ -274,28 +280,31 @@ def verify_tag(registry: Registry, tag: NgcTag, platforms: Iterable[str]) -> tup
     except CannotTell as error:
         return Check(name, "failed", str(error)), None
     if image is None:
-        return Check(name, "failed", f"{registry.name} has no tag {tag}. {_newest(registry, tag)}"), None
+        return Check(name, "failed", f"{registry.name} has no tag {tag}. {_newest(registry, tag, family)}"), None
     there = _and(image.platforms)
     if missing := sorted(set(platforms) - image.platforms.keys()):
         sentence = f"{registry.name}:{tag} exists for {there}, and not for {_and(missing)}."
-        return Check(name, "failed", f"{sentence} {_newest(registry, tag)}"), image
+        return Check(name, "failed", f"{sentence} {_newest(registry, tag, family)}"), image
     read = f" It was read {ago(registry.age)}." if registry.age else ""
     return Check(name, "passed", f"{registry.name}:{tag} is {image.digest}, for {there}.{read}"), image
 
 
-def _newest(registry: Registry, tag: NgcTag) -> str:
+def _newest(registry: Registry, tag: Tag, family: AnyFamily) -> str:
     try:
         tags = registry.tags()
     except (Unreachable, CannotTell) as error:
         return f"Which tags it has could not be read: {error}"
-    listing = NGC.listed(tags)
-    months = [other for other in listing.releases + listing.specials if other.variant == tag.variant]
-    if not months:
+    listing = family.listed(tags)
+    like: Sequence[Tag] = listing.releases or listing.candidates or listing.specials
+    if isinstance(tag, NgcTag):
+        months = NGC.listed(tags)
+        like = [other for other in months.releases + months.specials if other.variant == tag.variant]
+    if not like:
         return "It has no tag of this kind at all."
-    return f"Its newest tags are {', '.join(map(str, months[:5]))}: choose one that exists, or wait."
+    return f"Its newest tags are {', '.join(map(str, like[:5]))}: choose one that exists, or wait."
 
 
-def _last_known(registry: Registry, tag: NgcTag) -> str:
+def _last_known(registry: Registry, tag: Tag) -> str:
     before = registry.offline()
     try:
         image, tags = before.image(str(tag)), before.tags()

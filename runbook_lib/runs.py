@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from runbook_lib.bump import ImageType
 from runbook_lib.github_models import Job, Labelling, Run
+from runbook_lib.image import ImageType
+from runbook_lib.repositories import FUNCTIONAL as FUNCTIONAL
+from runbook_lib.repositories import LIGHTWEIGHT as LIGHTWEIGHT
+from runbook_lib.repositories import LTS as LTS
+from runbook_lib.repositories import MEGATRON_LM, Repository
 
-WORKFLOW = "CICD Megatron-LM"
-#: L1 with golden values; without it only the slim tests run.
-FUNCTIONAL = "Run functional tests"
-#: Wins over the other, runs four steps, and compares nothing.
-LIGHTWEIGHT = "Run tests"
-#: Switches CI to the LTS image, whatever else is set.
-LTS = "container::lts"
+WORKFLOW = MEGATRON_LM.workflow
 
 State = Literal[
     "none", "queued", "waiting", "running",
@@ -35,13 +33,6 @@ def branch_of(number: int) -> str:
     return f"pull-request/{number}"
 
 
-def wanted_labels(image_type: ImageType) -> tuple[frozenset[str], frozenset[str]]:
-    """The labels that must be on a bump's pull request before CI starts, and those that must be off."""
-    if image_type == "lts":
-        return frozenset({FUNCTIONAL, LTS}), frozenset({LIGHTWEIGHT})
-    return frozenset({FUNCTIONAL}), frozenset({LIGHTWEIGHT, LTS})
-
-
 def labels_at(now: Collection[str], labellings: Iterable[Labelling], moment: datetime) -> frozenset[str]:
     """The labels at a moment, from those of now and what was set and taken off since."""
     labels = set(now)
@@ -51,9 +42,9 @@ def labels_at(now: Collection[str], labellings: Iterable[Labelling], moment: dat
     return frozenset(labels)
 
 
-def wrong_tests(labels: Collection[str], image_type: ImageType) -> str:
+def wrong_tests(labels: Collection[str], image_type: ImageType, repository: Repository = MEGATRON_LM) -> str:
     """Why a run that started with these labels is useless for a bump; empty when it is not."""
-    on, off = wanted_labels(image_type)
+    on, off = repository.wanted_labels(image_type)
     wrong = [f"without the label {label!r}" for label in sorted(on.difference(labels))]
     wrong += [f"with the label {label!r}" for label in sorted(off.intersection(labels))]
     return " and ".join(wrong)
@@ -92,9 +83,9 @@ class Progress:
         return ", ".join(f"{count} {word}" for word, count in sorted(counted.items())) or "no job yet"
 
 
-def choose(runs: Iterable[Run], head: str) -> Run | None:
+def choose(runs: Iterable[Run], head: str, workflow: str = WORKFLOW) -> Run | None:
     """The newest run of the workflow for exactly this commit."""
-    mine = [run for run in runs if run.head_sha == head and run.name == WORKFLOW]
+    mine = [run for run in runs if run.head_sha == head and run.name == workflow]
     return max(mine, key=lambda run: (run.created, run.id), default=None)
 
 

@@ -6,13 +6,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
-from runbook_lib import blobs, pins
+from runbook_lib import blobs, pins, recognized
 from runbook_lib.bump import ImageType
 from runbook_lib.checkout import Checkout
 from runbook_lib.errors import CannotTell
-from runbook_lib.image import NgcTag
-from runbook_lib.pins import Sites, Texts, Verdict
-from runbook_lib.sites import MEGATRON_LM
+from runbook_lib.image import Tag
+from runbook_lib.pins import Texts, Verdict
+from runbook_lib.repositories import FILE, MEGATRON_LM, Repository
 
 Outcome = Literal["in sync", "out of sync", "cannot tell"]
 
@@ -87,7 +87,7 @@ class Survey:
         """The answer in a line."""
         verdicts = [verdict for snapshot in self.snapshots for verdict in snapshot.verdicts]
         warnings = [v for v in verdicts if v.role == "informational" and v.answer != "in sync"]
-        lockstep = [v.answer for v in verdicts if v.role != "informational"]
+        lockstep = [v.answer for v in verdicts if v.role != "informational" and v.answer != "frozen"]
         told = [f"{lockstep.count('in sync')} of {len(lockstep)} pins agree"]
         told += [f"{count} cannot be read"] if (count := lockstep.count("cannot tell")) else []
         if warnings:
@@ -134,19 +134,21 @@ def survey(
     refs: Sequence[str] = (),
     *,
     strict: bool = False,
-    expected: NgcTag | None = None,
+    expected: Tag | None = None,
     image_type: ImageType = "dev",
-    sites: Sites = MEGATRON_LM,
+    repository: Repository | None = None,
 ) -> Survey:
     """Check the clone at ``place``: its work tree, or each of ``refs``, nothing being checked out.
 
     A ref may be a pattern with ``*``, ``?`` or ``[…]`` over local branches (``core_r*``) and remote-tracking ones
     (``origin/core_r*``); one that matches no local branch is tried on those of every remote.  ``expected`` is the tag
-    that the pins of ``image_type`` should have; without it they are compared with the newest of them.
+    that the pins of ``image_type`` should have; without it they are compared with the newest of them.  Without a
+    ``repository`` it is recognized.
     Raises CannotTell for a ref or pattern that names nothing, and for a repository without a known pin site.
     """
     checkout = Checkout.open(place)
-    notes: list[str] = []
+    repository = repository or recognized.choose(checkout)
+    sites, notes = repository.sites, list[str]()
     if not refs and checkout.bare:
         refs = ("HEAD",)
         notes.append(f"{checkout.path} is a bare repository, so its HEAD was checked.")
@@ -164,19 +166,21 @@ def survey(
     for name, commit, globbed, texts in states:
         known = sites.known(texts)
         if not known and not globbed:
-            raise CannotTell(_unknown(checkout.path, name, sites))
+            raise CannotTell(_unknown(checkout.path, name, repository))
         snapshots.append(Snapshot(name, commit, pins.check(texts, sites, expected, image_type) if known else ()))
     if not any(snapshot.verdicts for snapshot in snapshots):
-        raise CannotTell(_unknown(checkout.path, ", ".join(refs), sites))
+        raise CannotTell(_unknown(checkout.path, ", ".join(refs), repository))
     return Survey(checkout.path, tuple(snapshots), strict, tuple(notes))
 
 
-def _unknown(place: Path, name: str, sites: Sites) -> str:
-    files = ", ".join(dict.fromkeys(site.path for site in sites.pins if site.needs in ("always", "together")))
-    return (
-        f"No known pin site was found in {place} ({name}): there is none of {files}. "
-        "Give the path of a clone of Megatron-LM, and a ref from 2025-03 or later."
-    )
+def _unknown(place: Path, name: str, repository: Repository) -> str:
+    found = f"No known pin site was found in {place} ({name}): there is none of {', '.join(repository.sites.telling)}."
+    if repository is MEGATRON_LM:
+        return (
+            f"{found} Give the path of a clone of Megatron-LM, and a ref from 2025-03 or later; or declare the pins of "
+            f"another repository in its file {FILE}."
+        )
+    return f"{found} These are the pins of {repository.origin or repository.name}: give a ref that has them, or others."
 
 
 def _resolve(place: Path, refs: Sequence[str]) -> list[tuple[str, str, bool]]:

@@ -286,7 +286,7 @@ def test_a_connection_lost_for_a_while_is_no_end(opened: World) -> None:
 
 
 def test_a_run_that_does_not_start_is_given_up(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ci, "choose", lambda runs, head: None)
+    monkeypatch.setattr(ci, "choose", lambda *_: None)
     begun = opened.now[0]
     assert (found := run_ci(opened, wait=True)) is not None
     assert (found.state, opened.now[0] - begun < 1200) == ("none", True)
