@@ -13,13 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx
 
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.registry_auth import Found
 from runbook_lib.registry_cache import Cache
+from runbook_lib.registry_challenge import KNOWN, Challenge, likely, token, web_address
 
 _LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger manifests
 _TIMEOUT = httpx.Timeout(10, connect=5)  # seconds
@@ -28,6 +29,7 @@ _PAUSES = (0.5, 1.5)  # seconds before the second and the third attempt
 _PATIENCE = 10.0  # seconds; a registry that asks for more is asked again by the person, not by us
 _TEMPORARY = (429, 500, 502, 503, 504)
 _KEPT = ("Content-Type", "Docker-Content-Digest", "ETag", "Link")  # headers that the cache keeps
+_ASKS_TOKEN = {"Accept": "application/json"}
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -55,6 +57,9 @@ class Answer:
 
 class _TooSlow(httpx.ReadTimeout):
     """An answer that began and did not end."""
+
+
+_Coming: TypeAlias = "queue.SimpleQueue[Answer | httpx.RequestError | RunbookError | None]"
 
 
 class Connection:
@@ -85,6 +90,9 @@ class Connection:
         self._sleep = sleep
         self._authorization: dict[str, str] = {}
         self._signing = threading.Lock()
+        self._prepared = False
+        self._guess: _Coming | None = None  # a token that was asked for before the registry said where
+        self._guessed: dict[str, str] = {}  # the authorization that came of it
         self._found: Found | None = None
         # httpx drops Authorization when a redirect leaves the host: blobs often live on another.
         self._client = httpx.Client(timeout=_TIMEOUT, follow_redirects=True, max_redirects=5, transport=transport)
@@ -151,64 +159,82 @@ class Connection:
             kept = {name: answer.headers[name] for name in _KEPT if name in answer.headers}
             self._cache.keep(str(self.address.join(f"/v2/{self.repository}/{path}")), answer.body, kept)
 
-    def _signed_in(self, url: httpx.URL, headers: Mapping[str, str]) -> Answer:
+    def _signed_in(self, address: httpx.URL, headers: Mapping[str, str]) -> Answer:
         """Ask, and sign in where the registry wants that."""
         if not self._authorization:
-            self._sign_in_as_before()
-        sent = self._authorization
-        answer = self._ask(url, {**headers, **sent})
-        # A challenge from where a redirect led is not the registry's: it gets nothing.
-        if answer.status != 401 or _origin(answer.url) != _origin(self.address):
-            return answer
-        with self._signing:
-            if self._authorization == sent:  # else another thread has signed in meanwhile
-                self._authorization = self._sign_in(answer.headers.get("WWW-Authenticate", ""))
-        return self._ask(url, {**headers, **self._authorization})
+            self._prepare()
+        for _ in range(2):
+            sent = self._authorization
+            answer = self._ask(address, {**headers, **sent})
+            # A challenge from where a redirect led is not the registry's: it gets nothing.
+            if answer.status != 401 or _origin(answer.url) != _origin(self.address):
+                return answer
+            with self._signing:
+                if self._authorization is sent:  # else another thread has signed in meanwhile
+                    self._authorization = self._sign_in(answer.headers.get("WWW-Authenticate", ""))
+            if self._authorization is not self._guessed:
+                break
+        return self._ask(address, {**headers, **self._authorization})
 
-    def _sign_in_as_before(self) -> None:
-        """Save the round trip that only fetches the challenge, where that is known from before."""
+    def _prepare(self) -> None:
+        """Save the round trip that only fetches the challenge: where that is known, else by a guess beside it."""
         key = f"challenge {self.address}"
-        known = self._cache.entry(key) if self._cache else None
-        if known is None or self._cache is None:
-            return
         with self._signing:
-            if self._authorization:
+            if self._authorization or self._prepared:
+                return
+            self._prepared = True
+            kept = self._cache.entry(key) if self._cache else None
+            known = kept.body.decode("utf-8", "replace") if kept else KNOWN.get(self.address.netloc.decode(), "")
+            if not known:
+                self._guess = self._begin(likely(self.address).request(self.repository), _ASKS_TOKEN, follow=False)
                 return
             try:
-                self._authorization = self._sign_in(known.body.decode("utf-8", "replace"), pauses=())
+                self._authorization = self._sign_in(known, pauses=())
             except Unreachable:
-                self._cache.forget(key)
+                if self._cache:
+                    self._cache.forget(key)
 
-    def _sign_in(self, challenge: str, pauses: Sequence[float] = _PAUSES) -> dict[str, str]:
+    def _sign_in(self, text: str, pauses: Sequence[float] = _PAUSES) -> dict[str, str]:
         """Do as the challenge says; credentials are sent over TLS only."""
-        bearer = re.search(r"\bBearer\s+(.*)", challenge, re.IGNORECASE)
+        challenge = Challenge.parse(text)
         if self._found is None:
             self._found = self._who()
         credential = self._found.credential
-        if bearer is None and re.search(r"\bBasic\b", challenge, re.IGNORECASE) and credential:
+        if challenge.password and credential:
             if not _is_private(self.address):
                 raise Unreachable(f"{self.name} asks for a password over plain HTTP: it was not sent.")
             return {"Authorization": credential.header}
-        fields = dict(re.findall(r'(\w+)="([^"]*)"', bearer[1])) if bearer else {}
-        realm = _url(fields.get("realm", ""))
-        if realm is None:
+        if challenge.realm is None:
             raise Unreachable(f"{self.name} asks for a sign-in of a kind that we do not know. {self._advice()}")
-        headers = {"Accept": "application/json"}
-        if credential and _is_private(realm):
-            headers["Authorization"] = credential.header
-        # Our own scope, not the challenge's: that may ask for the right to push.
-        query = {"service": fields.get("service", ""), "scope": f"repository:{self.repository}:pull"}
-        answer = self._ask(realm.copy_merge_params(query), headers, follow=False, pauses=pauses)
-        if answer.status != 200:
-            raise Unreachable(f"{realm.host} gives no token for {self.name} (HTTP {answer.status}). {self._advice()}")
-        document = answer.json()
-        granted = document if isinstance(document, dict) else {}
-        token = granted.get("token") or granted.get("access_token")
-        if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
-            raise Unreachable(f"{realm.host} gave no usable token for {self.name}. Try again later.")
+        granted = None if credential else self._by_guess(challenge)
+        if granted:
+            self._guessed = authorization = {"Authorization": f"Bearer {granted}"}
+        else:
+            private = {"Authorization": credential.header} if credential and _is_private(challenge.realm) else {}
+            asked = challenge.request(self.repository)
+            answer = self._ask(asked, {**_ASKS_TOKEN, **private}, follow=False, pauses=pauses)
+            if answer.status != 200:
+                raise Unreachable(
+                    f"{asked.host} gives no token for {self.name} (HTTP {answer.status}). {self._advice()}"
+                )
+            granted = token(answer.json())
+            if granted is None:
+                raise Unreachable(f"{asked.host} gave no usable token for {self.name}. Try again later.")
+            authorization = {"Authorization": f"Bearer {granted}"}
         if self._cache:
-            self._cache.keep(f"challenge {self.address}", challenge.encode(), {})
-        return {"Authorization": f"Bearer {token}"}
+            self._cache.keep(f"challenge {self.address}", text.encode(), {})
+        return authorization
+
+    def _by_guess(self, challenge: Challenge) -> str | None:
+        """The token that is on its way from where the challenge sends us; at most once."""
+        coming, self._guess = self._guess, None
+        if coming is None or challenge.realm != likely(self.address).realm:
+            return None
+        try:
+            answer = coming.get(timeout=self._limit)
+            return token(answer.json()) if isinstance(answer, Answer) and answer.status == 200 else None
+        except (queue.Empty, Unreachable):
+            return None
 
     def _advice(self) -> str:
         if self._found is None:
@@ -256,7 +282,17 @@ class Connection:
 
         The thread is left behind where the headers drip: it ends with its connection, at the latest with the process.
         """
-        done: queue.SimpleQueue[Answer | httpx.RequestError | RunbookError | None] = queue.SimpleQueue()
+        try:
+            outcome = self._begin(url, headers, follow).get(timeout=self._limit)
+        except queue.Empty:
+            raise _TooSlow(f"it did not finish its answer within {self._limit:g} s") from None
+        if isinstance(outcome, Exception):
+            raise outcome
+        assert outcome is not None, "the thread died of a mistake in this program, which it has told"
+        return outcome
+
+    def _begin(self, url: httpx.URL, headers: Mapping[str, str], follow: bool) -> _Coming:
+        done: _Coming = queue.SimpleQueue()
 
         def work() -> None:
             outcome: Answer | httpx.RequestError | RunbookError | None = None
@@ -264,18 +300,14 @@ class Connection:
                 outcome = self._once(url, headers, follow)
             except (httpx.RequestError, RunbookError) as error:
                 outcome = error
+            except RuntimeError:
+                if not self._client.is_closed:  # nobody waits for a guess any more
+                    raise
             finally:
                 done.put(outcome)
 
         threading.Thread(target=work, name=f"GET {url.host}", daemon=True).start()
-        try:
-            outcome = done.get(timeout=self._limit)
-        except queue.Empty:
-            raise _TooSlow(f"it did not finish its answer within {self._limit:g} s") from None
-        if isinstance(outcome, Exception):
-            raise outcome
-        assert outcome is not None, "the thread died of a mistake in this program, which it has told"
-        return outcome
+        return done
 
     def _once(self, url: httpx.URL, headers: Mapping[str, str], follow: bool) -> Answer:
         sent = {**headers, "Accept-Encoding": "identity", "User-Agent": "base-image-runbook"}
@@ -297,21 +329,13 @@ class Connection:
 
 def parse_address(text: str) -> httpx.URL:
     """The value of RUNBOOK_REGISTRY; raises RunbookError, which does not repeat it: it may hold a password."""
-    url = _url(text)
-    if url is None or url.userinfo or url.path != "/" or url.query or url.fragment:
+    address = web_address(text)
+    if address is None or address.userinfo or address.path != "/" or address.query or address.fragment:
         raise RunbookError(
             "RUNBOOK_REGISTRY is not the address of a registry: expected scheme, host and port alone, such as "
             "http://127.0.0.1:5001 or https://mirror.example.com, or nvcr.io=https://mirror.example.com for one alone."
         )
-    return url
-
-
-def _url(text: str) -> httpx.URL | None:
-    try:
-        url = httpx.URL(text)
-    except httpx.InvalidURL:
-        return None
-    return url if url.scheme in ("http", "https") and url.host else None
+    return address
 
 
 def _origin(url: httpx.URL) -> tuple[str, bytes]:
