@@ -10,15 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runbook_lib import files
 from runbook_lib.checkout import Checkout
 from runbook_lib.discover_draft import Draft, draft, shown
-from runbook_lib.discover_references import PATHS
+from runbook_lib.discover_references import SEARCHED
 from runbook_lib.discover_roles import Found, discover
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.git_command import GitFailed
-from runbook_lib.repositories import FILE
 
+FILE = ".base-image-pins.yaml"  # ``repositories`` names it too, and takes long to load
 _ROLES = ("lockstep dev", "lockstep lts", "informational", "frozen", "ignore")
 _HEADS = ("call it", "place", "seems to be", "why", "image")
 # git tells a binary file from a text by this, too.
@@ -121,7 +120,7 @@ def survey(place: str | Path, ref: str = "") -> Discovery:
 
 def _holding(checkout: Checkout, commit: str | None) -> list[str]:
     """The tracked files that hold the name of an image."""
-    names = [part for path in PATHS for part in ("-e", path)]
+    names = [part for path in SEARCHED for part in ("-e", path)]
     options = ("-l", "-z", "--fixed-strings", "--full-name", "--no-recurse-submodules", "--no-color")
     try:
         listed = checkout.git("grep", *options, *names, *([commit] if commit else []), "--")
@@ -160,6 +159,8 @@ def _write(discovery: Discovery) -> Path:
         raise Refused(f"{target} exists, and is never overwritten. Without --write the draft is shown, to compare.")
     if not discovery.draft.text:
         raise Refused(f"{target} was not written. {' '.join(discovery.draft.chosen)}")
+    from runbook_lib import files
+
     files.write(target, discovery.draft.text)
     return target
 

@@ -18,14 +18,14 @@ from runbook_lib.image import ImageRef, Tag
 _KNOWN: dict[str, tuple[str, AnyFamily]] = {
     path: (host, family) for family in FAMILIES for host, _, path in (image.partition("/") for image in family.images)
 }
-#: What to search for: every reference holds one of these.
-PATHS = tuple(_KNOWN)
+#: What to search for: every reference holds one of these, none of which holds another.
+SEARCHED = tuple(path for path in _KNOWN if not any(other in path for other in _KNOWN if other != path))
 #: Names that stand for another image every time; so a reference to one has no month.
 MOVING = frozenset({"latest", "nightly", "dev", "main", "master", "edge", "stable", "devel"})
 
 _PATH = re.compile(
-    rf"(?P<path>{'|'.join(map(re.escape, sorted(PATHS, key=len, reverse=True)))})(?!/?[A-Za-z0-9_]|[.-]+[A-Za-z0-9_])"
-    r"(?::(?:(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127})(?![A-Za-z0-9_-]|\.[A-Za-z0-9_])(?P<more>[${<]?)|(?P<variable>[$<{\\%\[*+'\"&|(])))?"
+    rf"(?P<path>{'|'.join(map(re.escape, sorted(_KNOWN, key=len, reverse=True)))})(?!/?[A-Za-z0-9_]|[.-]+[A-Za-z0-9_])"
+    r"(?::(?:(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127})(?![A-Za-z0-9_/-]|\.[A-Za-z0-9_])(?P<more>[${<]?)|(?P<variable>[$<{\\%\[*+'\"&|(])))?"
     r"(?:@(?P<digest>sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}))?"
 )
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
