@@ -24,7 +24,7 @@ from runbook_lib.verify import verify
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "runbooks").glob("*.ipynb"))
 TAG = "26.04-py3"
-COMMON = ["tag", "repo", "image_type", "base", "remote", "audit", "allow", "apply", "publish"]
+COMMON = ["tag", "repo", "image_type", "base", "remote", "audit", "allow", "pins", "apply", "publish"]
 
 
 def cells(path: Path, kind: str) -> list[dict[str, Any]]:
