@@ -86,9 +86,10 @@ class Reference:
 def references(text: str) -> Iterator[Reference]:
     """All references in a text, in order.  Lines end at line feeds alone, as they do for git."""
     breaks: list[int] = []
+    last = 0  # where the reference before ended: what belongs to it names no registry of this one
     for match in _PATH.finditer(text):
         host, family = _KNOWN[match["path"]]
-        begin = max(text.rfind("\n", 0, match.start()) + 1, match.start() - _BEFORE)
+        begin = max(text.rfind("\n", last, match.start()) + 1, match.start() - _BEFORE, last)
         before = text[begin : match.start()]
         tag = (match["tag"] or "").rstrip(".-")
         registry = _registry(before, host)
@@ -111,6 +112,7 @@ def references(text: str) -> Iterator[Reference]:
             family=family,
         )
         if registry or found.read_tag is not None:
+            last = found.end
             yield found
 
 
