@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,38 +13,10 @@ from typing import Any
 from runbook_lib import provenance, record, report
 from runbook_lib.errors import RunbookError
 from runbook_lib.ledger import HEAD, LOCK, OPENING, Ledger, read
-from runbook_lib.statement import RUN, STORY, Contributed, Identity, State, collect, now, stamp, when
+from runbook_lib.standing import BumpStatus, bump_status, newest_first
+from runbook_lib.statement import RUN, Contributed, Identity, State, collect, now, stamp, when
 
-#: The step whose success, beside that of the whole runbook, makes a bump ready.
-_WHOLE, _LAST = "bump", "07-sync-check"
 _KILLED = "The run ended without a word: its process was killed, or the machine went down."
-
-
-@dataclass(frozen=True)
-class BumpStatus:
-    """Where a bump stands.
-
-    ``state`` is ``ready`` when every step is done, ``in progress`` when those that ran are, else that of the step
-    that holds it up: waiting, running, failed, killed, cancelled, incomplete, previewed.  ``started`` is the time of
-    its first run, ``since`` that from which it has stood as it stands.  ``links`` maps names, such as ``pull request``,
-    ``CI run`` and ``issue #12``, to addresses.  ``record`` is the folder of the record that tells its state, and
-    ``story`` the file that tells the whole bump; both are paths on this machine, and absolute if the archive's was.
-    """
-
-    repository: str
-    base: str
-    image_type: str
-    tag: str
-    practice: bool
-    state: str
-    step: str
-    sentence: str
-    next: str
-    since: str
-    record: str
-    started: str
-    story: str
-    links: Mapping[str, str]
 
 
 def default(notebook: Path | None = None) -> Path:
@@ -110,93 +82,62 @@ def _last_sign(folder: Path) -> datetime:
     return datetime.fromtimestamp(newest, tz=now().tzinfo)
 
 
-def predicates(bump: Path) -> Iterator[dict[str, Any]]:
-    """The readable records of a bump, oldest first; one whose process is gone shows as killed."""
-    found = []
-    for folder in bump.iterdir():
+@dataclass(frozen=True)
+class Runs:
+    """The records of a bump: the predicates of the readable ones, oldest first, and the names of the others."""
+
+    readable: list[dict[str, Any]]
+    unreadable: list[str]
+
+
+def runs(bump: Path) -> Runs:
+    """Read the records of a bump; one whose process is gone shows as killed, an open one with what it did so far."""
+    found = Runs([], [])
+    for folder in sorted(bump.iterdir()):
         if not folder.is_dir() or folder.is_symlink() or folder.name.startswith(OPENING):
             continue
         try:
             predicate = read(folder)
-            if predicate["state"] == "running" and not provenance.is_alive(predicate["process"]):
-                predicate |= {"state": "killed", "outcome": {"sentence": _KILLED, "next": ""}}
-            Identity.from_json(predicate["bump"])
-            for time in (predicate["started"], predicate.get("ended") or predicate["started"]):
-                when(time)
-            predicate["notebook"]["name"].isprintable()
-        except (RunbookError, KeyError, TypeError, ValueError, AttributeError):
-            continue  # being written, or damaged: for `verify` to tell
-        found.append(predicate)
-    yield from sorted(found, key=lambda p: (p["started"], p["id"]))
+            if predicate["state"] == "running":
+                predicate |= collect(record.contributions(folder)).fields
+                if not provenance.is_alive(predicate["process"]):
+                    predicate |= {"state": "killed", "outcome": {"sentence": _KILLED, "next": ""}}
+            _must_be_sound(predicate)
+        except (RunbookError, OSError, KeyError, TypeError, ValueError, AttributeError):
+            found.unreadable.append(folder.name)  # `audit verify` tells what is wrong with it
+        else:
+            found.readable.append(predicate)
+    found.readable.sort(key=lambda p: (p["started"], p["id"]))
+    return found
+
+
+def predicates(bump: Path) -> Iterator[dict[str, Any]]:
+    """The readable records of a bump, oldest first; one whose process is gone shows as killed."""
+    yield from runs(bump).readable
+
+
+def _must_be_sound(predicate: Mapping[str, Any]) -> None:
+    """Raise one of Python's own errors for a predicate of another shape than its readers rely on."""
+    Identity.from_json(predicate["bump"])
+    for time in (predicate["started"], predicate.get("ended") or predicate["started"]):
+        when(time)
+    predicate["notebook"]["name"].isprintable()
+    for name in ("outcome", "inputs", "links", "who", "parameters"):
+        dict(predicate.get(name) or {})
+    for name in ("effects", "checks", "exceptions"):
+        for entry in predicate.get(name) or ():
+            entry.items()
+    list(predicate.get("warnings") or ())
 
 
 def status(archive: Path) -> list[BumpStatus]:
     """Where each bump of the archive stands, the one that was worked on last first."""
     found = []
-    for bump in bump_folders(archive):
-        runs = list(predicates(bump))
-        if (one := bump_status(bump, runs)) is not None:
-            found.append((runs[-1]["started"], one))
-    return [one for _, one in sorted(found, key=lambda pair: str(pair[0]), reverse=True)]
-
-
-def bump_status(bump: Path, runs: Sequence[Mapping[str, Any]]) -> BumpStatus | None:
-    """Where one bump stands, from its records, oldest first."""
-    applied = [run for run in runs if run["state"] != "previewed"]
-    considered = applied or list(runs)
-    if not considered:
-        return None
-    state, deciding = _deciding(considered)
-    outcome = deciding.get("outcome") or {}
-    return BumpStatus(
-        **{**deciding["bump"], "tag": deciding["bump"]["tag"] or ""},
-        state=state,
-        step=deciding["notebook"]["name"],
-        sentence=outcome.get("sentence", ""),
-        next=outcome.get("next", ""),
-        since=_since(considered, deciding),
-        record=str(bump / deciding["id"]),
-        started=str(considered[0]["started"]),
-        story=str(bump / STORY),
-        links=links(considered),
-    )
-
-
-def links(runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """What the runs, oldest first, link to, the newest address of each name, and the issues that they opened."""
-    found: dict[str, str] = {}
-    for run in runs:
-        found |= {str(name): str(url) for name, url in (run.get("links") or {}).items()}
-        for effect in run.get("effects") or ():
-            if effect.get("effect") == "issue" and effect.get("url"):
-                found[f"issue {effect['target']}"] = str(effect["url"])
-    return found
-
-
-def _deciding(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
-    """The state of a bump, and the record that it is taken from."""
-    top = next((run for run in reversed(runs) if run.get("parent") is None), runs[-1])
-    if top["notebook"]["name"] == _WHOLE and top["state"] == "done":
-        return "ready", top
-    latest = {run["notebook"]["name"]: run for run in runs}
-    steps = [latest[name] for name in sorted(latest) if name != _WHOLE]
-    holding = next((run for run in steps if run["state"] != "done"), None)
-    if top["state"] not in ("done", "waiting") or (holding is None and top["state"] == "waiting"):
-        return top["state"], top
-    if holding is not None:
-        return holding["state"], holding
-    return ("ready" if _LAST in latest else "in progress"), top
-
-
-def _since(runs: Sequence[Mapping[str, Any]], deciding: Mapping[str, Any]) -> str:
-    """When the step first had this outcome: running it again does not shorten the wait."""
-    since = deciding["started"]
-    same = [run for run in runs if run["notebook"]["name"] == deciding["notebook"]["name"]]
-    for run in reversed(same):
-        if (run["state"], run.get("outcome")) != (deciding["state"], deciding.get("outcome")):
-            break
-        since = run["started"]
-    return str(since)
+    for bump in bump_folders(archive.absolute()):
+        read_runs = runs(bump)
+        if (one := bump_status(bump, read_runs.readable, read_runs.unreadable)) is not None:
+            found.append(one)
+    return newest_first(found)
 
 
 # -- the commands ------------------------------------------------------------------------------------------------
@@ -209,17 +150,37 @@ def command_status(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([asdict(bump) for bump in bumps], indent=2))
         return 0
-    if not bumps:
+    if not any(bump.began for bump in bumps):
         print(f"There is no bump in {archive}. Start one: papermill runbooks/bump.ipynb -p tag 26.04-py3")
     for bump in bumps:
-        world = " (practice)" if bump.practice else ""
-        print(f"{bump.repository} {bump.base} {bump.image_type} {bump.tag or 'no tag'}{world}: {bump.state}")
-        print(f"  {bump.step}: {bump.sentence or 'nothing said yet'}")
-        print(f"  since {_ago(bump.since)}")
-        if bump.next:
-            print(f"  next: {bump.next}")
-        print(f"  record: {bump.record}")
+        if bump.began:
+            print("\n".join(_told(bump)))
+    if rest := [bump for bump in bumps if not bump.began]:
+        print("Besides, without anything being changed:")
+        for bump in rest:
+            print(f"  {_name(bump)}: {bump.state}. {bump.sentence or 'Nothing said.'}")
+    for bump in bumps:
+        if bump.warning:
+            print(f"{_name(bump)}: {bump.warning}", file=sys.stderr)
     return 0
+
+
+def _name(bump: BumpStatus) -> str:
+    world = " (practice)" if bump.practice else ""
+    return f"{bump.repository} {bump.base} {bump.image_type} {bump.tag or 'no tag'}{world}"
+
+
+def _told(bump: BumpStatus) -> Iterator[str]:
+    yield f"{_name(bump)}: {bump.state}"
+    yield f"  {bump.step}: {bump.sentence or 'nothing said yet'}" if bump.step else f"  {bump.sentence}"
+    if bump.since:
+        yield f"  since {_ago(bump.since)}"
+    if bump.next:
+        yield f"  next: {bump.next}"
+    yield from (f"  {name}: {url}" for name, url in bump.links.items())
+    yield f"  record: {bump.record}"
+    if Path(bump.story).is_file():
+        yield f"  story: {bump.story}"
 
 
 def command_audit(options: argparse.Namespace) -> int:

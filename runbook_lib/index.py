@@ -1,69 +1,166 @@
-"""``index.html`` of an archive: every bump with its steps, built from the ``run.json`` files alone."""
+"""``index.html`` of an archive: every bump in one row, built from the ``run.json`` files alone; and their stories."""
 
 import html
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-from runbook_lib.archive import BumpStatus, bump_folders, bump_status, predicates
+from runbook_lib import story
+from runbook_lib.archive import Runs, bump_folders, runs
 from runbook_lib.files import write
-from runbook_lib.ledger import locked
-from runbook_lib.report import duration, facts, linked, moment, page
-from runbook_lib.statement import EXECUTED, REPORT, RUN
+from runbook_lib.ledger import HEAD, LOCK, locked
+from runbook_lib.page import moment, page, span
+from runbook_lib.standing import BumpStatus, bump_status, newest_first
+from runbook_lib.statement import REPORT, STORY
+from runbook_lib.views import MARKS, count, linked
 
 INDEX = "index.html"
-_FILES = {"report": REPORT, "notebook": EXECUTED, "json": RUN}
+#: Characters of a sentence: the story has all of it.
+_LONGEST = 300
+_STYLE = """
+.sieve { display: flex; flex-wrap: wrap; gap: .5rem 1rem; align-items: end; padding: .8rem 0; }
+.sieve label { display: flex; flex-direction: column; font-size: .875rem; flex: 1 1 9rem; min-width: 0; }
+.sieve input, .sieve select { font: inherit; padding: .3rem .4rem; width: 100%; color: var(--text);
+  background: var(--back); border: 1px solid var(--muted); border-radius: .3rem; }
+[hidden] { display: none !important; }
+ul.bumps { list-style: none; padding: 0; }
+ul.bumps > li { display: grid; grid-template-columns: 9rem minmax(0, 1fr); gap: .2rem 1rem; padding: .8rem .8rem;
+  border: 1px solid var(--line); border-left: .3rem solid var(--muted); border-radius: .3rem; margin: .6rem 0;
+  overflow-wrap: anywhere; break-inside: avoid; }
+ul.bumps h2 { font-size: 1.1rem; margin: 0; grid-column: 1 / -1; }
+ul.bumps h2 span { font-weight: 400; }
+ul.bumps p { margin: 0; }
+li.ready, li.done { border-left-color: var(--good); }
+li.waiting, li.running { border-left-color: var(--wait); }
+li.failed, li.killed, li.cancelled, li.incomplete, li.unreadable { border-left-color: var(--bad); }
+.state { font-weight: 600; }
+@media (max-width: 40rem) { ul.bumps > li { grid-template-columns: minmax(0, 1fr); } }
+"""
+#: Without it all rows are there, and no controls.
+_SCRIPT = """
+const bar = document.querySelector('.sieve'), rows = [...document.querySelectorAll('ul.bumps > li')];
+const [text, state, repository, world] = bar.querySelectorAll('input, select');
+function sift() {
+  const words = text.value.toLowerCase().split(/\\s+/);
+  const fits = (row) => words.every((word) => row.textContent.toLowerCase().includes(word))
+    && [state, repository, world].every((it) => !it.value || row.dataset[it.name] === it.value);
+  for (const row of rows) row.hidden = !fits(row);
+  bar.querySelector('output').value = `${rows.filter((row) => !row.hidden).length} of ${rows.length} shown`;
+}
+bar.hidden = false;
+bar.addEventListener('input', sift);
+sift();
+"""
 
 
 def write_index(archive: Path) -> None:
-    """Write the index.  Raises RunbookError when it cannot be written."""
+    """Write the index, and the stories that a run has made old.  Raises RunbookError when one cannot be written."""
     with locked(archive / ".index.lock"):  # else a slower writer could put an older view over a newer one
-        write(archive / INDEX, render(archive).encode("utf-8", "xmlcharrefreplace"))
+        found = []
+        for folder in bump_folders(archive.absolute()):
+            read = runs(folder)
+            status = bump_status(folder, read.readable, read.unreadable)
+            if status is not None:
+                found.append((status, read))
+                if read.readable and _is_old(folder):
+                    _write_story(folder, status, read)
+        write(archive / INDEX, render(archive.absolute(), found).encode("utf-8", "xmlcharrefreplace"))
 
 
-def render(archive: Path) -> str:
+def render(archive: Path, found: Iterable[tuple[BumpStatus, Runs]]) -> str:
     """The page."""
-    bumps = []
-    for folder in bump_folders(archive):
-        runs = list(predicates(folder))
-        status = bump_status(folder, runs)
-        if status is not None:
-            bumps.append((runs[-1]["started"], _bump(archive, folder, status, runs)))
-    bumps.sort(key=lambda bump: bump[0], reverse=True)
-    body = "\n".join(text for _, text in bumps) or "<p>No bump yet.</p>"
-    return page("Base image bumps", f"<h1>Base image bumps</h1>\n{body}")
+    read = {status.story: runs for status, runs in found}
+    bumps = newest_first(status for status, _ in found)
+    states = Counter(bump.state for bump in bumps)
+    told = ", ".join(f"{number} {state}" for state, number in states.most_common())
+    rows = "\n".join(_row(archive, bump, len(read[bump.story].readable)) for bump in bumps)
+    as_of = max((bump.last for bump in bumps), default="")
+    body = f"""<main><h1>Base image bumps</h1>
+<p>{count(len(bumps), "bump")}{": " * bool(told)}{html.escape(told)}.</p>
+{_sieve(bumps)}
+<ul class="bumps">
+{rows}
+</ul>
+<p class="muted">{f"As of {moment(as_of)}, when the last run ended. " * bool(as_of)}<code>runbook status</code> tells
+where bumps stand now, <code>runbook audit verify</code> whether these records are whole.</p></main>"""
+    return page("Base image bumps", body, style=_STYLE, script=_SCRIPT)
 
 
-def _bump(archive: Path, folder: Path, status: BumpStatus, runs: list[dict[str, Any]]) -> str:
-    title = f"{status.repository}: {status.tag or 'no tag'} ({status.image_type}) on {status.base}"
-    summary = facts(
-        {
-            "state": status.state,
-            "step": status.step,
-            "outcome": status.sentence,
-            "next": status.next,
-            "since": moment(status.since),
-            "world": "practice: nothing left the machine" if status.practice else "",
-        }
+def _is_old(folder: Path) -> bool:
+    """Whether a run was opened or closed since the story was written: each writes ``head``."""
+    try:
+        return (folder / STORY).stat().st_mtime_ns <= (folder / HEAD).stat().st_mtime_ns
+    except FileNotFoundError:
+        return True
+
+
+def _write_story(folder: Path, status: BumpStatus, read: Runs) -> None:
+    text = story.render(folder, status, read.readable).encode("utf-8", "xmlcharrefreplace")
+    with locked(folder / LOCK):  # whoever holds it clears away drafts
+        write(folder / STORY, text)
+
+
+def _sieve(bumps: Iterable[BumpStatus]) -> str:
+    states = Counter(bump.state for bump in bumps)
+    repositories = Counter(bump.repository for bump in bumps)
+    worlds = Counter("practice" if bump.practice else "real" for bump in bumps)
+    return (
+        '<div class="sieve screen" role="search" hidden>'
+        '<label>Words <input type="search" name="text" autocomplete="off"></label>'
+        f"{_select('State', 'state', states)}{_select('Repository', 'repository', repositories)}"
+        f'{_select("World", "world", worlds)}<output aria-live="polite"></output></div>'
     )
-    link = quote(folder.relative_to(archive).as_posix())
-    rows = "".join(_row(folder, link, run) for run in reversed(runs))
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("started", "step", "state", "outcome", "took", "record"))
-    table = f'<table class="list"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-    return f"<section><h2>{html.escape(title)}</h2>{summary}{table}</section>"
 
 
-def _row(bump: Path, link: str, run: Mapping[str, Any]) -> str:
-    indent = "" if run.get("parent") is None else "↳ "
-    files = [(said, name) for said, name in _FILES.items() if (bump / run["id"] / name).is_file()]
-    links = " ".join(f'<a href="{html.escape(link)}/{quote(run["id"])}/{name}">{said}</a>' for said, name in files)
-    cells = (
-        f"<time>{moment(run['started'])}</time>",
-        html.escape(f"{indent}{run['notebook']['name']}"),
-        html.escape(str(run["state"])),
-        linked(str((run.get("outcome") or {}).get("sentence", ""))),
-        html.escape(duration(run)),
-        links,
+def _select(label: str, name: str, numbers: Mapping[str, int]) -> str:
+    options = "".join(
+        f'<option value="{html.escape(value)}">{html.escape(value)} ({number})</option>'
+        for value, number in sorted(numbers.items())
     )
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+    return f'<label>{label} <select name="{name}"><option value="">all</option>{options}</select></label>'
+
+
+def _row(archive: Path, bump: BumpStatus, number: int) -> str:
+    place = Path(bump.story).parent
+    title = html.escape(f"{bump.tag or 'no tag'} ({bump.image_type}) on {bump.base}")
+    if (place / STORY).is_file():
+        title = f'<a href="{_address(archive, place / STORY)}">{title}</a>'
+    practice = " · practice: nothing left the machine" * bump.practice
+    step = f"<strong>{html.escape(bump.step)}</strong>: " if bump.step else ""
+    lines = [f"<p>{step}{linked(_short(bump.sentence)) or 'nothing said yet'}</p>"]
+    if bump.next:
+        lines.append(f"<p><strong>Next</strong>: {linked(_short(bump.next))}</p>")
+    if bump.warning:
+        lines.append(f"<p><strong>Warning</strong>: {linked(bump.warning)}</p>")
+    return (
+        f'<li class="{html.escape(bump.state)}" data-state="{html.escape(bump.state)}" '
+        f'data-repository="{html.escape(bump.repository)}" data-world="{"practice" if bump.practice else "real"}">'
+        f"<h2>{title} <span>{html.escape(bump.repository)}{practice}</span></h2>"
+        f'<p class="state">{html.escape(MARKS.get(bump.state, bump.state))}</p>'
+        f'<div>{"".join(lines)}<p class="muted">{_times(bump, number)}</p><p>{_links(archive, bump)}</p></div></li>'
+    )
+
+
+def _times(bump: BumpStatus, number: int) -> str:
+    if not bump.started:
+        return ""
+    took = f"{span(bump.started, bump.last)} from the first run to the last" if bump.last else "a run goes on"
+    return f"{html.escape(bump.state)} since {moment(bump.since)} · {took} · {count(number, 'record')}"
+
+
+def _links(archive: Path, bump: BumpStatus) -> str:
+    found = [(name, url) for name, url in bump.links.items() if url.startswith(("https://", "http://"))]
+    parts = [f'<a href="{html.escape(url)}">{html.escape(name)}</a>' for name, url in found]
+    report = Path(bump.record) / REPORT
+    if bump.step and report.is_file():
+        parts.append(f'<a href="{_address(archive, report)}">report of {html.escape(bump.step)}</a>')
+    return " · ".join(parts)
+
+
+def _address(archive: Path, file: Path) -> str:
+    return html.escape(quote(file.relative_to(archive).as_posix()))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST].rsplit(' ', 1)[0]} …"

@@ -12,7 +12,8 @@ from typing import Any
 from runbook_lib.archive import bump_folders
 from runbook_lib.errors import RunbookError
 from runbook_lib.ledger import HEAD, LOCK, read_head, sha256
-from runbook_lib.statement import RUN, Identity, now, predicate_of, when
+from runbook_lib.provenance import is_alive
+from runbook_lib.statement import RUN, STORY, Identity, now, predicate_of, when
 
 #: Clocks of machines that share an archive may differ by so much.
 _CLOCKS = timedelta(minutes=10)
@@ -25,10 +26,12 @@ class Counts:
     bumps: int = 0
     records: int = 0
     running: int = 0
+    #: Not closed yet although their process is gone; the next run of the bump closes them.
+    killed: int = 0
     files: int = 0
 
     def __str__(self) -> str:
-        return ", ".join(f"{n} {noun}" for noun, n in vars(self).items())
+        return ", ".join(f"{n} {noun}" for noun, n in vars(self).items() if n or noun != "killed")
 
 
 @dataclass
@@ -47,7 +50,11 @@ class _Bump:
 
 
 def verify(archive: Path) -> tuple[list[str], Counts]:
-    """Problems, each a sentence that names folder and file, and what was looked at.  A running record is none."""
+    """Problems, each a sentence that names folder and file, and what was looked at.
+
+    A record that is open is none, and its process may live or not.  The story of a bump is made from the records, as
+    the index is: nothing vouches for either.
+    """
     problems: list[str] = []
     counts = Counts()
     for folder in bump_folders(archive):
@@ -56,7 +63,7 @@ def verify(archive: Path) -> tuple[list[str], Counts]:
         for entry in sorted(folder.iterdir()):
             if entry.is_dir() and not entry.is_symlink():
                 _record(bump, entry)
-            elif entry.name not in (HEAD, LOCK) or entry.is_symlink():
+            elif entry.name not in (HEAD, LOCK, STORY) or entry.is_symlink():
                 bump.problem(entry.name, "does not belong to the archive; it was added.")
         _chain(bump)
     return problems, counts
@@ -79,12 +86,21 @@ def _record(bump: _Bump, folder: Path) -> None:
         return
     bump.counts.records += 1
     if predicate["state"] == "running":
-        bump.counts.running += 1
+        alive = _lives(predicate)
+        bump.counts.running += alive
+        bump.counts.killed += not alive
         bump.running.add(name)
     else:
         bump.closed[name] = (predicate, hashlib.sha256(content).hexdigest())
         _files(bump, folder, subjects)
     _place_and_time(bump, folder, predicate)
+
+
+def _lives(predicate: Mapping[str, Any]) -> bool:
+    try:
+        return is_alive(predicate["process"])
+    except (KeyError, TypeError, ValueError):
+        return False  # it names no process
 
 
 def _files(bump: _Bump, folder: Path, subjects: Mapping[str, str]) -> None:

@@ -25,7 +25,8 @@ _NUMBER = "text-align:right;opacity:.6;padding:0 .5em;user-select:none;font-fami
 MARKS = {
     "passed": "✓ passed", "failed": "✗ failed", "skipped": "– skipped", "done": "✓ done", "waiting": "… waiting",
     "previewed": "○ previewed", "not run": "– not run", "running": "▸ running", "killed": "✗ killed",
-    "cancelled": "✗ cancelled", "incomplete": "✗ incomplete",
+    "cancelled": "✗ cancelled", "incomplete": "✗ incomplete", "ready": "✓ ready", "in progress": "▸ in progress",
+    "not begun": "○ not begun", "unreadable": "✗ unreadable",
 }  # fmt: skip
 _MAX_ROWS = 200
 _SHORT = 24
@@ -185,9 +186,14 @@ def _plain(value: object) -> str:
 
 
 def linked(text: str) -> str:
-    """Escaped, with web addresses as links."""
+    """Escaped, with web addresses as links, which are followed only by a click, and ``*words*`` emphasized."""
     parts = re.split(r"(https?://[^\s<>\"']*[^\s<>\"'.,;:)])", text)
     return "".join(
-        f'<a href="{html.escape(part)}">{html.escape(part)}</a>' if i % 2 else html.escape(part)
+        f'<a class="url" href="{html.escape(part)}">{html.escape(part)}</a>' if i % 2 else _emphasized(part)
         for i, part in enumerate(parts)
     )
+
+
+def _emphasized(text: str) -> str:
+    # A star of a pattern, as in core_r*, stands within or beside no such pair.
+    return re.sub(r"(?<![\w*])\*(\w[^*\n]*\w)\*(?![\w*])", r"<em>\1</em>", html.escape(text))

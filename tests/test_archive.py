@@ -7,60 +7,29 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
+from archives import BUMP, record
 
 from runbook_lib import archive, index, provenance
 from runbook_lib.errors import RunbookError
 from runbook_lib.ledger import Ledger, read_head
-from runbook_lib.statement import Identity, now, stamp, when
+from runbook_lib.standing import BumpStatus
+from runbook_lib.statement import Identity, now, stamp
 from runbook_lib.verify import verify
-
-BUMP = Identity("o/r", "main", "dev", "26.04-py3", practice=False)
-
-
-def record(
-    audit: Path,
-    notebook: str,
-    state: str,
-    sentence: str = "",
-    *,
-    at: int = 0,
-    parent: str | None = None,
-    bump: Identity = BUMP,
-    live: bool = True,
-    **fields: object,
-) -> str:
-    """A record of a run that started so many minutes into the first of April, and took half a minute."""
-    started = stamp(when(f"2026-04-01T{at // 60:02}:{at % 60:02}:00Z"))
-    name = f"{started[:19].replace('-', '').replace(':', '')}Z-{notebook}-0000{at:04}"
-    predicate = {
-        "id": name, "state": "running", "bump": bump.as_json(), "notebook": {"name": notebook}, "started": started,
-        "ended": None, "parent": parent, "launcher": {}, "outcome": {"sentence": sentence, "next": ""},
-        "process": provenance.process() | ({} if live else {"started": 0}), **fields,
-    }  # fmt: skip
-    folder = audit.joinpath(*bump.parts)
-    with Ledger.hold(folder) as ledger:
-        made = ledger.open(name, predicate)
-        (made / "executed.ipynb").write_text(f"{notebook} {at}")
-        (made / "report.html").write_text("report")
-        if state != "running":
-            ledger.close(name, {**predicate, "state": state, "ended": started.replace(":00.", ":30.")})
-    return name
 
 
 @pytest.fixture
 def audit(tmp_path: Path) -> Path:
     """An archive of two bumps, one with four records, of which one still runs."""
     place = tmp_path / "audit"
+    check = {"name": "the tag", "status": "failed", "detail": "No such tag."}
     bump = record(place, "bump", "running")
     record(place, "01-pin", "done", "4 lines changed.", at=1, parent=bump)
     record(place, "04-run-ci", "waiting", "Waiting for CI.", at=2, parent=bump)
     record(place, "07-sync-check", "done", "In sync.", at=3)
-    record(
-        place, "bump", "failed", "No such tag.", at=9, bump=Identity("o/r", "dev", "lts", "26.04-py3", practice=True)
-    )
+    practised = Identity("o/r", "dev", "lts", "26.04-py3", practice=True)
+    record(place, "bump", "failed", "No such tag.", at=9, bump=practised, checks=[check])
     index.write_index(place)
     return place
 
@@ -88,6 +57,24 @@ def test_a_part_of_an_archive_can_be_verified_too(audit: Path, part: str) -> Non
 
 def test_nothing_is_whole(tmp_path: Path) -> None:
     assert verify(tmp_path)[0] == []
+
+
+def test_what_is_made_from_the_records_belongs_to_the_archive(audit: Path) -> None:
+    assert len(list(audit.rglob("story.html"))) == 2
+    story = folder(audit, PIN).with_name("story.html")
+    story.write_text("anything")
+    assert verify(audit)[0] == []
+    shutil.move(story, audit / "elsewhere")
+    story.symlink_to(audit / "elsewhere")
+    assert ["story.html: does not belong" in problem for problem in verify(audit)[0]] == [True]
+
+
+@pytest.mark.parametrize("process", [{}, None, "1"])
+def test_a_record_whose_process_is_gone_does_not_run(tmp_path: Path, process: object) -> None:
+    record(tmp_path, "bump", "running", live=False)
+    assert str(verify(tmp_path)[1]) == "1 bumps, 1 records, 0 running, 1 killed, 0 files"
+    edit(next(tmp_path.rglob("run.json")), lambda document: document["predicate"].update(process=process))
+    assert str(verify(tmp_path)[1]) == "1 bumps, 1 records, 0 running, 1 killed, 0 files"
 
 
 def flip(path: Path) -> None:
@@ -235,7 +222,7 @@ def test_a_run_whose_process_is_gone_is_closed_as_killed(tmp_path: Path) -> None
 # -- where bumps stand ---------------------------------------------------------------------------------------------
 
 
-def stands(tmp_path: Path, *runs: tuple[str, str, str, bool]) -> archive.BumpStatus:
+def stands(tmp_path: Path, *runs: tuple[str, str, str, bool]) -> BumpStatus:
     parent = None
     for at, (notebook, state, sentence, child) in enumerate(runs):
         name = record(tmp_path, notebook, state, sentence, at=at, parent=parent if child else None)
@@ -249,8 +236,16 @@ def stands(tmp_path: Path, *runs: tuple[str, str, str, bool]) -> archive.BumpSta
     [
         ([("bump", "previewed", "Would.", False)], ("previewed", "bump", "Would.", 0)),
         ([("bump", "done", "Ready to merge.", False)], ("ready", "bump", "Ready to merge.", 0)),
-        ([("bump", "failed", "No such tag.", False)], ("failed", "bump", "No such tag.", 0)),
-        ([("bump", "running", "", False), ("01-pin", "done", "Changed.", True)], ("running", "bump", "", 0)),
+        # stopped by its inputs, such as a mistyped tag
+        ([("bump", "failed", "No such tag.", False)], ("not begun", "bump", "No such tag.", 0)),
+        (
+            [("bump", "failed", "A step failed.", False), ("01-pin", "failed", "It differs.", True)],
+            ("failed", "bump", "A step failed.", 0),
+        ),
+        (
+            [("bump", "waiting", "Wait.", False), ("bump", "failed", "accept must read …", False)],
+            ("waiting", "bump", "Wait.", 0),
+        ),
         ([("01-pin", "done", "Changed.", False)], ("in progress", "01-pin", "Changed.", 0)),
         (
             [("bump", "waiting", "Wait.", False), ("01-pin", "done", "x", True), ("04-run-ci", "waiting", "CI.", True)],
@@ -267,6 +262,11 @@ def stands(tmp_path: Path, *runs: tuple[str, str, str, bool]) -> archive.BumpSta
             [("04-run-ci", "waiting", "CI 1.", False), ("04-run-ci", "waiting", "CI 2.", False)],
             ("waiting", "04-run-ci", "CI 2.", 1),
         ),
+        # nor does what CI has done meanwhile
+        (
+            [("04-run-ci", "waiting", "CI 1 (0 of 4 jobs).", False), ("04-run-ci", "waiting", "CI 1 (3 of 4).", False)],
+            ("waiting", "04-run-ci", "CI 1 (3 of 4).", 0),
+        ),
         # the step that held the bump up was run by itself
         (
             [("bump", "waiting", "Wait.", False), ("04-run-ci", "waiting", "CI.", True),
@@ -280,8 +280,45 @@ def test_where_a_bump_stands(
     tmp_path: Path, runs: list[tuple[str, str, str, bool]], expected: tuple[str, str, str, int]
 ) -> None:
     found = stands(tmp_path, *runs)
-    since = f"2026-04-01T00:{expected[3]:02}:00.000Z"
+    since = f"2026-04-01T00:{expected[3]:02}:30.000Z"  # each takes half a minute
     assert (found.state, found.step, found.sentence, found.since) == (*expected[:3], since)
+
+
+@pytest.mark.parametrize(
+    ("child", "expected"),
+    [
+        ("done", ("running", "bump", "2026-04-01T00:00:00.000Z")),
+        ("running", ("running", "01-pin", "2026-04-01T00:01:00.000Z")),
+    ],
+)
+def test_a_running_bump_names_the_step_that_it_is_at(
+    tmp_path: Path, child: str, expected: tuple[str, str, str]
+) -> None:
+    found = stands(tmp_path, ("bump", "running", "", False), ("01-pin", child, "", True))
+    assert (found.state, found.step, found.since) == expected
+    assert (found.last, found.active) == ("", "2026-04-01T00:01:00.000Z")
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled", "running", "previewed"])
+def test_a_preview_tells_nothing_however_it_ends(tmp_path: Path, state: str) -> None:
+    record(tmp_path, "bump", "waiting", "Wait.")
+    parameters = {"resolved": {"apply": False}}
+    record(tmp_path, "05-golden-values", state, "No run 77.", at=7, parameters=parameters, inputs={"run": 77})
+    (found,) = archive.status(tmp_path)
+    assert (found.state, found.step, found.since) == ("waiting", "bump", "2026-04-01T00:00:30.000Z")
+
+
+def test_a_run_that_failed_says_what_to_do(tmp_path: Path) -> None:
+    found = stands(tmp_path, ("bump", "cancelled", "Cancelled.", False))
+    assert found.next == "Run the same command again: what was done is found and kept."
+
+
+def test_an_open_record_counts_with_what_it_did_so_far(tmp_path: Path) -> None:
+    name = record(tmp_path, "bump", "running")
+    line = {"kind": "link", "at": "then", "name": "pull request", "url": "https://x/1"}
+    (tmp_path.joinpath(*BUMP.parts) / name / "contributions.jsonl").write_text(json.dumps(line))
+    (found,) = archive.status(tmp_path)
+    assert found.links == {"pull request": "https://x/1"}
 
 
 def test_where_a_bump_stands_links_what_belongs_to_it(tmp_path: Path) -> None:
@@ -298,12 +335,43 @@ def test_status_tells_people_and_machines(audit: Path, capsys: pytest.CaptureFix
     assert archive.command_status(argparse.Namespace(audit=str(audit), json=False)) == 0
     told = capsys.readouterr().out
     assert "o/r main dev 26.04-py3: waiting" in told
-    assert "  04-run-ci: Waiting for CI.\n  since 2026-04-01T00:02:00.000Z" in told
+    assert "  04-run-ci: Waiting for CI.\n  since 2026-04-01T00:02:30.000Z" in told
     assert "o/r dev lts 26.04-py3 (practice): failed\n  bump: No such tag." in told
     assert archive.command_status(argparse.Namespace(audit=str(audit), json=True)) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [(one["state"], one["practice"]) for one in listed] == [("failed", True), ("waiting", False)]
-    assert all(Path(one["record"]).is_dir() for one in listed)
+    assert all(Path(one["record"]).is_dir() and Path(one["story"]).is_file() for one in listed)
+
+
+def test_status_sets_apart_what_nobody_began(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(
+        tmp_path,
+        "bump",
+        "failed",
+        "26.4-py3 is no tag.",
+        bump=Identity("o/r", "main", "dev", "26.4-py3", practice=False),
+    )
+    record(tmp_path, "bump", "previewed", "No tag was given.", bump=Identity("o/r", "main", "dev", "", practice=False))
+    assert archive.command_status(argparse.Namespace(audit=str(tmp_path), json=False)) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("There is no bump in ")
+    assert "anything being changed:\n" in told
+    assert "  o/r main dev 26.4-py3: not begun. 26.4-py3 is no tag.\n" in told
+    assert "  o/r main dev no tag: previewed. No tag was given.\n" in told
+
+
+def test_status_names_a_record_that_cannot_be_read(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damaged = folder(audit, CI)
+    (damaged / "run.json").write_text("{")
+    for name in ("o-r/main/dev-26.03-py3/20260301T000000Z-bump-1", "o-r/main/dev-26.04-py3/.opening-x"):
+        (audit / name).mkdir(parents=True)
+        (audit / name / "run.json").write_text("")
+    assert archive.command_status(argparse.Namespace(audit=str(audit), json=False)) == 0
+    told = capsys.readouterr()
+    assert f"o/r main dev 26.04-py3: 1 record cannot be read, so this may not be all ({damaged.name})." in told.err
+    assert "o-r main dev 26.03-py3: unreadable\n  None of its records can be read.\n  next: " in told.out
+    assert "`runbook audit verify` tells more" in told.err
+    assert "opening" not in told.err
 
 
 def test_the_bump_that_was_worked_on_last_comes_first(tmp_path: Path) -> None:
@@ -361,24 +429,7 @@ def test_links_are_not_followed(audit: Path, tmp_path: Path) -> None:
     assert len(archive.status(audit)) == 2
 
 
-# -- the index -----------------------------------------------------------------------------------------------------
-
-
-def test_the_index_lists_all_from_the_statements_alone(audit: Path) -> None:
-    hostile = Identity("o/<script>alert(1)</script>", "a b/c", "dev", "x' onclick='y", practice=False)
-    record(audit, "01-pin", "done", "see https://ci/1 <b>", bump=hostile)
-    index.write_index(audit)
-    page = (audit / "index.html").read_text()
-    assert page.count("<section>") == 3
-    assert "<script" not in page
-    assert "<b>" not in page
-    assert 'href="https://ci/1"' in page
-    assert "↳ 04-run-ci" in page
-    assert "Waiting for CI." in page
-    links = [part.split('"')[0] for part in page.split('href="')[1:]]
-    local = [unquote(link) for link in links if not link.startswith("https:")]
-    assert len(local) == 3 * 6
-    assert all((audit / link).is_file() for link in local)
+# -- what is damaged --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -391,6 +442,9 @@ def test_the_index_lists_all_from_the_statements_alone(audit: Path) -> None:
         lambda predicate: predicate.update(notebook={"name": 1}),
         lambda predicate: predicate.update(bump=[]),
         lambda predicate: predicate.update(state="running", process=None),
+        lambda predicate: predicate.update(effects=[1]),
+        lambda predicate: predicate.update(checks=7),
+        lambda predicate: predicate.update(outcome="done", links=["x"]),
     ],
 )
 def test_damaged_records_do_not_stop_the_index_or_the_status(

@@ -49,9 +49,24 @@ def test_a_diff_numbers_its_lines_and_keeps_the_signs() -> None:
 
 def test_an_address_becomes_a_link_and_the_dot_after_it_does_not() -> None:
     assert (
-        '<a href="https://example.org/a?b=1&amp;c">https://example.org/a?b=1&amp;c</a>.'
+        '<a class="url" href="https://example.org/a?b=1&amp;c">https://example.org/a?b=1&amp;c</a>.'
         in views.note("See https://example.org/a?b=1&c.").html
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "markup"),
+    [
+        ("Press *Ready for review* now.", "Press <em>Ready for review</em> now."),
+        ("core_r* and x*", "core_r* and x*"),
+        ("a *.py and *.yaml", "a *.py and *.yaml"),
+        ("2 * 3 * 4", "2 * 3 * 4"),
+        ("**bold**", "**bold**"),
+        ("*<b>*", "*&lt;b&gt;*"),
+    ],
+)
+def test_words_between_stars_are_emphasized(text: str, markup: str) -> None:
+    assert views.note(text).html == f"<p>{markup}</p>"
 
 
 def test_outcomes_are_told_in_words() -> None:

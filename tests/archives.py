@@ -1,0 +1,75 @@
+"""Archives for the tests of what reads them: records of runs that nothing ran."""
+
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+
+from runbook_lib import provenance
+from runbook_lib.ledger import Ledger
+from runbook_lib.statement import Identity, stamp, when
+
+BUMP = Identity("o/r", "main", "dev", "26.04-py3", practice=False)
+
+
+def record(
+    audit: Path,
+    notebook: str,
+    state: str,
+    sentence: str = "",
+    *,
+    at: int = 0,
+    parent: str | None = None,
+    bump: Identity = BUMP,
+    live: bool = True,
+    files: Mapping[str, str] | None = None,
+    **fields: object,
+) -> str:
+    """A record of a run that started so many minutes into the first of April, and took half a minute.
+
+    ``files`` lie in the record; ``fields`` are more of its predicate.
+    """
+    started = stamp(when(f"2026-04-01T{at // 60:02}:{at % 60:02}:00Z"))
+    name = f"{started[:19].replace('-', '').replace(':', '')}Z-{notebook}-0000{at:04}"
+    predicate = {
+        "id": name, "state": "running", "bump": bump.as_json(), "notebook": {"name": notebook}, "started": started,
+        "ended": None, "parent": parent, "launcher": {}, "outcome": {"sentence": sentence, "next": ""},
+        "process": provenance.process() | ({} if live else {"started": 0}), **fields,
+    }  # fmt: skip
+    folder = audit.joinpath(*bump.parts)
+    with Ledger.hold(folder) as ledger:
+        made = ledger.open(name, predicate)
+        (made / "executed.ipynb").write_text(f"{notebook} {at}")
+        (made / "report.html").write_text("report")
+        for file, text in (files or {}).items():
+            (made / file).write_text(text)
+        if state != "running":
+            ledger.close(name, {**predicate, "state": state, "ended": started.replace(":00.", ":30.")})
+    return name
+
+
+def elements(page: str) -> list[tuple[str, dict[str, str]]]:
+    """All elements of a page, with their attributes."""
+    found = []
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            found.append((tag, {name: value or "" for name, value in attrs}))
+
+    Parser().feed(page)
+    return found
+
+
+def words(page: str) -> str:
+    """What a page says, its spaces evened out."""
+    found: list[str] = []
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            found.append("" if tag in ("a", "code", "em", "span", "strong", "time") else " ")
+
+        def handle_data(self, data: str) -> None:
+            if self.lasttag not in ("style", "script"):
+                found.append(data)
+
+    Parser().feed(page)
+    return " ".join("".join(found).split())
