@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from runbook_lib.drivers import Needed
 from runbook_lib.image import Image, PlatformImage
 from runbook_lib.pull_body import code
 from runbook_lib.redact import Redactor
@@ -119,6 +120,10 @@ class Comparison:
             # A blank line before whatever follows ends a table of Markdown.
             yield from _table(self.old, self.new, platforms, components)
             yield from (_size(platform, self.platforms[platform]) for platform in platforms)
+            new = {one.name: one.new for one in components}
+            needed = Needed.of({"CUDA_VERSION": new["CUDA"], "CUDA_DRIVER_VERSION": new["driver"]}).told
+            if needed.verdict != "unknown":
+                yield f"- {needed.reason}"
             yield ""
         if not groups:
             yield f"{code(self.old)} and {code(self.new)} have no platform in common.\n"

@@ -18,7 +18,9 @@ _BROKEN = re.compile(
     r"NVIDIA-SMI has failed|Failed to initialize NVML|nvidia-smi: (?:command )?not found", re.IGNORECASE
 )
 _LABEL = re.compile(r"(?P<node>[\w.\[\],-]{1,200}): {1,8}(?=\S)", re.ASCII)
-_RULE = re.compile(r"-{3,200}")
+_HEADING = re.compile(
+    r"^-{3,200}[ \t\r]*\n([\w.\[\],-]{1,200})(?: \(\d{1,6}\))?[ \t\r]*\n-{3,200}[ \t\r]*$", re.ASCII | re.MULTILINE
+)
 _FIELD = re.compile(r"(?:^|\s)(ActiveFeatures|AvailableFeatures|Extra|Comment|Gres)=(\S*)")
 _FEATURE = re.compile(rf"(?:nvidia[_-]?)?driver(?:[_-]?version)?[=:_-]?(?P<driver>{DRIVER})", re.ASCII | re.IGNORECASE)
 
@@ -69,21 +71,11 @@ def slurm(text: str) -> tuple[Seen, ...]:
 
 def _lines(text: str) -> Iterator[Seen]:
     columns: dict[str, int] = {}  # node → the column that its header names
-    block, ruled = "", False
-    lines = text.splitlines()
-    for number, raw in enumerate(lines):
-        line = raw.strip()
-        if _RULE.fullmatch(line):
-            ruled = True
-            continue
-        closing = number + 1 < len(lines) and _RULE.fullmatch(lines[number + 1].strip())
-        if ruled and closing and re.fullmatch(r"[\w.\[\],-]{1,200}(?: \(\d{1,6}\))?", line, re.ASCII):
-            block, ruled = line.partition(" ")[0], False
-            continue
-        ruled = False
-        label = _LABEL.match(line)
-        node = label["node"] if label else block
-        yield from _line(line[label.end() :] if label else line, node, columns)
+    first, *blocks = _HEADING.split(text)
+    for block, body in [("", first), *zip(blocks[::2], blocks[1::2], strict=True)]:
+        for line in map(str.strip, body.splitlines()):
+            label = _LABEL.match(line)
+            yield from _line(line[label.end() :] if label else line, label["node"] if label else block, columns)
 
 
 def _line(line: str, node: str, columns: dict[str, int]) -> Iterator[Seen]:
