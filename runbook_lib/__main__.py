@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except RunbookError as error:
         print(f"runbook {options.command}: {error}", file=sys.stderr)
-        return 2 if options.command in ("check", "golden") or getattr(options, "action", "") == "driver" else 1
+        return 2 if options.command in ("check", "golden", "pins") or getattr(options, "action", "") == "driver" else 1
     except KeyboardInterrupt:
         return 130  # as a program that SIGINT ended
     except BrokenPipeError:
