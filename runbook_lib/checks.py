@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Status = Literal["passed", "failed", "skipped"]
+Status = Literal["passed", "failed", "waiting", "skipped"]
 
 
 @dataclass(frozen=True)
 class Check:
-    """``name`` says what was verified, ``detail`` what was found.  In a preview a check is skipped, never passed."""
+    """``name`` says what was verified, ``detail`` what was found.
+
+    In a preview a check is skipped, never passed; ``waiting`` is one that only what is waited for can decide.
+    """
 
     name: str
     status: Status

@@ -339,4 +339,4 @@ def _checks(standing: Standing, found: Progress | None) -> list[Check]:
     heads = f"{found.run.head_sha[:10]} on {found.run.head_branch}; #{now.number} is at {now.head_sha[:10]}."
     checks.append(Check.of(same, found.run.head_sha == now.head_sha, heads))
     # A red run is for a person to judge: the bump waits, and does not fail.
-    return [*checks, Check(passed, "passed" if found.state == "passed" else "skipped", found.sentence)]
+    return [*checks, Check(passed, "passed" if found.state == "passed" else "waiting", found.sentence)]

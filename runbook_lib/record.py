@@ -25,6 +25,7 @@ from runbook_lib.ledger import Ledger
 from runbook_lib.redact import Redactor
 from runbook_lib.statement import (
     CONTRIBUTIONS,
+    PLACE,
     RUN,
     Identity,
     collect,
@@ -150,8 +151,13 @@ class Step:
 
     def raise_if_failed(self) -> None:
         """Raise RunbookError that names the failed checks, if there are any."""
-        if failed := [f"{check.name} ({check.detail})" for check in self._checks if check.status == "failed"]:
-            raise RunbookError(self._redactor.text(failed_checks(failed)))
+        failed = [check for check in self._checks if check.status == "failed"]
+        if len(failed) == 1 and PLACE.search(failed[0].detail):
+            # It is the sentence of a step that failed: that of its own check within, and no other around it.
+            raise RunbookError(self._redactor.text(f"{failed[0].name}: {failed[0].detail}"))
+        if failed:
+            told = failed_checks(f"{check.name} ({check.detail.rstrip('.')})" for check in failed)
+            raise RunbookError(self._redactor.text(told))
 
     def _add(self, kind: str, **fields: object) -> None:
         entry = {"kind": kind, "at": stamp(now()), **fields}

@@ -19,7 +19,7 @@ from runbook_lib.ledger import Ledger
 from runbook_lib.ledger import read as read_record
 from runbook_lib.parameters import BadParameter, Source
 from runbook_lib.redact import Redactor
-from runbook_lib.statement import EXECUTED, State, collect
+from runbook_lib.statement import EXECUTED, PLACE, State, collect
 
 if TYPE_CHECKING:
     from runbook_lib.kernel import Kernel
@@ -195,8 +195,8 @@ def papermill(argv: Sequence[str] | None = None) -> int:
 
 
 def _status(result: StepResult) -> Status:
-    if result.state == "done":
-        return "passed"
+    if result.state in ("done", "waiting"):
+        return "passed" if result.state == "done" else "waiting"
     return "skipped" if result.ok or result.record is None else "failed"
 
 
@@ -263,7 +263,8 @@ def _run_cells(
         fault = {"cell": failure.count, "name": failure.name, "message": failure.message}
         where = f"{name}, cell {failure.count}"
         if failure.told:
-            return "failed", f"{failure.message} ({where})", fault
+            told = failure.message if PLACE.search(failure.message) else f"{failure.message} ({where})"
+            return "failed", told, fault
         last = failure.message.strip().splitlines()[-1:] or [""]
         return "failed", f"{where} raised {failure.name}: {last[0]}. The traceback is in the record.", fault
     except CellTooSlow as slow:

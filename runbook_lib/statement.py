@@ -20,6 +20,9 @@ RUN, EXECUTED, REPORT, CONTRIBUTIONS = "run.json", "executed.ipynb", "report.htm
 #: In a bump's folder, beside its records.
 STORY = "story.html"
 
+#: In the sentence of a run that failed: it says already in which cell of which notebook.
+PLACE = re.compile(r", cell \d+(?:\)$| raised )")
+
 _LONGEST_NAME = 100
 
 

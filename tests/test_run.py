@@ -215,6 +215,7 @@ def test_steps_are_records_of_their_own_on_one_clean_kernel(tmp_path: Path, audi
     assert result.record is not None
     found = {read(path)["notebook"]["name"]: path for path in records(audit)}
     assert len(found) == 4
+    assert [check["status"] for check in read(result.record)["checks"]] == ["passed", "waiting", "passed"]
     assert {read(found[name])["parent"] for name in ("01-a", "02-b", "03-c")} == {result.record.name}
     assert {path.parent for path in found.values()} == {audit / "o-r" / "main" / "dev-26.04-py3"}
     (*_, pid), (again, *rest) = (outputs(found[name] / "executed.ipynb")[0].split() for name in ("01-a", "02-b"))
@@ -236,7 +237,7 @@ def test_a_failed_step_stops_the_rest(tmp_path: Path, audit: Path) -> None:
     heard: list[str] = []
     result = run.execute(bump(folder, "01-a", "02-b"), {}, heard=lambda _, text: heard.append(text))
     assert result.state == "failed"
-    assert "01-a (No such tag. Take another. (01-a, cell 4))" in result.summary
+    assert result.summary == "01-a: No such tag. Take another. (01-a, cell 4)"
     assert "".join(heard).splitlines() == [
         "✗ failed  01-a: No such tag. Take another. (01-a, cell 4)",
         "– not run  02-b: A step before it did not end well.",
