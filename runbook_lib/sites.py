@@ -20,7 +20,7 @@ import re
 
 from runbook_lib.families import COREWEAVE
 from runbook_lib.image import ImageType
-from runbook_lib.locate import BuildArg, DockerArg, MatrixRows, Pattern, WholeFile
+from runbook_lib.locate import BuildArg, Counted, DockerArg, MatrixRows, Pattern, WholeFile
 from runbook_lib.reading import Coupling, PinSite, Sites
 
 _IMAGE = "nvcr.io/nvidia/pytorch"
@@ -40,6 +40,11 @@ def _informational(path: str, before: str, selector: str) -> PinSite:
     """A file in which lines name the image after a regular expression ``before``."""
     finder = Pattern(re.compile(rf"(?m)^[ \t]*{before}{_REFERENCE}"), selector)
     return PinSite(path, finder, "dev", "people", lockstep=False)
+
+
+def _once(finder: BuildArg | DockerArg) -> Counted:
+    """An image that the file has once, in every known layout."""
+    return Counted(finder, 1, f"an image for {finder.name}", "as in every known layout")
 
 
 def _coupling(path: str, image_type: ImageType, what: str, version: str) -> Coupling:
@@ -106,7 +111,7 @@ MEGATRON_BRIDGE = Sites(
     image=_IMAGE,
     platforms=("amd64", "arm64"),
     pins=(
-        PinSite(_BRIDGE_CI, DockerArg("BASE_IMAGE"), "dev", "github", needs="always"),
+        PinSite(_BRIDGE_CI, _once(DockerArg("BASE_IMAGE")), "dev", "github", needs="always"),
         PinSite(".github/workflows/cicd-main.yml", BuildArg("FROM_IMAGE_NAME"), "dev", "github", dockerfile=_BRIDGE_CI),
         _informational(".github/workflows/install-test.yml", r"image:[ \t]*[\"']?", "image"),
         _informational(".github/workflows/release.yaml", r"custom-container:[ \t]*[\"']?", "custom-container"),
@@ -125,7 +130,7 @@ ML_CONTAINERS = Sites(
     pins=(
         PinSite(
             ".github/workflows/megatron.yml",
-            BuildArg("BASE_IMAGE"),
+            _once(BuildArg("BASE_IMAGE")),
             "dev",
             "github",
             needs="always",
