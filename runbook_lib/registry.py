@@ -120,11 +120,14 @@ class Registry:
         if found is None:
             return None
         document, digest = found
-        if document.get("mediaType") not in _INDEXES and "manifests" not in document:
+        if not _is_index(document):
             return Image(digest, dict([self._platform(document, digest)]))
         members = [member for member in self._take(document, "manifests", list) if _is_image(member)]
         if not 0 < len(members) <= _MEMBERS:
-            raise CannotTell(f"{self.name}:{reference} names {len(members)} platforms, which no usable image does.")
+            raise CannotTell(
+                f"{self.name}:{reference} names {len(members)} platforms, which no usable image does. "
+                "Choose another tag, or tell who publishes the image."
+            )
         platforms: dict[str, PlatformImage] = {}
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for name, platform in pool.map(self._member, members):
@@ -202,8 +205,6 @@ class Registry:
         return self._platform(found[0], digest)
 
     def _platform(self, manifest: Mapping[str, Any], digest: str) -> tuple[str, PlatformImage]:
-        if manifest.get("schemaVersion") != 2:
-            raise CannotTell(f"{self.name}@{digest} is a manifest of an old schema, which names no config.")
         described = self._take(manifest, "config", dict)
         parts = [described, *self._take(manifest, "layers", list)]
         config_digest = self._digest(self._take(described, "digest", str))
@@ -232,12 +233,18 @@ class Registry:
         answer = self._get(f"manifests/{wanted}", ", ".join(_INDEXES + _MANIFESTS))
         if answer is None:
             return None
-        computed = "sha256:" + hashlib.sha256(answer.body).hexdigest()
-        digest = wanted if by_digest else self._digest(answer.headers.get("Docker-Content-Digest", computed))
-        self._verify(answer, digest)
         document = answer.json()
         if not isinstance(document, dict):
             raise CannotTell(f"What {self.name} sent for {reference} is not a manifest.")
+        if document.get("schemaVersion") != 2 and not _is_index(document):
+            # Before its digest, which is that of a part of it.
+            raise CannotTell(
+                f"What {self.name} has as {reference} is a manifest of an old schema, which names no config. Pull the "
+                "image and push it with a present Docker or Skopeo, which write the new schema, or name another image."
+            )
+        computed = "sha256:" + hashlib.sha256(answer.body).hexdigest()
+        digest = wanted if by_digest else self._digest(answer.headers.get("Docker-Content-Digest", computed))
+        self._verify(answer, digest)
         self._connection.keep(f"manifests/{wanted}", answer)
         self._connection.keep(f"manifests/{digest}", answer)
         return document, digest
@@ -330,6 +337,10 @@ def _other_address(registry: str, env: Mapping[str, str]) -> tuple[httpx.URL | N
         if host == registry:
             return parse_address(address), False
     return None, False
+
+
+def _is_index(document: Mapping[str, Any]) -> bool:
+    return document.get("mediaType") in _INDEXES or "manifests" in document
 
 
 def _is_image(descriptor: object) -> bool:

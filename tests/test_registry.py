@@ -1,6 +1,7 @@
 """The registry client, against a fake that misbehaves and against the practice registry."""
 
 import base64
+import contextlib
 import json
 import ssl
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runbook_lib import registry_http
@@ -285,6 +286,21 @@ def test_a_blob_on_another_host_gets_no_credentials(fake: Fake) -> None:
     assert image.platforms["arm64"].env == env_of("26.04-py3", "arm64")
     assert len(store) == 2
     assert all("Authorization" not in request.headers for request in store)
+
+
+@pytest.mark.parametrize("elsewhere", ["https://store.example.com", "http://nvcr.io", "https://nvcr.io:8443"])
+def test_a_list_that_lies_elsewhere_is_fetched_without_credentials(fake: Fake, elsewhere: str) -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/list":
+            return httpx.Response(200, json={"tags": ["a"]})
+        if request.headers.get("Authorization") != "Bearer let-me-in":
+            return challenge("https://nvcr.io/token")(request)
+        return httpx.Response(307, headers={"Location": f"{elsewhere}/list"})
+
+    fake.answers["*"] = handle
+    assert fake.registry(NGC_API_KEY="secret").tags() == ["a"]
+    (redirected,) = [request for request in fake.requests if request.url.path == "/list"]
+    assert "Authorization" not in redirected.headers
 
 
 def test_a_challenge_from_where_a_redirect_led_gets_nothing(fake: Fake) -> None:
@@ -756,7 +772,8 @@ GOOD = {"schemaVersion": 2, "config": {"digest": "sha256:" + "0" * 64, "size": 1
     ("document", "sentence"),
     [
         ([], "is not a manifest"),
-        ({"schemaVersion": 1, "fsLayers": []}, "old schema"),
+        ({"schemaVersion": 1, "fsLayers": []}, "old schema, which names no config. Pull the image and push"),
+        ({"fsLayers": []}, "old schema"),
         ({**GOOD, "config": "x"}, "without a usable 'config'"),
         ({**GOOD, "config": {"digest": "../../x"}}, "a digest that is none"),
         ({**GOOD, "layers": None}, "without a usable 'layers'"),
@@ -771,6 +788,49 @@ GOOD = {"schemaVersion": 2, "config": {"digest": "sha256:" + "0" * 64, "size": 1
 def test_manifests_without_sense(fake: Fake, document: object, sentence: str) -> None:
     with pytest.raises(CannotTell, match=sentence):
         fake.manifest(document).image(str(TAG))
+
+
+def test_a_signed_manifest_of_the_first_schema_is_told_as_such(fake: Fake) -> None:
+    """Its digest is that of the part that is signed: a mismatch says nothing."""
+    answer = httpx.Response(
+        200,
+        json={"schemaVersion": 1, "fsLayers": [], "signatures": []},
+        headers={
+            "Content-Type": "application/vnd.docker.distribution.manifest.v1+prettyjws",
+            "Docker-Content-Digest": "sha256:" + "0" * 64,
+        },
+    )
+    fake.answers[f"{BASE}/manifests/{TAG}"] = answer
+    with pytest.raises(CannotTell, match="a manifest of an old schema"):
+        fake.registry().image(str(TAG))
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 60)
+    | st.text(max_size=5)
+    | st.sampled_from(["linux", HELD.tags[str(TAG)]]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["config", "digest", "layers", "size", "manifests", "tags", "Env"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(manifest=JSON, config=JSON, tags=JSON)
+def test_whatever_json_a_registry_sends_is_read_or_a_sentence(manifest: object, config: object, tags: object) -> None:
+    fake = Fake()
+    blob = images.Blob(images.CONFIG, json.dumps(config).encode())
+    fake.answers[f"{BASE}/blobs/{blob.digest}"] = httpx.Response(200, content=blob.data)
+    fake.answers[f"{BASE}/tags/list"] = httpx.Response(200, json=tags)
+    told = {"schemaVersion": 2, "config": blob.descriptor(), "layers": []}
+    for document in (manifest, told, told | manifest if isinstance(manifest, dict) else told):
+        for ask in (fake.manifest(document).image, fake.registry().look):
+            with contextlib.suppress(CannotTell, Unreachable):
+                ask(str(TAG))
 
 
 def test_an_answer_without_end_is_not_read_to_its_end(fake: Fake) -> None:

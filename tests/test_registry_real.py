@@ -11,7 +11,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import IPv4Address
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -33,37 +34,65 @@ REF = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
 HELD = images.content()
 TAG = NgcTag.parse("26.04-py3")
 BOTH = ("amd64", "arm64")
+LOOPBACK = IPv4Address("127.0.0.1")
 
 
-def test_a_certificate_that_is_not_trusted(tmp_path: Path) -> None:
-    key, certificate = key_and_certificate()
+class NoTags(BaseHTTPRequestHandler):
+    """An open registry without tags."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"tags": []}')
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.mark.parametrize(
+    ("days", "trusted", "says"),
+    [
+        ((-1, 1), True, ""),
+        ((-1, 1), False, r"certificate is not accepted .*; a company's own CA goes into SSL_CERT_FILE"),
+        ((-9, -1), True, r"certificate is not accepted .*expired.* this machine's clock says 20.* is that right\?"),
+        ((1, 9), True, r"certificate is not accepted .*not yet valid.* this machine's clock says 20"),
+    ],
+)
+def test_certificates_that_are_not_trusted_or_not_of_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: tuple[int, int], trusted: bool, says: str
+) -> None:
+    key, certificate = key_and_certificate(days)
     (tmp_path / "both.pem").write_text(key + certificate)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "both.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "both.pem")
-    server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), NoTags)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     server.handle_error = lambda *_: None  # type: ignore[method-assign]
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     slept: list[float] = []
     env = {"RUNBOOK_REGISTRY": f"https://127.0.0.1:{server.server_port}"}
-    with (
-        Registry.connect(REF, env, sleep=slept.append) as registry,
-        pytest.raises(Unreachable, match=r"certificate is not accepted .* SSL_CERT_FILE"),
-    ):
-        registry.tags()
+    with Registry.connect(REF, env, sleep=slept.append) as registry:
+        if says:
+            with pytest.raises(Unreachable, match=says):
+                registry.tags()
+        else:
+            assert registry.tags() == []
     assert slept == []
     server.shutdown()
     server.server_close()
 
 
-def key_and_certificate() -> tuple[str, str]:
-    """A new RSA key and a certificate that it signed itself, both PEM."""
+def key_and_certificate(days: tuple[int, int] = (-1, 1)) -> tuple[str, str]:
+    """A new RSA key and a certificate that it signed itself, valid from and to that many days from now, both PEM."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "practice")])
     now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(now - datetime.timedelta(days=1))
-    certificate = builder.not_valid_after(now + datetime.timedelta(days=1)).sign(key, hashes.SHA256())
+    builder = builder.serial_number(1).not_valid_before(now + datetime.timedelta(days=days[0]))
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.IPAddress(LOOPBACK)]), critical=False)
+    certificate = builder.not_valid_after(now + datetime.timedelta(days=days[1])).sign(key, hashes.SHA256())
     secret = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
