@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runbook_lib.checkout import Checkout
-from runbook_lib.discover_draft import Draft, draft, shown
+from runbook_lib.discover_draft import Draft, draft, shown, times
 from runbook_lib.discover_references import SEARCHED
 from runbook_lib.discover_roles import Found, discover
 from runbook_lib.errors import CannotTell, Refused
@@ -47,7 +47,8 @@ class Discovery:
             return f"No reference to an image of a known family was found in {self.repository} ({self.state})."
         told = [f"{count} {role}" for role in _ROLES if (count := sum(one.called == role for one in self.found))]
         paths = len({one.path for one in self.found})
-        return f"{len(self.found)} references in {paths} files ({self.state}): {', '.join(told)}."
+        counted = f"{times(len(self.found), 'reference')} in {times(paths, 'file')}"
+        return f"{counted} ({self.state}): {', '.join(told)}."
 
     def as_text(self) -> str:
         """A table, what must be known beside it, and the answer as the last line."""

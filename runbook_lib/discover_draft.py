@@ -64,9 +64,13 @@ def draft(found: Sequence[Found], texts: Mapping[str, str]) -> Draft:
         else:
             place = f"{shown(one.path)}:{one.reference.line}"
             left_out.append(f"{place} ({one.called}): no way to find it fits; add it by hand.")
-    chosen = [f"Drafted for {image}: {_times(pins[image], 'pin')} of {sum(pins.values())} that CI or a build reads."]
+    if not any(entry.called.startswith("lockstep") for entry in entries):
+        return Draft(
+            "", ("Nothing is drafted: a pins file has no way to find the references that matter.",), tuple(left_out)
+        )
+    chosen = [f"Drafted for {image}: {times(pins[image], 'pin')} of {sum(pins.values())} that CI or a build reads."]
     if others := [
-        f"{name} ({_times(named[name], 'reference')}, {_times(pins[name], 'pin')})" for name in named if name != image
+        f"{name} ({times(named[name], 'reference')}, {times(pins[name], 'pin')})" for name in named if name != image
     ]:
         chosen.append(f"A pins file holds one image, so this one leaves out {', '.join(map(shown, sorted(others)))}.")
     return Draft(_text(image, chosen, entries, left_out, ours), tuple(chosen), tuple(left_out))
@@ -75,6 +79,11 @@ def draft(found: Sequence[Found], texts: Mapping[str, str]) -> Draft:
 def shown(text: str) -> str:
     """A text from a repository on one line, without what speaks to a terminal or ends a comment."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def times(count: int, what: str) -> str:
+    """A number of things."""
+    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"
 
 
 def _text(
@@ -141,17 +150,35 @@ def _ways(one: Found, text: str) -> Iterator[tuple[str, Finder]]:
     if reference.digest or text[reference.start : reference.end] != str(reference):
         return  # a digest would not be compared; enroot's spelling is no reference by the OCI specifications
     yield from _by_kind(one.nature)
-    value = rf"(?P<image>{_literal(reference.image)}:[\w.-]*\w)"
-    patterns = [value] if one.nature.kind in ("documentation", "code") else []
-    if reference.column < _LONGEST // 2:
-        begin = reference.start - reference.column
-        anchored = f"{_literal(text[begin : reference.start])}{value}"
-        patterns.append(f"^{anchored}")
-        if begin and len(above := text[text.rfind("\n", 0, begin - 1) + 1 : begin - 1]) < _LONGEST // 2:
-            patterns.append(rf"^{_literal(above)}\n{anchored}")
-    for pattern in patterns:
+    for pattern in _patterns(one, text):
         if pattern.isprintable() and len(pattern) <= _LONGEST:
             yield f"{{regex: {_quoted(pattern)}}}", Pattern(re.compile(pattern, re.MULTILINE), "regex")
+
+
+def _patterns(one: Found, text: str) -> Iterator[str]:
+    """Regular expressions for a reference, by what stands before it, behind it, and in the lines above and below."""
+    reference = one.reference
+    value = rf"(?P<image>{_literal(reference.image)}:[\w.-]*\w)"
+    if one.nature.kind in ("documentation", "code"):
+        yield value
+    begin = reference.start - reference.column
+    end = _line_end(text, reference.end)
+    if end - begin > _LONGEST:
+        return
+    anchored = f"^{_literal(text[begin : reference.start])}{value}"
+    yield anchored
+    yield f"{anchored}{_literal(text[reference.end : end])}$"
+    if begin:
+        above = text[text.rfind("\n", 0, begin - 1) + 1 : begin - 1]
+        yield rf"^{_literal(above[:_LONGEST])}\n{anchored[1:]}"
+    if end < len(text):
+        below = text[end + 1 : _line_end(text, end + 1)]
+        yield rf"{anchored}{_literal(text[reference.end : end])}\n{_literal(below[:_LONGEST])}$"
+
+
+def _line_end(text: str, start: int) -> int:
+    found = text.find("\n", start)
+    return found if found >= 0 else len(text)
 
 
 def _by_kind(nature: Nature) -> Iterator[tuple[str, Finder]]:
@@ -189,7 +216,3 @@ def _scalar(text: str) -> str:
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _times(count: int, what: str) -> str:
-    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"

@@ -19,6 +19,8 @@ _READ: frozenset[Kind] = frozenset({"whole-file", "dockerfile-arg", "dockerfile-
 _READ_IN_CI: frozenset[Kind] = frozenset(
     {"build-arg", "container-image", "matrix-row", "ci-variable", "workflow-input", "configuration", "script"}
 )
+# What is built on it, not only run in it.
+_BUILT: frozenset[Kind] = _READ | {"build-arg", "matrix-row", "workflow-input", "configuration"}
 # Made to be a pin: such a one that lags was forgotten.
 _PINS: frozenset[Kind] = frozenset({"whole-file", "matrix-row"})
 _LTS = re.compile(r"(?<![A-Za-z])lts(?![A-Za-z])", re.IGNORECASE)
@@ -113,7 +115,11 @@ def _unfixed(reference: Reference) -> str:
 
 
 def _leading(read: Sequence[_Seen]) -> Tag:
-    """The newest release among tags that are read, the more frequent one of two that are equally new."""
+    """The newest release among tags that something is built on, else among all that are read.
+
+    Of two that are equally new it is the more frequent one.
+    """
+    read = [one for one in read if one.nature.kind in _BUILT] or read
     counted = Counter(one.reference.tag for one in read)
     tags = [one.reference.read_tag for one in read if one.reference.read_tag is not None]
     candidates = [tag for tag in tags if tag.kind == "release"] or tags
