@@ -159,10 +159,7 @@ def test_the_schema_is_one() -> None:
     assert tuple(pin["find"]["properties"]) == declared.WAYS
     assert (tuple(pin["kind"]["enum"]), tuple(pin["read-by"]["enum"])) == (declared.KINDS, declared.READERS)
     assert tuple(SCHEMA["properties"]["family"]["enum"]) == tuple(declared.FAMILIES)
-    assert tuple(SCHEMA["properties"]["title"]["default"].split("{")) == (
-        "chore: Update Docker image version to ",
-        "tag}",
-    )
+    assert SCHEMA["properties"]["title"]["default"] == TITLE
 
 
 @given(st.text() | st.recursive(st.none() | st.text() | st.integers(), lambda it: st.lists(it) | st.dictionaries(
