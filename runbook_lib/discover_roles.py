@@ -3,7 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import Literal, TypeAlias
 
 from runbook_lib.discover_kinds import File, Kind, Nature
@@ -72,7 +73,35 @@ def discover(texts: Iterable[tuple[str, str]]) -> tuple[Found, ...]:
     leading: dict[tuple[str, ImageType], Tag] = {}
     for key in {(one.reference.image, one.type) for one in seen if one.read}:
         leading[key] = _leading([one for one in seen if one.read and (one.reference.image, one.type) == key])
-    return tuple(_found(one, leading.get((one.reference.image, one.type))) for one in seen)
+    found = [_found(one, leading.get((one.reference.image, one.type))) for one in seen]
+    pins = [one for one in found if one.role == "lockstep"]
+    return tuple(_fallback(one, pins) for one in found)
+
+
+def _fallback(one: Found, pins: Sequence[Found]) -> Found:
+    """The default of an argument for which CI passes a pin is a pin too, wherever it stands: it was forgotten."""
+    if one.nature.kind == "dockerfile-arg" and one.role == "informational" and not one.nature.aside:
+        for pin in pins:
+            same = (pin.reference.image, pin.type) == (one.reference.image, one.type)
+            if same and _passes(pin, one):
+                reason = f"{pin.path} passes it with {shortened(pin.reference.tag)}, so it lags"
+                return replace(one, role="lockstep", reason=reason)
+    return one
+
+
+def _passes(pin: Found, argument: Found) -> bool:
+    """Whether a pin has the argument's name, in a build of its Dockerfile or in a file named like its folder."""
+    keys = pin.nature.yaml.keys if pin.nature.yaml else ()
+    named = pin.nature.name or next((key for key in reversed(keys) if not key.isdecimal()), "")
+    if named.replace("-", "_").lower() != argument.nature.name.lower():
+        return False
+    dockerfile = PurePosixPath(argument.path)
+    return pin.nature.dockerfile == argument.path or PurePosixPath(pin.path).stem == dockerfile.parent.name
+
+
+def shortened(tag: str) -> str:
+    """A tag, as far as it fits into a sentence."""
+    return tag if len(tag) <= 30 else f"{tag[:29]}…"
 
 
 def _found(one: _Seen, leading: Tag | None) -> Found:
@@ -90,7 +119,7 @@ def _role(one: _Seen, leading: Tag | None) -> tuple[Role, str]:
         return "frozen", "a record of what was, which must not move"
     if leading is None or not one.read:
         return "informational", "people read or run it"
-    newest = str(leading) if len(str(leading)) <= 30 else f"{str(leading)[:29]}…"
+    newest = shortened(str(leading))
     who = "CI reads it" if nature.ci else "a build reads it"
     if one.reference.tag == str(leading):
         return "lockstep", who

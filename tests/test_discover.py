@@ -160,6 +160,21 @@ def test_a_pin_that_was_forgotten_is_one_still():
     assert roles["Dockerfile:2"] == "informational"
 
 
+@pytest.mark.parametrize(
+    ("dockerfile", "argument", "role"),
+    [
+        ("docker/Dockerfile", "BASE", "lockstep dev"),  # by the step's `file`
+        ("build/Dockerfile", "BASE", "lockstep dev"),  # by the workflow's name
+        ("docker/Dockerfile", "OTHER", "informational"),
+        ("docker/Dockerfile.lint", "BASE", "informational"),
+        ("examples/build/Dockerfile", "BASE", "informational"),
+    ],
+)
+def test_the_fallback_of_an_argument_that_ci_passes_is_a_pin(dockerfile, argument, role):
+    texts = {".github/workflows/build.yml": WORKFLOW, dockerfile: f"ARG {argument}={OLD}\nFROM ${argument}"}
+    assert called(texts)[-1] == (f"{dockerfile}:1", "dockerfile-arg", role)
+
+
 def test_what_only_runs_in_a_newer_image_does_not_lead():
     texts = {"Dockerfile": DOCKERFILE, ".github/workflows/x.yml": f"jobs:\n  x:\n    container: {NGC}:26.07-py3"}
     assert [role for _, _, role in called(texts)] == ["informational", "lockstep dev"]

@@ -75,9 +75,7 @@ def test_at_least_nine_of_ten_are_sorted_as_a_careful_person_does(repository: So
     told_kinds = Counter((one.path, one.reference.line, one.reference.image, one.nature.kind) for one in found)
     total = wanted.total()
     role, kind = (roles & told_roles).total(), (kinds & told_kinds).total()
-    print(
-        f"\n{repository.name}: of {total} references {role} roles ({role / total:.1%}), {kind} kinds ({kind / total:.1%})"
-    )
+    print(f"\n{repository.name}: {role} roles and {kind} kinds of {total} ({role / total:.1%}, {kind / total:.1%})")
     for missed in roles - told_roles:
         print("  otherwise:", *missed)
     assert role / total >= SHARE
