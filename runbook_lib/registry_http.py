@@ -65,8 +65,9 @@ _Coming: TypeAlias = "queue.SimpleQueue[Answer | httpx.RequestError | RunbookErr
 class Connection:
     """GET requests to one repository.
 
-    ``who`` is asked when the registry wants to know, which well-known ones always do; what it gives goes to the registry
-    and its own token service, over TLS, and nowhere else.  An answer in the cache of at most ``max_age`` seconds is not asked for again.
+    ``who`` is asked when the registry wants to know, which well-known ones always do; what it gives goes to the
+    registry and its own token service, over TLS, and nowhere else.  An answer in the cache of at most ``max_age``
+    seconds is not asked for again.
     """
 
     def __init__(
