@@ -14,11 +14,8 @@ from runbook_lib.github_models import Pull
 from runbook_lib.gitlab import GitLab
 from runbook_lib.position import Position
 from runbook_lib.record import Step
-from runbook_lib.repositories import MEGATRON_LM
 from runbook_lib.run import StepResult, conclude
 from runbook_lib.views import View
-
-_MBRIDGE = "Run MBridge tests"
 
 
 @dataclass(frozen=True)
@@ -33,11 +30,15 @@ class Item:
 
 @dataclass(frozen=True)
 class Readiness:
-    """``idle`` says why nothing was looked up; ``people`` is what is theirs to do once all items hold."""
+    """``idle`` says why nothing was looked up; ``people`` is what is theirs to do once all items hold.
+
+    ``ci`` is False where the repository's CI cannot be followed here.
+    """
 
     items: tuple[Item, ...] = ()
     people: tuple[str, ...] = ()
     idle: str = ""
+    ci: bool = True
 
     @property
     def missing(self) -> tuple[Item, ...]:
@@ -82,7 +83,7 @@ def look(stand: Position, github: GitHub | None) -> Readiness:
             items += [Item(name, None, why)] if (why := bump.repository.idle(step)) else lookup()
         except RunbookError as error:  # one answer that is not to be had hides no other
             items.append(Item(name, False, str(error), "Run bump again."))
-    return Readiness(tuple(items), tuple(_people(standing, pull)))
+    return Readiness(tuple(items), tuple(_people(standing, pull)), ci=not bump.repository.idle("04-run-ci"))
 
 
 def _of_ci(standing: Standing, github: GitHub, pull: Pull) -> Iterator[Item]:
@@ -177,8 +178,9 @@ def _people(standing: Standing, pull: Pull) -> Iterator[str]:
         yield f"Press *Ready for review* on {pull.url}."
     yield "Reviews of the code owners."
     repository = standing.stand.bump.repository
-    if repository is MEGATRON_LM and _MBRIDGE not in pull.labels:
-        yield f"The merge queue runs the Megatron-Bridge tests: to see them before, set the label {_MBRIDGE!r}."
+    if not repository.workflow:
+        yield f"Look at the checks of {pull.url}, which are not followed here."
+    yield from (sentence for label, sentence in repository.offers.items() if label not in pull.labels)
     yield "The merge queue; then 08-after-merge." if repository.workflow else "The merge; then 08-after-merge."
 
 
@@ -200,5 +202,6 @@ def finish(step: Step, results: tuple[StepResult, ...], found: Readiness) -> Vie
         following = " ".join(dict.fromkeys(waits[1:] or waits)) or found.missing[0].next
         step.waiting(f"not ready to merge; missing: {listed}", following)
     else:
-        step.done("Ready to merge: everything that must hold was looked up and holds.", " ".join(found.people))
+        but = "" if found.ci else ", but for CI, which is not followed here"
+        step.done(f"Ready to merge{but}: everything that must hold was looked up and holds.", " ".join(found.people))
     return found.show()

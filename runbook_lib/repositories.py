@@ -8,8 +8,9 @@ NVIDIA/Megatron-LM: sites.  NVIDIA-NeMo/Megatron-Bridge: its ``skills/build-and-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runbook_lib import sites
+from runbook_lib import launch_scripts, sites
 from runbook_lib.image import ImageType
+from runbook_lib.launch_scripts import LaunchScripts
 from runbook_lib.reading import Sites
 
 #: The file in which a repository declares its own pins, and is known by.
@@ -29,9 +30,10 @@ class Repository:
     """What a bump must know of a repository.  ``title`` is that of commit and pull request, by its own convention.
 
     ``labels`` are set on a pull request of any type; ``by_type`` holds the further ones of a type that must be on, and
-    those that must be off.  ``workflow`` is what copy-pr-bot starts on ``pull-request/<number>``, empty where there is
-    no such bot; ``golden`` and ``recipes`` say whether tests have golden values and rows in recipes, as those of
-    Megatron-LM do.  ``origin`` is the pins file that declares it.
+    those that must be off; ``offers`` says for further labels what a person may set them for.  ``workflow`` is what
+    copy-pr-bot starts on ``pull-request/<number>``, empty where there is no such bot.  ``golden`` and ``recipes`` say
+    whether tests have golden values and rows in recipes, as those of Megatron-LM do; ``scripts`` where each test has a
+    launch script instead.  ``origin`` is the pins file that declares it.
     """
 
     name: str
@@ -39,9 +41,11 @@ class Repository:
     title: str = TITLE
     labels: tuple[str, ...] = ()
     by_type: Mapping[ImageType, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
+    offers: Mapping[str, str] = field(default_factory=dict)
     workflow: str = ""
     golden: bool = False
     recipes: bool = False
+    scripts: LaunchScripts | None = None
     origin: str = ""
 
     def wanted_labels(self, image_type: ImageType) -> tuple[frozenset[str], frozenset[str]]:
@@ -51,6 +55,9 @@ class Repository:
 
     def idle(self, step: str) -> str:
         """Why a step, by its notebook's name, has nothing to do here; empty where it has."""
+        by_hand = ""
+        if it := self.scripts:
+            by_hand = f"; move its launch script below {it.folder} from {it.gating}/ to {it.idle}/ by hand"
         read_by = {site.ci for site in self.sites.pins if site.lockstep}
         lacking = {
             "01-github-pin": ("no pin outside of GitLab", bool(read_by - {"gitlab"})),
@@ -60,7 +67,7 @@ class Repository:
                 bool(self.workflow),
             ),
             "05-golden-values": ("no golden values", self.golden),
-            "06-broken-tests": ("no recipes to put a test out of CI's way in", self.recipes),
+            "06-broken-tests": (f"no recipes to put a broken test out of CI's way in{by_hand}", self.recipes),
         }
         what, has = lacking.get(step, ("", True))
         return "" if has else f"Not applicable: {self.name} has {what}."
@@ -78,6 +85,10 @@ MEGATRON_LM = Repository(
         "dev": (frozenset({FUNCTIONAL}), frozenset({LIGHTWEIGHT, LTS})),
         "lts": (frozenset({FUNCTIONAL, LTS}), frozenset({LIGHTWEIGHT})),
     },
+    offers={
+        "Run MBridge tests": "The merge queue runs the Megatron-Bridge tests: to see them before, set the label "
+        "'Run MBridge tests'."
+    },
     workflow="CICD Megatron-LM",
     golden=True,
     recipes=True,
@@ -87,7 +98,9 @@ MEGATRON_BRIDGE = Repository(
     sites.MEGATRON_BRIDGE,
     title="[build] chore: Update base image to {tag}",
     labels=("needs-more-tests",),
+    offers={"full-test-suite": "If the bump is a risky one, set the label 'full-test-suite' as well."},
     workflow="CICD NeMo",
+    scripts=launch_scripts.MEGATRON_BRIDGE,
 )
 ML_CONTAINERS = Repository(
     "coreweave/ml-containers", sites.ML_CONTAINERS, title="feat(megatron): Update default base image to {tag}"
