@@ -57,16 +57,16 @@ def carry_out(step: Step, plan: Plan) -> Done:
     standing, bump = plan.triage.standing, plan.stand.bump
     if plan.triage.asked.source is None:
         return Done(plan, {})
-    plan.edits({it.target: 0 for it in plan.decisions})  # refuses before anything is filed
+    planned = plan.edits({it.target: 0 for it in plan.decisions})  # refuses before anything is filed
     if not bump.apply:
-        waiting, flaky = broken.open_jobs(plan.triage)
+        waiting, flaky = broken.open_jobs(plan.triage, {edit.path: edit.after for edit in planned})
         return Done(plan, {}, open=waiting, flaky=flaky, told=("This is a preview: nothing was changed.",))
     if plan.decisions or plan.back:
         rounds.require_own(standing)
         # What would stop the commit must stop it before an issue is filed.
         plan.stand.checkout.require_work_tree()
         plan.stand.checkout.identity()
-        position.present(plan.stand.checkout, plan.edits({it.target: 0 for it in plan.decisions}))
+        position.present(plan.stand.checkout, planned)
     told: list[str] = []
     issues, problems = _issues(step, plan, told)
     made = plan.edits({target: issue.number for target, issue in issues.items()})
@@ -220,6 +220,8 @@ def verify(step: Step, done: Done) -> View:
         step.link("GitLab pipeline" if asked.source.gitlab else "CI run", asked.url)
         step.table("failures", [it.row for it in plan.triage.seen])
         step.check(*_checks(done))
+        numbers = {it.target: it.issue.number if it.issue else 0 for it in plan.decisions}
+        step.diff(edits.diff(plan.edits(numbers | {target: issue.number for target, issue in done.issues.items()})))
         for name, cause in broken.proposed(plan).items():
             step.decide("broken", name, cause, cause)
     _conclude(step, done)
@@ -285,7 +287,11 @@ def _would(step: Step, done: Done, count: str) -> None:
         step.would(f"mark the rows of {count} in one commit on the branch {branch}")
     if plan.back:
         step.would(f"let {views.count(len(plan.back), 'test')} run again, in one commit on the branch {branch}")
-    if done.flaky:
+    if plan.decisions or plan.back:
+        step.would(
+            "push all answers to this run at once when no failed test is left open, and let CI test them", publish=True
+        )
+    elif done.flaky and not done.open:
         step.would(f"run again: {', '.join(done.flaky)}", publish=True)
 
 

@@ -1,87 +1,316 @@
-"""The form of a notebook in JupyterLab.  Headlessly nothing of it exists: no widget is made."""
+"""The form of a notebook where a person sits before it.  Headlessly nothing of it exists: no widget is made.
 
-import os
-import subprocess
-import sys
+*Preview* and *Apply* run the notebook headlessly in a process of its own, so that what a person starts here leaves the
+same record as a command, and no cell is ever run out of order.
+"""
+
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runbook_lib import practice
+from runbook_lib import archive, board, choices, fields, follow, form_views, launch, preflight, recognized, session
+from runbook_lib import form_widgets as parts
+from runbook_lib.bump import Bump
+from runbook_lib.checkout import Checkout
+from runbook_lib.errors import RunbookError
+from runbook_lib.follow import Run
 from runbook_lib.parameters import Source
+from runbook_lib.practice import enter
+from runbook_lib.repositories import MEGATRON_LM
+from runbook_lib.statement import Identity
+
+_POLL = 0.4  # seconds
+#: The cell of step 5 that draws the values that are held back.
+_PLOTS = "found.worst("
+_STALE = "The values have changed since the plan was shown. Preview again: Apply does what was shown, and nothing else."
+_MOVED = (
+    "The checkout has changed since the plan was shown, so it may not hold any more. Nothing was done: preview again."
+)
 
 
 def headless() -> bool:
-    """Whether no person sits before this notebook.  JupyterLab names the session of its kernels; papermill does not."""
-    return "JPY_SESSION_NAME" not in os.environ
+    """Whether no person sits before this notebook."""
+    return not session.interactive()
 
 
 def permitted(**asked: bool) -> dict[str, bool]:
-    """What a run may do: headlessly what was asked, in JupyterLab nothing, so that "Run all" only ever previews."""
+    """What a run may do: headlessly what was asked, before a person nothing, so that "Run all" only ever previews."""
     return {name: value and headless() for name, value in asked.items()}
 
 
-def offer(notebook: str, namespace: Mapping[str, object]) -> None:
-    """Show the notebook's parameters, with their values in ``namespace``, as a form; headlessly, do nothing.
+def offer(notebook: str, namespace: Mapping[str, object], *, applies: bool = True) -> None:
+    """Show the parameters of a notebook as a form, filled from ``namespace``; headlessly, do nothing.
 
-    *Preview* and *Apply* run this same notebook headlessly in a process of its own, so that what a person starts here
-    leaves the same record as a command, and no cell is ever run out of order.
+    ``applies``: whether there is anything to apply; without, the form has *Run* alone.
     """
     if headless():
         return
-    from IPython.display import display
-
-    path = Path(os.environ["JPY_SESSION_NAME"]).with_name(f"{notebook}.ipynb")
-    display(_form(path, {it.name: namespace[it.name] for it in Source.read(path).parameters}))
-
-
-def _form(notebook: Path, parameters: dict[str, object]) -> Any:
-    import ipywidgets as widgets
-
-    fields = {
-        name: widgets.Checkbox(value=value, description=name)
-        if isinstance(value, bool)
-        else widgets.Text(value=str(value), description=name, continuous_update=False)
-        for name, value in parameters.items()
-        if name != "apply"
-    }
-    preview = widgets.Button(description="Preview")
-    apply = widgets.Button(description="Apply", button_style="warning")
-    output = widgets.Output()
-
-    def start(apply_now: bool) -> None:
-        if "repo" in fields and fields["repo"].value:
-            practice.enter(fields["repo"].value)  # takes back the addresses of a practice world, if one was entered
-        preview.disabled = apply.disabled = True
-        output.clear_output()
-        command = command_line(notebook, {name: field.value for name, field in fields.items()}, apply=apply_now)
-        threading.Thread(target=run, args=(command,), daemon=True).start()
-
-    def run(command: list[str]) -> None:
-        environment = {name: value for name, value in os.environ.items() if name != "JPY_SESSION_NAME"}
-        with subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as process:
-            for line in process.stdout or ():
-                output.append_stdout(line)
-        preview.disabled = apply.disabled = False
-
-    preview.on_click(lambda _: start(False))
-    apply.on_click(lambda _: start(True))
-    return widgets.VBox([*fields.values(), widgets.HBox([preview, apply]), output])
+    form = Form(session.notebook(notebook), namespace, applies=applies)
+    parts.show(form.root)
+    form.begin()
 
 
-def command_line(notebook: Path, parameters: dict[str, object], *, apply: bool) -> list[str]:
-    """The command that runs a notebook headlessly with these values; text stays text (papermill's ``-r``)."""
-    given = [
-        part
-        for name, value in parameters.items()
-        for part in (("-p" if isinstance(value, bool) else "-r"), name, str(value))
-    ]
-    return [sys.executable, "-m", "runbook_lib.run", str(notebook), *given, "-p", "apply", str(apply)]
+@dataclass(frozen=True)
+class Plan:
+    """A plan that was shown: the values that it is for, the run that made it, and what the checkout was like then."""
+
+    values: Mapping[str, str | bool]
+    run: Run
+    state: str
+
+
+class Form:
+    """The form: its widgets, and what it does when they are used.  Slow work is done in threads of its own."""
+
+    def __init__(self, notebook: Path, namespace: Mapping[str, object], *, applies: bool) -> None:
+        source = Source.read(notebook)
+        self.notebook, self.applies = notebook, applies
+        self._namespace = namespace
+        self.fields = fields.fields(source.parameters)
+        self._steps = [name for name, _ in board.STEPS] if notebook.stem == "bump" else []
+        self._plan: Plan | None = None
+        self._whose = MEGATRON_LM
+        self._running: launch.Launched | Mapping[str, Any] | None = None
+        self._lock = threading.Lock()
+        values = {it.name: namespace.get(it.name, it.default) for it in self.fields}
+        if not values.get("tag"):
+            values["tag"] = self._in_flight(values)
+        self.view = parts.Widgets(self.fields, values, applies=applies)
+        self.root = self.view.root
+        self.view.on_change(self._changed)
+        self.view.preview.on_click(lambda _: self._start(apply=False))
+        self.view.apply.on_click(lambda _: self._start(apply=True))
+        self.view.cancel.on_click(lambda _: self._cancel())
+        self._changed("")
+
+    # -- what it knows -------------------------------------------------------------------------------------------
+
+    @property
+    def practice(self) -> bool:
+        """Whether it works in the practice world."""
+        return not self.view.values().get("repo")
+
+    @property
+    def publishes(self) -> bool:
+        """Whether Apply lets anything leave this machine; the practice world publishes to its own forge."""
+        return self.practice or self.view.values().get("publish") is True
+
+    def checkout(self) -> Checkout:
+        """The checkout that the form names.  Raises RunbookError."""
+        return Checkout.open(enter(str(self.view.values().get("repo", ""))))
+
+    def bump(self) -> Bump:
+        """The common parameters, checked.  Raises RunbookError."""
+        values = self.view.values()
+        given: Any = {name: values[name] for name in ("tag", "image_type", "base", "remote", "allow") if name in values}
+        return Bump.parse(**given, repository=self._whose)
+
+    def _archive(self) -> Path:
+        named = str(self.view.values().get("audit", "")) if hasattr(self, "view") else ""
+        return Path(named).expanduser().absolute() if named else archive.default(self.notebook)
+
+    def _folder(self) -> Path:
+        """The bump's folder in the archive.  Raises RunbookError."""
+        bump = self.bump()
+        identity = Identity(
+            self.checkout().repository(), bump.base, bump.image_type, str(bump.tag or ""), practice=self.practice
+        )
+        return self._archive().joinpath(*identity.parts)
+
+    def _in_flight(self, values: Mapping[str, object]) -> str:
+        """The tag of the bump that was worked on last and is not ready, so that nobody types it twice."""
+        for it in archive.status(self._archive()):
+            same = (it.base, it.image_type) == (values.get("base"), values.get("image_type"))
+            if same and it.practice == (not values.get("repo")) and it.tag and it.state != "ready":
+                return it.tag
+        return ""
+
+    def _state(self) -> str:
+        """What a plan rests on: the commits of the checkout and its uncommitted changes.  Raises RunbookError."""
+        checkout = self.checkout()
+        refs = checkout.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads", "refs/remotes")
+        return f"{checkout.git('rev-parse', 'HEAD')}{refs}{checkout.git('status', '--porcelain=v1', '-z')}"
+
+    # -- filling in ----------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Fill in what takes a while, without keeping anybody waiting, and follow a run that is going on already."""
+        self._aside(self._attach)
+        self._aside(self._fill)
+
+    def _attach(self) -> None:
+        if going := [it for it in launch.going_on(self._archive()) if bool(it["bump"]["practice"]) == self.practice]:
+            self._running = going[-1]
+            self._refresh()
+            self._follow(going[-1], {}, apply=True)
+
+    def _fill(self) -> None:
+        with suppress(RunbookError):
+            self.view.pending(*self._decisions())
+        try:
+            checkout = self.checkout()
+            self.view.offer("tag", choices.tags(self._whose, choices.current(checkout, self._base())))
+        except RunbookError as error:
+            self.view.say("tag", str(error))
+        self._offer_runs()
+
+    def _base(self) -> Bump:
+        values = self.view.values()
+        given: Any = {name: values[name] for name in ("image_type", "base", "remote") if name in values}
+        return Bump.parse(**given, repository=self._whose)
+
+    def _offer_runs(self) -> None:
+        if "run_id" not in self.view.values():
+            return
+        try:
+            checkout, bump = self.checkout(), self.bump()
+            if bump.tag is not None:
+                github = preflight.connect(checkout.repository(), bump)
+                self.view.offer("run_id", choices.runs(checkout, bump, github))
+        except RunbookError as error:
+            self.view.say("run_id", str(error))
+
+    def _decisions(self) -> tuple[list[Mapping[str, str]], str]:
+        """What the newest run of each step left to a person, and how the values moved that are held back."""
+        newest = follow.newest(self._folder())
+        left = [it for name, run in newest.items() if name != "bump" for it in run.decisions]
+        golden = newest.get("05-golden-values")
+        return left, golden.shown(_PLOTS) if golden and golden.decisions else ""
+
+    # -- what a person does --------------------------------------------------------------------------------------
+
+    def _changed(self, name: str) -> None:
+        values = self.view.values()
+        problems = self.view.lacking()
+        if name in ("", "repo", "pins"):
+            try:
+                checkout = self.checkout()
+                self._whose = recognized.choose(checkout, str(values.get("pins", "")))
+            except RunbookError as error:
+                problems["pins" if name == "pins" else "repo"] = str(error)
+        for it, value in values.items():
+            if told := fields.problem(it, value, self._whose):
+                problems[it] = told
+        self.view.show_problems(problems, {it: fields.advice(it, value) for it, value in values.items()})
+        if name in ("repo", "pins", "base", "image_type") and not problems:
+            self._aside(self._fill)
+        elif name == "tag" and not problems:
+            self._aside(self._refill)
+        self._refresh(problems)
+
+    def _refill(self) -> None:
+        with suppress(RunbookError):
+            self.view.pending(*self._decisions())
+        self._offer_runs()
+
+    def _refresh(self, problems: Mapping[str, str] | None = None) -> None:
+        """Set what can be pressed, and say why the rest cannot."""
+        view, plan = self.view, self._plan
+        wrong = self.view.problems if problems is None else problems
+        busy = self._running is not None
+        current = plan is not None and plan.values == view.values()
+        asks = bool(plan and current and self.publishes and any(it["publish"] for it in plan.run.planned))
+        tag = str(view.values().get("tag", ""))
+        view.ask_for(tag if asks else "")
+        view.preview.disabled = busy or bool(wrong)
+        view.cancel.disabled = not busy
+        view.apply.disabled = busy or bool(wrong) or not current or (asks and not view.confirmed(tag))
+        if plan is not None and not current and not busy:
+            view.warn(_STALE)
+        elif plan is not None:
+            view.warn("")
+
+    def _start(self, *, apply: bool) -> None:
+        with self._lock:  # pressed twice, or in two tabs of one notebook
+            if self._running is not None:
+                return
+            try:
+                if apply and (self._plan is None or self._plan.state != self._state()):
+                    self._plan = None
+                    raise RunbookError(_MOVED)
+                self._alone()
+                values = self.view.values()
+                given = values if apply or "publish" not in values else {**values, "publish": False}
+                enter(str(values.get("repo", "")))
+                self._running = launch.start(self.notebook, given, apply=apply)
+            except RunbookError as error:
+                self.view.fail(str(error))
+                self._refresh()
+                return
+        self.view.clear()
+        self._refresh()
+        running = self._running
+        self._aside(lambda: self._follow(running, values, apply=apply))
+
+    def _alone(self) -> None:
+        """Refuse while another run of this archive goes on: it could change what this one looks at."""
+        going = [it for it in launch.going_on(self._archive()) if bool(it["bump"]["practice"]) == self.practice]
+        if going:
+            it = going[-1]
+            raise RunbookError(
+                f"A run of {it['notebook']['name']} for {it['bump']['tag'] or 'no tag'} goes on since {it['started']} "
+                f"(process {it['process']['pid']} on {it['process']['host']}, {it['who']['user']}). Nothing was "
+                "started. Wait for its end, or cancel it where it was started; the start page shows it."
+            )
+
+    def _cancel(self) -> None:
+        running = self._running
+        try:
+            if isinstance(running, launch.Launched):
+                running.cancel()
+            elif running is not None:
+                launch.cancel(running)
+        except RunbookError as error:
+            self.view.fail(str(error))
+
+    # -- following -----------------------------------------------------------------------------------------------
+
+    def _follow(
+        self, running: "launch.Launched | Mapping[str, Any]", values: Mapping[str, str | bool], *, apply: bool
+    ) -> None:
+        began, run = time.monotonic(), None
+        own = running if isinstance(running, launch.Launched) else None
+        folder = self._folder() if own else self._archive().joinpath(*Identity.from_json(running["bump"]).parts)  # type: ignore[index]
+        while True:
+            ended = own.ended if own else run is not None and run.ended
+            run = follow.run(folder, pid=own.pid) if own else follow.run(folder, name=str(running["id"]))  # type: ignore[index]
+            self.view.progress(
+                form_views.progress(run, own.progress() if own else "", time.monotonic() - began, self._steps)
+            )
+            if ended:
+                break
+            time.sleep(_POLL)
+        said = own.progress() if own else ""
+        if own:
+            own.close()
+        self._running = None
+        self._finish(run, said, values, apply=apply)
+
+    def _finish(self, run: Run | None, said: str, values: Mapping[str, str | bool], *, apply: bool) -> None:
+        """Show how a run ended: the plan that a preview made, or the outcome; what failed, as the error."""
+        view = self.view
+        if run is None:
+            last = said.strip().splitlines()[-1:] or ["It left no record and said nothing."]
+            view.fail(last[0].removeprefix("papermill: "))
+        elif run.state in ("failed", "killed", "incomplete"):
+            view.fail(run.sentence)
+            view.result(form_views.result(run, self.notebook))
+        elif apply or not self.applies:
+            self._plan = None
+            view.result(form_views.result(run, self.notebook), shown="" if self.applies else run.shown())
+        else:
+            with suppress(RunbookError):
+                self._plan = Plan(values, run, self._state()) if values["tag"] else None
+            view.plan(form_views.planned(run, publish=self.publishes, practice=self.practice))
+        with suppress(RunbookError):
+            done = apply and run is not None and run.state in ("done", "waiting")
+            view.pending(*self._decisions(), keep=not done)
+        self._refresh()
+        self._offer_runs()
+
+    def _aside(self, work: Callable[[], None]) -> None:
+        threading.Thread(target=work, daemon=True, name="form").start()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runbook_lib import archive, provenance
+from runbook_lib import archive, provenance, session
 from runbook_lib.errors import RunbookError
 from runbook_lib.files import cannot_write
 from runbook_lib.ledger import locked, sha256
@@ -116,7 +116,7 @@ class Job:
         from runbook_lib.kernel import START_LIMIT, Kernel
 
         # Without the session of JupyterLab, so that notebooks know that nobody sits before them.
-        env = {name: value for name, value in os.environ.items() if name not in ("JPY_SESSION_NAME", "RUNBOOK_RECORD")}
+        env = {name: value for name, value in os.environ.items() if name not in (*session.VARIABLES, "RUNBOOK_RECORD")}
         env["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # nothing debugs it, and the warning would be all that is seen
         env["RUNBOOK_AUDIT"] = str(self.audit)
         try:

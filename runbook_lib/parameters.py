@@ -19,11 +19,12 @@ class BadParameter(Refused):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter as its cell declares it: ``name: type = default``."""
+    """A parameter as its cell declares it: ``name: type = default  # help``."""
 
     name: str
     type: type
     default: Any
+    help: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ def _declared(code: str, path: Path) -> tuple[Parameter, ...]:
     except SyntaxError as error:
         raise RunbookError(f"The parameters cell of {path} is not Python: {error.msg}, line {error.lineno}.") from error
     found = []
+    lines = code.splitlines()
     for statement in tree.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             name, value = statement.target.id, statement.value
@@ -99,7 +101,9 @@ def _declared(code: str, path: Path) -> tuple[Parameter, ...]:
             default = ast.literal_eval(value) if value is not None else None
         except ValueError as error:
             raise RunbookError(f"The default of the parameter {name} in {path} is not a plain value.") from error
-        found.append(Parameter(name, type(default), default))
+        # What follows the statement on its last line can only be a comment.
+        rest = lines[(statement.end_lineno or 1) - 1].encode()[statement.end_col_offset :].decode()
+        found.append(Parameter(name, type(default), default, rest.strip().removeprefix("#").strip()))
     return tuple(found)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _ADDED, _REMOVED, _HUNK = "rgba(46,160,67,.18)", "rgba(248,81,73,.18)", "rgba(128,128,128,.15)"
 _CELL = "text-align:left;vertical-align:top;padding:.2em .8em;border-bottom:1px solid rgba(128,128,128,.3)"
 _CODE = "white-space:pre;font-family:monospace;padding:0 .6em;text-align:left"
-_NUMBER = "text-align:right;opacity:.6;padding:0 .5em;user-select:none;font-family:monospace"
+_NUMBER = "text-align:right;opacity:.75;padding:0 .5em;user-select:none;font-family:monospace"
 #: Words beside the marks: nothing is told by a colour or a sign alone.
 MARKS = {
     "passed": "✓ passed", "failed": "✗ failed", "skipped": "– skipped", "done": "✓ done", "waiting": "… waiting",
@@ -152,18 +152,26 @@ def diff(text: str, *, empty: str = "Nothing to change.") -> View:
     if not text:
         return note(empty)
     rows: list[str] = []
-    old = new = 0
+    old = new = left = right = 0
     for line in text.removesuffix("\n").split("\n"):
-        if match := re.match(r"@@ -(\d+)(?:,\d+)? \+(\d+)", line):
-            old, new = int(match[1]), int(match[2])
-            rows.append(_diff_row("", "", line, _HUNK))
-        elif line.startswith(("--- ", "+++ ", "diff ", "\\")):
-            rows.append(_diff_row("", "", line, _HUNK))
-        else:
+        if left > 0 or right > 0 or not line.startswith(("@@ ", "--- ", "+++ ", "diff ", "index ", "\\")):
             colour = {"+": _ADDED, "-": _REMOVED}.get(line[:1], "transparent")
-            rows.append(_diff_row("" if line[:1] == "+" else old, "" if line[:1] == "-" else new, line, colour))
-            old, new = old + (line[:1] != "+"), new + (line[:1] != "-")
+            added, removed = line[:1] == "+", line[:1] == "-"
+            rows.append(_diff_row("" if added else old, "" if removed else new, line, colour))
+            old, new, left, right = old + (not added), new + (not removed), left - (not added), right - (not removed)
+        elif match := re.match(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))?", line):
+            old, left, new, right = (int(1 if it is None else it) for it in match.groups())
+            rows.append(_diff_row("", "", line, _HUNK))
+        elif line.startswith("+++ "):
+            rows.append(_diff_file(line[4:].partition("\t")[0]))
+        elif line.startswith("\\"):
+            rows.append(_diff_row("", "", line, _HUNK))
     return View(f'<table style="border-collapse:collapse">{"".join(rows)}</table>', text.removesuffix("\n"))
+
+
+def _diff_file(name: str) -> str:
+    shown = html.escape(name.removeprefix("b/"))
+    return f'<tr style="background:{_HUNK}"><td colspan="3" style="{_CODE}"><strong>{shown}</strong></td></tr>'
 
 
 def _diff_row(old: object, new: object, line: str, colour: str) -> str:

@@ -1,0 +1,32 @@
+"""JupyterLab as the runbook wants it: it opens on the start page, with the table of contents beside it.
+
+Everything here is a default: a person's own settings win.  The rest is in labconfig/default_setting_overrides.json.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from jupyterlab_server.workspaces_handler import WorkspacesManager
+
+c = get_config()  # noqa: F821 - Jupyter provides it
+
+START = "00-start.ipynb"
+if start := next((path for path in (f"runbooks/{START}", START) if Path(path).is_file()), None):
+    c.LabApp.default_url = f"/lab/tree/{start}"
+
+# The layout of a workspace is no setting, so a workspace is made once, apart from those of a person's other work.
+state = Path(os.environ.get("XDG_STATE_HOME", ""))
+state = state if state.is_absolute() else Path.home() / ".local/state"
+folder = state / "base-image-runbook" / "workspaces"
+toc = "@jupyterlab/toc:plugin"
+left = {"collapsed": False, "visible": True, "current": toc, "widgets": ["filebrowser", "running-sessions", toc]}
+layout = {"main": None, "left": left, "right": {"collapsed": True, "visible": True}, "relativeSizes": [0.2, 0.8, 0]}
+try:
+    if not folder.is_dir():
+        folder.mkdir(parents=True)
+        made = {"data": {"layout-restorer:data": layout}, "metadata": {"id": "default"}}
+        WorkspacesManager(str(folder)).save("default", json.dumps(made))
+    c.LabApp.workspaces_dir = str(folder)
+except OSError:
+    pass  # without a home to write to, JupyterLab's own layout does

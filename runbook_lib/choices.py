@@ -1,0 +1,80 @@
+"""What a form offers to choose from: the tags of the registry, and the CI runs of the bump's pull request."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from runbook_lib import ci, pins, position
+from runbook_lib.bump import Bump
+from runbook_lib.checkout import Checkout
+from runbook_lib.errors import RunbookError
+from runbook_lib.github import GitHub
+from runbook_lib.image import ImageRef
+from runbook_lib.registry import Registry
+from runbook_lib.registry_cache import ago
+from runbook_lib.repositories import Repository
+from runbook_lib.runs import branch_of
+
+#: So many are offered; an older one can still be typed.
+_TAGS, _RUNS = 12, 10
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A value and what is said of it."""
+
+    value: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What may be chosen, the likeliest first, and what a person should know about the list."""
+
+    choices: tuple[Choice, ...]
+    note: str = ""
+
+
+def current(checkout: Checkout, bump: Bump) -> tuple[str, ...]:
+    """The tags that the pins of this image type name on the base branch.  Raises RunbookError."""
+    stand = position.find(checkout, bump)
+    sites = bump.repository.sites
+    found = pins.check(checkout.read(sites.pin_paths, stand.base_commit), sites)
+    role = f"lockstep {bump.image_type}"
+    images = dict.fromkeys(it.image for it in found if it.role == role and it.image)
+    return tuple(ImageRef.parse(image).tag or "" for image in images)
+
+
+def tags(repository: Repository, pinned: Collection[str]) -> Choices:
+    """The newest releases of the image, newest first, those that are ``pinned`` marked, and candidates not at all."""
+    ref, family = ImageRef.parse(repository.sites.image), repository.sites.family
+    try:
+        with Registry.connect(ref) as registry:
+            known = registry.known_tags()
+    except RunbookError as error:
+        return Choices((), f"The registry could not be asked: {error} Type the tag.")
+    listing = family.listed(known.names)
+    names = [str(tag) for tag in listing.releases]
+    age = f"This list was read {ago(known.age)}: {known.problem}" if known.problem else ""
+    if not names:
+        return Choices((), f"{ref.name} has no release that we know. Type the tag. {age}".strip())
+    marks = {names[0]: "newest"} | dict.fromkeys(pinned, "the pins name it now")
+    shown = names[:_TAGS] + [name for name in names[_TAGS:] if name in pinned]
+    return Choices(tuple(Choice(name, _marked(name, marks.get(name))) for name in shown), age)
+
+
+def _marked(name: str, mark: str | None) -> str:
+    return f"{name} ({mark})" if mark else name
+
+
+def runs(checkout: Checkout, bump: Bump, github: GitHub | None) -> Choices:
+    """The latest CI runs of the bump's pull request, newest first.  Empty, with the reason, where there is none."""
+    standing = ci.look(position.find(checkout, bump), github)
+    if github is None or standing.pull is None:
+        return Choices((), standing.problem or "There is no pull request yet, and so no CI run.")
+    pull = standing.pull
+    found: Sequence[Choice] = [
+        Choice(str(run.id), f"{run.id}: {run.conclusion or run.status}, {run.created:%Y-%m-%d %H:%M} UTC, "
+               f"{run.head_sha[:10]}{' (head)' if run.head_sha == pull.head_sha else ''}")
+        for run in github.runs(branch_of(pull.number))[:_RUNS]
+    ]  # fmt: skip
+    return Choices(tuple(found), "" if found else f"CI has not run for #{pull.number} yet.")

@@ -1,0 +1,104 @@
+"""The fields of a notebook's form: which there are, what they are called, and what is wrong with what was typed.
+
+Pure: text in, text out.  The widgets are made in ``forms``.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from runbook_lib.bump import Bump
+from runbook_lib.decisions import entries
+from runbook_lib.errors import RunbookError
+from runbook_lib.parameters import Parameter
+from runbook_lib.repositories import MEGATRON_LM, Repository
+
+#: What people call the parameters; one that is not listed goes by its own name.
+LABELS = {
+    "tag": "Tag", "repo": "Checkout", "image_type": "Image type", "base": "Base branch", "remote": "Push to",
+    "audit": "Archive", "allow": "Exceptions", "pins": "Whose pins", "publish": "Publish", "wait": "Wait for CI",
+    "run_id": "CI run", "source": "Source", "only_failing": "Failed jobs only", "accept": "Accept", "broken": "Broken",
+    "reenable": "Let run again", "soft": "Soft", "reset": "Reset", "refs": "Branches", "place": "Where",
+}  # fmt: skip
+#: Seldom needed, so out of sight at first.
+SELDOM = (
+    "remote", "audit", "allow", "pins", "source", "only_failing", "reset", "soft", "accept", "broken", "reenable",
+)  # fmt: skip
+#: Never a field: Preview and Apply say it.
+_NO_FIELD = ("apply",)
+#: These take ``name: reason; …``, and how an entry reads.
+DECIDED = {
+    "accept": "model/case/golden_values_….json: reason",
+    "broken": "case@platform: reason",
+    "reenable": "case@platform: reason",
+}
+_COMMON = ("tag", "image_type", "base", "remote", "allow")
+_LTS = "LTS pins change seldom, and a maintainer decides about them: is it really the LTS image that moves?"
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field: ``help`` is the sentence of the parameters cell; ``seldom`` ones are out of sight at first."""
+
+    name: str
+    label: str
+    help: str
+    default: str | bool
+    seldom: bool
+
+
+def fields(parameters: Iterable[Parameter]) -> tuple[Field, ...]:
+    """The fields of a notebook with these parameters, in their order."""
+    return tuple(
+        Field(it.name, LABELS.get(it.name, it.name), it.help, it.default, it.name in SELDOM)
+        for it in parameters
+        if it.name not in _NO_FIELD
+    )
+
+
+def problem(name: str, value: str | bool, repository: Repository = MEGATRON_LM) -> str:
+    """What is wrong with a value, in words, or empty; ``repository`` tells how its tags read."""
+    if isinstance(value, bool):
+        return ""
+    try:
+        if name in _COMMON:
+            Bump.parse(**{name: value}, repository=repository)  # type: ignore[arg-type]
+        return _CHECKS[name](value) if name in _CHECKS else ""
+    except RunbookError as error:
+        return str(error)
+
+
+def advice(name: str, value: str | bool) -> str:
+    """What a person should know who chose this; it stops nothing."""
+    return _LTS if (name, value) == ("image_type", "lts") else ""
+
+
+def _decided(name: str) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        entries(value, name, DECIDED[name])
+        return ""
+
+    return check
+
+
+def _run_id(value: str) -> str:
+    if not value.strip() or re.fullmatch(r"\s*([0-9]{1,18}|https?://\S+/actions/runs/[0-9]+\S*)\s*", value):
+        return ""
+    return f"{value!r} is no number and no address of a CI run. Choose one, or leave it empty for the newest."
+
+
+_CHECKS: Mapping[str, Callable[[str], str]] = {
+    **{name: _decided(name) for name in DECIDED},
+    "run_id": _run_id,
+}
+
+
+def decided(chosen: Mapping[str, str]) -> str:
+    """The parameter that names these things with their reasons; a semicolon would end an entry, so it is a comma."""
+    return "; ".join(f"{name}: {' '.join(reason.replace(';', ',').split())}" for name, reason in chosen.items())
+
+
+def unreasoned(chosen: Mapping[str, str]) -> str:
+    """What to say where something is chosen without a reason; empty if nothing is."""
+    lacking = [name for name, reason in chosen.items() if not reason.strip(" ;")]
+    return f"Say why: {', '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no reason yet." if lacking else ""
