@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from runbook_lib import provenance
+from runbook_lib import provenance, session
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
@@ -57,7 +57,7 @@ def step(name: str, bump: Bump, *, repository: str, audit: str = "") -> "Step":
     folder = os.environ.get("RUNBOOK_RECORD")
     if folder:
         place: Path | None = Path(folder)
-    elif "JPY_SESSION_NAME" in os.environ:
+    elif session.interactive():
         place = None
     else:
         place = _open_incomplete(name, bump, repository, audit)
