@@ -76,14 +76,14 @@ def render(archive: Path, found: Iterable[tuple[BumpStatus, Runs]]) -> str:
     told = ", ".join(f"{number} {state}" for state, number in states.most_common())
     rows = "\n".join(_row(archive, bump, len(read[bump.story].readable)) for bump in bumps)
     as_of = max((bump.last for bump in bumps), default="")
-    body = f"""<main><h1>Base image bumps</h1>
+    body = f"""<h1>Base image bumps</h1>
 <p>{count(len(bumps), "bump")}{": " * bool(told)}{html.escape(told)}.</p>
 {_sieve(bumps)}
 <ul class="bumps">
 {rows}
 </ul>
 <p class="muted">{f"As of {moment(as_of)}, when the last run ended. " * bool(as_of)}<code>runbook status</code> tells
-where bumps stand now, <code>runbook audit verify</code> whether these records are whole.</p></main>"""
+where bumps stand now, <code>runbook audit verify</code> whether these records are whole.</p>"""
     return page("Base image bumps", body, style=_STYLE, script=_SCRIPT)
 
 

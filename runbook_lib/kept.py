@@ -24,17 +24,16 @@ def images(notebook: Path) -> Iterator[tuple[str, str, str]]:
         return
     try:
         cells = json.loads(content)["cells"]
-        outputs = [output for cell in cells for output in cell.get("outputs", ())]
-        shown = [output["data"] for output in outputs if isinstance(output.get("data"), dict)]
+        shown = [output.get("data", {}) for cell in cells for output in cell.get("outputs", ())]
+        for data in shown:
+            for kind in ("image/svg+xml", "image/png"):
+                if kind in data:
+                    raw = "".join(data[kind])
+                    encoded = base64.b64encode(raw.encode()).decode() if "svg" in kind else raw.replace("\n", "")
+                    yield kind, encoded, "".join(data.get("text/plain", ""))
+                    break
     except (ValueError, KeyError, TypeError, AttributeError):
         return
-    for data in shown:
-        for kind in ("image/svg+xml", "image/png"):
-            if kind in data:
-                raw = "".join(data[kind])
-                encoded = base64.b64encode(raw.encode()).decode() if kind == "image/svg+xml" else raw.replace("\n", "")
-                yield kind, encoded, "".join(data.get("text/plain", ""))
-                break
 
 
 def text(file: Path) -> str:

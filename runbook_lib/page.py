@@ -42,7 +42,9 @@ table.list { width: 100%; }
 td.whole, .list th { white-space: nowrap; }
 td.long { min-width: min(17rem, 60vw); overflow-wrap: anywhere; }
 table.list th, table.list td { border-bottom: 1px solid var(--line); }
-td:has(> a.url), .output td:has(> a) { min-width: 13rem; overflow-wrap: anywhere; }
+td:has(> a.url) { min-width: 11rem; overflow-wrap: anywhere; }
+.output table { font-size: .875rem; }
+.output td:not([style*=nowrap], [style*=monospace]) { min-width: 9rem; }
 dl.facts { display: grid; grid-template-columns: minmax(6rem, 11rem) minmax(0, 1fr); gap: .25rem 1rem;
   margin: .4rem 0; }
 dl.facts dt { font-weight: 600; }
@@ -99,7 +101,7 @@ def page(title: str, body: str, *, style: str = "", script: str = "") -> str:
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         f'<meta name="viewport" content="width=device-width">\n<title>{html.escape(title)}</title>\n'
-        f"<style>{_STYLE}{style}</style>\n</head>\n<body>\n{body}\n{scripts}</body>\n</html>\n"
+        f"<style>{_STYLE}{style}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n{scripts}</body>\n</html>\n"
     )
 
 
@@ -139,7 +141,7 @@ def _cell(row: Mapping[str, object], column: str, *, first: bool) -> str:
 
 def boxed(markup: str, named: str, kind: str = "wide") -> str:
     """Something wide in a box that scrolls, also by keys."""
-    return f'<div class="{kind}" role="region" aria-label="{html.escape(named)}" tabindex="0">{markup}</div>'
+    return f'<div class="{kind}" role="group" aria-label="{html.escape(named)}" tabindex="0">{markup}</div>'
 
 
 def shown(value: object) -> str:

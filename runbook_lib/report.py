@@ -92,7 +92,7 @@ def _brief(entry: Mapping[str, Any]) -> dict[str, object]:
     if entry.get("at"):
         found["at (UTC)"] = moment(entry["at"])[11:19]
     if entry.get("url"):
-        found["target"] = f"{found.get('target', '')} {found['url']}"
+        found["target"] = f"{found.get('target', '')} {found.pop('url')}"
     return found
 
 

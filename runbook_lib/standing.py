@@ -125,6 +125,7 @@ def _only_looked_at(runs: Sequence[Run]) -> tuple[str, Run]:
     if runs[-1]["state"] == "running":
         return "running", runs[-1]
     previewed = [run for run in runs if run["state"] == "previewed"]
+    previewed = [run for run in previewed if run.get("parent") is None] or previewed
     return ("previewed", previewed[-1]) if previewed else ("not begun", runs[-1])
 
 

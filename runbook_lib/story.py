@@ -37,7 +37,7 @@ def render(folder: Path, status: BumpStatus, runs: Sequence[Run]) -> str:
     title = f"{old} → {status.tag}" if old and status.tag else status.tag or "no tag"
     title = f"Base image {title} ({status.image_type}) on {status.base}"
     parts = [
-        f"<main><h1>{html.escape(title)}</h1>",
+        f"<h1>{html.escape(title)}</h1>",
         _standing(status, runs),
         "<h2>The bump</h2>",
         facts(_facts(folder, status, runs)),
@@ -46,7 +46,6 @@ def render(folder: Path, status: BumpStatus, runs: Sequence[Run]) -> str:
         *_before_merge(runs),
         '<h2 class="own">What happened</h2>',
         *happened(folder, runs),
-        "</main>",
     ]
     return page(f"{title}: {status.state}", "\n".join(parts), style=_STYLE)
 
@@ -71,7 +70,7 @@ def _facts(folder: Path, status: BumpStatus, runs: Sequence[Run]) -> dict[str, o
             inputs |= {name: value for name, value in (run.get("inputs") or {}).items() if value}
     platforms = _newest(folder, runs, "platforms.csv")
     own = [run for run in runs if run.get("parent") is None and run.get("ended")]
-    libraries = [run.get("library") or {} for run in runs]
+    libraries = [run["library"] for run in runs if run.get("library")]
     return {
         "repository": f"{status.repository}, branch {status.base}",
         "image": f"{status.tag} ({status.image_type}) {inputs.get('digest', '')}".strip() if status.tag else "",

@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,29 +14,29 @@ from runbook_lib.timeline import Entry
 
 #: What the checks of the whole runbook are called that say whether the bump may be merged.
 BEFORE_MERGE = "before the merge: "
-#: Bytes of all runs in full, of one line for each of the others, of the plots, and of the changes of files.
-_WHOLE, _HEADS, _PLOTS, _DIFFS = 750_000, 60_000, 350_000, 150_000
+#: Bytes of the plots, of the changes of files, of the runs with both, and of the runs that are told in a line.
+_PLOTS, _DIFFS, _WHOLE, _HEADS = 350_000, 120_000, 800_000, 60_000
 #: Lines of a change that is shown whole, and of the beginning of a longer one.
 _SHORT_CHANGE, _BEGINNING = 120, 40
 #: Rows of one table, and characters of one cell.
 _ROWS, _LONGEST = 40, 400
+#: How much of a run is told: as much as has room.
+_LEVELS = ("full", "brief", "head")
 _FAILURES = ("job", "class", "cause", "on the base branch")
 _VERDICTS = ("file", "verdict", "reasons", "notes", "accepted")
 
 
 def happened(folder: Path, runs: Sequence[Run]) -> list[str]:
     """The runs, oldest first, below a megabyte: where that is too little, the newest are told in full."""
-    teller = _Teller(folder)
-    told = [teller.entry(number, entry) for number, entry in enumerate(timeline.entries(runs), 1)]
+    entries = timeline.entries(runs)
+    teller = _Teller(folder, entries)
     whole, heads = Room(_WHOLE), Room(_HEADS)
     found, untold = [], 0
-    for full, short in reversed(told):
-        if whole.take(full):
-            found.append(full)
-        elif heads.take(short):
-            found.append(short)
-        else:
-            untold += 1
+    for number, entry in reversed(list(enumerate(entries, 1))):
+        told = ((teller.entry(number, entry, level), heads if level == "head" else whole) for level in _LEVELS)
+        fitting = next((text for text, room in told if room.take(text)), None)
+        untold += fitting is None
+        found += [fitting] if fitting else []
     if untold:
         runs_told = f"{views.count(untold, 'older run')} had no room here: the records beside this page have all."
         found.append(f'<p class="muted">{runs_told}</p>')
@@ -44,70 +44,79 @@ def happened(folder: Path, runs: Sequence[Run]) -> list[str]:
 
 
 class _Teller:
-    """Tells runs, and knows what it has told: a warning, a plot or a change is shown once."""
+    """Tells runs, the newest first while there is room; a warning, table, plot or change stands where it was first."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, entries: Sequence[Entry]) -> None:
         self._folder = folder
         self._plots, self._diffs = Room(_PLOTS), Room(_DIFFS)
-        self._told: set[str] = set()
+        #: The run that said each text first.
+        self._first: dict[str, str] = {}
+        for run in (run for entry in entries for run in (*entry.steps, entry.run)):
+            place = folder / run["id"]
+            plots = (data for _, data, _ in kept.images(place / EXECUTED))
+            tables = (kept.text(place / name) for name in ("failures.csv", "verdicts.csv", "change.diff"))
+            for text in (*map(str, run.get("warnings") or ()), *plots, *tables):
+                self._first.setdefault(text, str(run["id"]))
 
-    def entry(self, number: int, entry: Entry) -> tuple[str, str]:
-        """One run that a person started, with its steps, and without them."""
-        top = entry.run
+    def entry(self, number: int, entry: Entry, level: str) -> str:
+        """One run that a person started: all of it, with its steps in brief, or only how it ended."""
+        top, full = entry.run, level == "full"
         name = f"{number}. {top['notebook']['name']}{', as a preview' * is_preview(top)}"
         who = html.escape(f"{timeline.person(top)}, {moment(top['started'])}")
-        head = f'<h3>{html.escape(name)}</h3>\n<p class="muted">{who}{_took(top)}{_record(top)}</p>'
-        end = f"<p><strong>{_mark(top)}</strong>: {_outcome(top)}</p>{_again(entry)}"
-        steps = "".join(map(self._step, entry.steps))
-        if entry.as_before:
-            steps += f"<p>As before: {html.escape(', '.join(entry.as_before))}.</p>"
-        details = self._details(top, {*entry.as_before, *(step["notebook"]["name"] for step in entry.steps)})
-        left = '<p class="muted">There was no room for more of it here.</p>'
-        return (
-            f'<section class="run">{head}\n{steps}{details}{end}</section>',
-            f'<section class="run">{head}{end}{left}</section>',
-        )
+        parts = [
+            f'<section class="run"><h3>{html.escape(name)}</h3>\n<p class="muted">{who}{_took(top)}{_record(top)}</p>'
+        ]
+        if level != "head":
+            parts += [self._step(step, full=full) for step in reversed(entry.steps)][::-1]
+            parts += [f"<p>As before: {html.escape(', '.join(entry.as_before))}.</p>"] * bool(entry.as_before)
+        if full:
+            parts.append(self._details(top, {*entry.as_before, *(step["notebook"]["name"] for step in entry.steps)}))
+        parts.append(f"<p><strong>{_mark(top)}</strong>: {_outcome(top)}</p>{_again(entry)}")
+        parts += ['<p class="muted">There was no room for more of it here.</p>'] * (not full)
+        return "".join([*parts, "</section>"])
 
-    def _step(self, run: Run) -> str:
+    def _step(self, run: Run, *, full: bool) -> str:
         name = html.escape(run["notebook"]["name"])
         return (
             f'<section class="step"><h4>{name}: {_mark(run)}</h4>\n'
             f'<p class="muted">{moment(run["started"])[11:]}{_took(run)}{_record(run)}</p>\n'
-            f"<p>{views.linked(_sentence(run))}</p>{self._details(run, set())}</section>\n"
+            f"<p>{views.linked(_sentence(run))}</p>{self._details(run, set()) if full else ''}</section>\n"
         )
 
     def _details(self, run: Run, steps: set[str]) -> str:
         """What a run did and found by itself: its steps, of these names, are told elsewhere."""
-        place = self._folder / run["id"]
         parts = [
             *_effects(run),
             *_checks(run, steps),
             *self._warnings(run),
-            *self._table("failed jobs", _FAILURES, kept.rows(place / "failures.csv")),
-            *self._table("golden files to look at", _VERDICTS, filter(_is_notable, kept.rows(place / "verdicts.csv"))),
+            *self._table(run, "failures.csv", "failed jobs", _FAILURES),
+            *self._table(run, "verdicts.csv", "golden files to look at", _VERDICTS),
             *self._images(run),
             *self._diff(run),
         ]
         return "\n".join(parts)
 
     def _warnings(self, run: Run) -> Iterator[str]:
-        new = [it for it in map(str, run.get("warnings") or ()) if self._is_new(it)]
+        new = [it for it in map(str, run.get("warnings") or ()) if self._is_first(run, it)]
         if new:
             yield f"<p>Warned:</p><ul>{''.join(f'<li>{views.linked(it)}</li>' for it in new)}</ul>"
 
-    def _table(self, named: str, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> Iterator[str]:
-        found = list(rows)
+    def _table(self, run: Run, file: str, named: str, columns: Sequence[str]) -> Iterator[str]:
+        place = self._folder / run["id"] / file
+        if not self._is_first(run, kept.text(place)):
+            return
+        found = [row for row in kept.rows(place) if row.get("verdict") != "refresh" or _is_notable(row)]
         short = [{name: _cut(row.get(name, "")) for name in (*columns, "url")} for row in found[:_ROWS]]
-        used = [name for name in columns if any(row[name] for row in short)]
-        if short and self._is_new(table := listing(short, used, named=named)):
-            yield f"<p>{named.capitalize()}:</p>{table}"
-            if len(found) > _ROWS:
-                yield f"<p>… and {len(found) - _ROWS} more, which the record's report has.</p>"
+        if short:
+            used = [name for name in columns if any(row[name] for row in short)]
+            yield f"<p>{named.capitalize()}:</p>{listing(short, used, named=named)}"
+        if len(found) > _ROWS:
+            yield f"<p>… and {len(found) - _ROWS} more, which the record's report has.</p>"
 
     def _images(self, run: Run) -> Iterator[str]:
         left = 0
         for kind, data, told in kept.images(self._folder / run["id"] / EXECUTED):
-            if not self._is_new(data):
+            if not self._is_first(run, data):
                 continue
             image = f'<img alt="{html.escape(told)}" src="data:{kind};base64,{data}">'
             if self._plots.take(image):
@@ -119,7 +128,7 @@ class _Teller:
 
     def _diff(self, run: Run) -> Iterator[str]:
         text = kept.text(self._folder / run["id"] / "change.diff")
-        if not text or not self._is_new(text):
+        if not text or not self._is_first(run, text):
             return
         lines = text.removesuffix("\n").split("\n")
         seen = lines if len(lines) <= _SHORT_CHANGE else lines[:_BEGINNING]
@@ -133,10 +142,8 @@ class _Teller:
             if len(lines) > len(seen):
                 yield f"<p>… and {len(lines) - len(seen)} more lines.</p>"
 
-    def _is_new(self, text: str) -> bool:
-        new = text not in self._told
-        self._told.add(text)
-        return new
+    def _is_first(self, run: Run, text: str) -> bool:
+        return self._first.get(text) == str(run["id"])
 
 
 def _took(run: Run) -> str:
@@ -202,8 +209,8 @@ def _checks(run: Run, steps: set[str]) -> Iterator[str]:
 
 
 def _is_notable(verdict: Mapping[str, str]) -> bool:
-    """Whether a judged golden file is more than refreshed."""
-    return any(verdict.get(name) for name in ("reasons", "notes", "accepted")) or verdict.get("verdict") != "refresh"
+    """Whether there is more to say of a golden file than that it was refreshed."""
+    return any(verdict.get(name) for name in ("reasons", "notes", "accepted"))
 
 
 def _cut(text: str) -> str:

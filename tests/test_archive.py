@@ -308,6 +308,13 @@ def test_a_preview_tells_nothing_however_it_ends(tmp_path: Path, state: str) -> 
     assert (found.state, found.step, found.since) == ("waiting", "bump", "2026-04-01T00:00:30.000Z")
 
 
+def test_paths_are_absolute_wherever_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tmp_path / "audit", "bump", "done")
+    monkeypatch.chdir(tmp_path)
+    (found,) = archive.status(Path("audit"))
+    assert Path(found.record).parent == Path(found.story).parent == tmp_path.joinpath("audit", *BUMP.parts)
+
+
 def test_a_run_that_failed_says_what_to_do(tmp_path: Path) -> None:
     found = stands(tmp_path, ("bump", "cancelled", "Cancelled.", False))
     assert found.next == "Run the same command again: what was done is found and kept."
