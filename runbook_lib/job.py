@@ -3,7 +3,7 @@
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,7 +61,9 @@ class Job:
         """Check the parameters, and make paths among them absolute.  Raises BadParameter."""
         resolved = resolve(source, given)
         injected = {name: resolved[name] for name in given}
-        for name in ("repo", "audit"):
+        # Whose pins they are is told by a name, or by the path of a file.
+        own = ("pins",) if Path(resolved.get("pins") or ".").expanduser().is_file() else ()
+        for name in ("repo", "audit", *own):
             if resolved.get(name):
                 resolved[name] = injected[name] = str(Path(resolved[name]).expanduser().absolute())
         audit = Path(resolved["audit"]) if resolved.get("audit") else archive.default(source.path)
@@ -88,11 +90,15 @@ class Job:
         """The variables of the practice world if the notebook runs there; starts it unless that is done."""
         if not self.practises:
             yield {}
-        elif running := os.environ.get("RUNBOOK_PRACTICE"):
-            yield {"RUNBOOK_PRACTICE": running}
-        else:
-            from runbook_lib import practice
+            return
+        from runbook_lib import practice
 
+        if running := os.environ.get("RUNBOOK_PRACTICE"):
+            with ExitStack() as stack:
+                if practice.is_world(Path(running).parent):
+                    stack.enter_context(practice.start(Path(running).parent)).stand_by()
+                yield {"RUNBOOK_PRACTICE": running}
+        else:
             with practice.start() as world:
                 yield dict(world.env)
 

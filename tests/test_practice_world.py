@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -517,3 +518,30 @@ def test_the_command_tells_a_refusal_as_a_sentence(home: Path, capsys: pytest.Ca
     with practice.start():
         assert runbook(["practice", "reset"]) == 1
     assert capsys.readouterr().err.startswith(f"runbook practice: The practice world in {home} is in use by process")
+
+
+def test_who_stands_by_serves_on_under_the_same_addresses(home: Path) -> None:
+    first = Launcher()
+    assert first.ready()[0] is False
+    with practice.start() as joined:
+        addresses = joined.env
+        assert joined.running_elsewhere
+        joined.stand_by()
+        first.end(kill=True)
+        deadline = time.monotonic() + 10
+        while joined.running_elsewhere and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert joined.env == addresses
+        assert world.answers(joined.launcher.forge)
+        assert world.answers(joined.launcher.registry)
+    assert not world.answers(addresses["GITHUB_API_URL"])
+
+
+def test_who_no_longer_stands_by_takes_nothing_over(home: Path) -> None:
+    first = Launcher()
+    first.ready()
+    with practice.start() as joined:
+        joined.stand_by()
+    first.end(kill=True)
+    with practice.start() as again:
+        assert not again.running_elsewhere

@@ -13,7 +13,7 @@ from pathlib import Path
 from runbook_lib.practice.world import World, answers, is_world, reset, start
 from runbook_lib.practice.world import default_home as home
 
-__all__ = ["World", "command", "enter", "home", "reset", "start"]
+__all__ = ["World", "command", "enter", "home", "is_world", "reset", "start"]
 
 #: What `enter` found in the environment before it set a variable; None for one that was not set.
 _before: dict[str, str | None] = {}

@@ -3,7 +3,8 @@
 The folder holds the checkout, the bare remote that it pushes to, the forge's state, a marker that says the folder is
 ours, and a lock.  The launcher holds the lock for its life and writes into it where forge and registry answer, so a
 second launcher finds them there; when the first has died the lock is free, whatever the file says.  Nothing runs
-between two commands.  Who joined a world loses it when its launcher ends: ``practice.enter`` finds or starts it anew.
+between two commands.  Who joined a world loses it when its launcher ends: ``practice.enter`` finds or starts it anew,
+and a run that stands by goes on serving it under the same addresses.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import os
 import shutil
 import socket
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -64,6 +66,7 @@ class World:
         self.checkout = home / _CHECKOUT
         self.launcher = launcher
         self._owned = owned
+        self._closing, self._closed = threading.Lock(), False
 
     @property
     def running_elsewhere(self) -> bool:
@@ -103,10 +106,27 @@ class World:
             "`runbook practice reset` makes room for a current one."
         )
 
+    def stand_by(self) -> None:
+        """Serve the world from here as soon as who serves it now has ended, such as a notebook's kernel."""
+        if self.running_elsewhere and self.launcher.pid != os.getpid():
+            threading.Thread(target=self._take_over, daemon=True, name="practice").start()
+
+    def _take_over(self) -> None:
+        with contextlib.ExitStack() as undo, contextlib.suppress(OSError, RunbookError):
+            lock = os.open(self.home / _LOCK, os.O_RDWR)
+            undo.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX)  # until the launcher has ended
+            with self._closing:
+                if not self._closed and os.path.samestat(os.fstat(lock), (self.home / _LOCK).stat()):
+                    self.launcher = _launch(self.home, lock, undo, time.time)
+                    self._owned = undo.pop_all()
+
     def close(self) -> None:
         """Stop serving, if it is ours to stop.  May be called twice."""
-        if self._owned is not None:
-            self._owned.close()
+        with self._closing:
+            self._closed = True
+            if self._owned is not None:
+                self._owned.close()
 
     def __enter__(self) -> Self:
         return self
