@@ -101,6 +101,7 @@ def inputs(bump: Bump, checkout: Path, repository: str, *, practice: bool) -> Vi
         remote=bump.remote,
         checkout=checkout,
         repository=repository,
+        pins_of=bump.repository.origin or bump.repository.name,
         allowed=bump.allow,
         mode=_MODES[bump.mode],
     )

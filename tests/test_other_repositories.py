@@ -331,6 +331,19 @@ def test_a_whole_bump_by_a_pins_file(world: Callable[[str, dict[str, str]], Path
     assert NgcTag.parse("26.03-py3") < NgcTag.parse("26.04-py3")
 
 
+def test_a_pins_file_beside_the_repository_is_found_from_the_folder_that_one_is_in(
+    world: Callable[[str, dict[str, str]], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = own()
+    (tmp_path / "ours.yaml").write_text(texts.pop(".base-image-pins.yaml"))
+    place = world("own", texts)
+    monkeypatch.chdir(tmp_path)
+    result, steps = bumped(place, "26.03-py3", pins="ours.yaml", publish=False)
+    assert result.ok, result.summary
+    assert steps["01-github-pin"].startswith("Moved 2 values in 2 files")
+    assert steps["02-gitlab-pin"].startswith("Moved 1 value in 1 file")
+
+
 def test_after_a_merge_the_other_branches_are_told_by_their_own_family(
     world: Callable[[str, dict[str, str]], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
