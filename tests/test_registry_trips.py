@@ -148,6 +148,24 @@ def test_nobodys_key_goes_to_an_address_that_was_guessed(tmp_path: Path) -> None
         assert registry.tags() == ["a"]
     tokens = [request for request in seen if request.url.path == "/token"]
     assert ["Authorization" in request.headers for request in tokens] == [False, True]
+    assert "Bearer of-nobody" not in [request.headers.get("Authorization") for request in seen]
+
+
+def test_a_token_of_another_place_than_the_registry_names_is_not_used() -> None:
+    seen: list[str | None] = []
+
+    def send(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/token":
+            return httpx.Response(200, json={"token": request.url.host})
+        seen.append(request.headers.get("Authorization"))
+        if seen[-1] == "Bearer login.example.com":
+            return httpx.Response(200, json={"tags": ["a"]})
+        return httpx.Response(401, headers={"WWW-Authenticate": 'Bearer realm="https://login.example.com/token"'})
+
+    env = {"RUNBOOK_REGISTRY": "https://far.example.com"}
+    with Registry.connect(REF, env, transport=httpx.MockTransport(send)) as registry:
+        assert registry.tags() == ["a"]
+    assert seen == [None, "Bearer login.example.com"]
 
 
 def test_a_guess_that_fails_changes_nothing(tmp_path: Path) -> None:
@@ -176,6 +194,19 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("RUNBOOK_CACHE", str(tmp_path / "cache"))
         yield started
+
+
+def test_the_age_of_the_old_image_is_not_that_of_the_new(
+    world: practice.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Registry.connect(REF) as registry:
+        assert registry.image("26.02-py3") is not None
+    real = time.time
+    monkeypatch.setattr("runbook_lib.registry_cache.time.time", lambda: real() + 200)
+    ahead = preflight.prospect(position.find(Checkout.open(world.checkout), Bump.parse(tag=TAG)))
+    assert ahead.changes is not None
+    assert ahead.changes.old == "26.02-py3"
+    assert "It was read" not in ahead.check.detail
 
 
 def test_preflight_reads_the_old_image_and_the_new_one_in_four(
