@@ -173,7 +173,7 @@ class BuildArg:
 
     def find(self, text: str, image: str) -> tuple[Place, ...]:
         before = rf"(?m)^[^#\n]*?(?<![\w-]){re.escape(self.name)}="
-        value = r"(?:\$\{\{[^}\n]*?\|\|[ \t]*)?[\"']?(?P<image>[A-Za-z0-9][\w.:/@+-]*)"
+        value = r"(?:\$\{\{[^}\n]*\|\|[ \t]*(?='))?[\"']?(?P<image>[A-Za-z0-9][\w.:/@+-]*)"
         return tuple(
             _place(text, *match.span("image"), f"build-arg {self.name}") for match in re.finditer(before + value, text)
         )

@@ -162,6 +162,8 @@ def plan(
         _refuse_older(chosen, target)
     _refuse_shared(chosen, [pin for pin in pins if pin.site.image_type not in moving])
 
+    _refuse_overlap(chosen, [pin for reading in readings for pin in reading.pins])
+
     stale = [pin for pin in chosen if pin.tag != target]
     spans: dict[tuple[str, int, int], list[Pin]] = {}
     for pin in stale:
@@ -178,9 +180,11 @@ def _stop_or_warn(readings: Sequence[Reading], moving: Sequence[ImageType]) -> l
     files = {reading.site.path for reading in readings if reading.site.lockstep and reading.site.image_type in moving}
     problems = [reading for reading in readings if reading.problem]
     if stops := [reading.problem for reading in problems if reading.site.lockstep and reading.site.path in files]:
+        own = any(reading.site.needs == "declared" for reading in problems)
+        how = "correct the pins file" if own else "declare it in runbook_lib/sites.py"
         raise CannotTell(
             f"The pins cannot be planned, so nothing was changed. {' '.join(stops)} "
-            "Mend the file by hand; or, where the repository has a new layout, declare it in runbook_lib/sites.py."
+            f"Mend the file by hand; or, where the repository has a new layout, {how}."
         )
     return [f"{reading.problem} This bump does not touch it." for reading in problems]
 
@@ -201,6 +205,20 @@ def _refuse_shared(moving: Sequence[Pin], frozen: Sequence[Pin]) -> None:
                 f"{other.site.image_type} too; nothing was planned. Give each its own value.",
                 "both-types",
             )
+
+
+def _refuse_overlap(moving: Sequence[Pin], pins: Sequence[Pin]) -> None:
+    """A value that moves is no other pin's, nor a part of one; that of an anchor is the same for all its rows."""
+    for pin in moving:
+        for other in pins:
+            place, beside = pin.place, other.place
+            if other.site.lockstep and (place.start, place.end) == (beside.start, beside.end):
+                continue
+            if pin.site.path == other.site.path and place.start < beside.end and beside.start < place.end:
+                raise CannotTell(
+                    f"{_where(pin)} is declared as {pin.site.role}, and {other.place.selector} in line {other.line} as "
+                    f"{other.site.role} finds the same text; nothing was planned. Declare each value once."
+                )
 
 
 def _change(same: Sequence[Pin], target: Tag) -> Change:

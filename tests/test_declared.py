@@ -82,6 +82,41 @@ def test_the_family_is_that_of_the_image_or_the_named_one(image: str, more: str,
     assert valid(text)
 
 
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("    find: {build-arg: BASE_IMAGE}\n    kind: frozen\n", "as frozen finds the same text"),
+        ("    find: {regex: 'pytorch:(?P<image>.*)'}\n", "not a full image reference"),
+        ("    find: {regex: '(?P<image>nvcr.*py)'}\n", "is not a tag of the monthly"),
+        ("    find: {regex: 'IMAGE=.(?P<image>.*)'}\n", "layout, correct the pins file."),
+    ],
+)
+def test_a_value_that_is_declared_twice_or_in_part_is_never_moved(more: str, says: str) -> None:
+    text = f"{SMALLEST.replace('arg: X', 'arg: BASE_IMAGE')}  - path: a/b\n{more}"
+    it = parse(text, "a/b")
+    texts = {"a/b": "ARG BASE_IMAGE=nvcr.io/nvidia/pytorch:26.02-py3\nFROM $BASE_IMAGE\n"}
+    with pytest.raises(RunbookError) as told:
+        pins.plan(texts, it.sites, it.sites.family.read("26.04-py3"), "dev")
+    assert says in str(told.value)
+
+
+def test_a_value_that_a_person_declares_twice_moves_once() -> None:
+    it = parse(f"{SMALLEST}  - path: a/b\n    find: {{build-arg: X}}\n", "a/b")
+    texts = {"a/b": "ARG X=nvcr.io/nvidia/pytorch:26.02-py3\nFROM $X\n"}
+    (change,) = pins.plan(texts, it.sites, it.sites.family.read("26.04-py3"), "dev").changes
+    assert change.selector == "ARG X; build-arg X"
+
+
+def test_tags_of_no_known_family_move_and_are_ordered_by_their_numbers() -> None:
+    text = f"version: 1\nimage: docker.io/library/python\nfamily: other\n{PIN}"
+    it = parse(text, "a/b")
+    texts = {"a": "ARG X=docker.io/library/python:3.9-slim\nFROM $X\n"}
+    read = it.sites.family.read
+    assert len(pins.plan(texts, it.sites, read("3.10-slim"), "dev").changes) == 1
+    with pytest.raises(RunbookError, match="older than the pin"):
+        pins.plan(texts, it.sites, read("3.8-slim"), "dev")
+
+
 BAD = [
     ("", "holds no mapping"),
     ("- a\n", "holds no mapping"),

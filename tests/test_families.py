@@ -10,7 +10,7 @@ from runbook_lib import alibaba
 from runbook_lib.alibaba import AlibabaTag
 from runbook_lib.coreweave import CoreWeaveTag, search
 from runbook_lib.errors import RunbookError
-from runbook_lib.families import ALIBABA, COREWEAVE, FAMILIES, NEMO, NGC, family_of
+from runbook_lib.families import ALIBABA, COREWEAVE, FAMILIES, NEMO, NGC, OTHER, OtherTag, family_of, is_older
 from runbook_lib.image import ImageRef, NgcTag
 from runbook_lib.nemo import NemoTag
 
@@ -301,3 +301,33 @@ def test_the_order_is_total(family, data):
         assert (one < other) + (other < one) + (one == other) == 1
     for a, b, c in itertools.permutations(tags, 3):
         assert not (a < b and b < c) or a < c
+
+
+def test_tags_of_no_known_family_are_ordered_part_by_part():
+    texts = ["dev", "v1", "v2-rc1", "v2", "v10", "1.9", "1.9-a", "1.10", "2"]
+    listed = OTHER.listed([*reversed(texts), "a b", "", "x" * 129])
+    assert set(listed.others) == {"a b", "", "x" * 129}
+    assert [str(tag) for tag in sorted(map(OtherTag.parse, ["1.10", "1.9", "1.9-a"]))] == ["1.9", "1.9-a", "1.10"]
+    assert sorted(map(str, listed.releases)) == sorted(texts)
+
+
+@given(st.lists(st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}", fullmatch=True), unique=True))
+def test_the_order_of_other_tags_is_total(texts):
+    tags = sorted(map(OtherTag.parse, texts))
+    assert all(one < two and not two < one for one, two in itertools.pairwise(tags))
+    assert {str(tag) for tag in tags} == set(texts)
+
+
+@pytest.mark.parametrize(
+    ("read", "one", "two", "older"),
+    [
+        (NGC.read, "26.02-py3", "26.04-py3", True),
+        (NGC.read, "26.04-py3", "26.04-py3", False),
+        (NEMO.read, "26.08.rc5", "26.08", True),
+        (COREWEAVE.read, "0000000-base-cuda12.0.1-torch2.0.0", "fffffff-base-cuda12.0.1-torch2.0.0", False),
+        (COREWEAVE.read, "fffffff-base-cuda12.0.1-torch2.0.0", "0000000-base-cuda12.0.1-torch2.0.0", False),
+        (COREWEAVE.read, "fffffff-base-cuda12.0.1-torch2.0.0", "0000000-base-cuda12.0.1-torch2.0.1", True),
+    ],
+)
+def test_what_is_older_is_never_told_by_a_commit(read, one, two, older):
+    assert is_older(read(one), read(two)) is older

@@ -4,7 +4,17 @@ import pytest
 from layouts import row
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.locate import DockerArg, MatrixRows, Pattern, WholeFile
+from runbook_lib.locate import (
+    BuildArg,
+    Counted,
+    DockerArg,
+    GivenPattern,
+    MatrixRows,
+    Pattern,
+    WholeFile,
+    YamlValue,
+    arguments,
+)
 
 IMAGE = "registry.example/a/b"
 
@@ -173,3 +183,75 @@ def test_a_place_says_which_row_it_is():
         ("amd64", "BASE_IMAGE where IMAGE: NEW, PLATFORM: amd64"),
         ("arm64", "BASE_IMAGE where IMAGE: NEW, PLATFORM: arm64"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", []),
+        ("BASE_IMAGE=$(cat image)\n", []),
+        ("BASE_IMAGE=${{ env.IMAGE }}\n", []),
+        ("# BASE_IMAGE=x/a:1\n", []),
+        ("  run: x # BASE_IMAGE=x/a:1\n", []),
+        ("OTHER_BASE_IMAGE=x/a:1\nBASE_IMAGES=x/a:1\nBASE_IMAGE: x/a:1\n", []),
+        ("        BASE_IMAGE=x/a:1\n", [(1, "x/a:1")]),
+        ("  build-args: BASE_IMAGE=x/a:1\n", [(1, "x/a:1")]),
+        ("docker build -f y --build-arg BASE_IMAGE=x/a:1 .\n", [(1, "x/a:1")]),
+        ("docker build --build-arg=BASE_IMAGE='x.y:5/a:1' .\n", [(1, "x.y:5/a:1")]),
+        ('a\n  --build-arg "BASE_IMAGE=x/a:1@sha256:00" \\\r\n', [(2, "x/a:1@sha256:00")]),
+        ("BASE_IMAGE=${{ inputs.base-image || 'x/a:1'}}\n", [(1, "x/a:1")]),
+        ("BASE_IMAGE=${{ inputs.image || env.IMAGE || 'x/a:1' }}\nBASE_IMAGE=x/b:2", [(1, "x/a:1"), (2, "x/b:2")]),
+    ],
+)
+def test_a_build_argument_is_found_where_a_build_gets_it(text, found):
+    assert values(BuildArg("BASE_IMAGE"), text) == found
+
+
+@pytest.mark.parametrize(
+    ("keys", "found"),
+    [
+        ("image", []),
+        ("jobs.a.image.x", []),
+        ("jobs.list.9", []),
+        ("jobs.list.x", []),
+        ("jobs.a.image", [(3, "x:1")]),
+        ("jobs.b.image", [(3, "x:1")]),
+        ("jobs.list.1", [(6, "y:2")]),
+        ("jobs.list", [(6, "x:2"), (6, "y:2")]),
+        ("jobs.c.image", [(7, "z:3")]),
+    ],
+)
+def test_a_value_of_yaml_is_found_by_its_keys(keys, found):
+    text = "jobs:\n  a: &a\n    image: 'x:1'\n  b:\n    <<: *a\n  list: [x:2, \"y:2\"]\n  c: {image: z:3}  # w:4\n"
+    assert values(YamlValue(tuple(keys.split("."))), text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("a: |\n  x:1\n", "block of text"), ("a: [b\n", "parse as YAML"), ("a: {b: c}\n", "no text")]
+)
+def test_a_value_of_yaml_that_cannot_be_replaced_is_told(text, says):
+    with pytest.raises(CannotTell, match=says):
+        YamlValue(("a",)).find(text, IMAGE)
+
+
+def test_another_number_than_declared_is_told_with_the_lines():
+    finder = Counted(GivenPattern("^FROM (?P<image>.*)$"), 1, "find: regex", "pins.yaml:4")
+    assert values(finder, "FROM a\n# FROM b\n") == [(1, "a")]
+    with pytest.raises(CannotTell, match=re.escape("find: regex once (pins.yaml:4), found lines 1, 2.")):
+        finder.find("FROM a\nFROM b\n", IMAGE)
+    with pytest.raises(CannotTell, match="found none"):
+        finder.find("", IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", set()),
+        ("# ARG A\nRUN echo ARG B\nENV C=1\n", set()),
+        ("FROM x\n  arg A\nARG B=1 C='2'\n", {"A", "B", "C"}),
+        ('ARG A \\\r\n  B="x y"\n', {"A", "B"}),
+    ],
+)
+def test_the_arguments_of_a_dockerfile_and_those_of_every_build(text, found):
+    assert arguments(text) - arguments("") == found
+    assert {"HTTPS_PROXY", "no_proxy"} <= arguments(text)
