@@ -18,7 +18,7 @@ from runbook_lib.practice.registry import RegistryServer
 from runbook_lib.registry import Registry
 
 TAG = "26.04-py3"
-QUIET = 0.1  # seconds without a new request, after which those that wait are answered
+QUIET = 0.2  # seconds without a new request, after which those that wait are answered
 REF = ImageRef.parse("nvcr.io/nvidia/pytorch")
 Send = Callable[[httpx.Request], httpx.Response]
 
