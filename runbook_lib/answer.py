@@ -127,6 +127,7 @@ def _commit(
     checkout.identity()
     for edit in position.carry_out(stand, made):
         step.effect("edit", edit.path, *edit.digests)
+    step.diff(edits.diff(made))
     commit = checkout.commit([edit.path for edit in made], "\n".join([bump.quarantine_title, "", *lines]))
     step.effect("commit", bump.branch, stand.start, commit)
     told.append(f"Committed {commit[:10]} on {bump.branch}: {views.count(len(lines), 'test')}.")

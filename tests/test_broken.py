@@ -122,6 +122,9 @@ def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -
         f"# Broken: it hangs — see issue #{filed[0].number}.", "scope: [mr-broken, mr-github-broken]",
         f"# Broken: out of memory — see issue #{filed[1].number}.", "scope: [mr-broken, mr-github-broken]",
     ]  # fmt: skip
+    kept = at.home / f"record-{len(at.steps) - 1}" / "change.diff"
+    added = [line[1:].strip() for line in kept.read_text().splitlines() if line.startswith("+ ")]
+    assert added == [line[1:].strip() for line in diff if line.startswith("+ ")]
     assert set(at.checks().values()) == {"passed"}
     assert ran.done.sent.commit == git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
     body = at.github().pulls()[0].body
