@@ -9,13 +9,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
 
 from runbook_lib.checkout import Checkout
-from runbook_lib.discover_draft import Draft, draft, shown, times
 from runbook_lib.discover_references import SEARCHED
-from runbook_lib.discover_roles import Found, discover
-from runbook_lib.errors import CannotTell, Refused
+from runbook_lib.discover_roles import Found, discover, shown, times
+from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git_command import GitFailed
+
+if TYPE_CHECKING:
+    from runbook_lib.discover_draft import Draft
 
 FILE = ".base-image-pins.yaml"  # ``repositories`` names it too, and takes long to load
 _ROLES = ("lockstep dev", "lockstep lts", "informational", "frozen", "ignore")
@@ -32,7 +36,7 @@ class Discovery:
     state: str
     commit: str | None
     found: tuple[Found, ...]
-    draft: Draft
+    draft: "Draft"
     notes: tuple[str, ...]
 
     @property
@@ -109,14 +113,40 @@ def survey(place: str | Path, ref: str = "") -> Discovery:
     elif not ref and checkout.git("config", "--default=false", "--type=bool", "--get", "core.sparseCheckout") == "true":
         notes.append("The work tree is sparse, so files outside of it were not searched. --ref HEAD searches all.")
     commit = checkout.resolve(ref) if ref else None
+    search = _Search(checkout, commit)
+    search.start()
+    from runbook_lib.discover_draft import draft  # it takes as long to load as git takes to search
+
     texts: dict[str, str] = {}
-    for path, text in _read(checkout, _holding(checkout, commit), commit).items():
+    for path, text in _read(checkout, search.paths(), commit).items():
         if "\0" in text[:_SNIFFED]:
             notes.append(f"{path} is a binary file that holds the name of an image; it was not looked into.")
         else:
             texts[path] = text
     found = discover(texts.items())
     return Discovery(checkout.path, ref or "work tree", commit, found, draft(found, texts), tuple(notes))
+
+
+class _Search(Thread):
+    """git's search for the files, while this process does something else."""
+
+    def __init__(self, checkout: Checkout, commit: str | None) -> None:
+        super().__init__(daemon=True)
+        self._asked = checkout, commit
+        self._result: list[str] | RunbookError = []
+
+    def run(self) -> None:
+        try:
+            self._result = _holding(*self._asked)
+        except RunbookError as error:
+            self._result = error
+
+    def paths(self) -> list[str]:
+        """What was found, once it is.  Raises CannotTell for a repository that cannot be searched."""
+        self.join()
+        if isinstance(self._result, RunbookError):
+            raise self._result
+        return self._result
 
 
 def _holding(checkout: Checkout, commit: str | None) -> list[str]:

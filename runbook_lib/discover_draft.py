@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from runbook_lib.discover_kinds import Nature
-from runbook_lib.discover_roles import Found
+from runbook_lib.discover_roles import Found, shown, times
 from runbook_lib.errors import CannotTell
 from runbook_lib.locate import BuildArg, DockerArg, Finder, Pattern, WholeFile, YamlValue
 
@@ -74,16 +74,6 @@ def draft(found: Sequence[Found], texts: Mapping[str, str]) -> Draft:
     ]:
         chosen.append(f"A pins file holds one image, so this one leaves out {', '.join(map(shown, sorted(others)))}.")
     return Draft(_text(image, chosen, entries, left_out, ours), tuple(chosen), tuple(left_out))
-
-
-def shown(text: str) -> str:
-    """A text from a repository on one line, without what speaks to a terminal or ends a comment."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
-
-
-def times(count: int, what: str) -> str:
-    """A number of things."""
-    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"
 
 
 def _text(

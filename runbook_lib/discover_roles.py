@@ -167,3 +167,13 @@ def _type(file: File, reference: Reference, nature: Nature) -> ImageType:
     if nature.kind not in ("matrix-row", "ci-variable", "configuration", "container-image", "build-arg"):
         return "dev"
     return "lts" if any(_LTS.search(line) for line in file.siblings(reference.line - 1)) else "dev"
+
+
+def shown(text: str) -> str:
+    """A text from a repository on one line, without what speaks to a terminal or ends a comment."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def times(count: int, what: str) -> str:
+    """A number of things."""
+    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"

@@ -526,6 +526,13 @@ def test_links_and_submodules_are_left_to_what_they_point_to(clone, run, tmp_pat
         assert "2 references in 2 files" in run(clone, *options)[1]
 
 
+def test_an_index_that_cannot_be_read(clone, run):
+    (clone / ".git" / "index").write_bytes(b"nonsense")
+    status, out, error = run(clone)
+    assert (status, out) == (2, "")
+    assert "could not be searched. `git grep" in error
+
+
 def test_a_file_that_may_not_be_read(clone, run, monkeypatch):
     def refuse(self):
         raise PermissionError(13, "Permission denied", str(self))
