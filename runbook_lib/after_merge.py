@@ -39,9 +39,6 @@ from runbook_lib.record import Step
 from runbook_lib.runs import branch_of, choose
 from runbook_lib.views import View
 
-#: The branches that are looked at where none are named.
-DEFAULT = "dev core_r*"
-
 Rows = tuple[dict[str, object], ...]
 
 
@@ -75,7 +72,8 @@ class After:
 
 
 def look(stand: Position, github: GitHub | None, refs: str = "") -> After:
-    """Look everything up.  ``refs``: branches or patterns, apart by spaces or commas; without any, `dev core_r*`.
+    """Look everything up.  ``refs``: branches or patterns, apart by spaces or commas; without any, those of the
+    repository (`dev core_r*`).
 
     Where GitHub or GitLab cannot be asked, that part says so.  Raises CannotTell for refs that name no branch.
     """
@@ -178,7 +176,7 @@ def _uncovered(
 def _branches(stand: Position, refs: str) -> tuple[Rows, tuple[str, ...]]:
     """The pins of each branch as it was last fetched, and the command that bumps it where it stands on an older one."""
     bump, checkout, sites = stand.bump, stand.checkout, stand.bump.repository.sites
-    places = _matching(checkout, stand.base_remote, refs, bump.base)
+    places = _matching(checkout, bump, stand.base_remote, refs)
     if bump.base in places:
         places[bump.base] = stand.base_commit  # which is newer than what was fetched
     asked = [(full, path) for full in places.values() for path in sites.pin_paths]
@@ -210,16 +208,16 @@ def _standing(tags: Sequence[Tag], bump: Bump, branch: str) -> dict[str, object]
     return {"state": "newer" if is_older(bump.tag, tags[-1]) else "names it", "next": ""}
 
 
-def _matching(checkout: Checkout, remote: str, refs: str, base: str) -> dict[str, str]:
+def _matching(checkout: Checkout, bump: Bump, remote: str, refs: str) -> dict[str, str]:
     prefix = f"refs/remotes/{remote}/" if remote else "refs/heads/"
     known = {it.removeprefix(prefix): it for it in blobs.branches(checkout.path) if it.startswith(prefix)}
     chosen: dict[str, str] = {}
-    for pattern in (refs or DEFAULT).replace(",", " ").split():
+    for pattern in (refs or bump.repository.branches).replace(",", " ").split():
         short = pattern.removeprefix(f"{remote}/") if remote else pattern
         matched = [name for name in known if fnmatchcase(name, short)]
         if refs and not matched:
             raise CannotTell(f"No branch of {remote or 'this clone'} matches {pattern!r}. Fetch first, or correct it.")
-        chosen |= {name: known[name] for name in matched if refs or name != base}
+        chosen |= {name: known[name] for name in matched if refs or name != bump.base}
     return chosen
 
 

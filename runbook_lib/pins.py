@@ -130,7 +130,7 @@ def outcome(verdicts: Sequence[Verdict], *, strict: bool = False) -> Literal["in
 
     Informational sites decide nothing, unless ``strict``; a frozen one only where it cannot be read.
     """
-    answers = {verdict.answer for verdict in verdicts if strict or verdict.role != "informational"} - {"frozen"}
+    answers = {verdict.answer for verdict in verdicts if strict or verdict.role != "informational"}
     if answers & {"out of sync", "lagging", "ahead"}:
         return "out of sync"
     return "cannot tell" if "cannot tell" in answers or not answers else "in sync"

@@ -33,7 +33,8 @@ class Repository:
     those that must be off; ``offers`` says for further labels what a person may set them for.  ``workflow`` is what
     copy-pr-bot starts on ``pull-request/<number>``, empty where there is no such bot.  ``golden`` and ``recipes`` say
     whether tests have golden values and rows in recipes, as those of Megatron-LM do; ``scripts`` where each test has a
-    launch script instead.  ``origin`` is the pins file that declares it.
+    launch script instead.  ``branches`` are those that are kept up beside the base.  ``origin`` is the pins file that
+    declares it.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Repository:
     labels: tuple[str, ...] = ()
     by_type: Mapping[ImageType, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     offers: Mapping[str, str] = field(default_factory=dict)
+    branches: str = ""
     workflow: str = ""
     golden: bool = False
     recipes: bool = False
@@ -89,6 +91,7 @@ MEGATRON_LM = Repository(
         "Run MBridge tests": "The merge queue runs the Megatron-Bridge tests: to see them before, set the label "
         "'Run MBridge tests'."
     },
+    branches="dev core_r*",
     workflow="CICD Megatron-LM",
     golden=True,
     recipes=True,
@@ -99,6 +102,7 @@ MEGATRON_BRIDGE = Repository(
     title="[build] chore: Update base image to {tag}",
     labels=("needs-more-tests",),
     offers={"full-test-suite": "If the bump is a risky one, set the label 'full-test-suite' as well."},
+    branches="r[0-9]*.[0-9]",
     workflow="CICD NeMo",
     scripts=launch_scripts.MEGATRON_BRIDGE,
 )

@@ -1,6 +1,9 @@
 """Other repositories than Megatron-LM: recognized, checked, and bumped by the same notebooks on the practice forge."""
 
 import contextlib
+import csv
+import dataclasses
+import io
 import json
 import os
 import subprocess
@@ -20,8 +23,10 @@ from runbook_lib.checkout import Checkout
 from runbook_lib.coreweave import CoreWeaveTag
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.image import NgcTag
+from runbook_lib.locate import BuildArg
 from runbook_lib.practice import ci, forge, images, registry
 from runbook_lib.practice.images import Content
+from runbook_lib.reading import PinSite
 from runbook_lib.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, REPOSITORIES, Repository
 from runbook_lib.run import StepResult
 from runbook_lib.verify import verify
@@ -145,6 +150,15 @@ def test_a_dead_build_argument_is_named_with_what_is_built_instead() -> None:
         "build argument: docker/Dockerfile.ci declares no ARG FROM_IMAGE_NAME, so it does nothing (its image comes "
         "from ARG BASE_IMAGE, which nothing passes)."
     )
+
+
+def test_what_another_dockerfile_gets_is_not_what_this_one_is_passed() -> None:
+    other = {"x.yml": f"--build-arg BASE_IMAGE={PYTORCH}:26.02-py3\n", "other/Dockerfile": "ARG BASE_IMAGE\n"}
+    site = PinSite("x.yml", BuildArg("BASE_IMAGE"), "dev", "github", dockerfile="other/Dockerfile")
+    sites = dataclasses.replace(MEGATRON_BRIDGE.sites, pins=(*MEGATRON_BRIDGE.sites.pins, site))
+    found = verdicts(bridge() | other, dataclasses.replace(MEGATRON_BRIDGE, sites=sites))
+    assert "ARG BASE_IMAGE, which nothing passes" in found[CICD].sentence
+    assert found["x.yml"].sentence == ""
 
 
 def test_a_dead_argument_that_agrees_is_told_and_fails_nothing() -> None:
@@ -354,6 +368,22 @@ def test_after_a_merge_the_other_branches_are_told_by_their_own_family(
     assert result.summary.startswith(f"main names {NEW_TORCH} since "), result.summary
     assert "GitLab" not in result.summary
     assert CoreWeaveTag.parse(OLD_TORCH) < CoreWeaveTag.parse(NEW_TORCH)
+
+
+def test_after_a_merge_the_release_branches_are_those_of_the_repository(
+    world: Callable[[str, dict[str, str]], Path],
+) -> None:
+    place = world("Megatron-Bridge", bridge("26.02-py3"))
+    git(place, "switch", "-qc", "r0.4.0")
+    (place / "docker/Dockerfile.ci").write_text(bridge("25.11-py3")["docker/Dockerfile.ci"])
+    git(place, "commit", "-qam", "older")
+    git(place, "push", "-q", "origin", "r0.4.0", "main:core_r0.1.0", "main:r0.4.0-scan")
+    git(place, "switch", "-q", "main")
+    result = run.execute(ROOT / "runbooks/08-after-merge.ipynb", {"tag": "26.02-py3", "repo": str(place)})
+    assert result.ok, result.summary
+    assert result.record is not None
+    (row,) = list(csv.DictReader(io.StringIO((result.record / "branches.csv").read_text())))
+    assert (row["branch"], row["image"], row["state"]) == ("r0.4.0", "25.09-py3, 25.11-py3", "older")
 
 
 def found(what: str) -> list[dict[str, Any]]:
