@@ -7,7 +7,7 @@ same record as a command, and no cell is ever run out of order.
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from runbook_lib.repositories import MEGATRON_LM
 from runbook_lib.statement import Identity
 
 _POLL = 0.4  # seconds
+_WELL = ("done", "waiting", "previewed")
 #: The cell of step 5 that draws the values that are held back.
 _PLOTS = "found.worst("
 _STALE = "The values have changed since the plan was shown. Preview again: Apply does what was shown, and nothing else."
@@ -169,8 +170,8 @@ class Form:
         try:
             checkout, bump = self.checkout(), self.bump()
             if bump.tag is not None:
-                github = preflight.connect(checkout.repository(), bump)
-                self.view.offer("run_id", choices.runs(checkout, bump, github))
+                with preflight.connect(checkout.repository(), bump) or nullcontext() as github:
+                    self.view.offer("run_id", choices.runs(checkout, bump, github))
         except RunbookError as error:
             self.view.say("run_id", str(error))
 
@@ -272,23 +273,29 @@ class Form:
     def _follow(
         self, running: "launch.Launched | Mapping[str, Any]", values: Mapping[str, str | bool], *, apply: bool
     ) -> None:
-        began, run = time.monotonic(), None
         own = running if isinstance(running, launch.Launched) else None
+        try:
+            run = self._watch(running, own)
+            self._finish(run, own.progress() if own else "", values, apply=apply)
+        finally:
+            if own:
+                own.close()
+            self._running = None
+            self._refresh()
+        self._offer_runs()
+
+    def _watch(self, running: "launch.Launched | Mapping[str, Any]", own: launch.Launched | None) -> Run | None:
+        """Show how far a run is until it has ended."""
+        began, run = time.monotonic(), None
         folder = self._folder() if own else self._archive().joinpath(*Identity.from_json(running["bump"]).parts)  # type: ignore[index]
         while True:
             ended = own.ended if own else run is not None and run.ended
             run = follow.run(folder, pid=own.pid) if own else follow.run(folder, name=str(running["id"]))  # type: ignore[index]
-            self.view.progress(
-                form_views.progress(run, own.progress() if own else "", time.monotonic() - began, self._steps)
-            )
+            said = own.progress() if own else ""
+            self.view.progress(form_views.progress(run, said, time.monotonic() - began, self._steps))
             if ended:
-                break
+                return run
             time.sleep(_POLL)
-        said = own.progress() if own else ""
-        if own:
-            own.close()
-        self._running = None
-        self._finish(run, said, values, apply=apply)
 
     def _finish(self, run: Run | None, said: str, values: Mapping[str, str | bool], *, apply: bool) -> None:
         """Show how a run ended: the plan that a preview made, or the outcome; what failed, as the error."""
@@ -296,7 +303,7 @@ class Form:
         if run is None:
             last = said.strip().splitlines()[-1:] or ["It left no record and said nothing."]
             view.fail(last[0].removeprefix("papermill: "))
-        elif run.state in ("failed", "killed", "incomplete"):
+        elif run.state not in _WELL:
             view.fail(run.sentence)
             view.result(form_views.result(run, self.notebook))
         elif apply or not self.applies:
@@ -307,10 +314,14 @@ class Form:
                 self._plan = Plan(values, run, self._state()) if values["tag"] else None
             view.plan(form_views.planned(run, publish=self.publishes, practice=self.practice))
         with suppress(RunbookError):
-            done = apply and run is not None and run.state in ("done", "waiting")
+            done = apply and run is not None and run.state in _WELL
             view.pending(*self._decisions(), keep=not done)
-        self._refresh()
-        self._offer_runs()
 
     def _aside(self, work: Callable[[], None]) -> None:
-        threading.Thread(target=work, daemon=True, name="form").start()
+        def told() -> None:
+            try:
+                work()
+            except RunbookError as error:
+                self.view.fail(str(error))
+
+        threading.Thread(target=told, daemon=True, name="form").start()

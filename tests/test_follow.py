@@ -1,0 +1,133 @@
+"""Runs that a form starts and follows: by their records, while they go on and after."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import small_runbooks as small
+
+from runbook_lib import follow, launch
+from runbook_lib.errors import RunbookError
+from runbook_lib.follow import Run
+
+TAG = "26.04-py3"
+SLOW = "print('begun', flush=True)\ntime.sleep(60)"
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, value in small.environ(RUNBOOK_AUDIT=str(tmp_path / "audit"), JPY_SESSION_NAME="/x/lab.ipynb").items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+def folder(place: Path) -> Path:
+    return next(iter((place / "audit").rglob("head"))).parent
+
+
+def found(place: Path, launched: launch.Launched) -> Run:
+    run = follow.run(folder(place), pid=launched.pid)
+    assert run is not None
+    return run
+
+
+def start(notebook: Path, *, apply: bool = True) -> launch.Launched:
+    return launch.start(notebook, {"tag": TAG, "repo": ".", "wait": False}, apply=apply)
+
+
+def test_a_run_is_followed_to_its_end(place: Path) -> None:
+    step = small.notebook(
+        place / "01-a.ipynb",
+        "step.would('change 2 lines'); step.decide('broken', 'x', 'why'); step.diff('--- a\\n+++ a\\n')",
+        "print(os.environ.get('JPY_SESSION_NAME')); step.done('Fine.')\n'the <b>plan</b>'",
+        "forms = None  # forms.offer( is the form",
+        "'after the form'",
+    )
+    launched = start(step, apply=False)
+    until(lambda: launched.ended)
+    run = found(place, launched)
+    assert (run.notebook, run.state, run.sentence, launched.status) == ("01-a", "previewed", "Fine.", 0)
+    assert run.parameters["tag"] == TAG
+    assert run.planned == ({"sentence": "change 2 lines", "publish": False},)
+    assert [it["name"] for it in run.decisions] == ["x"]
+    assert run.diffs == ("--- a\n+++ a\n",)
+    assert launched.progress().splitlines()[-1] == "None"  # it does not take itself for a notebook in JupyterLab
+    assert "after the form" not in run.shown()
+    assert follow.newest(folder(place))["01-a"] == run
+    assert follow.run(folder(place), name=run.folder.name) == run
+    launched.close()
+
+
+def test_the_steps_of_a_bump_are_seen_while_it_goes_on(place: Path) -> None:
+    small.notebook(place / "01-a.ipynb", "step.done('Fine.')")
+    small.notebook(place / "02-b.ipynb", SLOW)
+    launched = start(small.bump(place, "01-a", "02-b"))
+    until(lambda: list((place / "audit").rglob("head")))
+    until(lambda: (run := follow.run(folder(place), pid=launched.pid)) and len(run.steps) == 2)
+    run = found(place, launched)
+    assert not run.ended
+    assert [(it.notebook, it.state) for it in run.steps] == [("01-a", "done"), ("02-b", "running")]
+    assert [it["notebook"]["name"] for it in launch.going_on(place / "audit")] == ["bump"]
+    launched.cancel()
+    until(lambda: launched.ended)
+    run = found(place, launched)
+    assert (run.state, [it.state for it in run.steps]) == ("cancelled", ["done", "cancelled"])
+    assert launch.going_on(place / "audit") == []
+    launched.close()
+
+
+def test_a_run_that_somebody_else_started_can_be_cancelled(place: Path) -> None:
+    launched = start(small.notebook(place / "01-a.ipynb", SLOW))
+    until(lambda: "begun" in launched.progress())
+    (run,) = launch.going_on(place / "audit")
+    launch.cancel(run)
+    until(lambda: launched.ended)
+    launch.cancel(run)  # once more: it is gone
+    assert found(place, launched).state == "cancelled"
+    launched.close()
+
+
+def test_it_outlives_what_started_it(place: Path) -> None:
+    launched = start(small.notebook(place / "01-a.ipynb", SLOW))
+    until(lambda: "begun" in launched.progress())
+    assert os.getsid(launched.pid) == launched.pid != os.getsid(0)
+    os.kill(launched.pid, signal.SIGINT)
+    until(lambda: launched.ended)
+    launched.close()
+
+
+def test_without_a_record_there_is_no_run(place: Path) -> None:
+    assert follow.run(place / "nothing", pid=1) is None
+    assert follow.newest(place / "nothing") == {}
+    launched = launch.start(small.notebook(place / "01-a.ipynb"), {"tog": TAG}, apply=True)
+    until(lambda: launched.ended)
+    assert launched.status == 2
+    assert "has no parameter 'tog'. Did you mean tag?" in launched.progress()
+    launched.close()
+
+
+def test_an_environment_that_cannot_start_it_is_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    with pytest.raises(RunbookError, match="could not be started"):
+        start(place / "01-a.ipynb")
+
+
+def test_an_executed_notebook_that_is_half_written_shows_nothing(place: Path) -> None:
+    launched = start(small.notebook(place / "01-a.ipynb", "step.done('Fine.')"))
+    until(lambda: launched.ended)
+    run = found(place, launched)
+    for content in ("{", "{}", json.dumps({"cells": 3})):
+        (run.folder / "executed.ipynb").write_text(content)
+        assert run.shown() == ""
+    launched.close()

@@ -1,0 +1,65 @@
+"""What a form shows of a run."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib import form_views
+from runbook_lib.follow import Run
+
+PLANNED = ({"sentence": "change 2 lines", "publish": False}, {"sentence": "push the branch", "publish": True})
+
+
+def run(state: str = "previewed", **more: Any) -> Run:
+    given = {"sentence": "Preview.", "next": "", "planned": (), "decisions": (), "links": {}} | more
+    return Run(Path("/audit/x"), "bump", state, "2026-01-01T00:00:00.000Z", parameters={}, process={}, **given)
+
+
+def words(markup: str) -> str:
+    return " ".join(re.sub("<[^>]*>", " ", markup).split())
+
+
+def test_what_apply_does_is_told_apart_by_where_it_happens() -> None:
+    here = "Apply will, in the checkout on this machine: change 2 lines"
+    shown = words(form_views.planned(run(planned=PLANNED), publish=True, practice=False))
+    assert f"{here} Apply will also, and this leaves the machine: push the branch" in shown
+    shown = words(form_views.planned(run(planned=PLANNED), publish=False, practice=False))
+    assert f"{here} Left out, as Publish is not chosen: push the branch" in shown
+    shown = words(form_views.planned(run(planned=PLANNED), publish=True, practice=True))
+    assert "in the practice forge (nothing leaves this machine): push the branch" in shown
+
+
+def test_a_plan_that_changes_nothing_says_so() -> None:
+    shown = words(form_views.planned(run(sentence="waiting for CI"), publish=True, practice=False))
+    assert shown.startswith("Apply will change nothing now: waiting for CI")
+
+
+def test_how_far_a_run_is_is_told_in_words() -> None:
+    steps = (run("done", sentence="ok"), run("running", sentence=""))
+    shown = words(form_views.progress(run("running", steps=steps), "one\ntwo\n", 3.2, ["a", "b", "c"]))
+    assert shown == "1 of 3 steps, 3 s ✓ done bump: ok ▸ running bump: one two"
+
+
+def test_an_outcome_names_the_record_and_what_is_next() -> None:
+    shown = words(
+        form_views.result(run("waiting", sentence="waiting for CI", next="Run again."), Path("/r/bump.ipynb"))
+    )
+    assert shown.startswith("… waiting: waiting for CI Next: Run again.")
+    assert shown.endswith("Record: /audit/x Its report")
+    asked = run("waiting", next="-r accept …", decisions=({"name": "a"},))
+    assert "Decide what is listed above" in form_views.result(asked, Path("/r/bump.ipynb"))
+
+
+@given(st.text())
+def test_text_from_outside_is_harmless(text: str) -> None:
+    steps = (run("failed", sentence=text),)
+    told = run("failed", sentence=text, next=text, planned=({"sentence": text, "publish": True},), steps=steps)
+    for shown in (
+        form_views.error(text), form_views.problem(text), form_views.hint(text), form_views.progress(told, text, 0),
+        form_views.planned(told, publish=True, practice=False), form_views.result(told, Path("/r/bump.ipynb")),
+    ):  # fmt: skip
+        rest = re.sub(r"</?[a-z]+( [a-z-]+(=(\"[^\"<>]*\"|'[^'<>]*'))?)*>", "", shown)
+        assert "<" not in rest
