@@ -78,8 +78,11 @@ class Bump:
         if unknown := sorted(names - EXCEPTIONS.keys()):
             known = ", ".join(sorted(EXCEPTIONS))
             raise RunbookError(f"allow names no known exception: {', '.join(unknown)}. Known are {known}.")
+        target = repository.sites.family.read(tag) if tag else None
+        if target is not None:
+            _branch_name("tag", tag)  # the bump's branch is named after it
         return cls(
-            tag=repository.sites.family.read(tag) if tag else None,
+            tag=target,
             image_type="lts" if image_type == "lts" else "dev",
             base=_branch_name("base", base),
             remote=_remote_name(remote),

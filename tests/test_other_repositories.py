@@ -22,6 +22,7 @@ from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.coreweave import CoreWeaveTag
 from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.families import OTHER
 from runbook_lib.image import NgcTag
 from runbook_lib.locate import BuildArg
 from runbook_lib.practice import ci, forge, images, registry
@@ -132,6 +133,9 @@ def test_a_bump_takes_title_labels_and_tags_from_its_repository() -> None:
     assert (str(torch.tag), torch.labels) == (NEW_TORCH, (frozenset(), frozenset()))
     with pytest.raises(RunbookError, match="not a tag of CoreWeave's"):
         Bump.parse(tag="26.04-py3", repository=ML_CONTAINERS)
+    ours = dataclasses.replace(ML_CONTAINERS, sites=dataclasses.replace(ML_CONTAINERS.sites, family=OTHER))
+    with pytest.raises(RunbookError, match=r"tag='1\.\.2' cannot be the name of a branch"):
+        Bump.parse(tag="1..2", repository=ours)
 
 
 # -- dead build arguments -----------------------------------------------------------------------------------------
