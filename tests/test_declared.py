@@ -107,6 +107,18 @@ def test_a_value_that_a_person_declares_twice_moves_once() -> None:
     assert change.selector == "ARG X; build-arg X"
 
 
+def test_what_only_people_read_moves_with_the_step_for_github() -> None:
+    it = parse(f"{SMALLEST}    read-by: people\n", "a/b")
+    plan = pins.plan(
+        {"a/b": "ARG X=nvcr.io/nvidia/pytorch:26.02-py3\n"}, it.sites, it.sites.family.read("26.04-py3"), "dev"
+    )
+    assert len(plan.part("github").changes) == 1
+    assert (plan.part("gitlab").changes, plan.part("gitlab").edits) == ((), ())
+    assert (it.idle("01-github-pin"), it.idle("02-gitlab-pin")[:14]) == ("", "Not applicable")
+    alone = parse(f"{SMALLEST}    read-by: gitlab\n", "a/b")
+    assert alone.idle("01-github-pin") == "Not applicable: a/b has no pin outside of GitLab."
+
+
 def test_tags_of_no_known_family_move_and_are_ordered_by_their_numbers() -> None:
     text = f"version: 1\nimage: docker.io/library/python\nfamily: other\n{PIN}"
     it = parse(text, "a/b")
