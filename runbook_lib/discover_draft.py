@@ -137,8 +137,8 @@ def _entry(one: Found, ours: Iterable[Found], texts: Mapping[str, str], reader: 
 
 def _ways(one: Found, text: str) -> Iterator[tuple[str, Finder]]:
     reference = one.reference
-    if reference.digest or text[reference.start : reference.end] != str(reference):
-        return  # a digest would not be compared; enroot's spelling is no reference by the OCI specifications
+    if text[reference.start : reference.end] != str(reference):
+        return  # enroot's spelling, which is no reference by the OCI specifications
     yield from _by_kind(one.nature)
     for pattern in _patterns(one, text):
         if pattern.isprintable() and len(pattern) <= _LONGEST:
@@ -148,7 +148,7 @@ def _ways(one: Found, text: str) -> Iterator[tuple[str, Finder]]:
 def _patterns(one: Found, text: str) -> Iterator[str]:
     """Regular expressions for a reference, by what stands before it, behind it, and in the lines above and below."""
     reference = one.reference
-    value = rf"(?P<image>{_literal(reference.image)}:[\w.-]*\w)"
+    value = rf"(?P<image>{_literal(reference.image)}:[\w.-]*\w(?:@\w+:\w+)?)"
     if one.nature.kind in ("documentation", "code"):
         yield value
     begin = reference.start - reference.column
@@ -180,7 +180,7 @@ def _by_kind(nature: Nature) -> Iterator[tuple[str, Finder]]:
         yield f"{{build-arg: {_scalar(nature.name)}}}", BuildArg(nature.name)
     if nature.yaml is not None and nature.yaml.whole and all(key.isprintable() for key in nature.yaml.keys):
         keys = nature.yaml.keys
-        dotted = ".".join(keys) if not any("." in key or not key for key in keys) else ""
+        dotted = ".".join(keys) if not any("." in key for key in keys) else ""
         listed = f"[{', '.join(map(_quoted, keys))}]"
         yield f"{{yaml: {_scalar(dotted) if dotted else listed}}}", YamlValue(keys)
 

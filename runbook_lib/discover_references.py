@@ -20,9 +20,6 @@ _KNOWN: dict[str, tuple[str, AnyFamily]] = {
 }
 #: What to search for: every reference holds one of these, none of which holds another.
 SEARCHED = tuple(path for path in _KNOWN if not any(other in path for other in _KNOWN if other != path))
-#: Names that stand for another image every time; so a reference to one has no month.
-MOVING = frozenset({"latest", "nightly", "dev", "main", "master", "edge", "stable", "devel"})
-
 _PATH = re.compile(
     rf"(?P<path>{'|'.join(map(re.escape, sorted(_KNOWN, key=len, reverse=True)))})(?!/?[A-Za-z0-9_]|[.-]+[A-Za-z0-9_])"
     r"(?::(?:(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127})(?![A-Za-z0-9_/-]|\.[A-Za-z0-9_])(?P<more>[${<]?)|(?P<variable>[$<{\\%\[*+'\"&|(])))?"
@@ -63,8 +60,8 @@ class Reference:
 
     @cached_property
     def read_tag(self) -> Tag | None:
-        """The tag as its family understands it; None where there is none, or where it names no fixed image."""
-        if not self.tag or self.variable or self.tag in MOVING:
+        """The tag as its family understands it; None where there is none, or only a part of one."""
+        if not self.tag or self.variable:
             return None
         try:
             return self.family.read(self.tag)

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Literal, TypeAlias
 
 from runbook_lib.discover_kinds import File, Kind, Nature
-from runbook_lib.discover_references import MOVING, Reference, references
+from runbook_lib.discover_references import Reference, references
 from runbook_lib.families import is_older
 from runbook_lib.image import ImageType, Tag
 
@@ -24,6 +24,8 @@ _READ_IN_CI: frozenset[Kind] = frozenset(
 _BUILT: frozenset[Kind] = _READ | {"build-arg", "matrix-row", "workflow-input", "configuration"}
 # Made to be a pin: such a one that lags was forgotten.
 _PINS: frozenset[Kind] = frozenset({"whole-file", "matrix-row"})
+# Names that stand for another image every time.
+_MOVING = frozenset({"latest", "nightly", "dev", "main", "master", "edge", "stable", "devel"})
 _LTS = re.compile(r"(?<![A-Za-z])lts(?![A-Za-z])", re.IGNORECASE)
 
 
@@ -132,7 +134,7 @@ def _unfixed(reference: Reference) -> str:
     """Why the reference names no image that can be compared; empty where it does."""
     if reference.variable:
         return "a variable or a placeholder stands in the tag's place"
-    if reference.tag in MOVING:
+    if reference.tag in _MOVING:
         return f"{reference.tag} names another image every time"
     if not reference.tag:
         return "a digest stands there without a tag" if reference.digest else "no tag stands beside the name"

@@ -51,7 +51,7 @@ def path(lines: Sequence[str], index: int, column: int) -> Path:
             break
         for token in reversed(own if at == index else list(_tokens(line))):
             if dash >= 0 and token.key is None and token.column == dash:
-                count += at < index
+                count += 1
             elif dash >= 0 and token.column <= dash:
                 keys.append(str(count))
                 dash = -1

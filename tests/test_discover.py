@@ -98,6 +98,7 @@ def test_nothing_is_found_in_nothing():
         (".github/images.yml", f"base: [{OLD}]", "configuration"),
         ("conf/run.yaml", f"container: {OLD}", "container-image"),
         ("conf/run.yaml", f"base_container: {OLD}", "configuration"),
+        ("charts/1.2.3/values.yaml", f"image: {OLD}", "container-image"),
         ("conf/run.toml", f'image = "{OLD}"', "configuration"),
         ("cards/x/card.yaml", f"base_container: {OLD}", "record"),
         ("results.json", f'{{"image": "{OLD}"}}', "record"),
@@ -153,6 +154,17 @@ def test_the_rows_of_a_matrix_are_told_apart():
     ]
 
 
+def test_a_row_is_not_of_the_type_of_its_neighbour():
+    rows = MATRIX.split("\n")
+    turned = "\n".join([*rows[:3], *rows[5:7], *rows[3:5], *rows[7:]])
+    assert [role for _, _, role in called({".gitlab/build.yml": turned})] == ["lockstep dev", "lockstep lts", "ignore"]
+
+
+def test_what_stands_aside_is_no_pin():
+    texts = {"Dockerfile": DOCKERFILE, "examples/x/Dockerfile": f"FROM {NEW}", "tests/Dockerfile": f"FROM {NEW}"}
+    assert [role for _, _, role in called(texts)] == ["lockstep dev", "informational", "informational"]
+
+
 def test_a_pin_that_was_forgotten_is_one_still():
     texts = {".gitlab/build.yml": MATRIX, ".version.dev": f"{NGC}:26.07-py3", "Dockerfile": DOCKERFILE}
     roles = {place: role for place, _, role in called(texts)}
@@ -193,6 +205,8 @@ def test_what_only_runs_in_a_newer_image_does_not_lead():
         ("$REGISTRY/nvidia/pytorch:26.06-py3", "ignore"),
         ("nvidia/pytorch:26.06-py3", "ignore"),
         ("nvcr.io/nvidia/nemo:26.08.rc5", "lockstep dev"),
+        ("nvcr.io/nvidia/nemo:dev", "ignore"),
+        (f"{NGC}:26.06-py3@sha256:{'0' * 64}", "lockstep dev"),
     ],
 )
 def test_only_a_definite_image_is_a_pin(reference, role):
@@ -251,7 +265,20 @@ def test_the_draft_finds_what_was_found():
     assert pins <= expected(EVERYTHING)
     assert {sentence.rpartition(":")[0].rpartition(":")[0] for sentence in made.left_out} >= left
     assert "#   cards/card.yaml" in made.text
+    assert made.text.count("path: guide.md") == 1
     assert (repository.sites.image, repository.sites.family.name) == (NGC, "NGC PyTorch")
+
+
+def test_a_value_that_is_more_than_the_image_is_found_another_way():
+    digest = f"@sha256:{'0' * 64}"
+    texts = {
+        "Dockerfile": f"ARG BASE={NEW},\nFROM x",
+        "b/Dockerfile": f"ARG BASE={NEW}{digest}\nFROM $BASE",
+        ".github/workflows/x.yml": f"jobs:\n  x:\n    container: {OLD} (x)",
+    }
+    pins, made, _ = drafted(texts)
+    assert pins == expected(texts)
+    assert made.text.count("{regex: ") == 2
 
 
 def test_the_draft_says_what_gets_an_argument():
@@ -334,9 +361,10 @@ def test_every_draft_is_a_pins_file_that_finds_what_it_says(texts):
         assert made.left_out or not any(one.role == "lockstep" for one in found)
         return
     repository = declared.parse(made.text, "x/y")
-    listed = set()
+    listed, count = set(), 0
     for site in repository.sites.pins:
         finder = site.finder.finder
+        count += site.finder.count
         if isinstance(finder, GivenPattern):  # it would start a process for each
             finder = Pattern(re.compile(finder.pattern, re.MULTILINE), "")
         places = finder.find(texts[site.path], repository.sites.image)
@@ -344,6 +372,7 @@ def test_every_draft_is_a_pins_file_that_finds_what_it_says(texts):
         listed |= {(site.path, place.start, site.role) for place in places}
     wanted = expected(texts, repository.sites.image)
     assert listed <= wanted
+    assert len(listed) == count
     assert len(wanted - listed) == len(made.left_out)
 
 

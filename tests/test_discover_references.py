@@ -108,6 +108,13 @@ def test_places_are_counted_as_git_counts_them():
     ]
 
 
+def test_what_belongs_to_one_reference_names_no_registry_of_the_next():
+    assert found("s#nvcr.io/nvidia/pytorch#nvcr.io/nvidia/nemo:26.06#") == [
+        ("nvcr.io/nvidia/pytorch", ""),
+        ("nvcr.io/nvidia/nemo", "26.06"),
+    ]
+
+
 def test_an_official_name_is_official_in_any_spelling():
     texts = ["nvcr.io/nvidia/nemo", "nvcr.io#nvidia/nemo", "a.b/nvidia/nemo", "a.b/nvcr.io/nvidia/nemo"]
     assert [next(references(text)).official for text in texts] == [True, True, False, False]
@@ -162,6 +169,7 @@ jobs:
     - name: x
       run: |
         # a: comment
+        image: HERE
         if a: then
             HERE
     - with:
@@ -183,6 +191,9 @@ jobs:
           - HERE
 ---
 other: HERE
+---
+- x
+- HERE
 """
 
 
@@ -194,12 +205,14 @@ def test_the_path_of_a_value():
         (("on", "workflow_dispatch", "inputs", "image", "default"), False, True),
         (("jobs", "a b", "container"), False, True),
         (("jobs", "a b", "steps", "0", "run"), True, False),
+        (("jobs", "a b", "steps", "0", "run"), True, False),
         (("jobs", "a b", "steps", "1", "with", "build-args"), True, False),
         (("jobs", "a b", "steps", "2", "env"), False, False),
         ((*matrix, "BASE"), False, True),
         ((*matrix, "PLATFORM", "1"), False, True),
         ((*matrix[:-1], "2", "1"), False, True),
         (("other",), False, True),
+        (("1",), False, True),
     ]
 
 
