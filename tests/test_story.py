@@ -256,9 +256,18 @@ DAMAGE: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damaged_files_of_a_record_do_not_stop_its_story(tmp_path: Path, name: str) -> None:
-    made = record(tmp_path, "05-golden-values", "done", "Refreshed.", files=DAMAGE[name])
+    record(tmp_path, "05-golden-values", "done", "Refreshed.", files=DAMAGE[name])
     assert "Refreshed." in page(tmp_path)
-    for file in DAMAGE[name]:
-        (tmp_path / FOLDER / made / file).unlink()
-        (tmp_path / FOLDER / made / file).symlink_to("/etc/hostname")
-    assert "Refreshed." in page(tmp_path)
+
+
+def test_links_that_a_run_left_are_not_followed(tmp_path: Path) -> None:
+    made = record(tmp_path, "05-golden-values", "done", "Refreshed.")
+    (tmp_path / "outside").write_text(DIFF)
+    (tmp_path / FOLDER / made / "change.diff").symlink_to(tmp_path / "outside")
+    assert "new:26.04-py3" not in page(tmp_path)
+
+
+def test_two_runs_that_go_on_are_both_told(tmp_path: Path) -> None:
+    for at in (0, 1):
+        record(tmp_path, "04-run-ci", "running", at=at)
+    assert len(timeline.entries(runs(tmp_path / FOLDER).readable)) == 2
