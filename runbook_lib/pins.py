@@ -9,7 +9,7 @@ from runbook_lib.edits import Edit, splice
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.families import is_older
 from runbook_lib.image import ImageType, Tag
-from runbook_lib.reading import Coupling, Pin, PinSite, Reading, Sites, Texts, dead, read
+from runbook_lib.reading import Coupling, Pin, PinSite, Reading, Sites, Texts, dead, read, unpassed
 
 __all__ = [
     "Answer", "Change", "Coupling", "Pin", "PinSite", "Plan", "Reading", "Sites", "Texts", "Verdict",
@@ -86,7 +86,14 @@ def check(
             newest[reading.site.image_type] = pin.tag if known < pin.tag else known
     if expected is not None:
         newest[image_type] = expected
-    idle = {(found.site.path, pin.place.start): why for found, why in dead(texts, sites) for pin in found.pins}
+    idle = {
+        (found.site.path, pin.place.start): sentence
+        for found, sentence in (
+            *((found, _dead(why)) for found, why in dead(texts, readings, sites)),
+            *unpassed(readings),
+        )
+        for pin in found.pins
+    }
     return tuple(
         verdict for reading in readings for verdict in _verdicts(reading, newest.get(reading.site.image_type), idle)
     )
@@ -99,7 +106,7 @@ def _verdicts(reading: Reading, reference: Tag | None, idle: Mapping[tuple[str, 
     for pin in reading.pins:
         answer, sentence = _compare(pin, reference)
         if why := idle.get((site.path, pin.place.start)):
-            sentence = f"{sentence or f'{_where(pin)} names {pin.tag}.'} {_dead(why)}"
+            sentence = f"{sentence or f'{_where(pin)} names {pin.tag}.'} {why}"
         yield Verdict(site.path, pin.line, pin.place.selector, str(pin.image), site.role, answer, sentence)
 
 
@@ -266,7 +273,7 @@ def _warnings(
             yield f"{where} names its image with a digest as well ({pin.image}); the digest goes with the old tag."
         elif not pin.site.lockstep and not pin.site.frozen and pin.tag < target:
             yield f"{where} names {pin.image}, behind {target}: no bump moves it; change it by hand if wanted."
-    for reading, why in dead(texts, sites):
+    for reading, why in dead(texts, readings, sites):
         for pin in reading.pins:
             yield f"{_where(pin)}: {_dead(why)} Moving it changes no image."
     for coupling in sites.couplings:

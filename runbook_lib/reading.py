@@ -1,7 +1,7 @@
 """What the files of a repository say: its pin sites as we know them, and the pins that stand there."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -147,12 +147,12 @@ def _pins(site: PinSite, text: str, sites: Sites) -> Iterator[Pin]:
         yield pin
 
 
-def dead(texts: Texts, sites: Sites) -> Iterator[tuple[Reading, str]]:
+def dead(texts: Texts, readings: Sequence[Reading], sites: Sites) -> Iterator[tuple[Reading, str]]:
     """The sites whose build argument does nothing, with the reason, without the full stop.
 
-    Either the Dockerfile declares no such argument; what it takes instead is named, and whether anything passes that.
+    The Dockerfile declares no such argument, or does not exist; what it takes its image from instead is named.
     """
-    for reading in read(texts, sites):
+    for reading in readings:
         site, name = reading.site, _argument(reading.site.finder)
         dockerfile = texts.get(site.dockerfile)
         if not reading.pins or not site.dockerfile or not name:
@@ -160,20 +160,26 @@ def dead(texts: Texts, sites: Sites) -> Iterator[tuple[Reading, str]]:
         if dockerfile is None:
             yield reading, f"{name} is passed to {site.dockerfile}, which does not exist"
         elif name not in arguments(dockerfile):
-            yield reading, f"{site.dockerfile} declares no ARG {name}, so it does nothing{_instead(site, sites)}"
+            taken = [_argument(it.finder) for it in sites.pins if it.path == site.dockerfile and not it.dockerfile]
+            told = " and ".join(f"ARG {it}" for it in taken if it)
+            instead = f" (its image comes from {told})" if told else ""
+            yield reading, f"{site.dockerfile} declares no ARG {name}, so it does nothing{instead}"
+
+
+def unpassed(readings: Sequence[Reading]) -> Iterator[tuple[Reading, str]]:
+    """The defaults of a Dockerfile's ARG that nothing passes, though builds pass others to that Dockerfile."""
+    for reading in readings:
+        site, name = reading.site, _argument(reading.site.finder)
+        given = [it for it in readings if it.site.dockerfile == site.path]
+        passed = {_argument(it.site.finder) for it in given if it.pins}
+        known = {_argument(it.site.finder) for it in given}  # one that holds no image now may be worked out by a build
+        if reading.pins and name and not site.dockerfile and passed and name not in known:
+            yield reading, f"Nothing passes ARG {name} (CI passes {', '.join(sorted(passed))}): this default is built."
 
 
 def _argument(finder: Finder) -> str:
     inner = finder.finder if isinstance(finder, Counted) else finder
     return inner.name if isinstance(inner, BuildArg | DockerArg) else ""
-
-
-def _instead(dead: PinSite, sites: Sites) -> str:
-    """What the Dockerfile takes its image from, as far as its own pin sites tell."""
-    passed = {_argument(site.finder) for site in sites.pins if site.dockerfile == dead.dockerfile}
-    taken = [_argument(site.finder) for site in sites.pins if site.path == dead.dockerfile and not site.dockerfile]
-    told = [f"ARG {name}" + ("" if name in passed else ", which nothing passes") for name in taken if name]
-    return f" (its image comes from {' and '.join(told)})" if told else ""
 
 
 def _needed(site: PinSite, texts: Texts, sites: Sites) -> str:

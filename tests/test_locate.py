@@ -212,7 +212,7 @@ def test_a_build_argument_is_found_where_a_build_gets_it(text, found):
     [
         ("image", []),
         ("jobs.a.image.x", []),
-        ("jobs.list.9", []),
+        ("jobs.list.2", []),
         ("jobs.list.x", []),
         ("jobs.a.image", [(3, "x:1")]),
         ("jobs.b.image", [(3, "x:1")]),

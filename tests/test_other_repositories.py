@@ -152,8 +152,20 @@ def test_a_dead_build_argument_is_named_with_what_is_built_instead() -> None:
     assert found.sentence == (
         f"{CICD}:9 (build-arg FROM_IMAGE_NAME) names 25.09-py3, the dev pins should be 26.02-py3. This is a dead "
         "build argument: docker/Dockerfile.ci declares no ARG FROM_IMAGE_NAME, so it does nothing (its image comes "
-        "from ARG BASE_IMAGE, which nothing passes)."
+        "from ARG BASE_IMAGE)."
     )
+
+
+def test_an_argument_that_nothing_passes_is_told() -> None:
+    found = verdicts(bridge())["docker/Dockerfile.ci"]
+    assert (found.answer, found.sentence) == (
+        "in sync",
+        "docker/Dockerfile.ci:1 (ARG BASE_IMAGE) names 26.02-py3. Nothing passes ARG BASE_IMAGE (CI passes "
+        "FROM_IMAGE_NAME): this default is built.",
+    )
+    alone = bridge() | {CICD: "name: CICD NeMo\n"}
+    assert verdicts(alone)["docker/Dockerfile.ci"].sentence == ""
+    assert verdicts(ml_containers(), ML_CONTAINERS)[MEGATRON_YML].sentence == ""
 
 
 def test_what_another_dockerfile_gets_is_not_what_this_one_is_passed() -> None:
@@ -161,7 +173,7 @@ def test_what_another_dockerfile_gets_is_not_what_this_one_is_passed() -> None:
     site = PinSite("x.yml", BuildArg("BASE_IMAGE"), "dev", "github", dockerfile="other/Dockerfile")
     sites = dataclasses.replace(MEGATRON_BRIDGE.sites, pins=(*MEGATRON_BRIDGE.sites.pins, site))
     found = verdicts(bridge() | other, dataclasses.replace(MEGATRON_BRIDGE, sites=sites))
-    assert "ARG BASE_IMAGE, which nothing passes" in found[CICD].sentence
+    assert found["docker/Dockerfile.ci"].sentence.endswith("(CI passes FROM_IMAGE_NAME): this default is built.")
     assert found["x.yml"].sentence == ""
 
 

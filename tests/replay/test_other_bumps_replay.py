@@ -106,7 +106,8 @@ def test_check_names_the_dead_argument_and_the_lagging_pins(
     out = capsys.readouterr().out
     assert status == 1
     assert f"{CICD}:524 (build-arg FROM_IMAGE_NAME) names 25.09-py3, the dev pins should be 26.06-py3." in out
-    assert "docker/Dockerfile.ci declares no ARG FROM_IMAGE_NAME, so it does nothing (its image comes from ARG" in out
+    assert f"{DOCKERFILE} declares no ARG FROM_IMAGE_NAME, so it does nothing (its image comes from ARG BASE" in out
+    assert f"{DOCKERFILE}:15 (ARG BASE_IMAGE) names 26.06-py3. Nothing passes ARG BASE_IMAGE (CI passes" in out
     for place in ("install-test.yml:130", "release.yaml:102", "README.md:72", "README.md:87"):
         assert place in out
     status = main(["check", "--json", "--ref", BRIDGE_MAIN, str(megatron_bridge)])
