@@ -15,6 +15,8 @@ from runbook_lib.standing import BumpStatus, Run, is_preview
 from runbook_lib.statement import when
 from runbook_lib.story_runs import BEFORE_MERGE, happened
 
+#: The newest decisions, and addresses of one name, that are shown.
+_MOST = 50
 _STYLE = """
 .standing { border: 1px solid var(--line); border-left: .3rem solid var(--muted); border-radius: .3rem;
   padding: .6rem 1rem; margin: 1rem 0; overflow-wrap: anywhere; }
@@ -95,7 +97,7 @@ def _links(status: BumpStatus, runs: Sequence[Run]) -> dict[str, object]:
         for name, url in (run.get("links") or {}).items():
             if str(url) not in found.setdefault(str(name), []):
                 found[str(name)].append(str(url))
-    return {name: urls or [status.links[name]] for name, urls in found.items()}
+    return {name: urls[-_MOST:] or [status.links[name]] for name, urls in found.items()}
 
 
 def _sum(runs: Iterable[Run]) -> str:
@@ -138,8 +140,10 @@ def _decisions(runs: Sequence[Run]) -> Iterator[str]:
     if made:
         yield "<h2>What people decided</h2>"
         rows = [{"decision": it.what, "url": it.url, "reason": it.reason, "when (UTC)": moment(it.at)[:19],
-                 "by": it.by} for it in made]  # fmt: skip
+                 "by": it.by} for it in made[-_MOST:]]  # fmt: skip
         yield listing(rows, ("decision", "reason", "when (UTC)", "by"), named="decisions")
+        if len(made) > _MOST:
+            yield f"<p>… and {len(made) - _MOST} older ones, which the records have.</p>"
 
 
 def _before_merge(runs: Sequence[Run]) -> Iterator[str]:

@@ -20,7 +20,7 @@ _ISSUE = r"{case}(?:@\S+)? \([^)]*\): #(\d+)"
 class Entry:
     """A run that a person started; ``steps`` are those of its steps that have something new to tell, of a preview none.
 
-    ``as_before`` names the steps that found what they had found before.  ``again`` are the runs right after it that
+    ``as_before`` names the others, which found what they had found before.  ``again`` are the runs right after it that
     found the very same.
     """
 
@@ -53,7 +53,8 @@ def entries(runs: Sequence[Run]) -> list[Entry]:
             found[-1].again.append(top)
             continue
         new = [run for run in steps if run.get("effects") or known.get(_name(run)) != _outcome(run)]
-        as_before = tuple(dict.fromkeys(_name(run) for run in steps if run not in new))
+        told = {_name(run) for run in new}
+        as_before = tuple(dict.fromkeys(_name(run) for run in steps if _name(run) not in told))
         found.append(Entry(top, tuple(new), as_before))
         known |= {_name(run): _outcome(run) for run in (*steps, top)}
     return found
