@@ -321,7 +321,7 @@ def test_a_whole_bump_of_a_bridge(
     (pull,) = found("pulls")
     assert [label["name"] for label in pull["labels"]] == ["needs-more-tests"]
     assert "dead build argument" in pull["body"]
-    assert "No lts pin" not in pull["body"]
+    assert "pin is touched" not in pull["body"]
     tip = git(bare, "rev-parse", branch)
     again, _ = bumped(place, "26.04-py3")
     assert (again.ok, git(bare, "rev-parse", branch)) == (True, tip), again.summary
@@ -344,6 +344,17 @@ def test_a_whole_bump_of_ml_containers(
     (pull,) = found("pulls")
     assert pull["title"] == f"feat(megatron): Update default base image to {NEW_TORCH}"
     assert (pull["labels"], pull["draft"]) == ([], True)
+
+
+def test_a_tag_that_the_registry_lacks_is_refused_with_the_newest_of_its_family(
+    world: Callable[[str, dict[str, str]], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "REPOSITORY", TORCH_EXTRAS.partition("/")[2])
+    place = world("ml-containers", ml_containers())
+    result, _ = bumped(place, NEW_TORCH.replace("bc8c66e", "0000000"))
+    assert result.state == "failed"
+    assert f"Its newest tags are {NEW_TORCH}, {OLD_TORCH}: choose one" in result.summary
+    assert git(place, "branch", "--format=%(refname:short)") == "main"
 
 
 def test_a_whole_bump_by_a_pins_file(world: Callable[[str, dict[str, str]], Path], tmp_path: Path) -> None:
