@@ -53,6 +53,7 @@ class Widgets:
         self._plan, self._progress, self._result = map(
             self._html, ("runbook-plan", "runbook-progress", "runbook-result")
         )
+        self._undecided = self._html("runbook-told")
         self._error, self._warning = self._html("runbook-error"), self._html("runbook-warning")
         self._decisions = widgets.VBox([])
         seldom = [self._block(it) for it in wanted if it.seldom]
@@ -153,7 +154,7 @@ class Widgets:
         shown = [self._w.VBox([box, told, reason]) for box, told, reason in self._rows.values()]
         self._plots = plots or self._plots * keep
         drawn = self._w.HTML(form_views.folded("How the values that are held back moved, step by step", self._plots))
-        self._decisions.children = [self._w.HTML(_TO_DECIDE), drawn, *shown] if shown else []
+        self._decisions.children = [self._w.HTML(_TO_DECIDE), drawn, *shown, self._undecided] if shown else []
 
     def _row(self, it: Mapping[str, str]) -> tuple[Any, Any, Any]:
         what = {"accept": "Accept", "broken": "Broken", "reenable": "Let run again"}[it["parameter"]]
@@ -181,6 +182,9 @@ class Widgets:
                 self._told[name].value = form_views.problem(problems[name])
             elif name in self.problems or advice.get(name):
                 self._told[name].value = form_views.hint(advice.get(name, ""))
+        self._undecided.value = form_views.problem(" ".join(self.lacking().values()))
+        if any(self._fields[it].seldom and it not in self.lacking() for it in problems):
+            self._more.value = True  # what is wrong must be seen
         self.problems = dict(problems)
 
     def ask_for(self, tag: str) -> None:

@@ -1,0 +1,199 @@
+"""JupyterLab in a browser, as a person uses it: a page object for the notebooks and their forms."""
+
+import json
+import os
+import re
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Locator, Page, Route
+
+from runbook_lib import practice
+from runbook_lib.practice import World
+from runbook_lib.practice.state import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted(path.stem for path in (ROOT / "runbooks").glob("*.ipynb"))
+TAG = "26.04-py3"
+#: Milliseconds.  Nothing takes this long unless it is broken.
+PATIENCE = 90_000
+_IDLE = "text=Python 3 (ipykernel) | Idle"
+_AXE = ROOT / "environment/.components/node_modules/axe-core/axe.min.js"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A JupyterLab on copies of the notebooks, with a practice world and an archive of its own."""
+
+    url: str
+    token: str
+    folder: Path
+    home: Path
+    audit: Path
+
+    def ask(self, path: str, method: str = "GET") -> Any:
+        """The server's API."""
+        request = urllib.request.Request(f"{self.url}/api/{path}?token={self.token}", method=method)
+        with urllib.request.urlopen(request) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def restart_kernel(self, name: str) -> None:
+        """What the menu does, without its question."""
+        (session,) = [it for it in self.ask("sessions") if it["path"].endswith(f"{name}.ipynb")]
+        self.ask(f"kernels/{session['kernel']['id']}/restart", "POST")
+
+    def clean(self) -> None:
+        """End all kernels."""
+        for session in self.ask("sessions"):
+            self.ask(f"sessions/{session['id']}", "DELETE")
+
+    @contextmanager
+    def world(self) -> Iterator[World]:
+        """The practice world, which a kernel may serve."""
+        with practice.start(self.home) as world:
+            yield world
+
+    def quick_ci(self, seconds: float = 3.0) -> None:
+        """Let CI runs that start from now on take no longer."""
+        with self.world():
+            store = Store(self.home / "forge.sqlite")
+            with store.transaction():
+                store.set("ci seconds", seconds)
+            store.close()
+
+    def records(self, notebook: str) -> list[dict[str, Any]]:
+        """What the records of a notebook tell, oldest first."""
+        found = [json.loads(path.read_bytes())["predicate"] for path in self.audit.rglob("run.json")]
+        return sorted((it for it in found if it["notebook"]["name"] == notebook), key=lambda it: it["started"])
+
+
+class Tab:
+    """A notebook that is open in a browser."""
+
+    def __init__(self, lab: Lab, page: Page) -> None:
+        self.lab, self.page = lab, page
+        page.set_default_timeout(PATIENCE)
+        #: Addresses that the page asked for and must not.
+        self.away: list[str] = []
+        page.route(re.compile(r"^https?://(?!127\.0\.0\.1[:/])"), self._refuse)
+
+    def _refuse(self, route: Route) -> None:
+        self.away.append(route.request.url)
+        route.abort()
+
+    def open(self, name: str) -> "Tab":
+        """Open a notebook and wait for its kernel."""
+        self.page.goto(f"{self.lab.url}/lab/tree/runbooks/{name}.ipynb?token={self.lab.token}")
+        self.page.wait_for_function(
+            "name => window.jupyterapp?.shell.currentWidget?.context?.path?.endsWith(name + '.ipynb')"
+            " && window.jupyterapp.shell.currentWidget.context.isReady",
+            arg=name,
+        )
+        # JupyterLab opens again what was open before; a person would close it.
+        self.page.evaluate(
+            "() => { const shell = window.jupyterapp.shell; for (const it of [...shell.widgets('main')])"
+            " if (it !== shell.currentWidget) { if (it.context) it.context.model.dirty = false; it.close(); } }"
+        )
+        self.page.wait_for_selector(_IDLE)
+        return self
+
+    @property
+    def text(self) -> str:
+        """All that the notebook shows."""
+        return self.page.locator(".jp-Notebook").inner_text()
+
+    def command(self, name: str) -> None:
+        """Run a command of JupyterLab."""
+        self.page.evaluate("name => window.jupyterapp.commands.execute(name)", name)
+
+    def run_all(self) -> "Tab":
+        """Run all cells, and wait until all have run."""
+        self.page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")  # ends with the last cell
+        self.page.wait_for_selector(_IDLE)
+        return self
+
+    @property
+    def form(self) -> Locator:
+        """The form."""
+        return self.page.locator(".runbook-form")
+
+    def part(self, name: str) -> Locator:
+        """A part of the form: plan, progress, error, result, warning."""
+        return self.form.locator(f".runbook-{name}")
+
+    def choose(self, label: str, start: str) -> None:
+        """Choose, of a list, the entry that begins so, as soon as it is offered."""
+        field = self.form.get_by_label(label, exact=True)
+        option = field.locator("option").filter(has_text=re.compile(f"^{re.escape(start)}"))
+        option.first.wait_for(state="attached")
+        field.select_option(label=option.first.evaluate("it => it.label"))
+
+    def button(self, name: str) -> Locator:
+        """A button of the form."""
+        return self.form.get_by_role("button", name=name, exact=True)
+
+    def press(self, name: str, shows: str, *, says: str = "") -> str:
+        """Press a button, wait until a part of the form shows something, and return that."""
+        self.enabled(name).click()
+        return self.wait(shows, says)
+
+    def wait(self, shows: str, says: str = "") -> str:
+        """Wait until a part of the form has text, and return it."""
+        shown = self.part(shows).filter(has_text=re.compile(re.escape(says) or r"\S"))
+        shown.wait_for()
+        self.page.wait_for_function("!document.querySelector('.runbook-form .runbook-progress').innerText.trim()")
+        return shown.inner_text()
+
+    def enabled(self, name: str) -> Locator:
+        """A button, as soon as it can be pressed."""
+        self.page.wait_for_function(
+            "name => [...document.querySelectorAll('.runbook-form button')]"
+            ".some(it => it.innerText.trim() == name && !it.disabled)",
+            arg=name,
+        )
+        return self.button(name)
+
+    def confirm(self) -> None:
+        """Type the tag."""
+        self.form.get_by_label("Type the tag to confirm").fill(TAG)
+
+    def shot(self, name: str, of: Locator | None = None) -> None:
+        """Keep a picture, if SHOTS names a folder for them."""
+        if folder := os.environ.get("SHOTS"):
+            path = Path(folder).absolute() / f"{name}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (of or self.page).screenshot(path=path)
+
+    def violations(self, selector: str) -> list[str]:
+        """What axe-core finds wrong within these elements: contrast, labels, names, roles."""
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(_AXE.read_text())
+        options = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
+        found = self.page.evaluate("([it, options]) => axe.run({include: [[it]]}, options)", [selector, options])
+        return [
+            f"{it['id']}: {node['html'][:160]} {node['failureSummary']}"
+            for it in found["violations"]
+            for node in it["nodes"]
+        ]
+
+    def saved(self, name: str) -> str:
+        """Save the notebook, and return what stands in its file."""
+        file = self.lab.folder / f"runbooks/{name}.ipynb"
+        before = file.stat().st_mtime_ns
+        self.command("docmanager:save")
+        until(lambda: file.stat().st_mtime_ns != before)
+        return file.read_text()
+
+
+def until(true: Callable[[], object], seconds: float = 60) -> None:
+    """Wait for something that is no element of the page."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

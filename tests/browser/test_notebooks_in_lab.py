@@ -1,0 +1,84 @@
+"""The notebooks in JupyterLab: "Run all" changes nothing, whatever the order, and what is saved is static."""
+
+import json
+import re
+
+import pytest
+from lab import NOTEBOOKS, TAG, Lab, Tab
+from test_notebooks import seen
+
+
+def test_the_settings_that_are_shipped(lab: Lab, tab: Tab) -> None:
+    tab.open("00-start")
+    assert tab.page.get_by_text("Would you like to receive official Jupyter news?").count() == 0
+    assert tab.page.locator(".jp-TableOfContents").first.is_visible()
+    autosave = "window.jupyterapp.commands.isToggled('docmanager:toggle-autosave')"
+    assert tab.page.evaluate(autosave) is False
+
+
+@pytest.mark.component("axe")
+def test_run_all_changes_nothing_in_any_notebook(lab: Lab, tab: Tab) -> None:
+    with lab.world() as world:
+        before = seen(world)
+        for name in NOTEBOOKS:
+            tab.open(name).run_all().form.first.wait_for()
+            errors = tab.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']")
+            assert errors.count() == 0, f"{name}: {errors.first.inner_text()}"
+            assert tab.violations(".jp-Notebook .jp-OutputArea-output") == [], name
+        assert seen(world) == before
+        assert not lab.audit.exists()
+
+
+def test_a_tag_in_the_parameters_cell_still_only_previews(lab: Lab, tab: Tab) -> None:
+    file = lab.folder / "runbooks/bump.ipynb"
+    shipped = file.read_text()
+    try:
+        file.write_text(shipped.replace('tag: str = \\"\\"', f'tag: str = \\"{TAG}\\"'))
+        assert TAG in file.read_text()
+        with lab.world() as world:
+            before = seen(world)
+            tab.open("bump").run_all()
+            for _ in range(2):  # and once more, in the middle of everything
+                tab.run_all()
+            assert seen(world) == before
+        assert tab.form.get_by_label("Tag", exact=True).input_value().startswith(TAG)
+    finally:
+        file.write_text(shipped)
+
+
+def test_a_cell_that_is_run_before_those_above_it_changes_nothing(lab: Lab, tab: Tab) -> None:
+    with lab.world() as world:
+        before = seen(world)
+        tab.open("01-github-pin")
+        tab.page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 16")
+        tab.command("notebook:run-cell")
+        tab.page.get_by_text("NameError").first.wait_for()
+        assert seen(world) == before
+        tab.run_all().form.wait_for()
+        assert tab.page.get_by_text("NameError").count() == 0
+
+
+@pytest.mark.parametrize("name", ["00-start", "05-golden-values"])
+def test_what_is_saved_is_static(lab: Lab, tab: Tab, name: str) -> None:
+    text = tab.open(name).run_all().saved(name)
+    notebook = json.loads(text)
+    assert "widgets" not in notebook["metadata"]
+    outputs = [it for cell in notebook["cells"] for it in cell.get("outputs", ())]
+    shown = ["".join(it["data"]["text/html"]) for it in outputs if "text/html" in it.get("data", {})]
+    assert shown
+    assert not [it for it in shown if re.search(r"(src|href)=[\"']?https?://(?!127)|<script|<link", it)]
+    (form,) = [it for it in outputs if "application/vnd.jupyter.widget-view+json" in it.get("data", {})]
+    assert "Run this notebook in JupyterLab" in "".join(form["data"]["text/plain"])
+    assert len(text) < 1_000_000
+
+
+@pytest.mark.component("axe")
+def test_the_form_can_be_read_and_used_by_everybody(lab: Lab, tab: Tab) -> None:
+    for theme in ("JupyterLab Light", "JupyterLab Dark"):
+        tab.open("bump")
+        tab.page.evaluate("name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})", theme)
+        tab.run_all()
+        tab.choose("Tag", TAG)
+        tab.press("Preview", "plan", says="Apply will")
+        tab.shot(f"form-{theme.rpartition(' ')[2].lower()}", tab.form)
+        assert tab.violations(".runbook-form") == [], theme

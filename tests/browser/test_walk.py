@@ -1,0 +1,117 @@
+"""A person's walk from the start page to "ready to merge", by clicks and keys alone, and what may go wrong on it."""
+
+from lab import TAG, Lab, Tab, until
+from test_notebooks import found
+
+from runbook_lib.verify import verify
+
+
+def test_from_the_start_page_to_ready_to_merge(lab: Lab, tab: Tab) -> None:
+    tab.open("00-start").run_all()
+    assert "No bump yet" in tab.text
+    tab.shot("start")
+    tab.choose("Tag", TAG)
+    plan = tab.press("Preview", "plan", says="Apply will")
+    assert f"change 2 lines on the branch bump/main/dev-{TAG}" in plan
+    assert "open a draft pull request into main" in plan
+    assert tab.button("Apply").is_disabled()
+    tab.shot("plan", tab.form)
+    lab.quick_ci()
+    tab.form.get_by_label("Wait for CI").check()
+    tab.part("warning").filter(has_text="Preview again").wait_for()
+    tab.press("Preview", "plan", says="Apply will")
+    tab.confirm()
+    assert "… waiting: not ready to merge" in tab.press("Apply", "result")
+    # What only a person can decide.
+    tab.shot("decide", tab.form)
+    for box in tab.form.get_by_role("checkbox", name="Broken: ").all():
+        box.check()
+    tab.form.get_by_role("checkbox", name="Accept: hybrid").check()
+    tab.form.get_by_text("no reason yet").wait_for()
+    assert tab.button("Preview").is_disabled()
+    reasons = tab.form.get_by_label("Reason")
+    (empty,) = [it for it in reasons.all() if not it.input_value()]
+    empty.fill("known, and right")
+    plan = tab.press("Preview", "plan", says="Apply will")
+    assert "file an issue for 2 tests" in plan
+    tab.confirm()
+    assert "Ready to merge" in tab.press("Apply", "result")
+    tab.shot("ready", tab.form)
+    # The start page knows, and the evidence is that of a headless run.
+    tab.open("00-start").run_all()
+    assert "1 ready to merge or merged" in tab.text
+    assert verify(lab.audit)[0] == []
+    with lab.world() as world:
+        assert len(found(world, "pulls?state=all")) == 1
+        titles = [it["title"] for it in found(world, "issues?state=all") if "pull_request" not in it]
+        assert len([it for it in titles if it.startswith("CI failure with base image")]) == 2
+
+
+def test_by_the_keyboard_alone(lab: Lab, tab: Tab) -> None:
+    tab.open("01-github-pin").run_all()
+    keys = tab.page.keyboard
+    tab.form.get_by_label("Tag", exact=True).locator("option").nth(3).wait_for(state="attached")
+    tab.form.get_by_label("Tag", exact=True).focus()
+    keys.type("26.04")
+    focused = "document.activeElement.innerText || document.activeElement.labels?.[0]?.innerText || ''"
+    for label in ("Preview", "Apply"):
+        tab.enabled("Preview")
+        for _ in range(60):
+            keys.press("Tab")
+            if tab.page.evaluate(focused).strip() == label:
+                break
+        assert tab.page.evaluate(focused).strip() == label
+        keys.press("Enter" if label == "Preview" else "Space")
+        tab.wait("plan" if label == "Preview" else "result")
+    assert "✓ done" in tab.part("result").inner_text()
+
+
+def test_apply_pressed_twice_applies_once(lab: Lab, tab: Tab) -> None:
+    tab.open("03-open-pr").run_all()
+    tab.choose("Tag", TAG)
+    tab.press("Preview", "plan", says="Apply will")
+    tab.confirm()
+    tab.enabled("Apply").dblclick(delay=5)
+    assert "✓ done" in tab.wait("result")
+    assert [it["state"] for it in lab.records("03-open-pr")] == ["previewed", "done"]
+
+
+def test_a_run_is_cancelled_and_its_record_says_so(lab: Lab, tab: Tab) -> None:
+    tab.open("bump").run_all()
+    tab.choose("Tag", TAG)
+    tab.enabled("Preview").click()
+    until(lambda: lab.records("00-preflight"))
+    tab.enabled("Cancel").click()
+    assert "✗ cancelled" in tab.wait("result")
+    assert lab.records("bump")[-1]["state"] == "cancelled"
+    tab.press("Preview", "plan", says="Apply will")  # and goes on as if nothing had been
+
+
+def test_a_run_goes_on_without_browser_and_kernel(lab: Lab, tab: Tab) -> None:
+    tab.open("bump").run_all()
+    lab.quick_ci(20)
+    tab.choose("Tag", TAG)
+    tab.form.get_by_label("Wait for CI").check()
+    tab.press("Preview", "plan", says="Apply will")
+    tab.confirm()
+    tab.enabled("Apply").click()
+    until(lambda: lab.records("04-run-ci"))
+    tab.page.goto("about:blank")
+    lab.restart_kernel("bump")
+    tab.open("00-start").run_all()
+    assert "1 bump in flight" in tab.text
+    assert "running" in tab.text
+    tab.part("progress").filter(has_text="04-run-ci").wait_for()  # the form follows it
+    assert "not ready to merge" in tab.wait("result")
+    assert [it["state"] for it in lab.records("bump")] == ["previewed", "waiting"]
+
+
+def test_what_is_typed_wrong_is_said_in_words(lab: Lab, tab: Tab) -> None:
+    tab.open("bump").run_all()
+    tab.choose("Tag", "(another")
+    tab.form.get_by_label("Other tag").fill(" 26.04-PY3")
+    tab.form.get_by_text("did you mean '26.04-py3'?").wait_for()
+    assert tab.button("Preview").is_disabled()
+    tab.form.get_by_label("Other tag").fill("26.12-py3")
+    assert "has no tag 26.12-py3" in tab.press("Preview", "error")
+    assert tab.button("Apply").is_disabled()
