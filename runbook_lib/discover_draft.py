@@ -58,7 +58,8 @@ def draft(found: Sequence[Found], texts: Mapping[str, str]) -> Draft:
     for one in sorted((one for one in ours if one.called in _ORDER), key=lambda one: _ORDER.index(one.called)):
         if (one.path, one.reference.start) in covered:
             continue
-        if entry := _entry(one, ours, texts, _reader(one, found)):
+        rest = [other for other in ours if (other.path, other.reference.start) not in covered]
+        if entry := _entry(one, rest, texts, _reader(one, found)):
             entries.append(entry)
             covered |= {(one.path, start) for start in entry.starts}
         else:
@@ -112,12 +113,12 @@ def _text(
     return "\n".join(lines) + "\n"
 
 
-def _entry(one: Found, ours: Iterable[Found], texts: Mapping[str, str], reader: str) -> _Entry | None:
-    """The first way that finds the reference and, beside it, only such as are called the same."""
+def _entry(one: Found, rest: Iterable[Found], texts: Mapping[str, str], reader: str) -> _Entry | None:
+    """The first way that finds the reference and, beside it, only such of the rest as are called the same."""
     path, text = one.path, texts[one.path]
     if not path.isprintable() or "\\" in path or set("*?[") & set(path):
         return None  # the form of the file has no way to name it
-    known = {other.reference.start: other for other in ours if other.path == path}
+    known = {other.reference.start: other for other in rest if other.path == path}
     for find, finder in _ways(one, text):
         try:
             places = finder.find(text, one.reference.image)

@@ -269,6 +269,12 @@ def test_the_draft_finds_what_was_found():
     assert (repository.sites.image, repository.sites.family.name) == (NGC, "NGC PyTorch")
 
 
+def test_no_place_is_drafted_twice():
+    texts = {"Dockerfile": DOCKERFILE, "b/Dockerfile": f"FROM {OLD}\nRUN echo {OLD}"}
+    made = draft(sorted_out(texts.items()), texts)
+    assert [site.finder.count for site in declared.parse(made.text, "x/y").sites.pins] == [1, 1, 1]
+
+
 def test_a_value_that_is_more_than_the_image_is_found_another_way():
     digest = f"@sha256:{'0' * 64}"
     texts = {
@@ -283,7 +289,7 @@ def test_a_value_that_is_more_than_the_image_is_found_another_way():
 
 def test_the_draft_says_what_gets_an_argument():
     _, _, repository = drafted(EVERYTHING)
-    (dead,) = reading.dead(EVERYTHING, repository.sites)
+    (dead,) = reading.dead(EVERYTHING, reading.read(EVERYTHING, repository.sites), repository.sites)
     assert "declares no ARG OTHER" in dead[1]
 
 
