@@ -110,13 +110,13 @@ def survey(place: str | Path, ref: str = "") -> Discovery:
     if not ref and checkout.bare:
         ref = "HEAD"
         notes.append(f"{checkout.path} is a bare repository, so its HEAD was searched.")
-    elif not ref and checkout.git("config", "--default=false", "--type=bool", "--get", "core.sparseCheckout") == "true":
-        notes.append("The work tree is sparse, so files outside of it were not searched. --ref HEAD searches all.")
     commit = checkout.resolve(ref) if ref else None
     search = _Search(checkout, commit)
     search.start()
     from runbook_lib.discover_draft import draft  # it takes as long to load as git takes to search
 
+    if not ref and checkout.git("config", "--default=false", "--type=bool", "--get", "core.sparseCheckout") == "true":
+        notes.append("The work tree is sparse, so files outside of it were not searched. --ref HEAD searches all.")
     texts: dict[str, str] = {}
     for path, text in _read(checkout, search.paths(), commit).items():
         if "\0" in text[:_SNIFFED]:
