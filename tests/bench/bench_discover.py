@@ -5,7 +5,7 @@
 or, with a clone named by MEGATRON_LM: ``environment/run pytest -n0 tests/bench/bench_discover.py``.
 The target: at most 3 times ``git grep -n`` for the names of the images, the interpreter's start excluded; on HEAD, and
 on the work tree where there is one.  Beside it stands ``git grep -n -F``, which takes the names for no patterns and is
-several times quicker: the target holds for it too on an idle machine, and is not judged.
+several times quicker; it is shown, and not judged.
 """
 
 import argparse
