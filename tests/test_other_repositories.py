@@ -30,6 +30,7 @@ from runbook_lib.practice.images import Content
 from runbook_lib.reading import PinSite
 from runbook_lib.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, REPOSITORIES, Repository
 from runbook_lib.run import StepResult
+from runbook_lib.sync import survey
 from runbook_lib.verify import verify
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -224,6 +225,10 @@ def test_check_answers_by_its_status(
     assert main(["check", str(clone(tmp_path, texts))]) == status
     out = "".join(capsys.readouterr())
     assert [it for it in says if it not in out] == []
+
+
+def test_a_survey_recognizes_the_repository_by_itself(tmp_path: Path) -> None:
+    assert survey(clone(tmp_path, bridge())).outcome == "out of sync"
 
 
 def test_check_takes_whose_pins_and_a_tag_of_their_family(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
