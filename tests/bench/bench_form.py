@@ -1,0 +1,78 @@
+"""How long from opening a notebook to a form that can be used, against an empty notebook with one text field.
+
+    environment/run python tests/bench/bench_form.py [REPEATS]
+
+or ``environment/run pytest -n0 tests/bench/bench_form.py``: at most 2 times.  Both are opened in turns in one
+JupyterLab and one browser, each with a kernel of its own: the page, the kernel, "Run all", the field that takes text.
+"""
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "browser"), str(Path(__file__).resolve().parents[1])]
+
+from conftest import browser, server  # noqa: E402 - of the browser's tests
+from lab import Lab, Tab  # noqa: E402
+
+LIMIT = 2.0
+_FIELD = "import ipywidgets\nipywidgets.Text(description='Field')"
+_CELL = {"cell_type": "code", "id": "field", "metadata": {}, "source": _FIELD, "outputs": [], "execution_count": None}
+
+
+class _Folders:
+    """What the fixture of the tests wants of pytest."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def mktemp(self, name: str) -> Path:
+        (self._root / name).mkdir()
+        return self._root / name
+
+
+def measure(repeats: int = 5) -> float:
+    """Print the medians, and return the ratio of the whole bump's form."""
+    with (
+        tempfile.TemporaryDirectory() as place,
+        contextmanager(server.__wrapped__)(_Folders(Path(place))) as lab,
+        contextmanager(browser.__wrapped__)() as chromium,
+    ):
+        shipped = json.loads((lab.folder / "runbooks/bump.ipynb").read_text())
+        empty = {**shipped, "cells": [_CELL], "metadata": {"kernelspec": shipped["metadata"]["kernelspec"]}}
+        (lab.folder / "runbooks/empty.ipynb").write_text(json.dumps(empty))
+        times: dict[str, list[float]] = {"empty": [], "bump": [], "00-start": []}
+        for _ in range(repeats + 1):
+            for name, found in times.items():
+                lab.clean()
+                found.append(_opened(lab, chromium, name))
+        for name, found in times.items():
+            del found[0]  # it makes the practice world, and fills the caches of all
+            print(f"{name:10} median {statistics.median(found):5.2f} s   ({min(found):.2f} to {max(found):.2f})")
+        return statistics.median(times["bump"]) / statistics.median(times["empty"])
+
+
+def _opened(lab: Lab, chromium: Any, name: str) -> float:
+    """Seconds until text can be typed into the first field of the form."""
+    with chromium.new_context() as context:
+        tab, start = Tab(lab, context.new_page()), time.perf_counter()
+        tab.open(name)
+        tab.page.evaluate("void window.jupyterapp.commands.execute('notebook:run-all-cells')")
+        field = tab.page.get_by_label("Field" if name == "empty" else "Base branch", exact=True)
+        field.fill("main")
+        return time.perf_counter() - start
+
+
+def test_the_form_is_quick() -> None:
+    assert measure() <= LIMIT
+
+
+if __name__ == "__main__":
+    measured = measure(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    print(f"{'PASS' if measured <= LIMIT else 'FAIL'}  form / empty notebook {measured:.2f}  (at most {LIMIT:g})")
+    sys.exit(measured > LIMIT)
