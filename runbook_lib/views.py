@@ -76,7 +76,7 @@ def table(rows: Iterable[Mapping[str, object]], *, empty: str = "Nothing to show
     head = "".join(f'<th scope="col" style="{_CELL}">{html.escape(name)}</th>' for name in heads)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in cells)
     tail = f"… and {more} more rows; the record holds all." if more > 0 else ""
-    markup = f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    markup = f'<table style="border-collapse:collapse;margin-left:0"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return View(markup + (f"<p>{tail}</p>" if tail else ""), "\n".join([*ruled, *([tail] if tail else [])]))
 
 
@@ -167,7 +167,7 @@ def diff(text: str, *, empty: str = "Nothing to change.") -> View:
             rows.append(_diff_file(line[4:].partition("\t")[0]))
         elif line.startswith("\\"):
             rows.append(_diff_row("", "", line, _HUNK))
-    return View(f'<table style="border-collapse:collapse">{"".join(rows)}</table>', text.removesuffix("\n"))
+    return View(f'<table style="border-collapse:collapse;margin:0">{"".join(rows)}</table>', text.removesuffix("\n"))
 
 
 def _diff_file(name: str) -> str:

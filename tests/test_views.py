@@ -45,6 +45,13 @@ def test_a_diff_numbers_its_lines_and_keeps_the_signs() -> None:
     assert ("", "2", "+B") in rows
     assert ("3", "3", " c") in rows
     assert views.diff(text).text == text.removesuffix("\n")
+    assert "<strong>pin</strong>" in views.diff(text).html
+
+
+def test_a_line_of_a_file_that_looks_like_the_head_of_a_diff_is_a_line() -> None:
+    text = unified([Edit("pin", "a\n-- x\nb\n", "a\n++ y\nb\n")])
+    rows = re.findall(r"<td[^>]*>(\d*)</td><td[^>]*>(\d*)</td><td[^>]*>([^<]*)</td>", views.diff(text).html)
+    assert {("2", "", "--- x"), ("", "2", "+++ y")} <= set(rows)
 
 
 def test_an_address_becomes_a_link_and_the_dot_after_it_does_not() -> None:
