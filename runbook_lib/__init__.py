@@ -21,7 +21,8 @@ Effects (the only modules that touch the world):
     registry, registry_http, registry_auth, registry_challenge, registry_cache (OCI)
     github, github_issues, github_login, github_errors, github_models (REST API), gitlab (pipelines and jobs)
     ranges, remote_zip, zip_stream (members of a zip on a server, by HTTP ranges)
-    files, ledger, provenance, record, kept (what a step did and saw), kernel, kernel_main, listening, executed (Jupyter)
+    files, ledger, provenance, record, kept (what a step did and saw)
+    kernel, kernel_main, listening, executed (Jupyter)
 On top, composing them:
     recognized (whose pins a clone has), position, preflight, move, sync (steps 0, 1, 2 and 7)
     proposal, pull_request (step 3), ci (step 4)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Translucent, so that text stays legible on a light and on a dark page.
 _ADDED, _REMOVED, _HUNK = "rgba(46,160,67,.18)", "rgba(248,81,73,.18)", "rgba(128,128,128,.15)"
 _CELL = "text-align:left;vertical-align:top;padding:.2em .8em;border-bottom:1px solid rgba(128,128,128,.3)"
+_TABLE = "border-collapse:collapse;margin-left:0"
 _CODE = "white-space:pre;font-family:monospace;padding:0 .6em;text-align:left"
 _NUMBER = "text-align:right;opacity:.75;padding:0 .5em;user-select:none;font-family:monospace"
 #: Words beside the marks: nothing is told by a colour or a sign alone.
@@ -76,7 +77,7 @@ def table(rows: Iterable[Mapping[str, object]], *, empty: str = "Nothing to show
     head = "".join(f'<th scope="col" style="{_CELL}">{html.escape(name)}</th>' for name in heads)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in cells)
     tail = f"… and {more} more rows; the record holds all." if more > 0 else ""
-    markup = f'<table style="border-collapse:collapse;margin-left:0"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    markup = f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return View(markup + (f"<p>{tail}</p>" if tail else ""), "\n".join([*ruled, *([tail] if tail else [])]))
 
 
@@ -167,7 +168,7 @@ def diff(text: str, *, empty: str = "Nothing to change.") -> View:
             rows.append(_diff_file(line[4:].partition("\t")[0]))
         elif line.startswith("\\"):
             rows.append(_diff_row("", "", line, _HUNK))
-    return View(f'<table style="border-collapse:collapse;margin:0">{"".join(rows)}</table>', text.removesuffix("\n"))
+    return View(f'<table style="{_TABLE}">{"".join(rows)}</table>', text.removesuffix("\n"))
 
 
 def _diff_file(name: str) -> str:
