@@ -90,7 +90,7 @@ def lab(server: Lab) -> Iterator[Lab]:
 @pytest.fixture
 def tab(lab: Lab, browser: Browser) -> Iterator[Tab]:
     """A new window, that asks nobody but the server for anything."""
-    context = browser.new_context(viewport={"width": 1280, "height": 1600})
+    context = browser.new_context(viewport={"width": 1280, "height": 2000})
     opened = Tab(lab, context.new_page())
     yield opened
     context.close()
