@@ -171,16 +171,8 @@ class Tab:
             (of or self.page).screenshot(path=path)
 
     def violations(self, selector: str) -> list[str]:
-        """What axe-core finds wrong within these elements: contrast, labels, names, roles."""
-        if not self.page.evaluate("'axe' in window"):
-            self.page.evaluate(_AXE.read_text())
-        options = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
-        found = self.page.evaluate("([it, options]) => axe.run({include: [[it]]}, options)", [selector, options])
-        return [
-            f"{it['id']}: {node['html'][:160]} {node['failureSummary']}"
-            for it in found["violations"]
-            for node in it["nodes"]
-        ]
+        """What axe-core finds wrong within these elements."""
+        return violations(self.page, selector)
 
     def saved(self, name: str) -> str:
         """Save the notebook, and return what stands in its file."""
@@ -189,6 +181,19 @@ class Tab:
         self.command("docmanager:save")
         until(lambda: file.stat().st_mtime_ns != before)
         return file.read_text()
+
+
+def violations(page: Page, selector: str) -> list[str]:
+    """What axe-core finds wrong within these elements of a page: contrast, labels, names, roles."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(_AXE.read_text())
+    options = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
+    found = page.evaluate("([it, options]) => axe.run({include: [[it]]}, options)", [selector, options])
+    return [
+        f"{it['id']}: {node['html'][:160]} {node['failureSummary']}"
+        for it in found["violations"]
+        for node in it["nodes"]
+    ]
 
 
 def until(true: Callable[[], object], seconds: float = 60) -> None:
