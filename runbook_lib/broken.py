@@ -5,6 +5,7 @@ bump's branch, and *flaky* when its cause is infrastructure: that is run again. 
 round's push back.
 """
 
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -256,8 +257,8 @@ def proposed(made: Plan) -> dict[str, str]:
         for row in rows:
             if (row.model, row.case) == (model, case) and stand.bump.image_type in row.environments:
                 for platform in row.platforms if _on_github(row) else ():
-                    cause = " ".join(it.failure.cause.replace(";", ",").split())[:120]
-                    entries[f"{model}/{case}@{platform}"] = cause
+                    cause = " ".join(it.failure.cause.replace(";", ",").split())
+                    entries[f"{model}/{case}@{platform}"] = textwrap.shorten(cause, 120, placeholder=" …")
     return entries
 
 

@@ -49,8 +49,11 @@ class Field:
 
 def fields(parameters: Iterable[Parameter]) -> tuple[Field, ...]:
     """The fields of a notebook with these parameters, in their order."""
+    parameters = list(parameters)
+    whole = {"broken", "refs"} <= {it.name for it in parameters}  # those of single steps are seldom needed in a bump
+    seldom = (*SELDOM, "refs", "run_id") if whole else SELDOM
     return tuple(
-        Field(it.name, LABELS.get(it.name, it.name), it.help, it.default, it.name in SELDOM)
+        Field(it.name, LABELS.get(it.name, it.name), it.help, it.default, it.name in seldom)
         for it in parameters
         if it.name not in _NO_FIELD
     )

@@ -73,7 +73,8 @@ def result(run: Run, notebook: Path) -> str:
     report = os.path.relpath(run.report, notebook.parent)
     page = "" if report.startswith("../../") else f' <a href="{html.escape(report)}" target="_blank">Its report</a>'
     steps = views.table(
-        {"step": it.notebook, "outcome": views.MARKS.get(it.state, it.state), "found": it.sentence} for it in run.steps
+        {"step": it.notebook, "outcome": views.MARKS.get(it.state, it.state), "found": it.sentence}
+        for it in {it.notebook: it for it in run.steps}.values()  # of several rounds of CI the last
     )
     return _box(
         colour, f"<strong>{html.escape(views.MARKS.get(run.state, run.state))}:</strong> {views.linked(run.sentence)}"

@@ -204,8 +204,12 @@ class Widgets:
         self._error.value = f'<div role="alert">{form_views.error(sentence)}</div>'
 
     def warn(self, sentence: str) -> None:
-        """Show why Apply cannot be pressed."""
+        """Show loudly why Apply cannot be pressed."""
         self._warning.value = form_views.error(sentence)
+
+    def hint(self, sentence: str) -> None:
+        """Say what is left to do before Apply can be pressed."""
+        self._warning.value = f"<em>{sentence}</em>" if sentence else ""
 
     def progress(self, markup: str) -> None:
         """Show how far a run is."""

@@ -28,6 +28,8 @@ _WELL = ("done", "waiting", "previewed")
 #: The cell of step 5 that draws the values that are held back.
 _PLOTS = "found.worst("
 _STALE = "The values have changed since the plan was shown. Preview again: Apply does what was shown, and nothing else."
+_FIRST = "Preview first: Apply does what was shown, and nothing else."
+_TYPE = "Type the tag to confirm: what leaves this machine cannot be called back."
 _MOVED = (
     "The checkout has changed since the plan was shown, so it may not hold any more. Nothing was done: preview again."
 )
@@ -220,10 +222,14 @@ class Form:
         view.preview.disabled = busy or bool(wrong)
         view.cancel.disabled = not busy
         view.apply.disabled = busy or bool(wrong) or not current or (asks and not view.confirmed(tag))
-        if plan is not None and not current and not busy:
-            view.warn(_STALE)
-        elif plan is not None:
+        if busy or wrong or not self.applies:
             view.warn("")
+        elif plan is None:
+            view.hint(_FIRST)
+        elif not current:
+            view.warn(_STALE)
+        else:
+            view.hint(_TYPE if view.apply.disabled else "")
 
     def _start(self, *, apply: bool) -> None:
         with self._lock:  # pressed twice, or in two tabs of one notebook

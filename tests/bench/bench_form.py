@@ -9,7 +9,6 @@ JupyterLab and one browser, each with a kernel of its own: the page, the kernel,
 import json
 import statistics
 import sys
-import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,24 +24,9 @@ _FIELD = "import ipywidgets\nipywidgets.Text(description='Field')"
 _CELL = {"cell_type": "code", "id": "field", "metadata": {}, "source": _FIELD, "outputs": [], "execution_count": None}
 
 
-class _Folders:
-    """What the fixture of the tests wants of pytest."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-
-    def mktemp(self, name: str) -> Path:
-        (self._root / name).mkdir()
-        return self._root / name
-
-
 def measure(repeats: int = 5) -> float:
     """Print the medians, and return the ratio of the whole bump's form."""
-    with (
-        tempfile.TemporaryDirectory() as place,
-        contextmanager(server.__wrapped__)(_Folders(Path(place))) as lab,
-        contextmanager(browser.__wrapped__)() as chromium,
-    ):
+    with contextmanager(server.__wrapped__)() as lab, contextmanager(browser.__wrapped__)() as chromium:
         shipped = json.loads((lab.folder / "runbooks/bump.ipynb").read_text())
         empty = {**shipped, "cells": [_CELL], "metadata": {"kernelspec": shipped["metadata"]["kernelspec"]}}
         (lab.folder / "runbooks/empty.ipynb").write_text(json.dumps(empty))

@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +24,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def server() -> Iterator[Lab]:
     """JupyterLab as `environment/run jupyter lab` starts it, on copies, so that saving changes nothing here."""
-    folder = tmp_path_factory.mktemp("lab")
+    with tempfile.TemporaryDirectory(prefix="lab-", ignore_cleanup_errors=True) as short:  # it is seen in pictures
+        yield from _served(Path(short))
+
+
+def _served(folder: Path) -> Iterator[Lab]:
     shutil.copytree(ROOT / "runbooks", folder / "site/runbooks", ignore=shutil.ignore_patterns("out", ".*"))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
