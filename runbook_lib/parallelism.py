@@ -1,0 +1,96 @@
+"""How a test spreads its model over GPUs, from its ``model_config.yaml``, and whether that fits the GPUs.  Pure.
+
+The names and the rules are those of ``megatron/training/arguments.py`` and ``megatron/core/parallel_state.py`` of
+Megatron-LM; a test's ``MODEL_ARGS`` are that program's options, an absent one has its default there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from runbook_lib.errors import CannotTell
+
+VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
+
+
+@dataclass(frozen=True)
+class Parallelism:
+    """Sizes count GPUs; ``data`` is 0 where it follows from the others, ``heads`` 0 where the test gives none.
+
+    ``connections`` is what the test itself sets ``CUDA_DEVICE_MAX_CONNECTIONS`` to, None where it sets nothing.
+    """
+
+    tensor: int = 1
+    context: int = 1
+    pipeline: int = 1
+    data: int = 0
+    heads: int = 0
+    torch_fsdp2: bool = False
+    megatron_fsdp: bool = False
+    overlap_expert_communication: bool = False
+    connections: int | None = None
+
+    @property
+    def model(self) -> int:
+        """The GPUs that one copy of the model takes."""
+        return self.tensor * self.context * self.pipeline
+
+    @classmethod
+    def parse(cls, text: str, path: str = "model_config.yaml") -> "Parallelism":
+        """From the text of a ``model_config.yaml``.  Raises CannotTell, with the path, for what cannot be read."""
+        try:
+            data = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            raise CannotTell(f"{path} does not parse as YAML. Mend it before the test is submitted.") from error
+        if not isinstance(data, dict):
+            raise CannotTell(f"{path} holds no settings (expected MODEL_ARGS and ENV_VARS).")
+        arguments, variables = _mapping(data, "MODEL_ARGS"), _mapping(data, "ENV_VARS")
+
+        def size(name: str, default: int) -> int:
+            return _integer(arguments.get(name, default), name, path)
+
+        given = variables.get(VARIABLE)
+        return cls(
+            tensor=size("--tensor-model-parallel-size", 1),
+            context=size("--context-parallel-size", 1),
+            pipeline=size("--pipeline-model-parallel-size", 1),
+            heads=size("--num-attention-heads", 0),
+            torch_fsdp2=_on(arguments, "--use-torch-fsdp2"),
+            megatron_fsdp=_on(arguments, "--use-megatron-fsdp"),
+            overlap_expert_communication=_on(arguments, "--overlap-moe-expert-parallel-comm"),
+            connections=None if given is None else _integer(given, VARIABLE, path),
+        )
+
+    def problems(self, world_size: int) -> tuple[str, ...]:
+        """Why it cannot run on that many GPUs, as sentences; none where it can."""
+        sizes = (("TP", self.tensor), ("CP", self.context), ("PP", self.pipeline))
+        if wrong := [f"{name} is {size}" for name, size in sizes if size < 1]:
+            return (f"{' and '.join(wrong)}; expected at least 1.",)
+        told = []
+        spread = f"TP {self.tensor} × CP {self.context} × PP {self.pipeline}"
+        if self.data and world_size != self.data * self.model:
+            told.append(f"WORLD_SIZE is {world_size}, and {spread} × DP {self.data} needs {self.data * self.model}.")
+        elif world_size < 1 or world_size % self.model:
+            told.append(f"WORLD_SIZE is {world_size}, which is no multiple of {self.model} ({spread}).")
+        if self.heads % self.tensor:
+            told.append(f"{self.heads} attention heads cannot be divided by TP {self.tensor}.")
+        return tuple(told)
+
+
+def _mapping(data: Mapping[Any, Any], key: str) -> Mapping[str, Any]:
+    value = data.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _on(arguments: Mapping[str, Any], name: str) -> bool:
+    """As the test's script passes it: any value but false gives the option."""
+    return arguments.get(name, False) not in (False, None, "false")
+
+
+def _integer(value: object, name: str, path: str) -> int:
+    text = str(value).strip()
+    if isinstance(value, bool) or not text.isascii() or not text.isdecimal() or len(text) > 9:
+        raise CannotTell(f"{path} sets {name} to {text[:40]!r}; expected a whole number.")
+    return int(text)

@@ -1,0 +1,76 @@
+"""How a test spreads its model, and whether that fits."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.errors import CannotTell
+from runbook_lib.parallelism import Parallelism
+
+CONFIG = """\
+ENV_VARS:
+  CUDA_DEVICE_MAX_CONNECTIONS: "1"
+MODEL_ARGS:
+  --tensor-model-parallel-size: 2
+  --context-parallel-size: 4
+  --pipeline-model-parallel-size: 8
+  --num-attention-heads: 16
+  --use-megatron-fsdp: true
+  --use-torch-fsdp2: false
+  --overlap-moe-expert-parallel-comm: true
+"""
+
+
+@pytest.mark.parametrize("text", ["{}", "MODEL_ARGS:\nENV_VARS:\n", "MODEL_ARGS: []\n"])
+def test_what_a_config_does_not_say_has_its_default(text: str) -> None:
+    assert Parallelism.parse(text) == Parallelism()
+
+
+def test_a_config_is_read() -> None:
+    read = Parallelism.parse(CONFIG)
+    assert read == Parallelism(2, 4, 8, 0, 16, False, True, True, 1)
+    assert read.model == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [", "x.yaml does not parse as YAML"),
+        ("just words", "x.yaml holds no settings"),
+        ("", "x.yaml holds no settings"),
+        ("MODEL_ARGS: {--context-parallel-size: many}", "sets --context-parallel-size to 'many'; expected a whole"),
+        ("MODEL_ARGS: {--num-attention-heads: true}", "sets --num-attention-heads to 'True'"),
+        ("ENV_VARS: {CUDA_DEVICE_MAX_CONNECTIONS: -1}", "sets CUDA_DEVICE_MAX_CONNECTIONS to '-1'"),
+    ],
+)
+def test_what_cannot_be_read_is_said(text: str, says: str) -> None:
+    with pytest.raises(CannotTell, match=says):
+        Parallelism.parse(text, "x.yaml")
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(CannotTell):
+        Parallelism.parse(f"MODEL_ARGS:\n  --tensor-model-parallel-size: {text}")
+
+
+@pytest.mark.parametrize(
+    ("spread", "world", "told"),
+    [
+        (Parallelism(), 1, []),
+        (Parallelism(), 8, []),
+        (Parallelism(2, 2, 2), 8, []),
+        (Parallelism(2, 2, 2, 4), 32, []),
+        (Parallelism(4, heads=8), 4, []),
+        (Parallelism(2, 2, 2), 12, ["WORLD_SIZE is 12, which is no multiple of 8 (TP 2 × CP 2 × PP 2)."]),
+        (Parallelism(4), 2, ["WORLD_SIZE is 2, which is no multiple of 4 (TP 4 × CP 1 × PP 1)."]),
+        (Parallelism(), 0, ["WORLD_SIZE is 0, which is no multiple of 1 (TP 1 × CP 1 × PP 1)."]),
+        (Parallelism(2, data=2), 8, ["WORLD_SIZE is 8, and TP 2 × CP 1 × PP 1 × DP 2 needs 4."]),
+        (Parallelism(3, heads=8), 3, ["8 attention heads cannot be divided by TP 3."]),
+        (Parallelism(0, pipeline=0), 3, ["TP is 0 and PP is 0; expected at least 1."]),
+    ],
+)
+def test_whether_it_fits(spread: Parallelism, world: int, told: list[str]) -> None:
+    assert list(spread.problems(world)) == told
