@@ -11,6 +11,7 @@ from typing import Protocol
 from yaml.nodes import MappingNode, Node, SequenceNode
 
 from runbook_lib import bounded, matrix
+from runbook_lib.dockerfile_text import Instruction, instructions
 from runbook_lib.errors import CannotTell
 from runbook_lib.yaml_text import Text
 
@@ -67,23 +68,22 @@ class DockerArg:
 
     def find(self, text: str, image: str) -> tuple[Place, ...]:
         found: list[Place] = []
-        for instruction in _instructions(text):
-            keyword = instruction.text.split(maxsplit=1)[0].upper()
-            if keyword == "FROM":
+        for instruction in instructions(text):
+            if instruction.keyword == "FROM":
                 if image in instruction.text:
                     raise CannotTell(
                         f"expected FROM to take its image from ARG {self.name}, found {_short(instruction.text)} "
-                        f"in line {instruction.line(text, 0)}."
+                        f"in line {instruction.line(text)}."
                     )
                 break
-            if keyword == "ARG":
+            if instruction.keyword == "ARG":
                 found += self._defaults(text, instruction)
         if len(found) > 1:
             lines = ", ".join(str(place.line) for place in found)
             raise CannotTell(f"expected at most one default of ARG {self.name} before FROM, found lines {lines}.")
         return tuple(found)
 
-    def _defaults(self, text: str, instruction: "_Instruction") -> Iterator[Place]:
+    def _defaults(self, text: str, instruction: Instruction) -> Iterator[Place]:
         for word in re.finditer(rf"(?<!\S){re.escape(self.name)}=(?P<quote>[\"']?)", instruction.text):
             rest = instruction.text[word.end() :]
             value = re.match(rf"(?P<value>[^\s\"'\\$]*){word['quote']}(?=\s|$)", rest)
@@ -235,62 +235,6 @@ def _under(parsed: Text, node: Node | None, keys: tuple[str, ...]) -> Node | Non
         else:
             return None
     return node
-
-
-def arguments(text: str) -> frozenset[str]:
-    """The build arguments that a Dockerfile declares in any of its stages, and those that every build knows.
-
-    Source: https://docs.docker.com/reference/dockerfile/#predefined-args.
-    """
-    joined = re.sub(r"\\[ \t]*\r?\n", " ", text)
-    lines = re.findall(r"(?im)^[ \t]*ARG[ \t](.*)", joined)
-    declared = {name for line in lines for name in re.findall(r"(?<!\S)([A-Za-z_]\w*)(?==|\s|$)", line)}
-    return frozenset(declared) | _PREDEFINED
-
-
-_PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
-_PREDEFINED = frozenset(_PROXIES) | {name.upper() for name in _PROXIES}
-
-
-@dataclass(frozen=True)
-class _Instruction:
-    """A Dockerfile instruction with its continuation lines joined; ``pieces`` tell where each part stands."""
-
-    text: str
-    pieces: tuple[tuple[int, int], ...]  # (offset in text, offset in the file)
-
-    def at(self, offset: int) -> int:
-        start, where = max(piece for piece in self.pieces if piece[0] <= max(offset, 0))
-        return where + offset - start
-
-    def line(self, text: str, offset: int) -> int:
-        return text.count("\n", 0, self.at(offset)) + 1
-
-
-def _instructions(text: str) -> Iterator[_Instruction]:
-    """The instructions of a Dockerfile; good up to the first FROM, after which here-documents may come.
-
-    Source: https://docs.docker.com/reference/dockerfile/#format: comment lines and empty lines inside of a continued
-    instruction are dropped, and the directive ``escape`` may choose another continuation character.
-    """
-    directive = re.match(r"(?:#[ \t]*\w+[ \t]*=.*\n)*?#[ \t]*escape[ \t]*=[ \t]*(`|\\)[ \t]*\r?(?:\n|$)", text, re.I)
-    escape = re.escape(directive[1] if directive else "\\")
-    joined, pieces, position = "", list[tuple[int, int]](), 0
-    for line in text.split("\n"):
-        start, position = position, position + len(line) + 1
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        body = line.rstrip("\r")
-        continued = re.search(rf"{escape}[ \t]*$", body)
-        pieces.append((len(joined), start))
-        joined += body[: continued.start()] if continued else body
-        if continued:
-            continue
-        if joined.strip():
-            yield _Instruction(joined, tuple(pieces))
-        joined, pieces = "", []
-    if joined.strip():
-        yield _Instruction(joined, tuple(pieces))
 
 
 def _place(text: str, start: int, end: int, selector: str) -> Place:

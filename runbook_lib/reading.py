@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
+from runbook_lib.dockerfile import arguments
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.families import NGC, AnyFamily
 from runbook_lib.image import ImageRef, ImageType, Tag
-from runbook_lib.locate import BuildArg, Counted, DockerArg, Finder, MatrixRows, Place, arguments
+from runbook_lib.locate import BuildArg, Counted, DockerArg, Finder, MatrixRows, Place
 from runbook_lib.matrix import Row, rows
 
 Texts = Mapping[str, str | None]

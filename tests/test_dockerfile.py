@@ -186,9 +186,23 @@ def test_a_value_that_is_asked_for():
         expand("${N:?give it}", {})
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", set()),
+        ("# ARG A\nRUN echo ARG B\nENV C=1\n", set()),
+        ("FROM x\n  arg A\nARG B=1 C='2'\n", {"A", "B", "C"}),
+        ("RUN <<E\nARG A\nE\nARG B\n", {"B"}),
+        ('ARG A \\\r\n  B="x y"\n', {"A", "B"}),
+    ],
+)
+def test_the_arguments_of_a_dockerfile_and_those_of_every_build(text, found):
+    assert arguments(text) - arguments("") == found
+    assert {"HTTPS_PROXY", "no_proxy"} <= arguments(text)
+
+
 def test_arguments_are_read_from_what_docker_would_not_take_too():
-    assert {"A", "B", "no_proxy", "NO_PROXY"} <= arguments("RUN x\nARG A=1 \\\n B\nRUN <<E\nARG C\nE\n")
-    assert "C" not in arguments("RUN <<E\nARG C\nE\n")
+    assert arguments("RUN x\nARG A=1\nRUN <<E\nARG C\n") - arguments("") == {"A"}
 
 
 PIECES = st.sampled_from(

@@ -13,7 +13,6 @@ from runbook_lib.locate import (
     Pattern,
     WholeFile,
     YamlValue,
-    arguments,
 )
 
 IMAGE = "registry.example/a/b"
@@ -241,17 +240,3 @@ def test_another_number_than_declared_is_told_with_the_lines():
         finder.find("FROM a\nFROM b\n", IMAGE)
     with pytest.raises(CannotTell, match="found none"):
         finder.find("", IMAGE)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("", set()),
-        ("# ARG A\nRUN echo ARG B\nENV C=1\n", set()),
-        ("FROM x\n  arg A\nARG B=1 C='2'\n", {"A", "B", "C"}),
-        ('ARG A \\\r\n  B="x y"\n', {"A", "B"}),
-    ],
-)
-def test_the_arguments_of_a_dockerfile_and_those_of_every_build(text, found):
-    assert arguments(text) - arguments("") == found
-    assert {"HTTPS_PROXY", "no_proxy"} <= arguments(text)
