@@ -103,5 +103,5 @@ def decided(chosen: Mapping[str, str]) -> str:
 
 def unreasoned(chosen: Mapping[str, str]) -> str:
     """What to say where something is chosen without a reason; empty if nothing is."""
-    lacking = [name for name, reason in chosen.items() if not reason.strip(" ;")]
+    lacking = [name for name, reason in chosen.items() if not reason.replace(";", " ").split()]
     return f"Say why: {', '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no reason yet." if lacking else ""

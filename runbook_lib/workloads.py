@@ -56,7 +56,8 @@ class Workload:
         """The script with the row's values and these in it.  Raises CannotTell for a place that has no value."""
         known = {
             "n_repeat": "1", **self.values, "model": self.model, "test_case": self.case,
-            "environment": self.environment, "platforms": self.platform, "nodes": str(self.nodes), "gpus": str(self.gpus), **values,
+            "environment": self.environment, "platforms": self.platform, "nodes": str(self.nodes),
+            "gpus": str(self.gpus), **values,
         }  # fmt: skip
 
         def fill(found: re.Match[str]) -> str:

@@ -19,7 +19,7 @@ from runbook_lib.practice import forge, protocol
 from runbook_lib.practice.forge import Forge
 
 ROOT = Path(__file__).resolve().parents[1]
-DESCRIPTION = ROOT / "environment/.components/node_modules/@octokit/openapi/generated/api.github.com.json"
+DESCRIPTION = ROOT / "environment/.components/github-api/node_modules/@octokit/openapi/generated/api.github.com.json"
 REPO = "/repos/practice/Megatron-LM"
 BRANCH = "bump/main/dev-26.04-py3"
 START = 1_800_000_000.0

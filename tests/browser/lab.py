@@ -23,7 +23,7 @@ TAG = "26.04-py3"
 #: Milliseconds.  Nothing takes this long unless it is broken.
 PATIENCE = 90_000
 _IDLE = "text=Python 3 (ipykernel) | Idle"
-_AXE = ROOT / "environment/.components/node_modules/axe-core/axe.min.js"
+_AXE = ROOT / "environment/.components/axe/node_modules/axe-core/axe.min.js"
 
 
 @dataclass(frozen=True)
