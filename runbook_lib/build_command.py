@@ -1,0 +1,77 @@
+"""The command that builds an image, for docker, podman or buildah.  Pure."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+EngineName = Literal["docker", "podman", "buildah"]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A program that builds images.  ``options`` stand before the word ``build``, ``build_options`` after it."""
+
+    name: EngineName
+    version: tuple[int, ...] = ()
+    options: tuple[str, ...] = ()
+    build_options: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name} {'.'.join(map(str, self.version))}".strip()
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """A build to run.  ``base`` is the image that it begins with, and ``source`` where that is pinned.
+
+    ``images`` are all that it pulls, ``stages`` those that it runs; ``unset`` names their ARGs that have no value.
+    ``platform`` is as ``linux/amd64``.  ``warnings`` are whole sentences.
+    """
+
+    name: str
+    dockerfile: str
+    target: str
+    arguments: tuple[tuple[str, str], ...]
+    tag: str
+    platform: str
+    base: str
+    source: str
+    context: str = "."
+    images: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    unset: tuple[str, ...] = ()
+    heredocs: bool = False
+    secrets: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def command(self, engine: Engine, iidfile: str = "") -> tuple[str, ...]:
+        """The argument list, to be run in the repository's root; the image's id is written to ``iidfile``."""
+        own = {
+            "docker": ("--progress=plain",),
+            # The docker format keeps SHELL and HEALTHCHECK; layers keep what was built for the next try.
+            "podman": ("--format=docker", "--layers", "--force-rm"),
+            "buildah": ("--format=docker", "--layers", "--force-rm"),
+        }[engine.name]
+        return (
+            engine.name, *engine.options, "build", *engine.build_options, *own,
+            f"--platform={self.platform}", f"--file={self.dockerfile}",
+            *([f"--target={self.target}"] if self.target else []),
+            *(f"--build-arg={name}={value}" for name, value in self.arguments),
+            *(f"--secret=id={name},env={name}" for name in self.secrets),
+            *([f"--iidfile={iidfile}"] if iidfile else []),
+            f"--tag={self.tag}", self.context,
+        )  # fmt: skip
+
+
+def unfit(plan: BuildPlan, engine: Engine) -> str:
+    """Why an engine surely cannot run a plan, a whole sentence; empty where it may.
+
+    Distributions build later versions of podman and buildah too without here-documents; that shows in the log.
+    Source: containers/buildah #3474 and #5474.
+    """
+    since = {"docker": (23,), "podman": (4, 8), "buildah": (1, 33)}[engine.name]
+    if plan.heredocs and engine.version and engine.version < since:
+        return (
+            f"{plan.dockerfile} has here-documents (RUN <<EOF), and {engine} cannot read them; "
+            f"{engine.name} {'.'.join(map(str, since))} or newer can."
+        )
+    return ""
