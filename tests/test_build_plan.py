@@ -14,7 +14,8 @@ BASED = "ARG BASE_IMAGE={}\nFROM ${{BASE_IMAGE}} AS megatron_bridge\nARG DEEPEP=
 BRIDGE = {
     "docker/Dockerfile.ci": BASED.format(image("26.06-py3")),
     "docker/Dockerfile.fw_base": "ARG FW_DEP_BUILDER\nARG FW_BASE_FINAL\nARG WHEEL=wheel_build\n"
-    "ARG NEMO_FW_BASE_IMAGE\nFROM ${NEMO_FW_BASE_IMAGE} AS base\nFROM base AS wheel_build\nFROM base AS wheel_none\nFROM ${WHEEL} AS wheel\n"
+    "ARG NEMO_FW_BASE_IMAGE\nFROM ${NEMO_FW_BASE_IMAGE} AS base\nFROM base AS wheel_build\n"
+    "FROM base AS wheel_none\nFROM ${WHEEL} AS wheel\n"
     "FROM ${FW_DEP_BUILDER} AS fw_dep_builder\nFROM fw_dep_builder AS fw_toolkit_builder\nARG REINSTALL\n"
     "RUN --mount=type=bind,from=wheel,target=/w true\nFROM ${FW_BASE_FINAL} AS nemo_fw_base_final\n",
     "docker/Dockerfile.fw_final": "ARG NEMO_FW_FINAL_BASE_IMAGE\nFROM ${NEMO_FW_FINAL_BASE_IMAGE} AS nemo_fw_final\n"
