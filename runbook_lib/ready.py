@@ -195,12 +195,14 @@ def finish(step: Step, results: tuple[StepResult, ...], found: Readiness) -> Vie
     if all(result.state == "previewed" for result in results):
         return found.show()  # what the run would do stays its outcome
     if found.missing:
-        listed = "; ".join(f"{it.name} ({it.found.rstrip('.')})" for it in found.missing)
+        # What was found of each stands in the table; a single one has room for it here.
+        listed = ", ".join(it.name for it in found.missing)
+        only = f" ({found.missing[0].found.rstrip('.')})" if len(found.missing) == 1 else ""
         last = {it.notebook: it for it in results if it.notebook[:2] in ("04", "05", "06")}
         waits = [it.next for it in last.values() if it.state == "waiting" and it.next]
         # What CI waits for is answered by the steps after it.
         following = " ".join(dict.fromkeys(waits[1:] or waits)) or found.missing[0].next
-        step.waiting(f"not ready to merge; missing: {listed}", following)
+        step.waiting(f"not ready to merge; missing: {listed}{only}", following)
     else:
         but = "" if found.ci else ", but for CI, which is not followed here"
         step.done(f"Ready to merge{but}: everything that must hold was looked up and holds.", " ".join(found.people))

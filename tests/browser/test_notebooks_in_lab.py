@@ -74,7 +74,7 @@ def test_what_is_saved_is_static(lab: Lab, tab: Tab, name: str) -> None:
 
 @pytest.mark.component("axe")
 def test_the_form_can_be_read_and_used_by_everybody(lab: Lab, tab: Tab) -> None:
-    for theme in ("JupyterLab Light", "JupyterLab Dark"):
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):  # ends with the one that the other tests begin with
         tab.open("bump")
         tab.page.evaluate("name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})", theme)
         tab.run_all()

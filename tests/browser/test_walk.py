@@ -76,6 +76,24 @@ def test_apply_pressed_twice_applies_once(lab: Lab, tab: Tab) -> None:
     assert [it["state"] for it in lab.records("03-open-pr")] == ["previewed", "done"]
 
 
+def test_apply_in_two_tabs_applies_once(lab: Lab, tab: Tab) -> None:
+    other = Tab(lab, tab.page.context.new_page())
+    for one, name in ((tab, "bump"), (other, "00-start")):
+        one.open(name).run_all()
+        one.choose("Tag", TAG)
+        one.press("Preview", "plan", says="Apply will")
+        one.confirm()
+    for one in (tab, other):
+        one.enabled("Apply").click()
+    told = [one.wait("result") for one in (tab, other)]
+    assert all("… waiting" in it for it in told), told
+    with lab.world() as world:
+        assert len(found(world, "pulls?state=all")) == 1
+        comments = found(world, f"issues/{found(world, 'pulls')[0]['number']}/comments")
+        assert len([it for it in comments if it["body"].startswith("/ok to test")]) == 1
+    assert verify(lab.audit)[0] == []
+
+
 def test_a_run_is_cancelled_and_its_record_says_so(lab: Lab, tab: Tab) -> None:
     tab.open("bump").run_all()
     tab.choose("Tag", TAG)
