@@ -12,6 +12,8 @@ The order in which causes are believed, the first that applies:
    a hang, faults that a program may live with;
 6. the kind of the job, by its name: linting, container build, unit tests;
 7. unknown, with the last lines.
+
+A pitfall that the evidence shows is named beside the cause, and its mend is what is next.
 """
 
 import math
@@ -19,6 +21,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from runbook_lib import pitfalls
 from runbook_lib.log_reading import QUOTED, Hit, Reading, Traceback
 from runbook_lib.triage_facts import compared_worst, losses, parallelism, peak_of, phase_of, wrong_numbers
 from runbook_lib.triage_patterns import ERRORS, FLAKY, LINES, PLAIN, WEAK, Kind, Pattern
@@ -98,9 +101,13 @@ def conclude(
     found = _find(job, readings, problem)
     evidence = hide("\n".join(found.evidence)).split("\n")[:QUOTED] if found.evidence else []
     details = {**found.details, "problem": problem} if problem and found.evidence else dict(found.details)
+    following = _next(found)
+    for pitfall in pitfalls.find("\n".join(found.evidence))[:1]:
+        details["pitfall"] = f"{pitfall.sign} {pitfall.cause}"
+        following = f"{following} Or: {pitfall.mend}" if found.retry else pitfall.mend
     return Failure(
         job.name, job.url, found.kind, hide(_sentence(found.cause)), tuple(evidence), found.where, found.retry,
-        _next(found), {name: hide(text) for name, text in details.items() if text},
+        following, {name: hide(text) for name, text in details.items() if text},
     )  # fmt: skip
 
 
