@@ -156,6 +156,16 @@ def compare(old: Image, new: Image, names: tuple[str, str] = ("old", "new")) -> 
     )
 
 
+def merged(rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+    """The rows to look at: those that only differ in their platform as one."""
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for row in rows:
+        groups.setdefault(tuple((key, value) for key, value in row.items() if key != "platform"), []).append(
+            row["platform"]
+        )
+    return [{"platform": ", ".join(platforms), **dict(cells)} for cells, platforms in groups.items()]
+
+
 def versions(image: PlatformImage) -> dict[str, str]:
     """Component → version as the config names it, empty where it does not."""
     found = {

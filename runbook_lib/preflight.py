@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from runbook_lib import drivers_image, pins, position, views
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
-from runbook_lib.compare import Comparison, compare
+from runbook_lib.compare import Comparison, compare, merged
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.families import is_older
 from runbook_lib.github import GitHub
@@ -56,8 +56,8 @@ class Prospect:
         """What the new image brings, component by component, and the variables of its environment that differ."""
         if self.changes is None:
             return views.note("There is nothing to compare: the registry does not have both images.")
-        environment = views.table(self.changes.environment(), empty="Its environment is the same.")
-        return views.table(self.changes.rows()) + environment
+        environment = views.table(merged(self.changes.environment()), empty="Its environment is the same.")
+        return views.table(merged(self.changes.rows())) + environment
 
     @property
     def used_exceptions(self) -> dict[str, str]:

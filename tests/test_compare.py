@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.compare import Component, compare, versions
+from runbook_lib.compare import Component, compare, merged, versions
 from runbook_lib.image import Image, ImageRef, PlatformImage
 from runbook_lib.practice import registry as practice
 from runbook_lib.registry import Registry
@@ -50,6 +50,14 @@ NEW = {"CUDA_VERSION": "13.0.0.044", "NCCL_VERSION": "2.27.7", "PYTORCH_VERSION"
 )
 def test_the_change_of_a_version(old, new, change):
     assert Component("x", old, new).change == change
+
+
+def test_platforms_in_which_the_same_changes_share_a_row():
+    same = {"component": "CUDA", "old": "13.1", "new": "13.2", "change": "changed"}
+    other = same | {"component": "NCCL"}
+    rows = [{"platform": "amd64"} | same, {"platform": "amd64"} | other, {"platform": "arm64"} | same]
+    assert merged([]) == []
+    assert merged(rows) == [{"platform": "amd64, arm64"} | same, {"platform": "amd64"} | other]
 
 
 def test_the_same_image_changes_nothing():
