@@ -82,5 +82,8 @@ if __name__ == "__main__":
     results = measure()
     for name, trips, requests, target in results:
         verdict = "FAIL" if name in missed(results) else "PASS"
-        print(f"{verdict}  {name:34} {trips:4.1f} round trips, {requests} requests  (at most {target:g})")
+        print(
+            f"{verdict}  {name:34} {int(trips)} round trips in sequence  (at most {target:g}); "
+            f"{trips * LATENCY * 1000:.0f} ms with the work between them, {requests} requests"
+        )
     sys.exit(bool(missed(results)))
