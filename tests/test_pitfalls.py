@@ -104,7 +104,7 @@ def test_every_pitfall_has_a_sign_here_and_speaks_in_sentences():
     assert {it for log, _ in SIGNS for it in pitfalls.find(log)} == set(PITFALLS)
     for it in PITFALLS:
         assert all(
-            re.match("[A-Z`]|uv|pip", sentence) and sentence.endswith(".") for sentence in (it.sign, it.cause, it.mend)
+            re.match("[A-Z`]|uv|pip|pyproject", sentence) and sentence.endswith(".") for sentence in (it.sign, it.cause, it.mend)
         )
     assert len({it.sign for it in PITFALLS}) == len(PITFALLS)
 
