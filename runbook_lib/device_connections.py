@@ -35,8 +35,11 @@ class Connections:
 
 
 def architecture(platform: str) -> Architecture:
-    """The GPU generation of a platform.  Raises CannotTell for a platform that is not known."""
-    if found := PLATFORMS.get(platform):
+    """The GPU generation of a platform, blanks in its name left out: recipes have such slips of the pen.
+
+    Raises CannotTell for a platform that is not known.
+    """
+    if found := PLATFORMS.get("".join(platform.split())):
         return found
     raise CannotTell(
         f"{platform!r} is no platform whose GPUs are known, so {VARIABLE} cannot be chosen for it. Known are: "

@@ -96,7 +96,8 @@ def _rows(data: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _workloads(row: recipes.Row, said: Mapping[str, Any]) -> Iterator[Workload]:
-    keys = [key for key in said if key not in _NO_DIMENSION]
+    # A key without a value, as `n_repeat:`, says nothing.
+    keys = [key for key in said if key not in _NO_DIMENSION and said[key] is not None]
     scopes = tuple(cell.value for cell in row.scopes if cell.value)
     for chosen in itertools.product(*(_list(said[key]) for key in keys)):
         own = dict(zip(keys, chosen, strict=True))

@@ -1,0 +1,108 @@
+"""Every dev row of the recipes of the real repository as batch files for Slurm."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runbook_lib import matching, recipes, workloads
+from runbook_lib.checkout import Checkout
+from runbook_lib.device_connections import Connections, architecture, choose
+from runbook_lib.parallelism import Parallelism
+from runbook_lib.sbatch import CALLS, Site, arrays
+from runbook_lib.workloads import Workload
+
+pytestmark = pytest.mark.replay
+
+SITE = Site("/shared/Megatron-LM", "/shared/results", image="/shared/mcore.sqsh")
+#: Main on 2026-08-22, which the facts below are of.
+MAIN = "d98e8a64dd"
+
+
+@pytest.fixture(scope="module")
+def checkout(megatron_lm: Path) -> Checkout:
+    return Checkout.open(megatron_lm)
+
+
+@pytest.fixture(scope="module")
+def chosen(checkout: Checkout) -> list[tuple[Workload, Connections]]:
+    listed = checkout.git("ls-tree", "-r", "--name-only", MAIN, "--", recipes.FOLDER).splitlines()
+    texts = checkout.read(listed, MAIN)
+    rows = [it for path, text in texts.items() for it in workloads.read(path, text or "")]
+    dev = [it for it in rows if it.environment == "dev"]
+    configs = checkout.read({config(it) for it in dev}, MAIN)
+    return [(it, connections(it, configs[config(it)])) for it in dev]
+
+
+def config(test: Workload) -> str:
+    return f"{matching.TEST_CASES}/{test.model}/{test.case}/model_config.yaml"
+
+
+def connections(test: Workload, text: str | None) -> Connections:
+    spread = Parallelism.parse(text, config(test)) if text else Parallelism()
+    return choose(architecture(test.platform), spread)
+
+
+def test_every_dev_row_is_rendered_with_its_nodes_and_gpus(
+    checkout: Checkout, chosen: list[tuple[Workload, Connections]]
+) -> None:
+    tests = [it for it in chosen if it[0].gpus]
+    assert (len(chosen), len(tests)) == (409, 406)  # three rows clean up, without a GPU
+    made = arrays(tests, SITE)
+    assert len(made) <= CALLS
+    rendered = {task.workload.name: directives for array in made for task, directives in each(array.text, array.tasks)}
+    assert len(rendered) == len(tests)
+    assert rendered == asked(checkout)
+
+
+def each(text: str, tasks: tuple) -> list:  # type: ignore[type-arg]
+    lines = dict(line[10:].partition("=")[::2] for line in text.splitlines() if line.startswith("#SBATCH --"))
+    return [(task, (int(lines["nodes"]), int(lines["gpus-per-node"]))) for task in tasks]
+
+
+def asked(checkout: Checkout) -> dict[str, tuple[int, int]]:
+    """Nodes and GPUs by test, read plainly from YAML, apart from the code under test."""
+    found = {}
+    for path in checkout.git("ls-tree", "-r", "--name-only", MAIN, "--", recipes.FOLDER).splitlines():
+        data = yaml.safe_load(checkout.read([path], MAIN)[path] or "") or {}
+        spec = data.get("spec", {})
+        for product in data.get("products", []):
+            for row in product.get("products", []) if product.get("test_case") else []:
+                both = {key: value if isinstance(value, list) else [value] for key, value in {**spec, **row}.items()}
+                for environment in both["environment"]:
+                    for platform in both["platforms"]:
+                        for tag in both.get("tag", [""]):
+                            gpus = int(both.get("gpus", [0])[0])
+                            if environment == "dev" and gpus:
+                                case = product["test_case"][0]
+                                test = Workload(
+                                    "", both["model"][0], case, environment, platform, (), 0, 0, 0, "", {"tag": tag}
+                                )
+                                found[test.name] = (int(both.get("nodes", [1])[0]), gpus)
+    return found
+
+
+@pytest.mark.component("shellcheck")
+def test_shellcheck_finds_nothing(chosen: list[tuple[Workload, Connections]], tmp_path: Path) -> None:
+    made = arrays([it for it in chosen if it[0].gpus], SITE)
+    # Tasks differ by their names and by how the connections are set: one of each kind, and every fortieth.
+    tasks = [task for array in made for task in array.tasks]
+    kinds = {task.text.count("export CUDA"): task for task in tasks}
+    texts = [*(array.text for array in made), *(it.text for it in [*kinds.values(), *tasks[::40]])]
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.sh").write_text(text)
+    program = shutil.which("shellcheck") or "shellcheck"
+    done = subprocess.run([program, *tmp_path.glob("*.sh")], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_scripts_are_sound_for_bash(chosen: list[tuple[Workload, Connections]], tmp_path: Path) -> None:
+    made = arrays([it for it in chosen if it[0].gpus], SITE)
+    scripts = {it.workload.recipe: it.script for array in made for it in array.tasks}
+    for number, text in enumerate(scripts.values()):
+        (tmp_path / f"{number}.sh").write_text(text)
+        done = subprocess.run(["bash", "-n", tmp_path / f"{number}.sh"], capture_output=True, text=True, check=False)
+        assert done.stderr == ""
+    assert len(scripts) > 20
