@@ -1,64 +1,48 @@
-"""GitLab: the functional jobs of a pipeline, which run in the pipelines that its bridges start.
+"""GitLab: pipelines and their jobs, the functional ones of which run in pipelines that bridges start.
 
-python-gitlab carries the requests.  Nothing here changes anything; the token appears in no message.
+python-gitlab carries the requests.  Only ``start`` changes anything; the token goes to GitLab's own host alone, and
+appears in no message.
 """
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.gitlab_models import (
+    Branch,
+    Bridge,
+    FunctionalJob,
+    Job,
+    Pipeline,
+    Project,
+    branch_of,
+    bridges_of,
+    functional_job_of,
+    job_of,
+    pipeline_of,
+    project_of,
+)
 
 if TYPE_CHECKING:
     import gitlab
+    import requests
+
+__all__ = ["Bridge", "FunctionalJob", "GitLab", "NoSuchRef", "Pipeline"]
 
 _TIMEOUT = 30.0  # seconds
+_PATIENCE = 120  # seconds; a server that asks for more is asked again by the person, not by us
+_TOKEN_FOR = {
+    "read_api": "GITLAB_PROJECT, and that the token has the scope read_api",
+    "api": "GITLAB_PROJECT, and that the token has the scope api and your role in the project is Developer or higher",
+}
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Pipeline:
-    """A pipeline; ``status`` in GitLab's words."""
-
-    id: int
-    sha: str
-    ref: str
-    status: str
-    url: str
-
-
-@dataclass(frozen=True)
-class FunctionalJob:
-    """A functional job: GitLab's stage is the model, its name the test case, its bridge tells where it ran.
-
-    ``size`` is that of the artifacts in bytes, 0 without any; ``reason`` is why it failed, in GitLab's words.
-    """
-
-    id: int
-    name: str
-    stage: str
-    status: str
-    reason: str
-    environment: str
-    platform: str
-    size: int
-    expired: bool
-    url: str
-
-
-@dataclass(frozen=True)
-class Bridge:
-    """A bridge ``functional:run_<environment>_<platform>``; ``pipeline`` is what it started, if it did."""
-
-    name: str
-    status: str
-    environment: str
-    platform: str
-    pipeline: int | None
+class NoSuchRef(RunbookError):
+    """GitLab does not know the branch: one that was pushed a moment ago, or none at all."""
 
 
 class GitLab:
@@ -85,14 +69,62 @@ class GitLab:
         import gitlab
 
         client = gitlab.Gitlab(
-            url, private_token=token, timeout=_TIMEOUT, retry_transient_errors=True, user_agent="base-image-runbook"
-        )
+            url, private_token=token, timeout=_TIMEOUT, retry_transient_errors=True, user_agent="base-image-runbook",
+            session=_session(url),
+        )  # fmt: skip
         return cls(client, project, token)
+
+    @property
+    def url(self) -> str:
+        """The address of the server."""
+        return str(self._client.url)
+
+    def project(self) -> Project:
+        """The project itself."""
+        it = self._ask("read the project", lambda: self._client.projects.get(self.name).asdict())
+        return self._built("read the project", lambda: project_of(it))
+
+    def branch(self, name: str) -> Branch | None:
+        """A branch of the repository; None without one."""
+        import gitlab
+
+        what = f"read the branch {name}"
+
+        def get() -> dict[str, Any] | None:
+            try:
+                return self._project.branches.get(name).asdict()
+            except gitlab.exceptions.GitlabGetError as error:
+                # A project that this token may not see is not found either, in other words.
+                if error.response_code == 404 and "branch" in str(error.error_message).lower():
+                    return None
+                raise
+
+        it = self._ask(what, get)
+        return None if it is None else self._built(what, lambda: branch_of(it))
+
+    def protected(self) -> tuple[str, ...]:
+        """The names of the protected branches, in which ``*`` stands for any text."""
+        what, listed = "list the protected branches", self._project.protectedbranches.list
+        found = self._ask(what, lambda: [it.asdict() for it in listed(get_all=True, per_page=100)])
+        return self._built(what, lambda: tuple(str(it["name"]) for it in found))
+
+    def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
+        """Start a pipeline of a branch's newest commit; never sent twice, even where the answer is lost.
+
+        Raises NoSuchRef, RunbookError for what GitLab refuses, and Unreachable where it is not known what became of it.
+        """
+        what = f"start a pipeline of {ref}"
+        asked = {"ref": ref, "variables": [{"key": name, "value": value} for name, value in variables.items()]}
+        # python-gitlab would send it again after an answer such as 502, with a second pipeline of the first's making.
+        it = self._ask(
+            what, lambda: self._project.pipelines.create(asked, retry_transient_errors=False).asdict(), scope="api"
+        )
+        return self._built(what, lambda: pipeline_of(it))
 
     def pipeline(self, number: int) -> Pipeline:
         """One pipeline."""
         it = self._ask(f"read pipeline {number}", lambda: self._project.pipelines.get(number).asdict())
-        return self._built("read pipeline", lambda: _pipeline(it))
+        return self._built("read pipeline", lambda: pipeline_of(it))
 
     def pipelines(self, sha: str) -> tuple[Pipeline, ...]:
         """The pipelines of a commit, the newest first; those that others started for their tests are not among them."""
@@ -101,14 +133,23 @@ class GitLab:
         found = self._ask(
             what, lambda: [it.asdict() for it in listed(sha=sha, order_by="id", sort="desc", get_all=True)]
         )
-        return self._built(what, lambda: tuple(_pipeline(it) for it in found if it.get("source") != "parent_pipeline"))
+        return self._built(
+            what, lambda: tuple(pipeline_of(it) for it in found if it.get("source") != "parent_pipeline")
+        )
 
     def bridges(self, pipeline: int) -> tuple[Bridge, ...]:
         """The bridges of a pipeline that start functional tests of an image type; other bridges leave no values."""
         what = f"list the bridges of pipeline {pipeline}"
         owner = self._project.pipelines.get(pipeline, lazy=True)
         found = self._ask(what, lambda: [it.asdict() for it in owner.bridges.list(get_all=True, per_page=100)])
-        return self._built(what, lambda: tuple(bridge for it in found for bridge in _bridge(it)))
+        return self._built(what, lambda: tuple(bridge for it in found for bridge in bridges_of(it)))
+
+    def pipeline_jobs(self, pipeline: int) -> tuple[Job, ...]:
+        """The jobs of a pipeline itself, the last attempt of each."""
+        what = f"list the jobs of pipeline {pipeline}"
+        owner = self._project.pipelines.get(pipeline, lazy=True)
+        found = self._ask(what, lambda: [it.asdict() for it in owner.jobs.list(get_all=True, per_page=100)])
+        return self._built(what, lambda: tuple(job_of(it) for it in found))
 
     def jobs(self, bridge: Bridge) -> tuple[FunctionalJob, ...]:
         """The jobs of a bridge's pipeline, the last attempt of each."""
@@ -117,7 +158,7 @@ class GitLab:
         what = f"list the jobs of pipeline {bridge.pipeline}"
         owner = self._project.pipelines.get(bridge.pipeline, lazy=True)
         found = self._ask(what, lambda: [it.asdict() for it in owner.jobs.list(get_all=True, per_page=100)])
-        return self._built(what, lambda: tuple(_job(it, bridge) for it in found))
+        return self._built(what, lambda: tuple(functional_job_of(it, bridge) for it in found))
 
     def download(self, job: int) -> tuple[str, dict[str, str]]:
         """The address of a job's artifacts, and the headers to ask this host, no other, with."""
@@ -131,7 +172,7 @@ class GitLab:
             "PRIVATE-TOKEN": self._token
         }
 
-    def _ask(self, what: str, ask: Callable[[], T]) -> T:
+    def _ask(self, what: str, ask: Callable[[], T], scope: str = "read_api") -> T:
         import gitlab
         import requests
 
@@ -140,19 +181,31 @@ class GitLab:
         try:
             return ask()
         except gitlab.exceptions.GitlabAuthenticationError as error:
-            raise RunbookError(f"{failed}: GitLab does not accept the token. Renew GITLAB_TOKEN (read_api).") from error
+            raise RunbookError(f"{failed}: GitLab does not accept the token. Renew GITLAB_TOKEN ({scope}).") from error
+        except gitlab.exceptions.GitlabParsingError as error:
+            raise CannotTell(f"{failed}: {host} answered with no JSON. Check GITLAB_URL.") from error
+        except gitlab.exceptions.RedirectError as error:
+            raise RunbookError(f"{failed}: {host} redirects elsewhere. Set GITLAB_URL to its own address.") from error
         except gitlab.exceptions.GitlabError as error:
-            status = error.response_code
-            if status in (403, 404):
-                raise RunbookError(
-                    f"{failed}: {host} does not find it, or not for this token (HTTP {status}). Check the number, "
-                    "GITLAB_PROJECT, and that the token has the scope read_api."
-                ) from error
-            raise Unreachable(f"{failed}: {host} answered HTTP {status}. Try again later.") from error
+            raise self._refused(failed, host or "", error, scope) from error
         except requests.RequestException as error:
-            raise Unreachable(
-                f"{failed}: {host} cannot be reached ({type(error).__name__}). Try again later."
-            ) from error
+            why = str(error) if isinstance(error, requests.exceptions.RetryError) else type(error).__name__
+            raise Unreachable(f"{failed}: {host} cannot be reached ({why}). Try again later.") from error
+
+    def _refused(self, failed: str, host: str, error: "gitlab.exceptions.GitlabError", scope: str) -> RunbookError:
+        status = error.response_code
+        if status in (403, 404):
+            return RunbookError(
+                f"{failed}: {host} does not find it, or not for this token (HTTP {status}). Check the number, "
+                f"{_TOKEN_FOR[scope]}."
+            )
+        if status in (400, 409, 422):
+            said = " ".join(str(error.error_message).replace(self._token, "***").split())[:300]
+            kind = NoSuchRef if "reference not found" in said.lower() else RunbookError
+            return kind(f"{failed}: {host} refuses it (HTTP {status}), and says: {said}")
+        if status == 429:
+            return Unreachable(f"{failed}: {host} limits how often it may be asked (HTTP 429). Try again later.")
+        return Unreachable(f"{failed}: {host} answered HTTP {status}. Try again later.")
 
     def _built(self, what: str, build: Callable[[], T]) -> T:
         try:
@@ -161,28 +214,30 @@ class GitLab:
             raise CannotTell(f"Could not {what} of {self.name}: the answer is not of the form expected.") from error
 
 
-def _pipeline(it: Any) -> Pipeline:
-    return Pipeline(it["id"], it["sha"], it["ref"], it["status"], it["web_url"])
+def _session(home: str) -> "requests.Session":
+    """Connections that show the token to the host of ``home`` alone, and wait for nobody without end."""
+    import requests
+
+    class Session(requests.Session):
+        """requests takes another kind of token off a redirect, but not GitLab's; nor does it bound a pause."""
+
+        def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+            # Redirects come through here too, and so does the next page, whose address the answer names.
+            if _origin(request.url) != _origin(home):
+                request.headers.pop("PRIVATE-TOKEN", None)
+            answer = super().send(request, **options)
+            if answer.status_code == 429 or answer.status_code >= 500:
+                answer.headers.pop("RateLimit-Reset", None)
+                wait = answer.headers.pop("Retry-After", "")
+                if re.fullmatch(r"[0-9]{1,9}", wait):
+                    if int(wait) > _PATIENCE:
+                        raise requests.exceptions.RetryError(f"it asks to be left alone for {int(wait)} s")
+                    answer.headers["Retry-After"] = wait
+            return answer
+
+    return Session()
 
 
-def _bridge(it: Any) -> Iterator[Bridge]:
-    found = re.fullmatch(r"functional:(?:run_)?(dev|lts)(?:_([a-z0-9_]+))?", it["name"])
-    if found:
-        started = it.get("downstream_pipeline")
-        yield Bridge(it["name"], it["status"], found[1], found[2] or "", started["id"] if started else None)
-
-
-def _job(it: Any, bridge: Bridge) -> FunctionalJob:
-    until = it.get("artifacts_expire_at")
-    return FunctionalJob(
-        id=int(it["id"]),
-        name=str(it["name"]),
-        stage=str(it["stage"]),
-        status=str(it["status"]),
-        reason=it.get("failure_reason") or "",
-        environment=bridge.environment,
-        platform=bridge.platform,
-        size=int((it.get("artifacts_file") or {}).get("size") or 0),
-        expired=bool(until) and datetime.fromisoformat(until) < datetime.now(UTC),
-        url=str(it.get("web_url") or ""),
-    )
+def _origin(url: object) -> tuple[str, str]:
+    parts = urlsplit(str(url))
+    return parts.scheme, parts.netloc

@@ -153,7 +153,7 @@ def test_pipelines_of_another_commit(project: Project) -> None:
         ([401], RunbookError, "does not accept the token"),
         ([403], RunbookError, "read_api"),
         ([404], RunbookError, "Check the number"),
-        ([422], Unreachable, "HTTP 422"),
+        ([422], RunbookError, "refuses it .HTTP 422."),
     ],
 )
 def test_refusals(project: Project, statuses: list[int], error: type[RunbookError], words: str) -> None:
