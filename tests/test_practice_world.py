@@ -17,7 +17,9 @@ import pytest
 from runbook_lib import practice
 from runbook_lib.__main__ import main as runbook
 from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.image import ImageRef
 from runbook_lib.practice import seed, template, world
+from runbook_lib.registry import Registry
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -383,7 +385,8 @@ def test_a_failing_git_is_quoted(tmp_path: Path) -> None:
 
 def test_reset_removes_the_world_and_its_folder(home: Path) -> None:
     assert practice.reset() is False
-    practice.start().close()
+    with practice.start() as made, Registry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch"), made.env) as registry:
+        assert registry.tags()  # leaves its answers in the world's cache
     assert practice.reset() is True
     assert not home.exists()
     assert practice.reset() is False

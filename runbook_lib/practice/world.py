@@ -29,7 +29,7 @@ REPOSITORY = "practice/Megatron-LM"
 TOKEN = "practice-token"
 #: What the practice GitLab takes; it is served below the forge's address, and good for nothing anywhere else.
 GITLAB_TOKEN = "practice-gitlab-token"
-_CHECKOUT, _REMOTE, _STATE = "Megatron-LM", "remote.git", "forge.sqlite"
+_CHECKOUT, _REMOTE, _STATE, _CACHE = "Megatron-LM", "remote.git", "forge.sqlite", "cache"
 _MARKER, _LOCK = "practice-world.json", "practice-world.lock"
 _OTHER_FOLDER = "Name another folder, new or empty, in RUNBOOK_PRACTICE_HOME."
 _RESET = "Run `runbook practice reset`: the next run makes a new world."
@@ -82,7 +82,7 @@ class World:
             "GITHUB_REPOSITORY": REPOSITORY,
             "GITHUB_TOKEN": TOKEN,
             "RUNBOOK_REGISTRY": self.launcher.registry,
-            "RUNBOOK_CACHE": str(self.home / "cache"),
+            "RUNBOOK_CACHE": str(self.home / _CACHE),
             "NGC_API_KEY": "",
             "GITLAB_URL": f"{self.launcher.forge}/gitlab",
             "GITLAB_TOKEN": GITLAB_TOKEN,
@@ -296,7 +296,7 @@ def _write_marker(home: Path, state: str) -> None:
 
 
 def _remove_content(home: Path) -> None:
-    for path in [home / _CHECKOUT, home / _REMOTE, home / f"{_MARKER}.new", *home.glob(f"{_STATE}*")]:
+    for path in [home / _CHECKOUT, home / _REMOTE, home / _CACHE, home / f"{_MARKER}.new", *home.glob(f"{_STATE}*")]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
