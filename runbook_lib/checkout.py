@@ -313,6 +313,27 @@ class Checkout:
                 f"git says: {error.stderr} The commit is safe on the local branch; when you may push, run again."
             ) from error
 
+    def push_commit(
+        self, remote: str, commit: str, branch: str, *, seen: str | None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Make a branch of the remote name ``commit``, if it still names ``seen`` (None: if there is none yet).
+
+        It may so take away what ``seen`` held, and nothing else.  ``settings`` as in ``git_command.git``.  Raises
+        Refused when the remote refuses it, or has moved.
+        """
+        ref = f"refs/heads/{branch}"
+        try:
+            git_command.git(
+                self.path, "push", "--quiet", "--no-follow-tags", "--recurse-submodules=no",
+                f"--force-with-lease={ref}:{seen or ''}", "--", remote, f"{commit}:{ref}", settings=settings,
+            )  # fmt: skip
+        except GitFailed as error:
+            moved = " It has moved since it was looked at: look again." if "stale info" in error.stderr else ""
+            raise Refused(
+                f"The remote {remote!r} ({self.remote_url(remote, push=True)}) did not take {commit[:10]} as {branch}. "
+                f"git says: {error.stderr}{moved} Nothing there was changed; when you may push, run again."
+            ) from error
+
 
 def slug_of(url: str) -> str:
     """``owner/name`` of a forge from the address of a remote (https, ssh, scp-like or a path)."""

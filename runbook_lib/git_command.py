@@ -5,6 +5,7 @@ import re
 import shlex
 import signal
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from runbook_lib.errors import RunbookError
@@ -27,8 +28,11 @@ class GitFailed(RunbookError):
         super().__init__(f"`git {command}` failed. It says: {self.stderr}")
 
 
-def git(place: Path, *arguments: str, stdin: str | None = None) -> str:
-    """Run git in a folder and return what it prints, without the final newline.  Raises GitFailed."""
+def git(place: Path, *arguments: str, stdin: str | None = None, settings: Mapping[str, str] | None = None) -> str:
+    """Run git in a folder and return what it prints, without the final newline.  Raises GitFailed.
+
+    ``settings`` are further ones of its configuration; they go by the environment, which no process list shows.
+    """
     remote = arguments[0] in _REMOTE_COMMANDS
     limit = REMOTE_LIMIT if arguments[0] in _SLOW_COMMANDS else LOCAL_LIMIT
     command = shlex.join(arguments[:3])
@@ -37,7 +41,7 @@ def git(place: Path, *arguments: str, stdin: str | None = None) -> str:
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=_environment(place, remote),
+        env=_environment(place, remote) | _configured(settings or {}),
         # Without a controlling terminal neither ssh nor gpg can stop to ask.
         start_new_session=True,
     ) as process:
@@ -80,6 +84,16 @@ def _environment(place: Path, remote: bool) -> dict[str, str]:
         "GIT_OPTIONAL_LOCKS": "0",
         "GPG_TTY": "",
     }
+
+
+def _configured(settings: Mapping[str, str]) -> dict[str, str]:
+    """The variables that carry settings, after those that are there already (git-config(1), GIT_CONFIG_COUNT)."""
+    given = os.environ.get("GIT_CONFIG_COUNT", "")
+    first = int(given) if re.fullmatch(r"[0-9]{1,4}", given) else 0
+    found = {}
+    for number, (name, value) in enumerate(settings.items(), first):
+        found |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+    return found | {"GIT_CONFIG_COUNT": str(first + len(settings))} if settings else {}
 
 
 def _ssh_setting(place: Path) -> str:
