@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 EngineName = Literal["docker", "podman", "buildah"]
+#: In the order in which they are looked for.
+ENGINES: tuple[EngineName, ...] = ("docker", "podman", "buildah")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,273 @@
+"""Docker, podman or buildah, run as programs: which of them works, a build, an image pulled, a program in an image."""
+
+import math
+import os
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from runbook_lib.build_command import ENGINES, BuildPlan, Engine, EngineName, unfit
+from runbook_lib.container_log import BuildFailure, BuildLog
+from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.files import cannot_write
+from runbook_lib.redact import Redactor
+
+_ASKED = 60.0  # seconds that an engine may take to say what it is, or what an image is
+_GRACE = 20.0  # seconds that a build may take to put away what it has begun
+_POLL = 0.2  # seconds
+_LONGEST_LOG = 50_000_000  # bytes of a build's log that are kept
+_LONGEST_LINE = 64 * 1024
+
+#: What makes an engine tell its version, once it has reached all that it needs for a build.
+_VERSION: Mapping[EngineName, tuple[str, ...]] = {
+    "docker": ("version", "--format", "{{.Server.Version}}"),
+    "podman": ("info", "--format", "{{.Version.Version}}"),
+    "buildah": ("info", "--format", "{{.host.os}}"),
+}
+_IMAGE_ID: Mapping[EngineName, tuple[str, ...]] = {
+    "docker": ("image", "inspect", "--format", "{{.Id}}"),
+    "podman": ("image", "inspect", "--format", "{{.Id}}"),
+    "buildah": ("inspect", "--type", "image", "--format", "{{.FromImageID}}"),
+}
+
+
+@dataclass(frozen=True)
+class Built:
+    """A build that has ended.  ``image`` is the id of what was built, empty where ``failure`` says why not."""
+
+    image: str
+    steps: int
+    seconds: float
+    failure: BuildFailure | None = None
+
+
+def find(wanted: str = "", env: Mapping[str, str] = os.environ) -> Engine:
+    """The engine of that name, or the first of docker, podman and buildah that works.
+
+    Raises RunbookError, with a sentence for each that does not.
+    """
+    if wanted and wanted not in ENGINES:
+        raise RunbookError(f"engine={wanted!r} is none of {', '.join(ENGINES)}. Name one of them, or leave it out.")
+    told = []
+    for name in (it for it in ENGINES if wanted in ("", it)):
+        program = shutil.which(name, path=env.get("PATH", ""))
+        if program is None:
+            told.append(f"{name} is not installed.")
+            continue
+        said = _asked([program, *_VERSION[name]], env)
+        if isinstance(said, str):
+            return Engine(name, _numbers(said if name != "buildah" else _text([program, "--version"], env)))
+        told.append(_why_not(name, said.stderr))
+    raise RunbookError(
+        f"No engine for images works here. {' '.join(told)} Mend one of them, or build on a machine that has one; "
+        "the command to run is shown above. Nothing was built."
+    )
+
+
+def image_id(engine: Engine, name: str, env: Mapping[str, str] = os.environ) -> str:
+    """The id of an image that is on this machine, ``sha256:…``; empty where there is none of that name."""
+    said = _asked([engine.name, *engine.options, *_IMAGE_ID[engine.name], name], env)
+    return f"sha256:{said.strip().removeprefix('sha256:')}" if isinstance(said, str) and said.strip() else ""
+
+
+def build(
+    plan: BuildPlan,
+    engine: Engine,
+    root: Path,
+    log: Path,
+    say: Callable[[str], object] = print,
+    env: Mapping[str, str] = os.environ,
+) -> Built:
+    """Build an image in the repository's root, and keep all that is printed, without secrets, in ``log``.
+
+    Each step is said as it begins.  Interrupted, the engine is ended: it tags an image only when that is whole.
+    Raises RunbookError where the build cannot be begun or its log not be written.
+    """
+    if problem := unfit(plan, engine):
+        raise RunbookError(f"{problem} Nothing was built.")
+    lacking = [name for name in plan.secrets if not env.get(name)]
+    if lacking:
+        raise RunbookError(
+            f"The build needs the secret{'s' * (len(lacking) > 1)} {' and '.join(lacking)}, and no environment "
+            "variable of that name is set. Set it, and run the same command again. Nothing was built."
+        )
+    began, reader = time.monotonic(), BuildLog()
+
+    def line(text: str) -> None:
+        if step := reader.take(text):
+            say(str(step))
+
+    with tempfile.TemporaryDirectory() as folder:
+        note = Path(folder) / "id"
+        status = _followed(plan.command(engine, str(note)), root, log, line, env, plan.secrets)
+        image = note.read_text("ascii", "replace").strip() if status == 0 and note.is_file() else ""
+    seconds = time.monotonic() - began
+    if status == 0 and image:
+        return Built(f"sha256:{image.removeprefix('sha256:')}", reader.steps, seconds)
+    text = (root / plan.dockerfile).read_bytes().decode("utf-8", "replace")
+    killed = signal.Signals(-status).name if status < 0 else ""
+    return Built("", reader.steps, seconds, reader.explain(plan.dockerfile, text, plan.images, killed))
+
+
+def pull(
+    image: str,
+    engine: Engine,
+    log: Path,
+    say: Callable[[str], object] = print,
+    env: Mapping[str, str] = os.environ,
+) -> Built:
+    """Pull an image.  Its log is kept as that of a build."""
+    began, reader = time.monotonic(), BuildLog()
+    say(f"Pulling {image}.")
+    status = _followed((engine.name, *engine.options, "pull", image), Path.cwd(), log, reader.take, env)
+    seconds = time.monotonic() - began
+    if status == 0 and (found := image_id(engine, image, env)):
+        return Built(found, 0, seconds)
+    explained = reader.explain("", "", (), signal.Signals(-status).name if status < 0 else "")
+    told = BuildFailure(f"{image} could not be pulled.", "", "", explained.pitfalls, explained.lines)
+    return Built("", 0, seconds, told)
+
+
+def inside(
+    engine: Engine, image: str, command: Sequence[str], limit: float, env: Mapping[str, str] = os.environ
+) -> str:
+    """What a program prints that runs in a new container of an image, which is removed afterwards.
+
+    Raises CannotTell where it cannot be started, fails, or takes longer than ``limit`` seconds.
+    """
+    with _container(engine, image, env) as begin:
+        said = _asked([engine.name, *engine.options, *begin, *command], env, limit)
+    if isinstance(said, str):
+        return said
+    last = "; ".join(Redactor(env).text(said.stderr).strip().splitlines()[-4:])[-1000:]
+    raise CannotTell(f"{command[0]} did not run in {image} with {engine}. It says: {last or 'nothing'}.")
+
+
+@contextmanager
+def _container(engine: Engine, image: str, env: Mapping[str, str]) -> Iterator[list[str]]:
+    """The words that run a program in a container; buildah's is made before and removed after."""
+    if engine.name != "buildah":
+        yield ["run", "--rm", "--entrypoint=", "--pull=never", image]
+        return
+    made = _asked([engine.name, *engine.options, "from", "--pull-never", image], env)
+    if not isinstance(made, str):
+        raise CannotTell(f"No container of {image} could be made with {engine}. It says: {made.stderr.strip()[-500:]}.")
+    try:
+        yield ["run", made.strip(), "--"]
+    finally:
+        _asked([engine.name, *engine.options, "rm", made.strip()], env)
+
+
+def _asked(
+    command: Sequence[str], env: Mapping[str, str], limit: float = _ASKED
+) -> "str | subprocess.CompletedProcess[str]":
+    """What a command prints, or the failed command."""
+    try:
+        done = subprocess.run(
+            command, env={**env, "LC_ALL": "C"}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            errors="replace", timeout=limit, start_new_session=True, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"it took longer than {limit:.0f} seconds.")
+    except OSError as error:
+        return subprocess.CompletedProcess(command, 1, "", str(error.strerror or error))
+    return done.stdout if done.returncode == 0 else done
+
+
+def _text(command: Sequence[str], env: Mapping[str, str]) -> str:
+    said = _asked(command, env)
+    return said if isinstance(said, str) else ""
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """The first version in a text."""
+    word = next((it for it in text.replace("-", " ").split() if it[0].isdecimal()), "")
+    return tuple(int(it) for it in word.partition("+")[0].split(".") if it.isdecimal())
+
+
+def _why_not(name: EngineName, said: str) -> str:
+    """Why an installed engine does not work, as a sentence."""
+    low = said.lower()
+    if "permission denied" in low and "docker" in name:
+        return "docker is there, but you may not use it: have yourself added to the group docker, and log in again."
+    if "cannot connect" in low or "is the docker daemon running" in low or "connection refused" in low:
+        return f"{name} is there, but its daemon does not run: start it (`systemctl start {name}`)."
+    last = "; ".join(said.strip().splitlines()[-2:])[-300:].rstrip(".")
+    return f"{name} is there, but does not work; it says: {last or 'nothing'}."
+
+
+def _followed(
+    command: Sequence[str],
+    root: Path,
+    log: Path,
+    line: Callable[[str], object],
+    env: Mapping[str, str],
+    secrets: Sequence[str] = (),
+) -> int:
+    """Run a command and hand on its lines, without secrets, as they come.  The exit status."""
+    # A secret is one whatever its variable is called, and line by line.
+    held = {f"{name}_{i}_SECRET": text for name in secrets for i, text in enumerate(env[name].splitlines())}
+    hide = Redactor({**env, **held}).text
+    try:
+        process = subprocess.Popen(
+            command, cwd=root, env={**env, "LC_ALL": "C", "BUILDKIT_COLORS": "", "NO_COLOR": "1"},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise RunbookError(f"{command[0]} could not be started: {error.strerror}. Nothing was built.") from error
+    try:
+        with log.open("wb") as kept:
+            for text in _lines(process):
+                text = hide(text)
+                if kept.tell() < _LONGEST_LOG:
+                    kept.write(f"{text}\n".encode("utf-8", "replace"))
+                    kept.flush()
+                line(text)
+        return process.wait()
+    except OSError as error:
+        raise cannot_write(log, error) from error
+    finally:
+        _end(process)
+
+
+def _lines(process: "subprocess.Popen[bytes]", seconds: float = math.inf) -> Iterator[str]:
+    """The lines of a process until it has ended; one that is too long comes in pieces.
+
+    Not until the pipe is closed: what a killed engine leaves behind may hold it open.
+    """
+    assert process.stdout is not None
+    file, rest, until = process.stdout.fileno(), b"", time.monotonic() + seconds
+    while time.monotonic() < until:
+        ready, _, _ = select.select([file], [], [], _POLL)
+        if not ready and process.poll() is None:
+            continue
+        data = os.read(file, _LONGEST_LINE) if ready else b""
+        *whole, rest = (rest + data).split(b"\n")
+        if not data or len(rest) > _LONGEST_LINE:
+            whole, rest = [*whole, rest] if rest else whole, b""
+        yield from (raw.decode("utf-8", "replace") for raw in whole)
+        if not data:
+            return
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End an engine that still runs, and what it has started.
+
+    The engine alone is asked to: signalled with the rest, buildah takes a step that was cut short for a finished one.
+    """
+    if process.poll() is None:
+        process.terminate()
+        for _ in _lines(process, _GRACE):  # it must not wait for a reader
+            pass
+    with suppress(ProcessLookupError):  # what it leaves behind has its process group
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stdout:
+        process.stdout.close()
