@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice import actions_api, code_api, pulls_api, tickets_api
-from runbook_lib.practice.bare import GitFailed
+from runbook_lib.practice.bare import Bare, GitFailed
 from runbook_lib.practice.gitlab_api import PREFIX as GITLAB
 from runbook_lib.practice.gitlab_api import GitLab
 from runbook_lib.practice.hub import Hub
@@ -78,12 +78,12 @@ class _Limits:
 class Forge:
     """A running forge.  The methods are the knobs for tests and for people who practise."""
 
-    def __init__(self, hub: Hub, server: ThreadingHTTPServer) -> None:
+    def __init__(self, hub: Hub, server: ThreadingHTTPServer, gitlab: Path | None = None) -> None:
         self.hub = hub
         self.url = hub.url
         self._server = server
         self._limits = _Limits()
-        self._gitlab = GitLab(hub)
+        self._gitlab = GitLab(hub, Bare(gitlab) if gitlab else hub.home)
         self._faults: list[_Fault] = []
 
     def close(self) -> None:
@@ -117,6 +117,10 @@ class Forge:
     def skip_gitlab(self, how: str = "skipped") -> None:
         """Let GitLab skip the pipelines that start from now on; "none": start none; "run": run them again."""
         self._set("internal", how)
+
+    def protect(self, *names: str) -> None:
+        """The protected branches of the GitLab project from now on; ``*`` stands for any text."""
+        self._set("protected", list(names))
 
     def disable_issues(self, disabled: bool = True) -> None:
         """The repository's setting by which it has no issues; pull requests stay."""
@@ -275,11 +279,13 @@ def serve(
     clock: Callable[[], float] = time.time,
     port: int = 0,
     forks: Mapping[str, Path] | None = None,
+    gitlab: Path | None = None,
     ci_seconds: float | None = None,
 ) -> Forge:
     """Start the forge of a bare git repository; its state is the SQLite file ``state``.
 
-    ``forks`` names the bare repositories of other owners.  Port 0 is the one used last time, if it is free, so that
+    ``forks`` names the bare repositories of other owners; ``gitlab`` is that of the GitLab project, where it is not the
+    same.  Port 0 is the one used last time, if it is free, so that
     addresses written down stay good.  The CI takes ``ci_seconds``, or RUNBOOK_PRACTICE_CI_SECONDS, or 20 s.
     Raises RunbookError for a state of another version or a duration that is none, and sqlite3.DatabaseError for a
     file that is no database.
@@ -301,7 +307,7 @@ def serve(
     hub.url = f"http://127.0.0.1:{server.server_port}"
     with store.transaction():
         store.set("port", server.server_port)
-    Handler.forge = forge = Forge(hub, server)
+    Handler.forge = forge = Forge(hub, server, gitlab)
     Thread(target=server.serve_forever, args=(0.05,), name="practice forge", daemon=True).start()
     return forge
 

@@ -1,29 +1,31 @@
 """The practice GitLab: the project that mirrors the practice repository, as GitLab's API (version 4) shows it.
 
-It answers below `PREFIX` of the forge's address.  Whenever CI of a commit starts on the forge, a pipeline of that
-commit starts here too; everything else follows from that moment and the clock.  Only reading is possible.
+It answers below `PREFIX` of the forge's address.  What pipelines there are is told in ``gitlab_runs``; all that can be
+changed is to start one.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from html import escape
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote, urlencode
 
-from runbook_lib.practice import ci, evidence, gitlab_ci, pages, storage, suites
-from runbook_lib.practice.gitlab_ci import Bridge, Seen
+from runbook_lib.practice import ci, evidence, pages, storage
+from runbook_lib.practice.bare import Bare
+from runbook_lib.practice.gitlab_ci import Seen
+from runbook_lib.practice.gitlab_runs import Pipeline, Pipelines
 from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.protocol import Answer, Request, encoded, whole
 from runbook_lib.practice.shapes import Json, moment
-from runbook_lib.practice.state import Run, Ticket
 from runbook_lib.practice.world import GITLAB_TOKEN as TOKEN
 
 PREFIX = "/gitlab"
 PROJECT_ID = 19_378
 _ME = {"id": 9001, "username": "release-engineer", "name": "Release Engineer", "state": "active", "locked": False}
-#: Numbers of pipelines, of those that bridges start, and of jobs are told apart from the run's by their length.
-_FIRST = 4_900_000_000
+#: The branches that are protected at first.
+PROTECTED = ("main", "dev", "core_*")
 #: GitLab keeps artifacts for so long; seconds.
 _KEPT = 30 * 86400.0
 
@@ -31,50 +33,18 @@ _KEPT = 30 * 86400.0
 class _Refused(Exception):
     """An answer of 400 or more."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, content: Any = None) -> None:
         super().__init__(message)
-        self.answer = Answer(status, {"message": f"{status} {message}"})
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """A pipeline of a run of the forge; ``bridge`` is the number of the one that started it, 0 for the parent."""
-
-    run: Run
-    bridges: tuple[Bridge, ...]
-    bridge: int = 0
-
-    @property
-    def id(self) -> int:
-        parent = self.run.id - _FIRST
-        return parent * 100 + self.bridge if self.bridge else parent
-
-    @property
-    def internal(self) -> Literal["run", "skipped"]:
-        return "skipped" if self.run.internal == "skipped" else "run"
-
-    @property
-    def jobs(self) -> tuple[ci.Planned, ...]:
-        return self.bridges[self.bridge - 1].jobs
-
-    def at(self, now: float) -> Seen:
-        stopped, created = self.run.stopped, self.run.created
-        if self.bridge:
-            return gitlab_ci.bridge_at(self.bridges[self.bridge - 1], created, now, stopped, self.internal)
-        return gitlab_ci.pipeline_at(self.bridges, created, now, stopped, self.internal)
-
-    def job_at(self, job: ci.Planned, now: float) -> Seen:
-        return gitlab_ci.job_at(job, self.run.created, now, self.run.stopped)
+        self.answer = Answer(status, content or {"message": f"{status} {message}"})
 
 
 class GitLab:
     """One project.  Every method is called inside a transaction of the hub's."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, place: Bare) -> None:
         self.hub = hub
         self.url = hub.url + PREFIX
-        # What a run tests does not change, and is worked out from many files.
-        self._bridges: dict[int, tuple[Bridge, ...]] = {}
+        self.runs = Pipelines(hub, place)
         self._archives: dict[int, bytes] = {}
 
     def answer(self, request: Request) -> Answer:
@@ -93,7 +63,7 @@ class GitLab:
             return self._page_for(path)
         if token and token != TOKEN:
             raise _Refused(401, "Unauthorized")
-        if request.method != "GET":
+        if request.method != "GET" and not (request.method == "POST" and path.endswith("/pipeline")):
             raise _Refused(403 if token else 401, "Forbidden" if token else "Unauthorized")
         if path == "/user":
             if not token:
@@ -106,8 +76,13 @@ class GitLab:
         return self._in_project(request, match[2] or "")
 
     def _in_project(self, request: Request, path: str) -> Answer:
+        if path == "/pipeline" and request.method == "POST":
+            return self._start(request)
+        if branch := re.fullmatch(r"/repository/branches/([^/]+)", path):
+            return Answer(200, self._branch(unquote(branch[1])))
         routes: Mapping[str, Callable[[Request, int], Answer]] = {
             r"": lambda _request, _: Answer(200, self._project()),
+            r"/protected_branches": lambda request, _: self._page(request, self._protected()),
             r"/pipelines": lambda request, _: self._pipelines(request),
             r"/pipelines/([0-9]{1,15})": lambda _, number: Answer(200, self._in_full(self._find(number))),
             r"/pipelines/([0-9]{1,15})/bridges": self._list_bridges,
@@ -133,79 +108,35 @@ class GitLab:
             about = f"<p><b>{child.job_at(job, now).status}</b></p><pre>{escape(self._log(child, position))}</pre>"
             return pages.page(self.hub, f"GitLab job {job.model}/{job.test_case or job.name}", about)
         found = self._find(number)
-        if found.bridge:
-            jobs = enumerate(found.jobs, 1)
-            rows = [(f"jobs/{found.id * 100 + k}", f"{it.model}/{it.name}", found.job_at(it, now)) for k, it in jobs]
-        else:
-            children = [Pipeline(found.run, found.bridges, k + 1) for k in range(len(found.bridges))]
-            rows = [(f"pipelines/{it.id}", it.bridges[it.bridge - 1].name, it.at(now)) for it in children]
+        jobs = enumerate(found.jobs, 1)
+        rows = [(f"jobs/{found.number(k)}", f"{it.model}/{it.name}", found.job_at(it, now)) for k, it in jobs]
+        if not found.bridge:
+            children = [found.child(k + 1) for k in range(len(found.bridges))]
+            rows += [(f"pipelines/{it.id}", it.bridges[it.bridge - 1].name, it.at(now)) for it in children]
         shown = ([pages.link(f"{home}/{place}", name), seen.status] for place, name, seen in rows)
         about = f"<p><b>{found.at(now).status}</b>, <code>{found.run.head_sha}</code></p>"
         return pages.page(self.hub, f"GitLab pipeline {found.id}", about, pages.table(("", "state"), shown))
 
-    # -- what there is ------------------------------------------------------------------------------------------
-
-    def _all(self) -> list[Pipeline]:
-        """The pipelines that nobody's bridge started, newest first."""
-        self.hub.tickets()  # a push that nobody has seen yet may have stopped one
-        runs = [run for run in reversed(self.hub.store.all(Run)) if _has_pipeline(run)]
-        return [Pipeline(run, self._plan(run)) for run in runs]
-
     def _find(self, number: int) -> Pipeline:
-        for divisor in (1, 100):
-            run = self.hub.store.find(Run, number // divisor + _FIRST)
-            if run is None or not _has_pipeline(run):
-                continue
-            if pull := self.hub.store.find(Ticket, run.pull):
-                self.hub.refreshed(pull)
-                run = self.hub.store.find(Run, run.id) or run
-            found = Pipeline(run, self._plan(run), number % 100 if divisor == 100 else 0)
-            if divisor == 1 or (0 < found.bridge <= len(found.bridges) and self._started(found)):
-                return found
+        if found := self.runs.find(number):
+            return found
         raise _Refused(404, "Not found")
 
-    def _started(self, child: Pipeline) -> bool:
-        bridge, run = child.bridges[child.bridge - 1], child.run
-        return child.internal == "run" and gitlab_ci.has_started(bridge, run.created, self.hub.clock(), run.stopped)
-
     def _find_job(self, number: int) -> tuple[Pipeline, int]:
-        child, position = self._find(number // 100), number % 100
-        if not child.bridge or not 0 < position <= len(child.jobs):
-            raise _Refused(404, "Not found")
-        return child, position
-
-    def _plan(self, run: Run) -> tuple[Bridge, ...]:
-        if run.id not in self._bridges:
-            self._bridges[run.id] = gitlab_ci.plan(self._situations(run))
-        return self._bridges[run.id]
-
-    def _situations(self, run: Run) -> dict[str, ci.Situation]:
-        """What the tests of each environment depend on.  Here the head is tested, not its merge into the base."""
-        home = self.hub.home
-        changed = [it.path for it in home.changes(run.base_sha, run.head_sha) if it.path.startswith(ci.TEST_CASES)]
-        folders = [*changed, *(f"{ci.TEST_CASES}/{name}" for name in ci.FATES)]
-        new, old = (self._images(commit) for commit in (run.head_sha, run.base_sha))
-        recipes = home.texts(run.head_sha, suites.RECIPES)
-        golden, base_golden = home.texts(run.head_sha, *folders), home.texts(run.base_sha, *folders)
-        return {
-            environment: ci.Situation(
-                frozenset({"Run functional tests"}), True, run.seconds, new.get(environment, ""),
-                old.get(environment, ""), recipes, golden, base_golden,
-            )
-            for environment in gitlab_ci.ENVIRONMENTS
-        }  # fmt: skip
-
-    def _images(self, commit: str) -> dict[str, str]:
-        return gitlab_ci.images(self.hub.home.texts(commit, gitlab_ci.BUILD).get(gitlab_ci.BUILD, ""))
+        if found := self.runs.find_job(number):
+            return found
+        raise _Refused(404, "Not found")
 
     def _archive(self, child: Pipeline, position: int) -> bytes:
         """The artifacts of a job that has ended."""
-        number, job, run = child.id * 100 + position, child.jobs[position - 1], child.run
+        number, job, run = child.number(position), child.jobs[position - 1], child.run
         if number not in self._archives:
             golden: dict[str, str] = {}
             if job.measures:
                 folder, home = f"{ci.TEST_CASES}/{job.model}/{job.test_case}", self.hub.home
-                new, old = (self._images(commit).get(job.environment, "") for commit in (run.head_sha, run.base_sha))
+                new, old = (
+                    self.runs.images(commit).get(job.environment, "") for commit in (run.head_sha, run.base_sha)
+                )
                 texts = [home.texts(commit, folder) for commit in (run.head_sha, run.base_sha)]
                 found = ci.measured(job, *texts, image=new, base_image=old, lts=False)
                 golden = {_gitlab_name(path, text): text for path, text in found.items()}
@@ -221,13 +152,59 @@ class GitLab:
         return {
             "id": PROJECT_ID, "name": name, "path": name, "path_with_namespace": self.hub.repository,
             "default_branch": "main", "web_url": f"{self.url}/{self.hub.repository}", "visibility": "private",
+            "ssh_url_to_repo": str(self.runs.place.path), "http_url_to_repo": f"{self.url}/{self.hub.repository}.git",
         }  # fmt: skip
+
+    def _patterns(self) -> list[str]:
+        return list(self.hub.store.setting("protected", PROTECTED))
+
+    def _protected(self) -> list[Json]:
+        level = {"access_level": 40, "access_level_description": "Maintainers", "user_id": None, "group_id": None}
+        return [
+            {"id": number, "name": name, "push_access_levels": [{"id": number, **level}],
+             "merge_access_levels": [{"id": number, **level}], "allow_force_push": False,
+             "code_owner_approval_required": False}
+            for number, name in enumerate(self._patterns(), 1)
+        ]  # fmt: skip
+
+    def _branch(self, name: str) -> Json:
+        tip = self.runs.tip(name)
+        if tip is None:
+            raise _Refused(404, "Branch Not Found")
+        place = self.runs.place if self.runs.place.resolve(tip) else self.hub.home
+        it = place.commit(tip)
+        protected = any(fnmatchcase(name, pattern) for pattern in self._patterns())
+        commit = {
+            "id": tip, "short_id": tip[:8], "title": it.message.splitlines()[0], "message": it.message,
+            "author_name": it.author, "author_email": it.author_email, "authored_date": it.authored,
+            "committer_name": it.committer, "committed_date": it.committed, "parent_ids": list(it.parents),
+        }  # fmt: skip
+        return {
+            "name": name, "commit": commit, "merged": False, "protected": protected, "default": name == "main",
+            "developers_can_push": False, "developers_can_merge": False, "can_push": True,
+            "web_url": f"{self.url}/{self.hub.repository}/-/tree/{name}",
+        }  # fmt: skip
+
+    def _start(self, request: Request) -> Answer:
+        """What GitLab does for ``POST /projects/:id/pipeline``: ``ref`` and ``variables``."""
+        try:
+            asked = json.loads(request.body or b"{}")
+            ref = asked.get("ref", "")
+            variables = {str(it["key"]): str(it["value"]) for it in asked.get("variables", [])}
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise _Refused(400, "Bad Request") from None
+        if not isinstance(ref, str) or not ref:
+            raise _Refused(400, "", {"error": "ref is missing"})
+        tip = self.runs.tip(ref)
+        if tip is None:
+            raise _Refused(400, "", {"message": {"base": ["Reference not found"]}})
+        return Answer(201, self._in_full(self.runs.start(ref, tip, variables)))
 
     def _brief(self, it: Pipeline) -> Json:
         run, seen = it.run, it.at(self.hub.clock())
         return {
             "id": it.id, "iid": it.id % 100_000, "project_id": PROJECT_ID, "sha": run.head_sha,
-            "ref": run.head_branch, "status": seen.status, "source": "parent_pipeline" if it.bridge else "push",
+            "ref": run.head_branch, "status": seen.status, "source": it.source,
             "created_at": moment(run.created), "updated_at": moment(seen.completed or self.hub.clock()),
             "web_url": f"{self.url}/{self.hub.repository}/-/pipelines/{it.id}", "name": None,
         }  # fmt: skip
@@ -241,7 +218,7 @@ class GitLab:
 
     def _pipelines(self, request: Request) -> Answer:
         asked = {name: value for name, value in request.query.items() if name in ("sha", "ref", "status", "source")}
-        shown = [self._brief(it) for it in self._all()]
+        shown = [self._brief(it) for it in self.runs.all()]
         found = [it for it in shown if asked.items() <= it.items()]
         return self._page(request, found if request.query.get("sort") != "asc" else found[::-1])
 
@@ -251,11 +228,11 @@ class GitLab:
         return self._page(request, found)
 
     def _bridge(self, parent: Pipeline, number: int) -> Json:
-        child = Pipeline(parent.run, parent.bridges, number)
+        child = parent.child(number)
         it, seen = parent.bridges[number - 1], child.at(self.hub.clock())
         return self._ran(it.name, "functional_tests", parent, seen) | {
             "id": child.id * 100, "allow_failure": it.allow_failure,
-            "downstream_pipeline": self._brief(child) if self._started(child) else None,
+            "downstream_pipeline": self._brief(child) if self.runs.started(child) else None,
         }  # fmt: skip
 
     def _ran(self, name: str, stage: str, pipeline: Pipeline, seen: Seen) -> Json:
@@ -270,13 +247,12 @@ class GitLab:
         } | ({"failure_reason": seen.reason} if seen.status == "failed" else {})  # fmt: skip
 
     def _list_jobs(self, request: Request, number: int) -> Answer:
-        child = self._find(number)
-        count = len(child.jobs) if child.bridge else 0
+        owner = self._find(number)
         # Newest first, as GitLab lists them.
-        return self._page(request, [self._job(child, position) for position in range(count, 0, -1)])
+        return self._page(request, [self._job(owner, position) for position in range(len(owner.jobs), 0, -1)])
 
     def _job(self, child: Pipeline, position: int) -> Json:
-        job, number = child.jobs[position - 1], child.id * 100 + position
+        job, number = child.jobs[position - 1], child.number(position)
         seen = child.job_at(job, self.hub.clock())
         file = None
         if _left_artifacts(job, seen):
@@ -319,11 +295,6 @@ class GitLab:
             headers["Link"] = f'<{self.hub.url}{request.path}?{query}>; rel="next"'
         shown = found[(number - 1) * size : number * size]
         return Answer(200, shown, {name: str(value) for name, value in headers.items()})
-
-
-def _has_pipeline(run: Run) -> bool:
-    # A run of an older version of this forge does not say how long its pipeline took.
-    return run.internal != "none" and run.seconds > 0
 
 
 def _times(seen: Seen) -> Json:

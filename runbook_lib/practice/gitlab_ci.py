@@ -24,7 +24,11 @@ PLATFORMS = ("dgx_a100", "dgx_h100", "dgx_gb200")
 PLACEHOLDER = ("empty-pipeline-placeholder-job", "empty-pipeline-placeholder")
 #: When the bridges start their pipelines, as a part of the whole.
 _BRIDGED = 0.42
-_STATUSES: Mapping[str, str] = {"success": "success", "failure": "failed", "cancelled": "failed"}
+#: The jobs that build images, with when each starts and ends, as parts of the whole; the second needs the first.
+_BUILDS = (("test:pre_build_image", 0.04, 0.28), ("test:build_image", 0.30, 0.36))
+_STATUSES: Mapping[str, str] = {
+    "success": "success", "failure": "failed", "cancelled": "failed", "skipped": "skipped",
+}  # fmt: skip
 
 Internal = Literal["run", "skipped"]
 
@@ -59,13 +63,39 @@ class Seen:
 
 def images(build: str) -> dict[str, str]:
     """Environment → base image, by the build matrix of a commit (its text); empty where that cannot be read."""
+    named = {"dev": "CI_MCORE_DEV_IMAGE", "lts": "CI_MCORE_LTS_IMAGE"}
     try:
-        matrix = YAML(typ="safe").load(build)["test:pre_build_image"]["parallel"]["matrix"]
-        named = {"dev": "CI_MCORE_DEV_IMAGE", "lts": "CI_MCORE_LTS_IMAGE"}
-        rows = {row["IMAGE"]: str(row["BASE_IMAGE"]) for row in matrix}
-    except (YAMLError, KeyError, TypeError):
+        rows = {row["IMAGE"]: str(row["BASE_IMAGE"]) for row in _matrix(build, _BUILDS[0][0])}
+    except (KeyError, TypeError):
         return {}
     return {environment: rows[image] for environment, image in named.items() if image in rows}
+
+
+def builds(build: str, seconds: float, broken: Iterable[str] = (), how: str = "") -> tuple[ci.Planned, ...]:
+    """The jobs that build images, a row of a matrix each, named as GitLab names them.
+
+    Those fail, and say ``how``, whose name holds one of ``broken``; then the jobs that need them are skipped.
+    """
+    found: list[ci.Planned] = []
+    for job, start, end in _BUILDS:
+        failed = any(it.conclusion == "failure" for it in found)
+        for number, row in enumerate(_matrix(build, job)):
+            name = f"{job}: [{', '.join(map(str, row.values()))}]"
+            bad = any(part in name for part in broken)
+            conclusion: ci.Conclusion = "skipped" if failed else "failure" if bad else "success"
+            ends = end - 0.02 * (number % 4)  # one after another
+            found.append(ci.Planned(
+                name, "build", 0.0, start * seconds, ends * seconds, conclusion, "broken" if bad else "",
+                model="build", detail=how if bad else "",
+            ))  # fmt: skip
+    return tuple(found)
+
+
+def _matrix(build: str, job: str) -> list[Mapping[str, object]]:
+    try:
+        return list(YAML(typ="safe").load(build)[job]["parallel"]["matrix"])
+    except (YAMLError, KeyError, TypeError):
+        return []
 
 
 def plan(at: Mapping[str, ci.Situation]) -> tuple[Bridge, ...]:
@@ -95,7 +125,9 @@ def _jobs(at: ci.Situation, rows: Iterable[suites.Row], environment: str, platfo
 
 
 def job_at(job: ci.Planned, created: float, now: float, stopped: float | None) -> Seen:
-    """A job of a pipeline that a bridge started."""
+    """A job that builds an image, or one of a pipeline that a bridge started."""
+    if job.conclusion == "skipped":
+        return Seen("skipped")
     stop = now if stopped is None else min(now, stopped)
     begin, end = created + job.starts, created + job.ends
     if stop >= end:
@@ -126,12 +158,16 @@ def has_started(bridge: Bridge, created: float, now: float, stopped: float | Non
 
 
 def pipeline_at(
-    bridges: Iterable[Bridge], created: float, now: float, stopped: float | None, internal: Internal
-) -> Seen:
-    """The pipeline that has the bridges."""
+    jobs: Iterable[ci.Planned], bridges: Iterable[Bridge], created: float, now: float, stopped: float | None,
+    internal: Internal,
+) -> Seen:  # fmt: skip
+    """The pipeline that has these jobs and bridges; where a job fails, no bridge starts."""
     if internal == "skipped":
         return Seen("skipped")
-    each = [(bridge.allow_failure, bridge_at(bridge, created, now, stopped, internal)) for bridge in bridges]
+    jobs = list(jobs)
+    each = [(False, job_at(job, created, now, stopped)) for job in jobs]
+    if all(job.conclusion == "success" for job in jobs):
+        each += [(bridge.allow_failure, bridge_at(bridge, created, now, stopped, internal)) for bridge in bridges]
     return _together(each, created)
 
 

@@ -1,6 +1,7 @@
 """Writes the practice repositories: the bare remote, and the checkout that pushes to it."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,6 +40,23 @@ def create(remote: Path, checkout: Path) -> None:
         file.write(_CONFIG.format(hooks=".git/hooks") + "".join(["[user]\n", *lacking] if lacking else []))
     with (remote / "config").open("a") as file:
         file.write(_CONFIG.format(hooks="hooks"))
+
+
+def mirror(remote: Path, gitlab: Path, checkout: Path) -> None:
+    """Write the repository of the practice GitLab, whose branches are the remote's, and name it in the checkout.
+
+    It is there whole or not at all.  Raises RunbookError.
+    """
+    draft = gitlab.with_name(f"{gitlab.name}.new")
+    shutil.rmtree(draft, ignore_errors=True)
+    alone = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    _git("clone", "--quiet", "--bare", "--shared", "--template=", str(remote), str(draft), env=alone)
+    with (draft / "config").open("a") as file:
+        file.write(_CONFIG.format(hooks="hooks"))
+    # A person may have a remote of that name in an older world, and then it is kept.
+    if not _git("-C", str(checkout), "config", "--get", "remote.gitlab.url", env={}, none_is_fine=True):
+        _git("-C", str(checkout), "remote", "add", "gitlab", str(gitlab), env=alone)
+    draft.rename(gitlab)
 
 
 def _git(*args: str, env: Mapping[str, str], stdin: bytes = b"", none_is_fine: bool = False) -> str:

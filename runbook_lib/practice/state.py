@@ -116,6 +116,15 @@ class Run:
 
 
 @dataclass(frozen=True)
+class InternalRun(Run):
+    """A pipeline on GitLab that somebody started there, by its API: the forge shows no run of it."""
+
+    variables: tuple[str, ...] = ()  # NAME=value
+    broken: tuple[str, ...] = ()  # parts of the names of jobs that fail, and how
+    how: str = ""
+
+
+@dataclass(frozen=True)
 class Attempt:
     id: int
     run: int
@@ -134,8 +143,8 @@ class Job:
     planned: Planned
 
 
-Record = Ticket | Comment | Event | Label | Run | Attempt | Job
-R = TypeVar("R", Ticket, Comment, Event, Label, Run, Attempt, Job)
+Record = Ticket | Comment | Event | Label | Run | InternalRun | Attempt | Job
+R = TypeVar("R", Ticket, Comment, Event, Label, Run, InternalRun, Attempt, Job)
 #: Kind of record → its key, and what it belongs to (0: to the repository).
 _KEYS: dict[type, Callable[[Any], tuple[int, int]]] = {
     Ticket: lambda r: (r.number, 0),
@@ -143,6 +152,7 @@ _KEYS: dict[type, Callable[[Any], tuple[int, int]]] = {
     Event: lambda r: (r.id, r.number),
     Label: lambda r: (r.id, 0),
     Run: lambda r: (r.id, r.pull),
+    InternalRun: lambda r: (r.id, 0),
     Attempt: lambda r: (r.id, r.run),
     Job: lambda r: (r.id, r.run),
 }

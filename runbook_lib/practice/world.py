@@ -1,6 +1,6 @@
 """Life of the practice world: made once in a folder of the user's, served by whichever process came first.
 
-The folder holds the checkout, the bare remote that it pushes to, the forge's state, a marker that says the folder is
+The folder holds the checkout, the bare remotes that it pushes to, the forge's state, a marker that says the folder is
 ours, and a lock.  The launcher holds the lock for its life and writes into it where forge and registry answer, so a
 second launcher finds them there; when the first has died the lock is free, whatever the file says.  Nothing runs
 between two commands.  Who joined a world loses it when its launcher ends: ``practice.enter`` finds or starts it anew,
@@ -29,7 +29,7 @@ REPOSITORY = "practice/Megatron-LM"
 TOKEN = "practice-token"
 #: What the practice GitLab takes; it is served below the forge's address, and good for nothing anywhere else.
 GITLAB_TOKEN = "practice-gitlab-token"
-_CHECKOUT, _REMOTE, _STATE, _CACHE = "Megatron-LM", "remote.git", "forge.sqlite", "cache"
+_CHECKOUT, _REMOTE, _GITLAB, _STATE, _CACHE = "Megatron-LM", "remote.git", "gitlab.git", "forge.sqlite", "cache"
 _MARKER, _LOCK = "practice-world.json", "practice-world.lock"
 _OTHER_FOLDER = "Name another folder, new or empty, in RUNBOOK_PRACTICE_HOME."
 _RESET = "Run `runbook practice reset`: the next run makes a new world."
@@ -260,8 +260,12 @@ def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[
         _create(home)
     if lost := [name for name in (_CHECKOUT, _REMOTE) if not (home / name).is_dir()]:
         raise RunbookError(f"The practice world in {home} lacks {' and '.join(lost)}. {_RESET}")
+    if not (home / _GITLAB).is_dir():  # a new world, or one of an older version
+        seed.mirror(home / _REMOTE, home / _GITLAB, home / _CHECKOUT)
     try:
-        hub: Server = forge.serve(home / _STATE, home / _REMOTE, repository=REPOSITORY, clock=clock)
+        hub: Server = forge.serve(
+            home / _STATE, home / _REMOTE, repository=REPOSITORY, clock=clock, gitlab=home / _GITLAB
+        )
     except sqlite3.DatabaseError as error:
         raise RunbookError(f"The forge's state in {home / _STATE} cannot be read: {error}. {_RESET}") from None
     undo.callback(hub.close)
@@ -296,7 +300,8 @@ def _write_marker(home: Path, state: str) -> None:
 
 
 def _remove_content(home: Path) -> None:
-    for path in [home / _CHECKOUT, home / _REMOTE, home / _CACHE, home / f"{_MARKER}.new", *home.glob(f"{_STATE}*")]:
+    ours = (_CHECKOUT, _REMOTE, _GITLAB, f"{_GITLAB}.new", _CACHE, f"{_MARKER}.new")
+    for path in [*(home / name for name in ours), *home.glob(f"{_STATE}*")]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
