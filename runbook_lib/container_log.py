@@ -105,7 +105,7 @@ class BuildLog:
         if killed:
             where = f" at {place or shown}" if shown else " before the first instruction"
             sentence = f"The build was ended by {killed}{where}. No image was tagged; the same command builds again."
-        elif step is None:
+        elif not shown:
             pulled = next((it for it in images if it in told), "")
             sentence = f"The build failed before the first instruction{f', with {pulled}' if pulled else ''}."
         elif shown.upper().startswith("FROM"):

@@ -1,0 +1,111 @@
+"""An engine of this machine with a storage of its own, and a registry with base images that hold a shell."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from runbook_lib.build_command import Engine
+from runbook_lib.practice import images
+
+BUSYBOX = "/bin/busybox"
+ENGINE = Engine("buildah")
+#: What the stand-in for Python answers: an image cannot hold a real PyTorch here.
+ANSWER = {
+    "found": {
+        "Python": "3.12.3",
+        "PyTorch": "2.12.0a0+0291f96.nv26.4",
+        "CUDA": "13.2",
+        "cuDNN": "9.20.0",
+        "NCCL": "2.29.7",
+        "Transformer Engine": "2.14.0",
+        "GPUs": "0",
+    },
+    "problems": {},
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """``env`` leads engines to their own storage, and to the registry for every image of nvcr.io."""
+
+    folder: Path
+    registry: str
+    env: Mapping[str, str]
+
+    def buildah(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ["buildah", *arguments], env=self.env, capture_output=True, text=True, check=True, timeout=60
+        )
+        return done.stdout
+
+    def publish(
+        self, tag: str, env: Mapping[str, str], architecture: str = "amd64", answer: object = None, index: bool = False
+    ) -> None:
+        """Put an image with a shell and a stand-in for Python into the registry, with these variables in its config.
+
+        ``index``: below a list of platforms, as NGC publishes them.
+        """
+        context = self.folder / "base"
+        context.mkdir(exist_ok=True)
+        shell = bytearray(Path(BUSYBOX).read_bytes())
+        if architecture == "arm64":
+            shell[18:20] = b"\xb7\x00"  # e_machine of ELF
+        (context / "busybox").write_bytes(shell)
+        (context / "busybox").chmod(0o755)
+        said = f"runbook-smoke {json.dumps(answer or ANSWER)}"
+        (context / "python3").write_text(f"#!/bin/sh\necho 'Welcome to this image.'\necho '{said}'\n")
+        (context / "python3").chmod(0o755)
+        told = "".join(f'ENV {name}="{value}"\n' for name, value in env.items())
+        (context / "Dockerfile").write_text(
+            f"FROM scratch\nCOPY busybox /bin/busybox\nCOPY busybox /bin/sh\nCOPY python3 /usr/bin/python3\n{told}"
+            'LABEL "org.opencontainers.image.ref.name"=ubuntu "org.opencontainers.image.version"=24.04\n'
+            + ("RUN for it in cat echo mkdir sleep test dd id; do busybox ln -s /bin/busybox /bin/$it; done\n")
+            * (architecture == "amd64")
+        )
+        named = f"localhost/base-{tag}"
+        self.buildah(
+            "build", "--format=docker", f"--arch={architecture}", f"--tag={named}", f"--file={context}/Dockerfile",
+            str(context),
+        )  # fmt: skip
+        to = f"docker://{self.registry.removeprefix('http://')}/{images.REPOSITORY}:{tag}"
+        if index:
+            self.buildah("manifest", "create", f"list-{tag}")
+            self.buildah("manifest", "add", f"list-{tag}", named)
+            self.buildah("manifest", "push", "--quiet", "--all", "--tls-verify=false", f"list-{tag}", to)
+            self.buildah("manifest", "rm", f"list-{tag}")
+        else:
+            self.buildah("push", "--quiet", "--tls-verify=false", named, to)
+        self.buildah("rmi", "--force", named)
+
+
+def place(folder: Path, registry: str) -> Place:
+    """Engines find their storage and registries by these files."""
+    (folder / "storage.conf").write_text(
+        f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run"\n'
+    )
+    (folder / "registries.conf").write_text(
+        f'[[registry]]\nprefix = "nvcr.io"\nlocation = "{registry.removeprefix("http://")}"\ninsecure = true\n'
+    )
+    env = {
+        **os.environ,
+        "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
+        "CONTAINERS_REGISTRIES_CONF": str(folder / "registries.conf"),
+        "BUILDAH_ISOLATION": "chroot",
+        "TMPDIR": str(folder),
+        "RUNBOOK_REGISTRY": registry,
+        "REGISTRY_AUTH_FILE": str(folder / "auth.json"),
+    }
+    (folder / "auth.json").write_text("{}")
+    return Place(folder, registry, env)
+
+
+def claims(month: str) -> dict[str, str]:
+    """The variables that the practice registry's image of a month names."""
+    held = images.content()
+    index = json.loads(held.manifests[held.tags[f"{month}-py3"]].data)
+    manifest = json.loads(held.manifests[index["manifests"][0]["digest"]].data)
+    config = json.loads(held.blobs[manifest["config"]["digest"]].data)
+    return dict(pair.split("=", 1) for pair in config["config"]["Env"] if not pair.startswith("PATH="))
