@@ -153,10 +153,13 @@ class Checkout:
             )
         return slug_of(url)
 
-    def remote_tip(self, remote: str, branch: str) -> str | None:
-        """The commit that a branch has on the remote now; None when the remote has no such branch."""
+    def remote_tip(self, remote: str, branch: str, settings: Mapping[str, str] | None = None) -> str | None:
+        """The commit that a branch has on the remote now; None when the remote has no such branch.
+
+        ``settings`` as in ``git_command.git``.
+        """
         ref = f"refs/heads/{branch}"
-        listed = self._remote_call(remote, "ls-remote", "--", remote, ref)
+        listed = self._remote_call(remote, "ls-remote", "--", remote, ref, settings=settings)
         return next((line.split("\t")[0] for line in listed.splitlines() if line.endswith(f"\t{ref}")), None)
 
     def fetch(self, remote: str, branch: str) -> str:
@@ -181,14 +184,14 @@ class Checkout:
         """Whether the commit is in this clone."""
         return self.git("cat-file", "--batch-check", stdin=commit).endswith(tuple("0123456789"))
 
-    def _remote_call(self, remote: str, *arguments: str) -> str:
+    def _remote_call(self, remote: str, *arguments: str, settings: Mapping[str, str] | None = None) -> str:
         if remote not in self.remotes():
             raise RunbookError(
                 f"{self.path} has no remote named {remote!r}; it has {', '.join(self.remotes()) or 'none'}. "
                 "Add it with `git remote add`, or give another as remote."
             )
         try:
-            return self.git(*arguments)
+            return git_command.git(self.path, *arguments, settings=settings)
         except GitFailed as error:
             raise Unreachable(
                 f"The remote {remote!r} ({self.remote_url(remote)}) could not be asked. git says: {error.stderr} "

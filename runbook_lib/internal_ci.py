@@ -1,0 +1,201 @@
+"""The internal GitLab pipeline of a bump's branch: looked at, started once, and followed until the pin has built.
+
+GitLab itself is the memory: a commit that was pushed there, and a pipeline of it, are found again by any later run.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from runbook_lib import internal_ci_logs, views
+from runbook_lib import internal_ci_plan as plan
+from runbook_lib.checks import Check
+from runbook_lib.errors import Refused, Unreachable
+from runbook_lib.github import once
+from runbook_lib.gitlab import GitLab, NoSuchRef
+from runbook_lib.gitlab_models import Pipeline
+from runbook_lib.internal_ci_ahead import Ahead, look, telling
+from runbook_lib.internal_ci_logs import Explained
+from runbook_lib.internal_ci_plan import Progress
+from runbook_lib.record import Step
+from runbook_lib.views import View
+
+__all__ = ["Ahead", "Found", "carry_out", "follow", "look", "show", "verify"]
+
+#: Seconds: the first and the longest pause between two looks, and how long to follow (a cell may take 8 hours).
+_PAUSE, _LONGEST_PAUSE, _LIMIT = 1.0, 60.0, 7.5 * 3600
+#: So many looks in a row may fail before following ends.
+_MAX_LOST = 10
+#: Seconds before each further try to start a pipeline: GitLab may need a moment to know of a push.
+_DELAYS = (1.0, 2.0, 4.0, 8.0)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where the pipeline stands, and why its failed builds failed."""
+
+    progress: Progress
+    explained: tuple[Explained, ...] = ()
+
+
+def carry_out(step: Step, ahead: Ahead, confirm: str = "") -> Ahead:
+    """Push the commit to its destination and start the pipeline, once ``confirm`` names the destination.
+
+    What is there already is found and left alone.  What keeps it from going on is in ``held`` of the result.  Raises
+    Refused for a confirmation of something else, and where the destination has moved since the dry run.
+    """
+    bump, gitlab = ahead.stand.bump, ahead.gitlab
+    step.given(head_commit=ahead.commit or None, base_commit=ahead.stand.base_commit)
+    if gitlab is None or ahead.held or ahead.pipeline:
+        return ahead
+    if not bump.publish:
+        return replace(ahead, held="waiting for publish: only then anything is pushed to GitLab", next="publish=True")
+    if not confirm:
+        return replace(
+            ahead, held=f"waiting for confirmation of the destination {ahead.destination}",
+            next=f"Read the dry run above, then run again with -r confirm {ahead.destination}",
+        )  # fmt: skip
+    if confirm != ahead.destination:
+        raise Refused(f"confirm is {confirm!r}, and the destination is {ahead.destination!r}: nothing was pushed.")
+    plan.guard(ahead.destination, gitlab.protected(), gitlab.project().default_branch)
+    if ahead.pushes:
+        _push(step, ahead)
+    return replace(ahead, pipeline=_start(step, ahead, gitlab), seen=ahead.commit)
+
+
+def _push(step: Step, ahead: Ahead) -> None:
+    if ahead.busy:
+        why = f"pipeline {ahead.busy.id} of {ahead.busy.sha[:10]} still runs on {ahead.destination} ({ahead.busy.url})"
+        if "push-while-running" not in ahead.stand.bump.allow:
+            raise Refused(f"Nothing was pushed: {why}, and a push may cancel it.", "push-while-running")
+        step.allowed("push-while-running", f"{why}.")
+    ahead.stand.checkout.push_commit(
+        ahead.remote, ahead.commit, ahead.destination, seen=ahead.seen, settings=ahead.settings
+    )
+    step.effect("push", f"{ahead.remote} {ahead.destination}", ahead.seen, ahead.commit)
+
+
+def _start(step: Step, ahead: Ahead, gitlab: GitLab, sleep: Callable[[float], None] = time.sleep) -> Pipeline:
+    made: list[Pipeline] = []
+
+    def create() -> Pipeline:
+        for delay in _DELAYS:
+            with suppress(NoSuchRef):
+                made.append(gitlab.start(ahead.destination, ahead.variables))
+                return made[0]
+            sleep(delay)
+        made.append(gitlab.start(ahead.destination, ahead.variables))
+        return made[0]
+
+    found = once(lambda: telling(gitlab, ahead), create)
+    if found.sha != ahead.commit:
+        raise Refused(
+            f"Pipeline {found.id} tests {found.sha[:10]}, not {ahead.commit[:10]}: somebody else pushed to "
+            f"{ahead.destination} meanwhile. Look there first: {found.url}"
+        )
+    if made:
+        step.effect("pipeline", ahead.destination, None, dict(ahead.variables), url=found.url)
+    return found
+
+
+def follow(
+    step: Step,
+    ahead: Ahead,
+    *,
+    wait: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+    say: Callable[[str], object] = print,
+) -> Found | None:
+    """The pipeline as it is now; with ``wait`` until it is known whether the pin builds, saying each change.
+
+    None where there is nothing to follow.  Raises Unreachable when GitLab stays away for long.
+    """
+    gitlab, pipeline = ahead.gitlab, ahead.pipeline
+    if gitlab is None or pipeline is None:
+        return None
+    begun, pause, lost, said = clock(), _PAUSE, 0, ""
+    while True:
+        try:
+            it = gitlab.pipeline(pipeline.id)
+            now, lost = plan.judge(it, gitlab.pipeline_jobs(it.id), ahead.builds, ahead.commit), 0
+            if wait and now.sentence != said:
+                say(f"{(clock() - begun) / 60:5.1f} min  {now.sentence}")
+                said = now.sentence
+            if not wait or now.ended or clock() - begun > _LIMIT:
+                found = Found(now, internal_ci_logs.explain(gitlab, now.bad))
+                _account(step, found)
+                return found
+        except Unreachable as error:
+            lost += 1
+            if not wait or lost >= _MAX_LOST:
+                raise
+            say(f"{error} Trying again.")
+        sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+
+def _account(step: Step, found: Found) -> None:
+    """What the record keeps of the pipeline."""
+    now = found.progress
+    if now.pipeline:
+        step.given(pipeline_id=now.pipeline.id, pipeline_commit=now.pipeline.sha, pipeline_state=now.state)
+        step.link("GitLab pipeline", now.pipeline.url)
+    step.table("build jobs", [vars(it) for it in now.jobs])
+
+
+def show(ahead: Ahead, found: Found | None) -> View:
+    """Where the pipeline stands: each job that builds the pin's images, and why those failed that did."""
+    if found is None:
+        return views.note(ahead.held or ahead.problem or "There is no pipeline to follow.")
+    now = found.progress
+    shown = views.note(f"{now.sentence[:1].upper()}{now.sentence[1:]}")
+    rows = [
+        {"job": it.name, "state": it.status, "minutes": round(it.seconds / 60, 1), "url": it.url} for it in now.jobs
+    ]
+    shown += views.table(rows, empty="None of the pin's jobs is listed yet.")
+    return shown + internal_ci_logs.show(found.explained) if found.explained else shown
+
+
+def verify(step: Step, ahead: Ahead, found: Found | None) -> View:
+    """Read GitLab's branch again, and tell the record whether the pin builds."""
+    bump = ahead.stand.bump
+    step.check(*_checks(ahead, found))
+    now = found.progress if found else None
+    if now and now.state == "passed":
+        step.done(now.sentence, "05-golden-values takes its golden values with source=gitlab, once its tests have run."
+                  if ahead.variables.get("FUNCTIONAL_TEST") == "yes" else "")  # fmt: skip
+    elif now:
+        known = [it.mend for each in (found.explained if found else ()) for it in each.pitfalls]
+        step.waiting(now.sentence, " ".join([*dict.fromkeys(known), now.next]))
+    elif ahead.problem:
+        step.done(ahead.problem)
+    elif bump.apply:
+        step.waiting(ahead.held, ahead.next)
+    elif ahead.gitlab is None or not ahead.destination:
+        step.done(f"Preview: {ahead.held}.", ahead.next)
+    else:
+        does = f"push {ahead.commit[:10]} to {ahead.place} as {ahead.destination}, and "
+        step.would(f"{does * ahead.pushes}start a pipeline of {ahead.destination} there", publish=True)
+        step.done(f"Preview: would start the internal pipeline of {ahead.destination}.",
+                  f"Run again with -p apply True -p publish True -r confirm {ahead.destination}")  # fmt: skip
+    return views.note("The checks are in the record below.")
+
+
+def _checks(ahead: Ahead, found: Found | None) -> list[Check]:
+    holds, same, builds = "GitLab has the bump's commit", "the pipeline is of that commit", "the GitLab pin builds"
+    if found is None or ahead.gitlab is None or found.progress.pipeline is None:
+        why = ahead.held or ahead.problem or "This is a preview."
+        return [Check(name, "skipped", why) for name in (holds, same, builds)]
+    now, pipeline = found.progress, found.progress.pipeline
+    tip = ahead.gitlab.branch(pipeline.ref)
+    at = f"{pipeline.ref} is at {tip.commit[:10]}." if tip else f"{pipeline.ref} is gone since."
+    # A branch that went on since takes nothing from what the pipeline tells of the commit.
+    held = tip is not None and tip.commit == ahead.commit
+    return [
+        Check(holds, "passed" if held else "waiting", at),
+        Check.of(same, pipeline.sha == ahead.commit, f"Pipeline {pipeline.id} is of {pipeline.sha[:10]}."),
+        # A red build is for a person to judge: the bump waits, and does not fail.
+        Check(builds, "passed" if now.state == "passed" else "waiting", now.sentence),
+    ]
