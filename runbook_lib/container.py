@@ -2,6 +2,7 @@
 
 import math
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -154,7 +155,11 @@ def inside(
 def _container(engine: Engine, image: str, env: Mapping[str, str]) -> Iterator[list[str]]:
     """The words that run a program in a container; buildah's is made before and removed after."""
     if engine.name != "buildah":
-        yield ["run", "--rm", "--entrypoint=", "--pull=never", image]
+        name = f"runbook-{secrets.token_hex(6)}"
+        try:
+            yield ["run", "--rm", f"--name={name}", "--entrypoint=", "--pull=never", image]
+        finally:  # a client that was stopped leaves its container running
+            _asked([engine.name, *engine.options, "rm", "--force", name], env)
         return
     made = _asked([engine.name, *engine.options, "from", "--pull-never", image], env)
     if not isinstance(made, str):
@@ -170,15 +175,21 @@ def _asked(
 ) -> "str | subprocess.CompletedProcess[str]":
     """What a command prints, or the failed command."""
     try:
-        done = subprocess.run(
-            command, env={**env, "LC_ALL": "C"}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            errors="replace", timeout=limit, start_new_session=True, check=False,
+        process = subprocess.Popen(
+            command, env={**env, "LC_ALL": "C"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
         )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"it took longer than {limit:.0f} seconds.")
     except OSError as error:
         return subprocess.CompletedProcess(command, 1, "", str(error.strerror or error))
-    return done.stdout if done.returncode == 0 else done
+    with process:
+        try:
+            out, err = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            return subprocess.CompletedProcess(command, 1, "", f"it took longer than {limit:.0f} seconds.")
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    return out if process.returncode == 0 else subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def _text(command: Sequence[str], env: Mapping[str, str]) -> str:
@@ -209,11 +220,11 @@ def _followed(
     log: Path,
     line: Callable[[str], object],
     env: Mapping[str, str],
-    secrets: Sequence[str] = (),
+    hidden: Sequence[str] = (),
 ) -> int:
     """Run a command and hand on its lines, without secrets, as they come.  The exit status."""
     # A secret is one whatever its variable is called, and line by line.
-    held = {f"{name}_{i}_SECRET": text for name in secrets for i, text in enumerate(env[name].splitlines())}
+    held = {f"{name}_{i}_SECRET": text for name in hidden for i, text in enumerate(env[name].splitlines())}
     hide = Redactor({**env, **held}).text
     try:
         process = subprocess.Popen(
