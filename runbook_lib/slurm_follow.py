@@ -1,0 +1,288 @@
+"""Submits the arrays of a matrix, each once, and follows their tests to the end.
+
+A poll costs one query of the scheduler at most, whatever the number of tests: ``squeue``, or ``sacct`` instead for what
+has left the queue.  What a job wrote down itself needs no query.  How a test ended that could not write it down (a time
+limit, a lost node) is noted beside its results, since a controller forgets.
+"""
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from runbook_lib import files, slurm_matrix
+from runbook_lib.errors import CannotTell, Unreachable
+from runbook_lib.golden import BadGolden, parse
+from runbook_lib.slurm import Slurm
+from runbook_lib.slurm_matrix import Entry, Submission
+from runbook_lib.slurm_states import OVER, Element
+
+T = TypeVar("T")
+#: Seconds: the first and the longest pause between two polls, and how long to follow (a cell may take 8 hours).
+_PAUSE, _LONGEST_PAUSE, _LIMIT = 2.0, 60.0, 7.5 * 3600
+#: So many looks in a row may fail before following ends; at the longest pause, some minutes.
+_MAX_LOST = 12
+#: So many polls in a row may a test be missing from the queue before it counts as gone: shared disks show files late.
+_MAX_MISSED = 8
+#: A test of which neither Slurm nor its own files tell how it ended.
+GONE = "GONE"
+#: What Slurm writes into a job's log when it ends the job, in the order in which it is believed.
+_WORDS = (
+    ("TIMEOUT", b"DUE TO TIME LIMIT"), ("PREEMPTED", b"DUE TO PREEMPTION"), ("NODE_FAIL", b"DUE TO NODE FAILURE"),
+    ("NODE_FAIL", b"Node failure on"), ("NODE_FAIL", b"srun: error: Task launch for"),
+    ("OUT_OF_MEMORY", b"oom_kill"), ("OUT_OF_MEMORY", b"oom-kill"), ("CANCELLED", b" CANCELLED AT "),
+)  # fmt: skip
+_TAIL = 16384  # bytes of the end of a log
+_SHOWN = {
+    "": "not submitted", "PENDING": "waiting", "RUNNING": "running", "COMPLETED": "passed", "FAILED": "failed",
+    "TIMEOUT": "time limit", "DEADLINE": "time limit", "CANCELLED": "cancelled", "NODE_FAIL": "node failed",
+    "BOOT_FAIL": "node failed", "OUT_OF_MEMORY": "out of memory", "PREEMPTED": "preempted", "REVOKED": "cancelled",
+    GONE: "gone",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Now:
+    """Where a test stands.  ``state`` is Slurm's word, GONE, or empty before it is submitted.
+
+    ``early``: it was ended because its golden values were there; ``values``: they are there.
+    """
+
+    entry: Entry
+    state: str = ""
+    reason: str = ""
+    code: int | None = None
+    restarts: int = 0
+    early: bool = False
+    values: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.state in OVER or self.state == GONE
+
+    @property
+    def word(self) -> str:
+        """The state as people say it."""
+        return _SHOWN.get(self.state, self.state.lower().replace("_", " "))
+
+
+def submit(
+    slurm: Slurm, submissions: Sequence[Submission], *, sleep: Callable[[float], None] = time.sleep,
+    say: Callable[[str], object] = print,
+) -> tuple[tuple[Submission, ...], tuple[Submission, ...]]:  # fmt: skip
+    """Submit what was not submitted yet: all arrays as they are then, and those that were submitted now.
+
+    An array that the controller knows by name is taken up: whoever submitted it was interrupted before noting the id.
+    Raises Refused where Slurm takes one not, and Unreachable where its controller stays away.
+    """
+    waiting = [it for it in submissions if it.job is None]
+    if not waiting:
+        return tuple(submissions), ()
+    known = _patiently(lambda: _names(slurm), sleep, say)
+    done: dict[str, Submission] = {}
+    fresh: list[Submission] = []
+    for it in waiting:
+        job = known.get(it.name)
+        if job is None:
+            job = _patiently(lambda it=it: _once(slurm, it), sleep, say)  # type: ignore[misc]
+            fresh.append(it.with_job(job))
+        done[it.name] = slurm_matrix.submitted(it, job)
+    return tuple(done.get(it.name, it) for it in submissions), tuple(fresh)
+
+
+def _once(slurm: Slurm, it: Submission) -> int:
+    try:
+        return slurm.submit(it.path)
+    except Unreachable:
+        # The controller may have taken it all the same: asked again, it says so, or stays away.
+        job = _names(slurm).get(it.name)
+        if job is None:
+            raise
+        return job
+
+
+def _names(slurm: Slurm) -> dict[str, int]:
+    return {it.name: it.job for it in slurm.queue()}
+
+
+def _patiently(ask: Callable[[], T], sleep: Callable[[float], None], say: Callable[[str], object]) -> T:
+    pause = _PAUSE
+    for _ in range(_MAX_LOST - 1):
+        try:
+            return ask()
+        except Unreachable as error:
+            say(f"{error} Trying again in {pause:.0f} seconds.")
+            sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+    return ask()
+
+
+class Follower:
+    """Knows where each test stood at the last poll.
+
+    ``expected`` are the names of the golden files that each test should leave, by its name; with ``early`` a test is
+    ended as soon as all of them are there and whole.
+    """
+
+    def __init__(
+        self, slurm: Slurm, entries: Iterable[Entry], expected: Mapping[str, Sequence[str]] | None = None,
+        *, early: bool = False,
+    ) -> None:  # fmt: skip
+        self._slurm, self._expected, self._early = slurm, expected or {}, early
+        self._now = {(it.array, it.index): _noted(it) for it in entries}
+        self._missed: Counter[tuple[str, int]] = Counter()
+        self._accounts = True  # whether the cluster keeps any, as far as we know
+
+    @property
+    def tests(self) -> tuple[Now, ...]:
+        """Where each stands."""
+        return tuple(self._now.values())
+
+    def poll(self) -> tuple[Now, ...]:
+        """Look once.  Raises Unreachable where Slurm's controller is away."""
+        for key, now in self._now.items():
+            if not now.over:
+                self._now[key] = self._from_files(now)
+        waiting = {key: now for key, now in self._now.items() if not now.over and now.entry.job is not None}
+        if waiting:
+            self._ask(waiting)
+        if self._early:
+            self._end_early()
+        return self.tests
+
+    def _from_files(self, now: Now) -> Now:
+        if ended := now.entry.ended:
+            state = (_said(now.entry) or "FAILED") if ended[1] else "COMPLETED"
+            return replace(now, state=state, reason="", code=ended[1], values=self._there(now))
+        return replace(now, values=self._there(now)) if now.state == "RUNNING" else now
+
+    def _ask(self, waiting: Mapping[tuple[str, int], Now]) -> None:
+        """One query: of the queue, or in turns with it of the accounts, for what the queue had no longer."""
+        keys = [key for key in waiting if self._missed[key] % 2] if self._accounts else []
+        found: tuple[Element, ...] = ()
+        if keys:
+            try:
+                found = self._slurm.accounts(sorted({waiting[key].entry.job or 0 for key in keys}))
+            except CannotTell:
+                self._accounts = False
+            except Unreachable:
+                pass  # the accounts alone are away: the queue is asked next
+        else:
+            keys = list(waiting)
+            found = self._slurm.queue()
+        matched = _match({key: waiting[key] for key in keys}, found)
+        for key in keys:
+            self._missed[key] = 0 if key in matched else self._missed[key] + 1
+            if key in matched:
+                self._set(key, matched[key])
+            elif self._missed[key] >= _MAX_MISSED:
+                self._now[key] = replace(self._now[key], state=_said(self._now[key].entry) or GONE, reason="")
+
+    def _set(self, key: tuple[str, int], now: Now) -> None:
+        if now.over:
+            now = replace(now, values=self._there(now))
+            _note(now)
+        self._now[key] = now
+
+    def _there(self, now: Now) -> bool:
+        names = self._expected.get(now.entry.test.name, ())
+        return bool(names) and all(_whole(now.entry.folder / "assets" / name) for name in names)
+
+    def _end_early(self) -> None:
+        enough = {key: now for key, now in self._now.items() if now.state == "RUNNING" and now.values}
+        if not enough:
+            return
+        for key, now in enough.items():
+            self._now[key] = replace(now, state="COMPLETED", reason="", code=None, early=True)
+            _note(self._now[key])
+        self._slurm.cancel((now.entry.job or 0, now.entry.index) for now in enough.values())
+
+
+def follow(
+    follower: Follower, *, wait: bool = False, sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic, say: Callable[[str], object] = print,
+) -> tuple[Now, ...]:  # fmt: skip
+    """Where the tests stand; with ``wait`` when all are over, saying each change.
+
+    Raises Unreachable when Slurm's controller stays away.
+    """
+    begun, pause, lost, said = clock(), _PAUSE, 0, ""
+    while True:
+        try:
+            tests, lost = follower.poll(), 0
+            if wait and (told := counts(tests)) != said:
+                say(f"{(clock() - begun) / 60:5.1f} min  {told}")
+                said, pause = told, _PAUSE
+            if not wait or all(it.over or it.entry.job is None for it in tests) or clock() - begun > _LIMIT:
+                return tests
+        except Unreachable as error:
+            lost += 1
+            if not wait or lost >= _MAX_LOST:
+                raise
+            say(f"{error} The jobs go on without it. Trying again.")
+        sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+
+def counts(tests: Iterable[Now]) -> str:
+    """``3 passed, 2 running``."""
+    return ", ".join(f"{count} {word}" for word, count in sorted(Counter(it.word for it in tests).items())) or "no test"
+
+
+def _match(waiting: Mapping[tuple[str, int], Now], found: Iterable[Element]) -> dict[tuple[str, int], Now]:
+    alone: dict[tuple[int, int], Element] = {}
+    rest: dict[int, Element] = {}
+    for element in found:
+        if element.index is None:
+            rest[element.job] = element
+        else:
+            alone[element.job, element.index] = element
+    matched = {}
+    for key, now in waiting.items():
+        job = now.entry.job or 0
+        if (it := alone.get((job, now.entry.index)) or rest.get(job)) is not None:
+            state = it.state if it.over or it.state == "PENDING" else "RUNNING"
+            matched[key] = replace(now, state=state, reason=it.reason, code=it.code, restarts=it.restarts)
+    return matched
+
+
+def _whole(file: Path) -> bool:
+    """Whether a golden file is there to its last byte."""
+    try:
+        return not parse(file.read_bytes()).blank
+    except (OSError, BadGolden):
+        return False
+
+
+def _said(entry: Entry) -> str:
+    """What Slurm itself wrote at the end of a job's log about its end, as a state; empty where it did not."""
+    try:
+        with (entry.folder / "job.log").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            tail = file.read(_TAIL)
+    except OSError:
+        return ""
+    return next((state for state, word in _WORDS if word in tail), "")
+
+
+def _note(now: Now) -> None:
+    """Keep how a test ended beside its results, unless its job did so itself."""
+    if now.entry.ended is None or now.early:
+        told = {name: getattr(now, name) for name in ("state", "reason", "code", "restarts", "early", "values")}
+        files.write(now.entry.folder / "state.json", json.dumps(told))
+
+
+def _noted(entry: Entry) -> Now:
+    """Where a test stood when it was last looked at, if it was over then; what its job wrote since counts more."""
+    try:
+        told = json.loads((entry.folder / "state.json").read_text())
+        now = Now(entry, str(told["state"]), str(told["reason"]), told["code"], int(told["restarts"]),
+                  bool(told["early"]), bool(told["values"]))  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError):
+        return Now(entry)
+    return now if now.over and (now.early or entry.ended is None) else Now(entry)

@@ -1,0 +1,185 @@
+"""A real Slurm of two nodes on this machine, on loopback alone, ended with the test."""
+
+import contextlib
+import getpass
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+
+NODES = ("node1", "node2")
+_CONF = """\
+ClusterName=practice
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CryptoType=crypto/munge
+SlurmUser={user}
+SlurmdUser={user}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+SchedulerParameters=sched_interval=1,batch_sched_delay=0,defer_batch
+ReturnToService=2
+SlurmdTimeout=3
+SlurmctldTimeout=30
+MessageTimeout=2
+TCPTimeout=1
+KillWait=1
+MinJobAge={age}
+GresTypes=gpu
+PartitionName=batch Nodes=node1,node2 Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+class Cluster:
+    """Its folder and its processes by name.  ``environment`` makes the commands of Slurm talk to it."""
+
+    def __init__(self, folder: Path, age: int) -> None:
+        self.folder = folder
+        self.environment = {"SLURM_CONF": str(folder / "slurm.conf")}
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        controller, *ports = _free_ports(1 + len(NODES))
+        conf = _CONF.format(
+            host=socket.gethostname(), controller=controller, folder=folder, user=getpass.getuser(), age=age
+        )
+        for node, port in zip(NODES, ports, strict=True):
+            conf += f"NodeName={node} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port} "
+            conf += "CPUs=64 RealMemory=1000 Gres=gpu:8 State=UNKNOWN\n"
+            (folder / f"spool-{node}").mkdir()
+        (folder / "state").mkdir()
+        (folder / "slurm.conf").write_text(conf)
+        devices = [folder / f"gpu{number}" for number in range(8)]
+        for device in devices:
+            device.touch()
+        (folder / "gres.conf").write_text("".join(f"NodeName={n} Name=gpu File={d}\n" for n in NODES for d in devices))
+
+    def up(self) -> None:
+        """Start everything and wait until both nodes are idle."""
+        munge = self.folder / "munge"
+        munge.mkdir()
+        munge.chmod(0o711)
+        (munge / "key").write_bytes(secrets.token_bytes(128))
+        (munge / "key").chmod(0o600)
+        files = [f"--{name}-file={munge / name}" for name in ("key", "log", "pid", "seed")]
+        self._start("munged", "munged", "--foreground", "--force", f"--socket={munge / 'socket'}", *files)
+        self.wait(lambda: (munge / "socket").exists(), "munged")
+        self.start_controller("-c")
+        for node in NODES:
+            self.start_node(node)
+        self.wait(lambda: self.ask("sinfo", "-h", "-o", "%T %D") == "idle 2", "nodes")
+
+    def start_controller(self, *arguments: str) -> None:
+        """The controller; with -c it forgets all jobs."""
+        self._start("slurmctld", "slurmctld", "-D", *arguments)
+
+    def start_node(self, name: str) -> None:
+        """A node."""
+        self._start(name, "slurmd", "-D", "-N", name)
+
+    def end(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
+        """End one of the processes."""
+        process = self.running.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(how)
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def down(self) -> None:
+        """End everything."""
+        with contextlib.suppress(subprocess.SubprocessError, OSError):
+            self.ask("scancel", "--full", "--me")
+        for name in reversed(list(self.running)):
+            self.end(name, signal.SIGKILL)  # nothing of it is needed again
+        for pid in _children(self.folder):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def ask(self, *command: str) -> str:
+        """What a command of Slurm prints."""
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=30, env={**os.environ, **self.environment}
+        )
+        return done.stdout.strip()
+
+    def wait(self, ready: Callable[[], bool], what: str) -> None:
+        """Until it is so."""
+        limit = time.monotonic() + 20
+        while not ready():
+            dead = [name for name, process in self.running.items() if process.poll() is not None]
+            assert not dead, self._logs(dead[0])
+            assert time.monotonic() < limit, self._logs(what)
+            time.sleep(0.05)
+
+    def _start(self, name: str, *command: str) -> None:
+        log = (self.folder / f"{name}.out").open("ab")
+        path = os.environ["PATH"] + ":/usr/sbin"
+        program = shutil.which(command[0], path=path) or command[0]
+        self.running[name] = subprocess.Popen(
+            [program, *command[1:]], stdout=log, stderr=log, env={**os.environ, **self.environment, "PATH": path}
+        )
+        log.close()
+
+    def _logs(self, what: str) -> str:
+        told = [f"{what} is not there."]
+        for log in sorted([*self.folder.glob("*.log"), *self.folder.glob("*.out")]):
+            told.append(f"{log.name}: {log.read_text(errors='replace')[-1500:]}")
+        return "\n".join(told)
+
+
+@contextlib.contextmanager
+def cluster(age: int = 3600) -> Iterator[Cluster]:
+    """A cluster that is up.  ``age``: seconds for which the controller remembers a job that has ended."""
+    # A socket's path may have 107 characters, and pytest's folders are deep.
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    folder.chmod(0o755)
+    made = Cluster(folder, age)
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _children(folder: Path) -> list[int]:
+    """Processes that name the cluster's folder in their environment: step daemons and the jobs' scripts."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("SLURM_CONF") == str(folder / "slurm.conf"):
+                found.append(process.pid)
+    return found
+
+
+def _free_ports(number: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        bound = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for sock in bound:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in bound]

@@ -1,0 +1,288 @@
+"""Arrays submitted to a real Slurm of two nodes, and followed."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from slurm_cluster import Cluster, cluster
+
+from runbook_lib import slurm_matrix
+from runbook_lib.device_connections import Connections
+from runbook_lib.errors import Refused, RunbookError, Unreachable
+from runbook_lib.sbatch import Site, arrays
+from runbook_lib.slurm import Slurm, seconds
+from runbook_lib.slurm_follow import GONE, Follower, Now, follow, submit
+from runbook_lib.slurm_matrix import Submission
+from runbook_lib.workloads import Workload
+
+NO_NEED = Connections(None, "Nothing requires it.")
+GOLDEN = '{"lm loss": {"start_step": 1, "end_step": 1, "step_interval": 1, "values": {"1": 10.5}}}'
+needs_slurm = pytest.mark.component("slurm")
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Cluster]:
+    """A cluster for all tests here, which forgets ended jobs after an hour."""
+    with cluster() as made:
+        yield made
+
+
+@pytest.fixture
+def slurm(real: Cluster) -> Slurm:
+    return Slurm({**os.environ, **real.environment})
+
+
+def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1, seconds: int = 600) -> tuple[Submission, ...]:
+    """The next round, with tests of these names."""
+    (base / "checkout").mkdir(parents=True, exist_ok=True)
+    number = slurm_matrix.next_round(base)
+    site = Site(str(base / "checkout"), str(base / str(number)))
+    quoted = {name: script.replace("{", "{{").replace("}", "}}") for name, script in scripts.items()}
+    tests = [
+        Workload("r.yaml", "gpt", name, "dev", "dgx_h100", ("mr",), nodes, 2, seconds, script)
+        for name, script in quoted.items()
+    ]
+    return slurm_matrix.keep(base, number, arrays([(it, NO_NEED) for it in tests], site))
+
+
+def run(
+    slurm: Slurm, base: Path, *, early: bool = False, until: Callable[[tuple[Now, ...]], bool] | None = None
+) -> dict[str, Now]:
+    """Submit what is planned and follow it: to the end, or until it is so."""
+    done, _ = submit(slurm, slurm_matrix.read(base), sleep=nap)
+    entries = slurm_matrix.newest(done).values()
+    expected = {it.test.name: ("golden.json",) for it in entries}
+    follower = Follower(slurm, entries, expected, early=early)
+    limit = time.monotonic() + 60
+    while True:
+        tests = follower.poll()
+        if until(tests) if until else all(it.over for it in tests):
+            return {it.entry.test.case: it for it in tests}
+        assert time.monotonic() < limit, tests
+        nap(0)
+
+
+def nap(_: float) -> None:
+    time.sleep(0.1)
+
+
+# -- without a cluster -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("infinite", None), ("n/a", None), ("30:00", 1800), ("4:00:00", 14400), ("1-00:00:00", 86400), ("", None)],
+)
+def test_time_limits_as_slurm_writes_them(text: str, expected: int | None) -> None:
+    assert seconds(text) == expected
+
+
+def test_a_machine_without_slurm_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RunbookError, match=r"squeue is not on this machine\. Run this where jobs are submitted"):
+        Slurm({"PATH": str(tmp_path)}).queue()
+
+
+def test_nothing_planned_asks_nothing(tmp_path: Path) -> None:
+    slurm = Slurm({"PATH": str(tmp_path)})
+    assert slurm_matrix.read(tmp_path) == ()
+    assert submit(slurm, ()) == ((), ())
+    assert follow(Follower(slurm, ()), wait=True) == ()
+    assert slurm.calls.total() == 0
+
+
+# -- with one ----------------------------------------------------------------------------------------------------
+
+
+@needs_slurm
+def test_a_matrix_runs_over_two_nodes(slurm: Slurm, tmp_path: Path) -> None:
+    plan(tmp_path, {
+        "good": 'echo "$SLURMD_NODENAME of $NNODES, $MASTER_ADDR" > "$LOGS/$NODE_RANK"; echo hello',
+        "bad": 'echo "it broke" >&2; exit 3',
+        "empty": "true",
+    }, nodes=2)  # fmt: skip
+    found = run(slurm, tmp_path)
+    assert {name: it.state for name, it in found.items()} == {
+        "good": "COMPLETED",
+        "bad": "FAILED",
+        "empty": "COMPLETED",
+    }
+    assert found["bad"].code  # 3, or that of the node that was ended for it
+    logs = found["good"].entry.folder / "assets/logs/1"
+    assert [(logs / rank).read_text() for rank in "01"] == ["node1 of 2, node1\n", "node2 of 2, node1\n"]
+    assert (found["good"].entry.folder / "node-0.out.log").read_text() == "hello\n"
+    assert (found["bad"].entry.folder / "node-1.err.log").read_text() == "it broke\n"
+    assert (slurm.calls["sbatch"], slurm.calls["scancel"], slurm.calls["sacct"]) == (1, 0, 0)
+
+
+@needs_slurm
+def test_each_poll_asks_once_whatever_the_number_of_tests(slurm: Slurm, tmp_path: Path) -> None:
+    plan(tmp_path, {f"t{i}": "true" for i in range(20)})
+    done, fresh = submit(slurm, slurm_matrix.read(tmp_path))
+    assert [len(it.entries) for it in fresh] == [20]
+    follower = Follower(slurm, slurm_matrix.newest(done).values())
+    while not all(it.over for it in follower.tests):
+        before = slurm.calls.total()
+        follower.poll()
+        assert slurm.calls.total() - before <= 1
+        nap(0)
+    assert all(it.state == "COMPLETED" for it in follower.tests)
+
+
+@needs_slurm
+def test_what_was_submitted_is_never_submitted_again(slurm: Slurm, tmp_path: Path) -> None:
+    planned = plan(tmp_path, {"a": "sleep 60"})
+    (first,), fresh = submit(slurm, planned)
+    assert fresh == (first,)
+    assert submit(slurm, slurm_matrix.read(tmp_path)) == ((first,), ())
+    (first.folder / "job").unlink()  # as if we had been killed before noting the id
+    assert submit(slurm, slurm_matrix.read(tmp_path)) == ((first,), ())
+    slurm.cancel([(first.job or 0, None)])
+    assert run(slurm, tmp_path)["a"].state == "CANCELLED"
+    assert slurm.calls["sbatch"] == 1
+    (first.folder / "job").unlink()
+    assert submit(slurm, slurm_matrix.read(tmp_path)) == ((first,), ())  # ended, and known by its name
+
+
+@needs_slurm
+def test_a_new_round_runs_some_again_and_keeps_the_old_results(slurm: Slurm, tmp_path: Path) -> None:
+    plan(tmp_path, {"a": "exit 1", "b": "true"})
+    first = run(slurm, tmp_path)
+    plan(tmp_path, {"a": "true"})
+    second = run(slurm, tmp_path)
+    assert {name: (it.entry.round, it.state) for name, it in second.items()} == {
+        "a": (2, "COMPLETED"), "b": (1, "COMPLETED"),
+    }  # fmt: skip
+    assert first["a"].entry.ended is not None
+
+
+@needs_slurm
+def test_a_test_ends_as_soon_as_its_values_are_there_and_whole(slurm: Slurm, tmp_path: Path) -> None:
+    script = "f=$LOGS/../../golden.json; printf '%s' '" + GOLDEN[:30] + '\' > "$f"'
+    go = tmp_path / "go"
+    whole = f"while [ ! -e {go} ]; do sleep 0.1; done; printf '%s' '{GOLDEN}' > \"$f\"; sleep 60"
+    plan(tmp_path, {"a": f"{script}; {whole}"})
+    found = run(
+        slurm, tmp_path, early=True, until=lambda tests: (tests[0].entry.folder / "assets/golden.json").exists()
+    )
+    assert not found["a"].values
+    go.touch()
+    found = run(slurm, tmp_path, early=True)
+    assert (found["a"].state, found["a"].early, found["a"].values) == ("COMPLETED", True, True)
+    assert run(slurm, tmp_path)["a"].early  # and it is known after a restart
+    settle(slurm, found["a"])
+
+
+def settle(slurm: Slurm, now: Now) -> None:
+    """Wait until its job has left the node."""
+    limit = time.monotonic() + 20
+    while not all(it.over for it in slurm.queue() if it.job == now.entry.job):
+        assert time.monotonic() < limit
+        nap(0)
+
+
+@needs_slurm
+def test_a_controller_that_is_away_for_a_while(real: Cluster, slurm: Slurm, tmp_path: Path) -> None:
+    plan(tmp_path, {"a": "sleep 1"})
+    plan(tmp_path, {"b": "true"})
+    submit(slurm, slurm_matrix.read(tmp_path)[:1])
+    real.end("slurmctld")
+    said: list[str] = []
+
+    def sleep(_: float) -> None:
+        if len(said) >= 1 and "slurmctld" not in real.running:
+            real.start_controller()
+        time.sleep(0.2)
+
+    with pytest.raises(Unreachable, match=r"controller cannot be reached: squeue .*says"):
+        slurm.queue()
+    done, fresh = submit(slurm, slurm_matrix.read(tmp_path), sleep=sleep, say=lambda text: said.append(str(text)))
+    assert [it.entries[0].test.case for it in fresh] == ["b"]
+    assert "Trying again" in said[0]
+    entries = slurm_matrix.newest(done).values()
+    tests = follow(Follower(slurm, entries), wait=True, sleep=sleep, say=lambda text: said.append(str(text)))
+    assert [it.state for it in tests] == ["COMPLETED", "COMPLETED"]
+
+
+def test_a_controller_that_stays_away_is_an_error(tmp_path: Path) -> None:
+    for name in ("squeue", "sbatch"):
+        (tmp_path / name).write_text(
+            "#!/bin/sh\necho 'Unable to contact slurm controller (connect failure)' >&2; exit 1\n"
+        )
+        (tmp_path / name).chmod(0o755)
+    slurm, said = Slurm({"PATH": f"{tmp_path}:/usr/bin:/bin"}), list[str]()
+    (planned,) = plan(tmp_path, {"a": "true"})
+    with pytest.raises(Unreachable, match="controller cannot be reached: squeue says"):
+        submit(slurm, [planned], sleep=lambda _: None, say=lambda text: said.append(str(text)))
+    assert len(said) > 5
+    assert slurm_matrix.read(tmp_path)[0].job is None
+    with pytest.raises(Unreachable):
+        follow(Follower(slurm, planned.with_job(3).entries), wait=True, sleep=lambda _: None, say=lambda _: None)
+
+
+@needs_slurm
+def test_what_slurm_does_not_take_is_said(real: Cluster, tmp_path: Path) -> None:
+    (planned,) = plan(tmp_path, {"a": "true"})
+    Path(planned.path).write_text(
+        Path(planned.path).read_text().replace("--nodes=1", "--nodes=1\n#SBATCH --partition=x")
+    )
+    with pytest.raises(Refused, match=r"sbatch --parsable .* failed with 1: .*invalid partition"):
+        submit(Slurm({**os.environ, **real.environment}), [planned])
+
+
+@needs_slurm
+def test_a_requeue_and_a_lost_node(real: Cluster, slurm: Slurm, tmp_path: Path) -> None:
+    plan(tmp_path, {"a": 'touch "$LOGS/$NODE_RANK"; sleep 60'}, nodes=2)
+    job = run(slurm, tmp_path, until=lambda tests: tests[0].state == "RUNNING")["a"].entry.job
+    real.ask("scontrol", "requeue", f"{job}_0")
+    again = run(slurm, tmp_path, until=lambda tests: tests[0].restarts == 1 and tests[0].state == "PENDING")
+    assert again["a"].word == "waiting"
+    real.ask("scontrol", "update", f"jobid={job}_0", "StartTime=now", "Requeue=0")
+    begun = again["a"].entry.folder / "assets/logs/1/1"
+    begun.unlink(missing_ok=True)
+    run(slurm, tmp_path, until=lambda _: begun.exists())
+    real.end("node2", signal.SIGKILL)
+    found = run(slurm, tmp_path)
+    assert (found["a"].state, found["a"].word) == ("NODE_FAIL", "node failed")
+    assert run(slurm, tmp_path)["a"].state == "NODE_FAIL"  # and it is known after a restart
+    real.start_node("node2")
+    real.wait(lambda: real.ask("sinfo", "-h", "-o", "%T %D") == "idle 2", "nodes")
+
+
+@needs_slurm
+def test_the_cluster_is_asked_for_partitions_and_accounts(slurm: Slurm) -> None:
+    (partition,) = slurm.partitions()
+    assert (partition.name, partition.seconds, partition.nodes, partition.gpus, partition.default) == (
+        "batch", None, 2, 8, True,
+    )  # fmt: skip
+    assert slurm.own_accounts() is None
+
+
+@needs_slurm
+def test_secrets_do_not_reach_a_job(real: Cluster, tmp_path: Path) -> None:
+    env = {"GITHUB_TOKEN": "ghp_" + "a" * 36, "PROXY": "http://me:secret@proxy", "KEPT": "yes", "JPY_SESSION_NAME": "x"}
+    plan(tmp_path, {"a": "env"})
+    found = run(Slurm({**os.environ, **real.environment, **env}), tmp_path)
+    told = (found["a"].entry.folder / "node-0.out.log").read_text()
+    assert "KEPT=yes" in told
+    assert not [name for name in ("GITHUB_TOKEN", "PROXY", "JPY_SESSION_NAME") if f"\n{name}=" in told]
+
+
+@needs_slurm
+def test_a_controller_that_forgets_at_once(tmp_path: Path) -> None:
+    with cluster(age=2) as short:
+        slurm = Slurm({**os.environ, **short.environment})
+        plan(tmp_path, {"a": "true", "b": "sleep 60", "c": "kill -9 $PPID"})
+        run(slurm, tmp_path, until=lambda tests: tests[1].state == "RUNNING" and tests[0].over)
+        (done,) = slurm_matrix.read(tmp_path)
+        slurm.cancel([(done.job or 0, 1)])
+        limit = time.monotonic() + 30
+        while slurm.queue():
+            assert time.monotonic() < limit
+            nap(0)
+        found = run(slurm, tmp_path)
+        assert found["a"].state == "COMPLETED"
+        assert found["b"].state == "CANCELLED"  # Slurm wrote so into its log
+        assert found["c"].state in ("FAILED", GONE)
