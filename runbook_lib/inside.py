@@ -27,7 +27,7 @@ class Step:
     """One command of a sequence.  ``where`` is where it runs, ``why`` a whole sentence.
 
     ``gpus``: it needs them.  ``terminal``: it needs a person's terminal, so it is only shown.  ``env`` holds what it
-    sets, by name.
+    sets, by name.  ``keeps`` are files that it writes over: what they hold goes into git's store before.
     """
 
     title: str
@@ -37,6 +37,7 @@ class Step:
     gpus: bool = False
     terminal: bool = False
     env: tuple[tuple[str, str], ...] = ()
+    keeps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ class Tree:
     """A checkout as these plans see it.
 
     ``changed`` are those of pyproject.toml and uv.lock that differ from HEAD; ``unmerged`` all files in conflict;
-    ``joining`` is the operation of git that waits for them.  ``theirs`` is the commit whose uv.lock is the base
-    branch's, ``base`` that branch as tracked, such as ``origin/main``.  ``was_conflict``: uv.lock was in conflict in
-    this operation.  ``marks``: it holds the marks of one.  ``missing`` are submodules that are not initialized,
-    ``mcore`` the branch of Megatron-Core that Megatron-Bridge's submodule stands on, where known.
+    ``joining`` is the operation of git that waits for them.  ``base`` is the base branch as tracked, such as
+    ``origin/main``, empty where it is not; ``theirs`` the commit whose uv.lock is that branch's.  ``was_conflict``:
+    uv.lock was in conflict in this operation.  ``marks``: it holds the marks of one.  ``missing`` are submodules that
+    are not initialized, ``mcore`` the branch of Megatron-Core that Megatron-Bridge's submodule stands on, where known.
     """
 
     repository: str
@@ -164,6 +164,9 @@ def _target(tree: Tree, extra: str) -> tuple[tuple[str, ...], str]:
 def _onto(tree: Tree, branch: str) -> tuple[Step, ...]:
     if tree.branch == branch:
         return ()
+    if not tree.base and branch not in tree.branches:
+        raise Refused(f"The base branch is not known in this clone, so {branch} cannot begin there: `git fetch` it "
+                      "first.")
     made = branch in tree.branches
     command = ("git", "switch", branch) if made else ("git", "switch", "--no-track", "-c", branch, tree.base)
     why = "Changes of dependencies go in a pull request of their own, before the feature that needs them."

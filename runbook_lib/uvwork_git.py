@@ -28,11 +28,14 @@ def conflict(tree: Tree) -> Work:
     take = Step(
         f"Take the {LOCK} of {tree.base}", ("git", "checkout", tree.theirs or tree.base, "--", LOCK), "host",
         "A lock that is joined by hand fits neither side. The base branch's is whole, so it is what to begin with.",
+        keeps=(LOCK,),
     )  # fmt: skip
     lock = Step(
         "Lock again", ("uv", "lock"), "container",
         "uv keeps what is locked, and resolves what your pyproject.toml asks for beyond it.",
     )  # fmt: skip
+    if in_conflict and not (tree.theirs or tree.base):
+        raise Refused("The base branch is not known in this clone, so its uv.lock is not either: `git fetch` it first.")
     others = tuple(it for it in tree.unmerged if it != LOCK)
     steps = (*((take,) if in_conflict else ()), *submodules(tree), lock)
     if others:
@@ -73,5 +76,5 @@ def switch(tree: Tree, to: str) -> Work:
             )
         why = "It was written by the sync on dev; with it --locked would be refused on main."
         restore = ("git", "restore", "--staged", "--worktree", "--", LOCK)
-        steps = (*steps, Step("Take back the uv.lock that dev left", restore, "host", why))
+        steps = (*steps, Step("Take back the uv.lock that dev left", restore, "host", why, keeps=(LOCK,)))
     return Work(steps, usual(tree), locked=True)

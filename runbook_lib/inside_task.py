@@ -1,0 +1,257 @@
+"""A task inside the image, chosen by its parameters: its steps, and where each of them runs.
+
+The plans are pure; this puts them together for a checkout and for the machine that it is on.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runbook_lib import (
+    build_plan,
+    container,
+    inside_look,
+    inside_place,
+    inside_run,
+    inside_slurm,
+    inside_tests,
+    uvwork,
+    uvwork_git,
+    workloads,
+)
+from runbook_lib.bump import Bump
+from runbook_lib.checkout import Checkout
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.inside import Here, Step
+from runbook_lib.inside_do import Command
+from runbook_lib.inside_image import Image
+from runbook_lib.inside_place import Place, PlaceName
+from runbook_lib.inside_slurm import Allocation
+from runbook_lib.repositories import Repository
+from runbook_lib.uvwork import Tree, Work
+from runbook_lib.views import View, code, facts, note, notes, table
+
+TASKS: Mapping[str, str] = {
+    "session": "a shell inside the image",
+    "tests": "unit tests: a bucket, a file, a test, or a part of names",
+    "import": "the image as a file that all nodes of a cluster read",
+    "install": "extras and groups into the environment",
+    "add": "a new dependency, on a branch of its own",
+    "lock": "uv.lock anew over pyproject.toml",
+    "conflict": "a conflict of git in uv.lock",
+    "mcore-dev": "Megatron-Bridge on Megatron-Core's dev",
+    "mcore-main": "Megatron-Bridge back on Megatron-Core's main",
+    "hooks": "the hooks of pre-commit, installed",
+    "hooks-run": "the hooks of pre-commit, run over all files",
+    "lint": "the style, checked",
+    "format": "the style, mended",
+    "demo": "the benchmark that Alibaba's image brings",
+}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a person asks for, as the notebook's parameters have it; all of it may be empty but the task."""
+
+    task: str = "session"
+    where: str = ""
+    image: str = ""
+    tests: str = ""
+    install: str = ""
+    package: str = ""
+    extra: str = ""
+    cache: str = ""
+    folder: str = ""
+    slurm: str = ""
+
+    def show(self) -> View:
+        """All tasks, the one that was chosen marked, and what was given for it."""
+        rows = [{"task": name, "is": what, "chosen": name == self.task} for name, what in TASKS.items()]
+        given = {name: value for name, value in vars(self).items() if value and name != "task"}
+        return table(rows) + (facts(**given) if given else notes([]))
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task with its commands.  ``lacking`` says why they cannot be run from here, ``made`` the file they make."""
+
+    wish: Wish
+    place: Place
+    work: Work
+    commands: tuple[Command, ...]
+    lacking: str = ""
+    made: str = ""
+
+    @property
+    def runnable(self) -> tuple[Command, ...]:
+        """The commands that need no terminal of a person."""
+        return tuple(it for it in self.commands if not it.step.terminal)
+
+    @property
+    def shown_only(self) -> tuple[Command, ...]:
+        """Those that do."""
+        return tuple(it for it in self.commands if it.step.terminal)
+
+    def show(self) -> View:
+        """Each step with where it runs and why, and all commands to copy."""
+        if self.work.idle:
+            return note(self.work.idle)
+        rows = [
+            {"step": f"{i}. {it.step.title}", "where": self.place.where(it.step), "why": it.step.why}
+            for i, it in enumerate(self.commands, 1)
+        ]
+        lines = "\n".join(it.line for it in self.commands)
+        shown = table(rows) + code(lines, title=f"Commands, to be run in {self.place.container.checkout}")
+        told = [*self.place.container.image.warnings, *self.work.warnings, *([self.work.after] * bool(self.work.after))]
+        return shown + notes(told, title="To know") + notes([self.lacking] * bool(self.lacking), title="Not from here")
+
+
+def choose(checkout: Checkout, bump: Bump, wish: Wish, here: Here | None = None) -> Task:
+    """The task with its commands, for this checkout and this machine.
+
+    Raises RunbookError for what cannot be meant, Refused for what must not be done.
+    """
+    if wish.task not in TASKS:
+        raise RunbookError(f"task={wish.task!r} is none of {', '.join(TASKS)}.")
+    here = here or inside_look.here()
+    repository = bump.repository
+    image = Image.parse(wish.image or default_image(repository, bump.image_type))
+    name = inside_place.choose(wish.where, here)
+    cache = _cache(wish.cache, name, checkout.path)
+    git = "" if checkout.bare else checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
+    box = inside_run.of(repository, image, str(checkout.path), cache, git=git)
+    place = Place(name, box, here, repository.name, allocation(wish.slurm))
+    work, made = _work(checkout, bump, wish, place)
+    steps = work.steps
+    if any(it.where == "container" for it in steps):
+        inside_place.require(name, here)
+        if name not in ("inside", "host") and not Path(cache).is_dir():
+            steps = (_folder(cache), *steps)
+    lacking = inside_place.lacking(name, here, gpus=any(it.gpus for it in steps)) if steps else ""
+    return Task(wish, place, work, tuple(Command(it, place.words(it)) for it in steps), lacking, made)
+
+
+def default_image(repository: Repository, image_type: str) -> str:
+    """The image that the build notebook makes."""
+    known = build_plan.BUILDS.get(repository.name)
+    name = known.name if known else repository.name.rpartition("/")[2].lower()
+    return f"{name}:local{'-lts' if image_type == 'lts' else ''}"
+
+
+def allocation(text: str) -> Allocation:
+    """``nodes=2 gpus=8 account=… partition=… time=4:00:00``, each optional.  Raises RunbookError for anything else."""
+    found: dict[str, str] = {}
+    for word in text.replace(",", " ").split():
+        key, equals, value = word.partition("=")
+        if not equals or key not in ("nodes", "gpus", "account", "partition", "time"):
+            raise RunbookError(
+                f"slurm has {word!r}; expected words such as nodes=1 gpus=8 account=… partition=… time=4:00:00."
+            )
+        found[key] = value
+    numbers = {key: found.pop(key) for key in ("nodes", "gpus") if key in found}
+    if wrong := [value for value in numbers.values() if not re.fullmatch(r"[0-9]{1,4}", value)]:
+        raise RunbookError(f"slurm has {wrong[0]!r} where a number belongs, such as nodes=1 gpus=8.")
+    return Allocation(**{key: int(value) for key, value in numbers.items()}, **found)  # type: ignore[arg-type]
+
+
+def _cache(named: str, place: PlaceName, checkout: Path) -> str:
+    """The host's uv cache: as named, else uv's own; on a cluster one beside the checkout, which all nodes see."""
+    if named:
+        return str(Path(named).expanduser().absolute())
+    if place == "slurm":
+        return str(checkout.parent / ".uv-cache")
+    own = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "uv"
+    return os.environ.get("UV_CACHE_DIR") or str(own)
+
+
+def _folder(path: str) -> Step:
+    why = "What is fetched and built once is kept there; an engine would make the folder as root."
+    return Step("Make the folder of uv's cache", ("mkdir", "-p", "--", path), "host", why)
+
+
+def _work(checkout: Checkout, bump: Bump, wish: Wish, place: Place) -> tuple[Work, str]:
+    image = place.container.image
+    if wish.task == "demo" and image.kind != "alibaba":
+        raise RunbookError("Only Alibaba's image brings a benchmark: give one as image, such as alibaba:25.05.")
+    if wish.task == "demo":
+        return Work((inside_run.demo(inside_run.session(place.container)),)), ""
+    if wish.task == "import":
+        return _import(wish, place)
+    if wish.task == "session":
+        return _session(checkout, bump, wish, place), ""
+    if why := image.no_uv():
+        raise Refused(why)
+    tree = inside_look.tree(checkout, bump.repository.name, bump.base)
+    if wish.task == "tests":
+        return Work(_tests(checkout, bump, wish, place, tree)), ""
+    work = _UV[wish.task](tree, wish, bump)
+    return (work if work.sync is None else _synced(work, place)), ""
+
+
+#: The tasks of uv: what plans each of them.
+_UV: Mapping[str, Callable[[Tree, Wish, Bump], Work]] = {
+    "install": lambda tree, wish, bump: uvwork.install(tree, wish.install, bump.image_type),
+    "add": lambda tree, wish, _: uvwork.add(tree, wish.package, wish.extra),
+    "lock": lambda tree, *_: uvwork.lock(tree),
+    "conflict": lambda tree, *_: uvwork_git.conflict(tree),
+    "mcore-dev": lambda tree, *_: uvwork_git.switch(tree, "dev"),
+    "mcore-main": lambda tree, *_: uvwork_git.switch(tree, "main"),
+    "hooks": lambda tree, *_: uvwork.hooks(tree, run=False),
+    "hooks-run": lambda tree, *_: uvwork.hooks(tree, run=True),
+    "lint": lambda tree, *_: uvwork.lint(tree, fix=False),
+    "format": lambda tree, *_: uvwork.lint(tree, fix=True),
+}
+
+
+def _synced(work: Work, place: Place) -> Work:
+    """The work with its environment synced: in the container at hand, or once in the checkout, where it lasts."""
+    assert work.sync is not None
+    if place.name == "inside":
+        words = ("uv", "sync", *(("--locked",) * work.locked), *work.sync)
+        step = Step(
+            "Sync the environment", words, "container", "The environment of this container is changed in place."
+        )
+    elif place.name == "host" and place.here.slurm and place.here.system == "Linux" and work.locked:
+        step = inside_slurm.on_host_sync(place.container.checkout, work.sync)
+    else:
+        step = inside_slurm.sync_once(place.container, work.sync, locked=work.locked)
+    told = work.warnings if place.name == "inside" else tuple(it for it in work.warnings if "/opt/venv" not in it)
+    return replace(work, steps=(*work.steps, step), warnings=told)
+
+
+def _session(checkout: Checkout, bump: Bump, wish: Wish, place: Place) -> Work:
+    if place.name == "inside":
+        return Work(idle=f"This runs inside a container already ({place.here.container}): open a terminal beside it.")
+    shell = inside_run.session(place.container)
+    if not wish.install.strip():
+        return Work((inside_slurm.session(shell, place.container, shared=False) if place.name == "slurm" else shell,))
+    tree = inside_look.tree(checkout, bump.repository.name, bump.base)
+    work = _synced(uvwork.install(tree, wish.install, bump.image_type), place)
+    return replace(work, steps=(*work.steps, inside_slurm.session(shell, place.container, shared=True)))
+
+
+def _tests(checkout: Checkout, bump: Bump, wish: Wish, place: Place, tree: Tree) -> tuple[Step, ...]:
+    paths = [it for it in tree.files if re.fullmatch(rf"{inside_tests.RECIPES}/\w+/unit-tests\.yaml", it)]
+    texts = checkout.read(sorted(paths), "HEAD" if checkout.bare else None)
+    rows = [it for path, text in texts.items() if text is not None for it in workloads.read(path, text)]
+    known = inside_tests.buckets(rows)
+    gpus = place.allocation.gpus
+    return inside_tests.plan(wish.tests, bump.repository.name, known, tree.files, bump.image_type, gpus)
+
+
+def _import(wish: Wish, place: Place) -> tuple[Work, str]:
+    image, engine = place.container.image, place.here.engine
+    folder = str(Path(wish.folder).expanduser().absolute()) if wish.folder else str(Path(place.container.cache).parent)
+    identity = container.image_id(engine, image.name) if engine and image.kind == "built" else ""
+    if place.name == "apptainer":
+        path, _ = inside_slurm.built_sif(image, folder, identity, there=False)
+        path, steps = inside_slurm.built_sif(image, folder, identity, there=Path(path).is_file())
+    else:
+        path, _ = inside_slurm.imported(image, folder, identity, engine, there=False)
+        path, steps = inside_slurm.imported(image, folder, identity, engine, there=Path(path).is_file())
+    after = f"Use it: image={path}"
+    if not steps:
+        return Work(idle=f"{path} is there, made of this same image. {after}"), path
+    return Work(steps, after=after), path
