@@ -4,6 +4,7 @@ import math
 import os
 import secrets
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib.build_command import ENGINES, BuildPlan, Engine, EngineName, unfit
@@ -23,6 +24,7 @@ from runbook_lib.redact import Redactor
 _ASKED = 60.0  # seconds that an engine may take to say what it is, or what an image is
 _GRACE = 20.0  # seconds that a build may take to put away what it has begun
 _POLL = 0.2  # seconds
+_SAID = 200  # characters of a line that are shown as it comes
 _LONGEST_LOG = 50_000_000  # bytes of a build's log that are kept
 _LONGEST_LINE = 64 * 1024
 
@@ -125,15 +127,34 @@ def pull(
     env: Mapping[str, str] = os.environ,
 ) -> Built:
     """Pull an image.  Its log is kept as that of a build."""
+    done = run((engine.name, *engine.options, "pull", image), Path.cwd(), log, say, env)
+    if done.failure is None and (found := image_id(engine, image, env)):
+        return replace(done, image=found)
+    lines, known = (done.failure.lines, done.failure.pitfalls) if done.failure else ((), ())
+    return replace(done, failure=BuildFailure(f"{image} could not be pulled.", pitfalls=known, lines=lines))
+
+
+def run(
+    command: Sequence[str],
+    root: Path,
+    log: Path,
+    say: Callable[[str], object] = print,
+    env: Mapping[str, str] = os.environ,
+) -> Built:
+    """Run any command of an engine; each of its lines is said, and kept as the log of a build is."""
     began, reader = time.monotonic(), BuildLog()
-    say(f"Pulling {image}.")
-    status = _followed((engine.name, *engine.options, "pull", image), Path.cwd(), log, reader.take, env)
+
+    def line(text: str) -> None:
+        reader.take(text)
+        say(text[:_SAID])
+
+    status = _followed(command, root, log, line, env)
     seconds = time.monotonic() - began
-    if status == 0 and (found := image_id(engine, image, env)):
-        return Built(found, 0, seconds)
-    explained = reader.explain("", "", (), signal.Signals(-status).name if status < 0 else "")
-    told = BuildFailure(f"{image} could not be pulled.", "", "", explained.pitfalls, explained.lines)
-    return Built("", 0, seconds, told)
+    if status == 0:
+        return Built("", 0, seconds)
+    how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"failed with exit status {status}"
+    told = reader.explain("", "", ())
+    return Built("", 0, seconds, replace(told, sentence=f"`{shlex.join(command[:3])} …` {how}."))
 
 
 def inside(
