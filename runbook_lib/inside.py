@@ -15,6 +15,7 @@ from runbook_lib.build_command import Engine
 #: Where a step runs: with the person's git and keys, or where CUDA and the environment are.
 Where = Literal["host", "container"]
 
+_WIDE = 110
 #: Files of every container: of Docker; of Podman and Buildah; of Enroot, which Pyxis starts (its ``src/runtime.sh``).
 SIGNS = ("/.dockerenv", "/run/.containerenv", "/.lock")
 #: Variables: systemd's convention, which Podman follows; Apptainer's and Singularity's; that of NGC's PyTorch images,
@@ -84,3 +85,11 @@ def why_not(here: Here) -> str:
 def line(command: tuple[str, ...]) -> str:
     """The command as it can be pasted into a shell."""
     return shlex.join(command)
+
+
+def folded(command: tuple[str, ...]) -> str:
+    """The same, a long one with an option a line."""
+    if len(whole := line(command)) <= _WIDE:
+        return whole
+    words = [shlex.quote(word) for word in command]
+    return " ".join(f"\\\n    {word}" if word.startswith(("-", "'-")) else word for word in words)

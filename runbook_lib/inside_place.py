@@ -39,8 +39,9 @@ class Place:
             return inside_slurm.srun(self.container, self.allocation, step, self.repository)
         if self.name == "apptainer":
             return inside_run.apptainer_exec(self.container, step)
+        alien = step.terminal or self.container.image.kind == "alibaba"
         return inside_run.engine_run(
-            self.container, self.here.engine or Engine("docker"), step, None if step.terminal else self.here
+            self.container, self.here.engine or Engine("docker"), step, None if alien else self.here
         )
 
     def where(self, step: Step) -> str:

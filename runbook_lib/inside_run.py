@@ -82,22 +82,23 @@ def engine_run(container: Container, engine: Engine, step: Step, here: Here | No
             "apptainer."
         )
     host = any(it == "--ipc=host" for it in container.image.options)
-    limits = [it for it in _LIMITS if not (host and it.startswith("--shm"))]  # --ipc=host brings the host's
+    limits = [it for it in _LIMITS if step.gpus and not (host and it.startswith("--shm"))]  # --ipc=host brings its own
     variables = [*container.variables, *step.env]
     return (
-        engine.name, *engine.options, "run", "--rm", *(["--interactive", "--tty"] if step.terminal else ["--init"]),
-        *(_gpus(engine) if step.gpus else ()), *_user(engine, here), *limits, *container.image.options,
+        engine.name, *engine.options, "run", "--rm", *(["--interactive", "--tty"] if step.terminal else []),
+        *_own_options(engine, step), *_user(engine, here), *limits, *container.image.options,
         *(f"--volume={outside}:{inside}" for outside, inside in container.all_mounts),
         *(f"--env={name}={value}" for name, value in variables),
         f"--workdir={container.inside}", container.image.name, *step.command,
     )  # fmt: skip
 
 
-def _gpus(engine: Engine) -> tuple[str, ...]:
+def _own_options(engine: Engine, step: Step) -> tuple[str, ...]:
+    if engine.name == "docker":
+        # Its init hands signals on, so that a container ends with its command; podman's is not always installed.
+        return (*([] if step.terminal else ["--init"]), *(["--gpus=all"] if step.gpus else []))
     # Podman names devices as the Container Device Interface does; SELinux would keep them, and the mounts, from it.
-    return (
-        ("--gpus=all",) if engine.name == "docker" else ("--device=nvidia.com/gpu=all", "--security-opt=label=disable")
-    )
+    return (*(["--device=nvidia.com/gpu=all"] if step.gpus else []), "--security-opt=label=disable")
 
 
 def _user(engine: Engine, here: Here | None) -> tuple[str, ...]:

@@ -93,11 +93,14 @@ def sync_once(container: Container, options: tuple[str, ...], *, locked: bool = 
     )  # fmt: skip
 
 
-def on_host_sync(checkout: str, options: tuple[str, ...]) -> Step:
-    """Sync ``.venv`` in the shared worktree itself, for a cluster whose jobs run without a container."""
+def on_host_sync(lock: str, options: tuple[str, ...]) -> Step:
+    """Sync ``.venv`` in the shared worktree itself, for a cluster whose jobs run without a container.
+
+    ``lock`` is a file on the same storage.
+    """
     return Step(
         "Sync the environment once",
-        ("flock", f"{checkout}/.venv-sync.lock", "uv", "sync", "--locked", *options),
+        ("flock", lock, "uv", "sync", "--locked", *options),
         "host",
         "Jobs without a container use .venv in the shared worktree. It is synced once before the first is submitted: "
         "else every job builds it anew, and nodes race. The lock keeps a second person out meanwhile.",

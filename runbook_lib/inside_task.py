@@ -24,7 +24,7 @@ from runbook_lib import (
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.inside import Here, Step
+from runbook_lib.inside import Here, Step, folded
 from runbook_lib.inside_do import Command
 from runbook_lib.inside_image import Image
 from runbook_lib.inside_place import Place, PlaceName
@@ -102,7 +102,7 @@ class Task:
             {"step": f"{i}. {it.step.title}", "where": self.place.where(it.step), "why": it.step.why}
             for i, it in enumerate(self.commands, 1)
         ]
-        lines = "\n".join(it.line for it in self.commands)
+        lines = "\n".join(folded(it.words) for it in self.commands)
         shown = table(rows) + code(lines, title=f"Commands, to be run in {self.place.container.checkout}")
         told = [*self.place.container.image.warnings, *self.work.warnings, *([self.work.after] * bool(self.work.after))]
         return shown + notes(told, title="To know") + notes([self.lacking] * bool(self.lacking), title="Not from here")
@@ -187,7 +187,7 @@ def _work(checkout: Checkout, bump: Bump, wish: Wish, place: Place) -> tuple[Wor
     if wish.task == "tests":
         return Work(_tests(checkout, bump, wish, place, tree)), ""
     work = _UV[wish.task](tree, wish, bump)
-    return (work if work.sync is None else _synced(work, place)), ""
+    return (work if work.sync is None else _synced(work, place, _lock(checkout))), ""
 
 
 #: The tasks of uv: what plans each of them.
@@ -205,7 +205,7 @@ _UV: Mapping[str, Callable[[Tree, Wish, Bump], Work]] = {
 }
 
 
-def _synced(work: Work, place: Place) -> Work:
+def _synced(work: Work, place: Place, lock: str) -> Work:
     """The work with its environment synced: in the container at hand, or once in the checkout, where it lasts."""
     assert work.sync is not None
     if place.name == "inside":
@@ -214,11 +214,16 @@ def _synced(work: Work, place: Place) -> Work:
             "Sync the environment", words, "container", "The environment of this container is changed in place."
         )
     elif place.name == "host" and place.here.slurm and place.here.system == "Linux" and work.locked:
-        step = inside_slurm.on_host_sync(place.container.checkout, work.sync)
+        step = inside_slurm.on_host_sync(lock, work.sync)
     else:
         step = inside_slurm.sync_once(place.container, work.sync, locked=work.locked)
     told = work.warnings if place.name == "inside" else tuple(it for it in work.warnings if "/opt/venv" not in it)
     return replace(work, steps=(*work.steps, step), warnings=told)
+
+
+def _lock(checkout: Checkout) -> str:
+    """A file among git's own, so that it is no change of the checkout."""
+    return checkout.git("rev-parse", "--path-format=absolute", "--git-path", "uv-sync.lock")
 
 
 def _session(checkout: Checkout, bump: Bump, wish: Wish, place: Place) -> Work:
@@ -228,7 +233,7 @@ def _session(checkout: Checkout, bump: Bump, wish: Wish, place: Place) -> Work:
     if not wish.install.strip():
         return Work((inside_slurm.session(shell, place.container, shared=False) if place.name == "slurm" else shell,))
     tree = inside_look.tree(checkout, bump.repository.name, bump.base)
-    work = _synced(uvwork.install(tree, wish.install, bump.image_type), place)
+    work = _synced(uvwork.install(tree, wish.install, bump.image_type), place, _lock(checkout))
     return replace(work, steps=(*work.steps, inside_slurm.session(shell, place.container, shared=True)))
 
 
