@@ -70,18 +70,21 @@ class Registry:
         """The repository of ``ref``, at RUNBOOK_REGISTRY or else at its own registry.  No request is made yet.
 
         RUNBOOK_REGISTRY is the address for every registry, or ``nvcr.io=https://…`` for one, several divided by commas.
-        NGC_API_KEY is used at nvcr.io, which issued it, and where RUNBOOK_REGISTRY points; elsewhere the files and
-        helpers of ``docker login``.  What is said of a tag is believed for ``max_age`` seconds; content by digest for
-        ever.
+        NGC_API_KEY is for images of nvcr.io, which issued it; at another address for them, what ``docker login`` kept
+        for that address comes first.  For any other image the files and helpers of ``docker login`` are asked.  What
+        is said of a tag is believed for ``max_age`` seconds; content by digest for ever.
         """
-        other, for_all = _other_address(ref.registry, env)
+        other = _other_address(ref.registry, env)
         hub = ref.registry == "docker.io"
         address = other or httpx.URL(f"https://{_HUB if hub else ref.registry}/")
         repository = f"library/{ref.repository}" if hub and "/" not in ref.repository else ref.repository
-        key = env.get("NGC_API_KEY", "").strip() if for_all or ref.registry == "nvcr.io" else ""
+        key = env.get("NGC_API_KEY", "").strip() if ref.registry == "nvcr.io" else ""
 
         def who() -> Found:
-            return ngc(key) if key else docker(address.netloc.decode(), repository, env)
+            if key and address.host == ref.registry:
+                return ngc(key)
+            found = docker(address.netloc.decode(), repository, env)
+            return ngc(key) if key and not found.credential else found
 
         cache = Cache.of(env)
         return cls(Connection(address, repository, who, cache=cache, max_age=max_age, transport=transport, sleep=sleep))
@@ -327,16 +330,16 @@ def _and(names: Iterable[str]) -> str:
     return " and ".join(sorted(names))
 
 
-def _other_address(registry: str, env: Mapping[str, str]) -> tuple[httpx.URL | None, bool]:
-    """What RUNBOOK_REGISTRY says of a registry, and whether it says the same of every registry."""
+def _other_address(registry: str, env: Mapping[str, str]) -> httpx.URL | None:
+    """What RUNBOOK_REGISTRY says of a registry."""
     told = [entry.strip() for entry in env.get("RUNBOOK_REGISTRY", "").split(",") if entry.strip()]
     for entry in told:
         host, equals, address = entry.partition("=")
         if not equals or "/" in host:
-            return parse_address(entry), True
+            return parse_address(entry)
         if host == registry:
-            return parse_address(address), False
-    return None, False
+            return parse_address(address)
+    return None
 
 
 def _is_index(document: Mapping[str, Any]) -> bool:

@@ -15,6 +15,7 @@ KNOWN = {
     "ghcr.io": 'Bearer realm="https://ghcr.io/token",service="ghcr.io"',
     "registry-1.docker.io": 'Bearer realm="https://auth.docker.io/token",service="registry.docker.io"',
 }
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True)
@@ -58,3 +59,8 @@ def web_address(text: str) -> httpx.URL | None:
     except httpx.InvalidURL:
         return None
     return read if read.scheme in ("http", "https") and read.host else None
+
+
+def is_private(url: httpx.URL) -> bool:
+    """Whether nobody else can read along, or answer in its place."""
+    return url.scheme == "https" or url.host in _LOOPBACK

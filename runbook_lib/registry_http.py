@@ -20,7 +20,7 @@ import httpx
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.registry_auth import Found
 from runbook_lib.registry_cache import Cache
-from runbook_lib.registry_challenge import KNOWN, Challenge, likely, token, web_address
+from runbook_lib.registry_challenge import KNOWN, Challenge, is_private, likely, token, web_address
 
 _LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger manifests
 _TIMEOUT = httpx.Timeout(10, connect=5)  # seconds
@@ -30,7 +30,7 @@ _PATIENCE = 10.0  # seconds; a registry that asks for more is asked again by the
 _TEMPORARY = (429, 500, 502, 503, 504)
 _KEPT = ("Content-Type", "Docker-Content-Digest", "ETag", "Link")  # headers that the cache keeps
 _ASKS_TOKEN = {"Accept": "application/json"}
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_CHALLENGE_AGE = 24 * 3600.0  # seconds for which a challenge is believed without being refused first
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,9 @@ class Connection:
     """GET requests to one repository.
 
     ``who`` is asked when the registry wants to know, which well-known ones always do; what it gives goes to the
-    registry and its own token service, over TLS, and nowhere else.  An answer in the cache of at most ``max_age``
-    seconds is not asked for again.
+    registry and to the token service that it names, over TLS, and nowhere else.  A registry at plain HTTP gets nothing,
+    nor does a token service that it names: anybody may have answered in its place.  An answer in the cache of at most
+    ``max_age`` seconds is not asked for again.
     """
 
     def __init__(
@@ -172,7 +173,10 @@ class Connection:
                 return answer
             with self._signing:
                 if self._authorization is sent:  # else another thread has signed in meanwhile
-                    self._authorization = self._sign_in(answer.headers.get("WWW-Authenticate", ""))
+                    told = answer.headers.get("WWW-Authenticate", "")
+                    self._authorization = self._sign_in(told)
+                    if self._cache and is_private(self.address):
+                        self._cache.keep(f"challenge {self.address}", told.encode(), {})
             if self._authorization is not self._guessed:
                 break
         return self._ask(address, {**headers, **self._authorization})
@@ -184,7 +188,8 @@ class Connection:
             if self._authorization or self._prepared:
                 return
             self._prepared = True
-            kept = self._cache.entry(key) if self._cache else None
+            kept = self._cache.entry(key) if self._cache and is_private(self.address) else None
+            kept = kept if kept and 0 <= kept.age <= _CHALLENGE_AGE else None
             known = kept.body.decode("utf-8", "replace") if kept else KNOWN.get(self.address.netloc.decode(), "")
             if not known:
                 self._guess = self._begin(likely(self.address).request(self.repository), _ASKS_TOKEN, follow=False)
@@ -196,35 +201,29 @@ class Connection:
                     self._cache.forget(key)
 
     def _sign_in(self, text: str, pauses: Sequence[float] = _PAUSES) -> dict[str, str]:
-        """Do as the challenge says; credentials are sent over TLS only."""
+        """Do as the challenge says; credentials are sent over TLS only, for a challenge that came over TLS."""
         challenge = Challenge.parse(text)
-        if self._found is None:
-            self._found = self._who()
-        credential = self._found.credential
+        credential = self._who_we_are().credential if is_private(self.address) else None
         if challenge.password and credential:
-            if not _is_private(self.address):
-                raise Unreachable(f"{self.name} asks for a password over plain HTTP: it was not sent.")
             return {"Authorization": credential.header}
         if challenge.realm is None:
-            raise Unreachable(f"{self.name} asks for a sign-in of a kind that we do not know. {self._advice()}")
+            wanted = "password" if challenge.password else "sign-in of a kind that we do not know"
+            raise Unreachable(f"{self.name} asks for a {wanted}. {self._advice()}")
         granted = None if credential else self._by_guess(challenge)
         if granted:
-            self._guessed = authorization = {"Authorization": f"Bearer {granted}"}
-        else:
-            private = {"Authorization": credential.header} if credential and _is_private(challenge.realm) else {}
-            asked = challenge.request(self.repository)
-            answer = self._ask(asked, {**_ASKS_TOKEN, **private}, follow=False, pauses=pauses)
-            if answer.status != 200:
-                raise Unreachable(
-                    f"{asked.host} gives no token for {self.name} (HTTP {answer.status}). {self._advice()}"
-                )
-            granted = token(answer.json())
-            if granted is None:
-                raise Unreachable(f"{asked.host} gave no usable token for {self.name}. Try again later.")
-            authorization = {"Authorization": f"Bearer {granted}"}
-        if self._cache:
-            self._cache.keep(f"challenge {self.address}", text.encode(), {})
-        return authorization
+            self._guessed = {"Authorization": f"Bearer {granted}"}
+            return self._guessed
+        secret = {"Authorization": credential.header} if credential and is_private(challenge.realm) else {}
+        asked = challenge.request(self.repository)
+        answer = self._ask(asked, {**_ASKS_TOKEN, **secret}, follow=False, pauses=pauses)
+        if answer.status != 200:
+            raise Unreachable(
+                f"{asked.host} gives no token for {self.name} (HTTP {answer.status}). {self._advice(asked)}"
+            )
+        granted = token(answer.json())
+        if granted is None:
+            raise Unreachable(f"{asked.host} gave no usable token for {self.name}. Try again later.")
+        return {"Authorization": f"Bearer {granted}"}
 
     def _by_guess(self, challenge: Challenge) -> str | None:
         """The token that is on its way from where the challenge sends us; at most once."""
@@ -237,20 +236,31 @@ class Connection:
         except (queue.Empty, Unreachable):
             return None
 
-    def _advice(self) -> str:
+    def _who_we_are(self) -> Found:
         if self._found is None:
             self._found = self._who()
+        return self._found
+
+    def _advice(self, asked: httpx.URL | None = None) -> str:
+        """What may help after a refusal; ``asked``: the token service that refused."""
         host = self.address.netloc.decode()
-        problem = f"{self._found.problem} " if self._found.problem else ""
-        if not self._found.credential:
+        for url in (self.address, asked):
+            if url and not is_private(url):
+                return (
+                    f"No credentials were sent, for {url.netloc.decode()} is asked over plain HTTP, where anybody may "
+                    "read them or answer in its place: name an https:// address of the registry in RUNBOOK_REGISTRY."
+                )
+        found = self._who_we_are()
+        problem = f"{found.problem} " if found.problem else ""
+        if not found.credential:
             return (
                 f"{problem}If the image is not public, set NGC_API_KEY to a key that may read it, or at a registry "
                 f"other than NVIDIA's: docker login {host}."
             )
-        if self._found.credential.source == "NGC_API_KEY":
+        if found.credential.source == "NGC_API_KEY":
             return "Renew NGC_API_KEY, or unset it: a public image needs none."
         return (
-            f"The credentials come from {self._found.credential.source}: docker login {host} renews them, docker "
+            f"The credentials come from {found.credential.source}: docker login {host} renews them, docker "
             f"logout {host} removes them; a public image needs none."
         )
 
@@ -347,11 +357,6 @@ def _digest(path: str) -> str:
     """The digest that a path asks for; empty where it asks for a name, which may mean something else tomorrow."""
     match = re.fullmatch(r"(?:manifests|blobs)/(sha(?:256|512):[0-9a-f]+)", path)
     return match[1] if match else ""
-
-
-def _is_private(url: httpx.URL) -> bool:
-    """Whether nobody else can read along."""
-    return url.scheme == "https" or url.host in _LOOPBACK
 
 
 def _retry_after(value: str, now: str = "") -> float:

@@ -266,6 +266,55 @@ def test_the_key_is_not_for_other_registries() -> None:
     assert all("Basic" not in request.headers.get("Authorization", "") for request in fake.requests)
 
 
+PLAIN = {"RUNBOOK_REGISTRY": "http://mirror.example.com:5000", "NGC_API_KEY": "secret"}
+
+
+@pytest.mark.parametrize("realm", ["https://attacker.example.com/token", "http://mirror.example.com:5000/token"])
+def test_whoever_answers_in_clear_gets_no_key(fake: Fake, tmp_path: Path, realm: str) -> None:
+    fake.answers["*"] = challenge(realm)
+    env = {**PLAIN, **login(tmp_path, {"auths": {"mirror.example.com:5000": AUTH}}), "HOME": str(tmp_path)}
+    assert fake.registry(**env).tags() == ["26.04-py3"]
+    assert all("Basic" not in request.headers.get("Authorization", "") for request in fake.requests)
+    fake.answers["/token"] = httpx.Response(401)
+    with pytest.raises(
+        Unreachable, match=r"No credentials were sent, for mirror\.example\.com:5000 is asked over plain"
+    ):
+        fake.registry(**env, RUNBOOK_CACHE="off").tags()
+
+
+def test_a_challenge_that_came_in_clear_is_forgotten(fake: Fake, tmp_path: Path, clock: "Clock") -> None:
+    fake.answers["*"] = challenge("https://attacker.example.com/token")
+    env = {**PLAIN, "HOME": str(tmp_path)}
+    fake.registry(**env).tags()
+    clock.passed = 1000
+    fake.requests.clear()
+    fake.answers["*"] = httpx.Response(200, json={"tags": ["a"]})
+    assert fake.registry(**env).tags() == ["a"]
+    assert {request.url.host for request in fake.requests} == {"mirror.example.com"}
+
+
+def test_the_key_goes_to_a_mirror_on_this_machine_or_over_tls(fake: Fake) -> None:
+    for mirror in ("http://127.0.0.1:5000", "https://mirror.example.com"):
+        fake.answers["*"] = challenge(f"{mirror}/token")
+        assert fake.registry(RUNBOOK_REGISTRY=mirror, NGC_API_KEY="secret").tags() == ["26.04-py3"]
+        assert "Basic" in fake.tokens[-1].headers["Authorization"]
+
+
+def test_the_key_is_for_images_of_nvcr_alone_and_a_mirror_has_its_own_credentials(fake: Fake, tmp_path: Path) -> None:
+    fake.answers["*"] = challenge("https://mirror.example.com/token")
+    env = {"RUNBOOK_REGISTRY": "https://mirror.example.com", "NGC_API_KEY": "secret"}
+    ghcr(fake, env).tags()
+    assert all("Authorization" not in request.headers for request in fake.tokens)
+    env |= login(tmp_path, {"auths": {"mirror.example.com": AUTH, "nvcr.io": AUTH, "ghcr.io": AUTH}})
+    for registry in (ghcr(fake, env), fake.registry(**env)):
+        registry.tags()
+        assert fake.tokens[-1].headers["Authorization"] == f"Basic {AUTH['auth']}"
+    ngc = "Basic " + base64.b64encode(b"$oauthtoken:secret").decode()
+    fake.answers["*"] = challenge("https://nvcr.io/token")
+    fake.registry(NGC_API_KEY="secret", DOCKER_CONFIG=str(tmp_path)).tags()
+    assert fake.tokens[-1].headers["Authorization"] == ngc
+
+
 def test_a_blob_on_another_host_gets_no_credentials(fake: Fake) -> None:
     store: list[httpx.Request] = []
 
@@ -457,7 +506,9 @@ def test_a_registry_that_asks_for_a_password_gets_it_over_tls_alone(fake: Fake, 
     env = login(tmp_path, {"auths": {"ghcr.io": AUTH, "plain.example.com": AUTH}})
     assert ghcr(fake, env).tags() == ["a"]
     sent = len(fake.asked)
-    with pytest.raises(Unreachable, match="asks for a password over plain HTTP: it was not sent"):
+    with pytest.raises(
+        Unreachable, match=r"asks for a password\. No credentials were sent, for plain\.example\.com is"
+    ):
         ghcr(fake, {**env, "RUNBOOK_REGISTRY": "http://plain.example.com"}).tags()
     assert len(fake.asked) == sent + 1
     assert all("Authorization" not in request.headers for request in fake.requests if request.url.scheme == "http")
@@ -595,13 +646,21 @@ def test_no_secret_is_remembered_and_only_the_user_may_read(fake: Fake, tmp_path
         assert base64.b64encode(secret).rstrip(b"=") not in kept
 
 
-def test_a_challenge_is_known_the_next_time(fake: Fake, tmp_path: Path) -> None:
+def test_a_challenge_is_known_for_a_day(fake: Fake, tmp_path: Path, clock: Clock) -> None:
     fake.answers["*"] = challenge("https://auth.example.com/token")
     env = {"HOME": str(tmp_path)}
     fake.registry(**env).tags()
     assert len(fake.requests) == 3
     Registry.connect(REF, env, max_age=0, transport=httpx.MockTransport(fake.handle)).tags()
     assert [request.url.path for request in fake.requests[3:]] == ["/token", f"{BASE}/tags/list"]
+    clock.passed = 23 * 3600
+    Registry.connect(REF, env, max_age=0, transport=httpx.MockTransport(fake.handle)).tags()
+    clock.passed = 25 * 3600  # a challenge that is used is not renewed by that
+    fake.requests.clear()
+    Registry.connect(REF, env, max_age=0, transport=httpx.MockTransport(fake.handle)).tags()
+    assert [path for path in (request.url.path for request in fake.requests) if path != "/token"] == [
+        f"{BASE}/tags/list"
+    ] * 2
     fake.answers["/token"] = httpx.Response(503)
     fake.answers["*"] = httpx.Response(200, json={"tags": ["open now"]})
     registry = Registry.connect(
@@ -634,7 +693,7 @@ def test_ages_in_words(age: float, words: str) -> None:
         (httpx.Response(200, text="[" * 100_000), "not JSON"),
         (httpx.Response(403, json={}), "set NGC_API_KEY"),
         (httpx.Response(401), "a sign-in of a kind that we do not know"),
-        (httpx.Response(401, headers={"WWW-Authenticate": 'Basic realm="x"'}), "a sign-in of a kind"),
+        (httpx.Response(401, headers={"WWW-Authenticate": 'Basic realm="x"'}), "asks for a password. If the image"),
         (httpx.Response(401, headers={"WWW-Authenticate": 'Bearer realm="file:///etc/passwd"'}), "a sign-in of a kind"),
         (httpx.Response(401, headers={"WWW-Authenticate": "Bearer"}), "a sign-in of a kind"),
         (httpx.Response(418, json={}), "answered HTTP 418"),
