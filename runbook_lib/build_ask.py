@@ -21,6 +21,10 @@ from runbook_lib.redact import Redactor
 from runbook_lib.registry import Registry
 from runbook_lib.views import View
 
+_PRACTICE = (
+    "The images of the practice world hold no programs, so nothing can be built on them. Give a checkout of your own: "
+    "-r repo FOLDER."
+)
 HOW = ("build", "stack", "pull")
 #: Small letters, and a tag.  What begins with a dash would be an option.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,200}(?::[0-9]{1,5}/[a-z0-9._/-]{1,200})?(?::[\w][\w.-]{0,127})?")
@@ -30,12 +34,14 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,200}(?::[0-9]{1,5}/[a-z0-9._/-]{1,20
 class Asked:
     """``plans`` in the order in which they are built, or ``pulled``, the image to pull.
 
-    ``claims`` are the versions that the registry names of the base, ``problem`` says why no engine works, and
-    ``refusal`` why nothing may be built; both are empty where all is well.
+    ``first`` is the build on the pinned image, also where that is pulled instead.  ``claims`` are the versions that the
+    registry names of the base, ``problem`` says why no engine works, and ``refusal`` why nothing may be built; both are
+    empty where all is well.
     """
 
     checkout: Checkout
     bump: Bump
+    first: BuildPlan
     plans: tuple[BuildPlan, ...] = ()
     pulled: str = ""
     engine: Engine | None = None
@@ -47,6 +53,16 @@ class Asked:
     look: bool = True
     train: bool = False
     practice: bool = False
+
+    @property
+    def idle(self) -> str:
+        """Why Apply does nothing, a sentence; empty where it does."""
+        if self.practice:
+            return _PRACTICE
+        if self.bump.tag is None:
+            pinned = f"the work tree pins {_tag(self.first)}"
+            return f"No tag was given, so this shows the plan alone; {pinned}: give that as the tag to build it."
+        return ""
 
     @property
     def image(self) -> str:
@@ -149,7 +165,7 @@ def ask(
     warnings = [*said, *(it for plan in plans for it in plan.warnings), *_work_tree(checkout)]
     refusal = _refusal(bump, plans[0], image) or ("" if pulled else _unfit(plans, found))
     return Asked(
-        checkout, bump, () if pulled else plans, pulled, found, problem, refusal,
+        checkout, bump, plans[0], () if pulled else plans, pulled, found, problem, refusal,
         versions(held) if held else {}, image.digest if image else "", tuple(dict.fromkeys(warnings)),
         look, train, practice,
     )  # fmt: skip
@@ -206,7 +222,8 @@ def _work_tree(checkout: Checkout) -> list[str]:
 
 
 def _refusal(bump: Bump, plan: BuildPlan, image: Image | None) -> str:
-    if bump.tag is not None and plan.base.rpartition(":")[2].partition("@")[0] != str(bump.tag):
+    pinned = _tag(plan)
+    if bump.tag is not None and pinned != str(bump.tag):
         return (
             f"The work tree pins {plan.base} ({plan.source}), and {bump.tag} was asked for. Move the pins first "
             f"(01-github-pin, 02-gitlab-pin), check out {bump.branch}, or leave the tag out. Nothing was built."
@@ -216,6 +233,11 @@ def _refusal(bump: Bump, plan: BuildPlan, image: Image | None) -> str:
         held = " and ".join(sorted(image.platforms)) or "no platform"
         return f"{plan.base} is published for {held}, and this machine is {wanted}. Nothing was built."
     return ""
+
+
+def _tag(plan: BuildPlan) -> str:
+    """The tag of the base; empty where it has none."""
+    return plan.base.partition("@")[0].rpartition("/")[2].partition(":")[2]
 
 
 def _unfit(plans: tuple[BuildPlan, ...], engine: Engine | None) -> str:

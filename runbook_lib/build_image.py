@@ -16,10 +16,6 @@ from runbook_lib.views import View
 
 #: A notebook needs one module.
 ask, wish = build_ask.ask, build_ask.wish
-_PRACTICE = (
-    "The images of the practice world hold no programs, so nothing can be built on them. Give a checkout of your own: "
-    "-r repo FOLDER."
-)
 
 
 @dataclass(frozen=True)
@@ -46,8 +42,10 @@ def carry_out(step: Step, asked: Asked, say: Callable[[str], object] = print) ->
 
     Raises Refused where nothing may be built, and RunbookError where no engine works.
     """
-    if not asked.bump.apply or asked.practice:
-        return Outcome(view=views.note(_PRACTICE)) if asked.practice and asked.bump.apply else Outcome()
+    if asked.bump.apply and asked.idle:
+        return Outcome(view=views.note(asked.idle))
+    if not asked.bump.apply:
+        return Outcome()
     if asked.refusal:
         raise Refused(asked.refusal)
     if asked.engine is None or step.folder is None:
@@ -77,10 +75,10 @@ def carry_out(step: Step, asked: Asked, say: Callable[[str], object] = print) ->
 def verify(step: Step, asked: Asked, outcome: Outcome) -> View:
     """Ask the engine again which image has the name, and tell the record what was done or would be."""
     step.warn(*asked.warnings)
-    step.given(base=asked.plans[0].base if asked.plans else asked.pulled, digest=asked.digest)
+    step.given(base=asked.first.base, digest=asked.digest)
     step.table("commands", [{"command": shlex.join(command)} for command in asked.commands])
-    if asked.practice:
-        step.done(_PRACTICE)
+    if asked.idle:
+        step.done(asked.idle)
         return views.note("There is nothing to verify.")
     if not asked.bump.apply:
         return _would(step, asked)
