@@ -70,7 +70,7 @@ class GitLab:
 
         client = gitlab.Gitlab(
             url, private_token=token, timeout=_TIMEOUT, retry_transient_errors=True, user_agent="base-image-runbook",
-            session=_session(url),
+            session=_session(url), keep_base_url=True,
         )  # fmt: skip
         return cls(client, project, token)
 
@@ -191,6 +191,8 @@ class GitLab:
         except requests.RequestException as error:
             why = str(error) if isinstance(error, requests.exceptions.RetryError) else type(error).__name__
             raise Unreachable(f"{failed}: {host} cannot be reached ({why}). Try again later.") from error
+        except (KeyError, TypeError, AttributeError, ValueError) as error:  # python-gitlab looks into answers, too
+            raise CannotTell(f"{failed}: the answer is not of the form expected.") from error
 
     def _refused(self, failed: str, host: str, error: "gitlab.exceptions.GitlabError", scope: str) -> RunbookError:
         status = error.response_code

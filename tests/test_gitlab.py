@@ -45,6 +45,9 @@ class Project:
         }
         self.blobs: dict[int, bytes] = {}
         self.statuses: list[int] = []
+        self.headers: dict[str, str] = {}
+        self.posts: list[bytes] = []
+        self.tokens: list[str | None] = []
 
     def gitlab(self, **env: str) -> GitLab:
         given = {"GITLAB_URL": self.url, "GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": "adlr/megatron-lm"}
@@ -66,6 +69,8 @@ def project() -> Iterator[Project]:
             blob = re.fullmatch(r"jobs/(\d+)/artifacts", inner)
             body, headers = b"{}", {}
             status = made.statuses.pop(0) if made.statuses else 200
+            headers = dict(made.headers)
+            made.tokens.append(self.headers.get("PRIVATE-TOKEN"))
             if self.headers.get("PRIVATE-TOKEN") != TOKEN:
                 status = 401
             elif blob and int(blob[1]) in made.blobs:
@@ -89,6 +94,10 @@ def project() -> Iterator[Project]:
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            made.posts.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.do_GET()
 
         def log_message(self, *_: object) -> None:
             pass
@@ -189,3 +198,118 @@ def test_nobody_listens(project: Project) -> None:
     gitlab._client.retry_transient_errors = False
     with pytest.raises(Unreachable, match="cannot be reached"):
         gitlab.pipeline(1)
+
+
+# -- starting a pipeline, and keeping the token --------------------------------------------------------------------
+
+STARTED = {"id": 5, "sha": HEAD, "ref": "pull-request/x", "status": "created", "web_url": "u", "source": "api"}
+
+
+def test_a_pipeline_is_asked_for_once(project: Project) -> None:
+    project.answers["pipeline"] = STARTED
+    found = project.gitlab().start("pull-request/x", {"BUILD": "yes"})
+    assert (found.id, found.source) == (5, "api")
+    assert [json.loads(it) for it in project.posts] == [
+        {"ref": "pull-request/x", "variables": [{"key": "BUILD", "value": "yes"}]}
+    ]
+    for status in (500, 502, 503, 504):
+        project.statuses = [status]
+        with pytest.raises(Unreachable, match=f"HTTP {status}"):
+            project.gitlab().start("pull-request/x", {})
+    assert len(project.posts) == 5
+
+
+def test_a_question_is_asked_again(project: Project) -> None:
+    project.answers["protected_branches"] = [{"name": "main"}, {"name": "core_*"}, {"name": "*-stable"}]
+    project.statuses = [502, 429]
+    project.headers = {"Retry-After": "Sat, 21 Nov 2026 12:00:00 GMT", "RateLimit-Reset": "99999999999"}
+    assert project.gitlab().protected() == ("main", "core_*", "*-stable")
+
+
+def test_a_branch_that_is_not_there(project: Project) -> None:
+    assert project.answers.get("repository/branches/x%2Fy") is None
+    with pytest.raises(RunbookError, match="Check the number"):
+        project.gitlab().branch("x/y")  # nobody says that it is the branch that is not found
+    project.answers["repository/branches/x%2Fy"] = {
+        "name": "x/y", "protected": False, "commit": {"id": HEAD, "title": "T", "author_name": "A"},
+    }  # fmt: skip
+    found = project.gitlab().branch("x/y")
+    assert found is not None
+    assert (found.commit, found.title, found.protected) == (HEAD, "T", False)
+    del project.answers["repository/branches/x%2Fy"]["protected"]
+    again = project.gitlab().branch("x/y")
+    assert again is not None
+    assert again.protected  # what is not told is not taken for free
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """Another host, which writes down what it is shown."""
+
+    seen: list[str | None]
+
+    def do_GET(self) -> None:
+        self.seen.append(self.headers.get("PRIVATE-TOKEN"))
+        assert TOKEN not in str(self.headers)
+        body = b"[]"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[tuple[str, list[str | None]]]:
+    seen: list[str | None] = []
+    handler = type("Handler", (Elsewhere,), {"seen": seen})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", seen
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_redirect_does_not_take_the_token_along(project: Project, elsewhere: tuple[str, list[str | None]]) -> None:
+    url, seen = elsewhere
+    project.answers["protected_branches"] = [{"name": "main"}]
+    project.statuses, project.headers = [302], {"Location": f"{url}/api/v4/x"}
+    assert project.gitlab().protected() == ()
+    assert seen == [None]
+    project.answers["pipeline"] = STARTED
+    project.statuses = [302]
+    with pytest.raises(RunbookError, match="redirects elsewhere"):
+        project.gitlab().start("pull-request/x", {})
+    assert seen == [None, None]
+
+
+def test_a_next_page_elsewhere_is_not_shown_the_token(
+    project: Project, elsewhere: tuple[str, list[str | None]]
+) -> None:
+    url, seen = elsewhere
+    project.answers["protected_branches"] = [{"name": "main"}]
+    project.headers = {"Link": f'<{url}/api/v4/x?page=2>; rel="next"'}
+    project.answers["x"] = [{"name": "dev"}]
+    with pytest.raises(RunbookError, match="does not find it"):
+        project.gitlab().protected()  # the address is looked for at home
+    assert seen == []
+
+
+def test_a_redirect_at_home_keeps_the_token(project: Project) -> None:
+    project.answers["protected_branches"] = [{"name": "main"}]
+    path = "/api/v4/projects/adlr%2Fmegatron-lm/protected_branches"
+    project.statuses, project.headers = [302], {"Location": f"{project.url}{path}"}
+    assert project.gitlab().protected() == ("main",)
+    assert set(project.tokens) == {TOKEN}
+
+
+def test_answers_that_are_no_json(project: Project) -> None:
+    project.answers["protected_branches"] = {"message": "odd"}
+    with pytest.raises(RunbookError):
+        project.gitlab().protected()
+    project.headers = {"Retry-After": "86400"}
+    project.statuses = [429]
+    with pytest.raises(Unreachable, match="left alone for 86400 s"):
+        project.gitlab().protected()
