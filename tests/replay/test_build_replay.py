@@ -1,0 +1,117 @@
+"""Build plans from the real history of Megatron-LM, from Megatron-Bridge and ml-containers; the files are the judge."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from runbook_lib import blobs, build_plan
+from runbook_lib.build_command import ENGINES, BuildPlan, Engine
+from runbook_lib.build_plan import Wish
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, Repository
+
+pytestmark = pytest.mark.replay
+
+#: A commit of each layout, as `sites` describes them.
+LAYOUTS = {"layout 1": "23a1dcaf74^", "layout 2": "23a1dcaf74", "layout 3": "cdca7a60d8", "layout 4": "4f2e7ce74a"}
+MAIN, BRIDGE_MAIN = "d98e8a64", "067f987d"
+COMMITS = {"NEMO_EXPORT_DEPLOY_COMMIT": "a1", "NEMO_EVALUATOR_COMMIT": "b2", "NEMO_RUN_COMMIT": "c3"}
+
+
+def texts(clone: Path, ref: str, repository: Repository) -> dict[str, str | None]:
+    found = blobs.read_blobs(clone, [(ref, path) for path in build_plan.paths(repository)])
+    return {path: blob[1] if blob else None for (_, path), blob in found.items()}
+
+
+def real(variable: str) -> Path:
+    if not (place := os.environ.get(variable)):
+        pytest.skip(f"{variable} names no clone")
+    return Path(place).resolve(strict=True)
+
+
+def show(clone: Path, ref: str, path: str) -> str:
+    return subprocess.run(
+        ["git", "-C", str(clone), "show", f"{ref}:{path}"], check=True, capture_output=True, text=True
+    ).stdout
+
+
+def judge(clone: Path, ref: str, plan: BuildPlan) -> None:
+    """By plain patterns over the file: its stages, its arguments, and that no stage of the plan wants a secret."""
+    text = show(clone, ref, plan.dockerfile)
+    stages = re.split(r"(?m)^FROM ", text)[1:]
+    names = [re.match(r"\S+ +(?:AS|as) +(\S+)", stage) for stage in stages]
+    by_name = {name[1] if name else str(index): stages[index] for index, name in enumerate(names)}
+    assert plan.target in (*by_name, "")
+    assert set(plan.stages) <= set(by_name)
+    assert not any("type=secret" in by_name[stage] for stage in plan.stages)
+    declared = set(re.findall(r"(?m)^ARG +(\w+)", text))
+    assert {name for name, _ in plan.arguments} <= declared
+    for engine in ENGINES:
+        command = plan.command(Engine(engine))
+        assert command[:2] == (engine, "build")
+        assert f"--file={plan.dockerfile}" in command
+        assert command[-1] == plan.context
+
+
+@pytest.mark.parametrize("image_type", ["dev", "lts"])
+@pytest.mark.parametrize("ref", [*LAYOUTS.values(), MAIN], ids=[*LAYOUTS, "main"])
+def test_dev_and_lts_at_every_layout(megatron_lm, ref, image_type):
+    plan = build_plan.plan(texts(megatron_lm, ref, MEGATRON_LM), MEGATRON_LM, image_type)
+    judge(megatron_lm, ref, plan)
+    own = image_type == "lts" and ref in (LAYOUTS["layout 1"], LAYOUTS["layout 4"], MAIN)
+    assert plan.dockerfile == f"docker/Dockerfile.ci.{'lts' if own else 'dev'}"
+    assert (plan.target, plan.context, plan.warnings) == ("main", ".", ())
+    path, _, line = plan.source.rpartition(":")
+    assert plan.base in show(megatron_lm, ref, path).splitlines()[int(line) - 1]
+    assert path == (
+        ".gitlab/stages/01.build.yml" if ref == LAYOUTS["layout 1"] else f"docker/.ngc_version.{image_type}"
+    )
+    assert plan.images == (plan.base,)
+    assert dict(plan.arguments).get("IMAGE_TYPE") == (None if own or ref == LAYOUTS["layout 1"] else image_type)
+
+
+@pytest.mark.parametrize("ref", [*LAYOUTS.values(), MAIN], ids=[*LAYOUTS, "main"])
+def test_the_stage_jet_is_refused_at_every_layout(megatron_lm, ref):
+    with pytest.raises(Refused, match=r"The stage jet of docker/Dockerfile\.ci\.dev needs the build secret"):
+        build_plan.plan(texts(megatron_lm, ref, MEGATRON_LM), MEGATRON_LM, "dev", wish=Wish(target="jet"))
+
+
+def test_megatron_bridge():
+    clone = real("MEGATRON_BRIDGE")
+    plan = build_plan.plan(texts(clone, BRIDGE_MAIN, MEGATRON_BRIDGE), MEGATRON_BRIDGE)
+    judge(clone, BRIDGE_MAIN, plan)
+    assert (plan.dockerfile, plan.target) == ("docker/Dockerfile.ci", "megatron_bridge")
+    assert plan.base == "nvcr.io/nvidia/pytorch:26.06-py3"
+    (warning,) = plan.warnings
+    assert ".github/workflows/cicd-main.yml" in warning
+    assert "25.09-py3" in warning
+    with pytest.raises(RunbookError, match="declares no ARG FROM_IMAGE_NAME"):  # what its CI passes
+        build_plan.plan(
+            texts(clone, BRIDGE_MAIN, MEGATRON_BRIDGE), MEGATRON_BRIDGE, wish=Wish({"FROM_IMAGE_NAME": plan.base})
+        )
+
+
+def test_the_stack_of_the_nemo_framework():
+    clone = real("MEGATRON_BRIDGE")
+    given = texts(clone, BRIDGE_MAIN, MEGATRON_BRIDGE)
+    with pytest.raises(RunbookError, match="NEMO_EXPORT_DEPLOY_COMMIT, NEMO_EVALUATOR_COMMIT, NEMO_RUN_COMMIT"):
+        build_plan.stack(given)
+    plans = build_plan.stack(given, wish=Wish(COMMITS))
+    for plan in plans:
+        judge(clone, BRIDGE_MAIN, plan)
+    assert [plan.dockerfile for plan in plans] == [
+        "docker/Dockerfile.fw_base", "docker/Dockerfile.ci", "docker/Dockerfile.fw_final",
+    ]  # fmt: skip
+    assert [plan.base for plan in plans[1:]] == [plan.tag for plan in plans[:-1]]
+    assert [plan.target for plan in plans] == ["nemo_fw_base_final", "megatron_bridge", "nemo_fw_final"]
+
+
+def test_ml_containers():
+    clone = real("ML_CONTAINERS")
+    plan = build_plan.plan(texts(clone, "HEAD", ML_CONTAINERS), ML_CONTAINERS)
+    judge(clone, "HEAD", plan)
+    assert (plan.dockerfile, plan.context) == ("megatron/Dockerfile", "megatron")
+    assert plan.base in show(clone, "HEAD", ".github/workflows/megatron.yml")
