@@ -12,12 +12,19 @@ from dataclasses import dataclass
 from runbook_lib.drivers import DRIVER, numbers
 from runbook_lib.errors import RunbookError
 
-# The table names it so, since R610 also as the kernel-mode driver; `nvidia-smi -q` has spaces before its colon.
-_NAMED = re.compile(r"\b(?:Driver|KMD) Version {0,60}: {0,20}(\S{1,40})", re.ASCII)
+# The table names it so, since R610 also as the kernel-mode driver; `-q` and `--version` have spaces before the colon.
+_NAMED = re.compile(r"\b(?:Driver|KMD) Version {0,60}: {0,20}(\S{1,40})", re.ASCII | re.IGNORECASE)
 _BROKEN = re.compile(
-    r"NVIDIA-SMI has failed|Failed to initialize NVML|nvidia-smi: (?:command )?not found", re.IGNORECASE
+    r"NVIDIA-SMI has failed|NVIDIA-SMI couldn't find|Failed to (?:initialize|properly shut down) NVML|No devices were found"
+    r"|nvidia-smi: (?:command )?not found|nvidia-smi: No such file",
+    re.IGNORECASE,
 )
-_LABEL = re.compile(r"(?P<node>[\w.\[\],-]{1,200}): {1,8}(?=\S)", re.ASCII)
+# Those who speak of a node are none: `pdsh@login: gpu4: ssh exited with exit code 255`, `srun: error: gpu4: task 3: …`.
+_LABEL = re.compile(
+    r"(?:(?:pdsh@[\w.-]{1,200}|clush|srun|slurmstepd|ssh|bash|sh|warning|error|note): {1,8}){0,4}"
+    r"(?:(?!nvidia-smi:)(?P<node>[\w.\[\],-]{1,200}): {1,8}(?=\S))?",
+    re.ASCII | re.IGNORECASE,
+)
 _HEADING = re.compile(
     r"^-{3,200}[ \t\r]*\n([\w.\[\],-]{1,200})(?: \(\d{1,6}\))?[ \t\r]*\n-{3,200}[ \t\r]*$", re.ASCII | re.MULTILINE
 )
@@ -47,9 +54,14 @@ def named(text: str, where: str = "RUNBOOK_DRIVERS") -> tuple[Seen, ...]:
 def nvidia_smi(text: str) -> tuple[Seen, ...]:
     """What ``nvidia-smi`` printed: its table, ``-q``, or ``--query-gpu=driver_version`` as CSV, of one node or many.
 
-    Raises RunbookError where nothing in it tells of a driver.
+    A node that is named and does not say its driver has an unknown one.  Raises RunbookError where nothing in the text
+    tells of a driver.
     """
-    found = _once(_lines(text))
+    names: list[str] = []
+    found = _once(_lines(text, names))
+    telling = {one.node for one in found}
+    if telling - {""}:  # in the text of one machine, what looks like a label is none
+        found = _once((*found, *(Seen("", name) for name in names if name not in telling)))
     if not found:
         raise RunbookError(
             "The text is no output of nvidia-smi that names a driver. Give what nvidia-smi prints, or what nvidia-smi "
@@ -69,13 +81,17 @@ def slurm(text: str) -> tuple[Seen, ...]:
     return _once(_nodes(blocks))
 
 
-def _lines(text: str) -> Iterator[Seen]:
+def _lines(text: str, names: list[str]) -> Iterator[Seen]:
+    """What each line tells; ``names`` gets each node that is named."""
     columns: dict[str, int] = {}  # node → the column that its header names
     first, *blocks = _HEADING.split(text)
     for block, body in [("", first), *zip(blocks[::2], blocks[1::2], strict=True)]:
+        names += [block] if block else []
         for line in map(str.strip, body.splitlines()):
             label = _LABEL.match(line)
-            yield from _line(line[label.end() :] if label else line, label["node"] if label else block, columns)
+            node = label["node"] if label else None
+            names += [node] if node else []
+            yield from _line(line[label.end() :] if label else line, node or block, columns)
 
 
 def _line(line: str, node: str, columns: dict[str, int]) -> Iterator[Seen]:

@@ -69,7 +69,7 @@ def test_the_command_reads_what_tools_print(
     assert told["verdict"] == "unknown"
     assert told["needs"][0]["needs"] == "595"
     assert [(it["driver"], it["nodes"], it["verdict"]) for it in told["drivers"]] == [
-        ("", ["n8"], "unknown"),
+        ("", ["n3", "n8"], "unknown"),
         ("535.104.05", ["n1", "n2"], "runs by the compatibility package"),
         ("570.86.15", ["n7"], "runs by the compatibility package"),
     ]

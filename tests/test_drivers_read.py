@@ -33,6 +33,7 @@ Sat Nov 21 10:00:00 2026
         (table("535.104.05") + table("550.54.14"), [Seen("535.104.05"), Seen("550.54.14")]),
         # nvidia-smi -q
         ("Timestamp       : Sat Nov 21\nDriver Version                            : 570.86.15\n", [Seen("570.86.15")]),
+        ("NVIDIA-SMI version  : 570.86\nDRIVER version      : 570.86.15\nCUDA Version : 12.8\n", [Seen("570.86.15")]),
         # --query-gpu=driver_version --format=csv, with and without its header
         ("driver_version\n535.104.05\n535.104.05\n", [Seen("535.104.05")]),
         ("535.104.05\n535.104.05\n550.54.14\n", [Seen("535.104.05"), Seen("550.54.14")]),
@@ -64,15 +65,36 @@ Sat Nov 21 10:00:00 2026
             [Seen("")],
         ),
         ("n3: bash: line 1: nvidia-smi: command not found\n", [Seen("", "n3")]),
+        ("n3: bash: nvidia-smi: command not found\n", [Seen("", "n3")]),
+        ("bash: nvidia-smi: command not found\n", [Seen("")]),
+        ("No devices were found\n", [Seen("")]),
+        ("n5: NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.\n", [Seen("", "n5")]),
+        (
+            "gpu1: 575.57.08\ngpu2: No devices were found\n"
+            "gpu3: ssh exited with exit code 255\ngpu4: slurmstepd: error\n",
+            [Seen("575.57.08", "gpu1"), Seen("", "gpu2"), Seen("", "gpu3"), Seen("", "gpu4")],
+        ),
+        (
+            "pdsh@login1: gpu4: ssh exited with exit code 255\ngpu1: 535.104.05\n",
+            [Seen("535.104.05", "gpu1"), Seen("", "gpu4")],
+        ),
+        (
+            "0: 535.104.05\nsrun: error: gpu3: task 2: Exited with exit code 127\nsrun: job 7 queued\n",
+            [Seen("535.104.05", "0"), Seen("", "gpu3")],
+        ),
+        ("clush: n2: exited with exit code 1\nn1: 535.1\n", [Seen("535.1", "n1"), Seen("", "n2")]),
+        ("----\nn1\n----\n535.1\n----\nn2\n----\nTimed out.\n", [Seen("535.1", "n1"), Seen("", "n2")]),
+        # A node that says its driver beside something else has that driver.
+        ("n1: Last login: today\nn1: 535.104.05\n", [Seen("535.104.05", "n1")]),
+        # In the text of one machine nothing is a node's name.
+        ("Warning: slow\nmotd: hello\n535.104.05\n", [Seen("535.104.05")]),
     ],
 )
 def test_nvidia_smi(text: str, found: list[Seen]) -> None:
     assert list(nvidia_smi(text)) == found
 
 
-@pytest.mark.parametrize(
-    "text", ["", "\n", "hello\n", "No devices were found\n", "123.45, 535.104.05\n", "<html></html>"]
-)
+@pytest.mark.parametrize("text", ["", "\n", "hello\n", "n1: hello\n", "123.45, 535.104.05\n", "<html></html>"])
 def test_what_tells_of_no_driver_is_refused(text: str) -> None:
     with pytest.raises(RunbookError, match=r"no output of nvidia-smi that names a driver\. Give"):
         nvidia_smi(text)
