@@ -6,12 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runbook_lib.repositories import REPOSITORIES
 from runbook_lib.statement import STORY
 
 Run = Mapping[str, Any]
 
-#: The step whose success, beside that of the whole runbook, makes a bump ready.
-_WHOLE, _LAST = "bump", "07-sync-check"
+#: What the checks of the whole runbook are called that say whether the bump may be merged.
+BEFORE_MERGE = "before the merge: "
+_WHOLE = "bump"
+#: The steps that change something, in order, and the last one, which looks at what they made.
+_STEPS = ("01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci", "05-golden-values", "06-broken-tests")
+_LAST = "07-sync-check"
 _AGAIN = "Run the same command again: what was done is found and kept."
 _NEXT = {"failed": f"Mend what failed. {_AGAIN}", "killed": _AGAIN, "cancelled": _AGAIN}
 
@@ -20,8 +25,9 @@ _NEXT = {"failed": f"Mend what failed. {_AGAIN}", "killed": _AGAIN, "cancelled":
 class BumpStatus:
     """Where a bump stands.
 
-    ``state`` is ``ready`` when every step is done, ``in progress`` when those that ran are, else that of the step
-    that holds it up: waiting, running, failed, killed, cancelled, incomplete.  ``previewed`` is a bump that was only
+    ``state`` is ``ready`` when the whole runbook found it so, or every step that applies is done, and no step has
+    changed anything since; ``in progress`` when those that ran are done, else that of the step that holds it up:
+    waiting, running, failed, killed, cancelled, incomplete.  ``previewed`` is a bump that was only
     looked at, ``not begun`` one for which no run got beyond its inputs, such as a mistyped tag, and ``unreadable`` one
     none of whose records can be read.
 
@@ -132,7 +138,7 @@ def _only_looked_at(runs: Sequence[Run]) -> tuple[str, Run]:
 def _deciding(runs: Sequence[Run]) -> tuple[str, Run]:
     """The state of a bump, and the record that it is taken from."""
     top = next((run for run in reversed(runs) if run.get("parent") is None), runs[-1])
-    if top["notebook"]["name"] == _WHOLE and top["state"] == "done":
+    if _found_ready(top):
         return "ready", top
     latest = {run["notebook"]["name"]: run for run in runs}
     steps = [latest[name] for name in sorted(latest) if name != _WHOLE]
@@ -143,7 +149,37 @@ def _deciding(runs: Sequence[Run]) -> tuple[str, Run]:
         return top["state"], top
     if holding is not None:
         return holding["state"], holding
-    return ("ready" if _LAST in latest else "in progress"), top
+    ready = _ready(runs, latest)
+    return ("in progress", top) if ready is None else ("ready", ready)
+
+
+def _found_ready(run: Run) -> bool:
+    """Whether a run of the whole runbook looked up what must hold before the merge, and all of it holds."""
+    looked = any(str(it.get("name")).startswith(BEFORE_MERGE) for it in run.get("checks") or ())
+    return bool(run["notebook"]["name"] == _WHOLE and run["state"] == "done" and looked)
+
+
+def _ready(runs: Sequence[Run], latest: Mapping[str, Run]) -> Run | None:
+    """The record that makes the bump ready, all that ran being done; None where none does.
+
+    It is that of the whole runbook, or the newest of its steps; either one only if no step changed anything since.
+    """
+    whole = latest.get(_WHOLE)
+    if whole is not None and _found_ready(whole):
+        since = runs[runs.index(whole) + 1 :]
+        if not any(_changes(run) for run in since if run.get("parent") != whole["id"]):
+            return whole
+    last = latest.get(_LAST)
+    if last is None or any(_changes(run) for run in runs[runs.index(last) + 1 :]):
+        return None
+    known = next((it for it in REPOSITORIES if it.name == last["bump"]["repository"]), None)
+    # In any other repository the runs themselves say which steps do not apply, and are done.
+    lacking = [name for name in _STEPS if name not in latest and not (known and known.idle(name))]
+    return None if lacking else [run for run in runs if run["notebook"]["name"] in (*_STEPS, _LAST)][-1]
+
+
+def _changes(run: Run) -> bool:
+    return run["notebook"]["name"] in _STEPS and bool(run.get("effects"))
 
 
 def _since(runs: Sequence[Run], deciding: Run) -> str:

@@ -11,9 +11,9 @@ from pathlib import Path
 from runbook_lib import timeline, views
 from runbook_lib.kept import rows
 from runbook_lib.page import facts, listing, moment, page, span
-from runbook_lib.standing import BumpStatus, Run, is_preview
+from runbook_lib.standing import BEFORE_MERGE, BumpStatus, Run, is_preview
 from runbook_lib.statement import when
-from runbook_lib.story_runs import BEFORE_MERGE, happened
+from runbook_lib.story_runs import happened
 
 #: The newest decisions, and addresses of one name, that are shown.
 _MOST = 50

@@ -8,12 +8,10 @@ from urllib.parse import quote
 
 from runbook_lib import kept, timeline, views
 from runbook_lib.page import Room, boxed, duration, listing, moment, shown
-from runbook_lib.standing import Run, is_preview, settled
+from runbook_lib.standing import BEFORE_MERGE, Run, is_preview, settled
 from runbook_lib.statement import EXECUTED, REPORT, RUN
 from runbook_lib.timeline import Entry
 
-#: What the checks of the whole runbook are called that say whether the bump may be merged.
-BEFORE_MERGE = "before the merge: "
 #: Bytes of the plots, of the changes of files, of the runs with both, and of the runs that are told in a line.
 _PLOTS, _DIFFS, _WHOLE, _HEADS = 450_000, 120_000, 830_000, 60_000
 #: Lines of a change that is shown whole, and of the beginning of a longer one.

@@ -9,6 +9,8 @@ from runbook_lib.ledger import Ledger
 from runbook_lib.statement import Identity, stamp, when
 
 BUMP = Identity("o/r", "main", "dev", "26.04-py3", practice=False)
+#: What the whole runbook looked up when it found a bump ready.
+READY = {"checks": [{"name": "before the merge: a green CI run", "status": "passed", "detail": "Run 5."}]}
 
 
 def record(

@@ -235,7 +235,6 @@ def stands(tmp_path: Path, *runs: tuple[str, str, str, bool]) -> BumpStatus:
     ("runs", "expected"),
     [
         ([("bump", "previewed", "Would.", False)], ("previewed", "bump", "Would.", 0)),
-        ([("bump", "done", "Ready to merge.", False)], ("ready", "bump", "Ready to merge.", 0)),
         # stopped by its inputs, such as a mistyped tag
         ([("bump", "failed", "No such tag.", False)], ("not begun", "bump", "No such tag.", 0)),
         (
@@ -266,12 +265,6 @@ def stands(tmp_path: Path, *runs: tuple[str, str, str, bool]) -> BumpStatus:
         (
             [("04-run-ci", "waiting", "CI 1 (0 of 4 jobs).", False), ("04-run-ci", "waiting", "CI 1 (3 of 4).", False)],
             ("waiting", "04-run-ci", "CI 1 (3 of 4).", 0),
-        ),
-        # the step that held the bump up was run by itself
-        (
-            [("bump", "waiting", "Wait.", False), ("04-run-ci", "waiting", "CI.", True),
-             ("07-sync-check", "done", "In sync.", True), ("04-run-ci", "done", "Passed.", False)],
-            ("ready", "04-run-ci", "Passed.", 3),
         ),
         ([("04-run-ci", "cancelled", "Cancelled.", False)], ("cancelled", "04-run-ci", "Cancelled.", 0)),
     ],

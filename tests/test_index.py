@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from archives import BUMP, elements, record, words
+from archives import BUMP, READY, elements, record, words
 
 from runbook_lib import index
 from runbook_lib.errors import RunbookError
@@ -35,7 +35,8 @@ def test_an_archive_without_bumps_says_so(tmp_path: Path) -> None:
 def test_every_bump_has_one_row_the_newest_first(tmp_path: Path) -> None:
     parent = record(tmp_path, "bump", "waiting", "Waits for CI.", at=1)
     record(tmp_path, "04-run-ci", "waiting", "Waiting for *CI*.", at=2, parent=parent, links={"PR": "https://ci/1"})
-    record(tmp_path, "bump", "done", "Ready.", at=9, bump=Identity("o/s", "dev", "lts", "26.03-py3", practice=True))
+    practised = Identity("o/s", "dev", "lts", "26.03-py3", practice=True)
+    record(tmp_path, "bump", "done", "Ready.", at=9, bump=practised, **READY)
     record(tmp_path, "bump", "failed", "No such tag.", at=5, bump=Identity("o/r", "main", "dev", "x", practice=False))
     text = page(tmp_path)
     assert [(row["data-state"], row["data-repository"], row["data-world"]) for row in rows(text)] == [
@@ -89,7 +90,7 @@ def test_without_its_script_the_page_is_the_full_list_without_controls(tmp_path:
 
 def test_every_control_has_a_label_and_the_states_are_counted(tmp_path: Path) -> None:
     record(tmp_path, "01-pin", "done")
-    record(tmp_path, "bump", "done", bump=Identity("o/r", "dev", "dev", "26.04-py3", practice=False))
+    record(tmp_path, "bump", "done", bump=Identity("o/r", "dev", "dev", "26.04-py3", practice=False), **READY)
     text = page(tmp_path)
     labels = re.findall(r"<label>(\w+) <(input|select)", text)
     assert labels == [("Words", "input"), ("State", "select"), ("Repository", "select"), ("World", "select")]
