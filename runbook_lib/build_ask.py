@@ -215,10 +215,21 @@ def _work_tree(checkout: Checkout) -> list[str]:
         return ["This clone has no work tree, so the plan is that of its HEAD, and nothing can be built in it."]
     changed = checkout.uncommitted([])
     where = checkout.current_branch() or f"commit {checkout.resolve('HEAD')[:10]}"
+    lacking = [
+        f"{path}, a submodule, is not initialized: run `git submodule update --init {path}` before."
+        for path in _empty(checkout)
+    ]
     if not changed:
-        return []
+        return lacking
     shown = ", ".join(changed[:5]) + (" and more" if len(changed) > 5 else "")
-    return [f"The build takes the work tree ({where}) as it is, with what is not committed: {shown}."]
+    return [f"The build takes the work tree ({where}) as it is, with what is not committed: {shown}.", *lacking]
+
+
+def _empty(checkout: Checkout) -> list[str]:
+    """The submodules that are not initialized, so that the build would copy an empty folder."""
+    if checkout.read([".gitmodules"])[".gitmodules"] is None:
+        return []
+    return [line[1:].split()[1] for line in checkout.git("submodule", "status").splitlines() if line.startswith("-")]
 
 
 def _refusal(bump: Bump, plan: BuildPlan, image: Image | None) -> str:

@@ -45,8 +45,8 @@ class BuildPlan:
     secrets: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def command(self, engine: Engine, iidfile: str = "") -> tuple[str, ...]:
-        """The argument list, to be run in the repository's root; the image's id is written to ``iidfile``."""
+    def command(self, engine: Engine) -> tuple[str, ...]:
+        """The argument list, to be run in the repository's root."""
         own = {
             "docker": ("--progress=plain",),
             # The docker format keeps SHELL and HEALTHCHECK; layers keep what was built for the next try.
@@ -59,7 +59,6 @@ class BuildPlan:
             *([f"--target={self.target}"] if self.target else []),
             *(f"--build-arg={name}={value}" for name, value in self.arguments),
             *(f"--secret=id={name},env={name}" for name in self.secrets),
-            *([f"--iidfile={iidfile}"] if iidfile else []),
             f"--tag={self.tag}", self.context,
         )  # fmt: skip
 

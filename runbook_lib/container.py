@@ -1,32 +1,27 @@
 """Docker, podman or buildah, run as programs: which of them works, a build, an image pulled, a program in an image."""
 
-import math
 import os
 import secrets
-import select
 import shlex
 import shutil
 import signal
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib.build_command import ENGINES, BuildPlan, Engine, EngineName, unfit
 from runbook_lib.container_log import BuildFailure, BuildLog
+from runbook_lib.container_process import asked, followed
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.files import cannot_write
 from runbook_lib.redact import Redactor
 
-_ASKED = 60.0  # seconds that an engine may take to say what it is, or what an image is
-_GRACE = 20.0  # seconds that a build may take to put away what it has begun
-_POLL = 0.2  # seconds
+_ELSEWHERE = (
+    "{engine} has built the image and has none named {tag}: its builder keeps images elsewhere. Use the engine's own "
+    "(`docker buildx use default`), and run the same command again."
+)
 _SAID = 200  # characters of a line that are shown as it comes
-_LONGEST_LOG = 50_000_000  # bytes of a build's log that are kept
-_LONGEST_LINE = 64 * 1024
 
 #: What makes an engine tell its version, once it has reached all that it needs for a build.
 _VERSION: Mapping[EngineName, tuple[str, ...]] = {
@@ -64,7 +59,7 @@ def find(wanted: str = "", env: Mapping[str, str] = os.environ) -> Engine:
         if program is None:
             told.append(f"{name} is not installed.")
             continue
-        said = _asked([program, *_VERSION[name]], env)
+        said = asked([program, *_VERSION[name]], env)
         if isinstance(said, str):
             return Engine(name, _numbers(said if name != "buildah" else _text([program, "--version"], env)))
         told.append(_why_not(name, said.stderr))
@@ -76,7 +71,7 @@ def find(wanted: str = "", env: Mapping[str, str] = os.environ) -> Engine:
 
 def image_id(engine: Engine, name: str, env: Mapping[str, str] = os.environ) -> str:
     """The id of an image that is on this machine, ``sha256:…``; empty where there is none of that name."""
-    said = _asked([engine.name, *engine.options, *_IMAGE_ID[engine.name], name], env)
+    said = asked([engine.name, *engine.options, *_IMAGE_ID[engine.name], name], env)
     return f"sha256:{said.strip().removeprefix('sha256:')}" if isinstance(said, str) and said.strip() else ""
 
 
@@ -107,13 +102,13 @@ def build(
         if step := reader.take(text):
             say(str(step))
 
-    with tempfile.TemporaryDirectory() as folder:
-        note = Path(folder) / "id"
-        status = _followed(plan.command(engine, str(note)), root, log, line, env, plan.secrets)
-        image = note.read_text("ascii", "replace").strip() if status == 0 and note.is_file() else ""
+    status = followed(plan.command(engine), root, log, line, env, plan.secrets)
     seconds = time.monotonic() - began
-    if status == 0 and image:
-        return Built(f"sha256:{image.removeprefix('sha256:')}", reader.steps, seconds)
+    if status == 0:
+        # Not the id that the engine writes at the end: docker's image store may know the image by another.
+        image = image_id(engine, plan.tag, env)
+        failure = None if image else BuildFailure(_ELSEWHERE.format(engine=engine.name, tag=plan.tag))
+        return Built(image, reader.steps, seconds, failure)
     text = (root / plan.dockerfile).read_bytes().decode("utf-8", "replace")
     killed = signal.Signals(-status).name if status < 0 else ""
     return Built("", reader.steps, seconds, reader.explain(plan.dockerfile, text, plan.images, killed))
@@ -148,7 +143,7 @@ def run(
         reader.take(text)
         say(text[:_SAID])
 
-    status = _followed(command, root, log, line, env)
+    status = followed(command, root, log, line, env)
     seconds = time.monotonic() - began
     if status == 0:
         return Built("", 0, seconds)
@@ -165,7 +160,7 @@ def inside(
     Raises CannotTell where it cannot be started, fails, or takes longer than ``limit`` seconds.
     """
     with _container(engine, image, env) as begin:
-        said = _asked([engine.name, *engine.options, *begin, *command], env, limit)
+        said = asked([engine.name, *engine.options, *begin, *command], env, limit)
     if isinstance(said, str):
         return said
     last = "; ".join(Redactor(env).text(said.stderr).strip().splitlines()[-4:])[-1000:]
@@ -180,41 +175,19 @@ def _container(engine: Engine, image: str, env: Mapping[str, str]) -> Iterator[l
         try:
             yield ["run", "--rm", f"--name={name}", "--entrypoint=", "--pull=never", image]
         finally:  # a client that was stopped leaves its container running
-            _asked([engine.name, *engine.options, "rm", "--force", name], env)
+            asked([engine.name, *engine.options, "rm", "--force", name], env)
         return
-    made = _asked([engine.name, *engine.options, "from", "--pull-never", image], env)
+    made = asked([engine.name, *engine.options, "from", "--pull-never", image], env)
     if not isinstance(made, str):
         raise CannotTell(f"No container of {image} could be made with {engine}. It says: {made.stderr.strip()[-500:]}.")
     try:
         yield ["run", made.strip(), "--"]
     finally:
-        _asked([engine.name, *engine.options, "rm", made.strip()], env)
-
-
-def _asked(
-    command: Sequence[str], env: Mapping[str, str], limit: float = _ASKED
-) -> "str | subprocess.CompletedProcess[str]":
-    """What a command prints, or the failed command."""
-    try:
-        process = subprocess.Popen(
-            command, env={**env, "LC_ALL": "C"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        return subprocess.CompletedProcess(command, 1, "", str(error.strerror or error))
-    with process:
-        try:
-            out, err = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            return subprocess.CompletedProcess(command, 1, "", f"it took longer than {limit:.0f} seconds.")
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-    return out if process.returncode == 0 else subprocess.CompletedProcess(command, process.returncode, out, err)
+        asked([engine.name, *engine.options, "rm", made.strip()], env)
 
 
 def _text(command: Sequence[str], env: Mapping[str, str]) -> str:
-    said = _asked(command, env)
+    said = asked(command, env)
     return said if isinstance(said, str) else ""
 
 
@@ -233,73 +206,3 @@ def _why_not(name: EngineName, said: str) -> str:
         return f"{name} is there, but its daemon does not run: start it (`systemctl start {name}`)."
     last = "; ".join(said.strip().splitlines()[-2:])[-300:].rstrip(".")
     return f"{name} is there, but does not work; it says: {last or 'nothing'}."
-
-
-def _followed(
-    command: Sequence[str],
-    root: Path,
-    log: Path,
-    line: Callable[[str], object],
-    env: Mapping[str, str],
-    hidden: Sequence[str] = (),
-) -> int:
-    """Run a command and hand on its lines, without secrets, as they come.  The exit status."""
-    # A secret is one whatever its variable is called, and line by line.
-    held = {f"{name}_{i}_SECRET": text for name in hidden for i, text in enumerate(env[name].splitlines())}
-    hide = Redactor({**env, **held}).text
-    try:
-        process = subprocess.Popen(
-            command, cwd=root, env={**env, "LC_ALL": "C", "BUILDKIT_COLORS": "", "NO_COLOR": "1"},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        raise RunbookError(f"{command[0]} could not be started: {error.strerror}. Nothing was built.") from error
-    try:
-        with log.open("wb") as kept:
-            for text in _lines(process):
-                text = hide(text)
-                if kept.tell() < _LONGEST_LOG:
-                    kept.write(f"{text}\n".encode("utf-8", "replace"))
-                    kept.flush()
-                line(text)
-        return process.wait()
-    except OSError as error:
-        raise cannot_write(log, error) from error
-    finally:
-        _end(process)
-
-
-def _lines(process: "subprocess.Popen[bytes]", seconds: float = math.inf) -> Iterator[str]:
-    """The lines of a process until it has ended; one that is too long comes in pieces.
-
-    Not until the pipe is closed: what a killed engine leaves behind may hold it open.
-    """
-    assert process.stdout is not None
-    file, rest, until = process.stdout.fileno(), b"", time.monotonic() + seconds
-    while time.monotonic() < until:
-        ready, _, _ = select.select([file], [], [], _POLL)
-        if not ready and process.poll() is None:
-            continue
-        data = os.read(file, _LONGEST_LINE) if ready else b""
-        *whole, rest = (rest + data).split(b"\n")
-        if not data or len(rest) > _LONGEST_LINE:
-            whole, rest = [*whole, rest] if rest else whole, b""
-        yield from (raw.decode("utf-8", "replace") for raw in whole)
-        if not data:
-            return
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End an engine that still runs, and what it has started.
-
-    The engine alone is asked to: signalled with the rest, buildah takes a step that was cut short for a finished one.
-    """
-    if process.poll() is None:
-        process.terminate()
-        for _ in _lines(process, _GRACE):  # it must not wait for a reader
-            pass
-    with suppress(ProcessLookupError):  # what it leaves behind has its process group
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    if process.stdout:
-        process.stdout.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib import container
+from runbook_lib import container, container_process
 from runbook_lib.build_command import BuildPlan, Engine
 from runbook_lib.errors import CannotTell, RunbookError
 
@@ -99,12 +99,8 @@ echo '#5 [main 2/2] RUN make'
 
 def docker(folder: Path, script: str, env: dict[str, str] | None = None) -> tuple[container.Built, list[str]]:
     (folder / "Dockerfile").write_text(DOCKERFILE)
-    given = {
-        **stand_in(
-            folder / "bin", "docker", f'for it; do case $it in --iidfile=*) id="${{it#*=}}";; esac; done\n{script}'
-        ),
-        **(env or {}),
-    }
+    answer = f'if [ "$1 $2" = "image inspect" ]; then cat {folder}/id; exit; fi'
+    given = {**stand_in(folder / "bin", "docker", f"{answer}\n{script}"), **(env or {})}
     given["PATH"] += f":{os.environ['PATH']}"
     said: list[str] = []
     done = container.build(PLAN, Engine("docker", (28,)), folder, folder / "log", said.append, given)
@@ -112,7 +108,7 @@ def docker(folder: Path, script: str, env: dict[str, str] | None = None) -> tupl
 
 
 def test_docker_builds_with_progress(tmp_path):
-    done, said = docker(tmp_path, f'{PROGRESS}printf sha256:0123 > "$id"')
+    done, said = docker(tmp_path, f"{PROGRESS}printf sha256:0123 > {tmp_path}/id")
     assert (done.image, done.steps, done.failure) == ("sha256:0123", 2, None)
     assert said == ["stage main, step 1 of 2: FROM b:1", "stage main, step 2 of 2: RUN make"]
     assert (tmp_path / "log").read_text().splitlines()[0] == "#4 [main 1/2] FROM b:1"
@@ -126,9 +122,10 @@ def test_docker_that_fails_is_explained(tmp_path):
     assert [it.sign for it in done.failure.pitfalls] == ["A process was killed."]
 
 
-def test_docker_that_names_no_image_has_not_built_one(tmp_path):
+def test_docker_that_keeps_the_image_elsewhere_has_not_built_one_here(tmp_path):
     done, _ = docker(tmp_path, PROGRESS)
     assert (done.image, done.failure is not None) == ("", True)
+    assert "none named x:local: its builder keeps images elsewhere" in done.failure.sentence
 
 
 def test_docker_that_says_nothing_at_all(tmp_path):
@@ -149,6 +146,18 @@ def test_a_log_without_line_ends_or_of_any_bytes_is_taken(tmp_path):
     done, _ = docker(tmp_path, "head -c 300000 /dev/zero | tr '\\0' x; printf '\\377\\376'; exit 1")
     assert done.failure is not None
     assert (tmp_path / "log").stat().st_size >= 300_000
+
+
+def test_of_a_log_without_end_beginning_and_end_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(container_process, "_LONGEST_LOG", 1000)
+    monkeypatch.setattr(container_process, "_LAST", 10)
+    docker(tmp_path, "seq 100000 | sed 's/^/line /'; exit 1")
+    kept = (tmp_path / "log").read_text().splitlines()
+    assert kept[0] == "line 1"
+    assert kept[-1] == "line 100000"
+    assert len(kept) < 150
+    left = next(line for line in kept if "left out" in line)
+    assert f"[… {100_001 - len(kept)} lines left out]" == left
 
 
 def test_what_a_killed_engine_leaves_behind_does_not_hold_the_build_up(tmp_path):

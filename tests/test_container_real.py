@@ -135,7 +135,6 @@ def test_a_failing_instruction_is_named_with_its_line_and_its_pitfall(built: Pla
         ("nvcr.io/nvidia/pytorch:99.01-py3", "The registry has no such image."),
         ("nvcr.io/nvidia/pytorch:26.05-py3", "A program of the image cannot be started here."),
         ("nvcr.io/nvidia/pytorch:26.06-py3", "The image is not published for this machine's processor."),
-        ("127.0.0.1:1/nvidia/pytorch:26.04-py3", "The registry cannot be reached."),
     ],
 )
 def test_a_base_that_cannot_be_used_is_told_apart(built: Place, tmp_path: Path, base: str, sign: str) -> None:
@@ -143,6 +142,16 @@ def test_a_base_that_cannot_be_used_is_told_apart(built: Place, tmp_path: Path, 
     assert done.failure is not None
     assert sign in [it.sign for it in done.failure.pitfalls], done.failure
     assert tagged(built, tmp_path) == ""
+
+
+def test_a_stack_of_images_is_built_on_each_other(built: Place, tmp_path: Path) -> None:
+    first = build(built, tmp_path, FILE, tag="stack-one:local")
+    text = "ARG BASE\nFROM ${BASE} AS final\nRUN cat /made > /again\n"
+    (tmp_path / "two").mkdir()
+    given = {"arguments": (("BASE", "stack-one:local"),), "images": ("stack-one:local",), "target": "final"}
+    second = build(built, tmp_path / "two", text, **given)
+    assert (first.failure, second.failure) == (None, None)
+    assert container.inside(ENGINE, second.image, ["cat", "/again"], 30, built.env) == "made\n"
 
 
 def test_a_pulled_image_is_there_and_one_that_cannot_be_pulled_is_explained(built: Place, tmp_path: Path) -> None:

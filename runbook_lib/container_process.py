@@ -1,0 +1,142 @@
+"""Programs that are run for what they print: an answer within a time limit, or lines handed on as they come."""
+
+import math
+import os
+import select
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.files import cannot_write
+from runbook_lib.redact import Redactor
+
+ASKED = 60.0  # seconds that an engine may take to say what it is, or what an image is
+_GRACE = 20.0  # seconds that a build may take to put away what it has begun
+_POLL = 0.2  # seconds
+_LONGEST_LINE = 64 * 1024
+_LONGEST_LOG = 20_000_000  # bytes of a log that are kept from its beginning
+_LAST = 1000  # lines that are kept from the end of a longer one
+
+
+def asked(
+    command: Sequence[str], env: Mapping[str, str], limit: float = ASKED
+) -> "str | subprocess.CompletedProcess[str]":
+    """What a command prints, or the failed command."""
+    try:
+        process = subprocess.Popen(
+            command, env={**env, "LC_ALL": "C"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        return subprocess.CompletedProcess(command, 1, "", str(error.strerror or error))
+    with process:
+        try:
+            out, err = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            return subprocess.CompletedProcess(command, 1, "", f"it took longer than {limit:.0f} seconds.")
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    return out if process.returncode == 0 else subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def followed(
+    command: Sequence[str],
+    root: Path,
+    log: Path,
+    line: Callable[[str], object],
+    env: Mapping[str, str],
+    hidden: Sequence[str] = (),
+) -> int:
+    """Run a command and hand on its lines, without secrets, as they come.  The exit status."""
+    # A secret is one whatever its variable is called, and line by line.
+    held = {f"{name}_{i}_SECRET": text for name in hidden for i, text in enumerate(env[name].splitlines())}
+    hide = Redactor({**env, **held}).text
+    try:
+        process = subprocess.Popen(
+            command, cwd=root, env={**env, "LC_ALL": "C", "BUILDKIT_COLORS": "", "NO_COLOR": "1"},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise RunbookError(f"{command[0]} could not be started: {error.strerror}. Nothing was built.") from error
+    try:
+        with log.open("wb") as file:
+            kept = _Kept(file)
+            try:
+                for raw in _lines(process):
+                    text = hide(raw)
+                    kept.take(text)
+                    line(text)
+            finally:
+                kept.close()
+        return process.wait()
+    except OSError as error:
+        raise cannot_write(log, error) from error
+    finally:
+        _end(process)
+
+
+class _Kept:
+    """A log that is being kept: all of it, or of one without end the beginning and the last lines."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._size, self._more = file, 0, 0
+        self._last: deque[bytes] = deque(maxlen=_LAST)
+
+    def take(self, text: str) -> None:
+        raw = f"{text}\n".encode("utf-8", "replace")
+        if self._size + len(raw) > _LONGEST_LOG or self._more:
+            self._more += 1
+            self._last.append(raw)
+            return
+        self._size += len(raw)
+        self._file.write(raw)
+        self._file.flush()
+
+    def close(self) -> None:
+        if left := self._more - len(self._last):
+            self._file.write(f"[… {left} lines left out]\n".encode())
+        self._file.writelines(self._last)
+        self._last.clear()
+
+
+def _lines(process: "subprocess.Popen[bytes]", seconds: float = math.inf) -> Iterator[str]:
+    """The lines of a process until it has ended; one that is too long comes in pieces.
+
+    Not until the pipe is closed: what a killed engine leaves behind may hold it open.
+    """
+    assert process.stdout is not None
+    file, rest, until = process.stdout.fileno(), b"", time.monotonic() + seconds
+    while time.monotonic() < until:
+        ready, _, _ = select.select([file], [], [], _POLL)
+        if not ready and process.poll() is None:
+            continue
+        data = os.read(file, _LONGEST_LINE) if ready else b""
+        *whole, rest = (rest + data).split(b"\n")
+        if not data or len(rest) > _LONGEST_LINE:
+            whole, rest = [*whole, rest] if rest else whole, b""
+        yield from (raw.decode("utf-8", "replace") for raw in whole)
+        if not data:
+            return
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End an engine that still runs, and what it has started.
+
+    The engine alone is asked to: signalled with the rest, buildah takes a step that was cut short for a finished one.
+    """
+    if process.poll() is None:
+        process.terminate()
+        for _ in _lines(process, _GRACE):  # it must not wait for a reader
+            pass
+    with suppress(ProcessLookupError):  # what it leaves behind has its process group
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stdout:
+        process.stdout.close()
