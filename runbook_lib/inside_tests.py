@@ -36,8 +36,12 @@ class Bucket:
 
     def holds(self, path: str) -> bool:
         """Whether a file is in it, before smaller buckets take theirs."""
-        base = self.name.partition("/**")[0].rstrip("/")
-        return path == self.name or path.startswith(f"{base}/") or path == base
+        return path == self.base or path.startswith(f"{self.base}/")
+
+    @property
+    def base(self) -> str:
+        """The file or folder that it stands for."""
+        return self.name.partition("/**")[0].rstrip("/")
 
 
 def buckets(workloads: Iterable[Workload]) -> tuple[Bucket, ...]:
@@ -53,8 +57,8 @@ def buckets(workloads: Iterable[Workload]) -> tuple[Bucket, ...]:
 
 def bucket_of(path: str, known: Iterable[Bucket]) -> str:
     """The bucket in which CI runs a file: the smallest that holds it.  Empty where none does."""
-    holding = [it.name for it in known if it.holds(path)]
-    return max(holding, key=len, default="")
+    holding = [it for it in known if it.holds(path)]
+    return max(holding, key=lambda it: len(it.base)).name if holding else ""
 
 
 def plan(

@@ -1,0 +1,111 @@
+"""Work inside the image on the real repositories: every pyproject.toml of their history, judged by uv itself.
+
+Skipped unless MEGATRON_LM or MEGATRON_BRIDGE names a clone with its history; the clones may be bare.
+"""
+
+import itertools
+import os
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from runbook_lib import inside_tests, uvwork, workloads
+from runbook_lib import uvwork_project as projects
+from runbook_lib.checkout import Checkout
+from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.repositories import MEGATRON_BRIDGE, MEGATRON_LM
+from runbook_lib.uvwork import Tree
+from runbook_lib.uvwork_project import Project
+
+pytestmark = pytest.mark.replay
+CLONES = {"MEGATRON_LM": MEGATRON_LM.name, "MEGATRON_BRIDGE": MEGATRON_BRIDGE.name}
+#: One in so many revisions is given to uv as well.
+_SAMPLE = 12
+
+
+@pytest.fixture(params=CLONES)
+def clone(request: pytest.FixtureRequest) -> tuple[Checkout, str]:
+    path = os.environ.get(request.param)
+    if not path:
+        pytest.skip(f"{request.param} names no clone")
+    return Checkout.open(path), CLONES[request.param]
+
+
+def projects_of(checkout: Checkout) -> list[tuple[str, str, str | None]]:
+    """Commit, pyproject.toml and uv.lock, of each commit that changed the first, the newest first."""
+    commits = checkout.git("log", "--format=%H", "--diff-filter=AM", "HEAD", "--", projects.PATH).split()
+    found = []
+    for commit in commits:
+        texts = checkout.read([projects.PATH, uvwork.LOCK], commit)
+        text = texts[projects.PATH]
+        assert text is not None
+        found.append((commit, text, texts[uvwork.LOCK]))
+    return found
+
+
+def uv(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    here = {"PATH": os.environ["PATH"], "UV_CACHE_DIR": str(folder / "cache"), "HOME": str(folder)}
+    command = ["uv", "export", "--frozen", "--offline", "--quiet", "--no-emit-project", *words]
+    return subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True, check=False)
+
+
+def test_what_is_installed_names_only_what_each_revision_defines(clone: tuple[Checkout, str], tmp_path: Path) -> None:
+    checkout, repository = clone
+    read = taken = 0
+    for i, (commit, text, lock) in enumerate(projects_of(checkout)):
+        data = tomllib.loads(text)
+        try:
+            project = Project.read(text)
+        except CannotTell:
+            assert "project" not in data, commit
+            continue
+        options = uvwork.usual(Tree(repository, project))
+        extras = set(data["project"].get("optional-dependencies", {}))
+        groups = set(data.get("dependency-groups", {})) | ({"dev"} & set(project.groups))
+        for option, name in itertools.pairwise(options):
+            assert option != "--extra" or name in extras, commit
+            assert option != "--group" or name in groups, commit
+        read += 1
+        if lock is not None and i % _SAMPLE == 0:
+            (tmp_path / projects.PATH).write_text(text)
+            (tmp_path / uvwork.LOCK).write_text(lock)
+            done = uv(tmp_path, *options)
+            assert done.returncode == 0, f"{commit}: {done.stderr}"
+            taken += 1
+            wrong = "group" if "extra" in project.kinds("dev") else "extra"
+            said = uv(tmp_path, f"--{wrong}", "dev").stderr
+            assert f"{wrong.title()} `dev` is not defined" in said, commit
+            with pytest.raises(RunbookError, match="Write --" if project.kinds("dev") else "no "):
+                projects.options(project, f"--{wrong} dev")
+    assert read >= 100
+    assert taken >= 5
+
+
+def test_every_bucket_of_main_is_run_and_every_file_has_that_in_which_ci_runs_it() -> None:
+    path = os.environ.get("MEGATRON_LM")
+    if not path:
+        pytest.skip("MEGATRON_LM names no clone")
+    checkout = Checkout.open(path)
+    files = frozenset(checkout.git("ls-tree", "-r", "--name-only", "-z", "HEAD").split("\0"))
+    recipes = [it for it in files if it.startswith(inside_tests.RECIPES) and it.endswith("/unit-tests.yaml")]
+    texts = checkout.read(recipes, "HEAD")
+    rows = [it for path, text in texts.items() if text for it in workloads.read(path, text)]
+    known = inside_tests.buckets(rows)
+    assert len(known) >= 20
+    for bucket in known:
+        (step,) = inside_tests.plan(bucket.name, MEGATRON_LM.name, [bucket], files, "dev")
+        assert bucket.name in step.command
+        assert ("GPUS_PER_NODE", str(bucket.gpus)) in step.env
+    h100 = [it for it in known if it.platform == "dgx_h100"]
+    tests = [it for it in files if it.startswith("tests/unit_tests/") and Path(it).name.startswith("test_")]
+    assert len(tests) >= 300
+    for test in tests:
+        # `find_test_cases.py`: a bucket leaves to another what that holds, where it lies within.
+        running = {
+            it.name
+            for it in h100
+            if it.holds(test) and not any(other.holds(test) and other.base.startswith(f"{it.base}/") for other in h100)
+        }
+        assert {inside_tests.bucket_of(test, h100)} == running, test
