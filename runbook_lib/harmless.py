@@ -1,31 +1,40 @@
-"""HTML that may have come from anywhere, made fit to be shown: nothing in it runs or is loaded."""
+"""HTML that may have come from anywhere, made fit to be shown: nothing in it runs, is loaded, or covers the page."""
 
 import html
 import re
 from html.parser import HTMLParser
 
-_DROPPED = {"script", "iframe", "object", "embed", "link", "meta", "base", "form", "template", "noscript", "frame"}
-_VOID = {"area", "br", "col", "hr", "img", "input", "wbr"}
-_LOADING = {"srcset", "action", "formaction", "data", "poster", "background", "ping", "srcdoc", "http-equiv"}
+#: Text, lists, tables and pictures are kept.  Of any other element the text stays, but for those dropped whole.
+_KEPT = """a abbr b blockquote br caption code col colgroup dd del details div dl dt em figcaption figure h1 h2 h3 h4 h5
+h6 hr i img ins kbd li mark ol p pre progress q s samp section small span strong sub summary sup table tbody td tfoot th
+thead time tr tt u ul var wbr"""
+_DROPPED = "head iframe math noembed noframes noscript object script select style svg template textarea title xmp"
+_VOID = "br col hr img wbr"
+_ATTRIBUTES = """align alt border class colspan datetime dir height href lang max open role rowspan scope span src start
+style tabindex title value width"""
+_KEPT_TAGS, _DROPPED_TAGS, _VOID_TAGS, _NAMES = (frozenset(it.split()) for it in (_KEPT, _DROPPED, _VOID, _ATTRIBUTES))
+_LINK = re.compile(r"https?://|mailto:|[\w.%-]+\Z", re.IGNORECASE)
+_PICTURE = re.compile(r"data:image/(?:gif|jpeg|png|svg\+xml|webp);base64,[A-Za-z0-9+/=\s]*", re.IGNORECASE)
+#: A style that loads something, or lies over what stands elsewhere; an escape may spell either.
+_BAD_STYLE = re.compile(r"url|image|src\s*\(|position|\\|/\*", re.IGNORECASE)
 
 
 class _Harmless(HTMLParser):
-    """Copies HTML without what runs or loads something."""
+    """Copies what is known to be harmless; text is decoded and escaped anew, whatever it looked like."""
 
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=False)
+        super().__init__(convert_charrefs=True)
         self.out: list[str] = []
         self._dropped: list[str] = []
         self._open: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _DROPPED:
-            if tag not in {"link", "meta", "base", "embed", "frame"}:
-                self._dropped.append(tag)
-        elif not self._dropped:
+        if tag in _DROPPED_TAGS:
+            self._dropped.append(tag)
+        elif not self._dropped and tag in _KEPT_TAGS:
             kept = "".join(f' {k}="{html.escape(v or "")}"' for k, v in attrs if _is_harmless(tag, k, v or ""))
             self.out.append(f"<{tag}{kept}>")
-            if tag not in _VOID:
+            if tag not in _VOID_TAGS:
                 self._open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -40,15 +49,9 @@ class _Harmless(HTMLParser):
                     break
 
     def handle_data(self, data: str) -> None:
-        in_style = self._open[-1:] == ["style"]
-        if not self._dropped and not (in_style and re.search(r"(?i)url\(|@import", data)):
-            self.out.append(data)
-
-    def handle_entityref(self, name: str) -> None:
-        self.handle_data(f"&{name};")
-
-    def handle_charref(self, name: str) -> None:
-        self.handle_data(f"&#{name};")
+        # An unfinished tag or comment at the end comes as text too: it must not swallow what follows on the page.
+        if not self._dropped:
+            self.out.append(html.escape(data))
 
     def finish(self) -> str:
         self.close()
@@ -56,19 +59,19 @@ class _Harmless(HTMLParser):
 
 
 def _is_harmless(tag: str, name: str, value: str) -> bool:
-    if not re.fullmatch(r"[a-z][a-z0-9:_-]*", name) or name.startswith("on"):
-        return False
+    if name not in _NAMES:
+        return re.fullmatch(r"aria-[a-z]+", name) is not None
     if name == "style":
-        return "url(" not in value.lower()
-    if name in {"href", "xlink:href"}:
-        return value.startswith("#") or (tag == "a" and re.match(r"(?i)https?://|mailto:|[\w.%-]+$", value) is not None)
+        return not _BAD_STYLE.search(value)
+    if name == "href":
+        return tag == "a" and (value.startswith("#") or _LINK.match(value) is not None)
     if name == "src":
-        return value.startswith("data:image/")
-    return name not in _LOADING
+        return tag == "img" and _PICTURE.fullmatch(value) is not None
+    return True
 
 
 def harmless(markup: str) -> str:
-    """HTML without scripts, frames, forms, event handlers and anything that is loaded; its elements are balanced."""
+    """HTML without anything that runs, is loaded, or covers the page; its elements are balanced."""
     parser = _Harmless()
     parser.feed(markup)
     return parser.finish()

@@ -10,7 +10,6 @@ from small_runbooks import PARAMETERS, bump, notebook, outputs, records, shared_
 
 from runbook_lib import archive, run
 from runbook_lib.errors import RunbookError
-from runbook_lib.harmless import harmless
 from runbook_lib.ledger import read, read_head
 from runbook_lib.parameters import BadParameter
 from runbook_lib.verify import verify
@@ -315,8 +314,3 @@ def test_the_report_loads_nothing_and_stays_small(tmp_path: Path) -> None:
     data = json.loads((result.record / "executed.ipynb").read_bytes())
     assert "widgets" not in data["metadata"]
     assert "widget-view" not in json.dumps(data)
-
-
-def test_harmless_markup_stays() -> None:
-    markup = '<table><tr style="background:red"><td colspan="2">a &lt; b &#x27;</td></tr></table><br>'
-    assert harmless(markup) == markup
