@@ -184,6 +184,18 @@ PITFALLS: tuple[Pitfall, ...] = (
         ),
     ),
     Pitfall(
+        "The engine cannot start a container here.",
+        "It runs inside of another container, or the system does not let it set limits and cgroups.",
+        "Set BUILDAH_ISOLATION=chroot for buildah or podman, and run the same command again; or build elsewhere.",
+        (r"did not get container create message|OCI permission denied|error running container: from .{1,80} creating",),
+    ),
+    Pitfall(
+        "The image has no shell.",
+        "Its base holds no programs, so no RUN can start.",
+        "Build on another base; a ready one has /bin/sh.",
+        (r"fork/exec /bin/sh: no such file|exec: \"/bin/sh\": stat /bin/sh: no such file",),
+    ),
+    Pitfall(
         "The engine may not make containers for this user.",
         "The user has no subordinate ids, or the system does not allow user namespaces.",
         "Have the administrator add the user to /etc/subuid and /etc/subgid, or build on another machine.",

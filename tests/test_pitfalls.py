@@ -70,6 +70,9 @@ SIGNS = [
     ("c++: fatal error: Killed signal terminated program cc1plus", "Build with fewer of them (MAX_JOBS=4)"),
     ("ERROR: process \"/bin/sh -c make\" did not complete successfully: exit code: 137", "Build with fewer of them"),
     ("/bin/sh: line 3:    12 Killed                  python setup.py", "Build with fewer of them"),
+    ("Error: crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted: OCI permission denied", "Set BUILDAH_ISOLATION"),
+    ("error running container: from /usr/bin/crun creating container for [/bin/sh -c x]: no", "Set BUILDAH_ISOLATION"),
+    ("process failed to start with error: fork/exec /bin/sh: no such file or directory", "Build on another base"),
     ("cannot set up namespace using newuidmap: should have setuid or have filecaps", "Have the administrator"),
     ("ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
      "Run it with --shm-size"),
@@ -104,7 +107,8 @@ def test_every_pitfall_has_a_sign_here_and_speaks_in_sentences():
     assert {it for log, _ in SIGNS for it in pitfalls.find(log)} == set(PITFALLS)
     for it in PITFALLS:
         assert all(
-            re.match("[A-Z`]|uv|pip|pyproject", sentence) and sentence.endswith(".") for sentence in (it.sign, it.cause, it.mend)
+            re.match("[A-Z`]|uv|pip|pyproject", sentence) and sentence.endswith(".")
+            for sentence in (it.sign, it.cause, it.mend)
         )
     assert len({it.sign for it in PITFALLS}) == len(PITFALLS)
 
