@@ -16,7 +16,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from runbook_lib import triage, zip_stream
 from runbook_lib.errors import CannotTell, RunbookError
@@ -35,6 +35,7 @@ _HEAD = 2**15  # bytes, packed, in which rank 0 prints its arguments
 _DIRECTORY = 2**14  # bytes of the directory of an archive with the logs of some dozen ranks
 _CHUNK = 2**18
 _LARGEST_LOG = 4 * 2**30
+_LONGEST_FILE = 2**28  # bytes of the beginning and of the end of a file that are read
 _MOST = 8192  # logs of one job
 #: Attempts of a launcher are minutes apart; the nodes of one attempt end together.  Seconds.
 _APART = 120.0
@@ -173,10 +174,21 @@ def _of_archive(archive: zip_stream.Archive) -> list[_Log]:
 def _of_file(path: Path, name: str) -> _Log:
     def stream(first: int) -> Iterator[bytes]:
         with path.open("rb") as opened:
-            while piece := opened.read(first):
-                yield piece
+            left = os.fstat(opened.fileno()).st_size  # what is written from now on is not followed
+            if left > 2 * _LONGEST_FILE:
+                yield from _read_on(opened, _LONGEST_FILE, first)
+                yield b"\n"
+                opened.seek(-_LONGEST_FILE, os.SEEK_END)
+                left = _LONGEST_FILE
+            yield from _read_on(opened, left, first)
 
     return _Log(name, path.stat().st_mtime, stream)
+
+
+def _read_on(opened: IO[bytes], left: int, piece: int) -> Iterator[bytes]:
+    while left > 0 and (read := opened.read(min(piece, left))):
+        left -= len(read)
+        yield read
 
 
 def _is_log(path: Path) -> bool:

@@ -2,7 +2,8 @@
 
 An array's file allocates, names the first node as the master and starts one task a node, in a container of Pyxis where
 an image is given; what a task then does stands in a file of its own, so one test can be read and run again alone.
-Scripts of recipes edit the files that they read, so in a container each node works on a copy of the checkout.
+Scripts of recipes edit the files that they read, so in a container each node unpacks the commit for itself; it is the
+commit that was planned, wherever the checkout has gone on to when the job begins.
 Source: ``skills/mcore-run-on-slurm`` of Megatron-LM; options of Pyxis as ``srun --help`` tells them on such a cluster.
 """
 
@@ -21,8 +22,10 @@ from runbook_lib.workloads import Workload
 CALLS = 5
 #: Elements of an array, below the 1001 that Slurm allows unless told otherwise (``MaxArraySize``).
 LARGEST = 1000
-#: Where the scripts of the recipes expect the checkout, and where a container finds the one to copy.
-INSIDE, MOUNTED = "/opt/megatron-lm", "/mnt/megatron-lm"
+#: Where the scripts of the recipes expect the checkout.
+INSIDE = "/opt/megatron-lm"
+#: The archive of the commit that is tested, in the folder for results; containers unpack it.
+TREE = "tree.tar"
 _WORD = re.compile(r"[\w.+@=/-]+")
 _OPTION = re.compile(r"--(?P<name>[a-z][a-z-]{1,40})(=[\w.,:+@%/-]{1,200})?")
 #: Options of ``sbatch`` that are chosen here.
@@ -37,7 +40,7 @@ class Site:
     """A cluster, as its user knows it.  Paths are absolute and shared between the nodes.
 
     ``partitions`` are by platform, "" for all others; ``mounts`` pairs of a path outside and inside of the container.
-    Without an ``image`` a task runs in the checkout itself.  ``at_once`` limits the running elements of an array,
+    Without an ``image`` a task runs in the checkout itself, else on the archive TREE of a commit in ``results``.  ``at_once`` limits the running elements of an array,
     0: no limit.  ``gpus`` is False where the cluster allocates whole nodes and knows no GPUs.  ``least_gpus`` a node
     are given to tests whose recipe names fewer: CI's own runners give all that they have.  ``options`` are further
     options of ``sbatch``.  ``shared``: somebody vouches that all nodes see the paths.
@@ -249,7 +252,7 @@ def _container(site: Site) -> list[str]:
     """Options of Pyxis for ``srun`` and the shell: never the person's home, which recipes' scripts delete from."""
     if not site.image:
         return ["bash"]
-    mounts = [(site.checkout, f"{MOUNTED}:ro"), (site.results, site.results), *site.mounts]
+    mounts = [(site.results, site.results), *site.mounts]
     joined = ",".join(f"{outside}:{inside}" for outside, inside in mounts)
     return [
         f"--container-image={site.image}", f"--container-mounts={joined}", "--container-writable",
@@ -264,7 +267,8 @@ def _task(index: int, workload: Workload, connections: Connections, folder: str,
     command = workload.command(assets_dir=f"{own}/assets", artifacts_dir=f"{own}/artifacts", name=workload.name)
     text = _TASK.format(
         test=_comment(f"{workload}, from {workload.recipe}"), why=_comment(connections.reason), variable=variable,
-        own=shlex.quote(own), enter=_COPY if site.image else f"cd {shlex.quote(site.checkout)}",
+        own=shlex.quote(own), enter=_UNPACK.format(tree=shlex.quote(f"{site.results}/{TREE}")) if site.image
+        else f"cd {shlex.quote(site.checkout)}",
     )  # fmt: skip
     return Task(index, workload, own, f"{own}/task.sh", text, f"{command.rstrip()}\n")
 
@@ -288,9 +292,9 @@ mkdir -p "$LOGS" "$own/artifacts"
 
 bash "$own/script.sh"
 """
-_COPY = f"""\
+_UNPACK = f"""\
 mkdir -p {INSIDE}
-tar -C {MOUNTED} --exclude=./.git --exclude=./.venv -cf - . | tar -C {INSIDE} -xf -
+tar -C {INSIDE} --no-same-owner -xf {{tree}}
 cd {INSIDE}"""
 
 

@@ -9,11 +9,10 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.redact import Redactor
-from runbook_lib.slurm_states import Element, elements
+from runbook_lib.slurm_states import Element, Partition, elements, partitions
 
 #: Seconds that a command may take; ``sbatch`` waits long for a controller that is busy.
 LIMIT = 120.0
@@ -26,17 +25,6 @@ _AWAY = re.compile(
     r"in standby mode|Address already in use|Transport endpoint"
 )
 _NO_ACCOUNTS = re.compile(r"accounting storage is disabled|not running a supported accounting_storage|slurmdbd")
-
-
-@dataclass(frozen=True)
-class Partition:
-    """A partition; ``seconds`` is its longest time limit, None for none.  ``gpus`` a node, 0 where none are known."""
-
-    name: str
-    seconds: int | None
-    nodes: int
-    gpus: int
-    default: bool = False
 
 
 class Slurm:
@@ -80,15 +68,7 @@ class Slurm:
     def partitions(self) -> tuple[Partition, ...]:
         """The partitions that this person sees."""
         told = self._run("sinfo", "--noheader", "--format=%P|%l|%D|%G")
-        rows = [line.strip().split("|") for line in told.splitlines() if line.count("|") == 3]
-        found: dict[str, Partition] = {}
-        for name, limit, nodes, gres in rows:  # a line for each kind of node
-            before = found.get(name.rstrip("*"))
-            found[name.rstrip("*")] = Partition(
-                name.rstrip("*"), seconds(limit), (before.nodes if before else 0) + int(re.sub(r"\D", "", nodes) or 0),
-                max(before.gpus if before else 0, _gpus(gres)), name.endswith("*"),
-            )  # fmt: skip
-        return tuple(found.values())
+        return partitions(told)
 
     def own_accounts(self) -> frozenset[str] | None:
         """The accounts that this person may charge; None where the cluster keeps none."""
@@ -122,16 +102,3 @@ class Slurm:
         if done.returncode:
             raise Refused(f"{program} {' '.join(arguments)[:200]} failed with {done.returncode}: {said or 'no word'}.")
         return done.stdout
-
-
-def seconds(limit: str) -> int | None:
-    """A time limit as Slurm writes it, ``[days-]hours:minutes:seconds``; None for ``infinite`` and what is none."""
-    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit.strip())
-    if found is None:
-        return None
-    days, hours, minutes, rest = (int(it or 0) for it in found.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
-
-
-def _gpus(gres: str) -> int:
-    return sum(int(it) for it in re.findall(r"\bgpu(?::[\w.-]+)??:(\d{1,4})\b", gres))

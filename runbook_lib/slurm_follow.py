@@ -36,6 +36,7 @@ _WORDS = (
     ("NODE_FAIL", b"Node failure on"), ("NODE_FAIL", b"srun: error: Task launch for"),
     ("OUT_OF_MEMORY", b"oom_kill"), ("OUT_OF_MEMORY", b"oom-kill"), ("CANCELLED", b" CANCELLED AT "),
 )  # fmt: skip
+_KEPT = ("state", "reason", "code", "restarts", "early", "values")
 _TAIL = 16384  # bytes of the end of a log
 _SHOWN = {
     "": "not submitted", "PENDING": "waiting", "RUNNING": "running", "COMPLETED": "passed", "FAILED": "failed",
@@ -64,6 +65,11 @@ class Now:
     def over(self) -> bool:
         """Whether nothing more will come of it."""
         return self.state in OVER or self.state == GONE
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended otherwise than well."""
+        return self.over and self.state != "COMPLETED"
 
     @property
     def word(self) -> str:
@@ -126,15 +132,15 @@ class Follower:
     """Knows where each test stood at the last poll.
 
     ``expected`` are the names of the golden files that each test should leave, by its name; with ``early`` a test is
-    ended as soon as all of them are there and whole.
+    ended as soon as all of them are there and whole.  ``notes``: keep how tests ended, which Slurm forgets.
     """
 
     def __init__(
         self, slurm: Slurm, entries: Iterable[Entry], expected: Mapping[str, Sequence[str]] | None = None,
-        *, early: bool = False,
+        *, early: bool = False, notes: bool = True,
     ) -> None:  # fmt: skip
-        self._slurm, self._expected, self._early = slurm, expected or {}, early
-        self._now = {(it.array, it.index): _noted(it) for it in entries}
+        self._slurm, self._expected, self._early, self._notes = slurm, expected or {}, early, notes
+        self._now = {(it.array, it.index): last_seen(it) for it in entries}
         self._missed: Counter[tuple[str, int]] = Counter()
         self._accounts = True  # whether the cluster keeps any, as far as we know
 
@@ -147,19 +153,15 @@ class Follower:
         """Look once.  Raises Unreachable where Slurm's controller is away."""
         for key, now in self._now.items():
             if not now.over:
-                self._now[key] = self._from_files(now)
+                self._now[key] = replace(now, values=self._there(now)) if now.state == "RUNNING" else now
+                if now.entry.ended is not None:
+                    self._now[key] = replace(last_seen(now.entry), values=self._there(now))
         waiting = {key: now for key, now in self._now.items() if not now.over and now.entry.job is not None}
         if waiting:
             self._ask(waiting)
         if self._early:
             self._end_early()
         return self.tests
-
-    def _from_files(self, now: Now) -> Now:
-        if ended := now.entry.ended:
-            state = (_said(now.entry) or "FAILED") if ended[1] else "COMPLETED"
-            return replace(now, state=state, reason="", code=ended[1], values=self._there(now))
-        return replace(now, values=self._there(now)) if now.state == "RUNNING" else now
 
     def _ask(self, waiting: Mapping[tuple[str, int], Now]) -> None:
         """One query: of the queue, or in turns with it of the accounts, for what the queue had no longer."""
@@ -186,8 +188,14 @@ class Follower:
     def _set(self, key: tuple[str, int], now: Now) -> None:
         if now.over:
             now = replace(now, values=self._there(now))
-            _note(now)
+            self._note(now)
         self._now[key] = now
+
+    def _note(self, now: Now) -> None:
+        """Keep how a test ended beside its results, unless its job did so itself."""
+        if self._notes and (now.entry.ended is None or now.early):
+            told = {name: getattr(now, name) for name in _KEPT}
+            files.write(now.entry.folder / "state.json", json.dumps(told))
 
     def _there(self, now: Now) -> bool:
         names = self._expected.get(now.entry.test.name, ())
@@ -199,7 +207,7 @@ class Follower:
             return
         for key, now in enough.items():
             self._now[key] = replace(now, state="COMPLETED", reason="", code=None, early=True)
-            _note(self._now[key])
+            self._note(self._now[key])
         self._slurm.cancel((now.entry.job or 0, now.entry.index) for now in enough.values())
 
 
@@ -270,19 +278,17 @@ def _said(entry: Entry) -> str:
     return next((state for state, word in _WORDS if word in tail), "")
 
 
-def _note(now: Now) -> None:
-    """Keep how a test ended beside its results, unless its job did so itself."""
-    if now.entry.ended is None or now.early:
-        told = {name: getattr(now, name) for name in ("state", "reason", "code", "restarts", "early", "values")}
-        files.write(now.entry.folder / "state.json", json.dumps(told))
-
-
-def _noted(entry: Entry) -> Now:
+def last_seen(entry: Entry) -> Now:
     """Where a test stood when it was last looked at, if it was over then; what its job wrote since counts more."""
+    ended = entry.ended
     try:
         told = json.loads((entry.folder / "state.json").read_text())
-        now = Now(entry, str(told["state"]), str(told["reason"]), told["code"], int(told["restarts"]),
-                  bool(told["early"]), bool(told["values"]))  # fmt: skip
+        now = Now(entry, **{name: told[name] for name in _KEPT})
+        if now.over and (now.early or ended is None):
+            return now
     except (OSError, ValueError, KeyError, TypeError):
+        pass
+    if ended is None:
         return Now(entry)
-    return now if now.over and (now.early or entry.ended is None) else Now(entry)
+    state = (_said(entry) or "FAILED") if ended[1] else "COMPLETED"
+    return Now(entry, state, code=ended[1])

@@ -1,4 +1,4 @@
-"""What ``squeue --json`` and ``sacct --json`` say of the elements of arrays, in the forms of all versions.  Pure.
+"""What Slurm's commands say: elements of arrays, in the forms of all versions, and partitions.  Pure.
 
 Slurm 22.05 writes states as texts and exit codes as wait statuses; from 23.02 on states are lists, and a number may be
 ``{"set": true, "infinite": false, "number": 3}``.  Source: the schemas ``data_parser/v0.0.39`` and later of Slurm, and
@@ -45,6 +45,17 @@ class Element:
     def over(self) -> bool:
         """Whether nothing more will come of it by itself."""
         return self.state in OVER
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition; ``seconds`` is its longest time limit, None for none.  ``gpus`` a node, 0 where none are known."""
+
+    name: str
+    seconds: int | None
+    nodes: int
+    gpus: int
+    default: bool = False
 
 
 def elements(text: str, what: str) -> tuple[Element, ...]:
@@ -128,3 +139,29 @@ def _code(value: object) -> int | None:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def partitions(text: str) -> tuple[Partition, ...]:
+    """The partitions that ``sinfo --noheader --format=%P|%l|%D|%G`` lists, a line for each kind of node."""
+    found: dict[str, Partition] = {}
+    for line in text.splitlines():
+        if line.count("|") != 3:
+            continue
+        name, limit, nodes, gres = line.strip().split("|")
+        bare = name.rstrip("*")
+        before = found.get(bare, Partition(bare, None, 0, 0))
+        gpus = sum(int(it) for it in re.findall(r"\bgpu(?::[\w.-]{1,60})?:(\d{1,4})\b", gres))
+        found[bare] = Partition(
+            bare, seconds(limit), before.nodes + int(re.sub(r"\D", "", nodes) or 0), max(before.gpus, gpus),
+            name.endswith("*"),
+        )  # fmt: skip
+    return tuple(found.values())
+
+
+def seconds(limit: str) -> int | None:
+    """A time limit as Slurm writes it, ``[days-]hours:minutes:seconds``; None for ``infinite`` and what is none."""
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit.strip())
+    if found is None:
+        return None
+    days, hours, minutes, rest = (int(it or 0) for it in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest

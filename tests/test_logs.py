@@ -297,6 +297,16 @@ def test_a_single_log(tmp_path: Path) -> None:
     assert "the cause" in logs.of_folder(tmp_path / "job.log", JOB).cause
 
 
+def test_a_file_without_end_is_read_at_its_beginning_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_LONGEST_FILE", 2**16)
+    talk = "talk\n" * 40_000
+    (tmp_path / "job.log").write_text(f"{talk}{CAUSE}{talk}")
+    assert "the cause" not in logs.of_folder(tmp_path / "job.log", JOB).cause
+    for text in (f"{CAUSE}{talk}", f"{talk}{CAUSE}"):
+        (tmp_path / "job.log").write_text(text)
+        assert "the cause" in logs.of_folder(tmp_path / "job.log", JOB).cause
+
+
 @pytest.mark.parametrize("name", ["", "missing", "empty.zip"])
 def test_nothing_to_read_is_said(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty.zip").write_bytes(b"")

@@ -106,11 +106,11 @@ def test_a_container_sees_a_copy_of_the_checkout_and_never_the_home() -> None:
     site = replace(SITE, image="/images/mcore.sqsh", mounts=(("/data", "/mnt/artifacts"),))
     (array,) = rendered(workload(script="cd /opt/megatron-lm"), site=site)
     assert "--container-image=/images/mcore.sqsh" in array.text
-    mounts = "/shared/Megatron-LM:/mnt/megatron-lm:ro,/shared/results:/shared/results,/data:/mnt/artifacts"
+    mounts = "/shared/results:/shared/results,/data:/mnt/artifacts"
     assert f"--container-mounts={mounts} " in array.text
     assert "--no-container-mount-home" in array.text
     assert "#SBATCH --no-container" not in array.text  # it is an option of srun
-    assert "tar -C /mnt/megatron-lm --exclude=./.git" in array.tasks[0].text
+    assert "\ntar -C /opt/megatron-lm --no-same-owner -xf /shared/results/tree.tar\n" in array.tasks[0].text
 
 
 def test_the_launch_names_all_nodes_and_every_rank_has_its_own_log() -> None:

@@ -13,7 +13,7 @@ from runbook_lib import slurm_matrix
 from runbook_lib.device_connections import Connections
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.sbatch import Site, arrays
-from runbook_lib.slurm import Slurm, seconds
+from runbook_lib.slurm import Slurm
 from runbook_lib.slurm_follow import GONE, Follower, Now, follow, submit
 from runbook_lib.slurm_matrix import Submission
 from runbook_lib.workloads import Workload
@@ -70,14 +70,6 @@ def nap(_: float) -> None:
 
 
 # -- without a cluster -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("infinite", None), ("n/a", None), ("30:00", 1800), ("4:00:00", 14400), ("1-00:00:00", 86400), ("", None)],
-)
-def test_time_limits_as_slurm_writes_them(text: str, expected: int | None) -> None:
-    assert seconds(text) == expected
 
 
 def test_a_machine_without_slurm_is_told(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.errors import CannotTell, Unreachable
-from runbook_lib.slurm_states import Element, elements
+from runbook_lib.slurm_states import Element, Partition, elements, partitions, seconds
 
 
 def answer(*jobs: dict[str, Any]) -> str:
@@ -124,3 +124,17 @@ def test_any_answer_is_read_or_refused(jobs: list[Any]) -> None:
 
 def test_a_list_of_a_thousand_million_elements_ends() -> None:
     assert len(elements(answer(old(None, array_task_string="0-9999999,0-9999999")), "squeue")) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("infinite", None), ("n/a", None), ("30:00", 1800), ("4:00:00", 14400), ("1-00:00:00", 86400), ("", None)],
+)
+def test_time_limits_as_slurm_writes_them(text: str, expected: int | None) -> None:
+    assert seconds(text) == expected
+
+
+def test_partitions_with_nodes_of_several_kinds() -> None:
+    told = "batch*|4:00:00|2|gpu:h100:8(S:0-1)\nbatch*|4:00:00|1|(null)\ngrace|infinite|10+|gpu:4,shard:16\nodd\n"
+    assert partitions(told) == (Partition("batch", 14400, 3, 8, True), Partition("grace", None, 10, 4))
+    assert partitions("") == ()

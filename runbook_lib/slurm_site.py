@@ -1,0 +1,165 @@
+"""A cluster as a person describes it: a small YAML file, parameters that override it, or both.  Pure.
+
+partition: batch                  # or by platform: {dgx_h100: batch, dgx_gb200: grace}
+account: my-account
+image: /shared/images/megatron-lm.sqsh
+mounts: [/shared/data:/mnt/artifacts]
+results: /shared/me/results       # seen by all nodes under the same path
+at-once: 0                        # so many tests of an array run at a time; 0: no limit
+gpus: true                        # false where whole nodes are allocated
+least-gpus: 0                     # GPUs a node for tests whose recipe names fewer, such as 8
+options: [--qos=high]             # further options of sbatch
+shared: false                     # true: you vouch that all nodes see the paths
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import yaml
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.sbatch import Site
+from runbook_lib.slurm_states import Partition
+from runbook_lib.workloads import Workload
+
+KEYS = (
+    "partition", "account", "image", "mounts", "results", "at-once", "gpus", "least-gpus", "options", "shared",
+)  # fmt: skip
+#: File systems that live in one machine alone, by their names in ``/proc/self/mountinfo``.
+_LOCAL = frozenset({"tmpfs", "ramfs", "overlay", "devtmpfs", "squashfs", "zfs", "ext2", "ext3", "ext4", "xfs", "btrfs"})
+
+
+def parse(
+    text: str, origin: str, checkout: str, *, partition: str = "", account: str = "", image: str = "", mounts: str = "",
+    results: str = "",
+) -> Site:  # fmt: skip
+    """The site of a file (its text may be empty), with what the parameters name put in its place.
+
+    ``mounts`` are ``outside:inside``, divided by commas or blanks.  Raises RunbookError that names file and key.
+    """
+    given = _given(text, origin)
+    listed = re.split(r"[,\s]+", mounts.strip()) if mounts.strip() else _texts(given, "mounts", origin)
+    told = partition or given.get("partition") or {}
+    return Site(
+        checkout,
+        (results or _text(given, "results", origin)).rstrip("/"),
+        image=image or _text(given, "image", origin),
+        partitions=_partitions(told, origin),
+        account=account or _text(given, "account", origin),
+        mounts=tuple(_mount(it, origin) for it in listed),
+        at_once=_number(given, "at-once", origin),
+        gpus=_flag(given, "gpus", origin, default=True),
+        least_gpus=_number(given, "least-gpus", origin),
+        options=tuple(_texts(given, "options", origin)),
+        shared=_flag(given, "shared", origin, default=False),
+    )
+
+
+def lacking(site: Site, partitions: Collection[Partition], chosen: Sequence[Workload]) -> tuple[str, ...]:
+    """What the cluster's partitions cannot give to these tests, as sentences; Slurm would let them wait for ever."""
+    known = {it.name: it for it in partitions}
+    default = next((it for it in partitions if it.default), None)
+    told: dict[str, None] = {}
+    for test in chosen:
+        name = site.partition(test.platform)
+        has = known.get(name) if name else default
+        if has is None:
+            if not name:
+                told["The cluster has no default partition. Name one as partition."] = None
+            continue
+        gpus = site.gpus_for(test)
+        if test.nodes > has.nodes:
+            told[f"The partition {has.name} has {has.nodes} nodes, and {test} needs {test.nodes}."] = None
+        if site.gpus and gpus > has.gpus:
+            hint = " Where Slurm knows no GPUs, set gpus: false in the site file." if not has.gpus else ""
+            told[f"The nodes of {has.name} have {has.gpus} GPUs, and {test} needs {gpus}.{hint}"] = None
+        if has.seconds is not None and test.time_limit > has.seconds:
+            told[f"{has.name} lets a job run for {has.seconds} s, and {test} needs {test.time_limit} s."] = None
+    return tuple(told)
+
+
+def not_shared(path: str, mountinfo: str) -> str:
+    """Why nodes cannot see a path of this machine, as a sentence; empty where they may.
+
+    ``mountinfo`` is the text of ``/proc/self/mountinfo``.  A disk of this machine may be exported to others: only
+    somebody who knows can say so.
+    """
+    best, kind = "", ""
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        words = before.split()
+        if len(words) < 5 or not after:
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda it: chr(int(it[1], 8)), words[4])
+        if (path == point or path.startswith(f"{point.rstrip('/')}/")) and len(point) >= len(best):
+            best, kind = point, after.split()[0]
+    if kind not in _LOCAL:
+        return ""
+    return (
+        f"{path} lies on {best} ({kind}), a file system of this machine, which other nodes do not see. Give a path on "
+        "storage that all nodes share, or set shared: true in the site file if they do see it."
+    )
+
+
+def _given(text: str, origin: str) -> Mapping[str, Any]:
+    try:
+        given = yaml.safe_load(text) if text.strip() else {}
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise RunbookError(f"The site file {origin} does not parse as YAML: {' '.join(str(error).split())}.") from error
+    if not isinstance(given, dict):
+        raise RunbookError(f"The site file {origin} holds no mapping: expected the keys {', '.join(KEYS)}.")
+    for key in given:
+        if key not in KEYS:
+            near = get_close_matches(str(key), KEYS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KEYS)}."
+            raise RunbookError(f"The site file {origin} has the unknown key {key!r}: {hint}")
+    return given
+
+
+def _refuse(origin: str, key: str, value: object, expected: str) -> RunbookError:
+    return RunbookError(f"The site file {origin} sets {key} to {value!r}; expected {expected}.")
+
+
+def _text(given: Mapping[str, Any], key: str, origin: str) -> str:
+    value = given.get(key)
+    if value is None or isinstance(value, str):
+        return value or ""
+    raise _refuse(origin, key, value, "a text")
+
+
+def _texts(given: Mapping[str, Any], key: str, origin: str) -> list[str]:
+    value = given.get(key) or []
+    if isinstance(value, list) and all(isinstance(it, str) for it in value):
+        return value
+    raise _refuse(origin, key, value, "a list of texts")
+
+
+def _number(given: Mapping[str, Any], key: str, origin: str) -> int:
+    value = given.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10_000:
+        raise _refuse(origin, key, value, "a whole number")
+    return value
+
+
+def _flag(given: Mapping[str, Any], key: str, origin: str, *, default: bool) -> bool:
+    value = given.get(key, default)
+    if not isinstance(value, bool):
+        raise _refuse(origin, key, value, "true or false")
+    return value
+
+
+def _partitions(told: object, origin: str) -> dict[str, str]:
+    if isinstance(told, str):
+        return {"": told}
+    if isinstance(told, dict) and all(isinstance(it, str) for pair in told.items() for it in pair):
+        return told
+    raise _refuse(origin, "partition", told, "a name, or names by platform")
+
+
+def _mount(text: str, origin: str) -> tuple[str, str]:
+    outside, colon, inside = text.partition(":")
+    if not colon:
+        raise _refuse(origin or "(parameter mounts)", "mounts", text, "outside:inside")
+    return outside, inside

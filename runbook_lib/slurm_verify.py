@@ -1,0 +1,194 @@
+"""Tests of the recipes run on a Slurm cluster: planned, submitted, followed, judged.
+
+What was submitted lies in the folder for results, below a folder named after the commit: a run that is started again
+takes it up, whatever became of the one before.  The record names the job ids, and keeps the outcome of each test.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runbook_lib import files, golden, golden_summary, ledger, slurm_choice, slurm_follow, slurm_matrix, views
+from runbook_lib.checks import Check
+from runbook_lib.errors import Refused
+from runbook_lib.golden_judge import Judgement
+from runbook_lib.record import Step
+from runbook_lib.sbatch import TREE
+from runbook_lib.slurm_follow import Follower, Now
+from runbook_lib.slurm_outcome import Outcome, conclude
+from runbook_lib.slurm_plan import Plan, expected_names
+from runbook_lib.views import View
+
+#: Outcomes whose evidence is shown; the record has those of all.
+_SHOWN = 20
+_IDLE = (
+    "No folder for results was given, so nothing is planned. Give one that all nodes see as results, or a site file."
+)
+_DONE = ("passed", "drifted")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What became of the tests."""
+
+    outcomes: tuple[Outcome, ...] = ()
+
+    @property
+    def judged(self) -> tuple[Judgement, ...]:
+        """The verdict on each golden file that was left."""
+        return tuple(one for it in self.outcomes for one in it.judged)
+
+    def show(self) -> View:
+        """Each test with its outcome, then the evidence of those that failed."""
+        shown = views.table((it.row for it in self.outcomes), empty="Nothing was submitted yet.")
+        failed = [it for it in self.outcomes if it.failure is not None and it.word == "failed"]
+        for it in failed[:_SHOWN]:
+            failure = it.failure
+            if failure is None:
+                continue
+            where = f" ({failure.where.log}, line {failure.where.line})" if failure.where else ""
+            shown += views.code("\n".join(failure.evidence), title=f"{failure.job}: {failure.kind}{where}")
+            told = [f"{name}: {value}" for name, value in failure.details.items() if name != "error"]
+            told += [f"{pitfall.sign} {pitfall.cause} {pitfall.mend}" for pitfall in it.pitfalls]
+            shown += views.notes([*told, f"Results: {it.now.entry.folder}"])
+        if len(failed) > _SHOWN:
+            shown += views.note(f"… and {len(failed) - _SHOWN} more that failed; the record holds all.")
+        return shown
+
+    def values(self) -> View:
+        """The golden files that differ, what must be seen first."""
+        judged = [one for it in self.outcomes for one in it.judged]
+        return views.table(
+            golden_summary.verdict_rows(judged), empty="No golden value differs from those of the commit."
+        )
+
+
+def carry_out(step: Step, planned: Plan, say: Callable[[str], object] = print) -> Plan:
+    """Submit what is new, and what an interrupted run left planned; with ``apply`` only.
+
+    Raises Refused where a problem keeps everything from being submitted.
+    """
+    bump, stand = planned.stand.bump, planned.stand
+    if planned.idle or bump.tag is None:
+        return planned
+    step.given(head_commit=stand.start, results=str(planned.base), image_under_test=planned.site.image)
+    step.warn(*planned.warnings, *(f"{it.test} was left out: {it.held}" for it in planned.held))
+    if not bump.apply:
+        sizes = {it.name: len(it.tasks) for it in planned.arrays} | {it.name: len(it.entries) for it in planned.unsent}
+        for name, size in sizes.items():
+            step.would(f"submit {views.count(size, 'test')} to Slurm as the array {name}")
+        return planned
+    if planned.problems and planned.fresh:
+        raise Refused(" ".join(planned.problems))
+    files.make_folder(planned.base)
+    with ledger.locked(planned.base / "lock"):
+        before = slurm_matrix.read(planned.base)
+        if len(before) != len(planned.before):
+            raise Refused(f"Another run has submitted tests to {planned.base} in the meantime. Run again.")
+        if planned.arrays:
+            number = slurm_matrix.next_round(planned.base)
+            if planned.site.image:
+                _pack(planned, planned.base / str(number))
+            before += slurm_matrix.keep(planned.base, number, planned.arrays)
+        after, fresh = slurm_follow.submit(planned.slurm, before, say=say)
+    for submission in fresh:
+        tests = f"{submission.name} ({views.count(len(submission.entries), 'test')})"
+        step.effect("slurm job", tests, None, submission.job)
+    return replace(planned, before=after)
+
+
+def _pack(planned: Plan, folder: Path) -> None:
+    """Lay down the commit that is tested, which a checkout that goes on can no longer change."""
+    files.make_folder(folder)
+    draft = folder / f".{TREE}.tmp"
+    planned.stand.checkout.git("archive", "--format=tar", f"--output={draft}", planned.stand.start)
+    try:
+        draft.replace(folder / TREE)
+    except OSError as error:
+        raise files.cannot_write(folder / TREE, error) from error
+
+
+def follow(
+    step: Step, planned: Plan, *, wait: bool = False, early: bool = False, cancel: bool = False,
+    say: Callable[[str], object] = print, sleep: Callable[[float], None] = time.sleep,
+) -> Found:  # fmt: skip
+    """Where the chosen tests stand; with ``wait`` when all are over.
+
+    With ``apply`` only: ``early`` ends each as soon as its golden values are there, ``cancel`` all that are not over.
+    Raises Unreachable when Slurm stays away.
+    """
+    entries = [
+        entry for it in planned.chosen if (entry := slurm_matrix.newest(planned.before).get(it.test.name)) is not None
+    ]
+    if planned.idle or not any(it.job is not None for it in entries):
+        return Found()
+    expected = {it.test.name: expected_names(planned, it.test) for it in planned.chosen}
+    acts = planned.stand.bump.apply
+    follower = Follower(planned.slurm, entries, expected, early=early and acts, notes=acts)
+    if cancel and acts:
+        _cancel(step, planned, [it for it in follower.poll() if not it.over])
+    tests = slurm_follow.follow(follower, wait=wait, sleep=sleep, say=say)
+    jobs = {it.name: it.job for it in planned.before}
+    step.table("slurm jobs", [{"array": name, "job": job} for name, job in jobs.items()])
+    return Found(tuple(_outcome(planned, now) for now in tests))
+
+
+def _cancel(step: Step, planned: Plan, tests: Iterable[Now]) -> None:
+    chosen = [it for it in tests if it.entry.job is not None]
+    if chosen:
+        planned.slurm.cancel((it.entry.job or 0, it.entry.index) for it in chosen)
+        names = ", ".join(it.entry.test.name for it in chosen)
+        step.effect("cancel", f"{views.count(len(chosen), 'test')} on Slurm: {names}", None, "cancelled")
+
+
+def _outcome(planned: Plan, now: Now) -> Outcome:
+    test = now.entry.test
+    folder = f"{golden.FOLDER}/{test.model}/{test.case}/"
+    old = {path.removeprefix(folder): text for path, text in planned.golden.items() if path.startswith(folder)}
+    config = planned.golden.get(slurm_choice.config_of(test))
+    return conclude(now, old, expected_names(planned, test), config)
+
+
+def verify(step: Step, planned: Plan, found: Found) -> View:
+    """Tell the record what became of each test, and where it all stands."""
+    bump = planned.stand.bump
+    names = ("the chosen tests were submitted", "every test passed", "golden values need no judgement")
+    if planned.idle or bump.tag is None or not found.outcomes:
+        why = planned.idle or (
+            "No tag was given, so nothing is submitted." if bump.tag is None else "Nothing runs yet."
+        )
+        step.check(*(Check(name, "skipped", why) for name in names))
+        would = f"Preview: {views.count(sum(len(it.tasks) for it in planned.arrays), 'test')} would be submitted."
+        step.done(would if planned.arrays and bump.tag else why)
+        return views.note("The checks are in the record below.")
+    step.table("slurm tests", [it.row for it in found.outcomes])
+    step.table("golden", golden_summary.rows(golden_summary.in_order(found.judged)))
+    words = [it.word for it in found.outcomes]
+    told = slurm_follow.counts(it.now for it in found.outcomes)
+    missing = len(planned.chosen) - len(found.outcomes)
+    bad = [str(it.now.entry.test) for it in found.outcomes if it.word == "failed"]
+    held = [one.file for it in found.outcomes if it.word == "to be judged" for one in it.judged]
+    # As with CI, a red test is for a person to judge: the run waits, and does not fail.
+    step.check(
+        Check(names[0], "waiting" if missing else "passed", f"{len(found.outcomes)} of {len(planned.chosen)}."),
+        Check(
+            names[1], "passed" if not bad and "not over" not in words else "waiting", f"{told}. {_listed(bad)}".strip()
+        ),
+        Check(names[2], "waiting" if held else "passed", _listed(held) or f"{len(found.judged)} files were looked at."),
+    )
+    sentence = f"{len(words)} tests on Slurm: {', '.join(f'{words.count(it)} {it}' for it in dict.fromkeys(words))}"
+    if "not over" in words:
+        step.waiting(f"{sentence}; waiting for Slurm", "Run slurm-verify again, with -p wait True to follow it.")
+    elif bad or held:
+        step.waiting(
+            f"{sentence}; waiting for a person to judge", "Look at the outcomes above; -r again failed reruns."
+        )
+    else:
+        step.done(f"{sentence}.", "03-open-pr" if all(it in _DONE for it in words) else "")
+    return views.note("The checks are in the record below.")
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{', '.join(names[:5])}{more}." if names else ""

@@ -1,0 +1,266 @@
+"""A matrix of tests on a real Slurm of two nodes: each diagnosed, its golden values judged; restarted; cancelled."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import slurm_repository
+from slurm_cluster import Cluster, cluster
+
+from runbook_lib import position, slurm_plan, slurm_verify
+from runbook_lib.bump import Bump
+from runbook_lib.checkout import Checkout
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.record import Step
+from runbook_lib.sbatch import Site
+from runbook_lib.slurm import Slurm
+from runbook_lib.slurm_outcome import Outcome
+from runbook_lib.slurm_plan import Plan
+
+TAG = "26.04-py3"
+needs_slurm = pytest.mark.component("slurm")
+
+
+class World:
+    """A checkout, a folder for results and the commands of Slurm."""
+
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        self.folder = folder
+        self.checkout = Checkout.open(slurm_repository.create(folder / "checkout"))
+        self.site = Site(str(self.checkout.path), str(folder / "results"), shared=True)
+        self.slurm = Slurm({**os.environ, **env})
+        self.steps = 0
+
+    def plan(self, *, apply: bool = True, tag: str = TAG, site: Site | None = None, **asked: str) -> Plan:
+        bump = Bump.parse(tag=tag, apply=apply)
+        stand = position.find(self.checkout, bump)
+        return slurm_plan.make(stand, site or self.site, slurm=self.slurm, **{"platform": "dgx_h100", **asked})
+
+    def step(self, plan: Plan) -> Step:
+        self.steps += 1
+        folder = self.folder / f"record-{self.steps}"
+        folder.mkdir()
+        return Step("slurm-verify", plan.stand.bump, "o/n", folder)
+
+    def go(self, plan: Plan, **how: bool) -> tuple[dict[str, Outcome], list[dict[str, Any]]]:
+        """Carry out, follow and verify: the outcomes by test, and what the record holds."""
+        step = self.step(plan)
+        done = slurm_verify.carry_out(step, plan, say=lambda _: None)
+        found = slurm_verify.follow(step, done, sleep=lambda _: time.sleep(0.2), say=lambda _: None, **how)
+        slurm_verify.verify(step, done, found)
+        assert step.folder is not None
+        lines = (step.folder / "contributions.jsonl").read_text().splitlines()
+        self.shown = found.show().text
+        return {it.now.entry.test.case: it for it in found.outcomes}, [json.loads(it) for it in lines]
+
+
+def of(kind: str, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [it for it in told if it["kind"] == kind]
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Cluster]:
+    with cluster() as made:
+        yield made
+
+
+@pytest.fixture
+def world(real: Cluster, tmp_path: Path) -> World:
+    return World(tmp_path, real.environment)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> World:
+    """Without a cluster."""
+    return World(tmp_path, {"PATH": "/usr/bin:/bin", "SLURM_CONF": str(tmp_path / "none")})
+
+
+# -- nothing to do -----------------------------------------------------------------------------------------------
+
+
+def test_without_a_folder_for_results_nothing_is_planned(alone: World) -> None:
+    plan = alone.plan(site=replace(alone.site, results=""))
+    assert plan.show().text.startswith("No folder for results was given")
+    found, told = alone.go(plan)
+    assert found == {}
+    assert of("effect", told) == []
+    assert {it["status"] for it in of("check", told)} == {"skipped"}
+    assert alone.slurm.calls.total() == 0
+
+
+@needs_slurm
+@pytest.mark.parametrize(("tag", "apply"), [(TAG, False), ("", True), ("", False)])
+def test_a_preview_writes_and_submits_nothing(world: World, tag: str, apply: bool) -> None:
+    plan = world.plan(tag=tag, apply=apply)
+    assert "runbook-0-2x2-" in plan.show().text
+    assert "srun --ntasks" in plan.files().text
+    _, told = world.go(plan)
+    assert of("effect", told) == []
+    assert not (world.folder / "results").exists()
+    assert not {"sbatch", "scancel"} & world.slurm.calls.keys()
+    assert [it["sentence"][:26] for it in of("planned", told)] == ["submit 7 tests to Slurm as"] * bool(tag)
+
+
+# -- found before submitting --------------------------------------------------------------------------------------
+
+
+@needs_slurm
+def test_a_test_that_cannot_run_is_left_out_and_told(world: World) -> None:
+    plan = world.plan()
+    assert [it.test.case for it in plan.fresh] == list(slurm_repository.CASES)
+    (held,) = plan.held
+    assert held.held.startswith("WORLD_SIZE is 4, which is no multiple of 8 (TP 8")
+    assert "see least-gpus" in held.held
+    assert "wide" in plan.show().text
+    assert world.plan(site=replace(world.site, least_gpus=4)).held == ()
+
+
+@needs_slurm
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"partitions": {"": "gone"}}, "The cluster has no partition gone for you. It has: batch."),
+        ({"least_gpus": 64}, "The nodes of batch have 8 GPUs, and gpt/good@dgx_h100 (dev) needs 64."),
+        ({"image": "a b"}, "has blanks in its name"),
+    ],
+)
+def test_what_the_cluster_lacks_is_told_before_anything_is_submitted(
+    world: World, change: dict[str, Any], says: str
+) -> None:
+    plan = world.plan(site=replace(world.site, **change))
+    assert any(says in it for it in plan.problems), plan.problems
+    assert says in plan.show().text
+    with pytest.raises(Refused):
+        world.go(plan)
+    assert not world.slurm.calls["sbatch"]
+
+
+@needs_slurm
+def test_a_missing_environment_and_a_path_of_one_machine_are_told(world: World) -> None:
+    (world.checkout.path / ".venv").rmdir()
+    plan = world.plan(site=replace(world.site, results="/dev/shm/runbook", shared=False))
+    assert any(it.endswith("Run `uv sync` there once, or name an image.") for it in plan.problems)
+    assert any(it.startswith("/dev/shm/runbook lies on /dev/shm (tmpfs)") for it in plan.problems)
+
+
+def test_a_machine_without_slurm_is_told(alone: World) -> None:
+    alone.slurm = Slurm({"PATH": str(alone.folder)})
+    assert "sinfo is not on this machine" in " ".join(alone.plan().problems)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"tests": "nightly"}, "No recipe has the scope or the test 'nightly'"),
+        ({"tests": "god"}, "Did you mean good"),
+        ({"platform": "dgx_gb200"}, "bump runs on dgx_h100 (dev), and not on dgx_gb200 (dev)"),
+        ({"tests": "good", "again": "oom"}, "again names oom, which is no test that is chosen here"),
+    ],
+)
+def test_what_does_not_exist_is_refused(alone: World, asked: dict[str, str], says: str) -> None:
+    with pytest.raises(Refused) as error:
+        alone.plan(**asked)
+    assert says in str(error.value)
+
+
+# -- on the cluster ------------------------------------------------------------------------------------------------
+
+
+@needs_slurm
+@pytest.mark.timeout(240)
+def test_a_matrix_is_diagnosed_and_judged_with_a_restart_in_the_middle(world: World) -> None:
+    first, told = world.go(world.plan())
+    assert len(of("effect", told)) == 1
+    assert of("waiting", told)[-1]["sentence"].startswith("7 tests on Slurm:")
+    # The kernel is gone; another one plans anew from what lies there.
+    plan = world.plan()
+    assert (plan.fresh, plan.arrays) == ((), ())
+    found, told = world.go(plan, wait=True)
+    assert of("effect", told) == []
+    assert world.slurm.calls["sbatch"] == 1
+    assert first.keys() == found.keys()
+
+    assert {name: (it.word, it.failure.kind if it.failure else "") for name, it in found.items()} == {
+        "good": ("passed", ""),
+        "drift": ("drifted", "golden drift"),
+        "oom": ("failed", "out of memory"),
+        "missing": ("failed", "import error"),
+        "nccl": ("failed", "unknown"),
+        "hang": ("failed", "hang"),
+        "silent": ("failed", "unknown"),
+    }
+    causes = {name: it.failure for name, it in found.items() if it.failure}
+    assert "Rank 3 ran out of memory in forward" in causes["oom"].cause
+    assert (
+        causes["oom"].details | {"peak": "77.98 GiB", "parallelism": "TP 2, CP 1, PP 1, DP 2"} == causes["oom"].details
+    )
+    assert (causes["oom"].details["micro batch size"], causes["oom"].details["seq length"]) == ("4", "1024")
+    assert "No module named 'transformer_engine_that_is_not_there'" in causes["missing"].cause
+    assert (
+        "Rank 2 failed with ValueError: the data of rank 2" in causes["nccl"].cause
+    )  # the time-outs are its consequence
+    assert "last that it did is iteration 2" in causes["hang"].cause
+    assert found["hang"].now.word == "time limit"
+    assert [(one.verdict, bool(one.measures)) for one in found["drift"].judged] == [("refresh", True)]
+    assert [one.verdict for one in found["good"].judged] == ["unchanged"]
+    assert "Watchdog caught" not in "".join(causes["nccl"].evidence)
+    assert of("waiting", told)[-1]["sentence"].startswith("7 tests on Slurm: 1 passed, 1 drifted, 5 failed")
+    assert "golden_values_dev_dgx_h100.json was not written" in str(found["silent"].row["golden values"])
+    assert "gpt/oom" in world.shown
+
+
+@needs_slurm
+def test_cancel_and_then_again(world: World) -> None:
+    world.go(world.plan(tests="hang,good"))
+    found, told = world.go(world.plan(tests="hang,good"), cancel=True, wait=True)
+    assert found["hang"].failure is not None
+    assert found["hang"].failure.cause.startswith("The job was cancelled, says Slurm")
+    (effect,) = of("effect", told)
+    assert "on Slurm" in effect["target"]
+    plan = world.plan(tests="good,hang", again="good")
+    assert [it.test.case for it in plan.fresh] == ["good"]
+    found, told = world.go(plan)
+    assert len(of("effect", told)) == 1
+    again, _ = world.go(world.plan(tests="good"), wait=True)
+    assert (again["good"].word, again["good"].now.entry.round) == ("passed", 2)
+    assert [it.test.case for it in world.plan(tests="good,hang", again="failed").fresh] == ["hang"]
+
+
+@needs_slurm
+def test_what_a_killed_run_had_planned_is_submitted_by_the_next(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    plan = world.plan(tests="good")
+    with monkeypatch.context() as context:
+        context.setattr("runbook_lib.slurm_follow.submit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            world.go(plan)
+    preview, told = world.go(world.plan(tests="good", apply=False))
+    assert preview == {}
+    assert len(of("planned", told)) == 1
+    found, told = world.go(world.plan(tests="good"), wait=True)
+    assert found["good"].word == "passed"
+    assert (len(of("effect", told)), world.slurm.calls["sbatch"]) == (1, 1)
+
+
+@needs_slurm
+def test_a_plan_that_another_run_has_overtaken_is_refused(world: World) -> None:
+    mine, other = world.plan(tests="good"), world.plan(tests="drift")
+    world.go(other)
+    with pytest.raises(Refused, match="Another run has submitted tests"):
+        world.go(mine)
+
+
+@needs_slurm
+def test_a_damaged_list_is_said(world: World) -> None:
+    world.go(world.plan(tests="good"))
+    (listed,) = (world.folder / "results").rglob("matrix.json")
+    listed.write_text(listed.read_text()[:40])
+    with pytest.raises(RunbookError, match=r"matrix\.json cannot be read .* restore it"):
+        world.plan(tests="good")
