@@ -81,9 +81,20 @@ def test_what_is_refused(world: World, path: str, token: str, status: int) -> No
     assert get(world, path, status, token).json()["message"].startswith(str(status))
 
 
-def test_nothing_can_be_changed(world: World) -> None:
-    url = f"{world.forge.url}/gitlab/api/v4/projects/{PROJECT_ID}/pipelines"
-    assert httpx.post(url, headers={"PRIVATE-TOKEN": TOKEN}, trust_env=False).status_code == 403
+def test_nothing_but_a_pipeline_can_be_made(world: World) -> None:
+    url = f"{world.forge.url}/gitlab/api/v4/projects/{PROJECT_ID}"
+    for path in ("pipelines", "jobs/1/retry", "repository/branches", "protected_branches"):
+        assert httpx.post(f"{url}/{path}", headers={"PRIVATE-TOKEN": TOKEN}, trust_env=False).status_code == 403
+    assert httpx.post(f"{url}/pipeline", json={"ref": "main"}, trust_env=False).status_code == 404
+    before = pipelines(world)
+    for asked, said in (
+        ({}, {"error": "ref is missing"}), ({"ref": ""}, {"error": "ref is missing"}),
+        ({"ref": "gone"}, {"message": {"base": ["Reference not found"]}}), ([], {"message": "400 Bad Request"}),
+        ({"ref": "main", "variables": [1]}, {"message": "400 Bad Request"}),
+    ):  # fmt: skip
+        answer = httpx.post(f"{url}/pipeline", json=asked, headers={"PRIVATE-TOKEN": TOKEN}, trust_env=False)
+        assert (answer.status_code, answer.json()) == (400, said)
+    assert pipelines(world) == before
 
 
 def test_the_library_tells_a_wrong_token(world: World) -> None:
@@ -276,6 +287,80 @@ def test_jobs_and_their_downloads(world: World) -> None:
     assert (placeholder["name"], placeholder["artifacts_file"]) == (gitlab_ci.PLACEHOLDER[0], None)
     world.clock.now += 31 * 86400
     get(world, f"/jobs/{job['id']}/artifacts", 404)
+
+
+# -- branches, and pipelines that somebody starts ------------------------------------------------------------------
+
+
+def test_branches_and_their_protection(world: World) -> None:
+    main = get(world, "/repository/branches/main").json()
+    assert (main["protected"], main["default"]) == (True, True)
+    assert main["commit"]["id"] == world.git("rev-parse", "origin/main")
+    assert get(world, "/repository/branches/core_r0.1.0").json()["protected"] is True
+    assert "Branch" in get(world, "/repository/branches/pull-request%2Fx", 404).json()["message"]
+    world.git("push", "-q", "origin", "main:refs/heads/pull-request/x")
+    assert get(world, "/repository/branches/pull-request%2Fx").json()["protected"] is False
+    assert [it["name"] for it in get(world, "/protected_branches").json()] == ["main", "dev", "core_*"]
+    world.forge.protect("pull-request/*")
+    assert get(world, "/repository/branches/pull-request%2Fx").json()["protected"] is True
+
+
+def started(world: World, ref: str, **variables: str) -> Any:
+    url = f"{world.forge.url}/gitlab/api/v4/projects/{PROJECT_ID}/pipeline"
+    listed = [{"key": name, "value": value} for name, value in variables.items()]
+    asked = {"ref": ref, "variables": listed}
+    answer = httpx.post(url, json=asked, headers={"PRIVATE-TOKEN": TOKEN}, trust_env=False)
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def test_a_pipeline_that_somebody_starts(world: World) -> None:
+    sha = world.push("feature")
+    made = started(world, "feature", FUNCTIONAL_TEST="no")
+    assert (made["sha"], made["ref"], made["source"], made["status"]) == (sha, "feature", "api", "running")
+    assert [it["id"] for it in pipelines(world, sha=sha)] == [made["id"]]
+    # GitHub shows no run of it.
+    assert world.runs() == []
+    jobs = get(world, f"/pipelines/{made['id']}/jobs").json()
+    names = {it["name"] for it in jobs}
+    pin = "test:pre_build_image: [CI_MCORE_DEV_IMAGE, Dockerfile.ci.dev, dev, nvcr.io/nvidia/pytorch:26.02-py3, {}]"
+    assert {pin.format("amd64"), pin.format("arm64"), "test:build_image: [UTILITY_IMAGE]"} <= names
+    assert {(it["stage"], it["status"]) for it in jobs} == {("build", "pending")}
+    world.clock.now += 60
+    assert get(world, f"/pipelines/{made['id']}").json()["status"] == "success"
+    jobs = get(world, f"/pipelines/{made['id']}/jobs").json()
+    assert {it["status"] for it in jobs} == {"success"}
+    assert get(world, f"/jobs/{jobs[0]['id']}").json() == jobs[0]
+    assert bridges(world, made["id"]) == {}
+    page = httpx.get(made["web_url"], trust_env=False).text
+    assert "test:pre_build_image" in page
+    world.restart()
+    assert get(world, f"/pipelines/{made['id']}").json()["status"] == "success"
+
+
+def test_a_build_that_fails_stops_the_pipeline(world: World) -> None:
+    world.push("feature")
+    world.forge.break_jobs("Dockerfile.ci.dev, dev", how="no space left on device")
+    made = started(world, "feature")
+    world.clock.now += 60
+    jobs = {it["name"]: it for it in get(world, f"/pipelines/{made['id']}/jobs").json()}
+    failed = [it for it in jobs.values() if it["status"] == "failed"]
+    assert len(failed) == 2
+    assert {it["failure_reason"] for it in failed} == {"script_failure"}
+    assert jobs["test:build_image: [CI_MCORE_DEV_IMAGE]"]["status"] == "skipped"
+    assert {it["status"] for it in bridges(world, made["id"]).values()} == {"skipped"}
+    assert get(world, f"/pipelines/{made['id']}").json()["status"] == "failed"
+    assert "no space left on device" in get(world, f"/jobs/{failed[0]['id']}/trace").text
+
+
+def test_the_variables_choose_and_the_next_pipeline_of_a_branch_stops_the_last(world: World) -> None:
+    world.push("feature")
+    first = started(world, "feature", BUILD="no")
+    assert get(world, f"/pipelines/{first['id']}/jobs").json() == []
+    assert len(bridges(world, first["id"])) == 6
+    second = started(world, "feature")
+    assert get(world, f"/pipelines/{first['id']}").json()["status"] == "canceled"
+    assert get(world, f"/pipelines/{second['id']}").json()["status"] == "running"
 
 
 def test_pages_for_people(world: World) -> None:
