@@ -6,6 +6,7 @@ Pure: text in, text out.  The widgets are made in ``forms``.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from runbook_lib.bump import Bump
 from runbook_lib.decisions import entries
@@ -63,6 +64,8 @@ def problem(name: str, value: str | bool, repository: Repository = MEGATRON_LM) 
     """What is wrong with a value, in words, or empty; ``repository`` tells how its tags read."""
     if isinstance(value, bool):
         return ""
+    if not value.isprintable():
+        return f"{value!r} holds a character that cannot be seen. Type it again."
     try:
         if name in _COMMON:
             Bump.parse(**{name: value}, repository=repository)  # type: ignore[arg-type]
@@ -90,9 +93,18 @@ def _run_id(value: str) -> str:
     return f"{value!r} is no number and no address of a CI run. Choose one, or leave it empty for the newest."
 
 
+def _path(value: str) -> str:
+    try:
+        Path(value).expanduser()
+    except RuntimeError:
+        return f"{value!r} begins with the home of a person whom this machine does not know."
+    return ""
+
+
 _CHECKS: Mapping[str, Callable[[str], str]] = {
     **{name: _decided(name) for name in DECIDED},
     "run_id": _run_id,
+    **dict.fromkeys(("repo", "audit", "pins"), _path),
 }
 
 

@@ -1,12 +1,14 @@
 """A run as its record tells it, while it goes on and after: what a form follows and shows."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runbook_lib import archive, record
+from runbook_lib import archive, provenance, record
+from runbook_lib.errors import RunbookError
 from runbook_lib.statement import EXECUTED, REPORT, collect
 
 #: A cell with this in it is the form's: what comes before it is the plan.
@@ -48,6 +50,11 @@ class Run:
         return tuple(dict.fromkeys(filter(None, texts)))
 
     @property
+    def fingerprint(self) -> str:
+        """What the plan of a preview comes to: two with the same would do the same to the same lines."""
+        return hashlib.sha256(json.dumps([*map(dict, self.planned), *self.diffs]).encode()).hexdigest()
+
+    @property
     def report(self) -> Path:
         """The page of the record, once that is closed."""
         return self.folder / REPORT
@@ -78,20 +85,32 @@ def _plan(cells: Sequence[Mapping[str, Any]], only: str) -> Iterator[str]:
             inputs = False  # the first cell that shows something echoes the inputs
 
 
-def run(bump: Path, *, pid: int | None = None, name: str | None = None) -> Run | None:
-    """The run of a bump's folder that a process started last, or of that name; None before it has a record."""
+def run(bump: Path, *, process: Mapping[str, Any] | None = None, name: str | None = None) -> Run | None:
+    """The run of a bump's folder that a process (as ``provenance.process`` tells it) started, or of that name.
+
+    None before it has a record.
+    """
     if not bump.is_dir():
         return None
     found = list(archive.predicates(bump))
-    own = [it for it in found if it.get("parent") is None]
+    own = [it for it in found if it.get("parent") is None or it["id"] == name]
     if name is not None:
         own = [it for it in own if it["id"] == name]
-    if pid is not None:
-        own = [it for it in own if it["process"]["pid"] == pid]
+    if process is not None:
+        own = [it for it in own if provenance.is_same(it["process"], process)]
     if not own:
         return None
     top = own[-1]
-    return _run(bump, top, [_run(bump, it) for it in found if it.get("parent") == top["id"]])
+    # Of its own notebook is the preview that it began with, to see that the plan still holds.
+    steps = [it for it in found if it.get("parent") == top["id"] and it["notebook"]["name"] != top["notebook"]["name"]]
+    return _run(bump, top, [_run(bump, it) for it in steps])
+
+
+def load(folder: Path) -> Run:
+    """The run of a record's folder.  Raises RunbookError where there is none."""
+    if (found := run(folder.parent, name=folder.name)) is None:
+        raise RunbookError(f"There is no record in {folder}.")
+    return found
 
 
 def newest(bump: Path) -> Mapping[str, Run]:

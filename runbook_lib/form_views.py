@@ -2,8 +2,8 @@
 
 import html
 import os
-from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import quote
 
 from runbook_lib import views
 from runbook_lib.follow import Run
@@ -13,6 +13,8 @@ _RED, _AMBER, _GREEN = "#d1242f", "#9a6700", "#1a7f37"
 _BOX = "border-left:.25rem solid {colour};padding:.3rem .8rem;margin:.3rem 0;background:rgba(128,128,128,.08)"
 #: Lines of a diff that are shown at once; a longer one is folded.
 _LONG = 120
+#: Lines and names of files that are shown at all.
+_MOST, _FILES = 2000, 20
 _BELOW = "display:block;margin-left:9rem"
 _STATES = {"done": _GREEN, "previewed": _GREEN, "waiting": _AMBER}
 
@@ -51,17 +53,21 @@ def planned(run: Run, *, publish: bool, practice: bool) -> str:
     return "\n".join(parts)
 
 
-def progress(run: Run | None, said: str, seconds: float, names: Iterable[str] = ()) -> str:
+def far(run: Run | None, total: int) -> str:
+    """How far a run is, for who listens: said anew only when it is something new."""
+    ended = sum(it.ended for it in run.steps) if run else 0
+    return f"{ended} of {total} steps done" if total and ended <= total else "running"
+
+
+def progress(run: Run | None, said: str, seconds: float, total: int = 0) -> str:
     """The steps so far, a bar if it is known how many there are, and the last lines that were printed."""
     steps = list(run.steps) if run else []
     ended = sum(it.ended for it in steps)
-    total = len(list(names))
     bar = f'<progress max="{total}" value="{min(ended, total)}" aria-label="steps done"></progress> ' if total else ""
-    far = f"{ended} of {total} steps, " if total and ended <= total else ""
     lines = "".join(f"<li>{_state(it)} {html.escape(it.notebook)}: {views.linked(it.sentence)}</li>" for it in steps)
     last = "\n".join(said.splitlines()[-12:])
     told = f'<pre tabindex="0" style="max-height:12rem;overflow:auto">{html.escape(last)}</pre>' if last else ""
-    return f'<p role="status">{bar}{far}{seconds:.0f} s</p><ul style="list-style:none;padding:0">{lines}</ul>{told}'
+    return f'<p>{bar}{seconds:.0f} s</p><ul style="list-style:none;padding:0">{lines}</ul>{told}'
 
 
 def result(run: Run, notebook: Path) -> str:
@@ -71,7 +77,9 @@ def result(run: Run, notebook: Path) -> str:
     following = f"<p>Next: {views.linked(next_)}</p>" if next_ else ""
     links = "".join(f"<li>{html.escape(name)}: {views.linked(url)}</li>" for name, url in run.links.items())
     report = os.path.relpath(run.report, notebook.parent)
-    page = "" if report.startswith("../../") else f' <a href="{html.escape(report)}" target="_blank">Its report</a>'
+    page = (
+        "" if report.startswith("../../") else f' <a href="{html.escape(quote(report))}" target="_blank">Its report</a>'
+    )
     steps = views.table(
         {"step": it.notebook, "outcome": views.MARKS.get(it.state, it.state), "found": it.sentence}
         for it in {it.notebook: it for it in run.steps}.values()  # of several rounds of CI the last
@@ -98,8 +106,11 @@ def _list(title: str, sentences: list[str]) -> str:
 
 
 def _diff(text: str) -> str:
-    short = text.count("\n") < _LONG
-    return folded(f"Changes: {', '.join(_files(text))}", views.diff(text).html, opened=short)
+    lines, files = text.splitlines(keepends=True), _files(text)
+    named = ", ".join(files[:_FILES]) + (f" and {len(files) - _FILES} more" if len(files) > _FILES else "")
+    cut = f"<p>{len(lines) - _MOST} more lines stand in change.diff of the preview's record.</p>"
+    shown = views.diff("".join(lines[:_MOST])).html + cut * (len(lines) > _MOST)
+    return folded(f"Changes: {named}", shown, opened=len(lines) <= _LONG)
 
 
 def _files(diff: str) -> list[str]:

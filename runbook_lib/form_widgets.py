@@ -1,6 +1,7 @@
 """The widgets of a form, and nothing that they mean: every one with a label, reached by the keyboard alone."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from runbook_lib import fields, form_views
@@ -15,6 +16,15 @@ _TO_DECIDE = "<strong>For you to decide</strong>: tick what you decide so, and s
 _IMAGE_TYPES = [("dev: what CI runs in by default", "dev"), ("lts: the long-term image", "lts")]
 _SOURCES = [("GitHub, then GitLab", "github"), ("GitLab alone", "gitlab")]
 _FALLBACK = "Run this notebook in JupyterLab to have its form here."
+
+
+@dataclass(frozen=True, eq=False)
+class _Row:
+    """Something to decide: a box to tick and the reason, which ``whole`` shows."""
+
+    box: Any
+    reason: Any
+    whole: Any
 
 
 def show(root: Any) -> None:
@@ -38,14 +48,15 @@ class Widgets:
         self._told = {it.name: self._html("runbook-told") for it in wanted}
         self._typed = widgets.Text(description="Other tag", layout=_WIDE, style=_STYLE)
         self._typed.layout.display = "none"
-        self._rows: dict[tuple[str, str], tuple[Any, Any, Any]] = {}
+        self._rows: dict[tuple[str, str], _Row] = {}
         self._notify: Callable[[str], None] = lambda _: None
         self._muted = False
-        self._plots = ""
+        self._to_decide, self._plots = widgets.HTML(_TO_DECIDE), widgets.HTML()
         self.problems: dict[str, str] = {}
         self.preview = widgets.Button(description="Preview" if applies else "Run", button_style="primary")
         self.apply = widgets.Button(description="Apply", disabled=True, style=_LOUD)
-        self.cancel = widgets.Button(description="Cancel", disabled=True)
+        # Never disabled: a button that has the focus and is disabled throws who uses the keyboard out of the form.
+        self.cancel = widgets.Button(description="Cancel")
         self._confirm = widgets.Text(
             description="Type the tag to confirm", layout=_WIDE, style={"description_width": "initial"}
         )
@@ -54,6 +65,7 @@ class Widgets:
             self._html, ("runbook-plan", "runbook-progress", "runbook-result")
         )
         self._undecided = self._html("runbook-told")
+        self._far, self._heard = self._html("runbook-far"), ""
         self._error, self._warning = self._html("runbook-error"), self._html("runbook-warning")
         self._decisions = widgets.VBox([])
         seldom = [self._block(it) for it in wanted if it.seldom]
@@ -63,8 +75,8 @@ class Widgets:
         self._more.observe(lambda change: self._fold(hidden, open_=change["new"]), names="value")
         self.root = widgets.VBox(
             [*(self._block(it) for it in wanted if not it.seldom), *([self._more, hidden] if seldom else []),
-             self._decisions, widgets.HBox([self.preview, self.cancel]), self._error, self._progress, self._plan,
-             self._warning, self._confirm, *([self.apply] if applies else []), self._result]
+             self._decisions, widgets.HBox([self.preview, self.cancel]), self._error, self._far, self._progress,
+             self._plan, self._warning, self._confirm, *([self.apply] if applies else []), self._result]
         )  # fmt: skip
         self.root.add_class("runbook-form")
         for name, widget in self._inputs.items():
@@ -97,7 +109,7 @@ class Widgets:
 
     def _chosen(self, parameter: str) -> dict[str, str]:
         rows = self._rows.items()
-        return {name: reason.value for (of, name), (box, _, reason) in rows if of == parameter and box.value}
+        return {name: row.reason.value for (of, name), row in rows if of == parameter and row.box.value}
 
     def confirmed(self, tag: str) -> bool:
         """Whether the tag was typed to confirm."""
@@ -146,17 +158,19 @@ class Widgets:
         What was chosen before stays chosen, though a run that was given it asks for it no more, unless not ``keep``.
         """
         asked = {(it["parameter"], it["name"]): it for it in decisions if it["parameter"] in self._inputs}
-        if keep:
-            chosen = {key: row for key, row in self._rows.items() if row[0].value and key not in asked}
-        else:
-            chosen, self._rows = {}, {}
-        self._rows = chosen | {key: self._rows.get(key) or self._row(it) for key, it in asked.items()}
-        shown = [self._w.VBox([box, told, reason]) for box, told, reason in self._rows.values()]
-        self._plots = plots or self._plots * keep
-        drawn = self._w.HTML(form_views.folded("How the values that are held back moved, step by step", self._plots))
-        self._decisions.children = [self._w.HTML(_TO_DECIDE), drawn, *shown, self._undecided] if shown else []
+        before = self._rows
+        chosen = {key: row for key, row in before.items() if keep and row.box.value and key not in asked}
+        self._rows = chosen | {key: (keep and before.get(key)) or self._row(it) for key, it in asked.items()}
+        if plots or not keep:
+            self._plots.value = form_views.folded("How the values that are held back moved, step by step", plots)
+        shown = [row.whole for row in self._rows.values()]
+        self._decisions.children = [self._to_decide, self._plots, *shown, self._undecided] if shown else []
+        for row in before.values():
+            if row not in self._rows.values():
+                for widget in (row.whole, *row.whole.children):
+                    widget.close()
 
-    def _row(self, it: Mapping[str, str]) -> tuple[Any, Any, Any]:
+    def _row(self, it: Mapping[str, str]) -> "_Row":
         what = {"accept": "Accept", "broken": "Broken", "reenable": "Let run again"}[it["parameter"]]
         box = self._w.Checkbox(value=False, description=f"{what}: {it['name']}", indent=False, layout=_WIDE)
         reason = self._w.Text(
@@ -165,7 +179,7 @@ class Widgets:
         reason.tooltip = f"Reason for {it['name']}"
         for widget in (box, reason):
             widget.observe(lambda _: self._notify(it["parameter"]), names="value")
-        return box, self._w.HTML(form_views.hint(it["why"])), reason
+        return _Row(box, reason, self._w.VBox([box, self._w.HTML(form_views.hint(it["why"])), reason]))
 
     # -- what is said --------------------------------------------------------------------------------------------
 
@@ -196,11 +210,13 @@ class Widgets:
 
     def clear(self) -> None:
         """Take away what the last run showed."""
-        for it in (self._error, self._result, self._progress, self._warning, self._plan):
+        self.progress("")
+        for it in (self._error, self._result, self._warning, self._plan):
             it.value = ""
 
     def fail(self, sentence: str) -> None:
-        """Show an error."""
+        """Show an error, in place of the progress that led to it."""
+        self.progress("")
         self._error.value = f'<div role="alert">{form_views.error(sentence)}</div>'
 
     def warn(self, sentence: str) -> None:
@@ -211,18 +227,22 @@ class Widgets:
         """Say what is left to do before Apply can be pressed."""
         self._warning.value = f"<em>{sentence}</em>" if sentence else ""
 
-    def progress(self, markup: str) -> None:
-        """Show how far a run is."""
+    def progress(self, markup: str, far: str = "") -> None:
+        """Show how far a run is; ``far`` is also read out, whenever it is something new."""
         self._progress.value = markup
+        if far != self._heard:
+            self._heard = far
+            self._far.value = f'<span role="status">{far}</span>' if far else ""
 
     def plan(self, markup: str) -> None:
         """Show a plan in place of the progress that led to it."""
-        self._progress.value = ""
+        self.progress("")
         self._plan.value = markup
 
     def result(self, markup: str, *, shown: str = "") -> None:
         """Show how a run ended, and what it found."""
-        self._progress.value = self._plan.value = ""
+        self.progress("")
+        self._plan.value = ""
         self._result.value = markup + shown
 
     # -- making --------------------------------------------------------------------------------------------------

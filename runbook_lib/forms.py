@@ -4,6 +4,7 @@
 same record as a command, and no cell is ever run out of order.
 """
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,20 +20,21 @@ from runbook_lib.checkout import Checkout
 from runbook_lib.errors import RunbookError
 from runbook_lib.follow import Run
 from runbook_lib.parameters import Source
-from runbook_lib.practice import enter
+from runbook_lib.practice import enter, environment
 from runbook_lib.repositories import MEGATRON_LM
 from runbook_lib.statement import Identity
 
 _POLL = 0.4  # seconds
+#: Seconds without another change until what was typed is looked up.
+_PAUSE = 0.4
 _WELL = ("done", "waiting", "previewed")
 #: The cell of step 5 that draws the values that are held back.
 _PLOTS = "found.worst("
 _STALE = "The values have changed since the plan was shown. Preview again: Apply does what was shown, and nothing else."
 _FIRST = "Preview first: Apply does what was shown, and nothing else."
 _TYPE = "Type the tag to confirm: what leaves this machine cannot be called back."
-_MOVED = (
-    "The checkout has changed since the plan was shown, so it may not hold any more. Nothing was done: preview again."
-)
+_NO_TAG = "Choose a tag, then preview: without one there is nothing to apply."
+_TOO_EARLY = "Cancelled before it had begun: nothing was done, and there is no record."
 
 
 def headless() -> bool:
@@ -59,11 +61,10 @@ def offer(notebook: str, namespace: Mapping[str, object], *, applies: bool = Tru
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan that was shown: the values that it is for, the run that made it, and what the checkout was like then."""
+    """A plan that was shown: the values that it is for, and the run that made it."""
 
     values: Mapping[str, str | bool]
     run: Run
-    state: str
 
 
 class Form:
@@ -79,6 +80,9 @@ class Form:
         self._whose = MEGATRON_LM
         self._running: launch.Launched | Mapping[str, Any] | None = None
         self._lock = threading.Lock()
+        #: Counts the changes of what is looked up, so that an answer which comes too late is dropped.
+        self._asked = 0
+        self._unusable: dict[str, str] = {}
         values = {it.name: namespace.get(it.name, it.default) for it in self.fields}
         if not values.get("tag"):
             values["tag"] = self._in_flight(values)
@@ -112,8 +116,8 @@ class Form:
         given: Any = {name: values[name] for name in ("tag", "image_type", "base", "remote", "allow") if name in values}
         return Bump.parse(**given, repository=self._whose)
 
-    def _archive(self) -> Path:
-        named = str(self.view.values().get("audit", "")) if hasattr(self, "view") else ""
+    def _archive(self, values: Mapping[str, object] | None = None) -> Path:
+        named = str((self.view.values() if values is None else values).get("audit", ""))
         return Path(named).expanduser().absolute() if named else archive.default(self.notebook)
 
     def _folder(self) -> Path:
@@ -126,54 +130,71 @@ class Form:
 
     def _in_flight(self, values: Mapping[str, object]) -> str:
         """The tag of the bump that was worked on last and is not ready, so that nobody types it twice."""
-        for it in archive.status(self._archive()):
-            same = (it.base, it.image_type) == (values.get("base"), values.get("image_type"))
+        try:
+            of = Checkout.open(enter(str(values.get("repo", "")))).repository()
+        except RunbookError:
+            return ""  # what is wrong with the checkout is said below its field
+        for it in archive.status(self._archive(values)):
+            same = (it.repository, it.base, it.image_type) == (of, values.get("base"), values.get("image_type"))
             if same and it.practice == (not values.get("repo")) and it.tag and it.state != "ready":
                 return it.tag
         return ""
-
-    def _state(self) -> str:
-        """What a plan rests on: the commits of the checkout and its uncommitted changes.  Raises RunbookError."""
-        checkout = self.checkout()
-        refs = checkout.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads", "refs/remotes")
-        return f"{checkout.git('rev-parse', 'HEAD')}{refs}{checkout.git('status', '--porcelain=v1', '-z')}"
 
     # -- filling in ----------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Fill in what takes a while, without keeping anybody waiting, and follow a run that is going on already."""
         self._aside(self._attach)
-        self._aside(self._fill)
+        self._aside(lambda: self._fill(self._asked))
 
     def _attach(self) -> None:
-        if going := [it for it in launch.going_on(self._archive()) if bool(it["bump"]["practice"]) == self.practice]:
+        own = self._folder()
+        going = [it for it in launch.going_on(self._archive()) if self._archive().joinpath(*_parts(it)) == own]
+        with self._lock:
+            if not going or self._running is not None:
+                return
             self._running = going[-1]
-            self._refresh()
-            self._follow(going[-1], {}, apply=True)
+        self._refresh()
+        self._follow(going[-1], {}, apply=True)
 
-    def _fill(self) -> None:
-        with suppress(RunbookError):
-            self.view.pending(*self._decisions())
+    def _later(self, work: Callable[[int], None]) -> None:
+        """Look something up once nothing has been changed for a moment."""
+        self._asked += 1
+        mine = self._asked
+
+        def wait() -> None:
+            time.sleep(_PAUSE)
+            if mine == self._asked:
+                work(mine)
+
+        self._aside(wait)
+
+    def _fill(self, asked: int, *, keep: bool = True) -> None:
+        """Offer tags, runs and decisions, as long as nothing else has been asked since."""
         try:
             checkout = self.checkout()
-            self.view.offer("tag", choices.tags(self._whose, choices.current(checkout, self._base())))
+            found = choices.tags(self._whose, choices.current(checkout, self._base()))
+            if asked == self._asked:
+                self.view.offer("tag", found)
         except RunbookError as error:
             self.view.say("tag", str(error))
-        self._offer_runs()
+        self._refill(asked, keep=keep)
 
     def _base(self) -> Bump:
         values = self.view.values()
         given: Any = {name: values[name] for name in ("image_type", "base", "remote") if name in values}
         return Bump.parse(**given, repository=self._whose)
 
-    def _offer_runs(self) -> None:
+    def _offer_runs(self, asked: int) -> None:
         if "run_id" not in self.view.values():
             return
         try:
             checkout, bump = self.checkout(), self.bump()
             if bump.tag is not None:
                 with preflight.connect(checkout.repository(), bump) or nullcontext() as github:
-                    self.view.offer("run_id", choices.runs(checkout, bump, github))
+                    found = choices.runs(checkout, bump, github)
+                if asked == self._asked:
+                    self.view.offer("run_id", found)
         except RunbookError as error:
             self.view.say("run_id", str(error))
 
@@ -189,26 +210,28 @@ class Form:
     def _changed(self, name: str) -> None:
         values = self.view.values()
         problems = self.view.lacking()
-        if name in ("", "repo", "pins"):
+        typed = {it: told for it, value in values.items() if (told := fields.problem(it, value, self._whose))}
+        if name in ("", "repo", "pins") and not typed.keys() & {"repo", "pins"}:
+            self._unusable = {}
             try:
-                checkout = self.checkout()
-                self._whose = recognized.choose(checkout, str(values.get("pins", "")))
+                self._whose = recognized.choose(self.checkout(), str(values.get("pins", "")))
             except RunbookError as error:
-                problems["pins" if name == "pins" else "repo"] = str(error)
-        for it, value in values.items():
-            if told := fields.problem(it, value, self._whose):
-                problems[it] = told
+                self._unusable["pins" if name == "pins" else "repo"] = str(error)
+        problems |= self._unusable | typed
         self.view.show_problems(problems, {it: fields.advice(it, value) for it, value in values.items()})
-        if name in ("repo", "pins", "base", "image_type") and not problems:
-            self._aside(self._fill)
-        elif name == "tag" and not problems:
-            self._aside(self._refill)
+        if name in ("tag", "repo", "pins", "base", "image_type"):
+            self.view.pending([], keep=False)  # what was decided was for another image
+            if not problems:
+                fill = self._refill if name == "tag" else self._fill
+                self._later(lambda asked: fill(asked, keep=False))
         self._refresh(problems)
 
-    def _refill(self) -> None:
+    def _refill(self, asked: int, *, keep: bool = True) -> None:
         with suppress(RunbookError):
-            self.view.pending(*self._decisions())
-        self._offer_runs()
+            found = self._decisions()
+            if asked == self._asked:
+                self.view.pending(*found, keep=keep)
+        self._offer_runs(asked)
 
     def _refresh(self, problems: Mapping[str, str] | None = None) -> None:
         """Set what can be pressed, and say why the rest cannot."""
@@ -220,12 +243,11 @@ class Form:
         tag = str(view.values().get("tag", ""))
         view.ask_for(tag if asks else "")
         view.preview.disabled = busy or bool(wrong)
-        view.cancel.disabled = not busy
         view.apply.disabled = busy or bool(wrong) or not current or (asks and not view.confirmed(tag))
         if busy or wrong or not self.applies:
             view.warn("")
         elif plan is None:
-            view.hint(_FIRST)
+            view.hint(_FIRST if tag else _NO_TAG)
         elif not current:
             view.warn(_STALE)
         else:
@@ -235,22 +257,25 @@ class Form:
         with self._lock:  # pressed twice, or in two tabs of one notebook
             if self._running is not None:
                 return
+            self._refresh()
+            if (self.view.apply if apply else self.view.preview).disabled:
+                return  # a click that was on its way while a field was changed
+            values, shown = self.view.values(), ""
+            if apply and self._plan is not None:
+                values, shown = dict(self._plan.values), self._plan.run.fingerprint
+            given = values if apply or "publish" not in values else {**values, "publish": False}
             try:
-                if apply and (self._plan is None or self._plan.state != self._state()):
-                    self._plan = None
-                    raise RunbookError(_MOVED)
                 self._alone()
-                values = self.view.values()
-                given = values if apply or "publish" not in values else {**values, "publish": False}
-                enter(str(values.get("repo", "")))
-                self._running = launch.start(self.notebook, given, apply=apply)
+                world = environment(str(values.get("repo", "")))
+                self._running = launch.start(self.notebook, given, apply=apply, shown=shown, env=world)
             except RunbookError as error:
                 self.view.fail(str(error))
                 self._refresh()
                 return
+            running = self._running
         self.view.clear()
+        self.view.cancel.focus()
         self._refresh()
-        running = self._running
         self._aside(lambda: self._follow(running, values, apply=apply))
 
     def _alone(self) -> None:
@@ -266,6 +291,8 @@ class Form:
 
     def _cancel(self) -> None:
         running = self._running
+        if running is None:
+            self.view.hint("Nothing is going on that could be cancelled.")
         try:
             if isinstance(running, launch.Launched):
                 running.cancel()
@@ -282,23 +309,25 @@ class Form:
         own = running if isinstance(running, launch.Launched) else None
         try:
             run = self._watch(running, own)
-            self._finish(run, own.progress() if own else "", values, apply=apply)
+            self._finish(run, _last(own), values, apply=apply)
         finally:
             if own:
                 own.close()
             self._running = None
             self._refresh()
-        self._offer_runs()
+        self._offer_runs(self._asked)
 
     def _watch(self, running: "launch.Launched | Mapping[str, Any]", own: launch.Launched | None) -> Run | None:
         """Show how far a run is until it has ended."""
         began, run = time.monotonic(), None
-        folder = self._folder() if own else self._archive().joinpath(*Identity.from_json(running["bump"]).parts)  # type: ignore[index]
+        folder = self._archive().joinpath(*_parts(running)) if isinstance(running, Mapping) else self._folder()
         while True:
             ended = own.ended if own else run is not None and run.ended
-            run = follow.run(folder, pid=own.pid) if own else follow.run(folder, name=str(running["id"]))  # type: ignore[index]
-            said = own.progress() if own else ""
-            self.view.progress(form_views.progress(run, said, time.monotonic() - began, self._steps))
+            with suppress(OSError):  # an archive that cannot be read now may be so in a moment
+                run = follow.run(folder, process=own.process) if own else follow.run(folder, name=str(running["id"]))  # type: ignore[index]
+            said, total = own.progress() if own else "", len(self._steps)
+            shown = form_views.progress(run, said, time.monotonic() - began, total)
+            self.view.progress(shown, form_views.far(run, total))
             if ended:
                 return run
             time.sleep(_POLL)
@@ -307,8 +336,7 @@ class Form:
         """Show how a run ended: the plan that a preview made, or the outcome; what failed, as the error."""
         view = self.view
         if run is None:
-            last = said.strip().splitlines()[-1:] or ["It left no record and said nothing."]
-            view.fail(last[0].removeprefix("papermill: "))
+            view.fail(said)
         elif run.state not in _WELL:
             view.fail(run.sentence)
             view.result(form_views.result(run, self.notebook))
@@ -316,8 +344,7 @@ class Form:
             self._plan = None
             view.result(form_views.result(run, self.notebook), shown="" if self.applies else run.shown())
         else:
-            with suppress(RunbookError):
-                self._plan = Plan(values, run, self._state()) if values["tag"] else None
+            self._plan = Plan(values, run) if values["tag"] else None
             view.plan(form_views.planned(run, publish=self.publishes, practice=self.practice))
         with suppress(RunbookError):
             done = apply and run is not None and run.state in _WELL
@@ -329,5 +356,24 @@ class Form:
                 work()
             except RunbookError as error:
                 self.view.fail(str(error))
+            finally:
+                if (fault := sys.exc_info()[1]) is not None:  # the thread's own hook writes the traceback into the log
+                    self.view.fail(
+                        f"The form met a fault of its own: {type(fault).__name__}: {fault}. The log of the kernel has "
+                        "more. Run this cell again; a run that was started goes on, and the start page shows it."
+                    )
 
         threading.Thread(target=told, daemon=True, name="form").start()
+
+
+def _parts(running: Mapping[str, Any]) -> tuple[str, ...]:
+    """The folder of a run's bump in its archive."""
+    return Identity.from_json(running["bump"]).parts
+
+
+def _last(own: launch.Launched | None) -> str:
+    """What to say of a run that left no record."""
+    if own is not None and own.cancelled:
+        return _TOO_EARLY
+    last = own.progress().strip().splitlines()[-1:] if own else []
+    return last[0].removeprefix("papermill: ") if last else "It left no record and said nothing."

@@ -1,5 +1,6 @@
 """Headless runs that a form starts: in a process of their own, which outlives the form, its kernel and the browser."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,20 +8,28 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from runbook_lib import archive, provenance, session
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.statement import now, when
 
 _TAIL = 20_000  # bytes of what a run said that are read back
+#: Whether a run of another machine still lives cannot be seen from here; none takes so long.
+_LONGEST = timedelta(days=1)
 
 
 class Launched:
     """A run that was started here.  What it says goes into files without a name, so that nothing is left behind."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", out: int, err: int) -> None:
-        self.pid = process.pid
+        import psutil  # type: ignore[import-untyped]
+
+        #: As a record's ``process``.
+        self.process = provenance.describe(psutil.Process(process.pid))
+        self.cancelled = False
         self._process, self._out, self._err = process, out, err
 
     @property
@@ -28,72 +37,82 @@ class Launched:
         """Whether it has."""
         return self._process.poll() is not None
 
-    @property
-    def status(self) -> int | None:
-        """The exit status; None as long as it runs."""
-        return self._process.poll()
-
     def progress(self) -> str:
         """The last of what the notebook's cells have printed."""
         return _tail(self._err)
 
     def cancel(self) -> None:
-        """End it as Ctrl-C does: its record says cancelled."""
+        """End it: its record says cancelled.  Before it has a record it has done nothing, and leaves none."""
+        self.cancelled = True
         with suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGINT)
+            # Not SIGINT, which a process may have been told to ignore when it was started.
+            self._process.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
-        """Forget what it said."""
+        """Wait for its end, and forget what it said."""
+        self._process.wait()
         os.close(self._out)
         os.close(self._err)
 
 
-def start(notebook: Path, parameters: Mapping[str, object], *, apply: bool) -> Launched:
+def start(
+    notebook: Path,
+    parameters: Mapping[str, object],
+    *,
+    apply: bool,
+    shown: str = "",
+    env: Mapping[str, str] = os.environ,
+) -> Launched:
     """Run a notebook headlessly with these values, in this environment without the session of JupyterLab.
 
-    Raises RunbookError where no process can be started.
+    ``shown`` is the fingerprint of the plan that was shown.  Raises RunbookError where no process can be started.
     """
-    environment = {name: value for name, value in os.environ.items() if name not in session.VARIABLES}
+    environment = {name: value for name, value in env.items() if name not in session.VARIABLES}
+    environment["RUNBOOK_SHOWN"] = shown
     try:
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        # The values go in by a file without a name: what stands in a command line is everybody's to read.
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            given.write(json.dumps({**parameters, "apply": apply}).encode())
+            given.seek(0)
             # A session of its own: what interrupts or ends this kernel does not end the run.
             process = subprocess.Popen(
-                command_line(notebook, parameters, apply=apply), env=environment, stdin=subprocess.DEVNULL,
-                stdout=out, stderr=err, start_new_session=True,
+                [sys.executable, "-m", "runbook_lib.run", str(notebook), "-f", "/dev/stdin"], env=environment,
+                stdin=given, stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
             return Launched(process, os.dup(out.fileno()), os.dup(err.fileno()))
     except OSError as error:
         raise RunbookError(f"The run could not be started: {error}. Nothing was changed.") from error
 
 
-def command_line(notebook: Path, parameters: Mapping[str, object], *, apply: bool) -> list[str]:
-    """The command that runs a notebook headlessly with these values; text stays text (papermill's ``-r``)."""
-    given = [
-        part
-        for name, value in parameters.items()
-        for part in (("-p" if isinstance(value, bool) else "-r"), name, str(value))
-    ]
-    return [sys.executable, "-m", "runbook_lib.run", str(notebook), *given, "-p", "apply", str(apply)]
-
-
 def going_on(root: Path) -> list[dict[str, Any]]:
     """The runs of an archive that are going on in a living process, oldest first; steps of a whole bump are not."""
     found = [run for folder in archive.bump_folders(root) for run in archive.predicates(folder)]
-    return [run for run in found if run["state"] == "running" and run.get("parent") is None]
+    return [run for run in found if run["state"] == "running" and run.get("parent") is None and _may_live(run)]
+
+
+def _may_live(run: Mapping[str, Any]) -> bool:
+    if provenance.is_here(run["process"]):
+        return provenance.is_alive(run["process"])
+    return now() - when(run["started"]) < _LONGEST
 
 
 def cancel(run: Mapping[str, Any]) -> None:
     """End a run that ``going_on`` found, whoever started it.  Raises RunbookError where that may not be done."""
-    if not provenance.is_alive(run["process"]):
+    process = run["process"]
+    if not provenance.is_here(process):
+        raise Refused(
+            f"The run {run['id']} is one of the machine {process['host']} (process {process['pid']} there): cancel it "
+            "there. Nothing was done here."
+        )
+    if not provenance.is_alive(process):
         return
     try:
-        os.kill(int(run["process"]["pid"]), signal.SIGINT)
+        os.kill(int(process["pid"]), signal.SIGTERM)
     except ProcessLookupError:
         return
     except PermissionError as error:
         raise RunbookError(
-            f"The run {run['id']} is {run['who']['user']}'s, and only they may cancel it (process "
-            f"{run['process']['pid']} on {run['process']['host']})."
+            f"The run {run['id']} is {run['who']['user']}'s, and only they may cancel it (process {process['pid']})."
         ) from error
 
 

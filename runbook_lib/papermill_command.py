@@ -130,6 +130,8 @@ def _run_ours(call: Mapping[str, Any]) -> int:
             cwd=Path(call["cwd"]).absolute() if call["cwd"] else None,
             start_timeout=call["start_timeout"],
             hide_code=call["report_mode"],
+            # A form's: it must not reach the notebooks that this run starts.
+            shown=os.environ.pop("RUNBOOK_SHOWN", ""),
         )
     echo.finish()
     _tell(result, output)

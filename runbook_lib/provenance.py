@@ -75,19 +75,34 @@ def process() -> dict[str, Any]:
     """This process, so that another can tell later whether it still lives."""
     import psutil  # type: ignore[import-untyped]
 
-    return {"pid": os.getpid(), "started": psutil.Process().create_time(), "host": socket.gethostname()}
+    return describe(psutil.Process())
+
+
+def describe(process: Any) -> dict[str, Any]:
+    """A process of this machine, as ``psutil`` has it."""
+    return {"pid": process.pid, "started": process.create_time(), "host": socket.gethostname()}
+
+
+def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two readings are of the same process: numbers are used again."""
+    same = (one["host"], one["pid"]) == (other["host"], other["pid"])
+    return bool(same and abs(one["started"] - other["started"]) < _START_TOLERANCE)
+
+
+def is_here(process: Mapping[str, Any]) -> bool:
+    """Whether it is a process of this machine."""
+    return bool(process["host"] == socket.gethostname())
 
 
 def is_alive(process: Mapping[str, Any]) -> bool:
     """Whether that very process still runs; a process of another host is believed to."""
     import psutil
 
-    if process["host"] != socket.gethostname():
+    if not is_here(process):
         return True
     try:
         found = psutil.Process(process["pid"])
-        same = abs(found.create_time() - process["started"]) < _START_TOLERANCE
-        return bool(same and found.status() != psutil.STATUS_ZOMBIE)
+        return is_same(process, describe(found)) and found.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runbook_lib import archive, record
+from runbook_lib import archive, follow, record
 from runbook_lib.checks import Check, Status
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.files import make_folder
 from runbook_lib.job import Job
 from runbook_lib.ledger import Ledger
@@ -73,13 +73,15 @@ def execute(
     cwd: Path | None = None,
     start_timeout: int | None = None,
     hide_code: bool = False,
+    shown: str = "",
 ) -> StepResult:
     """Run one notebook on a kernel of its own, with a record.  ``output`` gets the executed notebook too.
 
-    ``cell_timeout`` is in seconds a cell.  ``heard`` gets the name and the text of what cells print, from another
-    thread.  Raises BadParameter, before anything runs, for parameters that the notebook does not take, and RunbookError
-    when the record cannot be kept.  A notebook that fails is a result, not an error; Ctrl-C closes the record as
-    cancelled and is raised again.
+    ``shown`` is the fingerprint of the plan that a person was shown (``follow.Run.fingerprint``): nothing is applied
+    unless a preview, made once nobody else can apply, still has that plan.  ``cell_timeout`` is in seconds a cell.
+    ``heard`` gets the name and the text of what cells print, from another thread.  Raises BadParameter, before anything
+    runs, for parameters that the notebook does not take, and RunbookError when the record cannot be kept.  A notebook
+    that fails is a result, not an error; Ctrl-C closes the record as cancelled and is raised again.
     """
     job = Job.prepare(
         Source.read(notebook.absolute()),
@@ -98,7 +100,14 @@ def execute(
         stack.enter_context(job.alone(world))
         if cell_timeout:
             world["RUNBOOK_CELL_LIMIT"] = str(cell_timeout)
-        return _perform(job, kernel, world, heard or _nobody, grace=_GRACE, last=True)
+        hear = heard or _nobody
+
+        def hold(record_id: str) -> None:
+            preview = dict(parameters) | {name: False for name in ("apply", "publish") if name in job.resolved}
+            again = Job.prepare(job.source, preview, cwd=cwd, limit=cell_timeout, parent=record_id)
+            _require_same(_perform(again, kernel, world, hear, grace=_GRACE), shown)
+
+        return _perform(job, kernel, world, hear, grace=_GRACE, last=True, first=hold if shown else None)
 
 
 def steps(names: Sequence[str], /, *, again: Sequence[str] = (), **parameters: Any) -> tuple[StepResult, ...]:
@@ -208,6 +217,16 @@ def _caller() -> tuple[str | None, Path]:
     return None, Path.cwd()
 
 
+def _require_same(now: StepResult, shown: str) -> None:
+    if not now.ok or now.record is None:
+        raise RunbookError(now.summary)
+    if follow.load(now.record).fingerprint != shown:
+        raise Refused(
+            "What Apply would do is not what was shown any more: the checkout, its remote or CI has changed since. "
+            "Nothing was done. Preview again."
+        )
+
+
 def _nobody(_name: str, _text: str) -> None:
     """Hears nothing: what cells print is in the record."""
 
@@ -218,9 +237,19 @@ def _indented(_name: str, text: str) -> None:
 
 
 def _perform(
-    job: Job, kernel: "Kernel", world: Mapping[str, str], heard: Hear, *, grace: float, last: bool = False
+    job: Job,
+    kernel: "Kernel",
+    world: Mapping[str, str],
+    heard: Hear,
+    *,
+    grace: float,
+    last: bool = False,
+    first: Callable[[str], None] | None = None,
 ) -> StepResult:
-    """Run the notebook and keep its record; ``last`` ends the kernel before the record is closed."""
+    """Run the notebook and keep its record; ``last`` ends the kernel before the record is closed.
+
+    ``first`` is called with the record's id before the notebook is run, and may refuse that.
+    """
     env = {**os.environ, **world}
     redactor = Redactor(env)
     identity = job.identity(env)
@@ -230,6 +259,8 @@ def _perform(
         folder = ledger.open(predicate["id"], predicate)
     interrupted: KeyboardInterrupt | None = None
     try:
+        if first is not None:
+            first(folder.name)
         state, sentence, error = _run_cells(job, kernel, {**world, "RUNBOOK_RECORD": str(folder)}, redactor, heard)
     except KeyboardInterrupt as interruption:
         interrupted, state, sentence, error = interruption, "cancelled", "The run was cancelled.", None

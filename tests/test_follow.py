@@ -5,14 +5,18 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
+import psutil
 import pytest
 import small_runbooks as small
 
-from runbook_lib import follow, launch
+from runbook_lib import archive, follow, launch
 from runbook_lib.errors import RunbookError
 from runbook_lib.follow import Run
+from runbook_lib.statement import now, stamp
+from runbook_lib.verify import verify
 
 TAG = "26.04-py3"
 SLOW = "print('begun', flush=True)\ntime.sleep(60)"
@@ -37,7 +41,7 @@ def folder(place: Path) -> Path:
 
 
 def found(place: Path, launched: launch.Launched) -> Run:
-    run = follow.run(folder(place), pid=launched.pid)
+    run = follow.run(folder(place), process=launched.process)
     assert run is not None
     return run
 
@@ -57,7 +61,7 @@ def test_a_run_is_followed_to_its_end(place: Path) -> None:
     launched = start(step, apply=False)
     until(lambda: launched.ended)
     run = found(place, launched)
-    assert (run.notebook, run.state, run.sentence, launched.status) == ("01-a", "previewed", "Fine.", 0)
+    assert (run.notebook, run.state, run.sentence) == ("01-a", "previewed", "Fine.")
     assert run.parameters["tag"] == TAG
     assert run.planned == ({"sentence": "change 2 lines", "publish": False},)
     assert [it["name"] for it in run.decisions] == ["x"]
@@ -67,6 +71,73 @@ def test_a_run_is_followed_to_its_end(place: Path) -> None:
     assert follow.newest(folder(place))["01-a"] == run
     assert follow.run(folder(place), name=run.folder.name) == run
     launched.close()
+    reused = {**launched.process, "started": launched.process["started"] + 60}
+    assert follow.run(folder(place), process=reused) is None  # another process that got the same number
+
+
+PLANS = """
+step.would(pathlib.Path("plan").read_text())
+pathlib.Path("log").open("a").write("applied " if {apply} else "looked ")
+step.done("Fine.")
+"""
+
+
+def test_what_is_applied_is_what_was_shown(place: Path) -> None:
+    (place / "plan").write_text("change 2 lines")
+    step = small.notebook(place / "01-a.ipynb", "import pathlib" + PLANS.format(apply="apply"))
+    preview = start(step, apply=False)
+    preview.close()
+    shown = found(place, preview).fingerprint
+    for plan, state, log in (("change 9 lines", "failed", "looked "), ("change 2 lines", "done", "looked applied ")):
+        (place / "log").write_text("")
+        (place / "plan").write_text(plan)
+        applied = launch.start(step, {"tag": TAG, "repo": "."}, apply=True, shown=shown)
+        applied.close()
+        run = found(place, applied)
+        assert (run.state, (place / "log").read_text(), run.steps) == (state, log, ())
+        assert ("not what was shown any more" in run.sentence) == (state == "failed")
+    assert verify(place / "audit")[0] == []
+
+
+def test_the_values_stand_in_no_command_line(place: Path) -> None:
+    launched = start(small.notebook(place / "01-a.ipynb", SLOW))
+    until(lambda: "begun" in launched.progress())
+    assert TAG not in " ".join(psutil.Process(launched.process["pid"]).cmdline())
+    launched.cancel()
+    launched.close()
+    assert found(place, launched).parameters["tag"] == TAG
+
+
+def test_who_is_cancelled_before_having_begun_did_nothing(place: Path) -> None:
+    launched = start(small.notebook(place / "01-a.ipynb", SLOW))
+    launched.cancel()
+    launched.close()
+    assert launched.cancelled
+    assert not (place / "audit").exists()
+
+
+def test_a_run_of_another_machine_is_left_alone(place: Path) -> None:
+    launched = start(small.notebook(place / "01-a.ipynb", SLOW))
+    until(lambda: "begun" in launched.progress())
+    (run,) = launch.going_on(place / "audit")
+    with pytest.raises(RunbookError, match="one of the machine elsewhere"):
+        launch.cancel({**run, "process": {**run["process"], "host": "elsewhere"}})
+    assert not launched.ended
+    launched.cancel()
+    launched.close()
+
+
+@pytest.mark.parametrize(("days", "found"), [(0.5, 1), (2, 0)])
+def test_whether_a_run_of_another_machine_goes_on_is_believed_for_a_day(
+    days: float, found: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = {
+        "state": "running", "process": {"host": "elsewhere", "pid": 1, "started": 0.0},
+        "started": stamp(now() - timedelta(days=days)),
+    }  # fmt: skip
+    monkeypatch.setattr(archive, "bump_folders", lambda _: ["one"])
+    monkeypatch.setattr(archive, "predicates", lambda _: [run])
+    assert len(launch.going_on(Path())) == found
 
 
 def test_the_steps_of_a_bump_are_seen_while_it_goes_on(place: Path) -> None:
@@ -74,7 +145,7 @@ def test_the_steps_of_a_bump_are_seen_while_it_goes_on(place: Path) -> None:
     small.notebook(place / "02-b.ipynb", SLOW)
     launched = start(small.bump(place, "01-a", "02-b"))
     until(lambda: list((place / "audit").rglob("head")))
-    until(lambda: (run := follow.run(folder(place), pid=launched.pid)) and len(run.steps) == 2)
+    until(lambda: (run := follow.run(folder(place), process=launched.process)) and len(run.steps) == 2)
     run = found(place, launched)
     assert not run.ended
     assert [(it.notebook, it.state) for it in run.steps] == [("01-a", "done"), ("02-b", "running")]
@@ -101,18 +172,17 @@ def test_a_run_that_somebody_else_started_can_be_cancelled(place: Path) -> None:
 def test_it_outlives_what_started_it(place: Path) -> None:
     launched = start(small.notebook(place / "01-a.ipynb", SLOW))
     until(lambda: "begun" in launched.progress())
-    assert os.getsid(launched.pid) == launched.pid != os.getsid(0)
-    os.kill(launched.pid, signal.SIGINT)
+    assert os.getsid(launched.process["pid"]) == launched.process["pid"] != os.getsid(0)
+    os.kill(launched.process["pid"], signal.SIGINT)
     until(lambda: launched.ended)
     launched.close()
 
 
 def test_without_a_record_there_is_no_run(place: Path) -> None:
-    assert follow.run(place / "nothing", pid=1) is None
+    assert follow.run(place / "nothing", name="x") is None
     assert follow.newest(place / "nothing") == {}
     launched = launch.start(small.notebook(place / "01-a.ipynb"), {"tog": TAG}, apply=True)
     until(lambda: launched.ended)
-    assert launched.status == 2
     assert "has no parameter 'tog'. Did you mean tag?" in launched.progress()
     launched.close()
 

@@ -1,6 +1,7 @@
 """What a form shows of a run."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,19 @@ def test_a_plan_that_changes_nothing_says_so() -> None:
 
 def test_how_far_a_run_is_is_told_in_words() -> None:
     steps = (run("done", sentence="ok"), run("running", sentence=""))
-    shown = words(form_views.progress(run("running", steps=steps), "one\ntwo\n", 3.2, ["a", "b", "c"]))
-    assert shown == "1 of 3 steps, 3 s ✓ done bump: ok ▸ running bump: one two"
+    shown = words(form_views.progress(run("running", steps=steps), "one\ntwo\n", 3.2, 3))
+    assert shown == "3 s ✓ done bump: ok ▸ running bump: one two"
+    assert form_views.far(None, 3) == "0 of 3 steps done"
+    assert form_views.far(run("running", steps=steps), 3) == "1 of 3 steps done"
+    assert form_views.far(run("running", steps=steps), 0) == "running"
+
+
+def test_a_long_plan_is_cut_and_says_where_the_rest_is(tmp_path: Path) -> None:
+    diff = "--- a/x\n+++ b/x\n@@ -1,3000 +1,3000 @@\n" + "+line\n" * 3000
+    (tmp_path / "change.diff").write_text(diff)
+    shown = form_views.planned(replace(run(), folder=tmp_path), publish=True, practice=True)
+    assert shown.count("line") < 2100
+    assert "1003 more lines stand in change.diff" in shown
 
 
 def test_an_outcome_names_the_record_and_what_is_next() -> None:

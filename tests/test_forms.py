@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from bumping import git
+from test_notebooks import seen
 
 from runbook_lib import forms, launch, practice
 from runbook_lib.forms import Form
@@ -70,7 +71,9 @@ def test_headlessly_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_plan_is_shown_before_apply_can_be_pressed(world: World) -> None:
     form = made(tag=TAG)
-    assert (form.view.preview.disabled, form.view.apply.disabled, form.view.cancel.disabled) == (False, True, True)
+    assert (form.view.preview.disabled, form.view.apply.disabled) == (False, True)
+    form.view.cancel.click()
+    assert "Nothing is going on" in shown(form, "runbook-warning")
     before = git(world.checkout, "status", "--porcelain", "--branch")
     previewed(form)
     assert git(world.checkout, "status", "--porcelain", "--branch") == before
@@ -90,7 +93,9 @@ def test_a_plan_is_shown_before_apply_can_be_pressed(world: World) -> None:
     assert "✓ done" in shown(form, "runbook-result")
     assert form.view.apply.disabled
     assert git(world.checkout, "diff", "--name-only").split() == ["docker/.ngc_version.dev", "docker/Dockerfile.ci.dev"]
-    assert len(list((world.home.parent / "audit").rglob("run.json"))) == 2
+    assert (
+        len(list((world.home.parent / "audit").rglob("run.json"))) == 3
+    )  # the preview, and one more that Apply begins with
 
 
 def test_what_leaves_the_machine_is_confirmed_by_typing_the_tag(world: World) -> None:
@@ -101,15 +106,102 @@ def test_what_leaves_the_machine_is_confirmed_by_typing_the_tag(world: World) ->
         assert form.view.apply.disabled is not ready
 
 
-def test_a_checkout_that_changed_under_the_form_is_looked_at_again(world: World) -> None:
-    form = previewed(made(tag=TAG))
-    (world.checkout / "docker/.ngc_version.dev").write_text("nvcr.io/nvidia/pytorch:26.01-py3\n")
+def test_a_click_that_was_on_its_way_applies_nothing_that_was_not_shown(world: World) -> None:
+    before = seen(world)
+    form = previewed(made("03-open-pr", tag=TAG))
+    form.view.apply.click()  # not confirmed: what is disabled in the browser is not disabled in the kernel
+    form.view._confirm.value = TAG
+    field(form, "base").value = "dev"
     form.view.apply.click()
-    assert "has changed since the plan was shown" in shown(form, "runbook-error")
     assert form._running is None
-    assert form.view.apply.disabled
+    assert seen(world) == before
+
+
+def test_a_plan_that_does_not_hold_any_more_is_not_applied(world: World, tmp_path: Path) -> None:
+    form = previewed(made(tag=TAG))
+    other = tmp_path / "other"
+    git(tmp_path, "clone", "-q", str(world.home / "remote.git"), str(other))
+    for path in ("docker/.ngc_version.dev", "docker/Dockerfile.ci.dev", ".gitlab/stages/01.build.yml"):
+        text = (other / path).read_text()
+        (other / path).write_text(text.replace("26.02-py3", "26.01-py3"))
+    git(other, "-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qam", "Back")
+    git(other, "push", "-q", "origin", "HEAD:main")
+    before = git(world.checkout, "status", "--porcelain", "--branch")
+    form.view.apply.click()
+    until(lambda: form._running is None)
+    assert "not what was shown any more" in shown(form, "runbook-error")
+    assert git(world.checkout, "status", "--porcelain", "--branch") == before
+    plan = shown(previewed(form), "runbook-plan")
+    assert "26.01-py3" in plan
+    form.view.apply.click()
+    until(lambda: form._running is None)
+    assert "✓ done" in shown(form, "runbook-result")
+
+
+def test_what_was_decided_for_one_image_is_not_decided_for_another(world: World) -> None:
+    form = made("06-broken-tests", tag=TAG)
+    asked = {"parameter": "broken", "name": "gpt/a@dgx_h100", "why": "It failed.", "suggestion": "it fails"}
+    form.view.pending([asked])
+    (row,) = form.view._rows.values()
+    row.box.value = True
+    assert form.view.values()["broken"] == "gpt/a@dgx_h100: it fails"
+    form.view.pending([])  # asked no more, but chosen
+    assert form.view.values()["broken"]
+    field(form, "base").value = "dev"
+    assert form.view.values()["broken"] == ""
+    assert row.whole.comm is None  # closed, so that rows do not pile up
+
+
+def test_what_is_typed_is_looked_up_when_it_rests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    form, asked = made("05-golden-values", tag=TAG), []
+    monkeypatch.setattr(forms.choices, "current", lambda checkout, bump: asked.append(bump.base) or ())
+    for base in ("r", "re", "rel"):
+        field(form, "base").value = base
+    until(lambda: asked)
+    assert asked == ["rel"]
+
+
+def test_a_fault_of_the_form_is_told_and_the_run_is_followed_to_its_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> str:
+        raise TypeError("no such thing")
+
+    form = made(tag=TAG)
+    monkeypatch.setattr(forms.form_views, "planned", broken)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
     previewed(form)
-    assert "✗" in shown(form, "runbook-error") or not form.view.apply.disabled
+    assert "a fault of its own: TypeError: no such thing" in shown(form, "runbook-error")
+    assert launch.going_on(world.home.parent / "audit") == []
+
+
+def test_an_archive_that_cannot_be_read_for_a_moment_loses_no_run(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, calls = forms.follow.run, []
+
+    def sometimes(*given: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) % 2:
+            raise PermissionError(13, "denied")
+        return read(*given, **named)
+
+    monkeypatch.setattr(forms.follow, "run", sometimes)
+    assert "change 2 lines" in shown(previewed(made(tag=TAG)), "runbook-plan")
+
+
+def test_only_a_run_of_the_same_bump_is_taken_for_ones_own(world: World) -> None:
+    running = made("bump", tag=TAG)
+    running.view.preview.click()
+    audit = world.home.parent / "audit"
+    until(lambda: audit.is_dir() and launch.going_on(audit))
+    other, same = made("01-github-pin", tag="26.03-py3"), made("01-github-pin", tag=TAG)
+    other.begin()
+    same.begin()
+    until(lambda: same._running is not None)
+    assert other._running is None
+    same.view.cancel.click()
+    until(lambda: running._running is None)
 
 
 def test_what_is_wrong_is_said_below_the_field_and_nothing_can_be_pressed(world: World, tmp_path: Path) -> None:
@@ -120,6 +212,13 @@ def test_what_is_wrong_is_said_below_the_field_and_nothing_can_be_pressed(world:
     field(form, "base").value = "main"
     field(form, "repo").value = str(tmp_path / "none")
     assert "There is no folder" in form.view._told["repo"].value
+    field(form, "remote").value = "fork"
+    assert "There is no folder" in form.view._told["repo"].value
+    assert form.view.preview.disabled
+    for wrong, why in (("~nobody-at-all/x", "whom this machine does not know"), ("/tmp/\0", "cannot be seen")):
+        field(form, "audit").value = wrong
+        assert why in form.view._told["audit"].value
+    field(form, "audit").value = ""
     field(form, "repo").value = ""
     assert form.view._told["repo"].value == ""
     assert not form.view.preview.disabled
@@ -150,7 +249,7 @@ def test_a_run_can_be_cancelled_and_another_form_sees_it(world: World) -> None:
 
 def test_tags_are_offered_newest_first_and_the_present_one_is_marked(world: World) -> None:
     form = made()
-    form._fill()
+    form._fill(form._asked)
     labels = [label for label, _ in field(form, "tag").options]
     assert labels[1].endswith("(newest)")
     assert [label for label in labels if "the pins name it now" in label] == ["26.02-py3 (the pins name it now)"]

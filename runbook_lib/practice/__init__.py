@@ -6,6 +6,7 @@ A notebook without a ``repo`` works on it.  Nothing in the library knows that: o
 import contextlib
 import os
 import shlex
+import threading
 import time
 from argparse import Namespace
 from pathlib import Path
@@ -13,10 +14,12 @@ from pathlib import Path
 from runbook_lib.practice.world import World, answers, is_world, reset, start
 from runbook_lib.practice.world import default_home as home
 
-__all__ = ["World", "command", "enter", "home", "is_world", "reset", "start"]
+__all__ = ["World", "command", "enter", "environment", "home", "is_world", "reset", "start"]
 
 #: What `enter` found in the environment before it set a variable; None for one that was not set.
 _before: dict[str, str | None] = {}
+#: A form works in several threads, and the environment is one for all.
+_entering = threading.RLock()
 
 
 def enter(repo: str) -> str:
@@ -26,9 +29,21 @@ def enter(repo: str) -> str:
     that answers; afterwards the environment leads there.  Otherwise ``repo`` itself, and the environment as it was
     before an earlier call changed it.
     """
-    if repo:
-        _leave()
-        return str(Path(repo).expanduser().absolute())
+    with _entering:
+        if repo:
+            _leave()
+            return str(Path(repo).expanduser().absolute())
+        return _enter()
+
+
+def environment(repo: str) -> dict[str, str]:
+    """The environment that a run with this parameter ``repo`` has, whichever was entered last."""
+    with _entering:
+        enter(repo)
+        return dict(os.environ)
+
+
+def _enter() -> str:
     checkout = os.environ.get("RUNBOOK_PRACTICE", "")
     if checkout and all(answers(os.environ.get(name, "")) for name in ("GITHUB_API_URL", "RUNBOOK_REGISTRY")):
         return checkout
