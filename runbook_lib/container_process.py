@@ -3,6 +3,7 @@
 import math
 import os
 import select
+import shutil
 import signal
 import subprocess
 import time
@@ -54,13 +55,21 @@ def followed(
     env: Mapping[str, str],
     hidden: Sequence[str] = (),
 ) -> int:
-    """Run a command and hand on its lines, without secrets, as they come.  The exit status."""
+    """Run a command and hand on its lines, without secrets, as they come.  The exit status.
+
+    On Linux the command is ended with this process too, however that ends.
+    """
     # A secret is one whatever its variable is called, and line by line.
     held = {f"{name}_{i}_SECRET": text for name in hidden for i, text in enumerate(env[name].splitlines())}
     hide = Redactor({**env, **held}).text
+    path = env.get("PATH", "")
+    if shutil.which(command[0], path=path) is None:
+        raise RunbookError(f"{command[0]} could not be started: it is not installed. Nothing was built.")
+    # By util-linux; a kernel that is killed cannot end what it has started.
+    keeper = [found, "--pdeathsig", "TERM"] if (found := shutil.which("setpriv", path=path)) else []
     try:
         process = subprocess.Popen(
-            command, cwd=root, env={**env, "LC_ALL": "C", "BUILDKIT_COLORS": "", "NO_COLOR": "1"},
+            [*keeper, *command], cwd=root, env={**env, "LC_ALL": "C", "BUILDKIT_COLORS": "", "NO_COLOR": "1"},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     except OSError as error:

@@ -2,7 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -251,6 +254,45 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
     assert "Use the image that is built from the project's CI Dockerfile." in failed.summary
     assert container.image_id(Engine("buildah"), "practice:bumped", engine.env) == image
     assert predicate(failed)["effects"] == []
+
+
+@pytest.mark.component("registry")
+@pytest.mark.component("container")
+@pytest.mark.parametrize("end", ["cancel", "kill"])
+def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_again(
+    world: practice.World, engine: Place, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    with_engine(monkeypatch, engine)
+    given = {"repo": str(world.checkout), "tag": "25.09-py3", "image_type": "lts", "engine": "buildah", "look": False}
+    given["name"] = f"practice:{end}"
+    file = world.checkout / "docker/Dockerfile.ci.lts"
+    text = file.read_text()
+    file.write_text(text.replace('RUN echo "uv', 'RUN sleep 50 && echo "uv'))
+    command = [sys.executable, "-m", "runbook_lib.run", str(ROOT / "runbooks/build-image.ipynb"), "-p", "apply", "True"]
+    command += [part for name, value in given.items() for part in ("-p", name, str(value))]
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    until = time.monotonic() + 40  # the step would take longer
+    audit = Path(os.environ["RUNBOOK_AUDIT"])
+    while not any("RUN sleep 50" in log.read_text() for log in audit.rglob("megatron-lm.log")):
+        assert time.monotonic() < until
+        assert running.poll() is None
+        time.sleep(0.1)
+    running.send_signal(signal.SIGTERM if end == "cancel" else signal.SIGKILL)
+    while running.poll() is None or at_work(f"practice:{end}"):
+        assert time.monotonic() < until, subprocess.run(["ps", "axf"], capture_output=True, text=True).stdout
+        time.sleep(0.1)
+    assert container.image_id(Engine("buildah"), f"practice:{end}", engine.env) == ""
+    file.write_text(text)
+    again = execute("build-image", **given, apply=True)
+    assert again.state == "done", again.summary
+    assert container.image_id(Engine("buildah"), f"practice:{end}", engine.env) != ""
+    states = [json.loads(it.read_text())["predicate"]["state"] for it in sorted(audit.rglob("run.json"))]
+    assert states == ["cancelled" if end == "cancel" else "killed", "done"]
+
+
+def at_work(name: str) -> bool:
+    """Whether an engine still builds an image of that name."""
+    return subprocess.run(["pgrep", "-f", f"^buildah build .*--tag={name} "], stdout=subprocess.DEVNULL).returncode == 0
 
 
 @pytest.mark.component("registry")

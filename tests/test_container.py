@@ -168,7 +168,7 @@ def test_what_a_killed_engine_leaves_behind_does_not_hold_the_build_up(tmp_path)
 
 def test_an_engine_that_is_gone_is_told(tmp_path):
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
-    with pytest.raises(RunbookError, match="docker could not be started: No such file"):
+    with pytest.raises(RunbookError, match="docker could not be started: it is not installed"):
         container.build(PLAN, Engine("docker"), tmp_path, tmp_path / "log", print, {"PATH": str(tmp_path)})
     with pytest.raises(CannotTell, match="sh did not run in x:local with docker"):
         container.inside(Engine("docker"), "x:local", ["sh"], 5, {"PATH": str(tmp_path)})
