@@ -94,9 +94,17 @@ class Project:
     addresses: tuple[str, ...]
 
 
+def _line(text: object) -> str:
+    """What others wrote, on one line, without what cannot be seen."""
+    return "".join(it if it.isprintable() else " " for it in str(text or "")[:300])
+
+
 def pipeline_of(it: Any) -> Pipeline:
     """A pipeline, from a list or by itself."""
-    return Pipeline(int(it["id"]), it["sha"], it["ref"], it["status"], it["web_url"], str(it.get("source") or ""))
+    return Pipeline(
+        int(it["id"]), str(it["sha"]), _line(it["ref"]), _line(it["status"]), _line(it["web_url"]),
+        _line(it.get("source")),
+    )  # fmt: skip
 
 
 def bridges_of(it: Any) -> Iterator[Bridge]:
@@ -110,8 +118,8 @@ def bridges_of(it: Any) -> Iterator[Bridge]:
 def job_of(it: Any) -> Job:
     """A job of a pipeline."""
     return Job(
-        int(it["id"]), str(it["name"]), str(it["stage"]), str(it["status"]), str(it.get("failure_reason") or ""),
-        float(it.get("duration") or 0), str(it.get("web_url") or ""),
+        int(it["id"]), _line(it["name"]), _line(it["stage"]), _line(it["status"]), _line(it.get("failure_reason")),
+        float(it.get("duration") or 0), _line(it.get("web_url")),
     )  # fmt: skip
 
 
@@ -137,8 +145,8 @@ def branch_of(it: Any) -> Branch:
     """A branch of the repository."""
     commit = it["commit"]
     return Branch(
-        str(it["name"]), str(commit["id"]), str(commit.get("title") or ""), str(commit.get("author_name") or ""),
-        str(commit.get("committed_date") or ""), it.get("protected") is not False,
+        _line(it["name"]), str(commit["id"]), _line(commit.get("title")), _line(commit.get("author_name")),
+        _line(commit.get("committed_date")), it.get("protected") is not False,
     )  # fmt: skip
 
 

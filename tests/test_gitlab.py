@@ -231,11 +231,13 @@ def test_a_branch_that_is_not_there(project: Project) -> None:
     with pytest.raises(RunbookError, match="Check the number"):
         project.gitlab().branch("x/y")  # nobody says that it is the branch that is not found
     project.answers["repository/branches/x%2Fy"] = {
-        "name": "x/y", "protected": False, "commit": {"id": HEAD, "title": "T", "author_name": "A"},
+        "name": "x/y", "protected": False,
+        "commit": {"id": HEAD, "title": "T\u202e\n\x1b[31m", "author_name": "A" * 999},
     }  # fmt: skip
     found = project.gitlab().branch("x/y")
     assert found is not None
-    assert (found.commit, found.title, found.protected) == (HEAD, "T", False)
+    assert (found.commit, found.title, found.protected) == (HEAD, "T   [31m", False)
+    assert len(found.author) == 300
     del project.answers["repository/branches/x%2Fy"]["protected"]
     again = project.gitlab().branch("x/y")
     assert again is not None
