@@ -2,9 +2,16 @@
 
 import base64
 import csv
+import html
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+
+#: Of several forms of an image the first is shown.
+_KINDS = ("image/svg+xml", "image/png", "image/jpeg")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
 def rows(file: Path) -> list[dict[str, str]]:
@@ -17,23 +24,51 @@ def rows(file: Path) -> list[dict[str, str]]:
     return [{k: v for k, v in row.items() if isinstance(k, str) and isinstance(v, str)} for row in found]
 
 
-def images(notebook: Path) -> Iterator[tuple[str, str, str]]:
-    """Kind, base64 and description of each image that an executed notebook shows."""
+@dataclass(frozen=True)
+class Image:
+    """An image that a notebook shows: ``data`` is in base64, ``told`` describes it."""
+
+    kind: str
+    data: str
+    told: str
+
+    @property
+    def html(self) -> str:
+        """The element that shows it, with all its content."""
+        return f'<img alt="{html.escape(self.told)}" src="data:{self.kind};base64,{self.data}">'
+
+
+def image(data: object) -> Image | None:
+    """The image among the forms of one output; None where there is none that could be shown."""
+    if not isinstance(data, Mapping):
+        return None
+    for kind in _KINDS:
+        if raw := _joined(data.get(kind)):
+            vector = kind == "image/svg+xml"
+            encoded = base64.b64encode(raw.encode("utf-8", "replace")).decode() if vector else "".join(raw.split())
+            whole = len(encoded) % 4 == 0 and _BASE64.fullmatch(encoded)
+            return Image(kind, encoded, _joined(data.get("text/plain"))) if whole else None
+    return None
+
+
+def images(notebook: Path) -> Iterator[Image]:
+    """The images that an executed notebook shows."""
     content = text(notebook)
     if '"image/' not in content:  # most have none, and need not be parsed
         return
     try:
-        cells = json.loads(content)["cells"]
-        shown = [output.get("data", {}) for cell in cells for output in cell.get("outputs", ())]
-        for data in shown:
-            for kind in ("image/svg+xml", "image/png"):
-                if kind in data:
-                    raw = "".join(data[kind])
-                    encoded = base64.b64encode(raw.encode()).decode() if "svg" in kind else raw.replace("\n", "")
-                    yield kind, encoded, "".join(data.get("text/plain", ""))
-                    break
+        outputs = [output for cell in json.loads(content)["cells"] for output in cell.get("outputs", ())]
+        found = [image(output.get("data")) for output in outputs]
     except (ValueError, KeyError, TypeError, AttributeError):
         return
+    yield from filter(None, found)
+
+
+def _joined(value: object) -> str:
+    """A text that a notebook may keep in lines; empty for anything else."""
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        return "".join(value)
+    return value if isinstance(value, str) else ""
 
 
 def text(file: Path) -> str:

@@ -6,6 +6,7 @@ the one that the page was made with, which its hash names.
 
 import base64
 import html
+import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
@@ -16,6 +17,8 @@ from runbook_lib.views import linked
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 #: Characters of a cell that is kept on one line, and of a word that may be broken.
 _SHORT, _LONG = 20, 24
+#: Characters of a value within a sentence, or before and after a change.
+_LONGEST_VALUE = 160
 _STYLE = """
 :root { color-scheme: light dark; --text: light-dark(#1f2328, #e6edf3); --back: light-dark(#fff, #0d1117);
   --muted: light-dark(#59636e, #9198a1); --line: light-dark(#d0d7de, #30363d); --raised: light-dark(#f6f8fa, #161b22);
@@ -133,10 +136,20 @@ def listing(rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, nam
 
 def _cell(row: Mapping[str, object], column: str, *, first: bool) -> str:
     text, url = shown(row.get(column)), shown(row.get("url"))
-    if first and url.startswith(("https://", "http://")):
-        return f'<td><a href="{html.escape(url)}">{html.escape(text)}</a></td>'
+    if first and is_address(url):
+        return f"<td>{link(text, url)}</td>"
     kind = "whole" if len(text) <= _SHORT else "long" if max(map(len, text.split()), default=0) > _LONG else ""
     return f"<td{f' class={kind}' * bool(kind)}>{linked(text)}</td>"
+
+
+def is_address(url: str) -> bool:
+    """Whether a page may link to it: an address on the web, which runs nothing."""
+    return url.startswith(("https://", "http://"))
+
+
+def link(text: str, url: str) -> str:
+    """A text that leads to an address; the text alone where that is none."""
+    return f'<a href="{html.escape(url)}">{html.escape(text)}</a>' if is_address(url) else html.escape(text)
 
 
 def boxed(markup: str, named: str, kind: str = "wide") -> str:
@@ -151,6 +164,12 @@ def shown(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(shown, value))
     return "" if value is None else str(value)
+
+
+def brief(value: object, more: str = "…") -> str:
+    """A value as a person reads it within a sentence: commits and digests cut as git does, and ``more`` after a cut."""
+    text = re.sub(r"\b([0-9a-f]{10})(?:[0-9a-f]{30}|[0-9a-f]{54})\b", r"\1", shown(value))
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]} {more}"
 
 
 def duration(predicate: Mapping[str, Any]) -> str:

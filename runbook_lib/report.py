@@ -1,6 +1,5 @@
 """A record's ``report.html``: the run and its executed notebook on one page that opens anywhere."""
 
-import base64
 import html
 import json
 import re
@@ -10,15 +9,14 @@ from typing import Any
 
 from runbook_lib.files import write
 from runbook_lib.harmless import harmless
-from runbook_lib.page import Room, boxed, duration, facts, listing, moment, page, shown
+from runbook_lib.kept import image
+from runbook_lib.page import Room, boxed, brief, duration, facts, listing, moment, page
 from runbook_lib.statement import EXECUTED, REPORT
 from runbook_lib.views import linked
 
 #: Characters of one output, and of all images together, that a report shows; the executed notebook beside it has all.
 _LONGEST_OUTPUT, _IMAGES = 60_000, 400_000
 _LONGEST_REPORT = 900_000
-#: Characters of a value before and after a change.
-_LONGEST_VALUE = 160
 
 
 def write_report(folder: Path, predicate: Mapping[str, Any]) -> None:
@@ -85,10 +83,7 @@ def _summary(predicate: Mapping[str, Any]) -> str:
 
 def _brief(entry: Mapping[str, Any]) -> dict[str, object]:
     """As a person reads it: run.json has all of it."""
-    found: dict[str, object] = {}
-    for name, value in entry.items():
-        text = re.sub(r"\b([0-9a-f]{10})(?:[0-9a-f]{30}|[0-9a-f]{54})\b", r"\1…", shown(value))
-        found[name] = text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]} … (all of it in run.json)"
+    found: dict[str, object] = {name: brief(value, "… (all of it in run.json)") for name, value in entry.items()}
     if entry.get("at"):
         found["at (UTC)"] = moment(entry["at"])[11:19]
     if entry.get("url"):
@@ -121,14 +116,10 @@ def _output(output: Mapping[str, Any], room: Room) -> str:
     if kind == "error":
         return f'<pre class="error">{_cut(_uncoloured(output["traceback"]))}</pre>'
     data = output.get("data", {})
-    for mime in ("image/svg+xml", "image/png", "image/jpeg"):
-        if mime in data:
-            raw = "".join(data[mime])
-            encoded = base64.b64encode(raw.encode()).decode() if mime == "image/svg+xml" else raw.replace("\n", "")
-            if room.take(encoded):
-                alt = html.escape("".join(data.get("text/plain", "")))
-                return f'<img alt="{alt}" src="data:{mime};base64,{encoded}">'
-            return f'<p class="muted">This image is in <a href="{EXECUTED}">{EXECUTED}</a>.</p>'
+    if found := image(data):
+        if room.take(found.html):
+            return found.html
+        return f'<p class="muted">This image is in <a href="{EXECUTED}">{EXECUTED}</a>.</p>'
     markup = "".join(data.get("text/html", ""))
     if markup and len(markup) <= _LONGEST_OUTPUT:
         made = harmless(markup)

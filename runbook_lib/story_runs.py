@@ -51,7 +51,7 @@ class _Teller:
         self._first: dict[str, str] = {}
         for run in (run for entry in entries for run in (*entry.steps, entry.run)):
             place = folder / run["id"]
-            plots = (data for _, data, _ in kept.images(place / EXECUTED))
+            plots = (it.data for it in kept.images(place / EXECUTED))
             tables = (kept.text(place / name) for name in ("failures.csv", "verdicts.csv", "change.diff"))
             for text in (*map(str, run.get("warnings") or ()), *plots, *tables):
                 self._first.setdefault(text, str(run["id"]))
@@ -77,7 +77,7 @@ class _Teller:
         name = html.escape(run["notebook"]["name"])
         return (
             f'<section class="step"><h4>{name}: {_mark(run)}</h4>\n'
-            f'<p class="muted">{moment(run["started"])[11:]}{_took(run)}{_record(run)}</p>\n'
+            f'<p class="muted">{html.escape(moment(run["started"])[11:])}{_took(run)}{_record(run)}</p>\n'
             f"<p>{views.linked(_sentence(run))}</p>{self._details(run, set()) if full else ''}</section>\n"
         )
 
@@ -113,12 +113,11 @@ class _Teller:
 
     def _images(self, run: Run) -> Iterator[str]:
         left = 0
-        for kind, data, told in kept.images(self._folder / run["id"] / EXECUTED):
-            if not self._is_first(run, data):
+        for image in kept.images(self._folder / run["id"] / EXECUTED):
+            if not self._is_first(run, image.data):
                 continue
-            image = f'<img alt="{html.escape(told)}" src="data:{kind};base64,{data}">'
-            if self._plots.take(image):
-                yield f"<figure>{image}<figcaption>{html.escape(told)}</figcaption></figure>"
+            if self._plots.take(image.html):
+                yield f"<figure>{image.html}<figcaption>{html.escape(image.told)}</figcaption></figure>"
             else:
                 left += 1
         if left:
@@ -165,7 +164,7 @@ def _again(entry: Entry) -> str:
     last = entry.again[-1]
     runs = "1 more run found" if len(entry.again) == 1 else f"{len(entry.again)} more runs found"
     words = f": {views.linked(_sentence(last))}" if settled(last) != _sentence(last) else ""
-    return f"<p>{runs} the same, the last on {moment(last['started'])}{words}{_record(last)}</p>"
+    return f"<p>{runs} the same, the last on {html.escape(moment(last['started']))}{words}{_record(last)}</p>"
 
 
 def _sentence(run: Run) -> str:
@@ -177,7 +176,7 @@ def _record(run: Run) -> str:
 
 
 def _file(run: Run, name: str, said: str = "") -> str:
-    return f'<a href="{html.escape(quote(run["id"]))}/{name}">{said or name}</a>'
+    return f'<a href="./{quote(run["id"], safe="")}/{name}">{said or name}</a>'
 
 
 def _effects(run: Run) -> Iterator[str]:

@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
 
-from runbook_lib.page import shown
+from runbook_lib.page import brief, shown
 from runbook_lib.standing import Run, is_preview, settled
 from runbook_lib.views import count
 
-#: Characters of a value within a sentence.
-_LONGEST_VALUE = 160
 #: A test's issue among those that a check lists: ``gpt/case@dgx_h100 (dev): #11``.
 _ISSUE = r"{case}(?:@\S+)? \([^)]*\): #(\d+)"
 
@@ -139,7 +137,7 @@ def person(run: Run) -> str:
 def told(effect: Mapping[str, Any]) -> str:
     """One change of the world as a sentence, with what was before and is after it."""
     target = shown(effect.get("target"))
-    before, after = _value(effect.get("before")), _value(effect.get("after"))
+    before, after = brief(effect.get("before")), brief(effect.get("after"))
     number, _, rest = target.partition(" ")
     match effect.get("effect"):
         case "edit":
@@ -168,11 +166,6 @@ def told(effect: Mapping[str, Any]) -> str:
             return f"Took {target} back: {before or 'no file'} → {after}."
         case kind:
             return f"{shown(kind)} {target}: {before or 'nothing'} → {after or 'nothing'}."
-
-
-def _value(value: object) -> str:
-    text = re.sub(r"\b([0-9a-f]{10})(?:[0-9a-f]{30}|[0-9a-f]{54})\b", r"\1", shown(value))
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]} …"
 
 
 def _lines(before: object, after: object) -> str:
