@@ -16,6 +16,7 @@ from runbook_lib.ledger import HEAD, LOCK, OPENING, Ledger, read
 from runbook_lib.standing import BumpStatus, bump_status, newest_first
 from runbook_lib.statement import RUN, Contributed, Identity, State, collect, now, stamp, when
 
+_OUTCOME = ("sentence", "next")
 _KILLED = "The run ended without a word: its process was killed, or the machine went down."
 
 
@@ -102,7 +103,7 @@ def runs(bump: Path) -> Runs:
                 predicate |= collect(record.contributions(folder)).fields
                 if not provenance.is_alive(predicate["process"]):
                     predicate |= {"state": "killed", "outcome": {"sentence": _KILLED, "next": ""}}
-            _must_be_sound(predicate)
+            _must_be_sound(predicate, folder)
         except (RunbookError, OSError, KeyError, TypeError, ValueError, AttributeError):
             found.unreadable.append(folder.name)  # `audit verify` tells what is wrong with it
         else:
@@ -116,14 +117,20 @@ def predicates(bump: Path) -> Iterator[dict[str, Any]]:
     yield from runs(bump).readable
 
 
-def _must_be_sound(predicate: Mapping[str, Any]) -> None:
+def _must_be_sound(predicate: Mapping[str, Any], folder: Path) -> None:
     """Raise one of Python's own errors for a predicate of another shape than its readers rely on."""
+    if predicate["id"] != folder.name:  # pages and people would be led elsewhere by it
+        raise ValueError(f"the record in {folder} calls itself {predicate['id']!r}")
     Identity.from_json(predicate["bump"])
     for time in (predicate["started"], predicate.get("ended") or predicate["started"]):
         when(time)
-    predicate["notebook"]["name"].isprintable()
-    for name in ("outcome", "inputs", "links", "who", "parameters"):
+    outcome, parameters = predicate.get("outcome") or {}, predicate.get("parameters") or {}
+    for text in (predicate["state"], predicate["notebook"]["name"], *(outcome.get(it) or "" for it in _OUTCOME)):
+        text.isprintable()
+    for name in ("inputs", "links", "who", "library"):
         dict(predicate.get(name) or {})
+    dict((predicate.get("who") or {}).get("ci") or {})
+    dict(parameters.get("resolved") or {})
     for name in ("effects", "checks", "exceptions"):
         for entry in predicate.get(name) or ():
             entry.items()

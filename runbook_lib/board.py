@@ -3,8 +3,10 @@
 import html
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from runbook_lib import archive, follow, session, views
+from runbook_lib.page import link
 from runbook_lib.record import Step
 from runbook_lib.standing import BumpStatus
 from runbook_lib.views import View
@@ -55,13 +57,13 @@ def title(bump: BumpStatus) -> str:
 
 
 def _card(bump: BumpStatus) -> View:
-    newest = follow.newest(Path(bump.record).parent)
+    newest = follow.newest(Path(bump.story).parent)
     states = ((said, newest[name].state if name in newest else "not run") for name, said in STEPS)
     line = " → ".join(f"{said} {views.MARKS.get(state, state)}" for said, state in states)
     text = [title(bump), f"  {line}", f"  {bump.state} since {bump.since}: {bump.sentence}"]
     text += [f"  next: {bump.next}"] * bool(bump.next)
-    links = [f'<a href="{name}.ipynb">{html.escape(said)}</a>' for name, said in _opened(bump)]
-    links += [f'<a href="{html.escape(url)}">{html.escape(name)}</a>' for name, url in bump.links.items()]
+    links = [f'<a href="{quote(name, safe="")}.ipynb">{html.escape(said)}</a>' for name, said in _opened(bump)]
+    links += [link(name, url) for name, url in bump.links.items()]
     shown = [
         f"<strong>{html.escape(title(bump))}</strong>: {html.escape(views.MARKS.get(bump.state, bump.state))}, since "
         f"<time>{html.escape(bump.since)}</time>",

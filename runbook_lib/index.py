@@ -10,7 +10,7 @@ from runbook_lib import story
 from runbook_lib.archive import Runs, bump_folders, runs
 from runbook_lib.files import write
 from runbook_lib.ledger import HEAD, LOCK, locked
-from runbook_lib.page import moment, page, span
+from runbook_lib.page import is_address, link, moment, page, span
 from runbook_lib.standing import BumpStatus, bump_status, newest_first
 from runbook_lib.statement import REPORT, STORY
 from runbook_lib.views import MARKS, count, linked
@@ -75,14 +75,14 @@ def render(archive: Path, found: Iterable[tuple[BumpStatus, Runs]]) -> str:
     states = Counter(bump.state for bump in bumps)
     told = ", ".join(f"{number} {state}" for state, number in states.most_common())
     rows = "\n".join(_row(archive, bump, len(read[bump.story].readable)) for bump in bumps)
-    as_of = max((bump.last for bump in bumps), default="")
+    as_of = html.escape(moment(max((bump.last for bump in bumps), default="")))
     body = f"""<h1>Base image bumps</h1>
 <p>{count(len(bumps), "bump")}{": " * bool(told)}{html.escape(told)}.</p>
 {_sieve(bumps)}
 <ul class="bumps">
 {rows}
 </ul>
-<p class="muted">{f"As of {moment(as_of)}, when the last run ended. " * bool(as_of)}<code>runbook status</code> tells
+<p class="muted">{f"As of {as_of}, when the last run ended. " * bool(as_of)}<code>runbook status</code> tells
 where bumps stand now, <code>runbook audit verify</code> whether these records are whole.</p>"""
     return page("Base image bumps", body, style=_STYLE, script=_SCRIPT)
 
@@ -146,12 +146,11 @@ def _times(bump: BumpStatus, number: int) -> str:
     if not bump.started:
         return ""
     took = f"{span(bump.started, bump.last)} from the first run to the last" if bump.last else "a run goes on"
-    return f"{html.escape(bump.state)} since {moment(bump.since)} · {took} · {count(number, 'record')}"
+    return f"{html.escape(bump.state)} since {html.escape(moment(bump.since))} · {took} · {count(number, 'record')}"
 
 
 def _links(archive: Path, bump: BumpStatus) -> str:
-    found = [(name, url) for name, url in bump.links.items() if url.startswith(("https://", "http://"))]
-    parts = [f'<a href="{html.escape(url)}">{html.escape(name)}</a>' for name, url in found]
+    parts = [link(name, url) for name, url in bump.links.items() if is_address(url)]
     report = Path(bump.record) / REPORT
     if bump.step and report.is_file():
         parts.append(f'<a href="{_address(archive, report)}">report of {html.escape(bump.step)}</a>')

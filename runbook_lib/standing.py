@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from runbook_lib.repositories import REPOSITORIES
-from runbook_lib.statement import STORY
+from runbook_lib.statement import STORY, Identity
 
 Run = Mapping[str, Any]
 
@@ -77,11 +77,11 @@ def bump_status(folder: Path, runs: Sequence[Run], unreadable: Sequence[str] = (
     outcome = deciding.get("outcome") or {}
     ends = [str(run.get("ended") or "") for run in runs]
     return BumpStatus(
-        **{**deciding["bump"], "tag": deciding["bump"]["tag"] or ""},
+        **asdict(Identity.from_json(deciding["bump"])),
         state=state,
         step=deciding["notebook"]["name"],
-        sentence=outcome.get("sentence", ""),
-        next=outcome.get("next", "") or _NEXT.get(state, ""),
+        sentence=outcome.get("sentence") or "",
+        next=outcome.get("next") or _NEXT.get(state, ""),
         since=_since(considered, deciding),
         record=str(folder / deciding["id"]),
         started=str(considered[0]["started"]),

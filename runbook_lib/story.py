@@ -55,13 +55,13 @@ def render(folder: Path, status: BumpStatus, runs: Sequence[Run]) -> str:
 def _standing(status: BumpStatus, runs: Sequence[Run]) -> str:
     practice = "<p><strong>Practice: nothing here is real, and nothing left the machine.</strong></p>"
     lines = [f"<p><strong>{html.escape(views.MARKS.get(status.state, status.state))}</strong>"
-             f" since {moment(status.since)}: {views.linked(status.sentence)}</p>"]  # fmt: skip
+             f" since {html.escape(moment(status.since))}: {views.linked(status.sentence)}</p>"]  # fmt: skip
     if status.next:
         lines.append(f"<p><strong>Next</strong>: {views.linked(status.next)}</p>")
     if status.warning:
         lines.append(f"<p><strong>Warning</strong>: {views.linked(status.warning)}</p>")
     ends = max((str(run.get("ended") or run["started"]) for run in runs), default="")
-    lines.append(f'<p class="muted">As of {moment(ends)}, from {views.count(len(runs), "record")}.</p>')
+    lines.append(f'<p class="muted">As of {html.escape(moment(ends))}, from {views.count(len(runs), "record")}.</p>')
     return f'{practice * status.practice}<div class="standing">{"".join(lines)}</div>'
 
 
@@ -151,7 +151,8 @@ def _before_merge(runs: Sequence[Run]) -> Iterator[str]:
     for run in reversed(runs):
         checks = [it for it in run.get("checks") or () if str(it.get("name")).startswith(BEFORE_MERGE)]
         if checks:
-            yield f"<h2>Before the merge</h2><p>As the run that began at {moment(run['started'])} found it.</p>"
+            began = html.escape(moment(run["started"]))
+            yield f"<h2>Before the merge</h2><p>As the run that began at {began} found it.</p>"
             rows = [{"needed": str(it["name"]).removeprefix(BEFORE_MERGE), "found": it.get("detail"),
                      "outcome": "✓ holds" if it.get("status") == "passed" else "… missing"}
                     for it in checks]  # fmt: skip
