@@ -35,8 +35,8 @@ class Asked:
     """``plans`` in the order in which they are built, or ``pulled``, the image to pull.
 
     ``first`` is the build on the pinned image, also where that is pulled instead.  ``claims`` are the versions that the
-    registry names of the base, ``problem`` says why no engine works, and ``refusal`` why nothing may be built; both are
-    empty where all is well.
+    registry names of the base, ``commit`` and ``changed`` the work tree's commit and its files that differ from it.
+    ``problem`` says why no engine works, and ``refusal`` why nothing may be built; both are empty where all is well.
     """
 
     checkout: Checkout
@@ -49,6 +49,8 @@ class Asked:
     refusal: str = ""
     claims: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""
+    commit: str = ""
+    changed: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     look: bool = True
     train: bool = False
@@ -63,6 +65,12 @@ class Asked:
             pinned = f"the work tree pins {_tag(self.first)}"
             return f"No tag was given, so this shows the plan alone; {pinned}: give that as the tag to build it."
         return ""
+
+    @property
+    def source(self) -> str:
+        """What is built, for a sentence: two sources of one name are the same but for files that are not committed."""
+        more = f" and {views.count(len(self.changed), 'file')} not committed" if self.changed else ""
+        return f"commit {self.commit[:10]}{more}"
 
     @property
     def image(self) -> str:
@@ -149,7 +157,7 @@ def ask(
     if how not in HOW:
         raise RunbookError(f"how={how!r} is none of {', '.join(HOW)}. Choose one. Nothing was built.")
     found, problem = _engine(engine, env)
-    ref = "HEAD" if checkout.bare else None
+    ref, changed = ("HEAD", []) if checkout.bare else (None, checkout.uncommitted([]))
     paths = [*build_plan.paths(bump.repository), *([wish.dockerfile] if wish.dockerfile else [])]
     texts = checkout.read(paths, ref)
     if how == "stack":
@@ -162,13 +170,26 @@ def ask(
         pulled = str(container_pull.internal(url, bump.repository, bump.image_type))
     image, said = _claimed(plans[0], env)
     held = image.platforms.get(plans[0].platform.partition("/")[2]) if image else None
-    warnings = [*said, *(it for plan in plans for it in plan.warnings), *_work_tree(checkout)]
+    warnings = [*said, *(it for plan in plans for it in plan.warnings), *_work_tree(checkout, changed)]
     refusal = _refusal(bump, plans[0], image) or ("" if pulled else _unfit(plans, found))
     return Asked(
-        checkout, bump, plans[0], () if pulled else plans, pulled, found, problem, refusal,
-        versions(held) if held else {}, image.digest if image else "", tuple(dict.fromkeys(warnings)),
-        look, train, practice,
-    )  # fmt: skip
+        checkout,
+        bump,
+        plans[0],
+        plans=() if pulled else plans,
+        pulled=pulled,
+        engine=found,
+        problem=problem,
+        refusal=refusal,
+        claims=versions(held) if held else {},
+        digest=image.digest if image else "",
+        commit=checkout.resolve("HEAD"),
+        changed=tuple(changed),
+        warnings=tuple(dict.fromkeys(warnings)),
+        look=look,
+        train=train,
+        practice=practice,
+    )
 
 
 def _given(arguments: str) -> dict[str, str]:
@@ -209,11 +230,10 @@ def _claimed(plan: BuildPlan, env: Mapping[str, str]) -> tuple[Image | None, lis
     return image, [] if image else [f"The registry has no {plan.base}, so its build will fail unless it is here."]
 
 
-def _work_tree(checkout: Checkout) -> list[str]:
+def _work_tree(checkout: Checkout, changed: list[str]) -> list[str]:
     """What is built is the work tree, whatever is committed."""
     if checkout.bare:
         return ["This clone has no work tree, so the plan is that of its HEAD, and nothing can be built in it."]
-    changed = checkout.uncommitted([])
     where = checkout.current_branch() or f"commit {checkout.resolve('HEAD')[:10]}"
     lacking = [
         f"{path}, a submodule, is not initialized: run `git submodule update --init {path}` before."

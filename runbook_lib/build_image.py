@@ -75,7 +75,7 @@ def carry_out(step: Step, asked: Asked, say: Callable[[str], object] = print) ->
 def verify(step: Step, asked: Asked, outcome: Outcome) -> View:
     """Ask the engine again which image has the name, and tell the record what was done or would be."""
     step.warn(*asked.warnings)
-    step.given(base=asked.first.base, digest=asked.digest)
+    step.given(base=asked.first.base, digest=asked.digest, head_commit=asked.commit)
     step.table("commands", [{"command": shlex.join(command)} for command in asked.commands])
     if asked.idle:
         step.done(asked.idle)
@@ -132,9 +132,12 @@ def _would(step: Step, asked: Asked) -> View:
         step.done(f"Apply would be refused. {asked.refusal}")
         return views.note("There is nothing to verify.")
     for plan in asked.plans:
-        step.would(f"build {plan.tag} on {plan.base}, from {plan.dockerfile} ({plan.target or 'its last stage'})")
+        step.would(
+            f"build {plan.tag} on {plan.base}, from {plan.dockerfile} ({plan.target or 'its last stage'}) of "
+            f"{asked.source}, with {asked.engine or 'an engine, once one works'}"
+        )
     if asked.pulled:
-        step.would(f"pull {asked.pulled}")
+        step.would(f"pull {asked.pulled}, with {asked.engine or 'an engine, once one works'}")
     if asked.look:
         step.would(f"look into {asked.image}: versions of PyTorch, CUDA, NCCL, Transformer Engine and Python")
     if asked.training:

@@ -227,6 +227,12 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
 
     previewed = execute("build-image", **given)
     assert previewed.state == "previewed", previewed.summary
+    build, look = (it["sentence"] for it in previewed.planned)
+    assert build.startswith(
+        f"build practice:bumped on nvcr.io/nvidia/pytorch:{TAG}, from docker/Dockerfile.ci.dev (main) of"
+    )
+    assert " and 2 files not committed, with buildah 1." in build
+    assert look.startswith("look into practice:bumped")
     assert container.image_id(Engine("buildah"), "practice:bumped", engine.env) == ""
 
     first = execute("build-image", **given, apply=True)
