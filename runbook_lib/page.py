@@ -14,6 +14,8 @@ from typing import Any
 from runbook_lib.statement import when
 from runbook_lib.views import linked
 
+#: The name under which a page says what it was made from.
+MADE_OF = "made-of"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 #: Characters of a cell that is kept on one line, and of a word that may be broken.
 _SHORT, _LONG = 20, 24
@@ -88,22 +90,28 @@ class Room:
 
     def take(self, text: str) -> bool:
         """Whether there is room for the text; if so, less is left."""
-        size = len(text.encode("utf-8", "replace"))
-        fits = size <= self._left
-        self._left -= size * fits
+        needed = len(to_bytes(text))
+        fits = needed <= self._left
+        self._left -= needed * fits
         return fits
 
 
-def page(title: str, body: str, *, style: str = "", script: str = "") -> str:
-    """A whole HTML page that loads nothing."""
+def to_bytes(page: str) -> bytes:
+    """A page as it is stored: what UTF-8 cannot hold is written as HTML's own escape."""
+    return page.encode("utf-8", "xmlcharrefreplace")
+
+
+def page(title: str, body: str, *, style: str = "", script: str = "", made_of: str = "") -> str:
+    """A whole HTML page that loads nothing; ``made_of`` marks what it was made from."""
     policy, scripts = _POLICY, ""
+    mark = f'<meta name="{MADE_OF}" content="{html.escape(made_of)}">\n' if made_of else ""
     if script:
         policy += f"; script-src 'sha256-{base64.b64encode(sha256(script.encode()).digest()).decode()}'"
         scripts = f"<script>{script}</script>\n"
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f'<meta name="viewport" content="width=device-width">\n<title>{html.escape(title)}</title>\n'
+        f'<meta name="viewport" content="width=device-width">\n{mark}<title>{html.escape(title)}</title>\n'
         f"<style>{_STYLE}{style}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n{scripts}</body>\n</html>\n"
     )
 
@@ -169,7 +177,12 @@ def shown(value: object) -> str:
 def brief(value: object, more: str = "…") -> str:
     """A value as a person reads it within a sentence: commits and digests cut as git does, and ``more`` after a cut."""
     text = re.sub(r"\b([0-9a-f]{10})(?:[0-9a-f]{30}|[0-9a-f]{54})\b", r"\1", shown(value))
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]} {more}"
+    return cut(text, _LONGEST_VALUE, more)
+
+
+def cut(text: str, most: int, more: str = "…") -> str:
+    """So many characters of a text, and ``more`` after a cut."""
+    return text if len(text) <= most else f"{text[:most]} {more}"
 
 
 def duration(predicate: Mapping[str, Any]) -> str:

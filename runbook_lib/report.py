@@ -10,7 +10,7 @@ from typing import Any
 from runbook_lib.files import write
 from runbook_lib.harmless import harmless
 from runbook_lib.kept import image
-from runbook_lib.page import Room, boxed, brief, duration, facts, listing, moment, page
+from runbook_lib.page import Room, boxed, brief, duration, facts, listing, moment, page, to_bytes
 from runbook_lib.statement import EXECUTED, REPORT
 from runbook_lib.views import linked
 
@@ -25,7 +25,7 @@ def write_report(folder: Path, predicate: Mapping[str, Any]) -> None:
         notebook = json.loads((folder / EXECUTED).read_bytes())
     except (OSError, ValueError):
         notebook = {"cells": []}
-    write(folder / REPORT, render(predicate, notebook).encode("utf-8", "xmlcharrefreplace"))
+    write(folder / REPORT, to_bytes(render(predicate, notebook)))
 
 
 def render(predicate: Mapping[str, Any], notebook: Mapping[str, Any]) -> str:

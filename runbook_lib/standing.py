@@ -111,7 +111,7 @@ def links(runs: Iterable[Run]) -> dict[str, str]:
 
 def settled(run: Run) -> str:
     """What the run found, without what changes while the same thing goes on: ``(3 of 7 jobs done)``."""
-    return re.sub(r"\s*\([^()]*\)", "", str((run.get("outcome") or {}).get("sentence", "")))
+    return re.sub(r"\s?\([^()]*\)", "", str((run.get("outcome") or {}).get("sentence", "")))
 
 
 def is_preview(run: Run) -> bool:

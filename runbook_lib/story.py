@@ -10,13 +10,20 @@ from pathlib import Path
 
 from runbook_lib import timeline, views
 from runbook_lib.kept import rows
-from runbook_lib.page import facts, listing, moment, page, span
+from runbook_lib.page import Room, cut, facts, listing, moment, page, shown, span, to_bytes
 from runbook_lib.standing import BEFORE_MERGE, BumpStatus, Run, is_preview
-from runbook_lib.statement import when
+from runbook_lib.statement import RUN, when
 from runbook_lib.story_runs import happened
 
-#: The newest decisions, and addresses of one name, that are shown.
-_MOST = 50
+Row = Mapping[str, object]
+
+#: Bytes of the page, and of the facts and tables above what happened.
+_LARGEST, _ABOVE = 995_000, 120_000
+#: The newest decisions, and values of one fact, that are shown; the rows of a table, fewer where they are long.
+_MOST, _ROWS = 50, (200, 50, 10)
+#: Characters of a sentence, of a value, and of a part of the title.
+_SENTENCE, _VALUE, _NAME = 2_000, 400, 100
+_ALL_OF_IT = "… (all of it in the record)"
 _STYLE = """
 .standing { border: 1px solid var(--line); border-left: .3rem solid var(--muted); border-radius: .3rem;
   padding: .6rem 1rem; margin: 1rem 0; overflow-wrap: anywhere; }
@@ -32,37 +39,74 @@ figcaption { font-size: .875rem; color: var(--muted); }
 """
 
 
-def render(folder: Path, status: BumpStatus, runs: Sequence[Run]) -> str:
-    """The page of the bump in that folder, from its records, oldest first; all of it is redacted already."""
+def render(folder: Path, status: BumpStatus, runs: Sequence[Run], made_of: str = "") -> str:
+    """The page of the bump in that folder, from its records, oldest first; all of it is redacted already.
+
+    ``made_of`` marks the state of the records.
+    """
     pins = _pins(folder, runs)
-    old = ", ".join(dict.fromkeys(row["old"].rpartition(":")[2] for row in pins))
-    title = f"{old} → {status.tag}" if old and status.tag else status.tag or "no tag"
-    title = f"Base image {title} ({status.image_type}) on {status.base}"
-    parts = [
+    old = cut(", ".join(dict.fromkeys(row["old"].rpartition(":")[2] for row in pins)), _NAME)
+    named = (status.tag or "no tag", status.image_type, status.base, status.state)
+    tag, image_type, base, state = (cut(it, _NAME) for it in named)
+    title = f"Base image {f'{old} → ' * bool(old and status.tag)}{tag} ({image_type}) on {base}"
+    room = Room(_ABOVE)
+    above = [
         f"<h1>{html.escape(title)}</h1>",
         _standing(status, runs),
         "<h2>The bump</h2>",
-        facts(_facts(folder, status, runs)),
-        *_moves(folder, runs, pins),
-        *_decisions(runs),
-        *_before_merge(runs),
+        *_described(_facts(folder, status, runs), room),
+        *_moves(folder, runs, pins, room),
+        *_decisions(runs, room),
+        *_before_merge(runs, room),
         '<h2 class="own">What happened</h2>',
-        *happened(folder, runs),
     ]
-    return page(f"{title}: {status.state}", "\n".join(parts), style=_STYLE)
+
+    def whole(parts: Sequence[str]) -> str:
+        return page(f"{title}: {state}", "\n".join(parts), style=_STYLE, made_of=made_of)
+
+    return whole([*above, *happened(folder, runs, _LARGEST - len(to_bytes(whole(above))))])
 
 
 def _standing(status: BumpStatus, runs: Sequence[Run]) -> str:
     practice = "<p><strong>Practice: nothing here is real, and nothing left the machine.</strong></p>"
-    lines = [f"<p><strong>{html.escape(views.MARKS.get(status.state, status.state))}</strong>"
-             f" since {html.escape(moment(status.since))}: {views.linked(status.sentence)}</p>"]  # fmt: skip
-    if status.next:
-        lines.append(f"<p><strong>Next</strong>: {views.linked(status.next)}</p>")
-    if status.warning:
-        lines.append(f"<p><strong>Warning</strong>: {views.linked(status.warning)}</p>")
-    ends = max((str(run.get("ended") or run["started"]) for run in runs), default="")
-    lines.append(f'<p class="muted">As of {html.escape(moment(ends))}, from {views.count(len(runs), "record")}.</p>')
+    sentence, following, warning = (
+        views.linked(cut(it, _SENTENCE, _ALL_OF_IT)) for it in (status.sentence, status.next, status.warning)
+    )
+    lines = [f"<p><strong>{html.escape(views.MARKS.get(status.state, cut(status.state, _NAME)))}</strong>"
+             f" since {html.escape(moment(status.since))}: {sentence}</p>"]  # fmt: skip
+    if following:
+        lines.append(f"<p><strong>Next</strong>: {following}</p>")
+    if warning:
+        lines.append(f"<p><strong>Warning</strong>: {warning}</p>")
+    ends = html.escape(moment(max((str(run.get("ended") or run["started"]) for run in runs), default="")))
+    lines.append(f'<p class="muted">As of {ends}, from {views.count(len(runs), "record")}.</p>')
     return f'{practice * status.practice}<div class="standing">{"".join(lines)}</div>'
+
+
+def _described(values: Mapping[str, object], room: Room) -> Iterator[str]:
+    short = {
+        cut(name, _NAME): [cut(shown(it), _VALUE) for it in (value if isinstance(value, list) else [value])][-_MOST:]
+        for name, value in values.items()
+        if value
+    }
+    fitting = {name: value for name, value in short.items() if room.take(facts({name: value}))}
+    yield facts(fitting)
+    if left := len(short) - len(fitting):
+        yield f"<p>{views.count(left, 'more fact')} had no room here: see {RUN} of the records.</p>"
+
+
+def _table(rows: Sequence[Row], columns: Sequence[str], named: str, room: Room, place: str) -> Iterator[str]:
+    """As many rows as there is room for; ``place`` is where the others are."""
+    short = [{name: cut(shown(row.get(name)), _VALUE if name != "url" else _SENTENCE) for name in (*columns, "url")}
+             for row in rows[: _ROWS[0]]]  # fmt: skip
+    for most in _ROWS:
+        if room.take(markup := listing(short[:most], columns, named=named)):
+            yield markup
+            break
+    else:
+        most = 0
+    if left := max(len(rows) - most, 0):
+        yield f"<p>… and {left} more, which had no room here: see {place}.</p>"
 
 
 def _facts(folder: Path, status: BumpStatus, runs: Sequence[Run]) -> dict[str, object]:
@@ -97,7 +141,7 @@ def _links(status: BumpStatus, runs: Sequence[Run]) -> dict[str, object]:
         for name, url in (run.get("links") or {}).items():
             if str(url) not in found.setdefault(str(name), []):
                 found[str(name)].append(str(url))
-    return {name: urls[-_MOST:] or [status.links[name]] for name, urls in found.items()}
+    return {name: urls or [status.links[name]] for name, urls in found.items()}
 
 
 def _sum(runs: Iterable[Run]) -> str:
@@ -105,12 +149,12 @@ def _sum(runs: Iterable[Run]) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _moves(folder: Path, runs: Sequence[Run], pins: Sequence[Mapping[str, str]]) -> Iterator[str]:
+def _moves(folder: Path, runs: Sequence[Run], pins: Sequence[Mapping[str, str]], room: Room) -> Iterator[str]:
     if pins:
         yield "<h2>What moves</h2>"
         rows = [{"pin": f"{it['path']}:{it['line']}", "where": it["selector"], "from": it["old"], "to": it["new"]}
                 for it in pins]  # fmt: skip
-        yield listing(rows, ("pin", "where", "from", "to"), named="pins that move")
+        yield from _table(rows, ("pin", "where", "from", "to"), "pins that move", room, "changes.csv of the records")
     merged: dict[tuple[str, ...], list[str]] = {}
     for row in _newest(folder, runs, "image-changes.csv"):
         told = tuple(row.get(name, "") for name in ("component", "old", "new", "change"))
@@ -122,7 +166,8 @@ def _moves(folder: Path, runs: Sequence[Run], pins: Sequence[Mapping[str, str]])
     ]
     if changed:
         yield "<h2>What the new image changes</h2>"
-        yield listing(changed, ("component", "from", "to", "change", "platforms"), named="what the new image changes")
+        columns = ("component", "from", "to", "change", "platforms")
+        yield from _table(changed, columns, "what the new image changes", room, "image-changes.csv of the records")
 
 
 def _pins(folder: Path, runs: Sequence[Run]) -> list[dict[str, str]]:
@@ -135,18 +180,18 @@ def _pins(folder: Path, runs: Sequence[Run]) -> list[dict[str, str]]:
     return list(found.values())
 
 
-def _decisions(runs: Sequence[Run]) -> Iterator[str]:
+def _decisions(runs: Sequence[Run], room: Room) -> Iterator[str]:
     made = timeline.decisions(runs)
     if made:
         yield "<h2>What people decided</h2>"
         rows = [{"decision": it.what, "url": it.url, "reason": it.reason, "when (UTC)": moment(it.at)[:19],
                  "by": it.by} for it in made[-_MOST:]]  # fmt: skip
-        yield listing(rows, ("decision", "reason", "when (UTC)", "by"), named="decisions")
+        yield from _table(rows, ("decision", "reason", "when (UTC)", "by"), "decisions", room, "the records")
         if len(made) > _MOST:
             yield f"<p>… and {len(made) - _MOST} older ones, which the records have.</p>"
 
 
-def _before_merge(runs: Sequence[Run]) -> Iterator[str]:
+def _before_merge(runs: Sequence[Run], room: Room) -> Iterator[str]:
     """What the newest run of the whole runbook looked up about the merge."""
     for run in reversed(runs):
         checks = [it for it in run.get("checks") or () if str(it.get("name")).startswith(BEFORE_MERGE)]
@@ -156,7 +201,8 @@ def _before_merge(runs: Sequence[Run]) -> Iterator[str]:
             rows = [{"needed": str(it["name"]).removeprefix(BEFORE_MERGE), "found": it.get("detail"),
                      "outcome": "✓ holds" if it.get("status") == "passed" else "… missing"}
                     for it in checks]  # fmt: skip
-            yield listing(rows, ("needed", "outcome", "found"), named="what must hold before the merge")
+            named = "what must hold before the merge"
+            yield from _table(rows, ("needed", "outcome", "found"), named, room, f"{RUN} of that run's record")
             return
 
 

@@ -7,28 +7,28 @@ from pathlib import Path
 from urllib.parse import quote
 
 from runbook_lib import kept, timeline, views
-from runbook_lib.page import Room, boxed, duration, listing, moment, shown
+from runbook_lib.page import Room, boxed, cut, duration, listing, moment, shown
 from runbook_lib.standing import BEFORE_MERGE, Run, is_preview, settled
 from runbook_lib.statement import EXECUTED, REPORT, RUN
 from runbook_lib.timeline import Entry
 
-#: Bytes of the plots, of the changes of files, of the runs with both, and of the runs that are told in a line.
-_PLOTS, _DIFFS, _WHOLE, _HEADS = 450_000, 120_000, 830_000, 60_000
+#: Bytes of the plots, of the changes of files, of the runs that are told in a line, and of what is said of the others.
+_PLOTS, _DIFFS, _HEADS, _LAST_WORD = 450_000, 120_000, 60_000, 1_000
 #: Lines of a change that is shown whole, and of the beginning of a longer one.
 _SHORT_CHANGE, _BEGINNING = 120, 40
-#: Rows of one table, and characters of one cell.
-_ROWS, _LONGEST = 40, 400
+#: Rows of one table, and characters of one cell, of a sentence, and of a name.
+_ROWS, _LONGEST, _SENTENCE, _NAME = 40, 400, 4_000, 200
 #: How much of a run is told: as much as has room.
 _LEVELS = ("full", "brief", "head")
 _FAILURES = ("job", "class", "cause", "on the base branch")
 _VERDICTS = ("file", "verdict", "reasons", "notes", "accepted")
 
 
-def happened(folder: Path, runs: Sequence[Run]) -> list[str]:
-    """The runs, oldest first, below a megabyte: where that is too little, the newest are told in full."""
+def happened(folder: Path, runs: Sequence[Run], room: int) -> list[str]:
+    """The runs, oldest first, in so many bytes: where that is too little, the newest are told in full."""
     entries = timeline.entries(runs)
     teller = _Teller(folder, entries)
-    whole, heads = Room(_WHOLE), Room(_HEADS)
+    whole, heads = Room(room - _HEADS - _LAST_WORD), Room(_HEADS)
     found, untold = [], 0
     for number, entry in reversed(list(enumerate(entries, 1))):
         told = ((teller.entry(number, entry, level), heads if level == "head" else whole) for level in _LEVELS)
@@ -59,14 +59,16 @@ class _Teller:
     def entry(self, number: int, entry: Entry, level: str) -> str:
         """One run that a person started: all of it, with its steps in brief, or only how it ended."""
         top, full = entry.run, level == "full"
-        name = f"{number}. {top['notebook']['name']}{', as a preview' * is_preview(top)}"
-        who = html.escape(f"{timeline.person(top)}, {moment(top['started'])}")
+        name = f"{number}. {cut(top['notebook']['name'], _NAME)}{', as a preview' * is_preview(top)}"
+        who = html.escape(f"{cut(timeline.person(top), _NAME)}, {moment(top['started'])}")
         parts = [
             f'<section class="run"><h3>{html.escape(name)}</h3>\n<p class="muted">{who}{_took(top)}{_record(top)}</p>'
         ]
         if level != "head":
             parts += [self._step(step, full=full) for step in reversed(entry.steps)][::-1]
-            parts += [f"<p>As before: {html.escape(', '.join(entry.as_before))}.</p>"] * bool(entry.as_before)
+            parts += [f"<p>As before: {html.escape(cut(', '.join(entry.as_before), _SENTENCE))}.</p>"] * bool(
+                entry.as_before
+            )
         if full:
             parts.append(self._details(top, {*entry.as_before, *(step["notebook"]["name"] for step in entry.steps)}))
         parts.append(f"<p><strong>{_mark(top)}</strong>: {_outcome(top)}</p>{_again(entry)}")
@@ -74,7 +76,7 @@ class _Teller:
         return "".join([*parts, "</section>"])
 
     def _step(self, run: Run, *, full: bool) -> str:
-        name = html.escape(run["notebook"]["name"])
+        name = html.escape(cut(run["notebook"]["name"], _NAME))
         return (
             f'<section class="step"><h4>{name}: {_mark(run)}</h4>\n'
             f'<p class="muted">{html.escape(moment(run["started"])[11:])}{_took(run)}{_record(run)}</p>\n'
@@ -104,7 +106,7 @@ class _Teller:
         if not self._is_first(run, kept.text(place)):
             return
         found = [row for row in kept.rows(place) if row.get("verdict") != "refresh" or _is_notable(row)]
-        short = [{name: _cut(row.get(name, "")) for name in (*columns, "url")} for row in found[:_ROWS]]
+        short = [{name: cut(row.get(name, ""), _LONGEST) for name in (*columns, "url")} for row in found[:_ROWS]]
         if short:
             used = [name for name in columns if any(row[name] for row in short)]
             yield f"<p>{named.capitalize()}:</p>{listing(short, used, named=named)}"
@@ -149,13 +151,13 @@ def _took(run: Run) -> str:
 
 
 def _mark(run: Run) -> str:
-    return html.escape(views.MARKS.get(str(run["state"]), str(run["state"])))
+    return html.escape(views.MARKS.get(run["state"], cut(run["state"], _NAME)))
 
 
 def _outcome(run: Run) -> str:
     outcome = run.get("outcome") or {}
-    follows = f" Next: {views.linked(str(outcome['next']))}" if outcome.get("next") else ""
-    return views.linked(str(outcome.get("sentence") or "Nothing was said.")) + follows
+    follows = f" Next: {views.linked(_short(outcome['next']))}" if outcome.get("next") else ""
+    return views.linked(_sentence(run) or "Nothing was said.") + follows
 
 
 def _again(entry: Entry) -> str:
@@ -168,7 +170,11 @@ def _again(entry: Entry) -> str:
 
 
 def _sentence(run: Run) -> str:
-    return str((run.get("outcome") or {}).get("sentence", ""))
+    return _short((run.get("outcome") or {}).get("sentence") or "")
+
+
+def _short(sentence: object) -> str:
+    return cut(str(sentence), _SENTENCE, "… (all of it in the record)")
 
 
 def _record(run: Run) -> str:
@@ -208,7 +214,3 @@ def _checks(run: Run, steps: set[str]) -> Iterator[str]:
 def _is_notable(verdict: Mapping[str, str]) -> bool:
     """Whether there is more to say of a golden file than that it was refreshed."""
     return any(verdict.get(name) for name in ("reasons", "notes", "accepted"))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"

@@ -11,7 +11,7 @@ from runbook_lib.standing import Run, is_preview, settled
 from runbook_lib.views import count
 
 #: A test's issue among those that a check lists: ``gpt/case@dgx_h100 (dev): #11``.
-_ISSUE = r"{case}(?:@\S+)? \([^)]*\): #(\d+)"
+_ISSUE = r"{case}(?:@\S{{1,200}})? \([^)]{{0,200}}\): #(\d{{1,12}})"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The page that tells a bump: in order, from the records alone, and small however much there is."""
 
 import base64
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from runbook_lib import story, timeline
 from runbook_lib.archive import runs
+from runbook_lib.page import to_bytes
 from runbook_lib.standing import bump_status
 
 FOLDER = Path(*BUMP.parts)
@@ -213,13 +215,81 @@ def test_a_story_stays_below_a_megabyte_and_says_what_it_left_out(tmp_path: Path
 
 
 def test_runs_without_end_are_cut_at_the_oldest(tmp_path: Path) -> None:
-    for at in range(60):
-        record(tmp_path, "05-golden-values", "done", f"Round {at}. {'x' * 30_000}", at=at)
-    text = page(tmp_path)
+    many = [
+        {"id": f"{at:04}-05", "state": "done", "notebook": {"name": "05-golden-values"}, "bump": BUMP.as_json(),
+         "started": "2026-04-01T00:00:00.000Z", "ended": "2026-04-01T00:01:00.000Z",
+         "outcome": {"sentence": f"Round {at}. {'x' * 30_000}"}}
+        for at in range(300)
+    ]  # fmt: skip
+    status = bump_status(tmp_path, many)
+    assert status is not None
+    text = story.render(tmp_path, status, many)
     assert len(text.encode()) < 1_000_000
     assert "older runs had no room here: the records beside this page have all." in words(text)
-    assert "Round 59." in text
+    assert "Round 299." in text
     assert "Round 2." not in text
+
+
+LONG = (
+    "x" * 2_000_000,
+    '"' * 100_000,
+    "*a* " * 100_000,
+    "https://a " * 100_000,
+    "\U0001f600" * 100_000,
+    " (" * 100_000,
+)
+HEAD = PINS.partition("\n")[0] + "\n"
+PIN = "d/{},1,whole file,nvcr.io/nvidia/pytorch:26.02-py3,nvcr.io/nvidia/pytorch:26.04-py3,github\n"
+#: What is there too much of, and what the page says of the rest.
+TOO_MUCH: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    **{
+        f"sentences of {text[:9]}": (
+            {"outcome": {"sentence": f"It failed. {text}", "next": text}},
+            ("It failed.", "… (all of it in the record)"),
+        )
+        for text in LONG
+    },
+    "checks": (
+        {"checks": [{"name": f"before the merge: {it}", "detail": "x" * 5_000} for it in range(400)]},
+        ("… and 200 more, which had no room here: see run.json of that run's record.",),
+    ),
+    "facts": (
+        {"links": {f"CI run {it}": f"https://ci/{it}/{'x' * 300}" for it in range(1_000)}},
+        ("CI run 3", "more facts had no room here: see run.json of the records."),
+    ),
+    "people": ({"who": {"git": "ü" * 2_000_000}}, ("ü …",)),
+    "decisions": (
+        {"exceptions": [{"exception": f"accept {it}", "reason": '"' * 9_000} for it in range(60)]},
+        ("more, which had no room here: see the records.", "… and 10 older ones, which the records have."),
+    ),
+    "pins": (
+        {"files": {"changes.csv": HEAD + "".join(PIN.format(it) for it in range(3_000))}},
+        ("d/3:1", "… and 2800 more, which had no room here: see changes.csv of the records."),
+    ),
+    "long pins": (
+        {"files": {"changes.csv": HEAD + "".join(PIN.format("&" * 90_000 + str(it)) for it in range(5))}},
+        ("&&& …",),
+    ),
+    "effects": ({"effects": [effect("push", "y" * 9_000)] * 300}, ("There was no room for more of it here.",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_whatever_there_is_too_much_of_the_page_stays_small_and_says_so(tmp_path: Path, name: str) -> None:
+    fields, expected = TOO_MUCH[name]
+    record(tmp_path, "bump", "failed", **({"effects": [effect("push", "origin b")]} | fields))
+    text = page(tmp_path)
+    assert len(to_bytes(text)) < 1_000_000
+    for sentence in expected:
+        assert sentence in words(text)
+
+
+def test_all_of_it_at_once_stays_below_a_megabyte(tmp_path: Path) -> None:
+    for at, (text, (fields, _)) in enumerate(itertools.product(LONG[1:3], TOO_MUCH.values())):
+        told = {"outcome": {"sentence": text, "next": text}, "warnings": [text], "inputs": {"digest": text}}
+        record(tmp_path, "05-golden-values", "failed", at=at, **(told | fields))
+    text = page(tmp_path)
+    assert 800_000 < len(to_bytes(text)) < 1_000_000
 
 
 @given(st.text(), st.text())
