@@ -1,16 +1,18 @@
 """``index.html`` of an archive: every bump in one row, built from the ``run.json`` files alone; and their stories."""
 
 import html
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
 from runbook_lib import story
 from runbook_lib.archive import Runs, bump_folders, runs
 from runbook_lib.files import write
-from runbook_lib.ledger import HEAD, LOCK, locked
-from runbook_lib.page import is_address, link, moment, page, span
+from runbook_lib.ledger import LOCK, locked
+from runbook_lib.page import MADE_OF, is_address, link, moment, page, span, to_bytes
 from runbook_lib.standing import BumpStatus, bump_status, newest_first
 from runbook_lib.statement import REPORT, STORY
 from runbook_lib.views import MARKS, count, linked
@@ -18,6 +20,8 @@ from runbook_lib.views import MARKS, count, linked
 INDEX = "index.html"
 #: Characters of a sentence: the story has all of it.
 _LONGEST = 300
+#: Bytes of a story that hold what it says of itself.
+_HEAD_OF_PAGE = 2_000
 _STYLE = """
 .sieve { display: flex; flex-wrap: wrap; gap: .5rem 1rem; align-items: end; padding: .8rem 0; }
 .sieve label { display: flex; flex-direction: column; font-size: .875rem; flex: 1 1 9rem; min-width: 0; }
@@ -55,7 +59,7 @@ sift();
 
 
 def write_index(archive: Path) -> None:
-    """Write the index, and the stories that a run has made old.  Raises RunbookError when one cannot be written."""
+    """Write the index, and the stories that the records made old.  Raises RunbookError when one cannot be written."""
     with locked(archive / ".index.lock"):  # else a slower writer could put an older view over a newer one
         found = []
         for folder in bump_folders(archive.absolute()):
@@ -63,9 +67,9 @@ def write_index(archive: Path) -> None:
             status = bump_status(folder, read.readable, read.unreadable)
             if status is not None:
                 found.append((status, read))
-                if read.readable and _is_old(folder):
+                if read.readable:
                     _write_story(folder, status, read)
-        write(archive / INDEX, render(archive.absolute(), found).encode("utf-8", "xmlcharrefreplace"))
+        write(archive / INDEX, to_bytes(render(archive.absolute(), found)))
 
 
 def render(archive: Path, found: Iterable[tuple[BumpStatus, Runs]]) -> str:
@@ -87,18 +91,23 @@ where bumps stand now, <code>runbook audit verify</code> whether these records a
     return page("Base image bumps", body, style=_STYLE, script=_SCRIPT)
 
 
-def _is_old(folder: Path) -> bool:
-    """Whether a run was opened or closed since the story was written: each writes ``head``."""
-    try:
-        return (folder / STORY).stat().st_mtime_ns <= (folder / HEAD).stat().st_mtime_ns
-    except FileNotFoundError:
-        return True
-
-
 def _write_story(folder: Path, status: BumpStatus, read: Runs) -> None:
-    text = story.render(folder, status, read.readable).encode("utf-8", "xmlcharrefreplace")
+    """Write the story, unless it was made from these very records: a state may change without a file that does."""
+    found = json.dumps([read.readable, read.unreadable], sort_keys=True, default=str)
+    made_of = sha256(found.encode("utf-8", "backslashreplace")).hexdigest()
+    if f'<meta name="{MADE_OF}" content="{made_of}">' in _beginning(folder / STORY):
+        return
+    text = to_bytes(story.render(folder, status, read.readable, made_of))
     with locked(folder / LOCK):  # whoever holds it clears away drafts
         write(folder / STORY, text)
+
+
+def _beginning(file: Path) -> str:
+    try:
+        with file.open("rb") as content:
+            return content.read(_HEAD_OF_PAGE).decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def _sieve(bumps: Iterable[BumpStatus]) -> str:

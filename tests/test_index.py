@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import os
 import re
 from pathlib import Path
@@ -11,7 +12,7 @@ from urllib.parse import unquote
 import pytest
 from archives import BUMP, READY, elements, record, words
 
-from runbook_lib import index
+from runbook_lib import index, provenance
 from runbook_lib.errors import RunbookError
 from runbook_lib.statement import Identity
 from runbook_lib.verify import verify
@@ -112,35 +113,54 @@ def story(archive: Path, bump: Identity = BUMP) -> Path:
     return archive.joinpath(*bump.parts, "story.html")
 
 
-def old(path: Path) -> None:
-    """Make the file older than anything that happens."""
-    os.utime(path, (0, 0))
-
-
 def test_only_the_bump_that_changed_gets_its_story_again(tmp_path: Path) -> None:
     other = Identity("o/s", "main", "dev", "26.04-py3", practice=False)
+    stories = [story(tmp_path, bump) for bump in (BUMP, other)]
     record(tmp_path, "bump", "waiting", "Waits.")
     record(tmp_path, "bump", "waiting", "Waits.", bump=other)
+
+    def written() -> list[bool]:
+        for path in stories:
+            os.utime(path, (0, 0))
+        index.write_index(tmp_path)
+        return [path.stat().st_mtime > 0 for path in stories]
+
     index.write_index(tmp_path)
-    for bump in (BUMP, other):
-        story(tmp_path, bump).write_text("old")
-    index.write_index(tmp_path)
-    assert [story(tmp_path, bump).read_text() for bump in (BUMP, other)] == ["old", "old"]
-    old(story(tmp_path))
+    assert written() == [False, False]
     record(tmp_path, "04-run-ci", "done", "CI passed.", at=1)
+    assert written() == [True, False]
+    assert "CI passed." in stories[0].read_text()
+    stories[1].write_text("of another version")
+    assert written() == [False, True]
+    stories[1].unlink()
     index.write_index(tmp_path)
-    assert "CI passed." in story(tmp_path).read_text()
-    assert story(tmp_path, other).read_text() == "old"
-    story(tmp_path, other).unlink()
-    index.write_index(tmp_path)
-    assert "Waits." in story(tmp_path, other).read_text()
+    assert "Waits." in stories[1].read_text()
     assert verify(tmp_path)[0] == []
+
+
+def test_a_run_whose_process_is_gone_is_killed_in_its_story_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path, "bump", "running")
+    assert "▸ running" in words(page(tmp_path))
+    assert "▸ running" in words(story(tmp_path).read_text())
+    monkeypatch.setattr(provenance, "is_alive", lambda _process: False)
+    assert "✗ killed" in words(page(tmp_path))
+    assert "✗ killed" in words(story(tmp_path).read_text())
+
+
+def test_what_a_run_that_goes_on_has_said_since_is_in_its_story(tmp_path: Path) -> None:
+    name = record(tmp_path, "bump", "running")
+    index.write_index(tmp_path)
+    line = {"kind": "warning", "at": "then", "sentence": "The disk is full."}
+    (tmp_path.joinpath(*BUMP.parts) / name / "contributions.jsonl").write_text(json.dumps(line))
+    index.write_index(tmp_path)
+    assert "The disk is full." in story(tmp_path).read_text()
 
 
 def test_a_story_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     record(tmp_path, "bump", "done")
     story(tmp_path).mkdir()
-    old(story(tmp_path))
     with pytest.raises(RunbookError, match=r"story\.html could not be written"):
         index.write_index(tmp_path)
 
