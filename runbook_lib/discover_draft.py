@@ -5,18 +5,21 @@ A way to find a pin is drafted only when, tried on the file, it finds that pin, 
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from runbook_lib.discover_kinds import Nature
 from runbook_lib.discover_roles import Found, shown, times
 from runbook_lib.errors import CannotTell
-from runbook_lib.locate import BuildArg, DockerArg, Finder, Pattern, WholeFile, YamlValue
+from runbook_lib.locate import BuildArg, DockerArg, Finder, Pattern, Place, WholeFile, YamlValue
+from runbook_lib.yaml_text import Text
 
 # Plain scalars of YAML that no reader takes for something else than text.
 _PLAIN = re.compile(r"(?!(?:y|n|yes|no|true|false|on|off|null)$)[A-Za-z_][\w./-]*", re.IGNORECASE | re.ASCII)
 _ORDER = ("lockstep dev", "lockstep lts", "informational")
 _LONGEST, _MOST = 1000, 1000  # characters of a regular expression, and places of a pin, by the form of the file
+_TRIED = 50  # references of one file for each of which a way of its own is looked for; nobody reads more entries
 
 
 @dataclass(frozen=True)
@@ -52,19 +55,7 @@ def draft(found: Sequence[Found], texts: Mapping[str, str]) -> Draft:
     named = Counter(one.reference.image for one in found)
     image = max(pins, key=lambda name: (pins[name], named[name], name))
     ours = [one for one in found if one.reference.image == image]
-    entries: list[_Entry] = []
-    left_out = []
-    covered: set[tuple[str, int]] = set()
-    for one in sorted((one for one in ours if one.called in _ORDER), key=lambda one: _ORDER.index(one.called)):
-        if (one.path, one.reference.start) in covered:
-            continue
-        rest = [other for other in ours if (other.path, other.reference.start) not in covered]
-        if entry := _entry(one, rest, texts, _reader(one, found)):
-            entries.append(entry)
-            covered |= {(one.path, start) for start in entry.starts}
-        else:
-            place = f"{shown(one.path)}:{one.reference.line}"
-            left_out.append(f"{place} ({one.called}): no way to find it fits; add it by hand.")
+    entries, left_out = _entries(ours, texts, {one.nature.ci for one in found})
     if not any(entry.called.startswith("lockstep") for entry in entries):
         return Draft(
             "", ("Nothing is drafted: a pins file has no way to find the references that matter.",), tuple(left_out)
@@ -75,6 +66,36 @@ def draft(found: Sequence[Found], texts: Mapping[str, str]) -> Draft:
     ]:
         chosen.append(f"A pins file holds one image, so this one leaves out {', '.join(map(shown, sorted(others)))}.")
     return Draft(_text(image, chosen, entries, left_out, ours), tuple(chosen), tuple(left_out))
+
+
+def _entries(ours: Sequence[Found], texts: Mapping[str, str], known: Set[str]) -> tuple[list[_Entry], list[str]]:
+    """The entries, those that matter most first, and sentences on what none of them finds."""
+    files = {path: _File(path, texts[path]) for path in {one.path for one in ours}}
+    for one in ours:
+        files[one.path].left[one.reference.start] = one
+    entries: list[_Entry] = []
+    left_out: list[str] = []
+    tried, over = Counter[str](), Counter[str]()
+    for one in sorted((one for one in ours if one.called in _ORDER), key=lambda one: _ORDER.index(one.called)):
+        file = files[one.path]
+        if one.reference.start not in file.left:
+            continue
+        if tried[one.path] >= _TRIED:
+            over[one.path] += 1
+            continue
+        tried[one.path] += 1
+        if entry := _entry(one, file, texts, _reader(one, known)):
+            entries.append(entry)
+            for start in entry.starts:
+                del file.left[start]
+        else:
+            place = f"{shown(one.path)}:{one.reference.line}"
+            left_out.append(f"{place} ({one.called}): no way to find it fits; add it by hand.")
+    left_out += [
+        f"{shown(path)}: {count} more of its references; find them by hand, with one pattern for many."
+        for path, count in sorted(over.items())
+    ]
+    return entries, left_out
 
 
 def _text(
@@ -113,18 +134,14 @@ def _text(
     return "\n".join(lines) + "\n"
 
 
-def _entry(one: Found, rest: Iterable[Found], texts: Mapping[str, str], reader: str) -> _Entry | None:
-    """The first way that finds the reference and, beside it, only such of the rest as are called the same."""
-    path, text = one.path, texts[one.path]
+def _entry(one: Found, file: "_File", texts: Mapping[str, str], reader: str) -> _Entry | None:
+    """The first way that finds the reference, and of those that are left only such as are called the same."""
+    path = file.path
     if not path.isprintable() or "\\" in path or set("*?[") & set(path):
         return None  # the form of the file has no way to name it
-    known = {other.reference.start: other for other in rest if other.path == path}
-    for find, finder in _ways(one, text):
-        try:
-            places = finder.find(text, one.reference.image)
-        except CannotTell:
-            continue
-        hits = [known.get(place.start) for place in places]
+    for find, finder in _ways(one, file.text):
+        places = file.places(find, finder, one.reference.image)
+        hits = [file.left.get(place.start) for place in places]
         fits = (
             hit and hit.called == one.called and hit.reference.end == at.end
             for hit, at in zip(hits, places, strict=True)
@@ -134,6 +151,38 @@ def _entry(one: Found, rest: Iterable[Found], texts: Mapping[str, str], reader: 
             starts, lines = tuple(at.start for at in places), tuple(at.line for at in places)
             return _Entry(path, find, one.called, reader, starts, lines, passed if passed in texts else "")
     return None
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file, and the references in it that no entry finds yet, by where they start."""
+
+    path: str
+    text: str
+    left: dict[int, Found] = field(default_factory=dict)
+    _tried: dict[str, tuple[Place, ...]] = field(default_factory=dict)
+
+    def places(self, find: str, finder: Finder, image: str) -> tuple[Place, ...]:
+        """What a way to find finds; nothing where it cannot tell.  No way is tried twice."""
+        if find not in self._tried:
+            try:
+                self._tried[find] = self._found(finder, image)
+            except CannotTell:
+                self._tried[find] = ()
+        return self._tried[find]
+
+    def _found(self, finder: Finder, image: str) -> tuple[Place, ...]:
+        if isinstance(finder, YamlValue):
+            return finder.find_parsed(self._parsed) if self._parsed else ()
+        return finder.find(self.text, image)
+
+    @cached_property
+    def _parsed(self) -> Text | None:
+        """The file as YAML, parsed once; None where it is none."""
+        try:
+            return Text(self.text)
+        except CannotTell:
+            return None
 
 
 def _ways(one: Found, text: str) -> Iterator[tuple[str, Finder]]:
@@ -192,12 +241,12 @@ def _literal(text: str) -> str:
     return ("[ \\t]*" if body != text else "") + re.sub(r"\\([ #&~-])", r"\1", re.escape(body))
 
 
-def _reader(one: Found, found: Iterable[Found]) -> str:
+def _reader(one: Found, known: Set[str]) -> str:
+    """Who reads it; ``known`` are the CIs whose files were found."""
     if one.nature.ci in ("github", "gitlab"):
         return one.nature.ci
     if one.role == "informational":
         return "people"
-    known = {other.nature.ci for other in found}
     return "gitlab" if "gitlab" in known and "github" not in known else "github"
 
 

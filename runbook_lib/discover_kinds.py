@@ -1,6 +1,7 @@
 """What a reference to an image seems to be, told from its file's name and from the lines around it."""
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Literal, TypeAlias
 
 from runbook_lib.discover_references import Reference
-from runbook_lib.discover_yaml import Path, path
+from runbook_lib.discover_yaml import Outline, Path
 
 Kind: TypeAlias = Literal[
     "whole-file", "dockerfile-arg", "dockerfile-from", "build-arg", "container-image", "matrix-row", "ci-variable",
@@ -45,6 +46,8 @@ _NEAR = 1000  # characters of a line, before a reference and after, that are loo
 _BUILD_ARG = re.compile(r"--build-arg[ =]+[\"']?(?P<name>[A-Za-z_]\w*)=[\"']?$")
 _ASSIGNED = re.compile(r"(?<![\w-])(?P<name>[A-Za-z_]\w*)=[\"']?(?:\$\{\{[^}\n]*)?[\"']?$")
 _FILE = re.compile(r"[ -]*(?:file|dockerfile):[ ]+[\"']?(?:\./)?(?P<path>[\w./-]+)[\"']?[ ]*(?:#.*)?$")
+_LTS = re.compile(r"(?<![A-Za-z])lts(?![A-Za-z])", re.IGNORECASE)
+_MOST_SHOWN = 200  # characters of a path of keys
 _FALLBACK = re.compile(r"\binputs\.[\w-]+[ ]*\|\|[ ]*[\"']$")
 
 
@@ -67,7 +70,7 @@ class Nature:
 
 @dataclass(frozen=True)
 class File:
-    """A file with its text; its lines are split once for all references in it."""
+    """A file with its text, which is looked through once for all references in it."""
 
     path: str
     text: str
@@ -156,21 +159,33 @@ class File:
         return self.type != "dockerfile" and bool(re.match(r"(?:[^#\"']|\"[^\"]*\"|'[^']*'|(?<=\S)#)*\s#", before))
 
     def _dockerfile(self, index: int, before: str) -> Nature:
-        first = index
-        while first and self.lines[first - 1].rstrip().endswith("\\"):
-            first -= 1
-        instruction = self.lines[first].split()
-        keyword = instruction[0].upper() if instruction else ""
+        first, keyword = self._instructions[index]
         if keyword == "ARG" and (name := _ASSIGNED.search(before)):
-            used = any(line[:5].upper() == "FROM " for line in self.lines[:first])
-            late = ", which no FROM can use: a FROM stands before it" if used else ""
+            late = ", which no FROM can use: a FROM stands before it" if self._first_from < first else ""
             return Nature("dockerfile-arg", f"default of ARG {name['name']}{late}", self.ci, self.aside, name["name"])
         if keyword == "FROM" or (keyword == "COPY" and before.rstrip().endswith("--from=")):
             return Nature("dockerfile-from", f"{keyword} names it", self.ci, self.aside)
         return Nature("code", f"{keyword or 'the Dockerfile'} names it", self.ci, self.aside)
 
+    @cached_property
+    def _instructions(self) -> Sequence[tuple[int, str]]:
+        """For each line of a Dockerfile where its instruction begins, and its keyword."""
+        result: list[tuple[int, str]] = []
+        continued = False
+        for index, line in enumerate(self.lines):
+            if not continued:
+                word = re.match(r"\s*(\S{0,40})", line)
+                instruction = index, word[1].upper() if word else ""
+            result.append(instruction)
+            continued = line.rstrip().endswith("\\")
+        return result
+
+    @cached_property
+    def _first_from(self) -> int:
+        return next((at for at, line in enumerate(self.lines) if line[:5].upper() == "FROM "), len(self.lines))
+
     def _yaml(self, index: int, column: int, before: str) -> Nature:
-        where = path(self.lines, index, column) if column < _NEAR else Path((), False, False)
+        where = self._outline.path(index, column) if column < _NEAR else Path((), False, False)
         keys = where.keys
         dockerfile = self._beside(index) if "build-args" in keys[-1:] else ""
 
@@ -178,6 +193,7 @@ class File:
             return Nature(kind, why, self.ci, self.aside, name, where, dockerfile)
 
         last, shown = keys[-1] if keys else "", ".".join(keys)
+        shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
         named = _ASSIGNED.search(before)
         if _FALLBACK.search(before):
             return nature("workflow-input", f"default of an input, at {shown}", named["name"] if named else "")
@@ -221,28 +237,38 @@ class File:
 
     def _beside(self, index: int) -> str:
         """The Dockerfile that a step builds, from a line of its ``build-args``."""
-        while index and not self.lines[index].lstrip(" -").startswith("build-args:"):
-            index -= 1
-        named = (_FILE.match(line) for line in self.siblings(index))
-        return next((match["path"] for match in named if match), "")
+        above = bisect_right(self._build_args, index)
+        first, end = self._outline.beside(self._build_args[above - 1] if above else 0)
+        at = bisect_left(self._dockerfiles, (first, ""))
+        return self._dockerfiles[at][1] if at < len(self._dockerfiles) and self._dockerfiles[at][0] < end else ""
 
-    def siblings(self, index: int) -> Sequence[str]:
-        """The line and those beside it: of the same item of a list, or of the same mapping, as indentation tells."""
+    def lts_beside(self, index: int) -> bool:
+        """Whether the line or one beside it says LTS; lines are counted from 0."""
+        first, end = self._outline.beside(index)
+        at = bisect_left(self._lts, first)
+        return at < len(self._lts) and self._lts[at] < end
 
-        def depth(line: str) -> int:
-            return len(line) - len(line.lstrip(" -"))
+    @property
+    def lts(self) -> bool:
+        """Whether the file's name says LTS."""
+        return bool(_LTS.search(self.path))
 
-        def begins(line: str) -> bool:
-            return line.lstrip(" ").startswith("- ")
+    @cached_property
+    def _outline(self) -> Outline:
+        return Outline(self.lines)
 
-        lines, own = self.lines, depth(self.lines[index])
-        first = index
-        while first and not begins(lines[first]) and (not lines[first - 1].strip() or depth(lines[first - 1]) >= own):
-            first -= 1
-        last = index + 1
-        while last < len(lines) and not begins(lines[last]) and (not lines[last].strip() or depth(lines[last]) >= own):
-            last += 1
-        return lines[first:last]
+    @cached_property
+    def _build_args(self) -> Sequence[int]:
+        return [at for at, line in enumerate(self.lines) if line.lstrip(" -").startswith("build-args:")]
+
+    @cached_property
+    def _dockerfiles(self) -> Sequence[tuple[int, str]]:
+        named = ((at, _FILE.match(line)) for at, line in enumerate(self.lines))
+        return [(at, match["path"]) for at, match in named if match]
+
+    @cached_property
+    def _lts(self) -> Sequence[int]:
+        return [at for at, line in enumerate(self.lines) if _LTS.search(line)]
 
     def _tested(self) -> bool:
         parts = self.path.split("/")

@@ -1,8 +1,7 @@
 """What a pins file should call each reference, judged over all of them together."""
 
-import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal, TypeAlias
@@ -26,7 +25,6 @@ _BUILT: frozenset[Kind] = _READ | {"build-arg", "matrix-row", "workflow-input", 
 _PINS: frozenset[Kind] = frozenset({"whole-file", "matrix-row"})
 # Names that stand for another image every time.
 _MOVING = frozenset({"latest", "nightly", "dev", "main", "master", "edge", "stable", "devel"})
-_LTS = re.compile(r"(?<![A-Za-z])lts(?![A-Za-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -72,33 +70,38 @@ def discover(texts: Iterable[tuple[str, str]]) -> tuple[Found, ...]:
         for reference in references(text):
             nature = file.nature(reference)
             seen.append(_Seen(file, reference, nature, _type(file, reference, nature)))
-    leading: dict[tuple[str, ImageType], Tag] = {}
-    for key in {(one.reference.image, one.type) for one in seen if one.read}:
-        leading[key] = _leading([one for one in seen if one.read and (one.reference.image, one.type) == key])
+    read: defaultdict[tuple[str, ImageType], list[_Seen]] = defaultdict(list)
+    for one in seen:
+        if one.read:
+            read[one.reference.image, one.type].append(one)
+    leading = {key: _leading(those) for key, those in read.items()}
     found = [_found(one, leading.get((one.reference.image, one.type))) for one in seen]
-    pins = [one for one in found if one.role == "lockstep"]
-    return tuple(_fallback(one, pins) for one in found)
+    passed: dict[tuple[str, ...], Found] = {}
+    for pin in found:
+        if pin.role == "lockstep":
+            for where in (f"in {pin.nature.dockerfile}", f"like {PurePosixPath(pin.path).stem}"):
+                passed.setdefault((pin.reference.image, pin.type, _passes(pin), where), pin)
+    return tuple(_fallback(one, passed) for one in found)
 
 
-def _fallback(one: Found, pins: Sequence[Found]) -> Found:
-    """The default of an argument for which CI passes a pin is a pin too, wherever it stands: it was forgotten."""
+def _fallback(one: Found, passed: Mapping[tuple[str, ...], Found]) -> Found:
+    """The default of an argument for which CI passes a pin is a pin too, wherever it stands: it was forgotten.
+
+    The pin has the argument's name, in a build of its Dockerfile or in a file named like its folder.
+    """
     if one.nature.kind == "dockerfile-arg" and one.role == "informational" and not one.nature.aside:
-        for pin in pins:
-            same = (pin.reference.image, pin.type) == (one.reference.image, one.type)
-            if same and _passes(pin, one):
+        for where in (f"in {one.path}", f"like {PurePosixPath(one.path).parent.name}"):
+            if pin := passed.get((one.reference.image, one.type, one.nature.name.lower(), where)):
                 reason = f"{pin.path} passes it with {shortened(pin.reference.tag)}, so it lags"
                 return replace(one, role="lockstep", reason=reason)
     return one
 
 
-def _passes(pin: Found, argument: Found) -> bool:
-    """Whether a pin has the argument's name, in a build of its Dockerfile or in a file named like its folder."""
+def _passes(pin: Found) -> str:
+    """The name of the argument that a pin is passed as."""
     keys = pin.nature.yaml.keys if pin.nature.yaml else ()
     named = pin.nature.name or next((key for key in reversed(keys) if not key.isdecimal()), "")
-    if named.replace("-", "_").lower() != argument.nature.name.lower():
-        return False
-    dockerfile = PurePosixPath(argument.path)
-    return pin.nature.dockerfile == argument.path or PurePosixPath(pin.path).stem == dockerfile.parent.name
+    return named.replace("-", "_").lower()
 
 
 def shortened(tag: str) -> str:
@@ -164,11 +167,11 @@ def _leading(read: Sequence[_Seen]) -> Tag:
 
 def _type(file: File, reference: Reference, nature: Nature) -> ImageType:
     """LTS where the file's name, or a row's other keys, say so."""
-    if _LTS.search(file.path):
+    if file.lts:
         return "lts"
     if nature.kind not in ("matrix-row", "ci-variable", "configuration", "container-image", "build-arg"):
         return "dev"
-    return "lts" if any(_LTS.search(line) for line in file.siblings(reference.line - 1)) else "dev"
+    return "lts" if file.lts_beside(reference.line - 1) else "dev"
 
 
 def shown(text: str) -> str:

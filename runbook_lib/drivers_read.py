@@ -15,7 +15,7 @@ from runbook_lib.errors import RunbookError
 # The table names it so, since R610 also as the kernel-mode driver; `-q` and `--version` have spaces before the colon.
 _NAMED = re.compile(r"\b(?:Driver|KMD) Version {0,60}: {0,20}(\S{1,40})", re.ASCII | re.IGNORECASE)
 _BROKEN = re.compile(
-    r"NVIDIA-SMI has failed|NVIDIA-SMI couldn't find|Failed to (?:initialize|properly shut down) NVML|No devices were found"
+    r"NVIDIA-SMI (?:has failed|couldn't find)|Failed to (?:initialize|properly shut down) NVML|No devices were found"
     r"|nvidia-smi: (?:command )?not found|nvidia-smi: No such file",
     re.IGNORECASE,
 )

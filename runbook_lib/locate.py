@@ -4,7 +4,7 @@ Finders are data of a pin site.  Their CannotTell messages name expected and fou
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,7 +57,7 @@ class Pattern:
     selector: str
 
     def find(self, text: str, image: str) -> tuple[Place, ...]:
-        return tuple(_place(text, *match.span("image"), self.selector) for match in self.regex.finditer(text))
+        return _places(text, (match.span("image") for match in self.regex.finditer(text)), self.selector)
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,8 @@ class BuildArg:
     def find(self, text: str, image: str) -> tuple[Place, ...]:
         before = rf"(?m)^[^#\n]*?(?<![\w-]){re.escape(self.name)}="
         value = r"(?:\$\{\{[^}\n]*\|\|[ \t]*(?='))?[\"']?(?P<image>[A-Za-z0-9][\w.:/@+-]*)"
-        return tuple(
-            _place(text, *match.span("image"), f"build-arg {self.name}") for match in re.finditer(before + value, text)
-        )
+        spans = (match.span("image") for match in re.finditer(before + value, text))
+        return _places(text, spans, f"build-arg {self.name}")
 
 
 @dataclass(frozen=True)
@@ -186,7 +185,11 @@ class YamlValue:
     keys: tuple[str, ...]
 
     def find(self, text: str, image: str) -> tuple[Place, ...]:
-        parsed, name = Text(text), ".".join(self.keys)
+        return self.find_parsed(Text(text))
+
+    def find_parsed(self, parsed: Text) -> tuple[Place, ...]:
+        """The same in a text that is parsed already."""
+        name = ".".join(self.keys)
         found: list[Place] = []
         for document in parsed.documents:
             node = _under(parsed, document, self.keys)
@@ -204,8 +207,7 @@ class GivenPattern:
     pattern: str
 
     def find(self, text: str, image: str) -> tuple[Place, ...]:
-        spans = bounded.spans(self.pattern, text)
-        return tuple(_place(text, start, end, f"regex {_short(self.pattern)}") for start, end in spans)
+        return _places(text, bounded.spans(self.pattern, text), f"regex {_short(self.pattern)}")
 
 
 @dataclass(frozen=True)
@@ -239,6 +241,17 @@ def _under(parsed: Text, node: Node | None, keys: tuple[str, ...]) -> Node | Non
 
 def _place(text: str, start: int, end: int, selector: str) -> Place:
     return Place(start, end, text[start:end], text.count("\n", 0, start) + 1, selector)
+
+
+def _places(text: str, spans: Iterable[tuple[int, int]], selector: str) -> tuple[Place, ...]:
+    """Places in the order of the text, for which its lines are counted once."""
+    found: list[Place] = []
+    line, counted = 1, 0
+    for start, end in spans:
+        line += text.count("\n", counted, start) - text.count("\n", start, counted)  # a group may stand further left
+        counted = start
+        found.append(Place(start, end, text[start:end], line, selector))
+    return tuple(found)
 
 
 def _short(text: str) -> str:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -357,6 +358,54 @@ NAMES = [
     "1.5",
     "examples/Dockerfile",
 ]
+
+
+def steps(path, text):
+    """How many lines of Python finding and drafting take."""
+    count = 0
+
+    def trace(frame, event, arg):
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        draft(sorted_out([(path, text)]), {path: text})
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize(
+    ("path", "row"),
+    [
+        ("a.yaml", f"image: {OLD}\n"),
+        (".gitlab-ci.yml", f"  - image: {OLD}\n    lts: x\n"),
+        (".gitlab-ci.yml", f"j{{at}}:\n  image: {OLD}\n"),
+        (".github/workflows/a.yml", f"          X={OLD}\n"),
+        (".github/workflows/a.yml", f"          build-args: X={OLD}\n          x{{at}}: 1\n"),
+        ("Dockerfile", f"  && echo {OLD} \\\n"),
+        ("Dockerfile", f"ARG A{{at}}={OLD}\n"),
+        ("Dockerfile", f"FROM {OLD} AS a{{at}}\n"),
+        ("a.md", f"- {OLD}\n"),
+        ("a.sh", "docker pull host{at}.example.com/nvidia/pytorch:26.04-py3\n"),
+    ],
+)
+def test_twice_as_many_references_take_twice_as_long(path, row):
+    one, two = ("".join(row.replace("{at}", str(at)) for at in range(count)) for count in (120, 240))
+    head = "build-args: |\n" if "X=" in row else "x:\n"
+    assert steps(path, head + two) < 2.4 * steps(path, head + one)
+
+
+def test_a_file_gets_no_more_entries_than_anybody_reads():
+    text = "".join(f"job{at}:\n  image: {OLD}\n" for at in range(80))
+    drafted = draft(sorted_out([(".gitlab-ci.yml", text)]), {".gitlab-ci.yml": text})
+    assert drafted.text.count("- path:") == 50
+    assert drafted.left_out == (
+        ".gitlab-ci.yml: 30 more of its references; find them by hand, with one pattern for many.",
+    )
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.lists(st.sampled_from(LINES), max_size=8).map("\n".join), max_size=4))

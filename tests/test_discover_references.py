@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.discover_references import references
-from runbook_lib.discover_yaml import path
+from runbook_lib.discover_yaml import Outline
 from runbook_lib.families import FAMILIES
 
 LONG = "bc8c66e-nccl-cuda13.2.1-ubuntu24.04-nccl2.30.4-1-torch2.11.0-vision0.26.0-audio2.11.0-abi1"
@@ -199,7 +199,7 @@ other: HERE
 
 def test_the_path_of_a_value():
     lines = WORKFLOW.split("\n")
-    paths = [path(lines, at, line.index("HERE")) for at, line in enumerate(lines) if "HERE" in line]
+    paths = [Outline(lines).path(at, line.index("HERE")) for at, line in enumerate(lines) if "HERE" in line]
     matrix = "jobs", "test:build", "parallel", "matrix", "1"
     assert [(one.keys, one.block, one.whole) for one in paths] == [
         (("on", "workflow_dispatch", "inputs", "image", "default"), False, True),
@@ -248,7 +248,7 @@ def test_the_path_is_what_a_parser_says(tree, data, sort):
     text = yaml.safe_dump(planted(tree, keys), sort_keys=sort, allow_unicode=True, default_style=None, width=10_000)
     lines = text.split("\n")
     (at,) = [at for at, line in enumerate(lines) if "HERE" in line]
-    found = path(lines, at, lines[at].index("HERE"))
+    found = Outline(lines).path(at, lines[at].index("HERE"))
     if "?" not in text and not any(key in ("", "- x", "#x") for key in keys):
         assert found.keys == keys
 
@@ -256,4 +256,4 @@ def test_the_path_is_what_a_parser_says(tree, data, sort):
 @given(st.text(alphabet="ab:-#'\"|>{}[]&* \t\n\udcff", max_size=60), st.integers(0, 20), st.integers(0, 20))
 def test_any_text_has_some_path(text, at, column):
     lines = text.split("\n")
-    path(lines, at % len(lines), column)
+    Outline(lines).path(at % len(lines), column)
