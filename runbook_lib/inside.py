@@ -88,8 +88,11 @@ def line(command: tuple[str, ...]) -> str:
 
 
 def folded(command: tuple[str, ...]) -> str:
-    """The same, a long one with an option a line."""
-    if len(whole := line(command)) <= _WIDE:
-        return whole
-    words = [shlex.quote(word) for word in command]
-    return " ".join(f"\\\n    {word}" if word.startswith(("-", "'-")) else word for word in words)
+    """The same, a long one over several lines, none broken within a word."""
+    rows = [""]
+    for word in map(shlex.quote, command):
+        if rows[-1] and len(rows[-1]) + len(word) >= _WIDE:
+            rows.append(f"    {word}")
+        else:
+            rows[-1] += f" {word}" if rows[-1] else word
+    return " \\\n".join(rows)

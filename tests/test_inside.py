@@ -1,6 +1,7 @@
 """Commands that lead into the image: each option, each way, and what is refused."""
 
 import shlex
+import subprocess
 
 import pytest
 from hypothesis import given
@@ -206,12 +207,13 @@ def test_a_work_tree_brings_the_git_directory_that_it_names() -> None:
     assert inside_run.of(ML_CONTAINERS, image, "/c").inside == "/opt/ml-containers"
 
 
-@given(st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=5))
+@given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=12), min_size=1, max_size=5))
 def test_hostile_words_stay_words(words: list[str]) -> None:
     step = Step("x", tuple(word.replace("\x00", "") for word in words), "container", "Why.")
     made = inside_run.engine_run(BUILT, Engine("docker"), step, ME)
     assert tuple(shlex.split(inside.line(made))) == made
-    assert tuple(shlex.split(inside.folded(made).replace("\\\n    ", ""))) == made or "\\\n" in "".join(words)
+    said = subprocess.run(["sh", "-c", f"printf '%s\\0' {inside.folded(made)}"], capture_output=True, check=True).stdout
+    assert said == b"".join(word.encode() + b"\0" for word in made)
 
 
 # -- on a cluster ------------------------------------------------------------------------------------------------
@@ -279,7 +281,7 @@ def test_an_import_is_made_once_and_never_half() -> None:
 
 
 def test_an_image_that_moves_is_imported_again_where_its_id_is_not_known() -> None:
-    for name in ("megatron-lm:local", "nvcr.io/nvidia/nemo:nightly", "nvcr.io/nvidia/pytorch"):
+    for name in ("megatron-lm:local", "megatron-lm:mine", "nvcr.io/nvidia/nemo:nightly", "nvcr.io/nvidia/pytorch"):
         assert inside_slurm.imported(Image.parse(name), "/s", "", None, there=True)[1]
     assert inside_slurm.built_sif(BUILT.image, "/s", "sha256:ff", there=True) == ("/s/megatron-lm-local-ff.sif", ())
     sif = inside_slurm.built_sif(BUILT.image, "/s", "", there=False)[1]
@@ -311,6 +313,9 @@ def test_each_place_reads_a_step_in_its_own_way() -> None:
     marked = Step("x", ("bash",), "container", "Why.", env=(("A", "b c"),))
     assert Place("inside", FILE, ME, BRIDGE, Allocation()).words(marked) == ("env", "A=b c", "bash")
     local = Place("local", BUILT, ME, LM, Allocation())
+    alibaba = Place("local", inside_run.of(MEGATRON_LM, Image.parse("alibaba:25.05"), "/c"), ME, LM, Allocation())
+    assert "--user=1000:1001" in local.words(LOCK)
+    assert not [it for it in (*local.words(SHELL), *alibaba.words(LOCK)) if it.startswith("--user")]
     assert local.where(LOCK) == "inside megatron-lm:local, a container of docker or podman on this machine"
     assert local.where(host) == "on this machine, in the checkout"
 

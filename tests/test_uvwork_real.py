@@ -226,6 +226,18 @@ def test_a_real_conflict_is_resolved_by_main_and_uv(clone: Path, tmp_path: Path,
     assert sh(clone, "git", "cat-file", "blob", blob, tmp=tmp_path).encode() == held.strip()
 
 
+def test_the_lock_of_main_is_that_of_the_commit_being_merged(clone: Path, tmp_path: Path) -> None:
+    diverge(clone, tmp_path)
+    join(clone, tmp_path, "merge")
+    merged = sh(clone, "git", "rev-parse", "MERGE_HEAD", tmp=tmp_path)
+    newer = sh(clone, "git", "commit-tree", "-p", merged, "-m", "newer", f"{merged}^{{tree}}", tmp=tmp_path)
+    sh(clone, "git", "update-ref", "refs/remotes/origin/main", newer, tmp=tmp_path)
+    assert inside_look.tree(Checkout.open(clone), "x/y").theirs == merged
+    # A branch that is not main's, merged into one's own: its lock is nobody's base.
+    sh(clone, "git", "update-ref", "refs/remotes/origin/main", f"{merged}^", tmp=tmp_path)
+    assert inside_look.tree(Checkout.open(clone), "x/y").theirs != merged
+
+
 def test_a_conflict_goes_on_after_uv_has_failed(clone: Path, tmp_path: Path) -> None:
     diverge(clone, tmp_path)
     join(clone, tmp_path, "merge")
