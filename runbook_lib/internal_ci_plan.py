@@ -36,7 +36,7 @@ State = Literal["none", "waiting", "passed", "failed", "useless"]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a remote leads: ``host`` without port, empty for a folder of this machine; ``path`` without ``.git``."""
+    """Where a remote leads: a project's ``path`` (without ``.git``) on a ``host`` (without port), or a folder here."""
 
     scheme: Literal["https", "http", "ssh", "file"]
     host: str
@@ -60,25 +60,21 @@ def place(url: str) -> Place:
     if re.search(r"[\x00-\x20\x7f]", url) or url.startswith("-"):
         raise wrong
     if url.startswith("/"):
-        return Place("file", "", _project(url))
+        return Place("file", "", url.rstrip("/"))
     if "://" not in url:
         scp = re.fullmatch(r"(?:[\w.+-]+@)?([A-Za-z0-9][A-Za-z0-9.-]*):(?!:)(.+)", url)
         if scp is None:
             raise wrong
         url = f"ssh://{scp[1]}/{scp[2].lstrip('/')}"
     parts = urlsplit(url)
-    path = _project(unquote(parts.path))
+    path = unquote(parts.path).rstrip("/")
     if parts.scheme == "file" and not parts.hostname and path:
         return Place("file", "", path)
     host = parts.hostname or ""
     if parts.scheme not in ("https", "http", "ssh") or not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", host) or not path:
         raise wrong
     return Place("https" if parts.scheme == "https" else "http" if parts.scheme == "http" else "ssh", host,
-                 path.lstrip("/"))  # fmt: skip
-
-
-def _project(path: str) -> str:
-    return path.rstrip("/").removesuffix(".git")
+                 path.lstrip("/").removesuffix(".git"))  # fmt: skip
 
 
 def destination(branch: str) -> str:
@@ -241,8 +237,9 @@ def judge(pipeline: Pipeline, jobs: Sequence[Job], expected: Sequence[Build], co
         return told("failed", f"the GitLab pin does not build: {which} failed in {name}",
                     f"Look at the log and mend the cause, or retry the job there: {bad[0].url}")  # fmt: skip
     if len(mine) == len(expected) and all(it.status == "success" for it in mine):
-        which = ", ".join(dict.fromkeys(f"{it.image} for {it.platform}".removesuffix(" for ") for it in expected))
-        return told("passed", f"The GitLab pin builds: {which}, in {name}.")
+        images = " and ".join(dict.fromkeys(it.image for it in expected))
+        platforms = " and ".join(it.platform for it in expected if it.platform)
+        return told("passed", f"The GitLab pin builds: {images}{f' for {platforms}' * bool(platforms)}, in {name}.")
     if pressed := [it for it in mine if it.status == "manual"]:
         return told("waiting", f"waiting for a person: {pressed[0].name} of {name} must be started by hand",
                     f"Press play there: {pressed[0].url}")  # fmt: skip

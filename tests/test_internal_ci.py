@@ -85,7 +85,7 @@ def test_a_preview_changes_nothing_and_says_what_it_would_do(at: At) -> None:
     assert at.world.effects() == []
     (planned,) = at.world.said("planned")
     assert planned["publish"] is True
-    assert f"push {at.head[:10]} to {at.gitlab.with_suffix('')} as {TO}, and start a pipeline" in planned["sentence"]
+    assert f"push {at.head[:10]} to {at.gitlab} as {TO}, and start a pipeline" in planned["sentence"]
     assert set(at.world.checks().values()) == {"skipped"}
     assert (at.tips(), at.pipelines()) == (before, [])
 

@@ -113,8 +113,8 @@ def test_a_hostile_wildcard_takes_no_time() -> None:
         ("ssh://git@gitlab.example.com:12051/adlr/megatron-lm.git", "ssh", "gitlab.example.com", "adlr/megatron-lm"),
         ("git@gitlab.example.com:adlr/megatron-lm.git", "ssh", "gitlab.example.com", "adlr/megatron-lm"),
         ("gitlab.example.com:/adlr/megatron-lm", "ssh", "gitlab.example.com", "adlr/megatron-lm"),
-        ("/srv/git/x.git", "file", "", "/srv/git/x"),
-        ("file:///srv/git/x.git", "file", "", "/srv/git/x"),
+        ("/srv/git/x.git", "file", "", "/srv/git/x.git"),
+        ("file:///srv/git/x.git", "file", "", "/srv/git/x.git"),
     ],
 )
 def test_a_remote_leads_to_a_place(url: str, scheme: str, host: str, path: str) -> None:
@@ -211,7 +211,7 @@ BOTH = [job("amd64", "success"), job("arm64", "success")]
         ([job("amd64", "running"), job("arm64", "pending")], "running", "waiting", "amd64 running, arm64 pending"),
         ([job("amd64", "success"), job("arm64", "running")], "running", "waiting", "arm64 running"),
         ([job("amd64", "success"), job("arm64", "manual")], "manual", "waiting", "started by hand"),
-        (BOTH, "running", "passed", f"The GitLab pin builds: {DEV} for amd64, {DEV} for arm64"),
+        (BOTH, "running", "passed", f"The GitLab pin builds: {DEV} for amd64 and arm64, in pipeline 1 of"),
         (BOTH, "failed", "passed", "The GitLab pin builds"),
         ([job("amd64", "success", comma=","), job("arm64", "success", comma=",")], "running", "passed", "builds"),
         ([job("amd64", "failed", "script_failure"), job("arm64", "success")], "failed", "failed", "(script failure)"),
@@ -233,6 +233,11 @@ def test_verdicts(jobs: list[Job], status: str, state: str, words: str) -> None:
     assert words in found.sentence
     assert bool(found.next) == (state != "passed")
     assert found.ended == (state != "waiting")
+
+
+def test_a_job_of_another_name_with_the_same_values_proves_nothing() -> None:
+    others = [Job(1, it.name.replace("pre_build", "push"), "build", "success", "", 1.0, "") for it in BOTH]
+    assert plan.judge(pipeline(status="success"), others, expected(), HEAD).state == "useless"
 
 
 def test_a_pipeline_of_another_commit_or_without_known_jobs_tells_nothing() -> None:
