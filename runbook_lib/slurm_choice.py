@@ -26,19 +26,22 @@ class Chosen:
     held: str = ""
 
 
-def known(texts: Mapping[str, str | None]) -> tuple[tuple[Workload, ...], tuple[str, ...]]:
-    """All tests of these recipes, by path; and sentences about what in them cannot be read, and is left out."""
+def known(texts: Mapping[str, str | None]) -> tuple[tuple[Workload, ...], Mapping[str, tuple[str, ...]]]:
+    """All tests of these recipes, by path; and by path what in a recipe cannot be understood, as sentences.
+
+    A recipe that cannot be read has no tests.
+    """
     found: list[Workload] = []
-    odd: list[str] = []
+    odd: dict[str, tuple[str, ...]] = {}
     for path, text in texts.items():
         if not path.endswith((".yaml", ".yml")):
             continue
         try:
             found += (it for it in read(path, text or "") if it.gpus and it.script.strip())
-            odd += recipes.problems(recipes.rows(path, text or ""))
+            odd[path] = recipes.problems(recipes.rows(path, text or ""))
         except RunbookError as error:
-            odd.append(f"{error} Its tests are left out.")
-    return tuple(found), tuple(odd)
+            odd[path] = (f"{error} Its tests are left out.",)
+    return tuple(found), odd
 
 
 def pick(tests: Sequence[Workload], asked: str, platform: str, environment: str) -> tuple[Workload, ...]:

@@ -272,7 +272,7 @@ def _said(entry: Entry) -> str:
     try:
         with (entry.folder / "job.log").open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-            tail = file.read(_TAIL)
+            tail = file.read(_TAIL).rpartition(b"DUE TO JOB REQUEUE")[2]  # what went before was begun anew
     except OSError:
         return ""
     return next((state for state, word in _WORDS if word in tail), "")

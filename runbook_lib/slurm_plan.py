@@ -117,6 +117,8 @@ def make(
     listed = stand.checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", stand.start).split("\0")
     every, odd = slurm_choice.known(stand.texts(it for it in listed if it.startswith(f"{recipes.FOLDER}/")))
     picked = slurm_choice.pick(every, tests, platform, bump.image_type)
+    used, readable = {it.recipe for it in picked}, {it.recipe for it in every}
+    warnings = [told for path, sentences in odd.items() for told in sentences if path in used or path not in readable]
     configs = stand.texts({slurm_choice.config_of(it) for it in picked})
     chosen = tuple(slurm_choice.prepare(it, configs[slurm_choice.config_of(it)], site) for it in picked)
     before = slurm_matrix.read(base)
@@ -128,9 +130,9 @@ def make(
         number = slurm_matrix.next_round(base)
         made = arrays([(it.test, it.connections) for it in fresh], replace(site, results=f"{base}/{number}"))
         problems, more = _asked(slurm, site, [it.test for it in fresh])
-        odd = (*odd, *more)
+        warnings += more
     return replace(
-        empty, chosen=chosen, fresh=fresh, arrays=made, before=before, problems=problems, warnings=odd,
+        empty, chosen=chosen, fresh=fresh, arrays=made, before=before, problems=problems, warnings=tuple(warnings),
         golden={**stand.texts(known), **configs},
     )  # fmt: skip
 

@@ -105,9 +105,11 @@ def not_shared(path: str, mountinfo: str) -> str:
 
 def _given(text: str, origin: str) -> Mapping[str, Any]:
     try:
-        given = yaml.safe_load(text) if text.strip() else {}
+        given = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise RunbookError(f"The site file {origin} does not parse as YAML: {' '.join(str(error).split())}.") from error
+    if given is None:
+        return {}
     if not isinstance(given, dict):
         raise RunbookError(f"The site file {origin} holds no mapping: expected the keys {', '.join(KEYS)}.")
     for key in given:

@@ -88,6 +88,8 @@ def _elements(job: Mapping[str, Any]) -> Iterator[Element]:
         return
     state, reason = _state(job)
     code = _code(job.get("exit_code")) if state in OVER else None
+    if state == "FAILED" and code == 0:
+        code = None  # sacct 22.05 prints 0 for every job
     own = _number(index)
     alone = own is not None and not (own == 0 and _text(listed))  # 0 may stand for none, beside a list
     for one in [own] if alone else _indices(_text(listed)):

@@ -1,24 +1,19 @@
 """Arrays submitted to a real Slurm of two nodes, and followed."""
 
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from slurm_cluster import Cluster, cluster
+from slurm_runs import nap, plan, run
 
 from runbook_lib import slurm_matrix
-from runbook_lib.device_connections import Connections
 from runbook_lib.errors import Refused, RunbookError, Unreachable
-from runbook_lib.sbatch import Site, arrays
 from runbook_lib.slurm import Slurm
-from runbook_lib.slurm_follow import GONE, Follower, Now, follow, submit
-from runbook_lib.slurm_matrix import Submission
-from runbook_lib.workloads import Workload
+from runbook_lib.slurm_follow import Follower, Now, follow, submit
 
-NO_NEED = Connections(None, "Nothing requires it.")
 GOLDEN = '{"lm loss": {"start_step": 1, "end_step": 1, "step_interval": 1, "values": {"1": 10.5}}}'
 needs_slurm = pytest.mark.component("slurm")
 
@@ -33,40 +28,6 @@ def real() -> Iterator[Cluster]:
 @pytest.fixture
 def slurm(real: Cluster) -> Slurm:
     return Slurm({**os.environ, **real.environment})
-
-
-def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1, seconds: int = 600) -> tuple[Submission, ...]:
-    """The next round, with tests of these names."""
-    (base / "checkout").mkdir(parents=True, exist_ok=True)
-    number = slurm_matrix.next_round(base)
-    site = Site(str(base / "checkout"), str(base / str(number)))
-    quoted = {name: script.replace("{", "{{").replace("}", "}}") for name, script in scripts.items()}
-    tests = [
-        Workload("r.yaml", "gpt", name, "dev", "dgx_h100", ("mr",), nodes, 2, seconds, script)
-        for name, script in quoted.items()
-    ]
-    return slurm_matrix.keep(base, number, arrays([(it, NO_NEED) for it in tests], site))
-
-
-def run(
-    slurm: Slurm, base: Path, *, early: bool = False, until: Callable[[tuple[Now, ...]], bool] | None = None
-) -> dict[str, Now]:
-    """Submit what is planned and follow it: to the end, or until it is so."""
-    done, _ = submit(slurm, slurm_matrix.read(base), sleep=nap)
-    entries = slurm_matrix.newest(done).values()
-    expected = {it.test.name: ("golden.json",) for it in entries}
-    follower = Follower(slurm, entries, expected, early=early)
-    limit = time.monotonic() + 60
-    while True:
-        tests = follower.poll()
-        if until(tests) if until else all(it.over for it in tests):
-            return {it.entry.test.case: it for it in tests}
-        assert time.monotonic() < limit, tests
-        nap(0)
-
-
-def nap(_: float) -> None:
-    time.sleep(0.1)
 
 
 # -- without a cluster -------------------------------------------------------------------------------------------
@@ -175,29 +136,6 @@ def settle(slurm: Slurm, now: Now) -> None:
         nap(0)
 
 
-@needs_slurm
-def test_a_controller_that_is_away_for_a_while(real: Cluster, slurm: Slurm, tmp_path: Path) -> None:
-    plan(tmp_path, {"a": "sleep 1"})
-    plan(tmp_path, {"b": "true"})
-    submit(slurm, slurm_matrix.read(tmp_path)[:1])
-    real.end("slurmctld")
-    said: list[str] = []
-
-    def sleep(_: float) -> None:
-        if len(said) >= 1 and "slurmctld" not in real.running:
-            real.start_controller()
-        time.sleep(0.2)
-
-    with pytest.raises(Unreachable, match=r"controller cannot be reached: squeue .*says"):
-        slurm.queue()
-    done, fresh = submit(slurm, slurm_matrix.read(tmp_path), sleep=sleep, say=lambda text: said.append(str(text)))
-    assert [it.entries[0].test.case for it in fresh] == ["b"]
-    assert "Trying again" in said[0]
-    entries = slurm_matrix.newest(done).values()
-    tests = follow(Follower(slurm, entries), wait=True, sleep=sleep, say=lambda text: said.append(str(text)))
-    assert [it.state for it in tests] == ["COMPLETED", "COMPLETED"]
-
-
 def test_a_controller_that_stays_away_is_an_error(tmp_path: Path) -> None:
     for name in ("squeue", "sbatch"):
         (tmp_path / name).write_text(
@@ -225,25 +163,6 @@ def test_what_slurm_does_not_take_is_said(real: Cluster, tmp_path: Path) -> None
 
 
 @needs_slurm
-def test_a_requeue_and_a_lost_node(real: Cluster, slurm: Slurm, tmp_path: Path) -> None:
-    plan(tmp_path, {"a": 'touch "$LOGS/$NODE_RANK"; sleep 60'}, nodes=2)
-    job = run(slurm, tmp_path, until=lambda tests: tests[0].state == "RUNNING")["a"].entry.job
-    real.ask("scontrol", "requeue", f"{job}_0")
-    again = run(slurm, tmp_path, until=lambda tests: tests[0].restarts == 1 and tests[0].state == "PENDING")
-    assert again["a"].word == "waiting"
-    real.ask("scontrol", "update", f"jobid={job}_0", "StartTime=now", "Requeue=0")
-    begun = again["a"].entry.folder / "assets/logs/1/1"
-    begun.unlink(missing_ok=True)
-    run(slurm, tmp_path, until=lambda _: begun.exists())
-    real.end("node2", signal.SIGKILL)
-    found = run(slurm, tmp_path)
-    assert (found["a"].state, found["a"].word) == ("NODE_FAIL", "node failed")
-    assert run(slurm, tmp_path)["a"].state == "NODE_FAIL"  # and it is known after a restart
-    real.start_node("node2")
-    real.wait(lambda: real.ask("sinfo", "-h", "-o", "%T %D") == "idle 2", "nodes")
-
-
-@needs_slurm
 def test_the_cluster_is_asked_for_partitions_and_accounts(slurm: Slurm) -> None:
     (partition,) = slurm.partitions()
     assert (partition.name, partition.seconds, partition.nodes, partition.gpus, partition.default) == (
@@ -260,21 +179,3 @@ def test_secrets_do_not_reach_a_job(real: Cluster, tmp_path: Path) -> None:
     told = (found["a"].entry.folder / "node-0.out.log").read_text()
     assert "KEPT=yes" in told
     assert not [name for name in ("GITHUB_TOKEN", "PROXY", "JPY_SESSION_NAME") if f"\n{name}=" in told]
-
-
-@needs_slurm
-def test_a_controller_that_forgets_at_once(tmp_path: Path) -> None:
-    with cluster(age=2) as short:
-        slurm = Slurm({**os.environ, **short.environment})
-        plan(tmp_path, {"a": "true", "b": "sleep 60", "c": "kill -9 $PPID"})
-        run(slurm, tmp_path, until=lambda tests: tests[1].state == "RUNNING" and tests[0].over)
-        (done,) = slurm_matrix.read(tmp_path)
-        slurm.cancel([(done.job or 0, 1)])
-        limit = time.monotonic() + 30
-        while slurm.queue():
-            assert time.monotonic() < limit
-            nap(0)
-        found = run(slurm, tmp_path)
-        assert found["a"].state == "COMPLETED"
-        assert found["b"].state == "CANCELLED"  # Slurm wrote so into its log
-        assert found["c"].state in ("FAILED", GONE)

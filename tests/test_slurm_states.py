@@ -74,6 +74,11 @@ def test_elements_that_wait_are_listed_together(job: dict[str, Any]) -> None:
     ("job", "expected"),
     [
         (
+            {"name": "n", "array": {"job_id": 7, "task_id": 2, "task": None},
+             "state": {"current": "FAILED", "reason": "None"}, "exit_code": {"status": "SUCCESS", "return_code": 0}},
+            Element("n", 7, 2, "FAILED"),
+        ),
+        (
             {"name": "n", "array": {"job_id": 7, "task_id": 2, "task": ""},
              "state": {"current": "TIMEOUT", "reason": "None"}, "exit_code": {"status": "SUCCESS", "return_code": 0}},
             Element("n", 7, 2, "TIMEOUT", "", 0),

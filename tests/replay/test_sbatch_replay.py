@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runbook_lib import matching, recipes, workloads
+from runbook_lib import matching, recipes, slurm_choice, workloads
 from runbook_lib.checkout import Checkout
 from runbook_lib.device_connections import Connections, architecture, choose
 from runbook_lib.parallelism import Parallelism
@@ -106,3 +106,17 @@ def test_scripts_are_sound_for_bash(chosen: list[tuple[Workload, Connections]], 
         done = subprocess.run(["bash", "-n", tmp_path / f"{number}.sh"], capture_output=True, text=True, check=False)
         assert done.stderr == ""
     assert len(scripts) > 20
+
+
+def test_what_matters_to_a_bump_is_what_ci_runs_for_it(checkout: Checkout) -> None:
+    listed = checkout.git("ls-tree", "-r", "--name-only", MAIN, "--", recipes.FOLDER).splitlines()
+    every, _ = slurm_choice.known(checkout.read(listed, MAIN))
+    platforms = ("dgx_h100", "dgx_gb200")
+    chosen = [slurm_choice.pick(every, slurm_choice.BUMP, platform, "dev") for platform in platforms]
+    assert [len(it) for it in chosen] == [77, 31]
+    configs = checkout.read({slurm_choice.config_of(it) for it in every}, MAIN)
+    held = [slurm_choice.prepare(it, configs[slurm_choice.config_of(it)], SITE) for it in chosen[0]]
+    assert sorted(it.test.case for it in held if it.held) == [
+        "gpt_dynamic_inference_tp2_pp2_dp2_583m_logitsmatch_zmq", "gpt_grpo_basic_function",
+    ]  # fmt: skip
+    assert not [it for it in held if it.held and "asks for 1 GPUs a node" not in it.held]
