@@ -197,15 +197,16 @@ def _branches(stand: Position, refs: str) -> tuple[Rows, tuple[str, ...]]:
 
 
 def _standing(tags: Sequence[Tag], bump: Bump, branch: str) -> dict[str, object]:
-    """``tags`` are in order."""
+    """How the tags of a branch stand to the bump's."""
     if not tags:
         return {"state": "cannot tell", "next": f"runbook check --ref {branch}"}
     if bump.tag is None:
         torn = len(tags) > 1
         return {"state": "out of sync" if torn else "in sync", "next": f"runbook check --ref {branch}" * torn}
-    if is_older(tags[0], bump.tag):
+    if any(is_older(tag, bump.tag) for tag in tags):
         return {"state": "older", "next": _command("bump", bump, branch)}
-    return {"state": "newer" if is_older(bump.tag, tags[-1]) else "names it", "next": ""}
+    newer = any(is_older(bump.tag, tag) for tag in tags)
+    return {"state": "newer" if newer else "names it" if bump.tag in tags else "another edition or build", "next": ""}
 
 
 def _matching(checkout: Checkout, bump: Bump, remote: str, refs: str) -> dict[str, str]:

@@ -1,14 +1,16 @@
 """What a form offers to choose from: the tags of the registry, and the CI runs of the bump's pull request."""
 
-from collections.abc import Collection, Sequence
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from runbook_lib import ci, pins, position
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.errors import RunbookError
+from runbook_lib.families import AnyFamily, edition
 from runbook_lib.github import GitHub
-from runbook_lib.image import ImageRef
+from runbook_lib.image import ImageRef, Tag
 from runbook_lib.registry import Registry
 from runbook_lib.registry_cache import ago
 from runbook_lib.repositories import Repository
@@ -45,7 +47,10 @@ def current(checkout: Checkout, bump: Bump) -> tuple[str, ...]:
 
 
 def tags(repository: Repository, pinned: Collection[str]) -> Choices:
-    """The newest releases of the image, newest first, those that are ``pinned`` marked, and candidates not at all."""
+    """The releases of the image, newest first, those that are ``pinned`` marked, and candidates not at all.
+
+    Those of the edition that is pinned come first: another one is for other machines.
+    """
     ref, family = ImageRef.parse(repository.sites.image), repository.sites.family
     try:
         with Registry.connect(ref) as registry:
@@ -53,13 +58,22 @@ def tags(repository: Repository, pinned: Collection[str]) -> Choices:
     except RunbookError as error:
         return Choices((), f"The registry could not be asked: {error} Type the tag.")
     listing = family.listed(known.names)
-    names = [str(tag) for tag in listing.releases]
+    editions = {edition(it) for tag in pinned for it in _read(family, tag)}
+    names = [
+        str(tag) for tag in sorted(listing.releases, key=lambda tag: bool(editions) and edition(tag) not in editions)
+    ]
     age = f"This list was read {ago(known.age)}: {known.problem}" if known.problem else ""
     if not names:
         return Choices((), f"{ref.name} has no release that we know. Type the tag. {age}".strip())
     marks = {names[0]: "newest"} | dict.fromkeys(pinned, "the pins name it now")
     shown = names[:_TAGS] + [name for name in names[_TAGS:] if name in pinned]
     return Choices(tuple(Choice(name, _marked(name, marks.get(name))) for name in shown), age)
+
+
+def _read(family: AnyFamily, text: str) -> Iterator[Tag]:
+    """The tag, if it is one of the family."""
+    with contextlib.suppress(RunbookError):
+        yield family.read(text)
 
 
 def _marked(name: str, mark: str | None) -> str:

@@ -114,16 +114,25 @@ class CoreWeaveTag:
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """By date of a nightly build, then versions, PyTorch's first; the rest only makes the order total.
+        """By versions, PyTorch's first, and among nightly builds of it by date; the rest only makes the order total.
 
         A commit says nothing of time, so of two builds with the same versions neither is really newer.
         """
-        return (*self.age, self.os, self.abi, not self.branch, str(self))
+        return (*self._ages, self.os, self.abi, not self.branch, str(self))
+
+    def is_older(self, other: "CoreWeaveTag") -> bool:
+        """Whether it is older than another of its edition, by all that both name."""
+        both = [(one, two) for one, two in zip(self._ages, other._ages, strict=True) if one and two]
+        return [one for one, _ in both] < [two for _, two in both]
 
     @property
-    def age(self) -> tuple[Any, ...]:
-        """What tells older from newer: equal for two builds of the same versions."""
-        return (self.date, *(_version(getattr(self, part)) for part in ("torch", "cuda", "nccl", "vision", "audio")))
+    def _ages(self) -> tuple[Any, ...]:
+        """What tells older from newer, empty where the tag does not name it."""
+        torch, *rest = (
+            _version(value) if (value := getattr(self, part)) else ()
+            for part in ("torch", "cuda", "nccl", "vision", "audio")
+        )
+        return (torch, self.date, *rest)
 
     def __lt__(self, other: "CoreWeaveTag") -> bool:
         return self.rank < other.rank

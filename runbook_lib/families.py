@@ -139,8 +139,22 @@ def family_of(ref: ImageRef) -> AnyFamily | None:
     return None
 
 
+def edition(tag: Tag) -> str:
+    """Which of a family's products a tag is of; those of different editions are for different machines or purposes."""
+    if isinstance(tag, NgcTag):
+        return tag.variant
+    if isinstance(tag, NemoTag):
+        return tag.name
+    return tag.edition if isinstance(tag, CoreWeaveTag | AlibabaTag) else ""
+
+
 def is_older(tag: Tag, other: Tag) -> bool:
-    """Whether a tag is older than another of its family.  Of two builds of the same versions neither is."""
+    """Whether a tag is older than another of its family.
+
+    Of two builds of the same versions, or of two editions, neither is.
+    """
+    if edition(tag) != edition(other):
+        return False
     if isinstance(tag, CoreWeaveTag) and isinstance(other, CoreWeaveTag):
-        return tag.age < other.age
+        return tag.is_older(other)
     return tag < other

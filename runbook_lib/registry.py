@@ -16,7 +16,7 @@ import httpx
 
 from runbook_lib.checks import Check
 from runbook_lib.errors import CannotTell, Unreachable
-from runbook_lib.families import NGC, AnyFamily
+from runbook_lib.families import NGC, AnyFamily, edition
 from runbook_lib.image import Image, ImageRef, NgcTag, PlatformImage, Tag
 from runbook_lib.registry_auth import Found, docker, ngc
 from runbook_lib.registry_cache import Cache, ago
@@ -309,6 +309,8 @@ def _newest(registry: Registry, tag: Tag, family: AnyFamily) -> str:
     if isinstance(tag, NgcTag):
         months = NGC.listed(tags)
         like = [other for other in months.releases + months.specials if other.variant == tag.variant]
+    else:
+        like = [other for other in like if edition(other) == edition(tag)] or like
     if not like:
         return "It has no tag of this kind at all."
     return f"Its newest tags are {', '.join(map(str, like[:5]))}: choose one that exists, or wait."

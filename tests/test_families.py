@@ -327,7 +327,50 @@ def test_the_order_of_other_tags_is_total(texts):
         (COREWEAVE.read, "0000000-base-cuda12.0.1-torch2.0.0", "fffffff-base-cuda12.0.1-torch2.0.0", False),
         (COREWEAVE.read, "fffffff-base-cuda12.0.1-torch2.0.0", "0000000-base-cuda12.0.1-torch2.0.0", False),
         (COREWEAVE.read, "fffffff-base-cuda12.0.1-torch2.0.0", "0000000-base-cuda12.0.1-torch2.0.1", True),
+        (
+            COREWEAVE.read,
+            "fffffff-base-cuda12.0.1-torch2.0.0",
+            "0000000-base-cuda12.0.1-torch2.0.0-vision0.15.1",
+            False,
+        ),
     ],
 )
 def test_what_is_older_is_never_told_by_a_commit(read, one, two, older):
     assert is_older(read(one), read(two)) is older
+
+
+_NIGHTLY = "base-25080505-cuda12.9.1-ubuntu22.04-torch2.9.0a0-vision0.24.0a0-audio2.8.0a0"
+_RELEASE = "17ad6db-base-cuda12.9.1-ubuntu22.04-torch{}-vision0.25.0-audio2.10.0"
+
+
+@pytest.mark.parametrize(
+    ("read", "older", "newer"),
+    [
+        (COREWEAVE.read, _NIGHTLY, _RELEASE.format("2.10.0")),
+        (COREWEAVE.read, _NIGHTLY, _RELEASE.format("2.9.0")),
+        (COREWEAVE.read, _RELEASE.format("2.8.0"), _NIGHTLY),
+        (COREWEAVE.read, _NIGHTLY, _NIGHTLY.replace("25080505", "25080605")),
+        (ALIBABA.read, "25.04-serverless", "25.05-serverless"),
+        (NGC.read, "26.04-py3-igpu", "26.05-py3-igpu"),
+    ],
+)
+def test_a_nightly_build_is_older_than_a_release_of_a_higher_version(read, older, newer):
+    assert is_older(read(older), read(newer))
+    assert not is_older(read(newer), read(older))
+    assert read(older) < read(newer)
+
+
+@pytest.mark.parametrize(
+    ("read", "one", "two"),
+    [
+        (ALIBABA.read, "25.05", "25.05-serverless"),
+        (ALIBABA.read, "25.04", "25.05-serverless"),
+        (NGC.read, "26.04-py3", "26.04-py3-igpu"),
+        (NEMO.read, "26.02.nemotron_3_super", "26.04"),
+        (NEMO.read, "nightly", "26.04"),
+        (COREWEAVE.read, "17ad6db-base-cuda13.0.0-torch2.9.0", "17ad6db-nccl-cuda13.0.0-nccl2.29.2-1-torch2.10.0"),
+    ],
+)
+def test_of_two_editions_neither_is_older(read, one, two):
+    assert not is_older(read(one), read(two))
+    assert not is_older(read(two), read(one))
