@@ -1,7 +1,9 @@
 """The internal pipeline of a bump: real git, the practice GitLab with a bare repository of its own, a set clock."""
 
 import os
+import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,17 +11,18 @@ from typing import Any
 import pytest
 from bumping import REPOSITORY, World, bump_to, git, world
 
-from runbook_lib import internal_ci, internal_ci_logs, position
+from runbook_lib import github, internal_ci, internal_ci_logs, position, pull_request
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.internal_ci import Ahead, Found
+from runbook_lib.practice import forge
 from runbook_lib.practice.bare import Bare
-from runbook_lib.practice.gitlab_api import GitLab as PracticeGitLab
 from runbook_lib.practice.state import InternalRun
 from runbook_lib.practice.world import GITLAB_TOKEN
 from runbook_lib.repositories import MEGATRON_BRIDGE
 
 BRANCH = "bump/main/dev-26.04-py3"
 TO = f"pull-request/{BRANCH}"
+START = 1_800_000_000.0
 PIPELINE = "/gitlab/api/v4/projects/.*/pipeline$"
 
 
@@ -64,16 +67,36 @@ class At:
         return found
 
 
-@pytest.fixture
-def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[At]:
-    monkeypatch.setattr(internal_ci, "_DELAYS", (0.0, 0.0))
-    with world(tmp_path) as made:
-        place = tmp_path / "gitlab.git"
-        git(tmp_path, "clone", "-q", "--bare", str(made.remote), str(place))
-        made.forge._gitlab = PracticeGitLab(made.forge.hub, Bare(place))
-        git(tmp_path / "checkout", "remote", "add", "gitlab", str(place))
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A world in which step 3 is done, and the repository of a GitLab beside it, to be copied for each test."""
+    home = tmp_path_factory.mktemp("prepared")
+    with world(home) as made:
+        git(home, "clone", "-q", "--bare", str(made.remote), str(home / "gitlab.git"))
+        git(home / "checkout", "remote", "add", "gitlab", str(home / "gitlab.git"))
         made.open_pr()
-        yield At(made, place)
+    return home
+
+
+@pytest.fixture
+def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[At]:
+    monkeypatch.setattr(internal_ci, "_DELAYS", (0.0, 0.0))
+    monkeypatch.setattr(github, "_DELAYS", (0, 0))
+    monkeypatch.setattr(pull_request, "_DELAYS", (0, 0))
+    monkeypatch.setenv("GITHUB_REPOSITORY", REPOSITORY)
+    home = tmp_path / "home"
+    shutil.copytree(prepared, home, ignore=shutil.ignore_patterns("record-*", "outside-contributor"))
+    for config in (home / "checkout/.git/config", home / "gitlab.git/config"):
+        config.write_text(config.read_text().replace(str(prepared), str(home)))
+    now = [START]
+    with ExitStack() as undo:
+        served = undo.enter_context(
+            forge.serve(
+                home / "forge.sqlite", home / "remote.git", repository=REPOSITORY, clock=lambda: now[0],
+                gitlab=home / "gitlab.git", ci_seconds=100,
+            )
+        )  # fmt: skip
+        yield At(World(home, served, now, undo), home / "gitlab.git")
 
 
 # -- nothing happens ---------------------------------------------------------------------------------------------
@@ -179,8 +202,7 @@ def test_a_commit_that_is_there_gets_its_pipeline_without_a_push(at: At) -> None
 
 
 def test_a_pipeline_of_the_commit_elsewhere_is_followed(at: At) -> None:
-    github = at.world.github()
-    github.comment(10, f"/ok to test {at.head}")
+    at.world.github().comment(10, f"/ok to test {at.head}")
     at.world.now[0] += 90
     found = at.run()
     assert found is not None
