@@ -12,7 +12,7 @@ import pytest
 import slurm_repository
 from slurm_cluster import Cluster, cluster
 
-from runbook_lib import position, slurm_plan, slurm_verify
+from runbook_lib import position, run, slurm_plan, slurm_verify
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.errors import Refused, RunbookError
@@ -22,6 +22,7 @@ from runbook_lib.slurm import Slurm
 from runbook_lib.slurm_outcome import Outcome
 from runbook_lib.slurm_plan import Plan
 
+ROOT = Path(__file__).resolve().parents[1]
 TAG = "26.04-py3"
 needs_slurm = pytest.mark.component("slurm")
 
@@ -69,8 +70,18 @@ def real() -> Iterator[Cluster]:
         yield made
 
 
+Begun = tuple[World, dict[str, Outcome], list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def begun(real: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Begun:
+    """A matrix that is submitted before the other tests here, since one of its tests runs into its time limit."""
+    world = World(tmp_path_factory.mktemp("matrix"), real.environment)
+    return (world, *world.go(world.plan()))
+
+
 @pytest.fixture
-def world(real: Cluster, tmp_path: Path) -> World:
+def world(real: Cluster, begun: Begun, tmp_path: Path) -> World:
     return World(tmp_path, real.environment)
 
 
@@ -172,49 +183,6 @@ def test_what_does_not_exist_is_refused(alone: World, asked: dict[str, str], say
 
 
 @needs_slurm
-@pytest.mark.timeout(240)
-def test_a_matrix_is_diagnosed_and_judged_with_a_restart_in_the_middle(world: World) -> None:
-    first, told = world.go(world.plan())
-    assert len(of("effect", told)) == 1
-    assert of("waiting", told)[-1]["sentence"].startswith("7 tests on Slurm:")
-    # The kernel is gone; another one plans anew from what lies there.
-    plan = world.plan()
-    assert (plan.fresh, plan.arrays) == ((), ())
-    found, told = world.go(plan, wait=True)
-    assert of("effect", told) == []
-    assert world.slurm.calls["sbatch"] == 1
-    assert first.keys() == found.keys()
-
-    assert {name: (it.word, it.failure.kind if it.failure else "") for name, it in found.items()} == {
-        "good": ("passed", ""),
-        "drift": ("drifted", "golden drift"),
-        "oom": ("failed", "out of memory"),
-        "missing": ("failed", "import error"),
-        "nccl": ("failed", "unknown"),
-        "hang": ("failed", "hang"),
-        "silent": ("failed", "unknown"),
-    }
-    causes = {name: it.failure for name, it in found.items() if it.failure}
-    assert "Rank 3 ran out of memory in forward" in causes["oom"].cause
-    assert (
-        causes["oom"].details | {"peak": "77.98 GiB", "parallelism": "TP 2, CP 1, PP 1, DP 2"} == causes["oom"].details
-    )
-    assert (causes["oom"].details["micro batch size"], causes["oom"].details["seq length"]) == ("4", "1024")
-    assert "No module named 'transformer_engine_that_is_not_there'" in causes["missing"].cause
-    assert (
-        "Rank 2 failed with ValueError: the data of rank 2" in causes["nccl"].cause
-    )  # the time-outs are its consequence
-    assert "last that it did is iteration 2" in causes["hang"].cause
-    assert found["hang"].now.word == "time limit"
-    assert [(one.verdict, bool(one.measures)) for one in found["drift"].judged] == [("refresh", True)]
-    assert [one.verdict for one in found["good"].judged] == ["unchanged"]
-    assert "Watchdog caught" not in "".join(causes["nccl"].evidence)
-    assert of("waiting", told)[-1]["sentence"].startswith("7 tests on Slurm: 1 passed, 1 drifted, 5 failed")
-    assert "golden_values_dev_dgx_h100.json was not written" in str(found["silent"].row["golden values"])
-    assert "gpt/oom" in world.shown
-
-
-@needs_slurm
 def test_cancel_and_then_again(world: World) -> None:
     world.go(world.plan(tests="hang,good"))
     found, told = world.go(world.plan(tests="hang,good"), cancel=True, wait=True)
@@ -264,3 +232,88 @@ def test_a_damaged_list_is_said(world: World) -> None:
     listed.write_text(listed.read_text()[:40])
     with pytest.raises(RunbookError, match=r"matrix\.json cannot be read .* restore it"):
         world.plan(tests="good")
+
+
+# -- the notebook --------------------------------------------------------------------------------------------------
+
+
+@needs_slurm
+def test_the_notebook_submits_is_started_again_and_goes_on(
+    real: Cluster, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(world.folder / "audit"))
+    monkeypatch.setenv("GITHUB_REPOSITORY", "o/Megatron-LM")
+    monkeypatch.setenv("SLURM_CONF", real.environment["SLURM_CONF"])
+    site = world.folder / "site.yaml"
+    site.write_text(f"results: {world.folder}/results\nshared: true\n")
+    given = {
+        "tag": TAG,
+        "repo": str(world.checkout.path),
+        "pins": "megatron-lm",
+        "site": str(site),
+        "tests": "good,oom",
+    }
+
+    def execute(**more: object) -> tuple[str, str, list[dict[str, Any]]]:
+        result = run.execute(ROOT / "runbooks/slurm-verify.ipynb", {**given, **more})
+        assert result.record is not None, result.summary
+        kept = json.loads((result.record / "run.json").read_text())["predicate"]
+        return result.state, result.summary, kept["effects"]
+
+    preview = execute()
+    assert (preview[0], preview[2]) == ("previewed", [])
+    assert preview[1] == "Preview: 2 tests would be submitted."
+    state, _, effects = execute(apply=True)
+    assert (state, [it["effect"] for it in effects]) == ("waiting", ["slurm job"])
+    assert effects[0]["after"] == int((next((world.folder / "results").rglob("job"))).read_text())
+    state, summary, effects = execute(apply=True, wait=True)
+    assert (state, effects) == ("waiting", [])
+    assert "2 tests on Slurm: 1 passed, 1 failed; waiting for a person to judge" in summary
+    (newest,) = [it for it in (world.folder / "audit").rglob("slurm-tests.csv") if "out of memory" in it.read_text()]
+    assert "gpt/oom" in newest.read_text()
+
+
+# -- the whole matrix ------------------------------------------------------------------------------------------------
+
+
+@needs_slurm
+@pytest.mark.timeout(240)
+def test_a_matrix_is_diagnosed_and_judged_with_a_restart_in_the_middle(begun: Begun) -> None:
+    world, first, told = begun
+    assert len(of("effect", told)) == 1
+    assert of("waiting", told)[-1]["sentence"].startswith("7 tests on Slurm:")
+    # The kernel is gone; another one plans anew from what lies there.
+    plan = world.plan()
+    assert (plan.fresh, plan.arrays) == ((), ())
+    found, told = world.go(plan, wait=True)
+    assert of("effect", told) == []
+    assert world.slurm.calls["sbatch"] == 1
+    assert first.keys() == found.keys()
+
+    assert {name: (it.word, it.failure.kind if it.failure else "") for name, it in found.items()} == {
+        "good": ("passed", ""),
+        "drift": ("drifted", "golden drift"),
+        "oom": ("failed", "out of memory"),
+        "missing": ("failed", "import error"),
+        "nccl": ("failed", "unknown"),
+        "hang": ("failed", "hang"),
+        "silent": ("failed", "unknown"),
+    }
+    causes = {name: it.failure for name, it in found.items() if it.failure}
+    assert "Rank 3 ran out of memory in forward" in causes["oom"].cause
+    assert (
+        causes["oom"].details | {"peak": "77.98 GiB", "parallelism": "TP 2, CP 1, PP 1, DP 2"} == causes["oom"].details
+    )
+    assert (causes["oom"].details["micro batch size"], causes["oom"].details["seq length"]) == ("4", "1024")
+    assert "No module named 'transformer_engine_that_is_not_there'" in causes["missing"].cause
+    assert (
+        "Rank 2 failed with ValueError: the data of rank 2" in causes["nccl"].cause
+    )  # the time-outs are its consequence
+    assert "last that it did is iteration 2" in causes["hang"].cause
+    assert found["hang"].now.word == "time limit"
+    assert [(one.verdict, bool(one.measures)) for one in found["drift"].judged] == [("refresh", True)]
+    assert [one.verdict for one in found["good"].judged] == ["unchanged"]
+    assert "Watchdog caught" not in "".join(causes["nccl"].evidence)
+    assert of("waiting", told)[-1]["sentence"].startswith("7 tests on Slurm: 1 passed, 1 drifted, 5 failed")
+    assert "golden_values_dev_dgx_h100.json was not written" in str(found["silent"].row["golden values"])
+    assert "gpt/oom" in world.shown
