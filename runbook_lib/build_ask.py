@@ -257,7 +257,8 @@ def _refusal(bump: Bump, plan: BuildPlan, image: Image | None) -> str:
     if bump.tag is not None and pinned != str(bump.tag):
         return (
             f"The work tree pins {plan.base} ({plan.source}), and {bump.tag} was asked for. Move the pins first "
-            f"(01-github-pin, 02-gitlab-pin), check out {bump.branch}, or leave the tag out. Nothing was built."
+            f"(01-github-pin, 02-gitlab-pin), check out {bump.branch}, or ask for the tag that is pinned. Nothing was "
+            "built."
         )
     wanted = plan.platform.partition("/")[2]
     if image and wanted not in image.platforms:
