@@ -127,7 +127,7 @@ def choose(checkout: Checkout, bump: Bump, wish: Wish, here: Here | None = None)
     steps = work.steps
     if any(it.where == "container" for it in steps):
         inside_place.require(name, here)
-        if name not in ("inside", "host") and not Path(cache).is_dir():
+        if name in ("local", "slurm", "apptainer") and not Path(cache).is_dir():
             steps = (_folder(cache), *steps)
     lacking = inside_place.lacking(name, here, gpus=any(it.gpus for it in steps)) if steps else ""
     return Task(wish, place, work, tuple(Command(it, place.words(it)) for it in steps), lacking, made)

@@ -33,7 +33,6 @@ class Project:
     name: str
     extras: tuple[str, ...]
     groups: tuple[str, ...]
-    default_groups: tuple[str, ...] = ()
     paths: Mapping[str, str] = field(default_factory=dict)
     listed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -51,11 +50,9 @@ class Project:
         extras, groups = _table(project, "optional-dependencies"), dict(_table(data, "dependency-groups"))
         if (older := uv.get("dev-dependencies")) is not None:  # uv's own form of before PEP 735
             groups.setdefault("dev", older)
-        default = uv.get("default-groups", ["dev"] if "dev" in groups else [])
-        default = list(groups) if default == "all" else default if isinstance(default, list) else []
         sources = {name: it for name, it in _table(uv, "sources").items() if isinstance(it, dict)}
         return cls(
-            str(project.get("name", "")), tuple(extras), tuple(groups), tuple(map(str, default)),
+            str(project.get("name", "")), tuple(extras), tuple(groups),
             {name: str(it["path"]) for name, it in sources.items() if "path" in it},
             _listed(project.get("dependencies"), extras, groups),
         )  # fmt: skip

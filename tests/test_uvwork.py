@@ -65,7 +65,6 @@ def lines(work: uvwork.Work) -> list[str]:
 def test_extras_and_groups_as_the_file_has_them() -> None:
     assert core.extras == ("training", "dev", "lts", "both")
     assert core.groups == ("test", "linting", "build", "batch_invariant", "both")
-    assert core.default_groups == ("linting", "build", "test")
     assert core.paths == {"mcore": "3rdparty/Megatron-LM/"}
     assert (core.kinds("dev"), core.kinds("both"), core.kinds("no")) == (("extra",), ("extra", "group"), ())
     assert core.where("nvidia-resiliency-ext") == ("extra dev",)
@@ -81,7 +80,7 @@ def test_no_project_of_uvs(text: str) -> None:
 
 def test_uvs_older_form_of_a_group() -> None:
     project = Project.read('[project]\nname = "x"\n[tool.uv]\ndev-dependencies = ["ruff"]\n')
-    assert (project.groups, project.default_groups) == (("dev",), ("dev",))
+    assert project.groups == ("dev",)
 
 
 @pytest.mark.parametrize(

@@ -404,6 +404,28 @@ def test_elsewhere_uv_work_is_refused_and_for_slurm_synced_once(clone: Path) -> 
     assert shown.commands[-1].words[-2:] == ("uv", "lock")
 
 
+def test_a_folder_for_the_cache_is_made_where_a_container_mounts_it(clone: Path, tmp_path: Path) -> None:
+    docker, cache = Here(engine=Engine("docker")), str(tmp_path / "new")
+    first = choose(clone, MEGATRON_LM, docker, task="lock", cache=cache).commands[0]
+    assert first.words == ("mkdir", "-p", "--", cache)
+    for here, where in ((INSIDE, "inside"), (INSIDE, "host")):
+        (only,) = choose(clone, MEGATRON_LM, here, task="lock", cache=cache, where=where).commands
+        assert only.words == ("uv", "lock")
+    (tmp_path / "new").mkdir()
+    assert len(choose(clone, MEGATRON_LM, docker, task="lock", cache=cache).commands) == 1
+
+
+def test_alibabas_image_is_run_and_never_changed(clone: Path) -> None:
+    docker = Here(engine=Engine("docker"))
+    with pytest.raises(Refused, match="Do not reinstall PyTorch"):
+        choose(clone, MEGATRON_LM, docker, task="install", image="alibaba:25.05")
+    demo = choose(clone, MEGATRON_LM, docker, task="demo", image="alibaba:25.05")
+    assert demo.commands[-1].words[-1] == "deepspeed/llama3-8b"
+    assert "Do not reinstall" in demo.show().text
+    with pytest.raises(RunbookError, match="Only Alibaba's image"):
+        choose(clone, MEGATRON_LM, docker, task="demo")
+
+
 def test_what_a_task_is_shown_as(clone: Path) -> None:
     task = choose(clone, MEGATRON_LM, Here(engine=Engine("docker")), task="session", install="dev")
     text = task.show().text
