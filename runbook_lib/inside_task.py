@@ -123,13 +123,19 @@ def choose(checkout: Checkout, bump: Bump, wish: Wish, here: Here | None = None)
     git = "" if checkout.bare else checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
     box = inside_run.of(repository, image, str(checkout.path), cache, git=git)
     place = Place(name, box, here, repository.name, allocation(wish.slurm))
+    if name == "slurm" and image.kind == "built" and here.engine is not None and wish.task != "import":
+        place, before = inside_file.on_cluster(place, wish.folder)
+    else:
+        before = ()
     work, made = _work(checkout, bump, wish, place)
-    steps = work.steps
+    steps = (*before, *work.steps) if work.steps else ()
     if any(it.where == "container" for it in steps):
         inside_place.require(name, here)
         if name in ("local", "slurm", "apptainer") and not Path(cache).is_dir():
             steps = (_folder(cache), *steps)
     lacking = inside_place.lacking(name, here, gpus=any(it.gpus for it in steps)) if steps else ""
+    if steps and not lacking and name == "local" and image.kind == "built" and not inside_file.identity(place):
+        lacking = f"{image.name} is not on this machine: build it first (build-image), or name another image."
     return Task(wish, place, work, tuple(Command(it, place.words(it)) for it in steps), lacking, made)
 
 
@@ -247,15 +253,7 @@ def _tests(checkout: Checkout, bump: Bump, wish: Wish, place: Place, tree: Tree)
 
 
 def _import(wish: Wish, place: Place) -> tuple[Work, str]:
-    image, engine = place.container.image, place.here.engine
-    folder = str(Path(wish.folder).expanduser().absolute()) if wish.folder else str(Path(place.container.cache).parent)
-    identity = container.image_id(engine, image.name) if engine and image.kind == "built" else ""
-    if place.name == "apptainer":
-        path, _ = inside_slurm.built_sif(image, folder, identity, there=False)
-        path, steps = inside_slurm.built_sif(image, folder, identity, there=Path(path).is_file())
-    else:
-        path, _ = inside_slurm.imported(image, folder, identity, engine, there=False)
-        path, steps = inside_slurm.imported(image, folder, identity, engine, there=Path(path).is_file())
+    path, steps = inside_file.made(place, wish.folder)
     after = f"Use it: image={path}"
     if not steps:
         return Work(idle=f"{path} is there, made of this same image. {after}"), path

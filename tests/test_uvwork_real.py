@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib import inside_do, inside_look, inside_run, inside_slurm, inside_task, uvwork_git
+from runbook_lib import container, inside_do, inside_look, inside_run, inside_slurm, inside_task, uvwork_git
 from runbook_lib import uvwork_project as projects
 from runbook_lib.build_command import Engine
 from runbook_lib.bump import Bump
@@ -310,8 +310,8 @@ def test_a_submodule_that_is_not_initialized_is_found(clone: Path, tmp_path: Pat
 
 
 def test_tasks_at_once_sync_one_after_the_other(clone: Path, tmp_path: Path) -> None:
-    container = inside_run.of(MEGATRON_LM, Image.parse("x:local"), str(clone), str(tmp_path / "cache"))
-    step = inside_slurm.sync_once(container, ("--extra", "dev"))
+    box = inside_run.of(MEGATRON_LM, Image.parse("x:local"), str(clone), str(tmp_path / "cache"))
+    step = inside_slurm.sync_once(box, ("--extra", "dev"))
     # The paths inside of the container are those of this machine here.
     words = [word.replace("/opt/uv-cache", str(tmp_path)) for word in step.command]
     here = {**env(tmp_path), "UV_PROJECT_ENVIRONMENT": str(clone / ".venv"), "VIRTUAL_ENV": "/opt/venv"}
@@ -413,6 +413,37 @@ def test_a_folder_for_the_cache_is_made_where_a_container_mounts_it(clone: Path,
         assert only.words == ("uv", "lock")
     (tmp_path / "new").mkdir()
     assert len(choose(clone, MEGATRON_LM, docker, task="lock", cache=cache).commands) == 1
+
+
+def test_on_a_cluster_an_image_that_was_built_here_is_imported_once(
+    clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "image_id", lambda *_: "sha256:0123456789abcdef")
+    here = Here(engine=Engine("docker"), slurm=True)
+    wish = {"task": "session", "where": "slurm", "cache": str(tmp_path)}
+    file = f"{tmp_path.parent}/megatron-lm-local-0123456789ab.sqsh"
+    task = choose(clone, MEGATRON_LM, here, **wish)
+    assert [it.words[0] for it in task.commands] == ["rm", "enroot", "mv", "srun"]
+    assert f"--container-image={file}" in task.commands[-1].words
+    assert [it.step.terminal for it in task.commands] == [False, False, False, True]
+    Path(file).touch()
+    try:
+        assert [it.words[0] for it in choose(clone, MEGATRON_LM, here, **wish).commands] == ["srun"]
+        assert "made of this same image" in choose(clone, MEGATRON_LM, here, **{**wish, "task": "import"}).work.idle
+    finally:
+        Path(file).unlink()
+    with pytest.raises(RunbookError, match="task import"):
+        choose(clone, MEGATRON_LM, Here(slurm=True), **wish)
+
+
+def test_an_image_that_is_not_there_is_found_before_anything_is_run(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker = Here(engine=Engine("docker"))
+    monkeypatch.setattr(container, "image_id", lambda *_: "")
+    assert "build it first" in choose(clone, MEGATRON_LM, docker, task="lock").lacking
+    monkeypatch.setattr(container, "image_id", lambda *_: "sha256:1")
+    assert choose(clone, MEGATRON_LM, docker, task="lock").lacking == ""
 
 
 def test_alibabas_image_is_run_and_never_changed(clone: Path) -> None:
