@@ -77,25 +77,24 @@ def _push(step: Step, ahead: Ahead) -> None:
 
 
 def _start(step: Step, ahead: Ahead, gitlab: GitLab, sleep: Callable[[float], None] = time.sleep) -> Pipeline:
-    made: list[Pipeline] = []
+    tried: list[str] = []
 
     def create() -> Pipeline:
+        tried.append(ahead.destination)
         for delay in _DELAYS:
             with suppress(NoSuchRef):
-                made.append(gitlab.start(ahead.destination, ahead.variables))
-                return made[0]
+                return gitlab.start(ahead.destination, ahead.variables)
             sleep(delay)
-        made.append(gitlab.start(ahead.destination, ahead.variables))
-        return made[0]
+        return gitlab.start(ahead.destination, ahead.variables)
 
     found = once(lambda: telling(gitlab, ahead), create)
+    if tried:  # also where the answer was lost, and the pipeline found afterwards
+        step.effect("pipeline", ahead.destination, None, dict(ahead.variables), url=found.url)
     if found.sha != ahead.commit:
         raise Refused(
             f"Pipeline {found.id} tests {found.sha[:10]}, not {ahead.commit[:10]}: somebody else pushed to "
             f"{ahead.destination} meanwhile. Look there first: {found.url}"
         )
-    if made:
-        step.effect("pipeline", ahead.destination, None, dict(ahead.variables), url=found.url)
     return found
 
 
@@ -176,8 +175,10 @@ def verify(step: Step, ahead: Ahead, found: Found | None) -> View:
     elif ahead.gitlab is None or not ahead.destination:
         step.done(f"Preview: {ahead.held}.", ahead.next)
     else:
-        does = f"push {ahead.commit[:10]} to {ahead.place} as {ahead.destination}, and "
-        step.would(f"{does * ahead.pushes}start a pipeline of {ahead.destination} there", publish=True)
+        if ahead.pushes:
+            to = f"{ahead.place} as {ahead.destination}"
+            step.would(f"push {ahead.commit[:10]} to {to}; what stands there now: {ahead.replaces}", publish=True)
+        step.would(f"start a pipeline of {ahead.destination} there", publish=True)
         step.done(f"Preview: would start the internal pipeline of {ahead.destination}.",
                   f"Run again with -p apply True -p publish True -r confirm {ahead.destination}")  # fmt: skip
     return views.note("The checks are in the record below.")

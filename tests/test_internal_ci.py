@@ -18,6 +18,7 @@ from runbook_lib.practice import forge
 from runbook_lib.practice.bare import Bare
 from runbook_lib.practice.state import InternalRun
 from runbook_lib.practice.world import GITLAB_TOKEN
+from runbook_lib.record import Step
 from runbook_lib.repositories import MEGATRON_BRIDGE
 
 BRANCH = "bump/main/dev-26.04-py3"
@@ -106,9 +107,10 @@ def test_a_preview_changes_nothing_and_says_what_it_would_do(at: At) -> None:
     before = at.tips()
     assert at.run("preview") is None
     assert at.world.effects() == []
-    (planned,) = at.world.said("planned")
-    assert planned["publish"] is True
-    assert f"push {at.head[:10]} to {at.gitlab} as {TO}, and start a pipeline" in planned["sentence"]
+    planned = at.world.said("planned")
+    assert [it["publish"] for it in planned] == [True, True]
+    assert planned[0]["sentence"].startswith(f"push {at.head[:10]} to {at.gitlab} as {TO}; what stands there now: not")
+    assert planned[1]["sentence"] == f"start a pipeline of {TO} there"
     assert set(at.world.checks().values()) == {"skipped"}
     assert (at.tips(), at.pipelines()) == (before, [])
 
@@ -228,6 +230,7 @@ def test_an_answer_that_is_lost_leads_to_no_second_pipeline(at: At) -> None:
     found = at.run()
     assert found is not None
     assert len(at.pipelines()) == 1
+    assert at.world.effects() == ["push", "pipeline"]
 
 
 def test_a_pipeline_that_did_not_start_is_started_by_the_next_run(at: At) -> None:
@@ -288,6 +291,8 @@ def test_what_is_replaced_is_shown_then_replaced(at: At) -> None:
     assert theirs[:10] in shown
     assert "'An older try', by Ada Tester" in shown
     assert "(force)" in shown
+    at.run("preview")
+    assert shown in at.world.said("planned")[0]["sentence"]  # so a plan that was shown holds for this commit alone
     assert at.run() is not None
     assert at.tips()[TO] == at.head
     (push, _) = at.world.said("effect")
@@ -311,6 +316,19 @@ def test_somebody_who_was_quicker_is_not_overwritten(at: At) -> None:
         assert at.tips()[TO] == theirs
         assert at.world.effects() == []
     assert at.pipelines() == []
+
+
+def test_somebody_who_pushes_before_the_pipeline_starts_is_found(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+    push = internal_ci._push
+
+    def and_theirs(step: Step, ahead: Ahead) -> None:
+        push(step, ahead)
+        somebody(at, "Quicker")
+
+    monkeypatch.setattr(internal_ci, "_push", and_theirs)
+    with pytest.raises(Refused, match="somebody else pushed"):
+        at.run()
+    assert at.world.effects() == ["push", "pipeline"]  # what was done is told all the same
 
 
 def test_a_pipeline_that_runs_there_is_not_cancelled_unasked(at: At) -> None:
