@@ -11,7 +11,7 @@ from pathlib import Path
 
 from runbook_lib import (
     build_plan,
-    container,
+    inside_file,
     inside_look,
     inside_place,
     inside_run,
