@@ -334,7 +334,7 @@ class Checkout:
             moved = " It has moved since it was looked at: look again." if "stale info" in error.stderr else ""
             raise Refused(
                 f"The remote {remote!r} ({self.remote_url(remote, push=True)}) did not take {commit[:10]} as {branch}. "
-                f"git says: {error.stderr}{moved} Nothing there was changed; when you may push, run again."
+                f"git says: {error.stderr}{moved} When you may push, run again: what is there by then is found."
             ) from error
 
 

@@ -70,9 +70,12 @@ def _push(step: Step, ahead: Ahead) -> None:
         if "push-while-running" not in ahead.stand.bump.allow:
             raise Refused(f"Nothing was pushed: {why}, and a push may cancel it.", "push-while-running")
         step.allowed("push-while-running", f"{why}.")
-    ahead.stand.checkout.push_commit(
-        ahead.remote, ahead.commit, ahead.destination, seen=ahead.seen, settings=ahead.settings
-    )
+    checkout, to = ahead.stand.checkout, ahead.destination
+    try:
+        checkout.push_commit(ahead.remote, ahead.commit, to, seen=ahead.seen, settings=ahead.settings)
+    except Refused:  # or the answer was lost on its way
+        if checkout.remote_tip(ahead.remote, to, ahead.settings) != ahead.commit:
+            raise
     step.effect("push", f"{ahead.remote} {ahead.destination}", ahead.seen, ahead.commit)
 
 

@@ -12,6 +12,7 @@ import pytest
 from bumping import REPOSITORY, World, bump_to, git, world
 
 from runbook_lib import github, internal_ci, internal_ci_logs, position, pull_request
+from runbook_lib.checkout import Checkout
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.internal_ci import Ahead, Found
 from runbook_lib.practice import forge
@@ -230,6 +231,18 @@ def test_an_answer_that_is_lost_leads_to_no_second_pipeline(at: At) -> None:
     found = at.run()
     assert found is not None
     assert len(at.pipelines()) == 1
+    assert at.world.effects() == ["push", "pipeline"]
+
+
+def test_a_push_whose_answer_is_lost_is_found(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+    push = Checkout.push_commit
+
+    def and_break_off(*given: Any, **more: Any) -> None:
+        push(*given, **more)
+        raise Refused("the connection broke off")
+
+    monkeypatch.setattr(Checkout, "push_commit", and_break_off)
+    assert at.run() is not None
     assert at.world.effects() == ["push", "pipeline"]
 
 
