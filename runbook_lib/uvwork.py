@@ -165,8 +165,9 @@ def _onto(tree: Tree, branch: str) -> tuple[Step, ...]:
     if tree.branch == branch:
         return ()
     if not tree.base and branch not in tree.branches:
-        raise Refused(f"The base branch is not known in this clone, so {branch} cannot begin there: `git fetch` it "
-                      "first.")
+        raise Refused(
+            f"The base branch is not known in this clone, so {branch} cannot begin there: `git fetch` it first."
+        )
     made = branch in tree.branches
     command = ("git", "switch", branch) if made else ("git", "switch", "--no-track", "-c", branch, tree.base)
     why = "Changes of dependencies go in a pull request of their own, before the feature that needs them."
