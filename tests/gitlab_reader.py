@@ -8,7 +8,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 READER = ROOT / "environment/.components/gitlab-ci-local/node_modules/gitlab-ci-local/src/index.js"
-LACKING = "gitlab-ci-local is not installed: environment/components gitlab-ci-local"
 ENTRY = ".gitlab-ci.yml"
 _ELSEWHERE = re.compile(r"(?m)^([ ]*- )(?:template|project): .*\n(?:[ ]+(?:ref|file): .*\n)*")
 _SECRETS = """\

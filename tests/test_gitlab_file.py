@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from gitlab_reader import LACKING, READER, NotValid, jobs
+from gitlab_reader import NotValid, jobs
 
 from runbook_lib import pins
 from runbook_lib.image import ImageType, NgcTag
@@ -11,7 +11,7 @@ from runbook_lib.internal_ci_plan import builds
 from runbook_lib.practice import template
 from runbook_lib.sites import MEGATRON_LM
 
-pytestmark = pytest.mark.skipif(not READER.exists(), reason=LACKING)
+pytestmark = pytest.mark.component("gitlab-ci-local")
 BUILD = ".gitlab/stages/01.build.yml"
 
 
