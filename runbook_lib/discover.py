@@ -186,13 +186,15 @@ def _write(discovery: Discovery) -> Path:
             f"--write drafts from the work tree, and {discovery.state} was searched. Leave --ref out, in a clone that "
             "has a work tree."
         )
+    there = Refused(f"{target} exists, and is never overwritten. Without --write the draft is shown, to compare.")
     if os.path.lexists(target):
-        raise Refused(f"{target} exists, and is never overwritten. Without --write the draft is shown, to compare.")
+        raise there
     if not discovery.draft.text:
         raise Refused(f"{target} was not written. {' '.join(discovery.draft.chosen)}")
     from runbook_lib import files
 
-    files.write(target, discovery.draft.text)
+    if not files.create(target, discovery.draft.text):
+        raise there  # made since
     return target
 
 

@@ -41,6 +41,39 @@ def write(path: Path, content: str | bytes, *, durable: bool = False) -> None:
         raise cannot_write(path, error) from error
 
 
+def create(path: Path, content: str) -> bool:
+    """Make a file that was not there, in one step; False, and nothing is changed, where anything of the name is.
+
+    Raises RunbookError when it cannot be written.
+    """
+    draft = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.tmp")
+    try:
+        try:
+            draft.write_text(content, "utf-8", errors="surrogateescape", newline="")
+            os.link(draft, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
+                raise
+            return _create_without_link(path, content)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return True
+
+
+def _create_without_link(path: Path, content: str) -> bool:
+    """The same where the file system knows no second name of a file: a reader may see a part of it."""
+    try:
+        with path.open("x", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            file.write(content)
+    except FileExistsError:
+        return False
+    return True
+
+
 def make_folder(path: Path) -> None:
     """Make the folder and those above it.  Raises RunbookError when it cannot be made."""
     try:

@@ -1,5 +1,6 @@
 """``runbook pins discover``: what references seem to be, what a pins file should call them, and the draft of one."""
 
+import errno
 import json
 import os
 import re
@@ -518,6 +519,26 @@ def test_the_draft_is_written_once(clone, run):
     assert "exists, and is never overwritten" in error
     assert file.read_bytes() == before
     assert run(clone)[0] == 0  # the file itself names the image, and is no trouble
+
+
+def test_what_is_made_meanwhile_is_not_overwritten(clone, run, monkeypatch):
+    file = clone / repositories.FILE
+    monkeypatch.setattr(discover.os.path, "lexists", lambda path: file.write_text("mine") and False)
+    status, _, error = run(clone, "--write")
+    assert (status, file.read_text()) == (2, "mine")
+    assert "exists, and is never overwritten" in error
+    assert list(clone.glob(".*.tmp")) == []
+
+
+def test_where_a_file_has_one_name_only_it_is_written_all_the_same(clone, run, monkeypatch):
+    def link(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr("os.link", link)
+    assert run(clone, "--write")[0] == 0
+    assert declared.parse((clone / repositories.FILE).read_text(), "x/y").sites.pins
+    monkeypatch.setattr(discover.os.path, "lexists", lambda path: False)
+    assert run(clone, "--write")[0] == 2
 
 
 def test_a_dangling_link_is_not_overwritten(clone, run):
