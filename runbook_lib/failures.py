@@ -62,11 +62,11 @@ class Place:
     job: int | None = None
 
 
-def find(github: GitHub, place: str) -> Place:
+def find(github: GitHub, place: str, workflow: str = WORKFLOW) -> Place:
     """The run that a text names: the address of a run, job or pull request, ``#12``, a run's number, or a branch.
 
-    A pull request and a branch stand for the newest run of CI there.  Raises Refused for another repository's, and
-    RunbookError where there is no run.
+    A pull request and a branch stand for the newest run of ``workflow`` there: of that which copy-pr-bot starts, or,
+    where it is empty, of any.  Raises Refused for another repository's, and RunbookError where there is no run.
     """
     text = place.strip()
     found = _PLACE.fullmatch(text)
@@ -77,18 +77,23 @@ def find(github: GitHub, place: str) -> Place:
     if re.fullmatch(r"[0-9]{5,18}", text):
         return Place(github.run(int(text)))
     number = (found and found["pull"]) or (re.fullmatch(r"#?([0-9]{1,7})", text) or ("", ""))[1]
-    branch = branch_of(int(number)) if number else text
-    newest = _newest(github.runs(branch))
+    if number and not workflow:
+        branch = f"#{number}"
+        runs = github.runs(head_sha=github.pull(int(number)).head_sha)
+    else:
+        branch = branch_of(int(number)) if number else text
+        runs = github.runs(branch)
+    newest = _newest(runs, workflow)
     if newest is None:
         raise RunbookError(
-            f"{github.repository} has no run of {WORKFLOW} on {branch!r}. Give the address of a run, a job or a pull "
-            "request, the number of a pull request, or a branch that CI runs on."
+            f"{github.repository} has no run of {workflow or 'CI'} on {branch!r}. Give the address of a run, a job or "
+            "a pull request, the number of a pull request, or a branch that CI runs on."
         )
     return Place(newest)
 
 
-def _newest(runs: Iterable[Run]) -> Run | None:
-    return max((run for run in runs if run.name == WORKFLOW), key=lambda run: (run.created, run.id), default=None)
+def _newest(runs: Iterable[Run], workflow: str) -> Run | None:
+    return max((run for run in runs if workflow in ("", run.name)), key=lambda run: (run.created, run.id), default=None)
 
 
 def failed(jobs: Iterable[Job]) -> tuple[Job, ...]:
@@ -155,8 +160,8 @@ def _artifacts(github: GitHub, run_id: int, jobs: Sequence[Job]) -> dict[int, tu
 
 
 def _on_base(github: GitHub, run: Run, base: str) -> dict[str, str]:
-    """How each job ended in the newest finished run of the base branch; the worse of two of one name."""
-    newest = _newest(it for it in github.runs(base) if it.status == "completed" and it.id != run.id)
+    """How each job ended in the newest finished run of the same workflow on the base branch; the worse of two."""
+    newest = _newest((it for it in github.runs(base) if it.status == "completed" and it.id != run.id), run.name)
     if newest is None:
         return {}
     ended: dict[str, str] = {}

@@ -4,15 +4,32 @@ import argparse
 import re
 
 from runbook_lib.compare import compare
-from runbook_lib.errors import CannotTell
+from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.families import FAMILIES, NGC, AnyFamily
 from runbook_lib.image import Image, ImageRef
 from runbook_lib.registry import Registry
-from runbook_lib.sites import MEGATRON_LM
 
 
 def reference(text: str) -> ImageRef:
-    """An image as a person names it; a tag alone, such as 26.04-py3, is one of NGC's PyTorch image."""
-    return ImageRef.parse(f"{MEGATRON_LM.image}:{text}" if re.fullmatch(r"\w[\w.-]*", text) else text)
+    """An image as a person names it.  A tag alone must be one of a single image: 26.04-py3 is NGC's PyTorch.
+
+    Raises RunbookError for a tag that several images may have, or none that we know.
+    """
+    if not re.fullmatch(r"\w[\w.-]*", text, re.ASCII):
+        return ImageRef.parse(text)
+    images = [image for family in FAMILIES if _reads(family, text) for image in family.images]
+    if len(images) == 1:
+        return ImageRef.parse(f"{images[0]}:{text}")
+    told = f"may be a tag of {', '.join(images)}" if images else "is a tag of no image that we know"
+    raise RunbookError(f"{text!r} {told}: give the whole reference, such as {(images or NGC.images)[0]}:{text}.")
+
+
+def _reads(family: AnyFamily, text: str) -> bool:
+    try:
+        family.read(text)
+    except RunbookError:
+        return False
+    return True
 
 
 def read(text: str) -> Image:

@@ -10,6 +10,7 @@ from runbook_lib.checks import Check
 from runbook_lib.failures import Place, Seen
 from runbook_lib.github import GitHub
 from runbook_lib.owners import PLACES, owners
+from runbook_lib.recognized import choose
 from runbook_lib.record import Step
 from runbook_lib.views import View
 
@@ -47,7 +48,7 @@ def look(
     """Look into what ``place`` names, as ``failures.find`` takes it.  Changes nothing."""
     if not place or github is None:
         return Findings(None)
-    asked = failures.find(github, place)
+    asked = failures.find(github, place, choose(checkout).workflow)
     seen = failures.triage(github, asked, base, say)
     number = re.fullmatch(r"pull-request/([0-9]+)", asked.run.head_branch)
     return Findings(asked, seen, _touched(checkout, github.files(int(number[1])), seen) if number else ())

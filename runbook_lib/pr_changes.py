@@ -16,7 +16,8 @@ from runbook_lib.checkout import Checkout
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.github import GitHub
 from runbook_lib.pr_labels import Facts, Label
-from runbook_lib.sites import MEGATRON_LM
+from runbook_lib.recognized import choose, short
+from runbook_lib.repositories import MEGATRON_LM
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,9 @@ def _looked_at(checkout: Checkout, old: str, new: str) -> tuple[tuple[str, ...],
     ]
     before, after = (_texts(checkout.path, at, of_recipes) for at in (old, new))
     bumped: frozenset[ImageType] = frozenset()
-    if set(changed) & set(MEGATRON_LM.pin_paths):
-        was, now = (_texts(checkout.path, at, MEGATRON_LM.pin_paths) for at in (old, new))
+    pins = MEGATRON_LM.sites.pin_paths
+    if set(changed) & set(pins):
+        was, now = (_texts(checkout.path, at, pins) for at in (old, new))
         bumped = pr_labels.moved(was, now)
     return tuple(sorted(changed)), Facts(added, pr_labels.anew(before, after), bumped)
 
@@ -95,6 +97,12 @@ def _texts(place: Path, commit: str, paths: Collection[str]) -> Mapping[str, str
 def command(options: argparse.Namespace) -> int:
     """``runbook labels``: prints the table; 0 unless something could not be read."""
     checkout = Checkout.open(options.repo)
+    repository = choose(checkout)
+    if short(repository) != short(MEGATRON_LM):
+        raise RunbookError(
+            f"{checkout.path} is a clone of {repository.name}, and the table of labels is that of {MEGATRON_LM.name}: "
+            "which labels its changes need is told by its own guide for contributors."
+        )
     what = options.what
     if found := re.fullmatch(r"#?([0-9]{1,9})", what):
         with GitHub.connect(checkout.repository()) as github:

@@ -20,7 +20,7 @@ def choose(checkout: Checkout, pins: str = "") -> Repository:
     if own is not None:
         return _declared(checkout, own, FILE)
     name = _slug(checkout).rpartition("/")[2].lower()
-    if known := next((it for it in REPOSITORIES if _short(it) == name), None):
+    if known := next((it for it in REPOSITORIES if short(it) == name), None):
         return known
     paths = {path for it in REPOSITORIES for path in it.sites.telling}
     texts = checkout.read(paths, "HEAD" if checkout.bare else None)
@@ -28,11 +28,11 @@ def choose(checkout: Checkout, pins: str = "") -> Repository:
 
 
 def _named(checkout: Checkout, pins: str) -> Repository:
-    if known := next((it for it in REPOSITORIES if pins.lower() in (_short(it), it.name.lower())), None):
+    if known := next((it for it in REPOSITORIES if pins.lower() in (short(it), it.name.lower())), None):
         return known
     path = Path(pins).expanduser()
     if "/" not in pins and not path.suffix and not path.exists():
-        names = ", ".join(map(_short, REPOSITORIES))
+        names = ", ".join(map(short, REPOSITORIES))
         raise RunbookError(f"pins={pins!r} names no repository that is known: choose one of {names}, or give a file.")
     try:
         text = path.read_text("utf-8")
@@ -48,7 +48,8 @@ def _declared(checkout: Checkout, text: str, origin: str) -> Repository:
     return declared.parse(text, _slug(checkout) or checkout.path.name, origin)
 
 
-def _short(repository: Repository) -> str:
+def short(repository: Repository) -> str:
+    """The name without the owner, small, by which a fork is known."""
     return repository.name.rpartition("/")[2].lower()
 
 

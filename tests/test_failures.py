@@ -1,13 +1,20 @@
 """Failed jobs of the practice CI, found by whatever names them, with their causes and evidence."""
 
 from collections.abc import Iterator
+from dataclasses import fields
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from bumping import World, bump_to, world
 
 from runbook_lib import ci, failures, investigate, position
 from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.github import GitHub
+from runbook_lib.github_models import Run
 from runbook_lib.record import Step
+from runbook_lib.repositories import MEGATRON_BRIDGE
 
 KINDS = {
     "gpt/gpt3_mcore_te_tp1_pp1": "golden drift",
@@ -68,6 +75,35 @@ def test_each_way_to_name_a_run_leads_to_it(at: World) -> None:
 def test_what_names_no_run_is_refused(at: World, place: str, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         failures.find(at.github(), place)
+
+
+def _run(name: str, number: int, sha: str = "a") -> Run:
+    values: dict[str, object] = {field.name: None for field in fields(Run)}
+    when = datetime(2026, 1, number, tzinfo=UTC)
+    return Run(**{**values, "id": number, "name": name, "created": when, "head_sha": sha})  # type: ignore[arg-type]
+
+
+class Other:
+    """A repository with a CI of its own."""
+
+    repository = "NVIDIA-NeMo/Megatron-Bridge"
+
+    def runs(self, branch: str = "", head_sha: str = "") -> tuple[Run, ...]:
+        assert (branch, head_sha) in (("pull-request/12", ""), ("", "a" * 40))
+        return (_run("CICD NeMo", 5), _run("Lint", 6), _run("CICD NeMo", 4))
+
+    def pull(self, number: int) -> SimpleNamespace:
+        return SimpleNamespace(head_sha="a" * 40)
+
+
+@pytest.mark.parametrize(("workflow", "found"), [(MEGATRON_BRIDGE.workflow, 5), ("", 6)])
+def test_the_workflow_is_that_of_the_repository(workflow: str, found: int) -> None:
+    assert failures.find(cast(GitHub, Other()), "#12", workflow).run.id == found
+
+
+def test_where_there_is_no_run_the_workflow_is_named() -> None:
+    with pytest.raises(RunbookError, match="Megatron-Bridge has no run of Nothing on 'pull-request/12'"):
+        failures.find(cast(GitHub, Other()), "#12", "Nothing")
 
 
 def test_an_investigation_changes_nothing_and_names_owners(at: World) -> None:

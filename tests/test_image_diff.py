@@ -9,6 +9,8 @@ from runbook_lib import position, practice, preflight
 from runbook_lib.__main__ import main
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
+from runbook_lib.errors import RunbookError
+from runbook_lib.families import COREWEAVE
 from runbook_lib.image_diff import reference
 
 
@@ -24,6 +26,25 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.
 def test_a_tag_alone_is_one_of_the_image_that_a_bump_moves() -> None:
     assert str(reference("26.04-py3")) == "nvcr.io/nvidia/pytorch:26.04-py3"
     assert str(reference("ghcr.io/o/i:v1")) == "ghcr.io/o/i:v1"
+    alibaba = "egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/egslingjun/training-nv-pytorch"
+    assert str(reference("25.05-serverless")) == f"{alibaba}:25.05-serverless"
+
+
+@pytest.mark.parametrize(
+    ("tag", "says"),
+    [
+        (
+            "26.06",
+            r"'26\.06' may be a tag of nvcr\.io/nvidia/nemo, nvcr\.io/nvidian/nemo, egslingjun.*: give the whole",
+        ),
+        ("26.08.rc5", r"may be a tag of nvcr\.io/nvidia/nemo, .* such as nvcr\.io/nvidia/nemo:26\.08\.rc5"),
+        ("latest-and-greatest", "is a tag of no image that we know: give the whole reference"),
+        (COREWEAVE.examples[0], "may be a tag of ghcr.io/coreweave/ml-containers/torch, "),
+    ],
+)
+def test_a_tag_that_several_images_or_none_may_have_asks_for_the_whole_reference(tag: str, says: str) -> None:
+    with pytest.raises(RunbookError, match=says):
+        reference(tag)
 
 
 @pytest.mark.usefixtures("world")

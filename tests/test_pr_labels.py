@@ -198,6 +198,14 @@ def test_what_is_no_change_is_told(at: World, capsys: pytest.CaptureFixture[str]
     assert says in capsys.readouterr().err
 
 
+def test_another_repository_has_labels_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git(tmp_path, "init", "-q", "-b", "main")
+    git(tmp_path, "remote", "add", "origin", "https://github.com/NVIDIA-NeMo/Megatron-Bridge")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "x")
+    assert main(["labels", "--repo", str(tmp_path), "HEAD..HEAD"]) == 1
+    assert "a clone of NVIDIA-NeMo/Megatron-Bridge, and the table of labels is that of" in capsys.readouterr().err
+
+
 def test_a_clone_without_main_must_be_told_what_to_compare_with(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "-b", "trunk")
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "x")
