@@ -65,7 +65,9 @@ def progress(run: Run | None, said: str, seconds: float, total: int = 0) -> str:
     ended = sum(it.ended for it in steps)
     bar = f'<progress max="{total}" value="{min(ended, total)}" aria-label="steps done"></progress> ' if total else ""
     lines = "".join(f"<li>{_state(it)} {html.escape(it.notebook)}: {views.linked(it.sentence)}</li>" for it in steps)
-    last = "\n".join(said.splitlines()[-12:])
+    # What each step came to stands in the list.
+    listed = tuple(f"{mark}  {it.notebook}:" for it in steps for mark in views.MARKS.values())
+    last = "\n".join([line for line in said.splitlines() if not line.startswith(listed)][-12:])
     told = f'<pre tabindex="0" style="max-height:12rem;overflow:auto">{html.escape(last)}</pre>' if last else ""
     return f'<p>{bar}{seconds:.0f} s</p><ul style="list-style:none;padding:0">{lines}</ul>{told}'
 
@@ -84,9 +86,9 @@ def result(run: Run, notebook: Path) -> str:
         {"step": it.notebook, "outcome": views.MARKS.get(it.state, it.state), "found": it.sentence}
         for it in {it.notebook: it for it in run.steps}.values()  # of several rounds of CI the last
     )
-    return _box(
-        colour, f"<strong>{html.escape(views.MARKS.get(run.state, run.state))}:</strong> {views.linked(run.sentence)}"
-    ) + "\n".join(
+    tag = f" ({run.parameters['tag']})" if run.parameters.get("tag") else ""
+    head = html.escape(f"{views.MARKS.get(run.state, run.state)}{tag}:")
+    return _box(colour, f"<strong>{head}</strong> {views.linked(run.sentence)}") + "\n".join(
         [following, f"<ul>{links}</ul>" * bool(links), steps.html * bool(run.steps),
          f"<p>Record: <code>{html.escape(str(run.folder))}</code>{page}</p>"]
     )  # fmt: skip

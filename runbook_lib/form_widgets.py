@@ -1,5 +1,6 @@
 """The widgets of a form, and nothing that they mean: every one with a label, reached by the keyboard alone."""
 
+import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -113,7 +114,12 @@ class Widgets:
 
     def confirmed(self, tag: str) -> bool:
         """Whether the tag was typed to confirm."""
-        return bool(tag) and self._confirm.value.strip() == tag
+        return bool(tag) and self.typed == tag
+
+    @property
+    def typed(self) -> str:
+        """What was typed to confirm."""
+        return str(self._confirm.value).strip()
 
     def on_change(self, hear: Callable[[str], None]) -> None:
         """Tell ``hear`` the name of each parameter that is changed."""
@@ -225,7 +231,7 @@ class Widgets:
 
     def hint(self, sentence: str) -> None:
         """Say what is left to do before Apply can be pressed."""
-        self._warning.value = f"<em>{sentence}</em>" if sentence else ""
+        self._warning.value = f"<em>{html.escape(sentence)}</em>" if sentence else ""
 
     def progress(self, markup: str, far: str = "") -> None:
         """Show how far a run is; ``far`` is also read out, whenever it is something new."""

@@ -33,6 +33,7 @@ _PLOTS = "found.worst("
 _STALE = "The values have changed since the plan was shown. Preview again: Apply does what was shown, and nothing else."
 _FIRST = "Preview first: Apply does what was shown, and nothing else."
 _TYPE = "Type the tag to confirm: what leaves this machine cannot be called back."
+_TYPE_PRACTICE = "Type the tag to confirm, as in a real bump; here nothing leaves this machine."
 _NO_TAG = "Choose a tag, then preview: without one there is nothing to apply."
 _TOO_EARLY = "Cancelled before it had begun: nothing was done, and there is no record."
 
@@ -251,7 +252,8 @@ class Form:
         elif not current:
             view.warn(_STALE)
         else:
-            view.hint(_TYPE if view.apply.disabled else "")
+            typed = f" {view.typed!r} is not {tag}." if view.typed and not tag.startswith(view.typed) else ""
+            view.hint(f"{_TYPE_PRACTICE if self.practice else _TYPE}{typed}" if view.apply.disabled else "")
 
     def _start(self, *, apply: bool) -> None:
         with self._lock:  # pressed twice, or in two tabs of one notebook

@@ -40,7 +40,7 @@ def test_a_plan_that_changes_nothing_says_so() -> None:
 
 def test_how_far_a_run_is_is_told_in_words() -> None:
     steps = (run("done", sentence="ok"), run("running", sentence=""))
-    shown = words(form_views.progress(run("running", steps=steps), "one\ntwo\n", 3.2, 3))
+    shown = words(form_views.progress(run("running", steps=steps), "one\n✓ done  bump: ok\ntwo\n", 3.2, 3))
     assert shown == "3 s ✓ done bump: ok ▸ running bump: one two"
     assert form_views.far(None, 3) == "0 of 3 steps done"
     assert form_views.far(run("running", steps=steps), 3) == "1 of 3 steps done"

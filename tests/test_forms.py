@@ -104,6 +104,8 @@ def test_what_leaves_the_machine_is_confirmed_by_typing_the_tag(world: World) ->
     for typed, ready in (("26.05-py3", False), (f" {TAG} ", True), ("", False)):
         form.view._confirm.value = typed
         assert form.view.apply.disabled is not ready
+        differs = typed.strip() not in ("", TAG)
+        assert ("is not 26.04-py3" in shown(form, "runbook-warning")) is differs
 
 
 def test_a_click_that_was_on_its_way_applies_nothing_that_was_not_shown(world: World) -> None:

@@ -23,7 +23,7 @@ def test_from_the_start_page_to_ready_to_merge(lab: Lab, tab: Tab) -> None:
     tab.part("warning").filter(has_text="Preview again").wait_for()
     tab.press("Preview", "plan", says="Apply will")
     tab.confirm()
-    assert "… waiting: not ready to merge" in tab.press("Apply", "result")
+    assert f"… waiting ({TAG}): not ready to merge" in tab.press("Apply", "result")
     # What only a person can decide.
     tab.shot("decide", tab.form)
     for box in tab.form.get_by_role("checkbox", name="Broken: ").all():
