@@ -128,7 +128,7 @@ def test_the_board_links_to_notebooks_and_to_the_web_alone(tmp_path: Path) -> No
 
 def test_what_is_linked_in_an_archive_is_found_whatever_its_folders_are_called(tmp_path: Path) -> None:
     bump = Identity("o#1/r?", "a b", "d%20v", "26.04&py3", practice=False)
-    record(tmp_path / "audit#1 ü", "bump", "done", "Done.", bump=bump)
+    record(tmp_path / "audit#1 ü", "01#pin? %20", "done", "Done.", bump=bump)
     index.write_index(tmp_path / "audit#1 ü")
     for file in (tmp_path / "audit#1 ü").rglob("*.html"):
         if file.name in ("index.html", "story.html"):

@@ -42,6 +42,10 @@ CASES: dict[str, tuple[tuple[Told, ...], str | None]] = {
     "the whole runbook with steps that edited": ((WHOLE, *((name, True, it) for name, _, it in ALL)), "bump"),
     "the whole runbook, and then a step that found all done": ((WHOLE, ("01-github-pin", False, {})), "bump"),
     "the whole runbook, and then what is no step of it": ((WHOLE, ("build-image", False, EDIT)), "bump"),
+    "the whole runbook with steps that edited, and then what is no step of it": (
+        (WHOLE, *((name, True, it) for name, _, it in ALL), ("build-image", False, EDIT)),
+        "bump",
+    ),
     "the whole runbook, and then what follows the merge": ((WHOLE, ("08-after-merge", False, EDIT)), "bump"),
     "every step by itself": (ALL, "07-sync-check"),
     "the whole runbook after an edit": ((ALL[1], WHOLE), "bump"),

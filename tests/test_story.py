@@ -215,12 +215,14 @@ def test_a_story_stays_below_a_megabyte_and_says_what_it_left_out(tmp_path: Path
 
 
 def test_runs_without_end_are_cut_at_the_oldest(tmp_path: Path) -> None:
-    many = [
+    many: list[dict[str, Any]] = [
         {"id": f"{at:04}-05", "state": "done", "notebook": {"name": "05-golden-values"}, "bump": BUMP.as_json(),
          "started": "2026-04-01T00:00:00.000Z", "ended": "2026-04-01T00:01:00.000Z",
          "outcome": {"sentence": f"Round {at}. {'x' * 30_000}"}}
         for at in range(300)
     ]  # fmt: skip
+    # What stands above the runs takes from their room.
+    many[-1]["checks"] = [{"name": f"before the merge: {it}", "detail": "x" * 400} for it in range(200)]
     status = bump_status(tmp_path, many)
     assert status is not None
     text = story.render(tmp_path, status, many)
