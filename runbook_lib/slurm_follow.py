@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from runbook_lib import files, slurm_matrix
 from runbook_lib.errors import CannotTell, Unreachable
-from runbook_lib.golden import BadGolden, parse
+from runbook_lib.golden import MAX_BYTES, BadGolden, parse
 from runbook_lib.slurm import Slurm
 from runbook_lib.slurm_matrix import Entry, Submission
 from runbook_lib.slurm_states import OVER, Element
@@ -262,7 +262,8 @@ def _match(waiting: Mapping[tuple[str, int], Now], found: Iterable[Element]) -> 
 def _whole(file: Path) -> bool:
     """Whether a golden file is there to its last byte."""
     try:
-        return not parse(file.read_bytes()).blank
+        with file.open("rb") as opened:
+            return not parse(opened.read(MAX_BYTES + 1)).blank
     except (OSError, BadGolden):
         return False
 

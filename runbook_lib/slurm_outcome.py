@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from runbook_lib import golden_summary, logs, matching, pitfalls
+from runbook_lib import golden, golden_summary, logs, matching, pitfalls
 from runbook_lib.errors import CannotTell
 from runbook_lib.golden_judge import Judgement, judge
 from runbook_lib.parallelism import Parallelism
@@ -16,6 +16,8 @@ from runbook_lib.triage import FailedJob, Failure
 from runbook_lib.triage_patterns import Kind
 
 Word = Literal["passed", "drifted", "to be judged", "failed", "not over"]
+#: Characters of a cause in a table; what is shown below has it whole.
+_SHOWN = 160
 #: Characters of the end of a node's log in which pitfalls are looked for.
 _TAIL = 65536
 #: Options of a test whose sizes decide how much memory it takes.
@@ -71,10 +73,14 @@ class Outcome:
             "state": f"{self.now.word} ({self.now.reason})" if self.now.reason else self.now.word,
             "outcome": self.word,
             "class": failure.kind if failure else "",
-            "cause": failure.cause if failure else "",
+            "cause": _short(failure.cause) if failure else "",
             "golden values": "; ".join(filter(None, (values, lacking))),
             "next": failure.next if failure else "",
         }
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"
 
 
 def conclude(
@@ -101,7 +107,8 @@ def _values(
     for name in sorted(found):
         file = matching.golden(name)
         try:
-            text = (folder / name).read_bytes()
+            with (folder / name).open("rb") as opened:
+                text = opened.read(golden.MAX_BYTES + 1)  # one that is longer is refused by its length
         except OSError:
             continue
         if file is not None and file.environment == now.entry.test.environment:

@@ -139,6 +139,11 @@ def test_a_matrix_of_500_tests_takes_at_most_5_calls() -> None:
     assert len({it.name for it in made}) == 4
 
 
+def test_time_limits_are_kept_apart_while_the_calls_suffice() -> None:
+    made = rendered(*(workload(f"t{i}", seconds=600 * (i % 3 + 1)) for i in range(6)))
+    assert [directives(it)["time"] for it in made] == ["00:10:00", "00:20:00", "00:30:00"]
+
+
 def test_an_array_holds_no_more_than_slurm_takes() -> None:
     made = arrays([(workload(f"t{i}"), UNSET) for i in range(25)], SITE, largest=10)
     assert [directives(it)["array"] for it in made] == ["0-9", "0-9", "0-4"]

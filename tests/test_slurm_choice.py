@@ -114,6 +114,7 @@ def test_a_site_that_gives_more_gpus_lets_a_test_run() -> None:
     small, text = replace(TESTS[0], gpus=1), config(tensor_model_parallel_size=8)
     assert "Its recipe asks for 1 GPUs a node" in prepare(small, text, SITE).held
     assert prepare(small, text, replace(SITE, least_gpus=8)).held == ""
+    assert "Its recipe asks" not in prepare(small, text, replace(SITE, least_gpus=4)).held  # more was given already
 
 
 def test_tests_of_older_releases_are_held() -> None:

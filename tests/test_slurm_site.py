@@ -27,11 +27,11 @@ options: [--qos=high]
 shared: true
 """
 MOUNTS = """\
-22 1 0:20 / / rw - overlay overlay rw
 30 22 0:30 / /dev/shm rw - tmpfs tmpfs rw
 31 22 8:1 / /home rw,noatime shared:1 - nfs4 server:/home rw
 32 31 8:2 / /home/scratch\\040space rw - xfs /dev/sdb rw
 33 22 0:40 / /lustre rw - lustre mds@o2ib:/fs rw
+22 1 0:20 / / rw - overlay overlay rw
 """
 TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 3600, "true")
 
@@ -106,6 +106,7 @@ def test_a_machine_that_does_not_tell_its_mounts_is_believed() -> None:
         ({"partitions": {"": "batch"}}, {"default": False}, []),
         ({"partitions": {"": "other"}}, {}, []),  # told by Site.problems
         ({}, {"default": False}, ["The cluster has no default partition. Name one as partition."]),
+        ({}, {"nodes": 2}, []),
         ({}, {"nodes": 1}, ["The partition batch has 1 nodes, and gpt/a@dgx_h100 (dev) needs 2."]),
         ({}, {"gpus": 4}, ["The nodes of batch have 4 GPUs, and gpt/a@dgx_h100 (dev) needs 8."]),
         ({"gpus": False}, {"gpus": 0}, []),

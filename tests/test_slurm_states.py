@@ -37,7 +37,8 @@ def status(code: int, signal: int | None = None) -> dict[str, Any]:
     return {"status": ["SUCCESS"], "return_code": number(code), "signal": {"id": number(signal), "name": ""}}
 
 
-@pytest.mark.parametrize("job", [old(array_job_id=0), new(array_job_id=number(0)), new(array_job_id=number(None)), {}])
+@pytest.mark.parametrize("job", [old(array_job_id=0), new(array_job_id=number(0)), new(array_job_id=number(None)), {},
+                                 new(array_job_id={"set": True, "infinite": True, "number": 7})])  # fmt: skip
 def test_jobs_without_an_array_are_left_out(job: dict[str, Any]) -> None:
     assert elements(answer(job), "squeue") == ()
 
