@@ -205,7 +205,7 @@ def _check(options: argparse.Namespace) -> int:
     from runbook_lib.recognized import choose
     from runbook_lib.sync import survey
 
-    repository = choose(Checkout.open(options.repo), options.pins)
+    repository = choose(Checkout.open(options.repo), options.pins, options.ref)
     expected = repository.sites.family.read(options.tag) if options.tag else None
     found = survey(
         options.repo,

@@ -102,7 +102,8 @@ class Discovery:
 def survey(place: str | Path, ref: str = "") -> Discovery:
     """Find the references in the tracked files of the clone at ``place``, or of a commit without checking it out.
 
-    A bare repository has no work tree, so its HEAD is searched.  Raises RunbookError where there is no repository, no
+    A bare repository has no work tree, and a clone may have none checked out, so HEAD is searched.  Raises RunbookError
+    where there is no repository, no
     such ref, or a file that cannot be read.
     """
     checkout = Checkout.open(place)
@@ -110,6 +111,9 @@ def survey(place: str | Path, ref: str = "") -> Discovery:
     if not ref and checkout.bare:
         ref = "HEAD"
         notes.append(f"{checkout.path} is a bare repository, so its HEAD was searched.")
+    elif not ref and _is_not_checked_out(checkout):
+        ref = "HEAD"
+        notes.append(f"Nothing is checked out in {checkout.path}, so its HEAD was searched.")
     commit = checkout.resolve(ref) if ref else None
     search = _Search(checkout, commit)
     search.start()
@@ -125,6 +129,12 @@ def survey(place: str | Path, ref: str = "") -> Discovery:
             texts[path] = text
     found = discover(texts.items())
     return Discovery(checkout.path, ref or "work tree", commit, found, draft(found, texts), tuple(notes))
+
+
+def _is_not_checked_out(checkout: Checkout) -> bool:
+    """Whether there is a commit and no index, as ``git clone --no-checkout`` leaves it."""
+    folder = checkout.path / ".git"
+    return folder.is_dir() and not (folder / "index").exists() and checkout.has("HEAD")
 
 
 class _Search(Thread):

@@ -1,5 +1,6 @@
 """Whose pins a clone has: those that were asked for, of its own pins file, or of a repository that we know."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from runbook_lib.checkout import Checkout
@@ -7,24 +8,29 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.repositories import FILE, MEGATRON_LM, REPOSITORIES, Repository
 
 
-def choose(checkout: Checkout, pins: str = "") -> Repository:
+def choose(checkout: Checkout, pins: str = "", refs: Sequence[str] = ()) -> Repository:
     """The repository that ``pins`` names: one that we know (``megatron-bridge``), or the path of a pins file.
 
-    Empty: the pins file of the clone (of its HEAD, where it is bare), else the repository that its remote names, else
-    the one whose files it has, and Megatron-LM for want of a better.  A fork is known by its name without the owner.
-    Raises RunbookError for a name that is unknown, and for a pins file that cannot be used.
+    Empty: the pins file of the clone (of its HEAD, where it is bare; else of the first of ``refs`` that has one), else
+    the repository that its remote names, else the one whose files are there, at one of ``refs`` or at HEAD, and
+    Megatron-LM for want of a better.  A fork is known by its name without the owner.  Raises RunbookError for a name
+    that is unknown, and for a pins file that cannot be used.
     """
     if pins:
         return _named(checkout, pins)
-    own = checkout.read([FILE], "HEAD" if checkout.bare else None)[FILE]
-    if own is not None:
-        return _declared(checkout, own, FILE)
+    states = ["HEAD" if checkout.bare else None, *(ref for ref in refs if ref and not set(ref) & set("*?["))]
+    for state in states:
+        if (own := checkout.read([FILE], state)[FILE]) is not None:
+            return _declared(checkout, own, FILE)
     name = _slug(checkout).rpartition("/")[2].lower()
     if known := next((it for it in REPOSITORIES if short(it) == name), None):
         return known
     paths = {path for it in REPOSITORIES for path in it.sites.telling}
-    texts = checkout.read(paths, "HEAD" if checkout.bare else None)
-    return next((it for it in REPOSITORIES if it.sites.known(texts)), MEGATRON_LM)
+    for state in [*states, "HEAD"]:  # nothing may be checked out
+        texts = checkout.read(paths, state)
+        if known := next((it for it in REPOSITORIES if it.sites.known(texts)), None):
+            return known
+    return MEGATRON_LM
 
 
 def _named(checkout: Checkout, pins: str) -> Repository:

@@ -147,7 +147,7 @@ def survey(
     Raises CannotTell for a ref or pattern that names nothing, and for a repository without a known pin site.
     """
     checkout = Checkout.open(place)
-    repository = repository or recognized.choose(checkout)
+    repository = repository or recognized.choose(checkout, refs=refs)
     sites, notes = repository.sites, list[str]()
     if not refs and checkout.bare:
         refs = ("HEAD",)

@@ -583,6 +583,14 @@ def test_a_bare_and_a_shallow_clone(clone, run, tmp_path):
     assert (status, "2 references in 2 files (HEAD)" in out) == (0, True)
 
 
+def test_a_clone_with_nothing_checked_out(clone, run, tmp_path):
+    subprocess.run(["git", "clone", "-q", "--no-checkout", clone, tmp_path / "bare"], check=True)
+    status, out, _ = run(tmp_path / "bare")
+    assert status == 0
+    assert f"Nothing is checked out in {tmp_path / 'bare'}, so its HEAD was searched." in out
+    assert run(tmp_path / "bare", "--write")[0] == 2
+
+
 def test_no_repository(tmp_path, run, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     for place, words in ((tmp_path, "is no git checkout"), (tmp_path / "nosuch", "There is no folder")):

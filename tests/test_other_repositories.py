@@ -88,6 +88,29 @@ def test_a_bare_clone_is_recognized_by_its_head(tmp_path: Path) -> None:
     assert recognized.choose(Checkout.open(tmp_path / "bare")).origin == ".base-image-pins.yaml"
 
 
+def test_a_clone_with_nothing_checked_out_is_recognized_by_its_commits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").mkdir()
+    clone(tmp_path / "a", bridge())
+    subprocess.run(["git", "clone", "-q", "--no-checkout", tmp_path / "a", tmp_path / "b"], check=True)
+    subprocess.run(["git", "-C", tmp_path / "b", "switch", "-q", "--orphan", "empty"], check=True)
+    there = Checkout.open(tmp_path / "b")
+    assert recognized.choose(there).name == "NVIDIA/Megatron-LM"
+    assert recognized.choose(there, refs=["", "origin/*", "gone", "origin/main"]).name == "NVIDIA-NeMo/Megatron-Bridge"
+    assert main(["check", str(tmp_path / "b"), "--ref", "origin/main"]) == 1
+    assert "docker/Dockerfile.ci:1" in capsys.readouterr().out
+    subprocess.run(["git", "-C", tmp_path / "b", "symbolic-ref", "HEAD", "refs/heads/main"], check=True)
+    assert recognized.choose(there).name == "NVIDIA-NeMo/Megatron-Bridge"
+
+
+def test_the_pins_file_of_a_ref_counts_where_the_work_tree_has_none(tmp_path: Path) -> None:
+    place = clone(tmp_path, own())
+    subprocess.run(["git", "-C", place, "rm", "-q", ".base-image-pins.yaml"], check=True)
+    assert recognized.choose(Checkout.open(place)).origin == ""
+    assert recognized.choose(Checkout.open(place), refs=["HEAD"]).origin == ".base-image-pins.yaml"
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
