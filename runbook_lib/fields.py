@@ -11,6 +11,8 @@ from pathlib import Path
 from runbook_lib.bump import Bump
 from runbook_lib.decisions import entries
 from runbook_lib.errors import RunbookError
+from runbook_lib.inside import TASKS
+from runbook_lib.inside_place import PLACES
 from runbook_lib.parameters import Parameter
 from runbook_lib.repositories import MEGATRON_LM, Repository
 
@@ -20,11 +22,33 @@ LABELS = {
     "audit": "Archive", "allow": "Exceptions", "pins": "Whose pins", "publish": "Publish", "wait": "Wait for CI",
     "run_id": "CI run", "source": "Source", "only_failing": "Failed jobs only", "accept": "Accept", "broken": "Broken",
     "reenable": "Let run again", "soft": "Soft", "reset": "Reset", "refs": "Branches", "place": "Where",
+    "task": "Task", "where": "Runs", "image": "Image", "tests": "Tests", "install": "Extras and groups",
+    "package": "Package", "extra": "Into", "cache": "uv's cache", "folder": "Folder", "slurm": "Slurm",
+    "how": "How", "engine": "Engine", "target": "Stage", "dockerfile": "Dockerfile", "arguments": "Build arguments",
+    "name": "Image's name", "secrets": "Build secrets", "look": "Look into the image", "train": "Train five iterations",
+    "gitlab": "GitLab's remote", "confirm": "Destination", "site": "Cluster's file", "results": "Results in",
+    "partition": "Partition", "account": "Account", "mounts": "Mounts", "platform": "Platform", "again": "Once more",
+    "early": "End early", "cancel": "Cancel all",
 }  # fmt: skip
 #: Seldom needed, so out of sight at first.
 SELDOM = (
     "remote", "audit", "allow", "pins", "source", "only_failing", "reset", "soft", "accept", "broken", "reenable",
+    "cache", "folder", "slurm", "target", "dockerfile", "arguments", "name", "secrets", "train", "mounts", "again",
+    "early", "cancel", "gitlab",
 )  # fmt: skip
+#: Fields with few possible values: the value and how it reads.
+CHOICES: Mapping[str, Mapping[str, str]] = {
+    "image_type": {"dev": "dev: what CI runs in by default", "lts": "lts: the long-term image"},
+    "source": {"github": "GitHub, then GitLab", "gitlab": "GitLab alone"},
+    "task": {name: f"{name}: {what}" for name, what in TASKS.items()},
+    "where": {"": "(what this machine has)"} | {name: f"{name}: {what}" for name, what in PLACES.items()},
+    "how": {
+        "build": "build: the image of this checkout",
+        "stack": "stack: fw-base, Megatron-Bridge and fw-final on each other",
+        "pull": "pull: the image that internal CI has built",
+    },
+    "engine": {"": "(the first that works)", "docker": "docker", "podman": "podman", "buildah": "buildah"},
+}
 #: Never a field: Preview and Apply say it.
 _NO_FIELD = ("apply",)
 #: These take ``name: reason; …``, and how an entry reads.

@@ -14,8 +14,6 @@ _STYLE = {"description_width": "8.5rem"}
 _LOUD = {"button_color": "#9a3412", "text_color": "#ffffff", "font_weight": "bold"}
 _TYPED = "(another …)"
 _TO_DECIDE = "<strong>For you to decide</strong>: tick what you decide so, and say why."
-_IMAGE_TYPES = [("dev: what CI runs in by default", "dev"), ("lts: the long-term image", "lts")]
-_SOURCES = [("GitHub, then GitLab", "github"), ("GitLab alone", "gitlab")]
 _FALLBACK = "Run this notebook in JupyterLab to have its form here."
 
 
@@ -266,8 +264,8 @@ class Widgets:
                 *([(_TYPED, _TYPED)] if it.name == "tag" else []),
             ]
             return w.Dropdown(options=options, value=text, description=it.label, layout=_WIDE, style=_STYLE)
-        known = {"image_type": _IMAGE_TYPES, "source": _SOURCES}.get(it.name)
-        if known and text in [option for _, option in known]:
+        known = [(label, value) for value, label in fields.CHOICES.get(it.name, {}).items()]
+        if text in [option for _, option in known]:
             return w.Dropdown(options=known, value=text, description=it.label, layout=_WIDE, style=_STYLE)
         return w.Text(value=text, placeholder=it.help, description=it.label, layout=_WIDE, style=_STYLE)
 

@@ -90,7 +90,7 @@ def _configured(settings: Mapping[str, str]) -> dict[str, str]:
     """The variables that carry settings, after those that are there already (git-config(1), GIT_CONFIG_COUNT)."""
     given = os.environ.get("GIT_CONFIG_COUNT", "")
     first = int(given) if re.fullmatch(r"[0-9]{1,4}", given) else 0
-    found = {}
+    found: dict[str, str] = {}
     for number, (name, value) in enumerate(settings.items(), first):
         found |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     return found | {"GIT_CONFIG_COUNT": str(first + len(settings))} if settings else {}

@@ -15,6 +15,24 @@ from runbook_lib.build_command import Engine
 #: Where a step runs: with the person's git and keys, or where CUDA and the environment are.
 Where = Literal["host", "container"]
 
+#: What can be done inside, as the notebook's parameter ``task`` names it.
+TASKS: Mapping[str, str] = {
+    "session": "a shell inside the image",
+    "tests": "unit tests: a bucket, a file, a test, or a part of names",
+    "import": "the image as a file that all nodes of a cluster read",
+    "install": "extras and groups into the environment",
+    "add": "a new dependency, on a branch of its own",
+    "lock": "uv.lock anew over pyproject.toml",
+    "conflict": "a conflict of git in uv.lock",
+    "mcore-dev": "Megatron-Bridge on Megatron-Core's dev",
+    "mcore-main": "Megatron-Bridge back on Megatron-Core's main",
+    "hooks": "the hooks of pre-commit, installed",
+    "hooks-run": "the hooks of pre-commit, run over all files",
+    "lint": "the style, checked",
+    "format": "the style, mended",
+    "demo": "the benchmark that Alibaba's image brings",
+}
+
 _WIDE = 110
 #: Files of every container: of Docker; of Podman and Buildah; of Enroot, which Pyxis starts (its ``src/runtime.sh``).
 SIGNS = ("/.dockerenv", "/run/.containerenv", "/.lock")

@@ -24,7 +24,7 @@ from runbook_lib import (
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.inside import Here, Step, folded
+from runbook_lib.inside import TASKS, Here, Step, folded
 from runbook_lib.inside_do import Command
 from runbook_lib.inside_image import Image
 from runbook_lib.inside_place import Place, PlaceName
@@ -32,23 +32,6 @@ from runbook_lib.inside_slurm import Allocation
 from runbook_lib.repositories import Repository
 from runbook_lib.uvwork import Tree, Work
 from runbook_lib.views import View, code, facts, note, notes, table
-
-TASKS: Mapping[str, str] = {
-    "session": "a shell inside the image",
-    "tests": "unit tests: a bucket, a file, a test, or a part of names",
-    "import": "the image as a file that all nodes of a cluster read",
-    "install": "extras and groups into the environment",
-    "add": "a new dependency, on a branch of its own",
-    "lock": "uv.lock anew over pyproject.toml",
-    "conflict": "a conflict of git in uv.lock",
-    "mcore-dev": "Megatron-Bridge on Megatron-Core's dev",
-    "mcore-main": "Megatron-Bridge back on Megatron-Core's main",
-    "hooks": "the hooks of pre-commit, installed",
-    "hooks-run": "the hooks of pre-commit, run over all files",
-    "lint": "the style, checked",
-    "format": "the style, mended",
-    "demo": "the benchmark that Alibaba's image brings",
-}
 
 
 @dataclass(frozen=True)

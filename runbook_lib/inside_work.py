@@ -9,8 +9,9 @@ from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.checks import Check
 from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.inside import TASKS
 from runbook_lib.inside_do import Done
-from runbook_lib.inside_task import TASKS, Task
+from runbook_lib.inside_task import Task
 from runbook_lib.record import Step
 from runbook_lib.uvwork import LOCK
 from runbook_lib.views import View
