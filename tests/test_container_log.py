@@ -107,6 +107,7 @@ def test_each_step_is_told_once():
         DOCKER + DOCKER_END,
         DOCKER + DOCKER_END.partition("------")[0],  # a docker that names no line
         (DOCKER + DOCKER_END).replace("[main 3/4]", "[linux/arm64 main 3/4]").replace("Dockerfile.ci.dev:9", ""),
+        (DOCKER + DOCKER_END).replace("uv sync --locked\n", "uv sy...\n", 1).partition("------")[0],
         (DOCKER + DOCKER_END).replace("[main ", "[stage-1 ").replace("Dockerfile.ci.dev:9", ""),
         "\x1b[1m" + (BUILDAH + BUILDAH_END).replace("\n", "\x1b[0m\r\n"),
     ],
