@@ -1,3 +1,6 @@
+import resource
+import sys
+
 import pytest
 
 from runbook_lib import bounded
@@ -35,3 +38,29 @@ def test_a_pattern_that_backtracks_without_end_is_given_up(monkeypatch: pytest.M
 def test_a_pattern_that_is_none_is_told(pattern: str, says: str) -> None:
     with pytest.raises(CannotTell, match=says.replace(")", r"\)")):
         bounded.spans(pattern, "a")
+
+
+def test_a_pattern_that_is_found_everywhere_is_given_up_with_little_memory() -> None:
+    with pytest.raises(CannotTell, match=r"is found more than 10000 times in this file"):
+        bounded.spans("(?P<image>)", "y" * 9_000_000)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2**20  # kB
+
+
+def test_a_pattern_that_needs_much_memory_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "_MEMORY", 2**27)
+    with pytest.raises(CannotTell, match=r"needs more than 128 MB of memory"):
+        bounded.spans("(?P<image>(a|b)*)", "ab" * 3_000_000)
+
+
+def test_a_text_that_is_too_large_is_not_tried() -> None:
+    with pytest.raises(CannotTell, match="has 10000001 characters; a pattern is tried on at most 10000000"):
+        bounded.spans("(?P<image>x)", "x" * 10_000_001)
+
+
+def test_an_answer_is_remembered_without_the_text() -> None:
+    text = "x" * 100_000
+    before = bounded.spans("(?P<image>x{99999})", text)
+    held = sys.getrefcount(text)
+    assert bounded.spans("(?P<image>x{99999})", text) is before
+    assert sys.getrefcount(text) == held
+    assert all(len(key) == 64 for key in bounded._known)
