@@ -153,6 +153,16 @@ def test_before_the_branch_holds_the_pin_it_waits(at: At) -> None:
     assert "26.01-py3" in held
 
 
+def test_a_pin_that_no_job_builds_is_not_started(at: At) -> None:
+    git(at.world.home / "checkout", "switch", "-q", BRANCH)
+    build = at.world.home / "checkout/.gitlab/stages/01.build.yml"
+    build.write_text(build.read_text().replace("IMAGE: CI_MCORE_DEV_IMAGE", "IMAGE: CI_OTHER_IMAGE"))
+    git(at.world.home / "checkout", "commit", "-qam", "Rename")
+    assert "no row of a GitLab matrix names this pin" in at.look().held
+    at.run()
+    assert at.world.effects() == []
+
+
 def test_a_scope_that_is_none(at: At) -> None:
     with pytest.raises(RunbookError, match="choose one of"):
         at.look(tests="mr-broken")
@@ -364,6 +374,14 @@ def test_a_protected_destination_is_refused(at: At) -> None:
         with pytest.raises(Refused, match="GitLab protects"):
             internal_ci.carry_out(at.world.step(ahead.stand.bump), ahead, TO)
     assert (at.tips(), at.pipelines()) == (before, [])
+
+
+def test_a_branch_that_is_protected_by_its_group_is_refused(at: At) -> None:
+    theirs = somebody(at, "Theirs")
+    branch = {"name": TO, "protected": True, "commit": {"id": theirs}}
+    at.world.forge.fail("GET", "/repository/branches/", 200, content=branch, times=9)
+    with pytest.raises(Refused, match="GitLab protects"):
+        at.look()
 
 
 def test_protection_that_cannot_be_asked_lets_nothing_through(at: At) -> None:
