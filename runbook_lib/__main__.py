@@ -21,6 +21,7 @@ _ELSEWHERE = {
     "golden": ("runbook_lib.golden_diff", "command"),
     "image diff": ("runbook_lib.image_diff", "command"),
     "image driver": ("runbook_lib.drivers_image", "command"),
+    "image list": ("runbook_lib.image_list", "command"),
     "labels": ("runbook_lib.pr_changes", "command"),
     "pins": ("runbook_lib.discover", "command"),
     "practice": ("runbook_lib.practice", "command"),
@@ -130,6 +131,16 @@ def _add_image(commands: Commands) -> None:
     )
     differ.add_argument("old", metavar="OLD", help="an image, or a tag of nvcr.io/nvidia/pytorch such as 26.02-py3")
     differ.add_argument("new", metavar="NEW", help="likewise")
+    lister = actions.add_parser(
+        "list",
+        help="list the tags of an image, newest first",
+        description="List the tags of an image, newest first; of CoreWeave's ml-containers those that satisfy all "
+        "constraints. Exit status: 0 found, 1 there is none.",
+    )
+    lister.add_argument("image", metavar="REPOSITORY", help="registry and repository, such as nvcr.io/nvidia/nemo")
+    lister.add_argument(
+        "constraint", nargs="*", help="such as edition=nccl 'cuda>=12.9' torch=2.10; mind the shell's > and <"
+    )
     driver = actions.add_parser(
         "driver",
         help="tell whether drivers run an image",
