@@ -50,6 +50,8 @@ PLATFORMS = ("amd64", "arm64")
 KEYS = ("version", "image", "pins", "family", "title", "labels", "platforms")
 PIN_KEYS = ("path", "find", "kind", "type", "read-by", "count", "dockerfile")
 WAYS = ("arg", "file", "yaml", "build-arg", "regex")
+# What ends a line or steers a terminal.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -96,7 +98,7 @@ class _File:
             name,
             sites,
             title=self.title(given.get("title")),
-            labels=tuple(self.plain(it, "labels") for it in self.items(given, "labels")),
+            labels=tuple(self.label(it) for it in self.items(given, "labels")),
             origin=self.origin,
         )
 
@@ -193,16 +195,23 @@ class _File:
         """A title with one place for the tag."""
         text = TITLE if node is None else self.plain(node, "title")
         if node is not None and (
-            text.count("{tag}") != 1 or set("{}") & set(text.replace("{tag}", "")) or "\n" in text
+            text.count("{tag}") != 1 or set("{}") & set(text.replace("{tag}", "")) or _CONTROL.search(text)
         ):
             self.refuse(node, "title", "one line with {tag} in it once, and no other braces")
         return text
 
+    def label(self, node: Node) -> str:
+        """A label of one line."""
+        text = self.plain(node, "labels")
+        if _CONTROL.search(text):
+            self.refuse(node, "labels", "labels of one line")
+        return text
+
     def path(self, node: Node, key: str) -> str:
-        """A file of the repository."""
+        """A file of the repository; on some systems ``.GIT`` is ``.git``."""
         text = self.plain(node, key)
-        parts = text.split("/")
-        if {"", ".", "..", ".git"} & set(parts) or "\\" in text or set("*?[") & set(text):
+        parts = text.lower().split("/")
+        if {"", ".", "..", ".git"} & set(parts) or set("\\*?[") & set(text) or _CONTROL.search(text):
             self.refuse(node, key, "one file, from the repository's root, with forward slashes and no pattern")
         return text
 

@@ -13,7 +13,7 @@ from runbook_lib.image import Kind
 _MOVING = ("dev", "latest", "nightly")
 _TAG = re.compile(
     r"(?P<year>[0-9]{2})\.(?P<month>0[1-9]|1[0-2])(?:\.(?P<patch>[0-9]{2}))?"
-    r"(?:\.(?:rc(?P<candidate>0|[1-9][0-9]{0,3})|(?P<name>[a-z][a-z0-9_-]*(?:\.[a-z0-9_-]+)*)))?"
+    r"(?:\.(?:rc(?P<candidate>0|[1-9][0-9]{0,3})|(?P<name>(?!rc(?:[0-9._-]|$))[a-z][a-z0-9_-]*(?:\.[a-z0-9_-]+)*)))?"
 )
 
 

@@ -54,7 +54,22 @@ def test_every_real_tag_is_read_printed_and_sorted(family):
     ("family", "texts"),
     [
         (NGC, ["", "26.04", "25.05-serverless", REAL["CoreWeave ml-containers"][0], "x" * 40_000]),
-        (NEMO, ["", " 26.06", "26.13", "26.1", "26.06.", "26.06-py3", "v26.06", "x" * 40_000]),
+        (
+            NEMO,
+            [
+                "",
+                " 26.06",
+                "26.13",
+                "26.1",
+                "26.06.",
+                "26.06-py3",
+                "v26.06",
+                "x" * 40_000,
+                "26.04.rc05",
+                "26.04.rc.5",
+                "26.04.rc",
+            ],
+        ),
         (COREWEAVE, ["", "latest", "26.06", "1234567", "1234567-base-", "17ad6db-nccl-cuda12", "a-" * 20_000]),
         (ALIBABA, ["", "25.13", "25.5", "25.05-", "25.05-dedicated", "25.04-py3", "25.05.rc1", "x" * 40_000]),
     ],
