@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from runbook_lib import golden, golden_coverage, recipes
 from runbook_lib.device_connections import Connections, architecture, choose
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.parallelism import Parallelism
 from runbook_lib.sbatch import Site
 from runbook_lib.workloads import Workload, read
@@ -83,6 +83,10 @@ def prepare(test: Workload, config: str | None, site: Site) -> Chosen:
     """What a test needs, and why it cannot run if so; ``config`` is the text of its settings, None without any."""
     if test.values.get("tag") == "legacy":
         return Chosen(test, Connections(None, ""), held="It tests an older release, whose checkout only CI prepares.")
+    try:
+        test.command(assets_dir="", artifacts_dir="", name="")
+    except CannotTell as error:
+        return Chosen(test, Connections(None, ""), held=str(error))
     if config is None:
         return Chosen(test, Connections(None, "It has no model_config.yaml: its own script sets what it needs."))
     spread: Parallelism | None = None

@@ -1,5 +1,6 @@
 """What is to be run on a Slurm cluster: the tests, whether each can run, and what the cluster lacks for them."""
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -60,11 +61,12 @@ class Plan:
         )  # fmt: skip
         shown += views.notes(self.problems, title="Nothing can be submitted")
         shown += views.notes(self.warnings, title="Warnings")
+        planned = [(it.name, [task.workload for task in it.tasks]) for it in self.arrays]
+        planned += [(it.name, [entry.test for entry in it.entries]) for it in self.unsent]
         rows = (
-            {"array": it.name, "tests": len(it.tasks), "nodes": it.tasks[0].workload.nodes,
-             "GPUs a node": self.site.gpus_for(it.tasks[0].workload),
-             "minutes at most": max(task.workload.time_limit for task in it.tasks) // 60}
-            for it in self.arrays
+            {"array": name, "tests": len(tests), "nodes": tests[0].nodes, "GPUs a node": self.site.gpus_for(tests[0]),
+             "minutes at most": -(-max(test.time_limit for test in tests) // 60)}
+            for name, tests in planned
         )  # fmt: skip
         shown += views.table(rows, empty="Nothing new to submit: all these tests were submitted before.")
         held = ({"test": str(it.test), "left out because": it.held} for it in self.held)
@@ -108,7 +110,9 @@ def make(
     """
     slurm = slurm or Slurm()
     bump = stand.bump
-    base = Path(site.results or "/") / f"{bump.image_type}-{bump.tag or 'none'}-{stand.start[:12]}"
+    # Another commit or another image is another matrix.
+    image = f"-{hashlib.sha256(site.image.encode()).hexdigest()[:6]}" if site.image else ""
+    base = Path(site.results or "/") / f"{bump.image_type}-{bump.tag or 'none'}-{stand.start[:12]}{image}"
     empty = Plan(stand, site, base, slurm)
     if not site.results:
         return replace(empty, idle=_IDLE)
@@ -127,10 +131,13 @@ def make(
     problems = site.problems()
     made: tuple[Array, ...] = ()
     if not problems and fresh:
-        number = slurm_matrix.next_round(base)
-        made = arrays([(it.test, it.connections) for it in fresh], replace(site, results=f"{base}/{number}"))
-        problems, more = _asked(slurm, site, [it.test for it in fresh])
-        warnings += more
+        try:
+            own = replace(site, results=f"{base}/{slurm_matrix.next_round(base)}")
+            made = arrays([(it.test, it.connections) for it in fresh], own)
+            problems, more = _asked(slurm, site, [it.test for it in fresh])
+            warnings += [*more, *_work_tree(stand, site)]
+        except Refused as error:
+            problems = (str(error),)
     return replace(
         empty, chosen=chosen, fresh=fresh, arrays=made, before=before, problems=problems, warnings=tuple(warnings),
         golden={**stand.texts(known), **configs},
@@ -178,6 +185,18 @@ def _asked(slurm: Slurm, site: Site, tests: list[Workload]) -> tuple[tuple[str, 
     except RunbookError as error:
         told.append(str(error))
     return tuple(told), ()
+
+
+def _work_tree(stand: Position, site: Site) -> list[str]:
+    """What a person should know who tests the checkout itself."""
+    if site.image or stand.checkout.bare:
+        return []
+    head = stand.checkout.resolve("HEAD")
+    same = head == stand.start and not stand.checkout.uncommitted(["."])
+    return [] if same else [
+        f"Without an image the tests run in {site.checkout} as it is when they begin: at {head[:10]} with what is "
+        f"uncommitted there, and not at {stand.start[:10]}."
+    ]  # fmt: skip
 
 
 def _expected(test: Workload, listed: Iterable[str]) -> list[str]:

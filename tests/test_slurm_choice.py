@@ -120,3 +120,7 @@ def test_a_site_that_gives_more_gpus_lets_a_test_run() -> None:
 def test_tests_of_older_releases_are_held() -> None:
     old = Workload("r", "unit-tests", "t", "dev", "dgx_h100", (), 1, 8, 60, "true", {"tag": "legacy"})
     assert "only CI prepares" in prepare(old, None, SITE).held
+
+
+def test_a_script_with_a_place_that_has_no_value_is_held() -> None:
+    assert "{nothing}, without a value" in prepare(replace(TESTS[0], script="{nothing}"), None, SITE).held

@@ -88,7 +88,7 @@ def world(real: Cluster, begun: Begun, tmp_path: Path) -> World:
 @pytest.fixture
 def alone(tmp_path: Path) -> World:
     """Without a cluster."""
-    return World(tmp_path, {"PATH": "/usr/bin:/bin", "SLURM_CONF": str(tmp_path / "none")})
+    return World(tmp_path, {"PATH": str(tmp_path)})
 
 
 # -- nothing to do -----------------------------------------------------------------------------------------------
@@ -138,6 +138,7 @@ def test_a_test_that_cannot_run_is_left_out_and_told(world: World) -> None:
         ({"partitions": {"": "gone"}}, "The cluster has no partition gone for you. It has: batch."),
         ({"least_gpus": 64}, "The nodes of batch have 8 GPUs, and gpt/good@dgx_h100 (dev) needs 64."),
         ({"image": "a b"}, "has blanks in its name"),
+        ({"options": ("--nodes=9",)}, "--nodes is chosen from the recipe"),
     ],
 )
 def test_what_the_cluster_lacks_is_told_before_anything_is_submitted(
@@ -159,8 +160,23 @@ def test_a_missing_environment_and_a_path_of_one_machine_are_told(world: World) 
     assert any(it.startswith("/dev/shm/runbook lies on /dev/shm (tmpfs)") for it in plan.problems)
 
 
+def test_a_script_that_needs_a_container_is_told_without_an_image(alone: World) -> None:
+    recipe = alone.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    recipe.write_text(recipe.read_text().replace("set -e", "cd /opt/megatron-lm"))
+    alone.checkout.git("commit", "-q", "-a", "-m", "two")
+    (problem,) = alone.plan().problems
+    assert problem.endswith("Name the image that was built.")
+    plans = [alone.plan(site=replace(alone.site, image=image)) for image in ("/a.sqsh", "/b.sqsh")]
+    assert len({it.base for it in plans}) == 2  # what one image did says nothing of the other
+
+
+def test_a_work_tree_that_is_not_at_the_commit_is_told(alone: World) -> None:
+    assert alone.plan().warnings == ()
+    (alone.checkout.path / "train.py").write_text("changed\n")
+    assert "with what is uncommitted there" in alone.plan().warnings[0]
+
+
 def test_a_machine_without_slurm_is_told(alone: World) -> None:
-    alone.slurm = Slurm({"PATH": str(alone.folder)})
     assert "sinfo is not on this machine" in " ".join(alone.plan().problems)
 
 
