@@ -15,6 +15,7 @@ from runbook_lib import after_merge, base_ci, github_issues, position
 from runbook_lib.after_merge import After
 from runbook_lib.bump import Bump
 from runbook_lib.errors import CannotTell
+from runbook_lib.image import NgcTag
 from runbook_lib.practice.world import GITLAB_TOKEN
 from runbook_lib.quarantined import listed
 
@@ -267,3 +268,17 @@ def test_the_other_image_type_is_of_gitlab_alone(merged: World) -> None:
     stand = replace(found.stand, bump=bump_to(image_type="lts"))
     assert after_merge._given(stand, merged.github(), [], {}) == (set(), ())
     assert str(found.branches[0]["next"]).endswith("-r image_type lts")
+
+
+@pytest.mark.parametrize(
+    ("tags", "state"),
+    [
+        (["26.04-py3"], "names it"),
+        (["26.02-py3", "26.04-py3"], "older"),
+        (["26.06-py3"], "newer"),
+        (["26.04-py3-igpu"], "another edition or build"),
+    ],
+)
+def test_a_branch_on_another_edition_is_neither_older_nor_on_the_tag(tags: list[str], state: str) -> None:
+    bump = Bump.parse(tag="26.04-py3")
+    assert after_merge._standing([NgcTag.parse(tag) for tag in tags], bump, "dev")["state"] == state
