@@ -259,7 +259,7 @@ def _conclude(step: Step, done: Done) -> None:
     elif not bump.apply:
         count = views.count(len(plan.decisions), "test")
         _would(step, done, count)
-        step.done(f"Preview: {count} would be marked broken; {len(done.open)} failed jobs are open.", _how(plan))
+        step.done(f"Preview: {count} would be marked broken; {_open(done.open)}.", _how(plan))
     elif done.open:
         names = ", ".join(done.open[:6]) + (" …" if len(done.open) > 6 else "")
         step.waiting(
@@ -288,12 +288,14 @@ def _would(step: Step, done: Done, count: str) -> None:
         step.would(f"mark the rows of {count} in one commit on the branch {branch}")
     if plan.back:
         step.would(f"let {views.count(len(plan.back), 'test')} run again, in one commit on the branch {branch}")
-    if plan.decisions or plan.back:
-        step.would(
-            "push all answers to this run at once when no failed test is left open, and let CI test them", publish=True
-        )
+    if plan.decisions or plan.back or rounds.waits(plan.triage.standing):
+        step.would(rounds.PUSH, publish=True)
     elif done.flaky and not done.open:
         step.would(f"run again: {', '.join(done.flaky)}", publish=True)
+
+
+def _open(jobs: tuple[str, ...]) -> str:
+    return f"{views.count(len(jobs), 'failed job')} {'is' if len(jobs) == 1 else 'are'} open"
 
 
 def _how(plan: Plan) -> str:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from runbook_lib import answer, ci, github_issues, refresh, sync, views
+from runbook_lib import answer, ci, github_issues, refresh, rounds, sync, views
 from runbook_lib.checks import Check
 from runbook_lib.ci import Standing
 from runbook_lib.errors import RunbookError
@@ -14,7 +14,8 @@ from runbook_lib.github_models import Pull
 from runbook_lib.gitlab import GitLab
 from runbook_lib.position import Position
 from runbook_lib.record import Step
-from runbook_lib.run import StepResult, conclude
+from runbook_lib.run import ROUNDS, StepResult, conclude
+from runbook_lib.standing import BEFORE_MERGE
 from runbook_lib.views import View
 
 
@@ -184,13 +185,17 @@ def _people(standing: Standing, pull: Pull) -> Iterator[str]:
     yield "The merge queue; then 08-after-merge." if repository.workflow else "The merge; then 08-after-merge."
 
 
-def finish(step: Step, results: tuple[StepResult, ...], found: Readiness) -> View:
-    """The outcome of the whole bump: ready to merge, or all that is missing."""
-    conclude(step, results)
+def finish(step: Step, results: tuple[StepResult, ...], found: Readiness, *, wait: bool = False) -> View:
+    """The outcome of the whole bump: ready to merge, or all that is missing.
+
+    The plan of a preview that would ``wait`` for CI ends with what is done once CI has ended.
+    """
+    goes_on = wait and not step.bump.apply and any(it.planned or it.state == "waiting" for it in results)
+    conclude(step, results, rounds.ahead(step.bump, ROUNDS) if goes_on else ())
     if found.idle or not all(result.ok for result in results):
         return views.note(found.idle or "A step failed, so the bump is not ready.")
     for it in found.items:
-        step.check(Check(f"before the merge: {it.name}", "passed" if it.ok else "skipped", it.found))
+        step.check(Check(f"{BEFORE_MERGE}{it.name}", "passed" if it.ok else "skipped", it.found))
     step.table("before the merge", [vars(it) for it in found.items])
     if all(result.state == "previewed" for result in results):
         return found.show()  # what the run would do stays its outcome

@@ -16,12 +16,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from runbook_lib import provenance, session
+from runbook_lib import commands, provenance, session
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
 from runbook_lib.files import cannot_write, write
 from runbook_lib.ledger import Ledger
+from runbook_lib.parameters import Source
 from runbook_lib.redact import Redactor
 from runbook_lib.statement import (
     CONTRIBUTIONS,
@@ -64,11 +65,30 @@ def step(name: str, bump: Bump, *, repository: str, audit: str = "") -> "Step":
     return Step(name, bump, repository, place)
 
 
+def command(notebook: str, bump: Bump, **more: object) -> str:
+    """The command that runs a notebook as this run was: with the parameters that were given to it, and ``more``.
+
+    Only what that notebook takes and what is not its default; without a record of the run, what ``bump`` knows.
+    """
+    given: dict[str, object] = {"tag": str(bump.tag or ""), "base": bump.base, "image_type": bump.image_type}
+    folder, shown = provenance.ROOT / commands.FOLDER, commands.FOLDER
+    record = Path(os.environ.get("RUNBOOK_RECORD") or os.devnull, RUN)
+    run = predicate_of(record.read_bytes()) if record.is_file() else {}
+    if run.get("launcher"):
+        told = run["parameters"]
+        given |= {name: told["resolved"][name] for name in told["given"]}
+        if (place := Path(run["launcher"]["folder"])) != folder:
+            folder, shown = place, str(place)
+    defaults = {it.name: it.default for it in Source.read(folder / f"{notebook}.ipynb").parameters}
+    kept = {name: value for name, value in (given | more).items() if defaults.get(name, value) != value}
+    return commands.papermill(notebook, kept, shown)
+
+
 class Step:
     """The account of one run of a notebook.  Everything is written down at once, without secrets."""
 
     def __init__(self, name: str, bump: Bump, repository: str, folder: Path | None) -> None:
-        self.name = name
+        self.name, self.bump = name, bump
         #: The record's folder; None in JupyterLab.
         self.folder = folder
         self._redactor = Redactor(os.environ)

@@ -16,7 +16,7 @@ from runbook_lib.golden_judge import Judgement, judge
 from runbook_lib.golden_run import Found, coverage_rows
 from runbook_lib.position import Position
 from runbook_lib.pull_body import code, unlinked
-from runbook_lib.record import Step
+from runbook_lib.record import Step, command
 from runbook_lib.rounds import Sent
 from runbook_lib.views import View
 
@@ -194,7 +194,7 @@ def carry_out(step: Step, refresh: Refresh) -> Sent:
         step.effect("commit", bump.branch, stand.start, commit)
         told.append(f"Committed {commit[:10]} on {bump.branch}: {views.count(len(refresh.edits), 'golden file')}.")
     older = refresh.found.asked.older  # of the newest run nothing is known then
-    sent = Sent() if older else rounds.send(step, standing, refresh.found.undecided)
+    sent = Sent() if older else rounds.send(step, standing, refresh.found.undecided, last=False)
     if refresh.whole:
         rounds.tell(step, standing, refresh.text, "golden-values")
     return replace(sent, told=(*told, *sent.told))
@@ -267,18 +267,15 @@ def _conclude(step: Step, refresh: Refresh, sent: Sent) -> None:
         step.waiting(f"waiting for a run with values: {asked.source.unusable}", "06-broken-tests")
     elif not bump.apply:
         more = f", and hold back {len(stopped)}" if stopped else ""
-        how = f"papermill {step.name}.ipynb -r tag {bump.tag} -p apply True"
-        if refresh.edits:
-            step.would(f"refresh {written} in one commit on the branch {bump.branch}")
-        if refresh.edits and not found.undecided:
-            step.would("push that commit, and let CI test it", publish=True)
-        step.done(f"Preview: would refresh {written}{more}.", how)
+        _would(step, refresh, written)
+        step.done(f"Preview: would refresh {written}{more}.", command(step.name, bump, apply=True))
     elif stopped:
         names = ", ".join(one.file for one in stopped[:4]) + (" …" if len(stopped) > 4 else "")
         how = f'Accept by name, -r accept "{stopped[0].file}: reason; …", or mark the test broken with 06-broken-tests.'
         if sent.held:
             how = f"{how} {sent.next}"
-        step.waiting(f"waiting for a person: {len(stopped)} of the golden files are held back ({names})", how)
+        held = f"{views.count(len(stopped), 'golden file')} {'is' if len(stopped) == 1 else 'are'} held back"
+        step.waiting(f"waiting for a person: {held} ({names})", how)
     elif sent.held:
         step.waiting(sent.held, sent.next)
     elif found.undecided:
@@ -289,3 +286,14 @@ def _conclude(step: Step, refresh: Refresh, sent: Sent) -> None:
     else:
         told = f"Refreshed {written}." if refresh.edits else ""
         step.done(told or "Found done: the branch holds every golden value of this run.")
+
+
+def _would(step: Step, refresh: Refresh, written: str) -> None:
+    if refresh.edits:
+        step.would(f"refresh {written} in one commit on the branch {refresh.standing.stand.bump.branch}")
+    if refresh.found.asked.older or not (refresh.edits or rounds.waits(refresh.standing)):
+        return
+    if refresh.found.undecided:
+        step.would(rounds.PUSH, publish=True)
+    else:
+        step.would("push that commit, and let CI test it" if refresh.edits else rounds.PUSH, publish=True)

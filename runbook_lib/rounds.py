@@ -5,8 +5,10 @@ Each push costs a whole run and cancels the one in progress, with its golden val
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from runbook_lib import ci, position, views
+from runbook_lib.bump import Bump
 from runbook_lib.ci import Standing
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.proposal import is_mine
@@ -14,6 +16,9 @@ from runbook_lib.pull_body import Section, compose_body, marked
 from runbook_lib.record import Step
 from runbook_lib.runs import branch_of
 from runbook_lib.views import View
+
+#: Of a preview: when the answers to a run are pushed, while some of its failed tests are open.
+PUSH = "push all answers to this run at once when no failed test is left open, and let CI test them"
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,10 @@ class Sent:
         return views.notes(self.told)
 
 
-def send(step: Step, standing: Standing, undecided: Sequence[str] = ()) -> Sent:
+def send(step: Step, standing: Standing, undecided: Sequence[str] = (), *, last: bool = True) -> Sent:
     """Push the answers that wait on the bump's branch, and let CI test them; ``undecided`` tests hold that back.
+
+    ``last`` is False where 06-broken-tests follows, which may decide them in the same run.
 
     Raises Refused where the remote refuses the push.
     """
@@ -57,12 +64,15 @@ def send(step: Step, standing: Standing, undecided: Sequence[str] = ()) -> Sent:
             next=f"Run again when it has ended, or add allow=push-while-running: {running[0].url}",
         )
     if undecided and "partial-round" not in bump.allow:
-        return Sent(
-            held=f"waiting for a person: {views.count(len(undecided), 'failed test')} of this run "
-            f"{'is' if len(undecided) == 1 else 'are'} not decided, and a push costs a whole run "
-            f"({', '.join(undecided[:6])}{' …' * (len(undecided) > 6)})",
-            next="Decide them with 06-broken-tests, which pushes all at once; or add allow=partial-round.",
+        failed = (
+            f"{views.count(len(undecided), 'failed test')} of this run {'is' if len(undecided) == 1 else 'are'} not"
         )
+        costs = f"a push costs a whole run ({', '.join(undecided[:6])}{' …' * (len(undecided) > 6)})"
+        if last:
+            how = "Decide them with 06-broken-tests, which pushes all at once; or add allow=partial-round."
+            return Sent(held=f"waiting for a person: {failed} decided, and {costs}", next=how)
+        how = "06-broken-tests, which pushes all at once when all are decided; or add allow=partial-round."
+        return Sent(held=f"waiting for 06-broken-tests: {failed} explained by golden values, and {costs}", next=how)
     for name, needed in {"push-while-running": running, "partial-round": undecided}.items():
         if needed:
             step.allowed(name, f"{views.count(len(needed), 'item')} would have held the push back.")
@@ -73,6 +83,31 @@ def send(step: Step, standing: Standing, undecided: Sequence[str] = ()) -> Sent:
     after = ci.authorize(step, ci.look(stand, github, stand.start))
     told.append(after.held or f"CI may test {stand.start[:10]}.")
     return Sent(stand.start, after.held, after.next, tuple(told))
+
+
+def waits(standing: Standing) -> bool:
+    """Whether answers to CI are committed on the bump's branch, and not pushed yet."""
+    stand, pull = standing.stand, standing.pull
+    if pull is None or not is_mine(pull, standing.head_name) or stand.start == pull.head_sha:
+        return False
+    return position.answers(stand.checkout, stand.bump, pull.head_sha, stand.start)
+
+
+def ahead(bump: Bump, most: int) -> tuple[dict[str, Any], ...]:
+    """For a preview: what a run that waits for CI does once that has ended, in up to ``most`` runs of CI."""
+    if bump.repository.idle("04-run-ci"):
+        return ()
+    if not bump.repository.golden:
+        return ({"sentence": "follow CI until it has ended", "publish": False},)
+    here = (
+        "follow CI until it has ended, then refresh the golden values that drifted within tolerance, in a commit (it "
+        "never accepts values that are held back and never calls a test broken, unless a person has named them)"
+    )
+    away = (
+        f"after each run of CI, for up to {most} of them, start again what infrastructure failed, or push the answers "
+        "to that run, once, which starts the next run"
+    )
+    return ({"sentence": here, "publish": False}, {"sentence": away, "publish": True})
 
 
 def require_own(standing: Standing) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Seconds for a notebook to end by itself after an interruption; the one that runs steps waits for its steps in turn.
 _GRACE, _GRACE_OF_STEPS = 10.0, 5.0
 #: So many rounds of CI are gone through in one run: each answers something new, or is the last.
-_ROUNDS = 8
+ROUNDS = 8
 
 Hear = Callable[[str, str], None]
 
@@ -137,7 +137,7 @@ def steps(names: Sequence[str], /, *, again: Sequence[str] = (), **parameters: A
             results.append(_perform(job, kernel, world, _indented, grace=_GRACE_OF_STEPS))
             print(results[-1].line, flush=True)
             round_ended = job.source.name == (again or ("",))[-1]
-            if round_ended and rounds < _ROUNDS and any(it.begun for it in results[-len(again) :]):
+            if round_ended and rounds < ROUNDS and any(it.begun for it in results[-len(again) :]):
                 # A run that a person named belongs to the round that has just ended.
                 queue[:0] = [it.without("run_id") for it in jobs if it.source.name in again]
                 rounds += 1
@@ -147,37 +147,43 @@ def steps(names: Sequence[str], /, *, again: Sequence[str] = (), **parameters: A
     return tuple(results)
 
 
-def conclude(step: record.Step, results: Sequence[StepResult]) -> None:
+def conclude(step: record.Step, results: Sequence[StepResult], following: Sequence[Mapping[str, Any]] = ()) -> None:
     """Take the outcome of a notebook from the steps that it ran: what the first unfinished one waits for, or done.
 
-    Of a notebook that ran in several rounds the last one counts.
+    Of a notebook that ran in several rounds the last one counts.  ``following`` is what a preview would do after all
+    that its steps plan, in the same form.
     """
     results = tuple({result.notebook: result for result in results}.values())
     for result in results:
         step.check(Check(result.notebook, _status(result), result.summary))
         for name, url in result.links.items():
             step.link(name, url)
-        for planned in result.planned:
-            step.would(**planned)
         for decision in result.decisions:
             step.decide(**decision)
+    # What two steps do together each of them announces.
+    planned = {str(it["sentence"]): it for it in (*(it for result in results for it in result.planned), *following)}
+    for it in planned.values():
+        step.would(**it)
     if not results:
         step.done(
             "No step was run: they need a tag, and run headlessly (by Apply in the form, or papermill).",
-            next="papermill bump.ipynb -r tag 26.04-py3",
+            next=record.command(step.name, step.bump, tag="26.04-py3"),
         )
     waiting = next((result for result in results if result.state == "waiting"), None)
     if waiting is not None:
         step.waiting(f"{waiting.notebook}: {waiting.summary}", waiting.next)
     elif all(result.state == "previewed" for result in results) and results:
-        step.done(_preview(results), "Run again with apply.")
+        step.done(
+            f"Preview: would {'; '.join(planned)}." if planned else f"Preview: nothing to do. {results[-1].summary}",
+            _applied(step),
+        )
     elif results:
         step.done(results[-1].summary, results[-1].next)
 
 
-def _preview(results: Sequence[StepResult]) -> str:
-    planned = [str(it["sentence"]) for result in results for it in result.planned]
-    return f"Preview: would {'; '.join(planned)}." if planned else f"Preview: nothing to do. {results[-1].summary}"
+def _applied(step: record.Step) -> str:
+    """How to do what a preview has shown; bump applies unless it is told not to."""
+    return f"Run it without -p apply False: {record.command(step.name, step.bump, apply=True)}"
 
 
 def table(results: Sequence[StepResult]) -> "View":

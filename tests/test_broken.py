@@ -9,7 +9,7 @@ import pytest
 from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
 from test_refresh import REGRESSION, after_first_run, step05
 
-from runbook_lib import answer, broken, ci, github_issues, golden_run, position, ready
+from runbook_lib import answer, broken, ci, github_issues, golden_run, position, ready, rounds
 from runbook_lib.answer import Done
 from runbook_lib.broken import Plan, Triage
 from runbook_lib.errors import Refused
@@ -83,6 +83,13 @@ def test_a_preview_tells_all_and_changes_nothing(at: World) -> None:
     shown = ran.plan.triage.show().text + ran.plan.show().text
     assert all(text in shown for text in ("OutOfMemoryError", "CI failure with base image", "mr-github-broken", HANG))
     assert at.outcome() == "Preview: 2 tests would be marked broken; 5 failed jobs are open."  # drift is not refreshed
+
+
+def test_a_preview_announces_the_push_of_what_earlier_runs_committed(at: World) -> None:
+    step05(at, accept=f"{REGRESSION}: right")
+    step06(at, mode="preview")
+    assert [it["sentence"] for it in at.said("planned")] == [rounds.PUSH]
+    assert at.outcome() == "Preview: 0 tests would be marked broken; 2 failed jobs are open."
 
 
 def test_drift_that_is_not_refreshed_yet_is_open(at: World) -> None:

@@ -152,6 +152,18 @@ def test_a_preview_says_what_applying_would_do(world: practice.World) -> None:
         (False, "change"), (False, "change"), (False, "make"), (True, "push"), (True, "set"), (True, "let"),
     ]  # fmt: skip
     assert predicate(result)["planned"] == list(result.planned)
+    assert result.next == (
+        "Run it without -p apply False: environment/run papermill runbooks/bump.ipynb -r tag 26.04-py3"
+    )
+    waiting = execute("bump", tag=TAG, apply=False, wait=True)
+    *first, here, away = waiting.planned
+    assert first == list(result.planned)
+    assert here["sentence"].startswith("follow CI until it has ended, then refresh the golden values that drifted")
+    assert "never accepts values that are held back and never calls a test broken" in here["sentence"]
+    assert away["publish"]
+    assert away["sentence"].startswith("after each run of CI, for up to 8 of them, ")
+    assert "push the answers to that run, once" in waiting.summary
+    assert waiting.next.endswith("bump.ipynb -r tag 26.04-py3 -p wait True")
 
 
 def test_two_bumps_at_once_make_one_pull_request(world: practice.World) -> None:

@@ -19,7 +19,7 @@ from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
 from runbook_lib.ledger import Ledger, read
-from runbook_lib.statement import CONTRIBUTIONS, Identity, collect, folder_name
+from runbook_lib.statement import CONTRIBUTIONS, Identity, collect, folder_name, statement, to_bytes
 
 PREVIEW = Bump.parse(tag="26.04-py3")
 APPLY = Bump.parse(tag="26.04-py3", apply=True)
@@ -102,6 +102,34 @@ def test_everything_that_was_contributed_is_there_at_once(folder: Path) -> None:
         "decisions": [{"parameter": "broken", "name": "a/b@h100", "why": "it hangs", "suggestion": "a hang"}],
         "outcome": {"sentence": "4 lines changed.", "next": "papermill 03-open-pr.ipynb"},
     }
+
+
+LAUNCHED = {"id": "x", "state": "running", "bump": {}, "notebook": {}, "started": "", "launcher": {"folder": ""}}
+
+
+@pytest.mark.parametrize(
+    ("given", "notebook", "more", "told"),
+    [
+        (None, "bump", {}, "bump.ipynb -r tag 26.04-py3"),
+        ({}, "00-preflight", {}, "00-preflight.ipynb -r tag 26.04-py3"),
+        (
+            {"repo": "/a clone", "apply": False, "tag": "26.10", "wait": True},
+            "01-github-pin",
+            {"apply": True},
+            "01-github-pin.ipynb -r tag 26.10 -r repo '/a clone' -p apply True",
+        ),
+        ({"repo": "", "apply": False, "publish": True}, "bump", {"apply": True},
+         "bump.ipynb -r tag 26.04-py3 -p publish True"),
+    ],
+)  # fmt: skip
+def test_a_command_repeats_what_was_given(
+    folder: Path, given: dict[str, object] | None, notebook: str, more: dict[str, object], told: str
+) -> None:
+    if given is not None:
+        place = {"folder": str(provenance.ROOT / "runbooks")}
+        run = {**LAUNCHED, "launcher": place, "parameters": {"given": given, "resolved": given}}
+        (folder / "run.json").write_bytes(to_bytes(statement(run, {})))
+    assert record.command(notebook, PREVIEW, **more) == f"environment/run papermill runbooks/{told}"
 
 
 def test_a_line_that_a_killed_kernel_left_unfinished_is_passed_over(folder: Path) -> None:

@@ -124,7 +124,7 @@ def test_drift_is_refreshed_and_a_regression_held_back(at: World) -> None:
     message = git(at.checkout.path, "log", "-1", "--format=%B")
     assert message.startswith(f"{TITLE}\n")
     assert "Signed-off-by: " in message
-    assert at.outcome().startswith("waiting for a person: 1 of the golden files are held back")
+    assert at.outcome().startswith("waiting for a person: 1 golden file is held back (")
     assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == base
     assert at.checks() == dict.fromkeys(at.checks(), "passed")
 
@@ -192,6 +192,8 @@ def test_undecided_tests_hold_the_push_back(at: World) -> None:
     ran = step05(at)
     assert ran.sent.commit == ""
     assert "allow=partial-round" in ran.sent.next
+    # Step 6 may decide them in the very same run: here it is only known what golden values do not explain.
+    assert ran.sent.held.startswith("waiting for 06-broken-tests: 4 failed tests of this run are not explained by")
     assert sorted(name.split("/")[0] for name in ran.found.undecided) == ["gpt", "hybrid", "mimo", "moe"]
     assert "push" not in at.effects()
 
@@ -209,6 +211,23 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
             assert at.effects() == ["push", "comment"] * bool(sent.commit)
         assert sent.commit
         assert [entry["exception"] for entry in at.said("exception")] == ["push-while-running"]
+
+
+@pytest.mark.parametrize(
+    ("committed", "accept", "planned"),
+    [
+        (False, "", ["refresh 4 golden files in one commit on the branch bump/main/dev-26.04-py3", rounds.PUSH]),
+        (True, "", [rounds.PUSH]),  # what an earlier run committed and did not push
+        (True, f"{REGRESSION}: right", ["refresh 1 golden file in one commit on the branch bump/main/dev-26.04-py3",
+                                        rounds.PUSH]),
+    ],
+)  # fmt: skip
+def test_a_preview_announces_every_push(at: World, committed: bool, accept: str, planned: list[str]) -> None:
+    if committed:
+        step05(at, mode="apply")
+    step05(at, mode="preview", accept=accept)
+    assert [it["sentence"] for it in at.said("planned")] == planned
+    assert [it["publish"] for it in at.said("planned")] == [it == rounds.PUSH for it in planned]
 
 
 def test_step_3_leaves_the_answers_of_a_round_unpushed(at: World) -> None:
