@@ -1,10 +1,11 @@
-"""What a form offers to choose from: the tags of the registry, and the CI runs of the bump's pull request."""
+"""What a form offers: the tags of the registry, the CI runs of the pull request, and what is left to decide."""
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from runbook_lib import ci, pins, position
+from runbook_lib import archive, ci, follow, pins, position
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.errors import RunbookError
@@ -18,6 +19,8 @@ from runbook_lib.runs import branch_of
 
 #: So many are offered; an older one can still be typed.
 _TAGS, _RUNS = 12, 10
+#: The cell of step 5 that draws the values that are held back.
+_PLOTS = "found.worst("
 
 
 @dataclass(frozen=True)
@@ -92,3 +95,26 @@ def runs(checkout: Checkout, bump: Bump, github: GitHub | None) -> Choices:
         for run in github.runs(branch_of(pull.number))[:_RUNS]
     ]  # fmt: skip
     return Choices(tuple(found), "" if found else f"CI has not run for #{pull.number} yet.")
+
+
+def in_flight(root: Path, repository: str, values: Mapping[str, object]) -> str:
+    """The tag of the bump that was worked on last and is not ready, so that nobody types it twice; or empty.
+
+    ``values`` are those of a form, ``root`` the archive.
+    """
+    for it in archive.status(root):
+        same = (it.repository, it.base, it.image_type) == (repository, values.get("base"), values.get("image_type"))
+        if same and it.practice == (not values.get("repo")) and it.tag and it.state != "ready":
+            return it.tag
+    return ""
+
+
+def undecided(bump: Path) -> tuple[list[Mapping[str, str]], str]:
+    """What the newest run of each step left to a person, and how the values moved that are held back.
+
+    ``bump`` is the bump's folder in the archive.
+    """
+    newest = follow.newest(bump)
+    left = [it for name, run in newest.items() if name != "bump" for it in run.decisions]
+    golden = newest.get("05-golden-values")
+    return left, golden.shown(_PLOTS) if golden and golden.decisions else ""

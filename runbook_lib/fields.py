@@ -26,7 +26,7 @@ LABELS = {
     "package": "Package", "extra": "Into", "cache": "uv's cache", "folder": "Folder", "slurm": "Slurm",
     "how": "How", "engine": "Engine", "target": "Stage", "dockerfile": "Dockerfile", "arguments": "Build arguments",
     "name": "Image's name", "secrets": "Build secrets", "look": "Look into the image", "train": "Train five iterations",
-    "gitlab": "GitLab's remote", "confirm": "Destination", "site": "Cluster's file", "results": "Results in",
+    "gitlab": "GitLab's remote", "site": "Cluster's file", "results": "Results in",
     "partition": "Partition", "account": "Account", "mounts": "Mounts", "platform": "Platform", "again": "Once more",
     "early": "End early", "cancel": "Cancel all",
 }  # fmt: skip
@@ -50,7 +50,7 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
     "engine": {"": "(the first that works)", "docker": "docker", "podman": "podman", "buildah": "buildah"},
 }
 #: Never a field: Preview and Apply say it.
-_NO_FIELD = ("apply",)
+_NO_FIELD = ("apply", "confirm")
 #: These take ``name: reason; …``, and how an entry reads.
 DECIDED = {
     "accept": "model/case/golden_values_….json: reason",

@@ -57,7 +57,7 @@ class Widgets:
         # Never disabled: a button that has the focus and is disabled throws who uses the keyboard out of the form.
         self.cancel = widgets.Button(description="Cancel")
         self._confirm = widgets.Text(
-            description="Type the tag to confirm", layout=_WIDE, style={"description_width": "initial"}
+            description="Type to confirm", layout=_WIDE, style={"description_width": "initial"}
         )
         self._confirm.layout.display = "none"
         self._plan, self._progress, self._result = map(
@@ -110,9 +110,9 @@ class Widgets:
         rows = self._rows.items()
         return {name: row.reason.value for (of, name), row in rows if of == parameter and row.box.value}
 
-    def confirmed(self, tag: str) -> bool:
-        """Whether the tag was typed to confirm."""
-        return bool(tag) and self.typed == tag
+    def confirmed(self, word: str) -> bool:
+        """Whether that was typed to confirm."""
+        return bool(word) and self.typed == word
 
     @property
     def typed(self) -> str:
@@ -205,11 +205,11 @@ class Widgets:
             self._more.value = True  # what is wrong must be seen
         self.problems = dict(problems)
 
-    def ask_for(self, tag: str) -> None:
-        """Ask to type the tag; empty: do not ask."""
-        self._show(self._confirm, bool(tag))
-        self._confirm.placeholder = tag
-        if not tag and self._confirm.value:
+    def ask_for(self, word: str) -> None:
+        """Ask to type it; empty: do not ask."""
+        self._show(self._confirm, bool(word))
+        self._confirm.placeholder = word
+        if not word and self._confirm.value:
             self._confirm.value = ""
 
     def clear(self) -> None:

@@ -13,7 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runbook_lib import archive, board, choices, fields, follow, form_views, launch, preflight, recognized, session
+from runbook_lib import (
+    archive,
+    board,
+    choices,
+    fields,
+    follow,
+    form_views,
+    internal_ci_plan,
+    launch,
+    preflight,
+    recognized,
+    session,
+)  # fmt: skip
 from runbook_lib import form_widgets as parts
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
@@ -28,12 +40,10 @@ _POLL = 0.4  # seconds
 #: Seconds without another change until what was typed is looked up.
 _PAUSE = 0.4
 _WELL = ("done", "waiting", "previewed")
-#: The cell of step 5 that draws the values that are held back.
-_PLOTS = "found.worst("
 _STALE = "The values have changed since the plan was shown. Preview again: Apply does what was shown, and nothing else."
 _FIRST = "Preview first: Apply does what was shown, and nothing else."
-_TYPE = "Type the tag to confirm: what leaves this machine cannot be called back."
-_TYPE_PRACTICE = "Type the tag to confirm, as in a real bump; here nothing leaves this machine."
+_TYPE = "Type {} to confirm: what leaves this machine cannot be called back."
+_TYPE_PRACTICE = "Type {} to confirm, as in a real bump; here nothing leaves this machine."
 _NO_TAG = "Choose a tag, then preview: without one there is nothing to apply."
 _TOO_EARLY = "Cancelled before it had begun: nothing was done, and there is no record."
 
@@ -76,6 +86,8 @@ class Form:
         self.notebook, self.applies = notebook, applies
         self._namespace = namespace
         self.fields = fields.fields(source.parameters)
+        #: Whether the notebook itself wants to be told the destination of a push.
+        self._confirms = any(it.name == "confirm" for it in source.parameters)
         self._steps = [name for name, _ in board.STEPS] if notebook.stem == "bump" else []
         self._plan: Plan | None = None
         self._whose = MEGATRON_LM
@@ -86,7 +98,9 @@ class Form:
         self._unusable: dict[str, str] = {}
         values = {it.name: namespace.get(it.name, it.default) for it in self.fields}
         if not values.get("tag"):
-            values["tag"] = self._in_flight(values)
+            with suppress(RunbookError):  # what is wrong with the checkout is said below its field
+                of = Checkout.open(enter(str(values.get("repo", "")))).repository()
+                values["tag"] = choices.in_flight(self._archive(values), of, values)
         self.view = parts.Widgets(self.fields, values, applies=applies)
         self.root = self.view.root
         self.view.on_change(self._changed)
@@ -128,18 +142,6 @@ class Form:
             self.checkout().repository(), bump.base, bump.image_type, str(bump.tag or ""), practice=self.practice
         )
         return self._archive().joinpath(*identity.parts)
-
-    def _in_flight(self, values: Mapping[str, object]) -> str:
-        """The tag of the bump that was worked on last and is not ready, so that nobody types it twice."""
-        try:
-            of = Checkout.open(enter(str(values.get("repo", "")))).repository()
-        except RunbookError:
-            return ""  # what is wrong with the checkout is said below its field
-        for it in archive.status(self._archive(values)):
-            same = (it.repository, it.base, it.image_type) == (of, values.get("base"), values.get("image_type"))
-            if same and it.practice == (not values.get("repo")) and it.tag and it.state != "ready":
-                return it.tag
-        return ""
 
     # -- filling in ----------------------------------------------------------------------------------------------
 
@@ -199,13 +201,6 @@ class Form:
         except RunbookError as error:
             self.view.say("run_id", str(error))
 
-    def _decisions(self) -> tuple[list[Mapping[str, str]], str]:
-        """What the newest run of each step left to a person, and how the values moved that are held back."""
-        newest = follow.newest(self._folder())
-        left = [it for name, run in newest.items() if name != "bump" for it in run.decisions]
-        golden = newest.get("05-golden-values")
-        return left, golden.shown(_PLOTS) if golden and golden.decisions else ""
-
     # -- what a person does --------------------------------------------------------------------------------------
 
     def _changed(self, name: str) -> None:
@@ -229,7 +224,7 @@ class Form:
 
     def _refill(self, asked: int, *, keep: bool = True) -> None:
         with suppress(RunbookError):
-            found = self._decisions()
+            found = choices.undecided(self._folder())
             if asked == self._asked:
                 self.view.pending(*found, keep=keep)
         self._offer_runs(asked)
@@ -241,19 +236,27 @@ class Form:
         busy = self._running is not None
         current = plan is not None and plan.values == view.values()
         asks = bool(plan and current and self.publishes and any(it["publish"] for it in plan.run.planned))
-        tag = str(view.values().get("tag", ""))
-        view.ask_for(tag if asks else "")
+        word = self._word() if asks else ""
+        view.ask_for(word)
         view.preview.disabled = busy or bool(wrong)
-        view.apply.disabled = busy or bool(wrong) or not current or (asks and not view.confirmed(tag))
+        view.apply.disabled = busy or bool(wrong) or not current or (asks and not view.confirmed(word))
         if busy or wrong or not self.applies:
             view.warn("")
         elif plan is None:
-            view.hint(_FIRST if tag else _NO_TAG)
+            view.hint(_FIRST if view.values().get("tag") else _NO_TAG)
         elif not current:
             view.warn(_STALE)
         else:
-            typed = f" {view.typed!r} is not {tag}." if view.typed and not tag.startswith(view.typed) else ""
-            view.hint(f"{_TYPE_PRACTICE if self.practice else _TYPE}{typed}" if view.apply.disabled else "")
+            typed = f" {view.typed!r} is not {word}." if view.typed and not word.startswith(view.typed) else ""
+            told = (_TYPE_PRACTICE if self.practice else _TYPE).format(word) + typed
+            view.hint(told if view.apply.disabled else "")
+
+    def _word(self) -> str:
+        """What a person types to confirm: the tag, or the destination where the notebook asks for that."""
+        with suppress(RunbookError):
+            bump = self.bump()
+            return internal_ci_plan.destination(bump.branch) if self._confirms else str(bump.tag or "")
+        return ""
 
     def _start(self, *, apply: bool) -> None:
         with self._lock:  # pressed twice, or in two tabs of one notebook
@@ -266,8 +269,10 @@ class Form:
             if apply and self._plan is not None:
                 values, shown = dict(self._plan.values), self._plan.run.fingerprint
             given = values if apply or "publish" not in values else {**values, "publish": False}
+            if self._confirms:
+                given = {**given, "confirm": self.view.typed if apply else ""}
             try:
-                self._alone()
+                launch.require_alone(self._archive(), practice=self.practice)
                 world = environment(str(values.get("repo", "")))
                 self._running = launch.start(self.notebook, given, apply=apply, shown=shown, env=world)
             except RunbookError as error:
@@ -279,17 +284,6 @@ class Form:
         self.view.cancel.focus()
         self._refresh()
         self._aside(lambda: self._follow(running, values, apply=apply))
-
-    def _alone(self) -> None:
-        """Refuse while another run of this archive goes on: it could change what this one looks at."""
-        going = [it for it in launch.going_on(self._archive()) if bool(it["bump"]["practice"]) == self.practice]
-        if going:
-            it = going[-1]
-            raise RunbookError(
-                f"A run of {it['notebook']['name']} for {it['bump']['tag'] or 'no tag'} goes on since {it['started']} "
-                f"(process {it['process']['pid']} on {it['process']['host']}, {it['who']['user']}). Nothing was "
-                "started. Wait for its end, or cancel it where it was started; the start page shows it."
-            )
 
     def _cancel(self) -> None:
         running = self._running
@@ -350,7 +344,7 @@ class Form:
             view.plan(form_views.planned(run, publish=self.publishes, practice=self.practice))
         with suppress(RunbookError):
             done = apply and run is not None and run.state in _WELL
-            view.pending(*self._decisions(), keep=not done)
+            view.pending(*choices.undecided(self._folder()), keep=not done)
 
     def _aside(self, work: Callable[[], None]) -> None:
         def told() -> None:

@@ -90,6 +90,18 @@ def going_on(root: Path) -> list[dict[str, Any]]:
     return [run for run in found if run["state"] == "running" and run.get("parent") is None and _may_live(run)]
 
 
+def require_alone(root: Path, *, practice: bool) -> None:
+    """Refuse while another run of this archive goes on: it could change what a new one looks at."""
+    going = [it for it in going_on(root) if bool(it["bump"]["practice"]) == practice]
+    if going:
+        it = going[-1]
+        raise Refused(
+            f"A run of {it['notebook']['name']} for {it['bump']['tag'] or 'no tag'} goes on since {it['started']} "
+            f"(process {it['process']['pid']} on {it['process']['host']}, {it['who']['user']}). Nothing was "
+            "started. Wait for its end, or cancel it where it was started; the start page shows it."
+        )
+
+
 def _may_live(run: Mapping[str, Any]) -> bool:
     if provenance.is_here(run["process"]):
         return provenance.is_alive(run["process"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from bumping import git
-from test_notebooks import seen
+from test_notebooks import execute, seen
 
 from runbook_lib import forms, launch, practice
 from runbook_lib.forms import Form
@@ -117,6 +117,21 @@ def test_a_click_that_was_on_its_way_applies_nothing_that_was_not_shown(world: W
     form.view.apply.click()
     assert form._running is None
     assert seen(world) == before
+
+
+def test_a_push_to_another_forge_is_confirmed_by_its_destination(world: World) -> None:
+    for notebook in ("01-github-pin", "02-gitlab-pin"):
+        assert execute(notebook, tag=TAG, apply=True).state == "done"
+    git(world.checkout, "-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qam", "Move the pin")
+    form = previewed(made("internal-ci", tag=TAG))
+    form.view._confirm.value = TAG
+    form.view.apply.click()
+    assert form._running is None
+    assert "is not pull-request/bump" in shown(form, "runbook-warning")
+    form.view._confirm.value = f"pull-request/bump/main/dev-{TAG}"
+    form.view.apply.click()
+    until(lambda: form._running is None)
+    assert "… waiting" in shown(form, "runbook-result"), shown(form, "runbook-error")
 
 
 def test_a_plan_that_does_not_hold_any_more_is_not_applied(world: World, tmp_path: Path) -> None:

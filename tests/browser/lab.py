@@ -161,7 +161,7 @@ class Tab:
 
     def confirm(self) -> None:
         """Type the tag."""
-        self.form.get_by_label("Type the tag to confirm").fill(TAG)
+        self.form.get_by_label("Type to confirm").fill(TAG)
 
     def shot(self, name: str, of: Locator | None = None) -> None:
         """Keep a picture, if SHOTS names a folder for them."""
