@@ -65,6 +65,10 @@ class Slurm:
                 if not re.search(r"Invalid job id|already completing or completed", str(error)):
                     raise
 
+    def runs_containers(self) -> bool:
+        """Whether ``srun`` has the options of Pyxis."""
+        return "--container-image" in self._run("srun", "--help")
+
     def partitions(self) -> tuple[Partition, ...]:
         """The partitions that this person sees."""
         told = self._run("sinfo", "--noheader", "--format=%P|%l|%D|%G")

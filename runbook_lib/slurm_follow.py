@@ -78,27 +78,25 @@ class Now:
 
 
 def submit(
-    slurm: Slurm, submissions: Sequence[Submission], *, sleep: Callable[[float], None] = time.sleep,
-    say: Callable[[str], object] = print,
-) -> tuple[tuple[Submission, ...], tuple[Submission, ...]]:  # fmt: skip
-    """Submit what was not submitted yet: all arrays as they are then, and those that were submitted now.
+    slurm: Slurm, submissions: Sequence[Submission], tell: Callable[[Submission], object] = lambda _: None, *,
+    sleep: Callable[[float], None] = time.sleep, say: Callable[[str], object] = print,
+) -> tuple[Submission, ...]:  # fmt: skip
+    """Submit what was not submitted yet, and ``tell`` each that was; all arrays as they are then.
 
     An array that the controller knows by name is taken up: whoever submitted it was interrupted before noting the id.
     Raises Refused where Slurm takes one not, and Unreachable where its controller stays away.
     """
-    waiting = [it for it in submissions if it.job is None]
-    if not waiting:
-        return tuple(submissions), ()
+    if all(it.job is not None for it in submissions):
+        return tuple(submissions)
     known = _patiently(lambda: _names(slurm), sleep, say)
-    done: dict[str, Submission] = {}
-    fresh: list[Submission] = []
-    for it in waiting:
-        job = known.get(it.name)
+    done = []
+    for it in submissions:
+        job = it.job if it.job is not None else known.get(it.name)
         if job is None:
             job = _patiently(lambda it=it: _once(slurm, it), sleep, say)  # type: ignore[misc]
-            fresh.append(it.with_job(job))
-        done[it.name] = slurm_matrix.submitted(it, job)
-    return tuple(done.get(it.name, it) for it in submissions), tuple(fresh)
+            tell(it.with_job(job))
+        done.append(it if it.job is not None else slurm_matrix.submitted(it, job))
+    return tuple(done)
 
 
 def _once(slurm: Slurm, it: Submission) -> int:

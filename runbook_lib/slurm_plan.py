@@ -180,6 +180,11 @@ def _asked(slurm: Slurm, site: Site, tests: list[Workload]) -> tuple[tuple[str, 
         partitions = slurm.partitions()
         told += site.problems(partitions=[it.name for it in partitions], accounts=slurm.own_accounts())
         told += slurm_site.lacking(site, partitions, tests)
+        if site.image and not slurm.runs_containers():
+            told.append(
+                f"srun knows no --container-image here, so {site.image} cannot be run: Pyxis is not installed. Ask "
+                "those who run the cluster, or test without an image, in an environment of the checkout's own."
+            )
     except Unreachable as error:
         return tuple(told), (f"{error} Partition, account and sizes were not checked.",)
     except RunbookError as error:

@@ -16,6 +16,7 @@ from runbook_lib.golden_judge import Judgement
 from runbook_lib.record import Step
 from runbook_lib.sbatch import TREE
 from runbook_lib.slurm_follow import Follower, Now
+from runbook_lib.slurm_matrix import Submission
 from runbook_lib.slurm_outcome import Outcome, conclude
 from runbook_lib.slurm_plan import Plan, expected_names
 from runbook_lib.views import View
@@ -58,14 +59,14 @@ class Found:
 
     def values(self) -> View:
         """The golden files that differ, what must be seen first."""
-        judged = [one for it in self.outcomes for one in it.judged]
-        return views.table(
-            golden_summary.verdict_rows(judged), empty="No golden value differs from those of the commit."
-        )
+        rows = golden_summary.verdict_rows(self.judged)
+        return views.table(rows, empty="No golden value differs from those of the commit.")
 
 
-def carry_out(step: Step, planned: Plan, say: Callable[[str], object] = print) -> Plan:
-    """Submit what is new, and what an interrupted run left planned; with ``apply`` only.
+def carry_out(
+    step: Step, planned: Plan, *, cancel: bool = False, say: Callable[[str], object] = print
+) -> Plan:  # fmt: skip
+    """Submit what is new, and what an interrupted run left planned; with ``apply`` only, and not where all is to end.
 
     Raises Refused where a problem keeps everything from being submitted.
     """
@@ -74,6 +75,10 @@ def carry_out(step: Step, planned: Plan, say: Callable[[str], object] = print) -
         return planned
     step.given(head_commit=stand.start, results=str(planned.base), image_under_test=planned.site.image)
     step.warn(*planned.warnings, *(f"{it.test} was left out: {it.held}" for it in planned.held))
+    if cancel:
+        if not bump.apply:
+            step.would("end all of these tests that are not over")
+        return planned
     if not bump.apply:
         sizes = {it.name: len(it.tasks) for it in planned.arrays} | {it.name: len(it.entries) for it in planned.unsent}
         for name, size in sizes.items():
@@ -91,11 +96,13 @@ def carry_out(step: Step, planned: Plan, say: Callable[[str], object] = print) -
             if planned.site.image:
                 _pack(planned, planned.base / str(number))
             before += slurm_matrix.keep(planned.base, number, planned.arrays)
-        after, fresh = slurm_follow.submit(planned.slurm, before, say=say)
-    for submission in fresh:
-        tests = f"{submission.name} ({views.count(len(submission.entries), 'test')})"
-        step.effect("slurm job", tests, None, submission.job)
+        after = slurm_follow.submit(planned.slurm, before, lambda it: _tell(step, it), say=say)
     return replace(planned, before=after)
+
+
+def _tell(step: Step, submitted: Submission) -> None:
+    tests = f"{submitted.name} ({views.count(len(submitted.entries), 'test')})"
+    step.effect("slurm job", tests, None, submitted.job)
 
 
 def _pack(planned: Plan, folder: Path) -> None:

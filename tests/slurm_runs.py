@@ -32,7 +32,7 @@ def run(
     slurm: Slurm, base: Path, *, early: bool = False, until: Callable[[tuple[Now, ...]], bool] | None = None
 ) -> dict[str, Now]:
     """Submit what is planned and follow it: to the end, or until it is so."""
-    done, _ = submit(slurm, slurm_matrix.read(base), sleep=nap)
+    done = submit(slurm, slurm_matrix.read(base), sleep=nap)
     entries = slurm_matrix.newest(done).values()
     expected = {it.test.name: ("golden.json",) for it in entries}
     follower = Follower(slurm, entries, expected, early=early)

@@ -13,6 +13,7 @@ from runbook_lib import slurm_matrix
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.slurm import Slurm
 from runbook_lib.slurm_follow import Follower, Now, follow, submit
+from runbook_lib.slurm_matrix import Submission
 
 GOLDEN = '{"lm loss": {"start_step": 1, "end_step": 1, "step_interval": 1, "values": {"1": 10.5}}}'
 needs_slurm = pytest.mark.component("slurm")
@@ -41,7 +42,7 @@ def test_a_machine_without_slurm_is_told(tmp_path: Path) -> None:
 def test_nothing_planned_asks_nothing(tmp_path: Path) -> None:
     slurm = Slurm({"PATH": str(tmp_path)})
     assert slurm_matrix.read(tmp_path) == ()
-    assert submit(slurm, ()) == ((), ())
+    assert submit(slurm, ()) == ()
     assert follow(Follower(slurm, ()), wait=True) == ()
     assert slurm.calls.total() == 0
 
@@ -73,7 +74,8 @@ def test_a_matrix_runs_over_two_nodes(slurm: Slurm, tmp_path: Path) -> None:
 @needs_slurm
 def test_each_poll_asks_once_whatever_the_number_of_tests(slurm: Slurm, tmp_path: Path) -> None:
     plan(tmp_path, {f"t{i}": "true" for i in range(20)})
-    done, fresh = submit(slurm, slurm_matrix.read(tmp_path))
+    fresh: list[Submission] = []
+    done = submit(slurm, slurm_matrix.read(tmp_path), fresh.append)
     assert [len(it.entries) for it in fresh] == [20]
     follower = Follower(slurm, slurm_matrix.newest(done).values())
     while not all(it.over for it in follower.tests):
@@ -87,16 +89,18 @@ def test_each_poll_asks_once_whatever_the_number_of_tests(slurm: Slurm, tmp_path
 @needs_slurm
 def test_what_was_submitted_is_never_submitted_again(slurm: Slurm, tmp_path: Path) -> None:
     planned = plan(tmp_path, {"a": "sleep 60"})
-    (first,), fresh = submit(slurm, planned)
-    assert fresh == (first,)
-    assert submit(slurm, slurm_matrix.read(tmp_path)) == ((first,), ())
+    fresh: list[Submission] = []
+    (first,) = submit(slurm, planned, fresh.append)
+    assert fresh == [first]
+    assert submit(slurm, slurm_matrix.read(tmp_path), fresh.append) == (first,)
     (first.folder / "job").unlink()  # as if we had been killed before noting the id
-    assert submit(slurm, slurm_matrix.read(tmp_path)) == ((first,), ())
+    assert submit(slurm, slurm_matrix.read(tmp_path), fresh.append) == (first,)
     slurm.cancel([(first.job or 0, None)])
     assert run(slurm, tmp_path)["a"].state == "CANCELLED"
     assert slurm.calls["sbatch"] == 1
     (first.folder / "job").unlink()
-    assert submit(slurm, slurm_matrix.read(tmp_path)) == ((first,), ())  # ended, and known by its name
+    assert submit(slurm, slurm_matrix.read(tmp_path), fresh.append) == (first,)  # ended, and known by its name
+    assert fresh == [first]
 
 
 @needs_slurm

@@ -47,26 +47,42 @@ def test_a_controller_that_is_away_for_a_while(real: Cluster, slurm: Slurm, tmp_
 
     with pytest.raises(Unreachable, match=r"controller cannot be reached: squeue .*says"):
         slurm.queue()
-    done, fresh = submit(slurm, slurm_matrix.read(tmp_path), sleep=sleep, say=lambda text: said.append(str(text)))
-    assert [it.entries[0].test.case for it in fresh] == ["b"]
+    fresh: list[str] = []
+    done = submit(
+        slurm, slurm_matrix.read(tmp_path), lambda it: fresh.append(it.entries[0].test.case), sleep=sleep,
+        say=lambda text: said.append(str(text)),
+    )  # fmt: skip
+    assert fresh == ["b"]
     assert "Trying again" in said[0]
     entries = slurm_matrix.newest(done).values()
     tests = follow(Follower(slurm, entries), wait=True, sleep=sleep, say=lambda text: said.append(str(text)))
     assert [it.state for it in tests] == ["COMPLETED", "COMPLETED"]
 
 
+WAITS = 'touch "$LOGS/$NODE_RANK"; sleep 60'
+
+
+def begun(slurm: Slurm, base: Path) -> int:
+    """Submit a test that runs on both nodes, and wait until it does; its job."""
+    (planned,) = plan(base, {"a": WAITS}, nodes=2)
+    logs = [planned.entries[0].folder / "assets/logs/1" / rank for rank in "01"]
+    return run(slurm, base, until=lambda _: all(it.exists() for it in logs))["a"].entry.job or 0
+
+
 @needs_slurm
-def test_a_requeue_and_a_lost_node(real: Cluster, slurm: Slurm, tmp_path: Path) -> None:
-    (planned,) = plan(tmp_path, {"a": 'touch "$LOGS/$NODE_RANK"; sleep 60'}, nodes=2)
-    begun = [planned.entries[0].folder / "assets/logs/1" / rank for rank in "01"]
-    job = run(slurm, tmp_path, until=lambda _: all(it.exists() for it in begun))["a"].entry.job
+def test_a_test_that_is_put_back_into_the_queue_waits_again(real: Cluster, slurm: Slurm, tmp_path: Path) -> None:
+    job = begun(slurm, tmp_path)
     real.ask("scontrol", "requeue", f"{job}_0")
     again = run(slurm, tmp_path, until=lambda tests: tests[0].restarts == 1 and tests[0].state == "PENDING")
     assert again["a"].word == "waiting"
-    for it in begun:
-        it.unlink()
-    real.ask("scontrol", "update", f"jobid={job}_0", "StartTime=now", "Requeue=0")
-    run(slurm, tmp_path, until=lambda _: all(it.exists() for it in begun))
+    slurm.cancel([(job, None)])
+    assert run(slurm, tmp_path)["a"].state == "CANCELLED"
+
+
+@needs_slurm
+def test_a_lost_node(real: Cluster, slurm: Slurm, tmp_path: Path) -> None:
+    job = begun(slurm, tmp_path)
+    real.ask("scontrol", "update", f"jobid={job}_0", "Requeue=0")
     real.end("node2", signal.SIGKILL)
     found = run(slurm, tmp_path)
     assert (found["a"].state, found["a"].word) == ("NODE_FAIL", "node failed")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tarfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,7 +35,7 @@ class World:
         self.folder = folder
         self.checkout = Checkout.open(slurm_repository.create(folder / "checkout"))
         self.site = Site(str(self.checkout.path), str(folder / "results"), shared=True)
-        self.slurm = Slurm({**os.environ, **env})
+        self.env, self.slurm = env, Slurm({**os.environ, **env})
         self.steps = 0
 
     def plan(self, *, apply: bool = True, tag: str = TAG, site: Site | None = None, **asked: str) -> Plan:
@@ -51,7 +52,7 @@ class World:
     def go(self, plan: Plan, **how: bool) -> tuple[dict[str, Outcome], list[dict[str, Any]]]:
         """Carry out, follow and verify: the outcomes by test, and what the record holds."""
         step = self.step(plan)
-        done = slurm_verify.carry_out(step, plan, say=lambda _: None)
+        done = slurm_verify.carry_out(step, plan, cancel=how.get("cancel", False), say=lambda _: None)
         found = slurm_verify.follow(step, done, sleep=lambda _: time.sleep(0.2), say=lambda _: None, **how)
         slurm_verify.verify(step, done, found)
         assert step.folder is not None
@@ -138,6 +139,7 @@ def test_a_test_that_cannot_run_is_left_out_and_told(world: World) -> None:
         ({"partitions": {"": "gone"}}, "The cluster has no partition gone for you. It has: batch."),
         ({"least_gpus": 64}, "The nodes of batch have 8 GPUs, and gpt/good@dgx_h100 (dev) needs 64."),
         ({"image": "a b"}, "has blanks in its name"),
+        ({"image": "/a.sqsh"}, "Pyxis is not installed"),
         ({"options": ("--nodes=9",)}, "--nodes is chosen from the recipe"),
     ],
 )
@@ -206,6 +208,8 @@ def test_cancel_and_then_again(world: World) -> None:
     assert found["hang"].failure.cause.startswith("The job was cancelled, says Slurm")
     (effect,) = of("effect", told)
     assert "on Slurm" in effect["target"]
+    found, told = world.go(world.plan(tests="hang,good,drift"), cancel=True)  # ends, and submits nothing
+    assert (found.keys(), of("effect", told)) == ({"hang", "good"}, [])
     plan = world.plan(tests="good,hang", again="good")
     assert [it.test.case for it in plan.fresh] == ["good"]
     found, told = world.go(plan)
@@ -231,6 +235,30 @@ def test_what_a_killed_run_had_planned_is_submitted_by_the_next(world: World, mo
     found, told = world.go(world.plan(tests="good"), wait=True)
     assert found["good"].word == "passed"
     assert (len(of("effect", told)), world.slurm.calls["sbatch"]) == (1, 1)
+
+
+@needs_slurm
+def test_containers_get_the_commit_as_it_was_planned(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    srun = world.folder / "bin/srun"  # a cluster with Pyxis, whose containers do nothing
+    srun.parent.mkdir()
+    srun.write_text(
+        '#!/bin/sh\n[ "$1" = --help ] && echo "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]"\nexit 0\n'
+    )
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{srun.parent}:{os.environ['PATH']}")
+    world.slurm = Slurm({**os.environ, **world.env})
+    plan = world.plan(tests="good", site=replace(world.site, image="/a.sqsh"))
+    (world.checkout.path / "train.py").write_text("changed since\n")
+    found, _ = world.go(plan, wait=True)
+    tree = found["good"].now.entry.folder.parents[1] / "tree.tar"
+    assert (
+        f"tar -C /opt/megatron-lm --no-same-owner -xf {tree}\n"
+        in (found["good"].now.entry.folder / "task.sh").read_text()
+    )
+    with tarfile.open(tree) as packed:
+        member = packed.extractfile("train.py")
+        assert member is not None
+        assert b"changed since" not in member.read()
 
 
 @needs_slurm

@@ -44,7 +44,7 @@ def matrix(slurm: Slurm, base: Path, count: int) -> tuple[int, int, int, float, 
     ]
     site = Site(str(base / "checkout"), str(base / "1"))
     slurm_matrix.keep(base, 1, arrays([(it, Connections(None, "")) for it in tests], site))
-    done, _ = submit(slurm, slurm_matrix.read(base))
+    done = submit(slurm, slurm_matrix.read(base))
     submitted = time.monotonic() - begun
     follower = Follower(slurm, slurm_matrix.newest(done).values())
     most, longest, polls = 0, 0.0, 10
