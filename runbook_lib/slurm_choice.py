@@ -1,16 +1,21 @@
 """Which tests of the recipes are to run on a cluster, and whether each of them can.  Pure."""
 
+import hashlib
+import itertools
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+
+import yaml
 
 from runbook_lib import golden, golden_coverage, recipes
 from runbook_lib.device_connections import Connections, architecture, choose
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.parallelism import Parallelism
-from runbook_lib.sbatch import Site
-from runbook_lib.workloads import Workload, read
+from runbook_lib.sbatch import Site, launch
+from runbook_lib.workloads import TIME_LIMIT, Workload, read
 
 #: The tests that CI runs on a bump's pull request, and whose golden values it moves.
 BUMP = "bump"
@@ -100,3 +105,29 @@ def prepare(test: Workload, config: str | None, site: Site) -> Chosen:
     if told and gpus == test.gpus:
         told += f" Its recipe asks for {test.gpus} GPUs a node; CI's runners give all they have: see least-gpus."
     return Chosen(test, connections, spread, told)
+
+
+def own(train: str, nodes: str, gpus: str, platform: str, environment: str) -> tuple[Workload, str]:
+    """A training that a person names, ``<script> <arguments>``, as a test; and its settings, from the arguments.
+
+    Raises Refused for sizes that are no numbers, and for a command line that no shell could read.
+    """
+    for name, text in (("nodes", nodes), ("gpus", gpus)):
+        if not re.fullmatch(r"[1-9][0-9]{0,4}", text.strip()):
+            raise Refused(f"{name}={text!r} is no number of {name}. Give one, such as 1.")
+    try:
+        script, *arguments = shlex.split(train)
+    except ValueError as error:
+        raise Refused(f"train={train!r} cannot be read as a command line: {error}.") from error
+    settings: dict[str, object] = {}
+    for word, following in itertools.pairwise([*arguments, "--"]):
+        name, equals, value = word.partition("=")
+        if name.startswith("--"):
+            settings[name] = value if equals else True if following.startswith("--") else following
+    command = launch(script, arguments).replace("{", "{{").replace("}", "}}")
+    case = f"train-{hashlib.sha256(train.encode()).hexdigest()[:6]}"
+    test = Workload(
+        "what was given as train", "own", case, environment, platform, (), int(nodes), int(gpus), TIME_LIMIT,
+        f"set -euo pipefail\n{command}",
+    )  # fmt: skip
+    return test, yaml.safe_dump({"MODEL_ARGS": settings})

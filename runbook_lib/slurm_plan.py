@@ -101,10 +101,11 @@ def read_site(
 
 def make(
     stand: Position, site: Site, *, tests: str = slurm_choice.BUMP, platform: str = "", again: str = "",
-    slurm: Slurm | None = None,
+    train: str = "", nodes: str = "1", gpus: str = "8", slurm: Slurm | None = None,
 ) -> Plan:  # fmt: skip
     """What would be submitted for the commit that the bump stands at.  Writes nothing.
 
+    ``train`` is a training script with its arguments, run on so many nodes and GPUs a node instead of any test.
     ``again`` names tests to be submitted once more, or is ``failed`` for all that did not pass.
     Raises Refused for tests that do not exist, and CannotTell for a list of submissions that is damaged.
     """
@@ -120,10 +121,13 @@ def make(
         return replace(empty, idle=f"{bump.repository.name} has no recipes of tests.")
     listed = stand.checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", stand.start).split("\0")
     every, odd = slurm_choice.known(stand.texts(it for it in listed if it.startswith(f"{recipes.FOLDER}/")))
-    picked = slurm_choice.pick(every, tests, platform, bump.image_type)
+    mine = slurm_choice.own(train, nodes, gpus, platform, bump.image_type) if train.strip() else None
+    picked = (mine[0],) if mine else slurm_choice.pick(every, tests, platform, bump.image_type)
     used, readable = {it.recipe for it in picked}, {it.recipe for it in every}
     warnings = [told for path, sentences in odd.items() for told in sentences if path in used or path not in readable]
     configs = stand.texts({slurm_choice.config_of(it) for it in picked})
+    if mine:
+        configs[slurm_choice.config_of(mine[0])] = mine[1]
     chosen = tuple(slurm_choice.prepare(it, configs[slurm_choice.config_of(it)], site) for it in picked)
     before = slurm_matrix.read(base)
     fresh = _fresh([it for it in chosen if not it.held], slurm_matrix.newest(before), again)

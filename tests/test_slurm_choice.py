@@ -6,7 +6,7 @@ import pytest
 
 from runbook_lib.errors import Refused
 from runbook_lib.sbatch import Site
-from runbook_lib.slurm_choice import known, pick, prepare
+from runbook_lib.slurm_choice import known, own, pick, prepare
 from runbook_lib.workloads import Workload
 
 RECIPE = """\
@@ -124,3 +124,31 @@ def test_tests_of_older_releases_are_held() -> None:
 
 def test_a_script_with_a_place_that_has_no_value_is_held() -> None:
     assert "{nothing}, without a value" in prepare(replace(TESTS[0], script="{nothing}"), None, SITE).held
+
+
+def test_a_training_of_ones_own_is_a_test_with_its_arguments_as_settings() -> None:
+    train = "pretrain_gpt.py --tensor-model-parallel-size 4 --context-parallel-size=2 --data '{a b}' --use-torch-fsdp2"
+    test, settings = own(train, "2", "8", "dgx_h100", "dev")
+    assert (test.nodes, test.gpus) == (2, 8)
+    command = test.command()
+    assert "uv run --no-sync python -m torch.distributed.run" in command
+    assert command.endswith("--data '{a b}' --use-torch-fsdp2")
+    chosen = prepare(test, settings, SITE)
+    assert (chosen.held, chosen.connections.value) == ("", None)  # FSDP: never 1
+    assert chosen.spread is not None
+    assert (chosen.spread.tensor, chosen.spread.context) == (4, 2)
+    small, settings = own("x.py --tensor-model-parallel-size 16", "1", "8", "dgx_h100", "dev")
+    assert "WORLD_SIZE is 8" in prepare(small, settings, SITE).held
+    assert own("x.py", "1", "8", "dgx_h100", "dev")[0].name != own("y.py", "1", "8", "dgx_h100", "dev")[0].name
+
+
+@pytest.mark.parametrize(
+    ("train", "nodes", "gpus", "says"),
+    [
+        ("x.py", "0", "8", "nodes='0' is no number"), ("x.py", "1", "eight", "gpus='eight' is no number"),
+        ("x.py 'a", "1", "8", "cannot be read as a command line: No closing quotation"),
+    ],
+)  # fmt: skip
+def test_a_training_that_cannot_be_read_is_refused(train: str, nodes: str, gpus: str, says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        own(train, nodes, gpus, "dgx_h100", "dev")

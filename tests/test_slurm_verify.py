@@ -238,6 +238,20 @@ def test_what_a_killed_run_had_planned_is_submitted_by_the_next(world: World, mo
 
 
 @needs_slurm
+def test_a_training_of_ones_own(world: World) -> None:
+    asked = {"train": f"train.py good {world.folder}/out", "nodes": "2", "gpus": "2"}
+    os.environ["PATH"] = f"{world.checkout.path}/bin:{os.environ['PATH']}"
+    world.slurm = Slurm({**os.environ, **world.env})
+    found, _ = world.go(world.plan(**asked), wait=True)
+    ((case, outcome),) = found.items()
+    assert (case[:6], outcome.word) == ("train-", "passed")
+    assert "10.5" in (world.folder / "out").read_text()
+    assert world.plan(**asked).fresh == ()
+    oom, _ = world.go(world.plan(**{**asked, "train": "train.py oom x"}), wait=True)
+    assert [it.failure.kind for it in oom.values() if it.failure] == ["out of memory"]
+
+
+@needs_slurm
 def test_containers_get_the_commit_as_it_was_planned(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     srun = world.folder / "bin/srun"  # a cluster with Pyxis, whose containers do nothing
     srun.parent.mkdir()
