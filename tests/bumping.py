@@ -19,7 +19,7 @@ from runbook_lib.gitlab import GitLab
 from runbook_lib.pins import Plan
 from runbook_lib.practice import forge, seed
 from runbook_lib.practice.forge import Forge
-from runbook_lib.practice.world import GITLAB_TOKEN
+from runbook_lib.practice.tokens import GITLAB_TOKEN
 from runbook_lib.preflight import Prospect
 from runbook_lib.pull_request import Made, Proposal
 from runbook_lib.record import Step

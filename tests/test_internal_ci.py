@@ -18,7 +18,7 @@ from runbook_lib.internal_ci import Ahead, Found
 from runbook_lib.practice import forge
 from runbook_lib.practice.bare import Bare
 from runbook_lib.practice.state import InternalRun
-from runbook_lib.practice.world import GITLAB_TOKEN
+from runbook_lib.practice.tokens import GITLAB_TOKEN
 from runbook_lib.record import Step
 from runbook_lib.repositories import MEGATRON_BRIDGE
 

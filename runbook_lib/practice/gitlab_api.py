@@ -19,7 +19,7 @@ from runbook_lib.practice.gitlab_runs import Pipeline, Pipelines
 from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.protocol import Answer, Request, encoded, whole
 from runbook_lib.practice.shapes import Json, moment
-from runbook_lib.practice.world import GITLAB_TOKEN as TOKEN
+from runbook_lib.practice.tokens import GITLAB_TOKEN as TOKEN
 
 PREFIX = "/gitlab"
 PROJECT_ID = 19_378

@@ -24,11 +24,9 @@ from urllib.parse import urlsplit
 
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.practice import seed, template
+from runbook_lib.practice.tokens import GITLAB_TOKEN, TOKEN
 
 REPOSITORY = "practice/Megatron-LM"
-TOKEN = "practice-token"
-#: What the practice GitLab takes; it is served below the forge's address, and good for nothing anywhere else.
-GITLAB_TOKEN = "practice-gitlab-token"
 _CHECKOUT, _REMOTE, _GITLAB, _STATE, _CACHE = "Megatron-LM", "remote.git", "gitlab.git", "forge.sqlite", "cache"
 _MARKER, _LOCK = "practice-world.json", "practice-world.lock"
 _OTHER_FOLDER = "Name another folder, new or empty, in RUNBOOK_PRACTICE_HOME."
