@@ -94,7 +94,7 @@ class Plan:
         return tuple(made)
 
     def show(self) -> View:
-        """The tests, their issues and the change of the recipes; issues to be filed have the number 0 in it."""
+        """The tests, their issues and the change of the recipes; issues to be filed are ``#(new)`` in it."""
         from runbook_lib import edits
 
         if self.triage.asked.source is None:
@@ -142,18 +142,15 @@ def triage(asked: Asked, say: Callable[[str], object] = print) -> Triage:
 def plan(found: Triage, *, broken: str = "", reenable: str = "", soft: bool = False) -> Plan:
     """What a person's list changes; ``broken`` and ``reenable`` as ``quarantine.named`` takes them.
 
-    Looks for the issue of each test.  Raises Refused for a test that no recipe has or that did not fail in the run, and
-    for an issue that is closed.
+    Their names are checked whether there is a run or not; looks for the issue of each test.  Raises Refused for a test
+    that no recipe has or that did not fail in the run, and for an issue that is closed.
     """
     standing = found.standing
     stand, bump = standing.stand, standing.stand.bump
+    targets, rows = _settled(stand, broken, "broken")
+    back, _ = _settled(stand, reenable, "reenable")
     if found.asked.source is None:
         return Plan(found)
-    given = quarantine.named(broken, bump.image_type)
-    again = quarantine.named(reenable, bump.image_type, "reenable")
-    rows = rows_of(stand, [it.case for it in (*given, *again)])
-    targets = tuple(quarantine.settle(it, rows) for it in given)
-    back = tuple(quarantine.settle(it, rows) for it in again)
     decisions, done, warnings = [], [], []
     for target in targets:
         mine = [row for row in rows if target.is_of(row)]
@@ -167,6 +164,22 @@ def plan(found: Triage, *, broken: str = "", reenable: str = "", soft: bool = Fa
             warnings.append(f"{target} only drifted: step 5 refreshes its golden values.")
         decisions.append(_decision(standing, target, mine, seen, found.asked.url))
     return Plan(found, tuple(decisions), tuple(done), back, soft, tuple(warnings))
+
+
+def require(stand: Position, *, accept: str = "", broken: str = "") -> None:
+    """Raise Refused for decisions of another form, and for tests and golden files that the branch does not have.
+
+    So that a run that is given them stops before it changes anything, and not at the step that they are for.
+    """
+    golden_run.require(stand, accept)
+    _settled(stand, broken, "broken")
+
+
+def _settled(stand: Position, text: str, parameter: str) -> tuple[tuple[Target, ...], tuple[Row, ...]]:
+    """The tests of a person's list, and the rows of the recipes that name their cases."""
+    listed = quarantine.named(text, stand.bump.image_type, parameter)
+    rows = rows_of(stand, [it.case for it in listed])
+    return tuple(quarantine.settle(it, rows) for it in listed), rows
 
 
 def is_out(row: Row, soft: bool) -> bool:

@@ -3,6 +3,7 @@
 Old values are those of the bump's branch: what a refresh before this one has brought is not refreshed again.
 """
 
+import difflib
 import os
 import re
 import tempfile
@@ -26,6 +27,7 @@ from runbook_lib.golden import FOLDER, BadGolden, Golden, GoldenName, parse
 from runbook_lib.golden_coverage import Coverage
 from runbook_lib.golden_diff import LINT
 from runbook_lib.golden_judge import Judgement, accept, judge
+from runbook_lib.position import Position
 from runbook_lib.runs import branch_of, labels_at
 from runbook_lib.views import Picture, View
 
@@ -223,9 +225,10 @@ def collect(
     """
     stand, source = asked.standing.stand, asked.source
     if source is None:
+        require(stand, accepted)
         return Found(asked)
-    listed = stand.checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", stand.start, "--", *_LISTED)
-    known = frozenset(path for path in listed.split("\0") if path.startswith(f"{FOLDER}/") and GoldenName.parse(path))
+    reasons, listed = entries(accepted, "accept", "file: reason"), _listed(stand)
+    known = _golden(listed)
     with tempfile.TemporaryDirectory(prefix="runbook-golden-") as folder:
         collection = artifacts.collect(
             source, Path(folder), only_failing=only_failing, known=known, progress=_Progress(say)
@@ -233,20 +236,42 @@ def collect(
         new = {_short(file.path): file.bytes.decode("utf-8", "surrogateescape") for file in collection.files}
     texts = stand.texts([*(f"{FOLDER}/{name}" for name in new), *{f"{FOLDER}/{_config(name)}" for name in new}])
     old = {name: texts[f"{FOLDER}/{name}"] for name in new}
-    lint = LINT in listed.split("\0")
+    lint = LINT in listed
     judged = tuple(
         judge(name, old[name], text, texts[f"{FOLDER}/{_config(name)}"], lint=lint) for name, text in new.items()
     )
     judged = accept(judged, accepted, {_short(path) for path in known})
-    rows, odd = _recipes(stand.texts(path for path in listed.split("\0") if path.startswith(f"{recipes.FOLDER}/")))
+    rows, odd = _recipes(stand.texts(path for path in listed if path.startswith(f"{recipes.FOLDER}/")))
     used = {row.golden for row in rows}
     unused = tuple(name for name in new if name.replace("_2nd.json", ".json") not in used)
     warnings = [*odd, *(f"No recipe uses {name}: nothing in CI will compare with it." for name in unused)]
     return Found(
         asked, collection, old, new, judged, _coverage(source, collection, known, rows), unused,
         _undecided(asked, collection.files, judged, new, on_branch), tuple(warnings),
-        entries(accepted, "accept", "file: reason"),
+        reasons,
     )  # fmt: skip
+
+
+def require(stand: Position, accepted: str) -> None:
+    """Raise Refused for an ``accepted`` of another form, and for a file of no test that the branch has."""
+    reasons = entries(accepted, "accept", "file: reason")
+    known = _golden(_listed(stand)) if reasons else ()
+    tests = {_short(path).rpartition("/")[0] for path in known}
+    for name in reasons:
+        if GoldenName.parse(f"{FOLDER}/{name}") is None or name.rpartition("/")[0] not in tests:
+            near = difflib.get_close_matches(name, [_short(path) for path in known], n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise Refused(f"accept names {name!r}, which is no golden file of a test.{hint} Nothing was changed.")
+
+
+def _listed(stand: Position) -> list[str]:
+    return stand.checkout.git(
+        "ls-tree", "-r", "-z", "--name-only", "--full-tree", stand.start, "--", *_LISTED
+    ).split("\0")  # fmt: skip
+
+
+def _golden(listed: Iterable[str]) -> frozenset[str]:
+    return frozenset(path for path in listed if path.startswith(f"{FOLDER}/") and GoldenName.parse(path))
 
 
 _STOPPED = ("held back", "refused")

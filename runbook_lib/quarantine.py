@@ -89,6 +89,8 @@ def mark(
 ) -> Edit:  # fmt: skip
     """Put tests of one issue out of the way: all their rows in this recipe.  A row that is so already stays as it is.
 
+    ``issue`` 0 stands for one that is not filed yet, as a preview shows it; it must not be written.
+
     ``soft`` lets the row fail instead (``allow_failure``), which only GitLab honours.  A row that stands for other
     platforms or environments as well, that no test ``beside`` names, is refused, unless ``whole_rows`` permits it.
     """
@@ -168,6 +170,10 @@ def _line(reason: str) -> str:
     return line
 
 
+def _number(issue: int) -> str:
+    return f"#{issue}" if issue else "#(new)"
+
+
 def _flips(row: Row, text: str, issue: int, reason: str) -> Iterable[tuple[int, int, str]]:
     cells = [cell for cell in row.scopes if gating(cell.value)]
     # What a person had put away before stays away when the test comes back.
@@ -175,7 +181,7 @@ def _flips(row: Row, text: str, issue: int, reason: str) -> Iterable[tuple[int, 
     places = (str(at) for at, cell in enumerate(row.scopes, 1) if cell in cells)
     which = f" (scope {', '.join(places)})" if before else ""
     at, indent = _line_start(text, row.key)
-    yield at, at, f"{indent}# Broken{which}: {reason} — see issue #{issue}.{_ending(text, at)}"
+    yield at, at, f"{indent}# Broken{which}: {reason} — see issue {_number(issue)}.{_ending(text, at)}"
     yield from ((cell.end, cell.end, BROKEN) for cell in cells)
 
 
@@ -190,7 +196,11 @@ def _soft(row: Row, text: str, issue: int, reason: str) -> Iterable[tuple[int, i
     newline = _ending(text, row.key)
     lead = newline if line == len(text) and not text.endswith("\n") else ""
     tail = "" if lead else newline
-    yield line, line, f"{lead}{' ' * column}allow_failure: [true] # Broken: {reason} — see issue #{issue}.{tail}"
+    yield (
+        line,
+        line,
+        f"{lead}{' ' * column}allow_failure: [true] # Broken: {reason} — see issue {_number(issue)}.{tail}",
+    )
 
 
 def _line_start(text: str, at: int) -> tuple[int, str]:

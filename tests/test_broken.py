@@ -67,6 +67,10 @@ def look(at: World, **parameters: str) -> Readiness:
 
 def test_before_there_is_a_run_nothing_is_done(tmp_path: Path) -> None:
     with world(tmp_path) as at:
+        step06(at, mode="preview", broken_tests=BOTH)
+        for named, says in (("nosuch: x", "No recipe runs nosuch@"), ("nonsense", "must read `case@platform: reason`")):
+            with pytest.raises(Refused, match=says):
+                step06(at, mode="preview", broken_tests=named)
         step06(at)
         assert at.outcome().startswith("waiting for the pull request")
         at.open_pr()
@@ -81,6 +85,8 @@ def test_a_preview_tells_all_and_changes_nothing(at: World) -> None:
     ran = step06(at, mode="preview", broken_tests=BOTH)
     assert (at.state(), at.effects(), len(issues(at))) == (before, [], len(issues(at)))
     shown = ran.plan.triage.show().text + ran.plan.show().text
+    assert shown.count("see issue #(new).") == 2
+    assert "issue #0" not in shown
     assert all(text in shown for text in ("OutOfMemoryError", "CI failure with base image", "mr-github-broken", HANG))
     assert at.outcome() == "Preview: 2 tests would be marked broken; 5 failed jobs are open."  # drift is not refreshed
 

@@ -218,6 +218,8 @@ def test_the_whole_loop_to_ready_to_merge(world: practice.World) -> None:
         ({"tag": TAG, "repo": "/does/not/exist"}, "There is no folder"),
         ({"tag": TAG, "allow": "everything"}, "allow names no known exception"),
         ({"tag": TAG, "remote": "fork"}, "no remote named 'fork'"),
+        ({"tag": TAG, "accept": "nonsense"}, "must read `file: reason`"),
+        ({"tag": TAG, "broken": "nosuch: x"}, "No recipe runs nosuch@"),
     ],
 )
 def test_what_a_bump_refuses_leaves_everything_as_it_was(

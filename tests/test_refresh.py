@@ -214,6 +214,21 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("accept", "says"),
+    [
+        ("nonsense", "must read `file: reason`"),
+        (f"{REGRESSION.replace('hybrid_', 'hybird_')}: why", f"Did you mean {REGRESSION}"),
+        ("gpt/gpt3_nothing: why", "is no golden file of a test"),
+    ],
+)
+def test_what_cannot_be_accepted_is_refused_before_there_is_a_run(tmp_path: Path, accept: str, says: str) -> None:
+    with world(tmp_path) as at:
+        step05(at, mode="preview", accept=f"{REGRESSION}: right")
+        with pytest.raises(Refused, match=says):
+            step05(at, mode="preview", accept=accept)
+
+
+@pytest.mark.parametrize(
     ("committed", "accept", "planned"),
     [
         (False, "", ["refresh 4 golden files in one commit on the branch bump/main/dev-26.04-py3", rounds.PUSH]),
