@@ -35,7 +35,7 @@ from runbook_lib.image import ImageRef, Tag
 from runbook_lib.position import Position
 from runbook_lib.proposal import head_of
 from runbook_lib.quarantined import Quarantined
-from runbook_lib.record import Step
+from runbook_lib.record import Step, command
 from runbook_lib.runs import branch_of, choose
 from runbook_lib.views import View
 
@@ -106,8 +106,9 @@ _LISTED, _YAML = (FOLDER, recipes.FOLDER), (".yaml", ".yml")
 
 
 def _command(notebook: str, bump: Bump, base: str = "", tag: str = "") -> str:
-    kind = "" if bump.image_type == "dev" else f" -r image_type {bump.image_type}"
-    return f"papermill {notebook}.ipynb -r tag {tag or bump.tag} -r base {base or bump.base}{kind}"
+    # What it changes a person says there.
+    to, on = tag or str(bump.tag), base or bump.base
+    return command(notebook, bump, tag=to, base=on, refs=None, apply=None, publish=None)
 
 
 # -- what the run of the pull request did not cover ------------------------------------------------------------------

@@ -11,6 +11,7 @@ from runbook_lib.failures import failed
 from runbook_lib.github import GitHub
 from runbook_lib.gitlab import GitLab
 from runbook_lib.position import Position
+from runbook_lib.record import command
 from runbook_lib.runs import choose, judge
 
 #: CI does not run for each commit of a busy branch: so many, the newest first, are asked about.
@@ -72,7 +73,7 @@ def of_github(bump: Bump, github: GitHub | None, commits: Sequence[str]) -> Lane
         return Lane(name, "passed", f"{what}: {now.counts()}.", url=run.url)
     bad = sorted({job.name for job in failed(jobs)})
     names = ", ".join(bad[:8]) + (f" and {len(bad) - 8} more" if len(bad) > 8 else "")
-    how = f"papermill investigate-ci.ipynb -r base {bump.base} -r place {run.url}"
+    how = command("investigate-ci", bump, tag=None, place=run.url, apply=None, publish=None)
     return Lane(name, "failed", f"{what} ended as {run.conclusion} ({names or 'no job names itself'}).", how, run.url)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from runbook_lib import build_ask, container, smoke, views
+from runbook_lib import build_ask, container, record, smoke, views
 from runbook_lib.build_ask import Asked
 from runbook_lib.build_command import Engine
 from runbook_lib.checks import Check
@@ -143,7 +143,7 @@ def _would(step: Step, asked: Asked) -> View:
     if asked.training:
         step.would("train five iterations in it, on this machine's GPUs")
     step.done(
-        f"Would {'pull' if asked.pulled else 'build'} {asked.image}.", f"papermill {step.name}.ipynb -p apply True"
+        f"Would {'pull' if asked.pulled else 'build'} {asked.image}.", record.command(step.name, step.bump, apply=True)
     )
     return views.note("There is nothing to verify in a preview.")
 

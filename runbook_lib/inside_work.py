@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from runbook_lib import inside_do, inside_look, views
+from runbook_lib import inside_do, inside_look, record, views
 from runbook_lib import uvwork_project as projects
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
@@ -75,7 +75,7 @@ def _previewed(step: Step, task: Task, bump: Bump, what: str) -> None:
         step.done(f"Shown: {what}. {task.lacking}")
     else:
         tag = str(bump.tag) if bump.tag else "TAG"
-        how = f"papermill {NOTEBOOK}.ipynb -r tag {tag} -r task {task.wish.task} -p apply True"
+        how = record.command(NOTEBOOK, bump, tag=tag, task=task.wish.task, apply=True)
         step.done(f"Preview: {what}, in {views.count(len(task.runnable), 'step')}.", how)
 
 

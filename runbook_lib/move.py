@@ -8,7 +8,7 @@ from runbook_lib.checks import Check
 from runbook_lib.pins import Plan
 from runbook_lib.position import Position
 from runbook_lib.preflight import Prospect
-from runbook_lib.record import Step
+from runbook_lib.record import Step, command
 from runbook_lib.sync import Survey
 from runbook_lib.views import View
 
@@ -66,9 +66,7 @@ def verify(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
     else:
         files = ", ".join(edit.path for edit in plan.edits)
         step.would(f"change {views.count(len(plan.changes), 'line')} on the branch {bump.branch}: {files}")
-        step.done(
-            f"Would change {count} to {bump.tag}.", f"papermill {step.name}.ipynb -p tag {bump.tag} -p apply True"
-        )
+        step.done(f"Would change {count} to {bump.tag}.", command(step.name, bump, apply=True))
     return views.note("The checks are in the record below.")
 
 

@@ -13,7 +13,7 @@ from runbook_lib.github import GitHub
 from runbook_lib.image import ImageRef, Tag
 from runbook_lib.pins import Change, Plan
 from runbook_lib.position import Position
-from runbook_lib.record import Step
+from runbook_lib.record import Step, command
 from runbook_lib.registry import FRESH, Image, Registry, verify_tag
 from runbook_lib.views import View
 
@@ -245,5 +245,5 @@ def report(step: Step, stand: Position, ahead: Prospect, github: GitHub | None) 
         step.warn(f"The tag was not verified. {ahead.check.detail} Publishing will need allow=unverified-tag.")
     count = f"{views.count(len(plan.changes), 'value')} in {views.count(len(plan.edits), 'file')}"
     told = f"{count} would move to {bump.tag}." if plan.edits else f"Every pin names {bump.tag} already."
-    step.done(told, f"papermill bump.ipynb -p tag {bump.tag}")
+    step.done(told, command("bump", bump, apply=True))
     return [ahead.check, *checks]

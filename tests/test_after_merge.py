@@ -16,7 +16,7 @@ from runbook_lib.after_merge import After
 from runbook_lib.bump import Bump
 from runbook_lib.errors import CannotTell
 from runbook_lib.image import NgcTag
-from runbook_lib.practice.world import GITLAB_TOKEN
+from runbook_lib.practice.tokens import GITLAB_TOKEN
 from runbook_lib.quarantined import listed
 
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
@@ -149,7 +149,7 @@ def test_while_ci_runs_on_the_base_it_waits_and_then_tells(merged: World) -> Non
     kind, sentence, following = outcome(at)
     assert kind == "done"
     assert "GitHub: failed; GitLab: skipped" in sentence
-    assert following.startswith("papermill investigate-ci.ipynb -r base main -r place http")
+    assert following.startswith("environment/run papermill runbooks/investigate-ci.ipynb -r place http")
     assert set(at.checks().values()) == {"skipped"}
     assert at.effects() == []
     assert at.state()[3:] == before[3:]
@@ -167,7 +167,9 @@ def test_gitlab_is_asked_where_there_is_one(merged: World, monkeypatch: pytest.M
     assert gitlab.found.startswith(f"Pipeline {gitlab.pipeline} of {found.merged[:10]}")
     commands = {str(row["next"]) for row in found.uncovered if "in GitLab" in str(row["why"])}
     (command,) = commands
-    assert command.startswith("papermill 05-golden-values.ipynb -r tag 26.04-py3 -r base main -r source gitlab")
+    assert command.startswith(
+        "environment/run papermill runbooks/05-golden-values.ipynb -r tag 26.04-py3 -r source gitlab"
+    )
     assert f"run_id {gitlab.pipeline}," in command
     monkeypatch.setenv("GITLAB_TOKEN", "wrong")
     assert (look(at).lanes[1].state, outcome(at)[0]) == ("skipped", "done")
@@ -211,7 +213,7 @@ def test_without_the_pull_requests_run_only_what_github_never_runs_is_told(merge
 def test_branches_on_the_old_image_have_the_command_that_bumps_them(merged: World) -> None:
     found = look(merged)
     assert {row["branch"]: (row["state"], row["next"]) for row in found.branches}["dev"] == (
-        "older", "papermill bump.ipynb -r tag 26.04-py3 -r base dev",
+        "older", "environment/run papermill runbooks/bump.ipynb -r tag 26.04-py3 -r base dev",
     )  # fmt: skip
     assert "main" not in {row["branch"] for row in found.branches}
     (main,) = look(merged, "main").branches
