@@ -81,7 +81,7 @@ def bump_status(folder: Path, runs: Sequence[Run], unreadable: Sequence[str] = (
         state=state,
         step=deciding["notebook"]["name"],
         sentence=outcome.get("sentence") or "",
-        next=outcome.get("next") or _NEXT.get(state, ""),
+        next=_following(applied, state) or outcome.get("next") or _NEXT.get(state, ""),
         since=_since(considered, deciding),
         record=str(folder / deciding["id"]),
         started=str(considered[0]["started"]),
@@ -151,6 +151,17 @@ def _deciding(runs: Sequence[Run]) -> tuple[str, Run]:
         return holding["state"], holding
     ready = _ready(runs, latest)
     return ("in progress", top) if ready is None else ("ready", ready)
+
+
+def _following(runs: Sequence[Run], state: str) -> str:
+    """What the whole runbook says is next where it waits, and is what ran last: it knows what all steps wait for.
+
+    Empty where that is not so: then the step that holds the bump up says it.
+    """
+    top = next((run for run in reversed(runs) if run.get("parent") is None), None)
+    if top is None or (top["notebook"]["name"], top["state"], state) != (_WHOLE, "waiting", "waiting"):
+        return ""
+    return str((top.get("outcome") or {}).get("next") or "")
 
 
 def _found_ready(run: Run) -> bool:

@@ -19,6 +19,10 @@ ALL: tuple[Told, ...] = tuple((name, False, EDIT if name in STEPS[1:4] else {}) 
 WHOLE: Told = ("bump", False, READY)
 
 
+def waits(following: str = "") -> dict[str, Any]:
+    return {"state": "waiting", "outcome": {"sentence": "Waiting.", "next": following}}
+
+
 def stands(tmp_path: Path, *runs: Told, repository: str = "o/r") -> BumpStatus:
     parent = None
     bump = Identity(repository, BUMP.base, BUMP.image_type, BUMP.tag, practice=False)
@@ -78,6 +82,23 @@ def test_only_the_steps_that_apply_must_be_done(
     tmp_path: Path, repository: str, steps: tuple[int, ...], expected: str
 ) -> None:
     assert stands(tmp_path, *(ALL[it] for it in steps), repository=repository).state == expected
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ((("bump", False, waits("Decide.")), ("04-run-ci", True, waits("Refresh."))), "Decide."),
+        ((("bump", False, waits()), ("04-run-ci", True, waits("Refresh."))), "Refresh."),
+        (  # a step that ran by itself since is the last word
+            (("bump", False, waits("Decide.")), ("04-run-ci", False, waits("Refresh."))),
+            "Refresh.",
+        ),
+    ],
+)
+def test_where_the_whole_runbook_waits_it_says_what_is_next(
+    tmp_path: Path, runs: tuple[Told, ...], expected: str
+) -> None:
+    assert stands(tmp_path, *runs).next == expected
 
 
 def test_a_step_that_waits_or_failed_holds_up_what_was_ready(tmp_path: Path) -> None:
