@@ -58,10 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="runbook", description="Move Megatron-LM to a new base image.")
+    parser = argparse.ArgumentParser(
+        prog="runbook",
+        description="Move a repository's pins of its base image to a new one, and tell where that stands.",
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (_add_check, _add_archive, _add_golden, _add_image, _add_changes, _add_pins, _add_practice):
         add(commands)
+    commands.metavar = f"{{{','.join(commands.choices)}}}"  # also where it is told that one is missing
     return parser
 
 
@@ -98,15 +102,15 @@ def _add_archive(commands: Commands) -> None:
     status.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
 
     audit = commands.add_parser("audit", help="prove an archive of records whole")
-    verify = audit.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
-        "verify", help="check every record against its hashes"
-    )
+    actions = audit.add_subparsers(dest="action", required=True, metavar="{verify}")
+    verify = actions.add_parser("verify", help="check every record against its hashes")
     verify.add_argument("dir", nargs="?", default="", metavar="DIR", help="the archive or a part of it")
 
 
 def _add_golden(commands: Commands) -> None:
     golden = commands.add_parser("golden", help="judge what changed in golden values")
-    compared = golden.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
+    actions = golden.add_subparsers(dest="action", required=True, metavar="{diff}")
+    compared = actions.add_parser(
         "diff",
         help="compare the golden values of two commits, or of two folders",
         description="Compare the golden values of two commits, or of two folders. Exit status: 0 when all of it is "
@@ -123,7 +127,7 @@ def _add_golden(commands: Commands) -> None:
 
 def _add_image(commands: Commands) -> None:
     image = commands.add_parser("image", help="tell what a new image changes, and which drivers run it")
-    actions = image.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions = image.add_subparsers(dest="action", required=True, metavar="{diff,driver}")
     differ = actions.add_parser(
         "diff",
         help="compare two images of a registry",
@@ -191,7 +195,8 @@ def _add_changes(commands: Commands) -> None:
 
 def _add_pins(commands: Commands) -> None:
     pins = commands.add_parser("pins", help="find the places that name an image")
-    discover = pins.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
+    actions = pins.add_subparsers(dest="action", required=True, metavar="{discover}")
+    discover = actions.add_parser(
         "discover",
         help="list every reference to an image, and draft a pins file",
         description="List every reference to an image of a known family in the tracked files, tell what each seems to "

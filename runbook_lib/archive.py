@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from runbook_lib import provenance, record, report
+from runbook_lib import commands, provenance, record, report
 from runbook_lib.errors import RunbookError
 from runbook_lib.ledger import HEAD, LOCK, OPENING, Ledger, read
 from runbook_lib.standing import BumpStatus, bump_status, newest_first
@@ -153,12 +153,16 @@ def status(archive: Path) -> list[BumpStatus]:
 def command_status(options: argparse.Namespace) -> int:
     """``runbook status``."""
     archive = _existing(options.audit)
+    if options.audit and not archive.is_dir():
+        raise RunbookError(
+            f"There is no archive {archive}. Give the folder of the records: runbook status --audit DIR."
+        )
     bumps = status(archive) if archive.is_dir() else []
     if options.json:
         print(json.dumps([asdict(bump) for bump in bumps], indent=2))
         return 0
     if not any(bump.began for bump in bumps):
-        print(f"There is no bump in {archive}. Start one: papermill runbooks/bump.ipynb -p tag 26.04-py3")
+        print(f"There is no bump in {archive}. Start one: {commands.papermill('bump', {'tag': '26.04-py3'})}")
     for bump in bumps:
         if bump.began:
             print("\n".join(_told(bump)))

@@ -52,7 +52,7 @@ def of_revision(place: Path, ref: str) -> GoldenFiles:
     try:
         commit = checkout.resolve(ref)
     except RunbookError as error:
-        raise CannotTell(f"{ref!r} is neither a folder nor a commit of {place}. {error}") from error
+        raise CannotTell(f"{ref!r} is neither a folder nor a commit of {checkout.path}: {error}") from error
     listed = checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, "--", FOLDER, LINT).split("\0")
     names = [path for path in listed if path.startswith(f"{FOLDER}/") and GoldenName.parse(path)]
     configs = sorted({f"{path.rpartition('/')[0]}/{_CONFIG}" for path in names} & set(listed))

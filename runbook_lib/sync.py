@@ -91,7 +91,10 @@ class Survey:
         told = [f"{lockstep.count('in sync')} of {len(lockstep)} pins agree"]
         told += [f"{count} cannot be read"] if (count := lockstep.count("cannot tell")) else []
         if warnings:
-            told.append(f"{len(warnings)} informational places do not ({'failures' if self.strict else 'warnings'})")
+            places = "1 informational place does" if len(warnings) == 1 else f"{len(warnings)} informational places do"
+            one = len(warnings) == 1
+            means = f"strict, so {'it counts' if one else 'they count'}" if self.strict else ""
+            told.append(f"{places} not ({means or ('a warning' if one else 'warnings')})")
         return f"{self.outcome.capitalize()}: {', '.join(told)}."
 
     def as_json(self) -> dict[str, object]:

@@ -380,9 +380,15 @@ def test_the_bump_that_was_worked_on_last_comes_first(tmp_path: Path) -> None:
     assert [one.tag for one in archive.status(tmp_path)] == ["26.04-py3", "26.03-py3", "26.05-py3"]
 
 
-def test_status_of_no_archive_says_how_to_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert archive.command_status(argparse.Namespace(audit=str(tmp_path / "none"), json=False)) == 0
-    assert "papermill runbooks/bump.ipynb" in capsys.readouterr().out
+def test_status_of_no_archive_says_how_to_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "none"))
+    assert archive.command_status(argparse.Namespace(audit="", json=False)) == 0
+    assert "environment/run papermill runbooks/bump.ipynb -r tag" in capsys.readouterr().out
+    for as_json in (False, True):  # one that a person named must be there
+        with pytest.raises(RunbookError, match=f"There is no archive {tmp_path / 'none'}"):
+            archive.command_status(argparse.Namespace(audit=str(tmp_path / "none"), json=as_json))
     assert not (tmp_path / "none").exists()
 
 

@@ -98,12 +98,12 @@ def test_strict_makes_warnings_failures(clone, check):
     status, out, _ = check(clone)
     assert (status, out.splitlines()[-1]) == (
         0,
-        "In sync: 7 of 7 pins agree, 1 informational places do not (warnings).",
+        "In sync: 7 of 7 pins agree, 1 informational place does not (a warning).",
     )
     assert f"{LINTING}:3 (ARG FROM_IMAGE_NAME) names 26.01-py3, the dev pins 26.02-py3." in out
     status, out, _ = check("--strict", clone)
     assert status == 1
-    assert out.endswith("(failures).\n")
+    assert out.endswith("(strict, so it counts).\n")
 
 
 def test_the_tag_that_the_pins_should_have_can_be_given(clone, check):

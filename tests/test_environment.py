@@ -82,6 +82,13 @@ def test_a_whole_environment_starts_at_once(checkout: Path, tools: Path, tmp_pat
     assert (done.returncode, done.stdout, done.stderr) == (7, f"{tmp_path}\ngiven", "")
 
 
+def test_a_command_that_is_not_there_is_told_with_those_that_are(checkout: Path, tools: Path) -> None:
+    install(checkout)
+    done = run(checkout / "environment/run", "runbok", env={"PATH": f"{tools}:/usr/bin:/bin"})
+    assert (done.returncode, done.stdout) == (127, "")
+    assert done.stderr.startswith("environment/run: There is no command runbok here. This environment has papermill, ")
+
+
 def test_by_links_and_from_another_folder(checkout: Path, tmp_path: Path) -> None:
     install(checkout)
     (tmp_path / "bin").mkdir()

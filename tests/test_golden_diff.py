@@ -115,7 +115,10 @@ def test_what_cannot_be_told(tmp_path, capsys, names, monkeypatch):
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(root)
     assert main(["golden", "diff", *names]) == 2
-    assert capsys.readouterr().err.startswith("runbook golden: ")
+    told = capsys.readouterr().err
+    assert told.startswith("runbook golden: ")
+    if names[0] == "nope":
+        assert told.startswith(f"runbook golden: 'nope' is neither a folder nor a commit of {root}: ")
 
 
 def test_links_are_not_followed(tmp_path, sides):
