@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except RunbookError as error:
         print(f"runbook {options.command}: {error}", file=sys.stderr)
-        return 2 if options.command in ("check", "golden", "pins") or getattr(options, "action", "") == "driver" else 1
+        return 2 if options.command in ("check", "golden", "image", "pins") else 1
     except KeyboardInterrupt:
         return 130  # as a program that SIGINT ended
     except BrokenPipeError:
@@ -131,7 +131,8 @@ def _add_image(commands: Commands) -> None:
     differ = actions.add_parser(
         "diff",
         help="compare two images of a registry",
-        description="Compare two images by what their configs name; prints Markdown. No layer is read.",
+        description="Compare two images by what their configs name; prints Markdown. No layer is read. Exit "
+        "status: 0 compared, 2 cannot tell.",
     )
     differ.add_argument("old", metavar="OLD", help="an image, or a tag of nvcr.io/nvidia/pytorch such as 26.02-py3")
     differ.add_argument("new", metavar="NEW", help="likewise")

@@ -33,13 +33,13 @@ class Checkout:
         """Find the repository that holds ``path``.  Raises RunbookError when there is none."""
         place = Path(path).expanduser().absolute()
         if not place.is_dir():
-            raise RunbookError(f"There is no folder {place}. Give the path of a git checkout as repo.")
+            raise RunbookError(f"There is no folder {place}. Give the path of a git checkout.")
         try:
             bare = git_command.git(place, "rev-parse", "--is-bare-repository") == "true"
             top = git_command.git(place, "rev-parse", "--absolute-git-dir" if bare else "--show-toplevel")
         except GitFailed as error:
             raise RunbookError(
-                f"{place} is no git checkout. git says: {error.stderr} Give the path of a clone as repo."
+                f"{place} is no git checkout. git says: {error.stderr} Give the path of a clone."
             ) from error
         return cls(Path(top), bare)
 
@@ -171,7 +171,7 @@ class Checkout:
         if tip is None:
             raise RunbookError(
                 f"The branch {branch!r} does not exist on the remote {remote!r} ({self.remote_url(remote)}). "
-                "Give the branch to bump as base."
+                "Give the name of a branch that it has."
             )
         if not self.has(tip):
             self._remote_call(

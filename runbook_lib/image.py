@@ -145,10 +145,7 @@ def _what_is_wrong(text: str) -> str:
     if re.fullmatch(r"[0-9]{2}\.[1-9]", text):
         # A number loses its last zero: 26.1 may have been 26.10.
         october = f" or '{text}0-py3'" if text.endswith("1") else ""
-        return (
-            f"a month has two digits. Did you mean '{text[:3]}0{text[3:]}-py3'{october}? "
-            "Give the whole tag with -r, which keeps text as it is."
-        )
+        return f"a month has two digits. Did you mean '{text[:3]}0{text[3:]}-py3'{october}? Give the whole tag."
     if _MONTHLY.fullmatch(f"{text}-py3"):
         return f"the variant is missing; did you mean '{text}-py3'?"
     return "expected YY.MM-py3, such as 26.04-py3."

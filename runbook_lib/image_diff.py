@@ -5,9 +5,9 @@ import re
 
 from runbook_lib.compare import compare
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.families import FAMILIES, NGC, AnyFamily
+from runbook_lib.families import FAMILIES, NGC, AnyFamily, family_of
 from runbook_lib.image import Image, ImageRef
-from runbook_lib.registry import Registry
+from runbook_lib.registry import Registry, newest
 
 
 def reference(text: str) -> ImageRef:
@@ -20,8 +20,18 @@ def reference(text: str) -> ImageRef:
     images = [image for family in FAMILIES if _reads(family, text) for image in family.images]
     if len(images) == 1:
         return ImageRef.parse(f"{images[0]}:{text}")
+    if re.match(r"[0-9]{2}\.", text) and not images:
+        _read_as_ngc(text)
     told = f"may be a tag of {', '.join(images)}" if images else "is a tag of no image that we know"
     raise RunbookError(f"{text!r} {told}: give the whole reference, such as {(images or NGC.images)[0]}:{text}.")
+
+
+def _read_as_ngc(text: str) -> None:
+    """Raise RunbookError for what was meant as one of the tags that people give alone, with what is wrong with it."""
+    try:
+        NGC.read(text)
+    except RunbookError as error:
+        raise RunbookError(f"{error} Of another image give the whole reference.") from error
 
 
 def _reads(family: AnyFamily, text: str) -> bool:
@@ -37,9 +47,17 @@ def read(text: str) -> Image:
     ref = reference(text)
     with Registry.connect(ref) as registry:
         found = registry.image(ref.digest or ref.tag or "latest")
-    if found is None:
-        raise CannotTell(f"{registry.name} has no image {ref}. Look for the right tag, or correct the name.")
+        if found is None:
+            raise CannotTell(f"{registry.name} has no image {ref}. {_instead(registry, ref)}")
     return found
+
+
+def _instead(registry: Registry, ref: ImageRef) -> str:
+    """What there is in place of an image that is not there."""
+    family = family_of(ref)
+    if family is None or not ref.tag or not _reads(family, ref.tag):
+        return "Look for the right tag, or correct the name."
+    return newest(registry, family.read(ref.tag), family)
 
 
 def command(options: argparse.Namespace) -> int:

@@ -52,7 +52,7 @@ def find(checkout: Checkout, bump: Bump) -> Position:
     base = _newest(checkout, bump, remote, bump.base, warnings)
     if base is None:
         raise RunbookError(
-            f"The branch {bump.base!r} does not exist in {checkout.path}. Give the branch to bump as base."
+            f"The branch {bump.base!r} does not exist in {checkout.path}. Give the name of a branch that it has."
         )
     tip = _branch(checkout, bump, base, warnings) if bump.tag else None
     return Position(checkout, bump, remote, base, tip or base, tip, tuple(warnings))

@@ -282,7 +282,7 @@ def verify_tag(
     Failed: it does not, or what stands there is damaged.  Skipped: the registry would not tell; its ``detail`` is
     the warning.  The image comes with a passed check, and with a failed one that found some platforms.
     """
-    name = f"{tag} is in the registry"
+    name = f"{tag} in the registry, for every platform"
     try:
         image = registry.image(str(tag))
     except Unreachable as error:
@@ -290,16 +290,17 @@ def verify_tag(
     except CannotTell as error:
         return Check(name, "failed", str(error)), None
     if image is None:
-        return Check(name, "failed", f"{registry.name} has no tag {tag}. {_newest(registry, tag, family)}"), None
+        return Check(name, "failed", f"{registry.name} has no tag {tag}. {newest(registry, tag, family)}"), None
     there = _and(image.platforms)
     if missing := sorted(set(platforms) - image.platforms.keys()):
         sentence = f"{registry.name}:{tag} exists for {there}, and not for {_and(missing)}."
-        return Check(name, "failed", f"{sentence} {_newest(registry, tag, family)}"), image
+        return Check(name, "failed", f"{sentence} {newest(registry, tag, family)}"), image
     read = f" It was read {ago(registry.age)}." if registry.age else ""
     return Check(name, "passed", f"{registry.name}:{tag} is {image.digest}, for {there}.{read}"), image
 
 
-def _newest(registry: Registry, tag: Tag, family: AnyFamily) -> str:
+def newest(registry: Registry, tag: Tag, family: AnyFamily) -> str:
+    """The newest tags that are like one that is not there, in a sentence; never an error."""
     try:
         tags = registry.tags()
     except (Unreachable, CannotTell) as error:

@@ -114,8 +114,8 @@ def test_any_text_is_a_tag_that_prints_as_itself_or_is_refused(text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("26.4", "a month has two digits. Did you mean '26.04-py3'? Give the whole tag with -r"),
-        ("26.1", "Did you mean '26.01-py3' or '26.10-py3'? Give the whole tag with -r"),
+        ("26.4", "a month has two digits. Did you mean '26.04-py3'? Give the whole tag."),
+        ("26.1", "Did you mean '26.01-py3' or '26.10-py3'? Give the whole tag."),
         ("26.10", "the variant is missing; did you mean '26.10-py3'?"),
         ("26.13", "expected YY.MM-py3"),
         ("26.0", "expected YY.MM-py3"),

@@ -38,6 +38,7 @@ def test_a_tag_alone_is_one_of_the_image_that_a_bump_moves() -> None:
             r"'26\.06' may be a tag of nvcr\.io/nvidia/nemo, nvcr\.io/nvidian/nemo, egslingjun.*: give the whole",
         ),
         ("26.08.rc5", r"may be a tag of nvcr\.io/nvidia/nemo, .* such as nvcr\.io/nvidia/nemo:26\.08\.rc5"),
+        ("26.4", r"a month has two digits\. Did you mean '26\.04-py3'\? Give the whole tag\. Of another image give"),
         ("latest-and-greatest", "is a tag of no image that we know: give the whole reference"),
         (COREWEAVE.examples[0], "may be a tag of ghcr.io/coreweave/ml-containers/torch, "),
     ],
@@ -56,9 +57,12 @@ def test_two_months_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("world")
-@pytest.mark.parametrize(("name", "says"), [("26.12-py3", "has no image"), ("b@d name", "b@d name")])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("26.12-py3", "has no image nvcr.io/nvidia/pytorch:26.12-py3. Its newest tags are 26."), ("b@d name", "b@d name")],
+)
 def test_an_image_that_is_not_there_is_a_sentence(capsys: pytest.CaptureFixture[str], name: str, says: str) -> None:
-    assert main(["image", "diff", "26.02-py3", name]) == 1
+    assert main(["image", "diff", "26.02-py3", name]) == 2
     assert says in capsys.readouterr().err
 
 
