@@ -25,16 +25,17 @@ LABELS = {
     "task": "Task", "where": "Runs", "image": "Image", "tests": "Tests", "install": "Extras and groups",
     "package": "Package", "extra": "Into", "cache": "uv's cache", "folder": "Folder", "slurm": "Slurm",
     "how": "How", "engine": "Engine", "target": "Stage", "dockerfile": "Dockerfile", "arguments": "Build arguments",
-    "name": "Image's name", "secrets": "Build secrets", "look": "Look into the image", "train": "Train five iterations",
+    "name": "Image's name", "secrets": "Build secrets", "look": "Look into the image", "train": "Train",
     "gitlab": "GitLab's remote", "site": "Cluster's file", "results": "Results in",
     "partition": "Partition", "account": "Account", "mounts": "Mounts", "platform": "Platform", "again": "Once more",
     "early": "End early", "cancel": "Cancel all",
+    "nodes": "Nodes", "gpus": "GPUs a node",
 }  # fmt: skip
 #: Seldom needed, so out of sight at first.
 SELDOM = (
     "remote", "audit", "allow", "pins", "source", "only_failing", "reset", "soft", "accept", "broken", "reenable",
     "cache", "folder", "slurm", "target", "dockerfile", "arguments", "name", "secrets", "train", "mounts", "again",
-    "early", "cancel", "gitlab",
+    "early", "cancel", "gitlab", "nodes", "gpus",
 )  # fmt: skip
 #: Fields with few possible values: the value and how it reads.
 CHOICES: Mapping[str, Mapping[str, str]] = {

@@ -68,7 +68,8 @@ class Plan:
              "minutes at most": -(-max(test.time_limit for test in tests) // 60)}
             for name, tests in planned
         )  # fmt: skip
-        shown += views.table(rows, empty="Nothing new to submit: all these tests were submitted before.")
+        if planned or not self.problems:
+            shown += views.table(rows, empty="Nothing new to submit: all these tests were submitted before.")
         held = ({"test": str(it.test), "left out because": it.held} for it in self.held)
         return shown + (views.note("Left out:") + views.table(held) if self.held else views.View("", ""))
 

@@ -2,7 +2,7 @@
 
 partition: batch                  # or by platform: {dgx_h100: batch, dgx_gb200: grace}
 account: my-account
-image: /shared/images/megatron-lm.sqsh
+image: /shared/images/megatron-lm.sqsh   # or nvcr.io/nvidia/nemo:26.06
 mounts: [/shared/data:/mnt/artifacts]
 results: /shared/me/results       # seen by all nodes under the same path
 at-once: 0                        # so many tests of an array run at a time; 0: no limit
@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.inside_image import Image
 from runbook_lib.sbatch import Site
 from runbook_lib.slurm_states import Partition
 from runbook_lib.workloads import Workload
@@ -45,7 +46,7 @@ def parse(
     return Site(
         checkout,
         (results or _text(given, "results", origin)).rstrip("/"),
-        image=image or _text(given, "image", origin),
+        image=_image(image or _text(given, "image", origin)),
         partitions=_partitions(told, origin),
         account=account or _text(given, "account", origin),
         mounts=tuple(_mount(it, origin) for it in listed),
@@ -55,6 +56,13 @@ def parse(
         options=tuple(_texts(given, "options", origin)),
         shared=_flag(given, "shared", origin, default=False),
     )
+
+
+def _image(text: str) -> str:
+    """As Pyxis takes it: a path, what has its ``#`` already, or an address, which without it were Docker Hub's."""
+    if not text or text.startswith("/") or "#" in text or re.search(r"\s", text):
+        return text
+    return Image.parse(text).enroot
 
 
 def lacking(site: Site, partitions: Collection[Partition], chosen: Sequence[Workload]) -> tuple[str, ...]:

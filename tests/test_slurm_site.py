@@ -49,15 +49,22 @@ def test_a_whole_file() -> None:
 
 
 def test_parameters_count_more_than_the_file() -> None:
-    site = parse(FILE, "s", "/c", partition="p", account="a", image="i", mounts="/x:/y, /z:/z", results="/r")
+    image = "nvcr.io/nvidia/nemo:26.06"
+    site = parse(FILE, "s", "/c", partition="p", account="a", image=image, mounts="/x:/y, /z:/z", results="/r")
     assert (site.partitions, site.account, site.image, site.mounts, site.results) == (
-        {"": "p"}, "a", "i", (("/x", "/y"), ("/z", "/z")), "/r",
+        {"": "p"}, "a", "nvcr.io#nvidia/nemo:26.06", (("/x", "/y"), ("/z", "/z")), "/r",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("image", ["", "/i.sqsh", "nvcr.io#nvidia/nemo:26.06"])
+def test_an_image_as_pyxis_takes_it_stays(image: str) -> None:
+    assert parse("", "s", "/c", image=image, results="/r").image == image
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ("image: megatron-lm:local", "Import it into a .sqsh file on shared storage first"),
         ("[", "The site file s does not parse as YAML"),
         ("- a", "holds no mapping"),
         ("partitions: x", r"unknown key 'partitions': did you mean partition\?"),
