@@ -41,9 +41,10 @@ class Site:
 
     ``partitions`` are by platform, "" for all others; ``mounts`` pairs of a path outside and inside of the container.
     Without an ``image`` a task runs in the checkout itself, else on the archive TREE of a commit in ``results``.
-    ``at_once`` limits the running elements of an array, 0: no limit.  ``gpus`` is False where the cluster allocates whole nodes and knows no GPUs.  ``least_gpus`` a node
-    are given to tests whose recipe names fewer: CI's own runners give all that they have.  ``options`` are further
-    options of ``sbatch``.  ``shared``: somebody vouches that all nodes see the paths.
+    ``at_once`` limits the running elements of an array, 0: no limit.  ``gpus`` is False where the cluster allocates
+    whole nodes and knows no GPUs.  ``least_gpus`` a node are given to tests whose recipe names fewer: CI's own
+    runners give all that they have.  ``options`` are further options of ``sbatch``.  ``shared``: somebody vouches
+    that all nodes see the paths.
     """
 
     checkout: str
