@@ -210,6 +210,9 @@ def _add_pins(commands: Commands) -> None:
     discover.add_argument(
         "--write", action="store_true", help="write the draft to .base-image-pins.yaml, unless there is one"
     )
+    discover.add_argument(
+        "--replace-known", action="store_true", help="write it although the repository's pins are built in"
+    )
 
 
 def _add_practice(commands: Commands) -> None:

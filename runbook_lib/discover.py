@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from runbook_lib.checkout import Checkout
 from runbook_lib.discover_references import SEARCHED
-from runbook_lib.discover_roles import Found, discover, shown, times
+from runbook_lib.discover_roles import Found, as_known, discover, shown, times
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git_command import GitFailed
 
@@ -38,6 +38,8 @@ class Discovery:
     found: tuple[Found, ...]
     draft: "Draft"
     notes: tuple[str, ...]
+    #: The name of the repository, if its pins are known without a file.
+    known: str = ""
 
     @property
     def sorted(self) -> list[Found]:
@@ -128,7 +130,27 @@ def survey(place: str | Path, ref: str = "") -> Discovery:
         else:
             texts[path] = text
     found = discover(texts.items())
-    return Discovery(checkout.path, ref or "work tree", commit, found, draft(found, texts), tuple(notes))
+    known, found = _as_known(checkout, commit, found)
+    if known:
+        notes.append(
+            f"{known} is known already: its pins are built in, and a pins file of your own would replace them."
+        )
+    return Discovery(checkout.path, ref or "work tree", commit, found, draft(found, texts), tuple(notes), known)
+
+
+def _as_known(checkout: Checkout, commit: str | None, found: tuple[Found, ...]) -> tuple[str, tuple[Found, ...]]:
+    """The repository's name and what was found as its known pins are called; no name where there are none."""
+    from runbook_lib import recognized  # not needed before git has searched
+
+    if not found or checkout.read([FILE], commit)[FILE] is not None:
+        return "", found
+    repository = recognized.known(checkout, [commit])
+    if repository is None:
+        return "", found
+    texts = checkout.read(repository.sites.pin_paths, commit)
+    called = as_known(found, texts, repository.sites, repository.name)
+    pinned = any(new is not old and new.role == "lockstep" for new, old in zip(called, found, strict=True))
+    return (repository.name, called) if pinned else ("", found)  # a file of the same name makes nobody known
 
 
 def _is_not_checked_out(checkout: Checkout) -> bool:
@@ -188,8 +210,11 @@ def _image(one: Found) -> str:
     return f"{one.reference}{':…' if one.reference.variable and not one.reference.tag else ''}"
 
 
-def _write(discovery: Discovery) -> Path:
-    """Write the draft into the work tree.  Raises Refused where there is something that must not be overwritten."""
+def _write(discovery: Discovery, *, replace_known: bool) -> Path:
+    """Write the draft into the work tree.  Raises Refused where there is something that must not be overwritten.
+
+    Nor is it written over what is known without a file, unless ``replace_known``.
+    """
     target = discovery.repository / FILE
     if discovery.commit:
         raise Refused(
@@ -201,6 +226,11 @@ def _write(discovery: Discovery) -> Path:
         raise there
     if not discovery.draft.text:
         raise Refused(f"{target} was not written. {' '.join(discovery.draft.chosen)}")
+    if discovery.known and not replace_known:
+        raise Refused(
+            f"{target} was not written: the pins of {discovery.known} are built in, and the file would replace all of "
+            "them. Without --write the draft is shown; --replace-known writes it."
+        )
     from runbook_lib import files
 
     if not files.create(target, discovery.draft.text):
@@ -211,7 +241,7 @@ def _write(discovery: Discovery) -> Path:
 def command(options: argparse.Namespace) -> int:
     """``runbook pins discover``: 0 when references were found, 1 when there are none."""
     discovery = survey(options.repo, options.ref)
-    written = _write(discovery) if options.write and discovery.found else None
+    written = _write(discovery, replace_known=options.replace_known) if options.write and discovery.found else None
     if options.json:
         print(json.dumps(discovery.as_json() | {"written": written and str(written)}, indent=2))
     else:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 from runbook_lib.discover_kinds import Nature
 from runbook_lib.discover_roles import Found, shown, times
@@ -17,6 +18,7 @@ from runbook_lib.yaml_text import Text
 
 # Plain scalars of YAML that no reader takes for something else than text.
 _PLAIN = re.compile(r"(?!(?:y|n|yes|no|true|false|on|off|null)$)[A-Za-z_][\w./-]*", re.IGNORECASE | re.ASCII)
+_SCHEMA = Path(__file__).resolve().with_name("base-image-pins.schema.json")  # for editors
 _ORDER = ("lockstep dev", "lockstep lts", "informational")
 _LONGEST, _MOST = 1000, 1000  # characters of a regular expression, and places of a pin, by the form of the file
 _TRIED = 50  # references of one file for each of which a way of its own is looked for; nobody reads more entries
@@ -102,6 +104,7 @@ def _text(
     image: str, chosen: Sequence[str], entries: Sequence[_Entry], left_out: Sequence[str], ours: Sequence[Found]
 ) -> str:
     lines = [
+        f"# yaml-language-server: $schema={_SCHEMA.as_uri()}",
         "# Drafted by `runbook pins discover`. Read every entry: what lags on its own may be a pin that was forgotten.",
         *(f"# {sentence}" for sentence in chosen),
         "version: 1",
@@ -243,10 +246,8 @@ def _literal(text: str) -> str:
 
 def _reader(one: Found, known: Set[str]) -> str:
     """Who reads it; ``known`` are the CIs whose files were found."""
-    if one.nature.ci in ("github", "gitlab"):
-        return one.nature.ci
-    if one.role == "informational":
-        return "people"
+    if one.reader:
+        return one.reader
     return "gitlab" if "gitlab" in known and "github" not in known else "github"
 
 

@@ -10,6 +10,7 @@ from runbook_lib.discover_kinds import File, Kind, Nature
 from runbook_lib.discover_references import Reference, references
 from runbook_lib.families import is_older
 from runbook_lib.image import ImageType, Tag
+from runbook_lib.reading import Sites, Texts, dead, read
 
 #: ``lockstep``: a bump must move it.  ``informational``: compared, and never moved.  ``frozen``: it says what was.
 #: ``ignore``: it names no fixed image, or nothing reads it.
@@ -32,6 +33,7 @@ class Found:
     """A reference in a file, what it is, and what a pins file should call it.
 
     ``type`` tells which image it is, where CI or a build reads it; ``reason`` is a sentence without the full stop.
+    ``reader`` is who reads it, where that is known: ``github``, ``gitlab`` or ``people``.
     """
 
     path: str
@@ -40,6 +42,7 @@ class Found:
     role: Role
     type: ImageType
     reason: str
+    reader: str = ""
 
     @property
     def called(self) -> str:
@@ -70,11 +73,11 @@ def discover(texts: Iterable[tuple[str, str]]) -> tuple[Found, ...]:
         for reference in references(text):
             nature = file.nature(reference)
             seen.append(_Seen(file, reference, nature, _type(file, reference, nature)))
-    read: defaultdict[tuple[str, ImageType], list[_Seen]] = defaultdict(list)
+    compared: defaultdict[tuple[str, ImageType], list[_Seen]] = defaultdict(list)
     for one in seen:
         if one.read:
-            read[one.reference.image, one.type].append(one)
-    leading = {key: _leading(those) for key, those in read.items()}
+            compared[one.reference.image, one.type].append(one)
+    leading = {key: _leading(those) for key, those in compared.items()}
     found = [_found(one, leading.get((one.reference.image, one.type))) for one in seen]
     passed: dict[tuple[str, ...], Found] = {}
     for pin in found:
@@ -82,6 +85,24 @@ def discover(texts: Iterable[tuple[str, str]]) -> tuple[Found, ...]:
             for where in (f"in {pin.nature.dockerfile}", f"like {PurePosixPath(pin.path).stem}"):
                 passed.setdefault((pin.reference.image, pin.type, _passes(pin), where), pin)
     return tuple(_fallback(one, passed) for one in found)
+
+
+def as_known(found: Iterable[Found], texts: Texts, sites: Sites, name: str) -> tuple[Found, ...]:
+    """The references called as ``check`` calls them where they are pins of the repository ``name``, which we know.
+
+    ``texts`` holds each of ``sites.pin_paths``.
+    """
+    readings = read(texts, sites)
+    idle = {id(reading.site): f"; {why}" for reading, why in dead(texts, readings, sites)}
+    pins = {(pin.site.path, pin.line): pin.site for reading in readings for pin in reading.pins}
+    told = []
+    for one in found:
+        if site := pins.get((one.path, one.reference.line)):
+            role: Role = "lockstep" if site.lockstep else "frozen" if site.frozen else "informational"
+            reason = f"a known pin of {name}{idle.get(id(site), '')}"
+            one = replace(one, role=role, type=site.image_type, reason=reason, reader=site.ci)
+        told.append(one)
+    return tuple(told)
 
 
 def _fallback(one: Found, passed: Mapping[tuple[str, ...], Found]) -> Found:
@@ -111,7 +132,10 @@ def shortened(tag: str) -> str:
 
 def _found(one: _Seen, leading: Tag | None) -> Found:
     role, reason = _role(one, leading)
-    return Found(one.file.path, one.reference, one.nature, role, one.type, reason)
+    reader: str = one.nature.ci if one.nature.ci in ("github", "gitlab") else ""
+    if role == "informational" and not one.read:
+        reader = reader or "people"
+    return Found(one.file.path, one.reference, one.nature, role, one.type, reason, reader)
 
 
 def _role(one: _Seen, leading: Tag | None) -> tuple[Role, str]:

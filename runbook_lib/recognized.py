@@ -22,20 +22,25 @@ def choose(checkout: Checkout, pins: str = "", refs: Sequence[str] = ()) -> Repo
     for state in states:
         if (own := checkout.read([FILE], state)[FILE]) is not None:
             return _declared(checkout, own, FILE)
+    return known(checkout, states) or MEGATRON_LM
+
+
+def known(checkout: Checkout, states: Sequence[str | None]) -> Repository | None:
+    """The repository that we know and that a clone is of, by its remote or by its files at one of ``states``."""
     name = _slug(checkout).rpartition("/")[2].lower()
-    if known := next((it for it in REPOSITORIES if short(it) == name), None):
-        return known
+    if named := next((it for it in REPOSITORIES if short(it) == name), None):
+        return named
     paths = {path for it in REPOSITORIES for path in it.sites.telling}
     for state in [*states, "HEAD"]:  # nothing may be checked out
         texts = checkout.read(paths, state)
-        if known := next((it for it in REPOSITORIES if it.sites.known(texts)), None):
-            return known
-    return MEGATRON_LM
+        if named := next((it for it in REPOSITORIES if it.sites.known(texts)), None):
+            return named
+    return None
 
 
 def _named(checkout: Checkout, pins: str) -> Repository:
-    if known := next((it for it in REPOSITORIES if pins.lower() in (short(it), it.name.lower())), None):
-        return known
+    if named := next((it for it in REPOSITORIES if pins.lower() in (short(it), it.name.lower())), None):
+        return named
     path = Path(pins).expanduser()
     if "/" not in pins and not path.suffix and not path.exists():
         names = ", ".join(map(short, REPOSITORIES))

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from elsewhere import bridge, ml_containers
 from hypothesis import given
 from hypothesis import strategies as st
+from layouts import layout
 
 from runbook_lib import declared, discover, reading, repositories
 from runbook_lib.__main__ import main
@@ -271,6 +273,16 @@ def test_the_draft_finds_what_was_found():
     assert (repository.sites.image, repository.sites.family.name) == (NGC, "NGC PyTorch")
 
 
+def test_the_draft_and_the_table_agree_on_who_reads_it():
+    texts = {"docker/Dockerfile": f"FROM {NEW}\n", "docker/Dockerfile.linting": f"FROM {OLD}\n"}
+    found = sorted_out([*texts.items(), ("README.md", f"Run {OLD}.\n")])
+    assert "a build reads it" in next(one.reason for one in found if one.path.endswith("linting"))
+    pins = declared.parse(draft(found, texts | {"README.md": f"Run {OLD}.\n"}).text, "x/y").sites.pins
+    assert {pin.path: pin.ci for pin in pins} == {
+        "docker/Dockerfile": "github", "docker/Dockerfile.linting": "github", "README.md": "people",
+    }  # fmt: skip
+
+
 def test_no_place_is_drafted_twice():
     texts = {"Dockerfile": DOCKERFILE, "b/Dockerfile": f"FROM {OLD}\nRUN echo {OLD}"}
     made = draft(sorted_out(texts.items()), texts)
@@ -502,7 +514,8 @@ def test_the_table_and_the_draft_are_shown(clone, run):
     ]
     assert lines[1].endswith(NEW)
     assert "2 references in 2 files (work tree): 1 lockstep dev, 1 informational." in lines
-    text = out[out.index("# Drafted by") :]
+    text = out[out.index("# yaml-language-server: $schema=file://") :]
+    assert Path(text.splitlines()[0].partition("file://")[2]).name == "base-image-pins.schema.json"
     assert declared.parse(text, "x/y").sites.pins[0].path == "docker/Dockerfile"
     assert not (clone / ".base-image-pins.yaml").exists()
 
@@ -519,6 +532,35 @@ def test_the_draft_is_written_once(clone, run):
     assert "exists, and is never overwritten" in error
     assert file.read_bytes() == before
     assert run(clone)[0] == 0  # the file itself names the image, and is no trouble
+
+
+@pytest.mark.parametrize("texts", [bridge(), ml_containers(), layout(4)], ids=["bridge", "ml-containers", "lm"])
+def test_a_repository_that_is_known_is_called_as_check_calls_it(tmp_path, run, capsys, texts):
+    git(tmp_path, "init", "-q", "-b", "main", "clone")
+    place = tmp_path / "clone"
+    commit(place, {path: text for path, text in texts.items() if text is not None})
+    main(["check", str(place), "--json"])
+    (checked,) = json.loads(capsys.readouterr().out)["refs"]
+    status, out, _ = run(place, "--json")
+    found = json.loads(out)
+    called = {(it["path"], it["line"]): it["role"] for it in found["references"]}
+    assert status == 0
+    assert {(it["path"], it["line"]): it["role"] for it in checked["pins"]}.items() <= called.items()
+    assert any("is known already: its pins are built in" in note for note in found["notes"])
+    status, _, error = run(place, "--write")
+    assert (status, (place / repositories.FILE).exists()) == (2, False)
+    assert "--replace-known writes it" in error
+    assert run(place, "--write", "--replace-known")[0] == 0
+    assert declared.parse((place / repositories.FILE).read_text(), "x/y").sites.pins
+    assert "is known already" not in run(place)[1]  # its own file is what counts now
+
+
+def test_a_dead_build_argument_of_a_known_repository_is_told(tmp_path, run):
+    git(tmp_path, "init", "-q", "-b", "main", "clone")
+    commit(tmp_path / "clone", {path: text for path, text in bridge().items() if text is not None})
+    dead = [line for line in run(tmp_path / "clone")[1].splitlines() if "does nothing" in line]
+    assert len(dead) == 1
+    assert dead[0].startswith("lockstep dev")
 
 
 def test_what_is_made_meanwhile_is_not_overwritten(clone, run, monkeypatch):
