@@ -72,6 +72,7 @@ def bump_status(folder: Path, runs: Sequence[Run], unreadable: Sequence[str] = (
         return _unread(folder, warning) if unreadable else None
     parents = {str(run.get("parent")) for run in runs}
     applied = [run for run in runs if _tells(run, parents)]
+    applied = [run for run in applied if _is_step(run)] or applied
     considered = applied or list(runs)
     state, deciding = _deciding(applied) if applied else _only_looked_at(runs)
     outcome = deciding.get("outcome") or {}
@@ -125,6 +126,12 @@ def _tells(run: Run, parents: set[str]) -> bool:
     stopped = run["state"] == "failed" and run["id"] not in parents
     stopped = stopped and not any(run.get(name) for name in ("inputs", "effects", "checks"))
     return not stopped and not is_preview(run)
+
+
+def _is_step(run: Run) -> bool:
+    """Whether the run is one of the workflow: what is done beside it, such as a build, holds no bump up."""
+    name = str(run["notebook"]["name"])
+    return name == _WHOLE or name[:2].isdigit()
 
 
 def _only_looked_at(runs: Sequence[Run]) -> tuple[str, Run]:

@@ -50,6 +50,10 @@ CASES: dict[str, tuple[tuple[Told, ...], str | None]] = {
         (WHOLE, *((name, True, it) for name, _, it in ALL), ("build-image", False, EDIT)),
         "bump",
     ),
+    "the whole runbook, and then what failed beside it": (
+        (WHOLE, ("build-image", False, {"state": "failed"})),
+        "bump",
+    ),
     "the whole runbook, and then what follows the merge": ((WHOLE, ("08-after-merge", False, EDIT)), "bump"),
     "every step by itself": (ALL, "07-sync-check"),
     "the whole runbook after an edit": ((ALL[1], WHOLE), "bump"),
@@ -99,6 +103,10 @@ def test_where_the_whole_runbook_waits_it_says_what_is_next(
     tmp_path: Path, runs: tuple[Told, ...], expected: str
 ) -> None:
     assert stands(tmp_path, *runs).next == expected
+
+
+def test_what_is_done_before_a_bump_tells_where_it_stands(tmp_path: Path) -> None:
+    assert stands(tmp_path, ("build-image", False, waits())).step == "build-image"
 
 
 def test_a_step_that_waits_or_failed_holds_up_what_was_ready(tmp_path: Path) -> None:
