@@ -15,7 +15,7 @@ from typing import Self
 from runbook_lib import git_command
 from runbook_lib.blobs import read_blobs
 from runbook_lib.edits import Edit
-from runbook_lib.errors import Refused, RunbookError, Unreachable
+from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
 from runbook_lib.git_command import GitFailed
 
 _SLUG = re.compile(r"(?:^|[/:])(?P<owner>[A-Za-z0-9][A-Za-z0-9-]*)/(?P<name>[A-Za-z0-9._-]+?)(?:\.git)?/?$")
@@ -169,7 +169,7 @@ class Checkout:
         """
         tip = self.remote_tip(remote, branch)
         if tip is None:
-            raise RunbookError(
+            raise NoSuchBranch(
                 f"The branch {branch!r} does not exist on the remote {remote!r} ({self.remote_url(remote)}). "
                 "Give the name of a branch that it has."
             )

@@ -26,6 +26,10 @@ class Refused(RunbookError):
         super().__init__(message)
 
 
+class NoSuchBranch(RunbookError):
+    """A branch that was named does not exist."""
+
+
 class CannotTell(RunbookError):
     """A question has no answer from what is there: a file does not parse, a ref does not exist."""
 

@@ -29,7 +29,7 @@ from runbook_lib import (
 from runbook_lib import form_widgets as parts
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import NoSuchBranch, RunbookError
 from runbook_lib.follow import Run
 from runbook_lib.parameters import Source
 from runbook_lib.practice import enter, environment
@@ -179,6 +179,10 @@ class Form:
             found = choices.tags(self._whose, choices.current(checkout, self._base()))
             if asked == self._asked:
                 self.view.offer("tag", found)
+        except NoSuchBranch as error:
+            self._unusable["base"] = str(error)
+            self._changed("found")
+            return
         except RunbookError as error:
             self.view.say("tag", str(error))
         self._refill(asked, keep=keep)
@@ -213,6 +217,8 @@ class Form:
                 self._whose = recognized.choose(self.checkout(), str(values.get("pins", "")))
             except RunbookError as error:
                 self._unusable["pins" if name == "pins" else "repo"] = str(error)
+        if name == "base":
+            self._unusable.pop("base", None)
         problems |= self._unusable | typed
         self.view.show_problems(problems, {it: fields.advice(it, value) for it, value in values.items()})
         if name in ("tag", "repo", "pins", "base", "image_type"):

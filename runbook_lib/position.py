@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.edits import Edit
-from runbook_lib.errors import Refused, RunbookError, Unreachable
+from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def find(checkout: Checkout, bump: Bump) -> Position:
     warnings: list[str] = []
     base = _newest(checkout, bump, remote, bump.base, warnings)
     if base is None:
-        raise RunbookError(
+        raise NoSuchBranch(
             f"The branch {bump.base!r} does not exist in {checkout.path}. Give the name of a branch that it has."
         )
     tip = _branch(checkout, bump, base, warnings) if bump.tag else None

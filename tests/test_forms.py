@@ -226,7 +226,11 @@ def test_what_is_wrong_is_said_below_the_field_and_nothing_can_be_pressed(world:
     field(form, "base").value = "a..b"
     assert "cannot be the name of a branch" in form.view._told["base"].value
     assert form.view.preview.disabled
+    field(form, "base").value = "nope"
+    until(lambda: "does not exist" in form.view._told["base"].value)
+    assert form.view.preview.disabled
     field(form, "base").value = "main"
+    assert not form.view.preview.disabled
     field(form, "repo").value = str(tmp_path / "none")
     assert "There is no folder" in form.view._told["repo"].value
     field(form, "remote").value = "fork"
