@@ -219,8 +219,10 @@ def follow(
 ) -> Progress | None:
     """The run of the head commit as it is now; with ``wait`` until it has ended, saying each change of its state.
 
+    A preview never waits: it shows what is.
     None where there is nothing to follow.  Raises Unreachable when GitHub stays away for long.
     """
+    wait = wait and standing.stand.bump.apply
     idle = standing.stand.bump.repository.idle("04-run-ci")
     if idle or standing.held or standing.pull is None or standing.github is None:
         return None

@@ -112,9 +112,10 @@ def follow(
 ) -> Found | None:
     """The pipeline as it is now; with ``wait`` until it is known whether the pin builds, saying each change.
 
+    A preview never waits: it shows what is.
     None where there is nothing to follow.  Raises Unreachable when GitLab stays away for long.
     """
-    gitlab, pipeline = ahead.gitlab, ahead.pipeline
+    gitlab, pipeline, wait = ahead.gitlab, ahead.pipeline, wait and ahead.stand.bump.apply
     if gitlab is None or pipeline is None:
         return None
     begun, pause, lost, said = clock(), _PAUSE, 0, ""

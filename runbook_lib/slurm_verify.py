@@ -120,7 +120,7 @@ def follow(
     step: Step, planned: Plan, *, wait: bool = False, early: bool = False, cancel: bool = False,
     say: Callable[[str], object] = print, sleep: Callable[[float], None] = time.sleep,
 ) -> Found:  # fmt: skip
-    """Where the chosen tests stand; with ``wait`` when all are over.
+    """Where the chosen tests stand; with ``wait`` when all are over.  A preview never waits.
 
     With ``apply`` only: ``early`` ends each as soon as its golden values are there, ``cancel`` all that are not over.
     Raises Unreachable when Slurm stays away.
@@ -135,7 +135,7 @@ def follow(
     follower = Follower(planned.slurm, entries, expected, early=early and acts, notes=acts)
     if cancel and acts:
         _cancel(step, planned, [it for it in follower.poll() if not it.over])
-    tests = slurm_follow.follow(follower, wait=wait, sleep=sleep, say=say)
+    tests = slurm_follow.follow(follower, wait=wait and acts, sleep=sleep, say=say)
     jobs = {it.name: it.job for it in planned.before}
     step.table("slurm jobs", [{"array": name, "job": job} for name, job in jobs.items()])
     return Found(tuple(_outcome(planned, now) for now in tests))

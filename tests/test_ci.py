@@ -256,6 +256,15 @@ def test_a_refused_comment_is_a_sentence(opened: World) -> None:
 # -- following ----------------------------------------------------------------------------------------------------
 
 
+def test_a_preview_does_not_wait(opened: World) -> None:
+    run_ci(opened)
+    begun = opened.now[0]
+    found = run_ci(opened, wait=True, mode="preview")
+    assert found is not None
+    assert not found.ended
+    assert opened.now[0] == begun
+
+
 def test_a_run_is_followed_to_its_end(opened: World, capsys: pytest.CaptureFixture[str]) -> None:
     begun = opened.now[0]
     found = run_ci(opened, wait=True)
