@@ -1,7 +1,9 @@
 """The commands of Slurm: submit, ask, cancel, and what the cluster has.
 
-Each method is one call of one command, with a time limit.  Secrets of this environment are not passed on to jobs:
-``sbatch`` exports what it sees, and tests print their environment.
+Each method is one call of one command, with a time limit.  Secrets of this environment are not passed on to jobs, nor
+is this program's own Python: ``sbatch`` exports what it sees, and tests print their environment.  Variables of Slurm
+stay behind too, since they count more than the directives of a batch file ("INPUT ENVIRONMENT VARIABLES" of its man
+pages): what was shown is what is submitted.
 """
 
 import os
@@ -11,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
+from runbook_lib.inside_do import own
 from runbook_lib.redact import Redactor
 from runbook_lib.slurm_states import Element, Partition, elements, partitions
 
@@ -18,6 +21,10 @@ from runbook_lib.slurm_states import Element, Partition, elements, partitions
 LIMIT = 120.0
 #: Variables of this notebook's own Python and kernel, which would lead those of a job astray.
 _OWN = re.compile(r"RUNBOOK_|JPY_|(?:VIRTUAL_ENV|PYTHONPATH|PYTHONHOME|MPLBACKEND)$")
+#: What would change what Slurm's commands do, without the place of its settings, by which the cluster is reached.
+_SLURMS = re.compile(r"(?!SLURM_CONF(?:_SERVER)?$)(?:S(?:LURM|BATCH|RUN|ALLOC|CANCEL|QUEUE|INFO|ACCT|CONTROL)_)")
+#: Programs that a cluster without accounts need not have.
+_OF_ACCOUNTS = ("sacct", "sacctmgr")
 #: What Slurm says while its controller or its accounts are away.
 _AWAY = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Connection (?:refused|timed out|reset)|connect failure|"
@@ -32,7 +39,10 @@ class Slurm:
 
     def __init__(self, env: Mapping[str, str] = os.environ) -> None:
         hide = Redactor(env)
-        kept = {name: value for name, value in env.items() if not _OWN.match(name) and hide.text(value) == value}
+        kept = {
+            name: value for name, value in own(env).items()
+            if not _OWN.match(name) and not _SLURMS.match(name) and hide.text(value) == value
+        }  # fmt: skip
         self._env = kept | {"LC_ALL": "C"}
         self.calls: Counter[str] = Counter()
 
@@ -91,6 +101,8 @@ class Slurm:
                 stdin=subprocess.DEVNULL, encoding="utf-8", errors="replace",
             )  # fmt: skip
         except FileNotFoundError as error:
+            if program in _OF_ACCOUNTS:
+                raise CannotTell(f"{program} is not on this machine, so this cluster keeps no accounts.") from error
             raise RunbookError(
                 f"{program} is not on this machine. Run this where jobs are submitted: on a login node of the cluster."
             ) from error

@@ -1,6 +1,7 @@
 """Arrays submitted to a real Slurm of two nodes, and followed."""
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from slurm_cluster import Cluster, cluster
 from slurm_runs import nap, plan, run
 
 from runbook_lib import slurm_matrix
-from runbook_lib.errors import Refused, RunbookError, Unreachable
+from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.slurm import Slurm
 from runbook_lib.slurm_follow import Follower, Now, follow, submit
 from runbook_lib.slurm_matrix import Submission
@@ -37,6 +38,29 @@ def slurm(real: Cluster) -> Slurm:
 def test_a_machine_without_slurm_is_told(tmp_path: Path) -> None:
     with pytest.raises(RunbookError, match=r"squeue is not on this machine\. Run this where jobs are submitted"):
         Slurm({"PATH": str(tmp_path)}).queue()
+
+
+def test_a_cluster_without_the_programs_of_accounts_keeps_none(tmp_path: Path) -> None:
+    (tmp_path / "id").write_text("#!/bin/sh\necho me\n")
+    (tmp_path / "id").chmod(0o755)
+    slurm = Slurm({"PATH": str(tmp_path)})
+    assert slurm.own_accounts() is None
+    with pytest.raises(CannotTell, match="sacct is not on this machine, so this cluster keeps no accounts"):
+        slurm.accounts([1])
+
+
+def test_variables_of_slurm_and_of_this_program_stay_behind(tmp_path: Path) -> None:
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\n/usr/bin/env >{tmp_path}/told\nexit 1\n")
+    (tmp_path / "squeue").chmod(0o755)
+    kept = {"SLURM_CONF": "/c", "SLURM_CONF_SERVER": "h", "SLURMX": "1", "MY_SBATCH_X": "1"}
+    lost = {f"{it}_X": "1" for it in ("SBATCH", "SLURM", "SCANCEL", "SQUEUE", "SINFO", "SACCT", "SRUN")}
+    ours = {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{Path(sys.prefix).parent}/bin:{tmp_path}"}
+    with pytest.raises(Refused):
+        Slurm({**kept, **lost, **ours}).queue()
+    told = dict(it.partition("=")[::2] for it in (tmp_path / "told").read_text().splitlines())
+    assert kept.items() <= told.items()
+    assert told["PATH"] == str(tmp_path)
+    assert not {*lost, "VIRTUAL_ENV"} & told.keys()
 
 
 def test_nothing_planned_asks_nothing(tmp_path: Path) -> None:
@@ -173,6 +197,16 @@ def test_the_cluster_is_asked_for_partitions_and_accounts(slurm: Slurm) -> None:
         "batch", None, 2, 8, True,
     )  # fmt: skip
     assert slurm.own_accounts() is None
+
+
+@needs_slurm
+def test_what_was_shown_is_submitted_whatever_the_environment_says(real: Cluster, tmp_path: Path) -> None:
+    more = {"SBATCH_JOB_NAME": "x", "SBATCH_ARRAY_INX": "0-3", "SBATCH_PARTITION": "y", "SQUEUE_STATES": "FAILED"}
+    slurm = Slurm({**os.environ, **real.environment, **more})
+    (planned,) = plan(tmp_path, {"a": "true"})
+    assert run(slurm, tmp_path)["a"].state == "COMPLETED"
+    (job,) = {it.job for it in slurm.queue() if it.name == planned.name}
+    assert [it.index for it in slurm.queue() if it.job == job] == [0]
 
 
 @needs_slurm
