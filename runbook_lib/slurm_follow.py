@@ -28,6 +28,8 @@ _PAUSE, _LONGEST_PAUSE, _LIMIT = 2.0, 60.0, 7.5 * 3600
 _MAX_LOST = 12
 #: So many polls in a row may a test be missing from the queue before it counts as gone: shared disks show files late.
 _MAX_MISSED = 8
+#: So often is the queue asked for an array whose submission was not answered, before it is submitted again.
+_LOOKS = 3
 #: A test of which neither Slurm nor its own files tell how it ended.
 GONE = "GONE"
 #: What Slurm writes into a job's log when it ends the job, in the order in which it is believed.
@@ -93,21 +95,45 @@ def submit(
     for it in submissions:
         job = it.job if it.job is not None else known.get(it.name)
         if job is None:
-            job = _patiently(lambda it=it: _once(slurm, it), sleep, say)  # type: ignore[misc]
+            job = _submitted(slurm, it, sleep, say)
             tell(it.with_job(job))
         done.append(it if it.job is not None else slurm_matrix.submitted(it, job))
     return tuple(done)
 
 
-def _once(slurm: Slurm, it: Submission) -> int:
-    try:
+def _submitted(
+    slurm: Slurm, it: Submission, sleep: Callable[[float], None], say: Callable[[str], object]
+) -> int:  # fmt: skip
+    """The job that an array became.  What got no answer may have been taken all the same, and be listed later."""
+    looks = 0
+
+    def once() -> int:
+        nonlocal looks
+        for _ in range(looks):
+            if (job := _names(slurm).get(it.name)) is not None:
+                return job
+            sleep(_PAUSE)
+        looks = _LOOKS
         return slurm.submit(it.path)
-    except Unreachable:
-        # The controller may have taken it all the same: asked again, it says so, or stays away.
-        job = _names(slurm).get(it.name)
-        if job is None:
-            raise
-        return job
+
+    return _patiently(once, sleep, say)
+
+
+def taken_up(slurm: Slurm, submissions: Sequence[Submission]) -> tuple[Submission, ...]:
+    """The arrays, with its id each that has none and that the queue knows by name; nothing is noted.
+
+    Whoever submitted such an array was interrupted before noting its id.  Raises Unreachable where nobody can tell.
+    """
+    if all(it.job is not None for it in submissions):
+        return tuple(submissions)
+    known = _names(slurm)
+    return tuple(it.with_job(known[it.name]) if it.job is None and it.name in known else it for it in submissions)
+
+
+def alive(found: Iterable[Element], entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Those tests of which the queue says that they wait or run."""
+    waiting = {(it.array, it.index): Now(it) for it in entries if it.job is not None}
+    return tuple(it.entry for it in _match(waiting, found).values() if not it.over)
 
 
 def _names(slurm: Slurm) -> dict[str, int]:
@@ -140,6 +166,7 @@ class Follower:
         self._slurm, self._expected, self._early, self._notes = slurm, expected or {}, early, notes
         self._now = {(it.array, it.index): last_seen(it) for it in entries}
         self._missed: Counter[tuple[str, int]] = Counter()
+        self._ending: set[tuple[str, int]] = set()
         self._accounts = True  # whether the cluster keeps any, as far as we know
 
     @property
@@ -186,6 +213,8 @@ class Follower:
     def _set(self, key: tuple[str, int], now: Now) -> None:
         if now.over:
             now = replace(now, values=self._there(now))
+            if key in self._ending and now.state == "CANCELLED":
+                now = _enough(now)
             self._note(now)
         self._now[key] = now
 
@@ -203,10 +232,17 @@ class Follower:
         enough = {key: now for key, now in self._now.items() if now.state == "RUNNING" and now.values}
         if not enough:
             return
-        for key, now in enough.items():
-            self._now[key] = replace(now, state="COMPLETED", reason="", code=None, early=True)
-            self._note(self._now[key])
+        # First ended, then noted: of what is noted as over nobody would look whether it still runs.
+        self._ending |= enough.keys()
         self._slurm.cancel((now.entry.job or 0, now.entry.index) for now in enough.values())
+        for key, now in enough.items():
+            self._now[key] = _enough(now)
+            self._note(self._now[key])
+
+
+def _enough(now: Now) -> Now:
+    """A test that was ended because its golden values were there."""
+    return replace(now, state="COMPLETED", reason="", code=None, early=True)
 
 
 def follow(
@@ -241,17 +277,18 @@ def counts(tests: Iterable[Now]) -> str:
 
 
 def _match(waiting: Mapping[tuple[str, int], Now], found: Iterable[Element]) -> dict[tuple[str, int], Now]:
-    alone: dict[tuple[int, int], Element] = {}
-    rest: dict[int, Element] = {}
+    """The tests that an answer tells of.  Slurm gives a number again in time: the array's name must be the same."""
+    alone: dict[tuple[str, int, int], Element] = {}
+    rest: dict[tuple[str, int], Element] = {}
     for element in found:
         if element.index is None:
-            rest[element.job] = element
+            rest[element.name, element.job] = element
         else:
-            alone[element.job, element.index] = element
+            alone[element.name, element.job, element.index] = element
     matched = {}
     for key, now in waiting.items():
-        job = now.entry.job or 0
-        if (it := alone.get((job, now.entry.index)) or rest.get(job)) is not None:
+        name = (now.entry.array, now.entry.job or 0)
+        if (it := alone.get((*name, now.entry.index)) or rest.get(name)) is not None:
             state = it.state if it.over or it.state == "PENDING" else "RUNNING"
             matched[key] = replace(now, state=state, reason=it.reason, code=it.code, restarts=it.restarts)
     return matched

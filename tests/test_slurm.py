@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,9 @@ from slurm_runs import nap, plan, run
 from runbook_lib import slurm_matrix
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.slurm import Slurm
-from runbook_lib.slurm_follow import Follower, Now, follow, submit
+from runbook_lib.slurm_follow import GONE, Follower, Now, follow, last_seen, submit
 from runbook_lib.slurm_matrix import Submission
+from runbook_lib.slurm_states import Element
 
 GOLDEN = '{"lm loss": {"start_step": 1, "end_step": 1, "step_interval": 1, "values": {"1": 10.5}}}'
 needs_slurm = pytest.mark.component("slurm")
@@ -178,6 +179,80 @@ def test_a_controller_that_stays_away_is_an_error(tmp_path: Path) -> None:
     assert slurm_matrix.read(tmp_path)[0].job is None
     with pytest.raises(Unreachable):
         follow(Follower(slurm, planned.with_job(3).entries), wait=True, sleep=lambda _: None, say=lambda _: None)
+
+
+class Scripted(Slurm):
+    """Slurm whose answers are written here; ``done`` is what it was told to do, in order."""
+
+    def __init__(self, *answers: object) -> None:
+        super().__init__({})
+        self.answers, self.done, self.shown = list(answers), list[str](), tuple[Element, ...]()
+
+    def submit(self, path: str) -> int:
+        self.done.append("submit")
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, int)
+        return answer
+
+    def queue(self) -> tuple[Element, ...]:
+        self.done.append("queue")
+        answer = self.answers.pop(0) if self.answers else self.shown
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, tuple)
+        return answer
+
+    def accounts(self, jobs: Iterable[int]) -> tuple[Element, ...]:
+        return self.shown
+
+    def cancel(self, chosen: Iterable[tuple[int, int | None]]) -> None:
+        self.done.append(f"cancel {list(chosen)}")
+        if self.answers:
+            raise Unreachable("away")
+
+
+AWAY = Unreachable("no answer")
+
+
+def test_an_array_whose_answer_was_lost_is_looked_for_before_it_is_submitted_again(tmp_path: Path) -> None:
+    (planned,) = plan(tmp_path, {"a": "true"})
+    listed = (Element(planned.name, 7, 0, "PENDING"),)
+    slurm = Scripted((), AWAY, AWAY, (), listed)  # it is listed late
+    assert submit(slurm, [planned], sleep=lambda _: None, say=lambda _: None)[0].job == 7
+    assert slurm.done == ["queue", "submit", "queue", "queue", "queue"]
+    (tmp_path / "1" / planned.name / "job").unlink()
+    never = Scripted((), AWAY, (), (), (), 8)
+    assert submit(never, [planned], sleep=lambda _: None, say=lambda _: None)[0].job == 8
+
+
+def test_a_number_that_slurm_gave_to_another_job_is_not_the_test(tmp_path: Path) -> None:
+    (planned,) = plan(tmp_path, {"a": "true"})
+    slurm = Scripted()
+    slurm.shown = (Element("another", 7, 0, "RUNNING"), Element("another", 7, None, "RUNNING"))
+    follower = Follower(slurm, planned.with_job(7).entries)
+    for _ in range(20):
+        follower.poll()
+    assert [it.state for it in follower.tests] == [GONE]
+
+
+def test_a_test_is_noted_as_over_after_it_was_ended(tmp_path: Path) -> None:
+    (planned,) = plan(tmp_path, {"a": "true"})
+    (entry,) = planned.with_job(7).entries
+    (entry.folder / "assets").mkdir()
+    (entry.folder / "assets/golden.json").write_text(GOLDEN)
+    running, ended = (Element(planned.name, 7, 0, it) for it in ("RUNNING", "CANCELLED"))
+    slurm = Scripted((running,), (running,), "scancel is not answered")
+    follower = Follower(slurm, [entry], {entry.test.name: ("golden.json",)}, early=True)
+    follower.poll()
+    with pytest.raises(Unreachable):
+        follower.poll()
+    assert not (entry.folder / "state.json").exists()
+    slurm.answers, slurm.shown = [], (ended,)  # it was heard all the same
+    (now,) = follower.poll()
+    assert (now.state, now.early) == ("COMPLETED", True)
+    assert last_seen(entry).early
 
 
 @needs_slurm
