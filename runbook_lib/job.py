@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 #: In the git folder of a checkout.
 LOCK = "base-image-runbook.lock"
-#: Seconds that one cell may take: minutes of fetching and asking, or with ``wait`` the hours of a CI run.
+#: Seconds that one cell may take: minutes of fetching and asking, or with ``wait`` the hours of a CI run, and as long
+#: in a notebook that runs builds and the like.
 CELL_LIMIT, WAITING_LIMIT = 15 * 60.0, 8 * 3600.0
 #: A cell of the whole runbook runs all the steps, and each of those has limits of its own.
 _STEPS = 10
@@ -171,8 +172,9 @@ class Job:
 
 def _limit(source: Source, resolved: Mapping[str, Any], given: float | None) -> float:
     named = os.environ.get("RUNBOOK_CELL_LIMIT")
+    usual = WAITING_LIMIT if source.long or resolved.get("wait") else CELL_LIMIT
     try:
-        limit = given or (float(named) if named else WAITING_LIMIT if resolved.get("wait") else CELL_LIMIT)
+        limit = given or (float(named) if named else usual)
     except ValueError as error:
         raise BadParameter(f"RUNBOOK_CELL_LIMIT={named!r} is no number of seconds. Nothing was run.") from error
     return limit * _STEPS if source.step == "bump" else limit

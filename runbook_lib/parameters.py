@@ -29,12 +29,16 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Source:
-    """A notebook as it is stored.  ``step`` is the name that makes it one of this runbook, None for any other."""
+    """A notebook as it is stored.  ``step`` is the name that makes it one of this runbook, None for any other.
+
+    ``long``: its metadata say that its cells run other people's programs, such as a build, which may take hours.
+    """
 
     path: Path
     content: bytes
     step: str | None
     parameters: tuple[Parameter, ...]
+    long: bool = False
 
     @classmethod
     def read(cls, path: Path) -> "Source":
@@ -49,10 +53,10 @@ class Source:
             cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
             tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
             texts = ["".join(cell["source"]) for cell in tagged[:1]]
-            step = metadata.get("step")
+            step, long = metadata.get("step"), metadata.get("long") is True
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunbookError(f"{path} is not a notebook of Jupyter's format 4: it could not be read.") from error
-        return cls(path, content, step, _declared(texts[0], path) if texts and step else ())
+        return cls(path, content, step, _declared(texts[0], path) if texts and step else (), long)
 
     @property
     def name(self) -> str:

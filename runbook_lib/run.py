@@ -267,7 +267,8 @@ def _perform(
     try:
         if first is not None:
             first(folder.name)
-        state, sentence, error = _run_cells(job, kernel, {**world, "RUNBOOK_RECORD": str(folder)}, redactor, heard)
+        seen = {**world, "RUNBOOK_RECORD": str(folder)}
+        state, sentence, error = _run_cells(job, kernel, seen, redactor, heard, grace)
     except KeyboardInterrupt as interruption:
         interrupted, state, sentence, error = interruption, "cancelled", "The run was cancelled.", None
         with contextlib.suppress(KeyboardInterrupt):  # a second time: then without waiting
@@ -283,7 +284,7 @@ def _perform(
 
 
 def _run_cells(
-    job: Job, kernel: "Kernel", env: Mapping[str, str], redactor: Redactor, heard: Hear
+    job: Job, kernel: "Kernel", env: Mapping[str, str], redactor: Redactor, heard: Hear, grace: float
 ) -> tuple[State, str, dict[str, Any] | None]:
     """State, sentence and error as the run decides them; ``done`` leaves both to the notebook."""
     from runbook_lib import executed
@@ -305,6 +306,7 @@ def _run_cells(
         last = failure.message.strip().splitlines()[-1:] or [""]
         return "failed", f"{where} raised {failure.name}: {last[0]}. The traceback is in the record.", fault
     except CellTooSlow as slow:
+        kernel.interrupt(grace)  # what the cell has started ends with it
         seconds = math.ceil(job.limit)
         limit = f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds} second{'s' * (seconds != 1)}"
         sentence = (

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.job import CELL_LIMIT, WAITING_LIMIT, Job
 from runbook_lib.parameters import BadParameter, Source, is_ours, resolve
 
 CELL = """\
@@ -137,3 +138,27 @@ def test_any_name_and_value_are_taken_or_refused_in_words(source: Source, name: 
             assert str(refused)  # noqa: PT017
         else:
             assert key == "note" or type(found[key]) is type(DEFAULTS[key])
+
+
+RUNBOOKS = Path(__file__).resolve().parents[1] / "runbooks"
+
+
+@pytest.mark.parametrize(
+    ("step", "given", "limit"),
+    [
+        ("07-sync-check", {}, CELL_LIMIT),
+        ("internal-ci", {}, CELL_LIMIT),
+        ("internal-ci", {"wait": True}, WAITING_LIMIT),
+        ("build-image", {}, WAITING_LIMIT),  # an image takes an hour
+        ("work-inside", {}, WAITING_LIMIT),  # an import, a sync, tests, or srun in its queue
+    ],
+)
+def test_a_cell_may_take_as_long_as_what_it_waits_for(
+    step: str, given: dict[str, Any], limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RUNBOOK_CELL_LIMIT", raising=False)
+    source = Source.read(RUNBOOKS / f"{step}.ipynb")
+    assert Job.prepare(source, given).limit == limit
+    assert Job.prepare(source, given, limit=7).limit == 7
+    monkeypatch.setenv("RUNBOOK_CELL_LIMIT", "8")
+    assert Job.prepare(source, given).limit == 8

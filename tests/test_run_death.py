@@ -165,3 +165,20 @@ def test_an_open_record_of_a_live_process_is_left_alone(tmp_path: Path, audit: P
     process.send_signal(signal.SIGINT)
     process.communicate()
     assert read(folder)["state"] == "cancelled"
+
+
+def test_a_cell_that_is_stopped_for_its_limit_ends_what_it_started(tmp_path: Path, audit: Path) -> None:
+    began = "from runbook_lib.container_process import followed; from pathlib import Path; here = Path.cwd()"
+    build = "followed(['sh', '-c', 'echo $$ >group; sleep 300; true'], here, here / 'log', print, os.environ)"
+    path = notebook(tmp_path / "01-a.ipynb", began, build)
+    result = run.execute(path, {}, cell_timeout=4)
+    assert (result.state, "was stopped" in result.summary) == ("failed", True)
+    group = int((tmp_path / "group").read_text())
+    until(lambda: not [it for it in psutil.process_iter() if _in_group(it, group)])
+
+
+def _in_group(process: psutil.Process, group: int) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and os.getpgid(process.pid) == group
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        return False
