@@ -88,6 +88,12 @@ def keep(base: Path, number: int, arrays: Sequence[Array]) -> tuple[Submission, 
     return tuple(_round(base / str(number), number))
 
 
+def drop(base: Path, number: int) -> None:
+    """Forget a round of which Slurm took nothing; the next takes its number.  One with a job stays."""
+    if all(it.job is None for it in _round(base / str(number), number)):
+        (base / str(number) / _LIST).unlink(missing_ok=True)
+
+
 def submitted(it: Submission, job: int) -> Submission:
     """Note the id that Slurm gave to an array."""
     files.write(it.folder / "job", f"{job}\n", durable=True)

@@ -1,17 +1,21 @@
 """What is to be run on a Slurm cluster: the tests, whether each can run, and what the cluster lacks for them."""
 
+import glob
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runbook_lib import golden, matching, recipes, slurm_choice, slurm_follow, slurm_matrix, slurm_site, views
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.position import Position
-from runbook_lib.sbatch import Array, Site, arrays
+from runbook_lib.sbatch import CALLS, INSIDE, Array, Site, arrays
 from runbook_lib.slurm import Slurm
 from runbook_lib.slurm_choice import Chosen
+from runbook_lib.slurm_follow import Follower, Now
 from runbook_lib.slurm_matrix import Entry, Submission
+from runbook_lib.slurm_outcome import Outcome, conclude
+from runbook_lib.slurm_states import Partition
 from runbook_lib.views import View
 from runbook_lib.workloads import Workload
 
@@ -24,7 +28,9 @@ _IDLE = (
 class Plan:
     """What is to be run, and what was run before.
 
-    ``chosen`` are the tests asked for, ``fresh`` those of them that no round holds yet, ``arrays`` are for these;
+    ``chosen`` are the tests asked for, ``fresh`` those of them that were not submitted yet, ``arrays`` are for these:
+    what an interrupted run planned is planned anew.  ``before`` has the ids that Slurm knows, be they noted or not.
+    ``elsewhere`` are tests of this bump at other commits or with other images that still wait or run.
     ``problems`` keep everything from being submitted.  ``idle`` says why there is nothing to plan.
     """
 
@@ -36,15 +42,11 @@ class Plan:
     fresh: tuple[Chosen, ...] = ()
     arrays: tuple[Array, ...] = ()
     before: tuple[Submission, ...] = ()
+    elsewhere: tuple[Entry, ...] = ()
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     golden: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     idle: str = ""
-
-    @property
-    def unsent(self) -> tuple[Submission, ...]:
-        """Arrays that an interrupted run planned, and did not submit."""
-        return tuple(it for it in self.before if it.job is None)
 
     @property
     def held(self) -> tuple[Chosen, ...]:
@@ -62,7 +64,6 @@ class Plan:
         shown += views.notes(self.problems, title="Nothing can be submitted")
         shown += views.notes(self.warnings, title="Warnings")
         planned = [(it.name, [task.workload for task in it.tasks]) for it in self.arrays]
-        planned += [(it.name, [entry.test for entry in it.entries]) for it in self.unsent]
         rows = (
             {"array": name, "tests": len(tests), "nodes": tests[0].nodes, "GPUs a node": self.site.gpus_for(tests[0]),
              "minutes at most": -(-max(test.time_limit for test in tests) // 60)}
@@ -129,47 +130,125 @@ def make(
     configs = stand.texts({slurm_choice.config_of(it) for it in picked})
     if mine:
         configs[slurm_choice.config_of(mine[0])] = mine[1]
-    chosen = tuple(slurm_choice.prepare(it, configs[slurm_choice.config_of(it)], site) for it in picked)
-    before = slurm_matrix.read(base)
-    fresh = _fresh([it for it in chosen if not it.held], slurm_matrix.newest(before), again)
+    first = {it.name: it for it in reversed(picked)}
+    chosen = tuple(
+        replace(one, held=one.held or ("" if first[it.name] is it else "A row before it has the same name."))
+        for it in picked
+        for one in [slurm_choice.prepare(it, configs[slurm_choice.config_of(it)], site)]
+    )
     known = {name for it in chosen for name in _expected(it.test, listed)}
-    problems = site.problems()
-    made: tuple[Array, ...] = ()
-    if not problems and fresh:
+    made = replace(empty, chosen=chosen, golden={**stand.texts(known), **configs})
+    made = _with_before(made, f"{bump.image_type}-{bump.tag or 'none'}", warnings)
+    made = replace(made, fresh=_fresh(made, again), problems=(*site.problems(), *made.problems))
+    return _with_arrays(made) if made.fresh and not made.problems else made
+
+
+def _with_before(made: Plan, bump: str, warnings: list[str]) -> Plan:
+    """What was submitted before; ``bump`` is how the names of all of its folders begin."""
+    before, running = slurm_matrix.read(made.base), list[Entry]()
+    problems: tuple[str, ...] = ()
+    try:
+        before = slurm_follow.taken_up(made.slurm, before)
+    except RunbookError as error:
+        problems = (f"{error} An array was planned before, and whether it was submitted is not known.",)
+    for folder in sorted(made.base.parent.glob(f"{glob.escape(bump)}-*")):
+        if folder == made.base:
+            continue
         try:
-            own = replace(site, results=f"{base}/{slurm_matrix.next_round(base)}")
-            made = arrays([(it.test, it.connections) for it in fresh], own)
-            problems, more = _asked(slurm, site, [it.test for it in fresh])
-            warnings += [*more, *_work_tree(stand, site)]
-        except Refused as error:
-            problems = (str(error),)
+            submissions = slurm_follow.taken_up(made.slurm, slurm_matrix.read(folder))
+        except RunbookError as error:
+            warnings.append(f"{error} Whether its tests still run is not known.")
+            continue
+        entries = (entry for it in submissions for entry in it.entries if entry.job is not None)
+        running += (it for it in entries if not slurm_follow.last_seen(it).over)
+    try:
+        running = list(slurm_follow.alive(made.slurm.queue(), running)) if running else []
+    except RunbookError as error:
+        warnings.append(f"{error} Whether tests of other commits or images still run is not known.")
+        running = []
+    if running:
+        folders = ", ".join(sorted({it.folder.relative_to(made.base.parent).parts[0] for it in running}))
+        warnings.append(
+            f"{views.count(len(running), 'test')} of this bump at another commit or with another image still run, or "
+            f"wait to: see {folders}. cancel ends them too."
+        )
     return replace(
-        empty, chosen=chosen, fresh=fresh, arrays=made, before=before, problems=problems, warnings=tuple(warnings),
-        golden={**stand.texts(known), **configs},
+        made, before=before, elsewhere=tuple(running), problems=problems, warnings=tuple(warnings)
     )  # fmt: skip
 
 
-def _fresh(able: Iterable[Chosen], known: Mapping[str, Entry], again: str) -> tuple[Chosen, ...]:
-    """Those that no round holds, and those that are to run once more."""
+def _with_arrays(made: Plan) -> Plan:
+    """The arrays for what is fresh.  A test that cannot run here is held; where none can, nothing is submitted."""
+    site, (problems, warnings, partitions) = made.site, _asked(made.slurm, made.site)
+    unfit = {it.test.name: told for it in made.fresh if (told := _unfit(it.test, site, partitions))}
+    if len(unfit) == len(made.fresh):
+        problems = (*dict.fromkeys(unfit.values()), *problems)
+        return replace(made, problems=problems, warnings=(*made.warnings, *warnings))
+    fresh = tuple(it for it in made.fresh if it.test.name not in unfit)
+    chosen = tuple(replace(it, held=it.held or unfit.get(it.test.name, "")) for it in made.chosen)
+    own = replace(site, results=f"{made.base}/{slurm_matrix.next_round(made.base)}")
+    try:
+        rendered = arrays([(it.test, it.connections) for it in fresh], own)
+    except Refused as error:
+        rendered, problems = (), (*problems, str(error))
+    if len(rendered) > CALLS:
+        warnings += (
+            f"These tests differ in partition, nodes or GPUs so much that {len(rendered)} arrays are needed, each a "
+            "call of sbatch.",
+        )
+    return replace(
+        made, chosen=chosen, fresh=fresh, arrays=rendered, problems=problems,
+        warnings=(*made.warnings, *warnings, *_work_tree(made.stand, site)),
+    )  # fmt: skip
+
+
+def _unfit(test: Workload, site: Site, partitions: Sequence[Partition] | None) -> str:
+    """Why a test cannot run here, as sentences; ``partitions`` are None where they are not known."""
+    if not site.image and INSIDE in test.script:
+        return f"Its script works in {INSIDE}, which is in a container alone. Name the image that was built."
+    return "" if partitions is None else " ".join(slurm_site.lacking(site, partitions, [test]))
+
+
+def _fresh(made: Plan, again: str) -> tuple[Chosen, ...]:
+    """Those that were not submitted yet, and those that are to run once more.
+
+    Raises Refused for a word that names no test, and for a test that still waits or runs.
+    """
     words = set(again.replace(",", " ").split())
-    names = {it.test.name: {it.test.name, it.test.case, f"{it.test.model}/{it.test.case}"} for it in able}
+    able = {it.test.name: it for it in made.chosen if not it.held}
+    names = {name: {name, it.test.case, f"{it.test.model}/{it.test.case}"} for name, it in able.items()}
     if unknown := words - {"failed"} - {word for own in names.values() for word in own}:
         raise Refused(f"again names {', '.join(sorted(unknown))}, which is no test that is chosen here.")
-    found = []
-    for it in able:
-        entry = known.get(it.test.name)
-        once_more = entry is not None and entry.job is not None and (
-            names[it.test.name] & words or ("failed" in words and slurm_follow.last_seen(entry).failed)
-        )  # fmt: skip
-        if entry is None or once_more:
-            found.append(it)
-    return tuple(found)
+    newest = slurm_matrix.newest(made.before)
+    sent = {name: it for name in able if (it := newest.get(name)) is not None and it.job is not None}
+    fresh, running = able.keys() - sent.keys(), list[Now]()
+    for now in Follower(made.slurm, sent.values(), notes=False).poll() if words else ():
+        name = now.entry.test.name
+        if names[name] & words and now.state and not now.over:
+            running.append(now)
+        elif names[name] & words or ("failed" in words and _failed(made, now)):
+            fresh |= {name}
+    if running:
+        told = ", ".join(f"{it.entry.test} (job {it.entry.job}_{it.entry.index})" for it in running)
+        raise Refused(f"again names what is not over: {told}. Wait for its end, or end it with cancel, then run again.")
+    return tuple(it for name, it in able.items() if name in fresh)
 
 
-def _asked(slurm: Slurm, site: Site, tests: list[Workload]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What keeps the tests from running on this cluster, and what could not be found out."""
+def _failed(made: Plan, now: Now) -> bool:
+    """Whether a test failed, or is gone without a word."""
+    return not now.state or outcome(made, now).word == "failed"
+
+
+def _asked(slurm: Slurm, site: Site) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Partition, ...] | None]:
+    """What keeps all tests from running on this cluster, what could not be found out, and its partitions."""
     told: list[str] = []
+    outside = [*([site.image] if site.image.startswith("/") else []), *(it for it, _ in site.mounts)]
+    missing = tuple(
+        f"{path} does not exist on this machine. Name what does, or set shared: true in the site file if the nodes "
+        "have it." for path in outside if not Path(path).exists()
+    )  # fmt: skip
     if not site.shared:
+        told += missing
         try:
             mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
         except OSError:
@@ -184,17 +263,16 @@ def _asked(slurm: Slurm, site: Site, tests: list[Workload]) -> tuple[tuple[str, 
     try:
         partitions = slurm.partitions()
         told += site.problems(partitions=[it.name for it in partitions], accounts=slurm.own_accounts())
-        told += slurm_site.lacking(site, partitions, tests)
         if site.image and not slurm.runs_containers():
             told.append(
                 f"srun knows no --container-image here, so {site.image} cannot be run: Pyxis is not installed. Ask "
                 "those who run the cluster, or test without an image, in an environment of the checkout's own."
             )
     except Unreachable as error:
-        return tuple(told), (f"{error} Partition, account and sizes were not checked.",)
+        return tuple(told), (f"{error} Partition, account and sizes were not checked.",), None
     except RunbookError as error:
-        told.append(str(error))
-    return tuple(told), ()
+        return (*told, str(error)), (), None
+    return tuple(told), missing if site.shared else (), partitions
 
 
 def _work_tree(stand: Position, site: Site) -> list[str]:
@@ -218,6 +296,15 @@ def _expected(test: Workload, listed: Iterable[str]) -> list[str]:
         if file and (file.environment, file.platform) == (test.environment, test.platform):
             found.append(path)
     return found
+
+
+def outcome(planned: Plan, now: Now) -> Outcome:
+    """What became of a test, its golden values judged against those of the commit."""
+    test = now.entry.test
+    folder = f"{golden.FOLDER}/{test.model}/{test.case}/"
+    old = {path.removeprefix(folder): text for path, text in planned.golden.items() if path.startswith(folder)}
+    config = planned.golden.get(slurm_choice.config_of(test))
+    return conclude(now, old, expected_names(planned, test), config)
 
 
 def expected_names(planned: Plan, test: Workload) -> tuple[str, ...]:

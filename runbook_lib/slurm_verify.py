@@ -5,19 +5,19 @@ takes it up, whatever became of the one before.  The record names the job ids, a
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runbook_lib import files, golden, golden_summary, ledger, slurm_choice, slurm_follow, slurm_matrix, views
+from runbook_lib import files, golden_summary, ledger, slurm_follow, slurm_matrix, slurm_plan, views
 from runbook_lib.checks import Check
 from runbook_lib.errors import Refused
 from runbook_lib.golden_judge import Judgement
 from runbook_lib.record import Step
 from runbook_lib.sbatch import TREE
-from runbook_lib.slurm_follow import Follower, Now
+from runbook_lib.slurm_follow import Follower
 from runbook_lib.slurm_matrix import Submission
-from runbook_lib.slurm_outcome import Outcome, conclude
+from runbook_lib.slurm_outcome import Outcome
 from runbook_lib.slurm_plan import Plan, expected_names
 from runbook_lib.views import View
 
@@ -66,38 +66,57 @@ class Found:
 def carry_out(
     step: Step, planned: Plan, *, cancel: bool = False, say: Callable[[str], object] = print
 ) -> Plan:  # fmt: skip
-    """Submit what is new, and what an interrupted run left planned; with ``apply`` only, and not where all is to end.
+    """Submit what is new; with ``apply`` only, and not where all is to end.
 
-    Raises Refused where a problem keeps everything from being submitted.
+    Raises Refused where a problem keeps everything from being submitted, and where Slurm does not take an array: what
+    it took of the others stays.
     """
     bump, stand = planned.stand.bump, planned.stand
     if planned.idle or bump.tag is None:
         return planned
     step.given(head_commit=stand.start, results=str(planned.base), image_under_test=planned.site.image)
     step.warn(*planned.warnings, *(f"{it.test} was left out: {it.held}" for it in planned.held))
-    if cancel:
-        if not bump.apply:
-            step.would("end all of these tests that are not over")
+    if not bump.apply and cancel:
+        step.would("end all of these tests that are not over")
+    elif not bump.apply:
+        for it in planned.arrays:
+            step.would(f"submit {views.count(len(it.tasks), 'test')} to Slurm as the array {it.name}")
+    if not bump.apply or not (planned.arrays or planned.problems or planned.before):
         return planned
-    if not bump.apply:
-        sizes = {it.name: len(it.tasks) for it in planned.arrays} | {it.name: len(it.entries) for it in planned.unsent}
-        for name, size in sizes.items():
-            step.would(f"submit {views.count(size, 'test')} to Slurm as the array {name}")
-        return planned
-    if planned.problems and planned.fresh:
+    if planned.problems and planned.fresh and not cancel:
         raise Refused(" ".join(planned.problems))
     files.make_folder(planned.base)
     with ledger.locked(planned.base / "lock"):
-        before = slurm_matrix.read(planned.base)
-        if len(before) != len(planned.before):
-            raise Refused(f"Another run has submitted tests to {planned.base} in the meantime. Run again.")
-        if planned.arrays:
-            number = slurm_matrix.next_round(planned.base)
-            if planned.site.image:
-                _pack(planned, planned.base / str(number))
-            before += slurm_matrix.keep(planned.base, number, planned.arrays)
-        after = slurm_follow.submit(planned.slurm, before, lambda it: _tell(step, it), say=say)
-    return replace(planned, before=after)
+        before = _noted(planned)
+        made = () if cancel else _submitted(step, planned, say)
+    return replace(planned, before=before + made)
+
+
+def _noted(planned: Plan) -> tuple[Submission, ...]:
+    """What was submitted before, with the ids noted that the queue alone had."""
+    now, then = slurm_matrix.read(planned.base), planned.before
+    if [it.name for it in now] != [it.name for it in then] or any(
+        it.job is not None and old.job is None for it, old in zip(now, then, strict=True)
+    ):
+        raise Refused(f"Another run has submitted tests to {planned.base} in the meantime. Run again.")
+    return tuple(
+        slurm_matrix.submitted(it, old.job) if it.job is None and old.job is not None else it
+        for it, old in zip(now, then, strict=True)
+    )
+
+
+def _submitted(step: Step, planned: Plan, say: Callable[[str], object]) -> tuple[Submission, ...]:
+    if not planned.arrays:
+        return ()
+    number = slurm_matrix.next_round(planned.base)
+    if planned.site.image:
+        _pack(planned, planned.base / str(number))
+    made = slurm_matrix.keep(planned.base, number, planned.arrays)
+    try:
+        return slurm_follow.submit(planned.slurm, made, lambda it: _tell(step, it), say=say)
+    except Refused:
+        slurm_matrix.drop(planned.base, number)
+        raise
 
 
 def _tell(step: Step, submitted: Submission) -> None:
@@ -128,33 +147,28 @@ def follow(
     entries = [
         entry for it in planned.chosen if (entry := slurm_matrix.newest(planned.before).get(it.test.name)) is not None
     ]
+    acts = planned.stand.bump.apply
+    if cancel and acts and not planned.idle:
+        _cancel(step, planned)
     if planned.idle or not any(it.job is not None for it in entries):
         return Found()
     expected = {it.test.name: expected_names(planned, it.test) for it in planned.chosen}
-    acts = planned.stand.bump.apply
     follower = Follower(planned.slurm, entries, expected, early=early and acts, notes=acts)
-    if cancel and acts:
-        _cancel(step, planned, [it for it in follower.poll() if not it.over])
     tests = slurm_follow.follow(follower, wait=wait and acts, sleep=sleep, say=say)
     jobs = {it.name: it.job for it in planned.before}
     step.table("slurm jobs", [{"array": name, "job": job} for name, job in jobs.items()])
-    return Found(tuple(_outcome(planned, now) for now in tests))
+    return Found(tuple(slurm_plan.outcome(planned, now) for now in tests))
 
 
-def _cancel(step: Step, planned: Plan, tests: Iterable[Now]) -> None:
-    chosen = [it for it in tests if it.entry.job is not None]
+def _cancel(step: Step, planned: Plan) -> None:
+    """End what Slurm still has of the chosen tests, in whichever round, and of this bump's other folders."""
+    names = {it.test.name for it in planned.chosen}
+    every = [entry for it in planned.before for entry in it.entries if entry.test.name in names]
+    chosen = slurm_follow.alive(planned.slurm.queue(), [*every, *planned.elsewhere]) if every else planned.elsewhere
     if chosen:
-        planned.slurm.cancel((it.entry.job or 0, it.entry.index) for it in chosen)
-        names = ", ".join(it.entry.test.name for it in chosen)
-        step.effect("cancel", f"{views.count(len(chosen), 'test')} on Slurm: {names}", None, "cancelled")
-
-
-def _outcome(planned: Plan, now: Now) -> Outcome:
-    test = now.entry.test
-    folder = f"{golden.FOLDER}/{test.model}/{test.case}/"
-    old = {path.removeprefix(folder): text for path, text in planned.golden.items() if path.startswith(folder)}
-    config = planned.golden.get(slurm_choice.config_of(test))
-    return conclude(now, old, expected_names(planned, test), config)
+        planned.slurm.cancel((it.job or 0, it.index) for it in chosen)
+        listed = ", ".join(it.test.name for it in chosen)
+        step.effect("cancel", f"{views.count(len(chosen), 'test')} on Slurm: {listed}", None, "cancelled")
 
 
 def verify(step: Step, planned: Plan, found: Found) -> View:

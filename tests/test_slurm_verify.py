@@ -22,6 +22,7 @@ from runbook_lib.sbatch import Site
 from runbook_lib.slurm import Slurm
 from runbook_lib.slurm_outcome import Outcome
 from runbook_lib.slurm_plan import Plan
+from runbook_lib.slurm_states import Element
 
 ROOT = Path(__file__).resolve().parents[1]
 TAG = "26.04-py3"
@@ -166,7 +167,7 @@ def test_a_script_that_needs_a_container_is_told_without_an_image(alone: World) 
     recipe = alone.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
     recipe.write_text(recipe.read_text().replace("set -e", "cd /opt/megatron-lm"))
     alone.checkout.git("commit", "-q", "-a", "-m", "two")
-    (problem,) = alone.plan().problems
+    problem, _ = alone.plan().problems
     assert problem.endswith("Name the image that was built.")
     plans = [alone.plan(site=replace(alone.site, image=image)) for image in ("/a.sqsh", "/b.sqsh")]
     assert len({it.base for it in plans}) == 2  # what one image did says nothing of the other
@@ -195,6 +196,42 @@ def test_what_does_not_exist_is_refused(alone: World, asked: dict[str, str], say
     with pytest.raises(Refused) as error:
         alone.plan(**asked)
     assert says in str(error.value)
+
+
+@needs_slurm
+def test_one_test_that_cannot_run_here_is_held_and_the_others_go_on(world: World) -> None:
+    folder = world.checkout.path / "tests/test_utils/recipes/h100"
+    text = (folder / "gpt.yaml").read_text()
+    rows = "products:\n- test_case: [good]\n  products:\n  - {environment: [dev], scope: [mr-github]}\n"
+    big = text.partition("products:\n")[0].replace("gpus: 2", "gpus: 64") + rows
+    (folder / "big.yaml").write_text(big.replace("model: gpt", "model: bert"))
+    (folder / "inside.yaml").write_text(big.replace("set -e", "cd /opt/megatron-lm").replace("model: gpt", "model: t5"))
+    (folder / "twice.yaml").write_text(text.partition("products:\n")[0] + rows)
+    world.checkout.git("add", "-A")
+    world.checkout.git("commit", "-q", "-m", "two")
+    plan = world.plan(tests="good")
+    assert [f"{it.test.model}/{it.test.case}" for it in plan.fresh] == ["gpt/good"]
+    assert plan.problems == ()
+    assert {it.test.model: it.held.partition(",")[0] for it in plan.held} == {
+        "bert": "The nodes of batch have 8 GPUs",
+        "t5": "Its script works in /opt/megatron-lm",
+        "gpt": "A row before it has the same name.",
+    }
+
+
+@needs_slurm
+def test_more_calls_than_a_matrix_should_take_are_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runbook_lib.slurm_plan.CALLS", 0)
+    assert "so much that 1 arrays are needed, each a call of sbatch." in " ".join(world.plan(tests="good").warnings)
+
+
+@needs_slurm
+def test_an_image_and_mounts_that_are_not_there_are_told(world: World) -> None:
+    site = replace(world.site, image="/no/such.sqsh", mounts=(("/no/data", "/data"), (str(world.folder), "/x")))
+    for shared in (False, True):
+        plan = world.plan(site=replace(site, shared=shared))
+        told = plan.warnings if shared else plan.problems
+        assert [it.split()[0] for it in told if "does not exist on this machine" in it] == ["/no/such.sqsh", "/no/data"]
 
 
 # -- on the cluster ------------------------------------------------------------------------------------------------
@@ -235,6 +272,80 @@ def test_what_a_killed_run_had_planned_is_submitted_by_the_next(world: World, mo
     found, told = world.go(world.plan(tests="good"), wait=True)
     assert found["good"].word == "passed"
     assert (len(of("effect", told)), world.slurm.calls["sbatch"]) == (1, 1)
+
+
+@needs_slurm
+def test_what_slurm_refuses_is_rendered_anew_from_what_is_given_next(world: World) -> None:
+    # Nothing knows before sbatch that this quality of service does not exist.
+    with pytest.raises(Refused, match="sbatch"):
+        world.go(world.plan(tests="good", site=replace(world.site, options=("--reservation=gone",))))
+    plan = world.plan(tests="good")
+    assert [it.test.case for it in plan.fresh] == ["good"]
+    assert "--reservation" not in plan.files().text
+    assert "#SBATCH --nodes=2" in plan.files().text
+    found, _ = world.go(plan, wait=True)
+    assert (found["good"].word, found["good"].now.entry.round) == ("passed", 1)
+
+
+@needs_slurm
+def test_what_was_submitted_and_not_noted_is_ended_too(world: World) -> None:
+    world.go(world.plan(tests="hang"))
+    (note,) = (world.folder / "results").rglob("job")
+    note.unlink()
+    for started in (world.folder / "results").rglob("started"):
+        started.unlink()
+    found, told = world.go(world.plan(tests="hang"), cancel=True, wait=True)
+    assert found["hang"].now.word == "cancelled"
+    assert len(of("effect", told)) == 1
+    assert note.exists()
+    assert world.slurm.calls["sbatch"] == 1
+
+
+@needs_slurm
+def test_what_still_runs_is_not_submitted_again_and_all_rounds_are_ended(world: World) -> None:
+    world.go(world.plan(tests="hang"))
+    with pytest.raises(Refused, match=r"again names what is not over: gpt/hang.* \(job \d+_0\)\. Wait for its end"):
+        world.plan(tests="hang", again="hang")
+    assert world.plan(tests="hang", again="failed").fresh == ()
+    (listed,) = (world.folder / "results").rglob("matrix.json")
+    round_two = listed.parents[1] / "2"
+    round_two.mkdir()
+    # A newer round, of which nothing was submitted.
+    (round_two / "matrix.json").write_text(listed.read_text().replace("runbook-0", "runbook-1"))
+    world.go(world.plan(tests="hang"), cancel=True)
+    assert all(it.over for it in ended(world))
+
+
+def ended(world: World) -> list[Element]:
+    """What Slurm has of this world's arrays, once it had the time to end them."""
+    names = {it.parent.name for it in (world.folder / "results").rglob("array.sbatch")}
+    limit = time.monotonic() + 20
+    while True:
+        mine = [it for it in world.slurm.queue() if it.name in names]
+        if all(it.over for it in mine) or time.monotonic() > limit:
+            return mine
+        time.sleep(0.1)
+
+
+@needs_slurm
+def test_tests_of_the_commit_before_are_told_and_ended(world: World) -> None:
+    world.go(world.plan(tests="hang"))
+    world.checkout.git("commit", "-q", "--allow-empty", "-m", "two")
+    plan = world.plan(tests="good")
+    assert [it.test.case for it in plan.elsewhere] == ["hang"]
+    assert any(it.startswith("1 test of this bump at another commit") for it in plan.warnings)
+    world.go(plan, cancel=True)
+    assert world.slurm.calls["scancel"] == 1
+    assert all(it.over for it in ended(world))
+    assert world.plan(tests="good").elsewhere == ()
+
+
+@needs_slurm
+def test_failed_tests_are_those_whose_outcome_is(world: World) -> None:
+    found, _ = world.go(world.plan(tests="silent,drift,good"), wait=True)
+    assert {name: it.word for name, it in found.items()} == {"good": "passed", "drift": "drifted", "silent": "failed"}
+    assert found["silent"].now.state == "COMPLETED"
+    assert [it.test.case for it in world.plan(tests="silent,drift,good", again="failed").fresh] == ["silent"]
 
 
 @needs_slurm
