@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,7 +20,9 @@ from runbook_lib.redact import Redactor
 ASKED = 60.0  # seconds that an engine may take to say what it is, or what an image is
 _GRACE = 20.0  # seconds that a build may take to put away what it has begun
 _POLL = 0.2  # seconds
+_LATER = 10  # times that long a command's children may take longer than itself
 _LONGEST_LINE = 64 * 1024
+_PIPE = 1 << 20  # bytes that a pipe may hold when the one who wrote them has ended
 _LONGEST_LOG = 20_000_000  # bytes of a log that are kept from its beginning
 _LAST = 1000  # lines that are kept from the end of a longer one
 
@@ -55,13 +57,36 @@ def followed(
     env: Mapping[str, str],
     hidden: Sequence[str] = (),
 ) -> int:
-    """Run a command and hand on its lines, without secrets, as they come.  The exit status.
-
-    On Linux the command is ended with this process too, however that ends.
-    """
+    """Run a command and hand on its lines, without secrets, as they come, with a log of its own.  The exit status."""
     # A secret is one whatever its variable is called, and line by line.
     held = {f"{name}_{i}_SECRET": text for name in hidden for i, text in enumerate(env[name].splitlines())}
     hide = Redactor({**env, **held}).text
+    try:
+        with log.open("wb") as file, kept(file) as keep:
+
+            def each(raw: str) -> None:
+                text = hide(raw)
+                keep(text)
+                line(text)
+
+            return ran(command, root, each, env)
+    except OSError as error:
+        raise cannot_write(log, error) from error
+
+
+def ran(
+    command: Sequence[str],
+    root: Path,
+    line: Callable[[str], object],
+    env: Mapping[str, str],
+    *,
+    together: bool = False,
+) -> int:
+    """Run a command and hand on its lines as they are.  The exit status.
+
+    On Linux the command is ended with this process too, however that ends.  Interrupted, it alone is asked to end, or
+    ``together`` with what it has started.  Raises RunbookError where it cannot be started.
+    """
     path = env.get("PATH", "")
     if shutil.which(command[0], path=path) is None:
         raise RunbookError(f"{command[0]} could not be started: it is not installed. Nothing was built.")
@@ -69,26 +94,27 @@ def followed(
     keeper = [found, "--pdeathsig", "TERM"] if (found := shutil.which("setpriv", path=path)) else []
     try:
         process = subprocess.Popen(
-            [*keeper, *command], cwd=root, env={**env, "LC_ALL": "C", "BUILDKIT_COLORS": "", "NO_COLOR": "1"},
+            [*keeper, *command], cwd=root, env={**env, "LC_ALL": "C.UTF-8", "BUILDKIT_COLORS": "", "NO_COLOR": "1"},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     except OSError as error:
         raise RunbookError(f"{command[0]} could not be started: {error.strerror}. Nothing was built.") from error
     try:
-        with log.open("wb") as file:
-            kept = _Kept(file)
-            try:
-                for raw in _lines(process):
-                    text = hide(raw)
-                    kept.take(text)
-                    line(text)
-            finally:
-                kept.close()
+        for text in _lines(process):
+            line(text)
         return process.wait()
-    except OSError as error:
-        raise cannot_write(log, error) from error
     finally:
-        _end(process)
+        _end(process, together)
+
+
+@contextmanager
+def kept(file: BinaryIO) -> Iterator[Callable[[str], None]]:
+    """What keeps lines in a log: all of them, or of one without end the beginning and the last lines."""
+    log = _Kept(file)
+    try:
+        yield log.take
+    finally:
+        log.close()
 
 
 class _Kept:
@@ -118,13 +144,14 @@ class _Kept:
 def _lines(process: "subprocess.Popen[bytes]", seconds: float = math.inf) -> Iterator[str]:
     """The lines of a process until it has ended; one that is too long comes in pieces.
 
-    Not until the pipe is closed: what a killed engine leaves behind may hold it open.
+    Not until the pipe is closed: what it leaves behind may hold that open, or write on without end.
     """
     assert process.stdout is not None
-    file, rest, until = process.stdout.fileno(), b"", time.monotonic() + seconds
-    while time.monotonic() < until:
+    file, rest, until, left = process.stdout.fileno(), b"", time.monotonic() + seconds, _PIPE
+    while time.monotonic() < until and left > 0:
+        ended = process.poll() is not None
         ready, _, _ = select.select([file], [], [], _POLL)
-        if not ready and process.poll() is None:
+        if not ready and not ended:
             continue
         data = os.read(file, _LONGEST_LINE) if ready else b""
         *whole, rest = (rest + data).split(b"\n")
@@ -133,17 +160,26 @@ def _lines(process: "subprocess.Popen[bytes]", seconds: float = math.inf) -> Ite
         yield from (raw.decode("utf-8", "replace") for raw in whole)
         if not data:
             return
+        left -= len(data) if ended else 0
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End an engine that still runs, and what it has started.
+def _end(process: "subprocess.Popen[bytes]", together: bool) -> None:
+    """End a command that still runs, and what it has started.
 
-    The engine alone is asked to: signalled with the rest, buildah takes a step that was cut short for a finished one.
+    An engine alone is asked to: signalled with the rest, buildah takes a step that was cut short for a finished one.
+    A shell would end at once, and what it runs, such as git, could not put its locks away.
     """
     if process.poll() is None:
-        process.terminate()
+        if together:
+            os.killpg(process.pid, signal.SIGTERM)
+        else:
+            process.terminate()
         for _ in _lines(process, _GRACE):  # it must not wait for a reader
             pass
+        for _ in range(_LATER if together else 0):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, 0)
+                time.sleep(_POLL)
     with suppress(ProcessLookupError):  # what it leaves behind has its process group
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

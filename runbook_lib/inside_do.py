@@ -1,26 +1,25 @@
 """Runs a sequence of commands, one after the other, and stops at the first that fails, with what is known of it."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from runbook_lib import inside, pitfalls
+from runbook_lib import container_process, inside, pitfalls
 from runbook_lib.errors import RunbookError
+from runbook_lib.files import cannot_write
 from runbook_lib.inside import Step
 from runbook_lib.pitfalls import Pitfall
 from runbook_lib.redact import Redactor
 
-_GRACE = 20.0  # seconds that a command may take to end when it is interrupted
-_LONGEST_LOG = 50_000_000  # bytes that are kept
 _REMEMBERED = 2_000  # lines in which pitfalls are looked for
-_LONGEST_LINE = 64 * 1024
 _LAST = 30  # lines that are quoted of a failed command
+_SAID, _SAID_OF_LINE = 2_000, 400  # lines of a step that are said as they come, and characters of each
 _QUIET = {
     "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "SSH_ASKPASS_REQUIRE": "never", "GIT_EDITOR": "true",
     "GIT_MERGE_AUTOEDIT": "no", "GPG_TTY": "", "NO_COLOR": "1", "LC_ALL": "C.UTF-8",
@@ -76,9 +75,21 @@ def run(
 ) -> Done:  # fmt: skip
     """Run the commands in ``root``; what they print goes, without secrets, to ``log`` and line by line to ``say``.
 
-    Raises RunbookError where a program is not there or the log cannot be written.
+    Of a step that prints without end its first and its last lines are said.  Raises RunbookError where a program is
+    not there or the log cannot be written.
     """
     given = own(os.environ) if env is None else dict(env)
+    try:
+        with log.open("wb") as file, container_process.kept(file) as keep:
+            return _all(commands, root, keep, say, given)
+    except OSError as error:
+        raise cannot_write(log, error) from error
+
+
+def _all(
+    commands: Sequence[Command], root: Path, keep: Callable[[str], None], say: Callable[[str], object],
+    env: Mapping[str, str],
+) -> Done:  # fmt: skip
     made: list[Command] = []
     kept: list[tuple[str, str]] = []
     for command in commands:
@@ -87,7 +98,7 @@ def run(
                 words = ["git", "-C", str(root), "hash-object", "-w", "--", path]
                 kept.append((path, subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()))
         say(f"▸ {command.step.title}: {command.line}")
-        status, lines = _run(command, root, log, say, given)
+        status, lines = _run(command, root, keep, say, env)
         if status != 0:
             text = "\n".join([f"$ {command.line}", *lines])
             return Done(tuple(made), tuple(kept), Failure(command, status, tuple(lines[-_LAST:]), pitfalls.find(text)))
@@ -110,47 +121,35 @@ def own(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run(
-    command: Command, root: Path, log: Path, say: Callable[[str], object], env: Mapping[str, str]
+    command: Command, root: Path, keep: Callable[[str], None], say: Callable[[str], object], env: Mapping[str, str]
 ) -> tuple[int, list[str]]:
-    hide = Redactor(env).text
-    try:
-        process = subprocess.Popen(
-            command.words, cwd=root, env={**env, **_QUIET}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
-    except FileNotFoundError as error:
+    if shutil.which(command.words[0], path=env.get("PATH", "")) is None:
         raise RunbookError(
             f"{command.words[0]} is not installed here, which the step “{command.step.title}” needs. "
             "Install it, or run the commands that are shown on a machine that has it; then run again."
-        ) from error
+        )
+    hide = Redactor(env).text
+    keep(f"$ {hide(command.line)}")
     lines: deque[str] = deque(maxlen=_REMEMBERED)
-    try:
-        with log.open("a", encoding="utf-8", errors="replace") as kept:
-            kept.write(f"$ {hide(command.line)}\n")
-            assert process.stdout is not None
-            for raw in iter(partial(process.stdout.readline, _LONGEST_LINE), ""):
-                text = hide(raw.rstrip("\n"))
-                if kept.tell() < _LONGEST_LOG:
-                    kept.write(f"{text}\n")
-                    kept.flush()
-                lines.append(text)
-                say(text)
-        return process.wait(), list(lines)
-    finally:
-        _end(process)
+    count = 0
 
+    def line(raw: str) -> None:
+        nonlocal count
+        text = hide(raw)
+        keep(text)
+        lines.append(text)
+        count += 1
+        if count <= _SAID:
+            say(text[:_SAID_OF_LINE])
 
-def _end(process: "subprocess.Popen[str]") -> None:
-    """End what still runs, gently first: git would leave its locks behind, and an engine its container."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    if process.stdout:
-        process.stdout.close()
+    status = container_process.ran(command.words, root, line, {**env, **_QUIET}, together=True)
+    last = list(lines)
+    if count > _SAID:
+        shown = last[-min(_LAST, count - _SAID) :]
+        say(f"[… {count - _SAID - len(shown)} lines more, in the log]")
+        for text in shown:
+            say(text[:_SAID_OF_LINE])
+    return status, last
 
 
 def _signal(number: int) -> str:

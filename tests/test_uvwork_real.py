@@ -378,6 +378,64 @@ def test_an_interrupted_step_is_ended_with_what_it_started(tmp_path: Path) -> No
     pytest.fail("what the step started goes on")
 
 
+def test_a_step_is_ended_with_a_run_that_is_killed(tmp_path: Path) -> None:
+    code = f"""
+import os
+from pathlib import Path
+from runbook_lib import inside_do
+from runbook_lib.inside import Step
+here = Path({str(tmp_path)!r})
+words = ("sh", "-c", "echo $$ >pid; exec sleep 300")
+inside_do.run([inside_do.Command(Step("Wait", words, "host", "Why."), words)], here, here / "log", print, os.environ)
+"""
+    root = Path(__file__).resolve().parents[1]
+    with subprocess.Popen([sys.executable, "-c", code], cwd=root) as runner:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            assert runner.poll() is None
+            time.sleep(0.05)
+        runner.kill()
+    step = int((tmp_path / "pid").read_text())
+    assert ends(step)
+
+
+def ends(process: int) -> bool:
+    for _ in range(50):
+        if not alive(process):
+            return True
+        time.sleep(0.1)
+    os.kill(process, 9)
+    return False
+
+
+def alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.parametrize("left", ["sleep 300", "yes"])
+def test_a_step_has_ended_though_what_it_left_holds_its_output(tmp_path: Path, left: str) -> None:
+    said: list[str] = []
+    command = ("sh", "-c", f"{left} & echo $! >pid; echo begun")
+    done = inside_do.run(steps(command), tmp_path, tmp_path / "log", said.append, env(tmp_path))
+    assert (done.failure, "begun" in said or left == "yes") == (None, True)
+    assert ends(int((tmp_path / "pid").read_text()))
+
+
+def test_of_a_step_that_prints_without_end_the_beginning_and_the_end_are_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    command = ("sh", "-c", "seq 100000; printf '%09000d\\n' 1; echo last")
+    done = inside_do.run(steps(command), tmp_path, tmp_path / "log", said.append, env(tmp_path))
+    assert done.failure is None
+    assert said[1:3] == ["1", "2"]
+    assert said[-1] == "last"
+    assert "[… 97972 lines more, in the log]" in said
+    assert sum(map(len, said)) < 100_000
+    assert "\n50000\n" in (tmp_path / "log").read_text()
+
+
 def test_this_programs_own_uv_is_not_the_images() -> None:
     venv = sys.prefix
     own = inside_do.own({"VIRTUAL_ENV": venv, "PATH": f"{venv}/bin:/usr/bin", "PYTHONNOUSERSITE": "1", "A": "b"})
