@@ -35,6 +35,10 @@ _OURS = frozenset({
 })  # fmt: skip
 
 
+#: Options by which a person says how a node's processors are shared; else a test that takes all GPUs has all of them.
+_SHARES = re.compile(r"--(?:exclusive|oversubscribe|cpus-per-(?:gpu|task)|mincpus|cores-per-socket)(?:=|$)")
+
+
 @dataclass(frozen=True)
 class Site:
     """A cluster, as its user knows it.  Paths are absolute and shared between the nodes.
@@ -44,7 +48,7 @@ class Site:
     ``at_once`` limits the running elements of an array, 0: no limit.  ``gpus`` is False where the cluster allocates
     whole nodes and knows no GPUs.  ``least_gpus`` a node are given to tests whose recipe names fewer: CI's own
     runners give all that they have.  ``options`` are further options of ``sbatch``.  ``shared``: somebody vouches
-    that all nodes see the paths.
+    that all nodes see the paths.  ``node_gpus`` are the GPUs that a node has, by partition, "" for the default one.
     """
 
     checkout: str
@@ -58,6 +62,7 @@ class Site:
     least_gpus: int = 0
     options: tuple[str, ...] = ()
     shared: bool = False
+    node_gpus: Mapping[str, int] = field(default_factory=dict)
 
     def partition(self, platform: str) -> str:
         """The partition for a platform, "" for the cluster's own choice."""
@@ -66,6 +71,15 @@ class Site:
     def gpus_for(self, workload: Workload) -> int:
         """The GPUs a node that a test gets here."""
         return max(workload.gpus, self.least_gpus if workload.gpus else 0)
+
+    def exclusive(self, partition: str, gpus: int) -> bool:
+        """Whether a test with so many GPUs a node has its nodes alone, with all of their processors and memory.
+
+        Slurm gives one processor a task unless asked, which all processes of a node would share.
+        """
+        if any(_SHARES.match(it) for it in self.options):
+            return False
+        return not self.gpus or 0 < self.node_gpus.get(partition, 0) <= gpus
 
     def problems(self, *, partitions: Collection[str] | None = None, accounts: Collection[str] | None = None) -> tuple[
         str, ...
@@ -217,6 +231,7 @@ def _array(number: int, key: _Key, group: Sequence[tuple[Workload, Connections]]
         "array": f"0-{len(group) - 1}{limit}", "output": f"{folder}/%a/job.log",
     }  # fmt: skip
     lines = [f"#SBATCH --{option}={value}" for option, value in directives.items() if value]
+    lines += ["#SBATCH --exclusive"] if site.exclusive(partition, gpus) else []
     lines += [f"#SBATCH {option}" for option in site.options]
     text = _FILE.format(
         directives="\n".join(lines), gpus=gpus, folder=shlex.quote(folder), srun=shlex.join(_container(site))
@@ -236,6 +251,14 @@ GPUS_PER_NODE={gpus}
 WORLD_SIZE=$((NNODES * GPUS_PER_NODE))
 export MASTER_ADDR MASTER_PORT NNODES GPUS_PER_NODE WORLD_SIZE
 folder={folder}/$SLURM_ARRAY_TASK_ID
+if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ]; then
+    # Put back into the queue it begins anew: what the attempt before left is not its own, and is not judged.
+    earlier=$folder.attempt-$SLURM_RESTART_COUNT
+    mkdir -p "$earlier"
+    for old in "$folder"/assets "$folder"/artifacts "$folder"/state.json "$folder"/node-*.log; do
+        if [ -e "$old" ]; then mv "$old" "$earlier"; fi
+    done
+fi
 rm -f "$folder/ended"
 # For clusters that keep no accounts: which job this is, and below how it ended.
 echo "$SLURM_ARRAY_JOB_ID" >"$folder/started"

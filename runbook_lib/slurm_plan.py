@@ -186,7 +186,9 @@ def _with_arrays(made: Plan) -> Plan:
         return replace(made, problems=problems, warnings=(*made.warnings, *warnings))
     fresh = tuple(it for it in made.fresh if it.test.name not in unfit)
     chosen = tuple(replace(it, held=it.held or unfit.get(it.test.name, "")) for it in made.chosen)
-    own = replace(site, results=f"{made.base}/{slurm_matrix.next_round(made.base)}")
+    sizes = {name: it.gpus for it in partitions or () for name in ([it.name, ""] if it.default else [it.name])}
+    number = slurm_matrix.next_round(made.base)
+    own = replace(site, results=f"{made.base}/{number}", node_gpus=sizes)
     try:
         rendered = arrays([(it.test, it.connections) for it in fresh], own)
     except Refused as error:

@@ -10,6 +10,9 @@ gpus: true                        # false where whole nodes are allocated
 least-gpus: 0                     # GPUs a node for tests whose recipe names fewer, such as 8
 options: [--qos=high]             # further options of sbatch
 shared: false                     # true: you vouch that all nodes see the paths
+
+A test that takes all GPUs of its nodes, and every test with ``gpus: false``, has its nodes alone (``--exclusive``).
+Options that say otherwise are taken instead, such as ``--cpus-per-gpu=16`` or ``--oversubscribe``.
 """
 
 import re

@@ -1,10 +1,12 @@
 """Batch files for Slurm: what they hold, how many calls they take, and what is refused."""
 
+import os
 import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +90,44 @@ def test_a_cluster_without_gpus_in_its_books_and_one_that_gives_all() -> None:
     small = rendered(workload(gpus=1), site=replace(SITE, least_gpus=8))[0]
     assert directives(small)["gpus-per-node"] == "8"
     assert "GPUS_PER_NODE=8\n" in small.text
+
+
+@pytest.mark.parametrize(
+    ("change", "alone"),
+    [
+        ({}, False),  # what a node has is not known
+        ({"node_gpus": {"": 16}}, False),
+        ({"node_gpus": {"": 8}}, True),
+        ({"node_gpus": {"batch": 8, "": 16}, "partitions": {"": "batch"}}, True),
+        ({"gpus": False}, True),
+        ({"gpus": False, "options": ("--oversubscribe",)}, False),
+        ({"node_gpus": {"": 8}, "options": ("--cpus-per-gpu=16",)}, False),
+        ({"node_gpus": {"": 8}, "options": ("--qos=high",)}, True),
+    ],
+)
+def test_who_takes_all_gpus_of_a_node_has_all_of_it(change: dict[str, Any], alone: bool) -> None:
+    assert ("exclusive" in directives(rendered(workload(), site=replace(SITE, **change))[0])) == alone
+
+
+def test_what_an_attempt_before_left_is_moved_aside(tmp_path: Path) -> None:
+    (array,) = rendered(workload(), site=replace(SITE, results=str(tmp_path)))
+    folder = Path(array.folder) / "0"
+    programs = {"scontrol": "echo node1", "srun": f"mkdir {folder}/assets; touch {folder}/assets/new"}
+    (tmp_path / "bin").mkdir()
+    for name, script in programs.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    (folder / "assets").mkdir(parents=True)
+    for name in ("assets/old", "state.json", "node-0.out.log", "job.log", "ended"):
+        (folder / name).touch()
+    env = {"SLURM_JOB_NODELIST": "node1", "SLURM_JOB_ID": "5", "SLURM_NNODES": "1", "SLURM_ARRAY_TASK_ID": "0"}
+    env |= {"SLURM_ARRAY_JOB_ID": "4", "SLURM_RESTART_COUNT": "2", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-c", array.text], env=env, check=True)
+    assert sorted(it.name for it in folder.iterdir()) == ["assets", "ended", "job.log", "started"]
+    assert [it.name for it in (folder / "assets").iterdir()] == ["new"]
+    earlier = folder.with_name("0.attempt-2")
+    assert sorted(it.name for it in earlier.rglob("*")) == ["assets", "node-0.out.log", "old", "state.json"]
+    assert (folder / "ended").read_text() == "5 0\n"
 
 
 def test_the_files_of_a_test() -> None:

@@ -131,6 +131,8 @@ def test_a_test_that_cannot_run_is_left_out_and_told(world: World) -> None:
     assert "see least-gpus" in held.held
     assert "wide" in plan.show().text
     assert world.plan(site=replace(world.site, least_gpus=4)).held == ()
+    whole = world.plan(site=replace(world.site, least_gpus=8))  # all that the nodes of this cluster have
+    assert ["#SBATCH --exclusive" in it.files().text for it in (plan, whole)] == [False, True]
 
 
 @needs_slurm
