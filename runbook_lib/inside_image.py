@@ -4,6 +4,7 @@ Sources: Megatron-Bridge's ``skills/build-and-dependency`` (NeMo's images by tag
 training-nv-pytorch 25.05 (its options and what it warns of), and enroot's ``doc/cmd/import.md`` (its addresses).
 """
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -110,8 +111,8 @@ class Image:
 def inspected(image: Image, identity: str) -> str:
     """A name for the image's ``.sqsh`` file, the same for the same image and no other.
 
-    ``identity`` is the id or the digest, ``sha256:…``.  Empty: the tag tells, where it does not move.
+    ``identity`` is the id or the digest, ``sha256:…``.  Empty: the whole reference tells, where its tag does not move.
     """
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", image.name.rpartition("/")[2]).strip("-.")[:100] or "image"
     digits = re.sub(r"[^0-9a-f]", "", identity.rpartition(":")[2])[:12]
-    return f"{stem}-{digits}.sqsh" if digits else f"{stem}.sqsh"
+    return f"{stem}-{digits or hashlib.sha256(image.name.encode()).hexdigest()[:12]}.sqsh"
