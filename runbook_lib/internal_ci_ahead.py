@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from runbook_lib import internal_ci_plan as plan
 from runbook_lib import views
@@ -146,7 +146,10 @@ def _asked(ahead: Ahead, env: Mapping[str, str]) -> Ahead:
             f"The remote {ahead.remote!r} pushes to another place than it fetches from, or to several, so it cannot be "
             "told what a push would replace. Look at `git remote -v`."
         )
-    known = {"GITLAB_URL": f"https://{place.host}", "GITLAB_PROJECT": place.path}
+    port = urlsplit(url).port if place.scheme == "https" else None
+    known = {
+        "GITLAB_URL": f"https://{place.host}{f':{port}' if port else ''}", "GITLAB_PROJECT": place.path,
+    }  # fmt: skip
     gitlab = GitLab.connect({**env, **{key: env.get(key) or value for key, value in known.items()}})
     project = gitlab.project()
     _require_same(gitlab, project, place, ahead.remote)
@@ -175,12 +178,20 @@ def _require_same(gitlab: GitLab, project: Project, place: Place, remote: str) -
 
 
 def _credentials(url: str, gitlab: str) -> dict[str, str]:
-    """The setting by which git gets the token for this host alone, where it asks for one and would find none."""
+    """The setting by which git gets the token for this server alone, where it asks for one and would find none.
+
+    Another port of the same host may be another's server.
+    """
     parts, home = urlsplit(url), urlsplit(gitlab)
     safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOCAL)
-    if not safe or parts.hostname != home.hostname:
+    if not safe or _server(parts) != _server(home):
         return {}
     return {f"credential.{parts.scheme}://{parts.netloc.rpartition('@')[2]}.helper": _HELPER}
+
+
+def _server(parts: SplitResult) -> tuple[str, str | None, int | None]:
+    """Scheme, host and port."""
+    return parts.scheme, parts.hostname, parts.port or {"https": 443, "http": 80}.get(parts.scheme)
 
 
 def telling(gitlab: GitLab, ahead: Ahead) -> Pipeline | None:

@@ -73,6 +73,10 @@ def place(url: str) -> Place:
     host = parts.hostname or ""
     if parts.scheme not in ("https", "http", "ssh") or not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", host) or not path:
         raise wrong
+    try:
+        _ = parts.port
+    except ValueError:
+        raise wrong from None
     return Place("https" if parts.scheme == "https" else "http" if parts.scheme == "http" else "ssh", host,
                  path.lstrip("/").removesuffix(".git"))  # fmt: skip
 

@@ -125,6 +125,7 @@ def test_a_remote_leads_to_a_place(url: str, scheme: str, host: str, path: str) 
     "url",
     [
         "", "-oProxyCommand=id", "ext::sh -c id", "ssh://-oProxyCommand=id/x", "git@-x:y", "ftp://a/b", "relative/path",
+        "https://a:99999/b",
         "https:///a", "https://a", "file://host/x", "https://a/b\nc", "git@host:", "fd::7", "https://a b/c",
     ],
 )  # fmt: skip

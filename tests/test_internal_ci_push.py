@@ -128,9 +128,14 @@ def test_without_a_token_it_is_said_that_git_needs_one(checkout: Checkout, serve
     ("url", "gitlab", "given"),
     [
         ("https://gitlab.example.com/a/b.git", "https://gitlab.example.com", "https://gitlab.example.com"),
-        ("https://gitlab.example.com:8443/a/b", "https://gitlab.example.com", "https://gitlab.example.com:8443"),
+        ("https://gitlab.example.com:8443/a/b", "https://gitlab.example.com:8443", "https://gitlab.example.com:8443"),
+        ("https://gitlab.example.com:443/a/b", "https://gitlab.example.com", "https://gitlab.example.com:443"),
+        ("https://gitlab.example.com:8443/a/b", "https://gitlab.example.com", ""),  # perhaps another's server
+        ("https://gitlab.example.com/a/b", "https://gitlab.example.com:8443", ""),
+        ("http://localhost/a/b", "https://localhost", ""),
         ("https://gitlab.example.com/a/b.git", "https://gitlab.example.com/below", "https://gitlab.example.com"),
-        ("http://127.0.0.1:80/a/b", "http://127.0.0.1:81", "http://127.0.0.1:80"),
+        ("http://127.0.0.1:80/a/b", "http://127.0.0.1", "http://127.0.0.1:80"),
+        ("http://127.0.0.1:80/a/b", "http://127.0.0.1:81", ""),
         ("http://gitlab.example.com/a/b", "http://gitlab.example.com", ""),  # in the clear
         ("https://other.example.com/a/b", "https://gitlab.example.com", ""),
         ("ssh://git@gitlab.example.com/a/b", "https://gitlab.example.com", ""),
