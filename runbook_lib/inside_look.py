@@ -71,6 +71,7 @@ def tree(checkout: Checkout, repository: str, base: str = "main") -> Tree:
         base=known,
         theirs=theirs,
         changed=frozenset(checkout.uncommitted([PATH, LOCK])),
+        head=checkout.read([PATH], "HEAD")[PATH] or "",
         unmerged=tuple(filter(None, checkout.git("diff", "--name-only", "--diff-filter=U", "-z").split("\0"))),
         joining=joining,
         was_conflict=bool(joining) and bool(checkout.git("ls-files", "--resolve-undo", "--", LOCK)),

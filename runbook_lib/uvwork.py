@@ -34,7 +34,8 @@ _CLOSED: Mapping[str, Mapping[str, str]] = {
 class Tree:
     """A checkout as these plans see it.
 
-    ``changed`` are those of pyproject.toml and uv.lock that differ from HEAD; ``unmerged`` all files in conflict;
+    ``changed`` are those of pyproject.toml and uv.lock that differ from HEAD; ``head`` is the text of pyproject.toml
+    there; ``unmerged`` all files in conflict;
     ``joining`` is the operation of git that waits for them.  ``base`` is the base branch as tracked, such as
     ``origin/main``, empty where it is not; ``theirs`` the commit whose uv.lock is that branch's.  ``was_conflict``:
     uv.lock was in conflict in this operation.  ``marks``: it holds the marks of one.  ``missing`` are submodules that
@@ -48,6 +49,7 @@ class Tree:
     base: str = "origin/main"
     theirs: str = ""
     changed: frozenset[str] = frozenset()
+    head: str = ""
     unmerged: tuple[str, ...] = ()
     joining: Literal["", "merge", "rebase", "cherry-pick"] = ""
     was_conflict: bool = False
@@ -121,15 +123,16 @@ def add(tree: Tree, package: str, extra: str = "") -> Work:
     package = projects.requirement(package)
     name = projects.package_name(package)
     target, place = _target(tree, extra)
-    listed = place in tree.project.where(name)
+    branch = f"build/add-{projects.normalized(name)}"
+    listed = tree.project.has(package, place)
+    begun = tree.branch == branch and PATH in tree.changed and tree.project.same_but_for(name, tree.head)
     if listed and not tree.changed:
         return Work(idle=f"{name} stands in {place} already.")
-    if tree.changed and not listed:
+    if tree.changed and not (listed and begun):
         raise Refused(
             f"{' and '.join(sorted(tree.changed))} have uncommitted changes, which would get into the commit that adds "
             f"{name}. Commit or stash them, then run again."
         )
-    branch = f"build/add-{projects.normalized(name)}"
     title = f"build: add {name}" if tree.repository == MEGATRON_BRIDGE.name else f"build: add {name} dependency"
     adding = Step(
         f"Add {name} to {place}", ("uv", "add", "--no-sync", *target, package), "container",

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from runbook_lib.errors import CannotTell, RunbookError
 
 PATH = "pyproject.toml"
@@ -27,14 +29,16 @@ _REQUIREMENT = re.compile(
 class Project:
     """Names are as the file spells them.  ``paths`` are the packages that come from folders: name → folder.
 
-    ``listed`` says by a package's normalized name what lists it: ``extra dev``, ``the project's dependencies``.
+    ``listed`` says by a package's normalized name what lists it: ``extra dev``, ``the project's dependencies``, each
+    with the requirement there.  ``text`` is the file's.
     """
 
     name: str
     extras: tuple[str, ...]
     groups: tuple[str, ...]
     paths: Mapping[str, str] = field(default_factory=dict)
-    listed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    listed: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    text: str = field(default="", repr=False)
 
     @classmethod
     def read(cls, text: str, path: str = PATH) -> "Project":
@@ -54,7 +58,7 @@ class Project:
         return cls(
             str(project.get("name", "")), tuple(extras), tuple(groups),
             {name: str(it["path"]) for name, it in sources.items() if "path" in it},
-            _listed(project.get("dependencies"), extras, groups),
+            _listed(project.get("dependencies"), extras, groups), text,
         )  # fmt: skip
 
     def kinds(self, name: str) -> tuple[str, ...]:
@@ -64,7 +68,20 @@ class Project:
 
     def where(self, package: str) -> tuple[str, ...]:
         """What lists a package already, such as ``extra dev``; ``the project's dependencies`` for the required ones."""
-        return self.listed.get(normalized(package), ())
+        return tuple(where for where, _ in self.listed.get(normalized(package), ()))
+
+    def has(self, asked: str, place: str) -> bool:
+        """Whether a requirement stands in a place: the package, with the version and the extras that are asked for."""
+        there = [it for where, it in self.listed.get(normalized(package_name(asked)), ()) if where == place]
+        return any(_meets(it, asked) for it in there)
+
+    def same_but_for(self, package: str, other: str) -> bool:
+        """Whether another text of the file says the same, except of this package."""
+        try:
+            texts = [_without(package, tomllib.loads(it)) for it in (self.text, other)]
+        except (tomllib.TOMLDecodeError, RecursionError):
+            return False
+        return bool(texts[0] == texts[1])
 
     def option(self, kind: str, name: str) -> tuple[str, str]:
         """``--extra dev``, the name as the file spells it.
@@ -160,6 +177,32 @@ def package_name(text: str) -> str:
     return match["name"]
 
 
+def _meets(listed: str, asked: str) -> bool:
+    try:
+        there, wanted = Requirement(listed), Requirement(asked)
+    except InvalidRequirement:
+        return False
+    if wanted.url:  # uv moves the address to its own table of sources
+        return True
+    same = not wanted.specifier or there.specifier == wanted.specifier
+    return same and wanted.extras <= there.extras and (wanted.marker is None or there.marker == wanted.marker)
+
+
+def _without(package: str, data: Any, table: str = "") -> Any:
+    """The data without what is required of a package, and without its source."""
+    if isinstance(data, dict):
+        kept = {key: it for key, it in data.items() if table != "sources" or normalized(key) != normalized(package)}
+        return {key: _without(package, it, key) for key, it in kept.items()}
+    if isinstance(data, list):
+        return [_without(package, it) for it in data if not _is_of(package, it)]
+    return data
+
+
+def _is_of(package: str, entry: object) -> bool:
+    match = _NAME_FIRST.match(entry.strip()) if isinstance(entry, str) else None
+    return match is not None and normalized(match[0]) == normalized(package)
+
+
 def _spelled(name: str, names: Sequence[str]) -> str:
     return next((it for it in names if normalized(it) == normalized(name)), "") if _NAME.fullmatch(name) else ""
 
@@ -171,8 +214,10 @@ def _table(data: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _listed(required: object, extras: Mapping[str, Any], groups: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+def _listed(
+    required: object, extras: Mapping[str, Any], groups: Mapping[str, Any]
+) -> Mapping[str, tuple[tuple[str, str], ...]]:
+    found: dict[str, tuple[tuple[str, str], ...]] = {}
     lists: Iterator[tuple[str, object]] = iter([
         ("the project's dependencies", required),
         *((f"extra {name}", it) for name, it in extras.items()),
@@ -182,7 +227,7 @@ def _listed(required: object, extras: Mapping[str, Any], groups: Mapping[str, An
         for entry in entries if isinstance(entries, list) else []:
             if isinstance(entry, str) and (match := _NAME_FIRST.match(entry.strip())):
                 name = normalized(match[0])
-                found[name] = (*found.get(name, ()), where)
+                found[name] = (*found.get(name, ()), (where, entry))
     return found
 
 

@@ -163,7 +163,8 @@ def test_no_package(text: str) -> None:
     ("work", "says"),
     [
         (uvwork.add(lm(), "einops", "dev"), "einops stands in extra dev already."),
-        (uvwork.add(lm(), "numpy>=2"), "numpy stands in the project's dependencies already."),
+        (uvwork.add(lm(), "einops ~=0.8", "dev"), "einops stands in extra dev already."),
+        (uvwork.add(lm(), "torch>=2"), "torch stands in the project's dependencies already."),
         (uvwork_git.conflict(lm()), "not in conflict"),
         (uvwork_git.conflict(lm(joining="merge", unmerged=("a.py",))), "not in conflict"),
     ],
@@ -228,10 +229,32 @@ def test_a_required_dependency_is_warned_of() -> None:
 
 def test_adding_goes_on_where_it_was_cut_off() -> None:
     both = frozenset({"pyproject.toml", "uv.lock"})
-    work = uvwork.add(lm(branch="build/add-einops", changed=both), "einops", "dev")
+    head = CORE.replace('"einops~=0.8", ', "")
+    work = uvwork.add(lm(branch="build/add-einops", changed=both, head=head), "einops", "dev")
     assert [it.split()[:2] for it in lines(work)] == [["uv", "lock"], ["git", "add"], ["git", "commit"]]
     again = uvwork.add(lm(branches=frozenset({"build/add-humanize"})), "humanize", "dev")
     assert lines(again)[0] == "git switch build/add-humanize"
+
+
+def test_another_version_of_what_is_listed_is_added() -> None:
+    assert lines(uvwork.add(lm(), "einops~=0.9", "dev"))[1] == "uv add --no-sync --optional dev einops~=0.9"
+    assert "uv add --no-sync numpy>=2" in lines(uvwork.add(lm(), "numpy>=2"))
+
+
+@pytest.mark.parametrize(
+    ("branch", "changed", "head"),
+    [
+        ("feature", {"pyproject.toml", "uv.lock"}, CORE.replace('"einops~=0.8", ', "")),
+        ("build/add-einops", {"pyproject.toml"}, CORE.replace('"einops~=0.8", ', "").replace("torch>=2", "torch>=1")),
+        ("build/add-einops", {"pyproject.toml", "uv.lock"}, ""),
+        ("build/add-einops", {"pyproject.toml"}, CORE.replace('"einops~=0.8", ', "").replace("build = ", "mcore = ")),
+        ("build/add-einops", {"pyproject.toml"}, "[project"),
+        ("build/add-einops", {"uv.lock"}, CORE),
+    ],
+)
+def test_changes_of_ones_own_get_into_no_commit(branch: str, changed: set[str], head: str) -> None:
+    with pytest.raises(Refused, match="uncommitted changes, which would get into the commit"):
+        uvwork.add(lm(branch=branch, changed=frozenset(changed), head=head), "einops", "dev")
 
 
 @pytest.mark.parametrize(
