@@ -13,6 +13,8 @@ import yaml
 from runbook_lib.errors import CannotTell
 
 VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
+#: The option of Megatron-FSDP, and its name of before, as in Megatron-LM's core_v0.12.0.
+_MEGATRON_FSDP = ("--use-megatron-fsdp", "--use-custom-fsdp")
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Parallelism:
             pipeline=size("--pipeline-model-parallel-size", 1),
             heads=size("--num-attention-heads", 0),
             torch_fsdp2=_on(arguments, "--use-torch-fsdp2"),
-            megatron_fsdp=_on(arguments, "--use-megatron-fsdp"),
+            megatron_fsdp=any(_on(arguments, it) for it in _MEGATRON_FSDP),
             overlap_expert_communication=_on(arguments, "--overlap-moe-expert-parallel-comm"),
             connections=None if given is None else _integer(given, VARIABLE, path),
         )

@@ -74,3 +74,16 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 )
 def test_whether_it_fits(spread: Parallelism, world: int, told: list[str]) -> None:
     assert list(spread.problems(world)) == told
+
+
+@pytest.mark.parametrize(
+    ("given", "on"),
+    [
+        ("", False),
+        ("--use-custom-fsdp: false", False),
+        ("--use-custom-fsdp: true", True),  # its name in older releases
+        ("--use-megatron-fsdp: true", True),
+    ],
+)
+def test_megatron_fsdp_by_either_name(given: str, on: bool) -> None:
+    assert Parallelism.parse(f"MODEL_ARGS:\n  --num-layers: 2\n  {given}\n").megatron_fsdp == on
