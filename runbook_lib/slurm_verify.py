@@ -81,10 +81,10 @@ def carry_out(
     elif not bump.apply:
         for it in planned.arrays:
             step.would(f"submit {views.count(len(it.tasks), 'test')} to Slurm as the array {it.name}")
-    if not bump.apply or not (planned.arrays or planned.problems or planned.before):
-        return planned
-    if planned.problems and planned.fresh and not cancel:
+    elif planned.problems and planned.fresh and not cancel:
         raise Refused(" ".join(planned.problems))
+    if not bump.apply or not (planned.arrays or planned.before):
+        return planned
     files.make_folder(planned.base)
     with ledger.locked(planned.base / "lock"):
         before = _noted(planned)
