@@ -337,6 +337,9 @@ class Form:
     def _finish(self, run: Run | None, said: str, values: Mapping[str, str | bool], *, apply: bool) -> None:
         """Show how a run ended: the plan that a preview made, or the outcome; what failed, as the error."""
         view = self.view
+        with suppress(RunbookError):  # before the outcome, which speaks of what is listed
+            done = apply and run is not None and run.state in _WELL
+            view.pending(*choices.undecided(self._folder()), keep=not done)
         if run is None:
             view.fail(said)
         elif run.state not in _WELL:
@@ -348,9 +351,6 @@ class Form:
         else:
             self._plan = Plan(values, run) if values["tag"] else None
             view.plan(form_views.planned(run, publish=self.publishes, practice=self.practice))
-        with suppress(RunbookError):
-            done = apply and run is not None and run.state in _WELL
-            view.pending(*choices.undecided(self._folder()), keep=not done)
 
     def _aside(self, work: Callable[[], None]) -> None:
         def told() -> None:

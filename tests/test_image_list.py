@@ -55,6 +55,6 @@ def test_the_command_prints_a_tag_a_line(capsys: pytest.CaptureFixture[str], mon
     assert "26.04-py3" in lines
     assert main(["image", "list", "nvcr.io/nvidia/other"]) == 1
     assert "nvcr.io/nvidia/other has no such tag." in capsys.readouterr().err
-    assert main(["image", "list", "26.04-py3"]) == 1
+    assert main(["image", "list", "26.04-py3"]) == 2
     assert "is not a full image reference" in capsys.readouterr().err
     server.close()

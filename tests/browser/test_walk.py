@@ -26,6 +26,7 @@ def test_from_the_start_page_to_ready_to_merge(lab: Lab, tab: Tab) -> None:
     assert f"… waiting ({TAG}): not ready to merge" in tab.press("Apply", "result")
     # What only a person can decide.
     tab.shot("decide", tab.form)
+    tab.form.get_by_role("checkbox", name="Broken: ").first.wait_for()
     for box in tab.form.get_by_role("checkbox", name="Broken: ").all():
         box.check()
     tab.form.get_by_role("checkbox", name="Accept: hybrid").check()
