@@ -1,13 +1,10 @@
 """The notebooks in JupyterLab: "Run all" changes nothing, whatever the order, and what is saved is static."""
 
 import json
-import os
-import random
 import re
-import subprocess
 
 import pytest
-from lab import NOTEBOOKS, ROOT, TAG, Lab, Tab
+from lab import NOTEBOOKS, TAG, Lab, Tab, drawn
 from test_notebooks import seen
 
 
@@ -23,7 +20,7 @@ def test_the_settings_that_are_shipped(lab: Lab, tab: Tab) -> None:
 def test_run_all_changes_nothing_in_any_notebook_and_what_is_saved_is_static(lab: Lab, tab: Tab) -> None:
     with lab.world() as world:
         before = seen(world)
-        for name in sample():
+        for name in drawn(NOTEBOOKS, 6):
             tab.open(name).run_all().form.first.wait_for()
             errors = tab.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']")
             assert errors.count() == 0, f"{name}: {errors.first.inner_text()}"
@@ -62,14 +59,6 @@ def test_cells_that_are_run_from_the_last_to_the_first_change_nothing(lab: Lab, 
         assert seen(world) == before
         tab.run_all().form.wait_for()
         assert tab.page.get_by_text("NameError").count() == 0
-
-
-def sample() -> list[str]:
-    """All notebooks; in CI some of them, others after every commit."""
-    if not os.environ.get("CI"):
-        return NOTEBOOKS
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
-    return random.Random(commit).sample(NOTEBOOKS, 6)
 
 
 def require_static(text: str) -> None:
