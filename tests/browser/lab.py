@@ -135,8 +135,9 @@ class Tab:
         return self.page.locator(".runbook-form")
 
     def part(self, name: str) -> Locator:
-        """A part of the form: plan, progress, error, result, warning."""
-        return self.form.locator(f".runbook-{name}")
+        """A part of the form: plan, progress, error, result, warning; or ``end``, an error or else a result."""
+        parts = "error,result" if name == "end" else name
+        return self.form.locator(",".join(f".runbook-{it}" for it in parts.split(",")))
 
     def choose(self, label: str, start: str) -> None:
         """Choose, of a list, the entry that begins so, as soon as it is offered."""
@@ -156,7 +157,7 @@ class Tab:
 
     def wait(self, shows: str, says: str = "") -> str:
         """Wait until a part of the form has text, and return it."""
-        shown = self.part(shows).filter(has_text=re.compile(re.escape(says) or r"\S"))
+        shown = self.part(shows).filter(has_text=re.compile(re.escape(says) or r"\S")).first
         shown.wait_for()
         self.page.wait_for_function("!document.querySelector('.runbook-form .runbook-progress').innerText.trim()")
         return shown.inner_text()
