@@ -2,6 +2,7 @@
 
 Pure modules (text and data in, text and data out):
     errors, checks, bump (the parameters of a run), commands (how a run is typed), edits (spliced text, diffs)
+    polling (looking again until something is over)
     image, families, nemo, alibaba, coreweave (references and tags), compare (what a new image changes)
     yaml_text, bounded, reading, locate, matrix (where pins stand), pins (plan and check)
     sites, repositories (the repositories that we know, as data), declared (a repository's own pins file)

@@ -127,7 +127,7 @@ def _add_golden(commands: Commands) -> None:
 
 def _add_image(commands: Commands) -> None:
     image = commands.add_parser("image", help="tell what a new image changes, and which drivers run it")
-    actions = image.add_subparsers(dest="action", required=True, metavar="{diff,driver}")
+    actions = image.add_subparsers(dest="action", required=True, metavar="{diff,list,driver}")
     differ = actions.add_parser(
         "diff",
         help="compare two images of a registry",
@@ -140,7 +140,7 @@ def _add_image(commands: Commands) -> None:
         "list",
         help="list the tags of an image, newest first",
         description="List the tags of an image, newest first; of CoreWeave's ml-containers those that satisfy all "
-        "constraints. Exit status: 0 found, 1 there is none.",
+        "constraints. Exit status: 0 found, 1 there is none, 2 cannot tell.",
     )
     lister.add_argument("image", metavar="REPOSITORY", help="registry and repository, such as nvcr.io/nvidia/nemo")
     lister.add_argument(

@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from runbook_lib import position, views
+from runbook_lib import polling, position, views
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.checks import Check
 from runbook_lib.copy_pr_bot import command, commands, complaint, refusals
-from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.errors import RunbookError
 from runbook_lib.github import GitHub, once
 from runbook_lib.github_models import Comment, Labelling, Pull, Run
 from runbook_lib.position import Position
@@ -23,12 +23,8 @@ from runbook_lib.views import View
 #: So many commits whose deployment was refused are enough: then a person must look.
 _MAX_REFUSED = 3
 _AGAIN = "chore: Trigger CI again"
-#: Seconds: the first and the longest pause between two looks, and how long to follow a run (a cell may take 8 hours).
-_PAUSE, _LONGEST_PAUSE, _LIMIT = 1.0, 60.0, 7.5 * 3600
 #: Seconds until a run that did not start is given up.
 _NO_RUN = 15 * 60
-#: So many looks in a row may fail before following ends.
-_MAX_LOST = 10
 
 
 @dataclass(frozen=True)
@@ -226,24 +222,16 @@ def follow(
     idle = standing.stand.bump.repository.idle("04-run-ci")
     if idle or standing.held or standing.pull is None or standing.github is None:
         return None
-    begun, pause, lost, said = clock(), _PAUSE, 0, ""
-    while True:
-        try:
-            found, lost = progress(standing, standing.pull, standing.github), 0
-            if wait and found.mark != said:
-                say(f"{(clock() - begun) / 60:5.1f} min  {found.sentence}")
-                said = found.mark
-            limit = _NO_RUN if found.state == "none" else _LIMIT
-            if not wait or found.ended or clock() - begun > limit:
-                _account(step, found)
-                return found
-        except Unreachable as error:
-            lost += 1
-            if not wait or lost >= _MAX_LOST:
-                raise
-            say(f"{error} Trying again.")
-        sleep(pause)
-        pause = min(pause * 1.5, _LONGEST_PAUSE)
+    pull, github = standing.pull, standing.github
+
+    def seen(now: Progress) -> polling.Seen:
+        return polling.Seen(now.sentence, now.ended, now.mark, _NO_RUN if now.state == "none" else polling.LIMIT)
+
+    found = polling.follow(
+        lambda: progress(standing, pull, github), seen, wait=wait, sleep=sleep, clock=clock, say=say
+    )  # fmt: skip
+    _account(step, found)
+    return found
 
 
 def progress(standing: Standing, pull: Pull, github: GitHub) -> Progress:

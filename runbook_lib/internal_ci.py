@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
-from runbook_lib import internal_ci_logs, views
+from runbook_lib import internal_ci_logs, polling, views
 from runbook_lib import internal_ci_plan as plan
 from runbook_lib.checks import Check
-from runbook_lib.errors import Refused, Unreachable
+from runbook_lib.errors import Refused
 from runbook_lib.github import once
 from runbook_lib.gitlab import GitLab, NoSuchRef
 from runbook_lib.gitlab_models import Pipeline
@@ -23,10 +24,6 @@ from runbook_lib.views import View
 
 __all__ = ["Ahead", "Found", "carry_out", "follow", "look", "show", "verify"]
 
-#: Seconds: the first and the longest pause between two looks, and how long to follow (a cell may take 8 hours).
-_PAUSE, _LONGEST_PAUSE, _LIMIT = 1.0, 60.0, 7.5 * 3600
-#: So many looks in a row may fail before following ends.
-_MAX_LOST = 10
 #: Seconds before each further try to start a pipeline: GitLab may need a moment to know of a push.
 _DELAYS = (1.0, 2.0, 4.0, 8.0)
 
@@ -118,25 +115,17 @@ def follow(
     gitlab, pipeline, wait = ahead.gitlab, ahead.pipeline, wait and ahead.stand.bump.apply
     if gitlab is None or pipeline is None:
         return None
-    begun, pause, lost, said = clock(), _PAUSE, 0, ""
-    while True:
-        try:
-            it = gitlab.pipeline(pipeline.id)
-            now, lost = plan.judge(it, gitlab.pipeline_jobs(it.id), ahead.builds, ahead.commit), 0
-            if wait and now.sentence != said:
-                say(f"{(clock() - begun) / 60:5.1f} min  {now.sentence}")
-                said = now.sentence
-            if not wait or now.ended or clock() - begun > _LIMIT:
-                found = Found(now, internal_ci_logs.explain(gitlab, now.bad))
-                _account(step, found)
-                return found
-        except Unreachable as error:
-            lost += 1
-            if not wait or lost >= _MAX_LOST:
-                raise
-            say(f"{error} Trying again.")
-        sleep(pause)
-        pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+    def look() -> plan.Progress:
+        it = gitlab.pipeline(pipeline.id)
+        return plan.judge(it, gitlab.pipeline_jobs(it.id), ahead.builds, ahead.commit)
+
+    patient = partial(polling.follow, wait=wait, sleep=sleep, clock=clock, say=say)
+    now = patient(look, lambda now: polling.Seen(now.sentence, now.ended))
+    explained = patient(lambda: internal_ci_logs.explain(gitlab, now.bad), lambda _: polling.Seen("", over=True))
+    found = Found(now, explained)
+    _account(step, found)
+    return found
 
 
 def _account(step: Step, found: Found) -> None:

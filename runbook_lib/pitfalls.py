@@ -91,7 +91,7 @@ PITFALLS: tuple[Pitfall, ...] = (
     Pitfall(
         "The disk is full while uv works.",
         "uv's cache fills the container's own file system.",
-        "Mount a folder of the host as /root/.cache/uv, or set UV_CACHE_DIR to shared storage.",
+        "Mount a folder of the host over uv's cache (`uv cache dir` names it), or set UV_CACHE_DIR to shared storage.",
         (_FULL, r"No space left on device \(os error 28\)|\.cache/uv\b.{0,300}[Nn]o space left"),
     ),
     Pitfall(

@@ -40,7 +40,7 @@ class Member:
     problem: str = ""
 
 
-#: What zipfile raises for bytes that are no zip.
+#: What zipfile raises for bytes that are no zip; NotImplementedError for a compression that it does not know.
 _NO_ZIP = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, struct.error)
 
 

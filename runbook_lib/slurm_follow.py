@@ -12,20 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
-from runbook_lib import files, slurm_matrix
+from runbook_lib import files, polling, slurm_matrix
 from runbook_lib.errors import CannotTell, Unreachable
 from runbook_lib.golden import MAX_BYTES, BadGolden, parse
 from runbook_lib.slurm import Slurm
 from runbook_lib.slurm_matrix import Entry, Submission
 from runbook_lib.slurm_states import OVER, Element
 
-T = TypeVar("T")
-#: Seconds: the first and the longest pause between two polls, and how long to follow (a cell may take 8 hours).
-_PAUSE, _LONGEST_PAUSE, _LIMIT = 2.0, 60.0, 7.5 * 3600
-#: So many looks in a row may fail before following ends; at the longest pause, some minutes.
-_MAX_LOST = 12
 #: So many polls in a row may a test be missing from the queue before it counts as gone: shared disks show files late.
 _MAX_MISSED = 8
 #: So often is the queue asked for an array whose submission was not answered, before it is submitted again.
@@ -90,7 +84,7 @@ def submit(
     """
     if all(it.job is not None for it in submissions):
         return tuple(submissions)
-    known = _patiently(lambda: _names(slurm), sleep, say)
+    known = polling.patiently(lambda: _names(slurm), sleep, say)
     done = []
     for it in submissions:
         job = it.job if it.job is not None else known.get(it.name)
@@ -112,11 +106,11 @@ def _submitted(
         for _ in range(looks):
             if (job := _names(slurm).get(it.name)) is not None:
                 return job
-            sleep(_PAUSE)
+            sleep(polling.PAUSE)
         looks = _LOOKS
         return slurm.submit(it.path)
 
-    return _patiently(once, sleep, say)
+    return polling.patiently(once, sleep, say)
 
 
 def taken_up(slurm: Slurm, submissions: Sequence[Submission]) -> tuple[Submission, ...]:
@@ -138,18 +132,6 @@ def alive(found: Iterable[Element], entries: Iterable[Entry]) -> tuple[Entry, ..
 
 def _names(slurm: Slurm) -> dict[str, int]:
     return {it.name: it.job for it in slurm.queue()}
-
-
-def _patiently(ask: Callable[[], T], sleep: Callable[[float], None], say: Callable[[str], object]) -> T:
-    pause = _PAUSE
-    for _ in range(_MAX_LOST - 1):
-        try:
-            return ask()
-        except Unreachable as error:
-            say(f"{error} Trying again in {pause:.0f} seconds.")
-            sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
-    return ask()
 
 
 class Follower:
@@ -253,22 +235,14 @@ def follow(
 
     Raises Unreachable when Slurm's controller stays away.
     """
-    begun, pause, lost, said = clock(), _PAUSE, 0, ""
-    while True:
-        try:
-            tests, lost = follower.poll(), 0
-            if wait and (told := counts(tests)) != said:
-                say(f"{(clock() - begun) / 60:5.1f} min  {told}")
-                said, pause = told, _PAUSE
-            if not wait or all(it.over or it.entry.job is None for it in tests) or clock() - begun > _LIMIT:
-                return tests
-        except Unreachable as error:
-            lost += 1
-            if not wait or lost >= _MAX_LOST:
-                raise
-            say(f"{error} The jobs go on without it. Trying again.")
-        sleep(pause)
-        pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+    def seen(tests: tuple[Now, ...]) -> polling.Seen:
+        return polling.Seen(counts(tests), all(it.over or it.entry.job is None for it in tests))
+
+    return polling.follow(
+        follower.poll, seen, wait=wait, sleep=sleep, clock=clock, say=say,
+        lost="The jobs go on without it. Trying again.",
+    )  # fmt: skip
 
 
 def counts(tests: Iterable[Now]) -> str:

@@ -13,7 +13,7 @@ from runbook_lib.triage import FailedJob
 
 STALE = "error: The lockfile at `uv.lock` needs to be updated, but `--locked` was provided.\n"
 NOT_FOUND = "ModuleNotFoundError: No module named 'nvidia_modelopt'\n"
-FULL = "error: failed to write to `/root/.cache/uv/wheels-v5/x`: No space left on device (os error 28)\n"
+FULL = "error: failed to write to `/cache/.cache/uv/wheels-v5/x`: No space left on device (os error 28)\n"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ SIGNS = [
     (f'  File "/usr/local/bin/torchrun", line 8, in <module>\n{NOT_FOUND}', "Start it by `uv run python -m torch"),
     ("bash: line 1: uv: command not found", "Use the image that is built from"),
     ("/bin/sh: 1: uv: not found", "Use the image that is built from"),
-    (FULL, "Mount a folder of the host as /root/.cache/uv"),
+    (FULL, "Mount a folder of the host over uv's cache"),
     ("error: failed to remove directory `/w/.venv/lib`: Directory not empty (os error 39)", "Run `uv sync` once be"),
     ("ERROR: failed to solve: secret JET_INDEX_URLS: not found", "Build with --target main"),
     ("Error: secret required but no secret with id JET_INDEX_URLS found", "Build with --target main"),

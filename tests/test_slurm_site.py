@@ -28,8 +28,8 @@ shared: true
 """
 MOUNTS = """\
 30 22 0:30 / /dev/shm rw - tmpfs tmpfs rw
-31 22 8:1 / /home rw,noatime shared:1 - nfs4 server:/home rw
-32 31 8:2 / /home/scratch\\040space rw - xfs /dev/sdb rw
+31 22 8:1 / /shared rw,noatime shared:1 - nfs4 server:/shared rw
+32 31 8:2 / /shared/scratch\\040space rw - xfs /dev/sdb rw
 33 22 0:40 / /lustre rw - lustre mds@o2ib:/fs rw
 22 1 0:20 / / rw - overlay overlay rw
 """
@@ -93,8 +93,8 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "on"),
     [
-        ("/home/me", ""), ("/lustre/me/x", ""), ("/dev/shm/x", "/dev/shm (tmpfs)"), ("/tmp/x", "/ (overlay)"),
-        ("/home/scratch space/x", "/home/scratch space (xfs)"), ("/home/scratch", ""), ("/lustrex", "/ (overlay)"),
+        ("/shared/me", ""), ("/lustre/me/x", ""), ("/dev/shm/x", "/dev/shm (tmpfs)"), ("/else/x", "/ (overlay)"),
+        ("/shared/scratch space/x", "/shared/scratch space (xfs)"), ("/shared/scratch", ""), ("/lustrex", "/ (overlay)"),
     ],
 )  # fmt: skip
 def test_a_file_system_of_one_machine_is_known(path: str, on: str) -> None:
