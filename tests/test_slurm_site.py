@@ -94,7 +94,8 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     ("path", "on"),
     [
         ("/shared/me", ""), ("/lustre/me/x", ""), ("/dev/shm/x", "/dev/shm (tmpfs)"), ("/else/x", "/ (overlay)"),
-        ("/shared/scratch space/x", "/shared/scratch space (xfs)"), ("/shared/scratch", ""), ("/lustrex", "/ (overlay)"),
+        ("/shared/scratch space/x", "/shared/scratch space (xfs)"), ("/shared/scratch", ""),
+        ("/lustrex", "/ (overlay)"),
     ],
 )  # fmt: skip
 def test_a_file_system_of_one_machine_is_known(path: str, on: str) -> None:
