@@ -1,0 +1,75 @@
+"""What the attacks on the project share: which of them run, what they count, and the table at the end.
+
+All of them run where this folder is named on the command line; elsewhere, so in CI, a tenth that the commit draws.
+"""
+
+import random
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from figures import LINES, Figures, table
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+_SHARE = 10
+#: What the tests counted that passed, in all processes; a hook that gets reports gets no config to keep it in.
+_total: Counter[str] = Counter()
+_failed: set[str] = set()
+_WHOLE = pytest.StashKey[bool]()
+_FIGURES = re.compile(r"(?<=<!-- figures -->\n).*?(?=<!-- end of figures -->)", re.DOTALL)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave a tenth of each test's cases, at least one; a case is what its last brackets say."""
+    whole = any(HERE in [place := Path(arg.split("::")[0]).resolve(), *place.parents] for arg in config.args)
+    config.stash[_WHOLE] = whole
+    if whole:
+        return
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if HERE in item.path.parents:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    draw = random.Random(commit)
+    left = {it for all_ in cases.values() for it in draw.sample(all_, len(all_) - max(1, len(all_) // _SHARE))}
+    items[:] = [item for item in items if item not in left]
+    config.hook.pytest_deselected(items=list(left))
+
+
+@pytest.fixture
+def figures(record_property: Any) -> Iterator[Figures]:
+    """Counts what this test tried; it goes into the table only where the test passes."""
+    counted = Figures()
+    yield counted
+    record_property("figures", dict(counted))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed:
+        _failed.add(report.nodeid)
+    if report.when == "teardown" and report.nodeid not in _failed:
+        for name, counted in report.user_properties:
+            if name == "figures" and isinstance(counted, dict):
+                _total.update(counted)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+    if not _total:
+        return
+    whole = config.stash.get(_WHOLE, False)
+    terminalreporter.section("what was attacked" if whole else "what was attacked (a tenth, drawn by the commit)")
+    text = table(_total)
+    terminalreporter.write_line(text)
+    page = ROOT / "SECURITY.md"
+    # A part of the tests, and tests that failed, prove less than the figures there say.
+    if whole and exitstatus == 0 and set(LINES) <= set(_total) and page.is_file():
+        before = page.read_text()
+        after = _FIGURES.sub(lambda _: text + "\n", before)
+        if after != before:
+            page.write_text(after)
+            terminalreporter.write_line("SECURITY.md tells these figures now.")
