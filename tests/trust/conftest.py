@@ -41,6 +41,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=list(left))
 
 
+@pytest.fixture(scope="session")
+def whole(request: pytest.FixtureRequest) -> bool:
+    """Whether all of the attacks run; else a test that is one long case does about a tenth of it."""
+    return request.config.stash.get(_WHOLE, False)
+
+
 @pytest.fixture
 def figures(record_property: Any) -> Iterator[Figures]:
     """Counts what this test tried; it goes into the table only where the test passes."""
