@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from runbook_lib.kernel import Kernel
     from runbook_lib.views import View
 
+# jsonschema, which reads notebooks, builds a grammar of addresses from this for nearly two seconds; none is read here.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+
 #: Seconds for a notebook to end by itself after an interruption; the one that runs steps waits for its steps in turn.
 _GRACE, _GRACE_OF_STEPS = 10.0, 5.0
 #: So many rounds of CI are gone through in one run: each answers something new, or is the last.

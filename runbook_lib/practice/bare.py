@@ -1,6 +1,7 @@
 """The practice forge's view of a bare git repository: branches, merges, history and files."""
 
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,6 +10,7 @@ from pathlib import Path
 from runbook_lib.blobs import read_blobs
 
 ZERO = "0" * 40
+_ID = re.compile("[0-9a-f]{40}")
 
 
 class GitFailed(Exception):
@@ -47,9 +49,10 @@ class Bare:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # A commit never changes, so these two are asked once.
+        # A commit never changes, so these are asked once.
         self.commit = lru_cache(maxsize=4096)(self._commit)
         self.changes = lru_cache(maxsize=256)(self._changes)
+        self._texts_of = lru_cache(maxsize=256)(self._texts)
 
     def git(self, *args: str, stdin: str = "", env: dict[str, str] | None = None) -> str:
         """Standard output of a git command; GitFailed when it fails."""
@@ -168,6 +171,9 @@ class Bare:
 
     def texts(self, commit: str, *folders: str) -> dict[str, str]:
         """Path → text of every file below the folders (or of the files named) at a commit."""
+        return dict((self._texts_of if _ID.fullmatch(commit) else self._texts)(commit, *folders))
+
+    def _texts(self, commit: str, *folders: str) -> dict[str, str]:
         paths = self.git("ls-tree", "-r", "-z", "--name-only", commit, "--", *folders).split("\0")
         found = read_blobs(self.path, [(commit, path) for path in paths if path])
         return {path: blob[1] for (_, path), blob in found.items() if blob is not None}
