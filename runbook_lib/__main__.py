@@ -105,6 +105,12 @@ def _add_archive(commands: Commands) -> None:
     actions = audit.add_subparsers(dest="action", required=True, metavar="{verify}")
     verify = actions.add_parser("verify", help="check every record against its hashes")
     verify.add_argument("dir", nargs="?", default="", metavar="DIR", help="the archive or a part of it")
+    verify.add_argument(
+        "--allowed-signers",
+        default="",
+        metavar="FILE",
+        help="those who may sign for changes, as ssh-keygen(1) describes it: every commit of the archive is checked",
+    )
 
 
 def _add_golden(commands: Commands) -> None:

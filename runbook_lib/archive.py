@@ -40,6 +40,11 @@ def bump_folders(archive: Path) -> list[Path]:
     return found
 
 
+def place_of(bump: Path) -> str:
+    """Where a bump's folder lies, as its story says: in the folders of repository and base."""
+    return "/".join(bump.resolve().parts[-3:])
+
+
 def close_dead(ledger: Ledger) -> list[str]:
     """Close the open records whose process is gone, and return their ids."""
     closed = []
@@ -201,13 +206,16 @@ def command_audit(options: argparse.Namespace) -> int:
     archive = _existing(options.dir)
     if not archive.is_dir():
         raise RunbookError(f"There is no archive {archive}. Give its folder: runbook audit verify DIR.")
-    problems, counts = verify(archive)
-    if not counts.bumps:  # looking at nothing proves nothing
+    signers = Path(options.allowed_signers).expanduser().absolute() if options.allowed_signers else None
+    problems, counts = verify(archive, signers)
+    if not counts.bumps and not problems:  # looking at nothing proves nothing
         raise RunbookError(f"No record was found in {archive}. Give the folder of the archive, or one above its bumps.")
     for problem in problems:
         print(problem, file=sys.stderr)
     whole = f"not whole: {len(problems)} problem{'s' * (len(problems) != 1)}" if problems else "whole"
     print(f"{archive} is {whole}. Looked at {counts}.")
+    if counts.unguarded:
+        print(counts.unguarded)
     return 1 if problems else 0
 
 

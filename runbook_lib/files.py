@@ -3,6 +3,7 @@
 import errno
 import os
 import secrets
+import stat
 from pathlib import Path
 
 from runbook_lib.errors import RunbookError
@@ -72,6 +73,14 @@ def _create_without_link(path: Path, content: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a regular file.  Raises OSError for anything else: a pipe, say, would be waited for."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return file.read()
 
 
 def make_folder(path: Path) -> None:

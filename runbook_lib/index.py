@@ -9,10 +9,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from runbook_lib import story
-from runbook_lib.archive import Runs, bump_folders, runs
+from runbook_lib.archive import Runs, bump_folders, place_of, runs
 from runbook_lib.files import write
 from runbook_lib.ledger import LOCK, locked
-from runbook_lib.page import MADE_OF, is_address, link, moment, page, span, to_bytes
+from runbook_lib.page import MADE_OF, is_address, link, moment, page, sealed, span, to_bytes
 from runbook_lib.standing import BumpStatus, bump_status, newest_first
 from runbook_lib.statement import REPORT, STORY
 from runbook_lib.views import MARKS, count, linked
@@ -99,7 +99,7 @@ def _write_story(folder: Path, status: BumpStatus, read: Runs) -> None:
         return
     text = to_bytes(story.render(folder, status, read.readable, made_of))
     with locked(folder / LOCK):  # whoever holds it clears away drafts
-        write(folder / STORY, text)
+        write(folder / STORY, sealed(text, place_of(folder)))
 
 
 def _beginning(file: Path) -> str:

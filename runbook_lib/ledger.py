@@ -11,14 +11,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.files import cannot_write, make_folder, write
+from runbook_lib.files import cannot_write, make_folder, read_file, write
 from runbook_lib.statement import RUN, predicate_of, statement, to_bytes
 
 HEAD, LOCK, OPENING = "head", ".lock", ".opening-"
@@ -77,8 +77,7 @@ class Ledger:
         self._write_head()
 
     def _write_head(self) -> None:
-        head = {"last": self.last, "open": self.open_ids}
-        write(self.folder / HEAD, json.dumps(head, indent=1) + "\n", durable=True)
+        write(self.folder / HEAD, head_bytes(self.last, self.open_ids), durable=True)
 
     def _finish_what_was_begun(self) -> None:
         for draft in self.folder.glob(f"{OPENING}*"):
@@ -90,7 +89,7 @@ class Ledger:
         _remove_drafts(self.folder)
         for record in list(self.open_ids):
             try:
-                content = (self.folder / record / RUN).read_bytes()
+                content = read_file(self.folder / record / RUN)
                 predicate = predicate_of(content)
             except (OSError, ValueError):
                 continue  # for `audit verify` to tell
@@ -135,7 +134,7 @@ def locked(file: Path) -> Iterator[None]:
 def read(folder: Path) -> dict[str, Any]:
     """The predicate of the record in that folder.  Raises RunbookError when it cannot be read."""
     try:
-        return predicate_of((folder / RUN).read_bytes())
+        return predicate_of(read_file(folder / RUN))
     except (OSError, ValueError) as error:
         raise RunbookError(f"The record {folder} cannot be read: {error}.") from error
 
@@ -144,17 +143,22 @@ def read_head(folder: Path) -> tuple[dict[str, str] | None, list[str]]:
     """The last link and the ids of the open records.  Raises RunbookError for a damaged file; none is a new chain."""
     file = folder / HEAD
     try:
-        head = json.loads(file.read_bytes())
+        head = json.loads(read_file(file))
         last, open_ids = head["last"], head["open"]
         if last is not None:
             last = {"record": str(last["record"]), "sha256": str(last["sha256"])}
         return last, [str(record) for record in open_ids]
     except FileNotFoundError:
         return None, []
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunbookError(
             f"{file} is damaged: {error}. `runbook audit verify` tells more; restore it from the archive's history."
         ) from error
+
+
+def head_bytes(last: Mapping[str, str] | None, open_ids: Sequence[str]) -> bytes:
+    """The file as it is written: anything else that says the same was changed."""
+    return json.dumps({"last": last, "open": list(open_ids)}, indent=1).encode() + b"\n"
 
 
 def hashes(folder: Path) -> dict[str, str]:

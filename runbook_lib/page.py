@@ -101,6 +101,18 @@ def to_bytes(page: str) -> bytes:
     return page.encode("utf-8", "xmlcharrefreplace")
 
 
+def sealed(page: bytes, place: str) -> bytes:
+    """The page with a last line that tells whether it was changed since, or lies in another place than this."""
+    seal = sha256(place.encode("utf-8", "surrogateescape") + b"\n" + page).hexdigest()
+    return page + f"<!-- sha256 {seal} -->\n".encode()
+
+
+def is_sealed(content: bytes, place: str) -> bool:
+    """Whether it is a page as ``sealed`` made it for this place."""
+    page, mark, _ = content.rpartition(b"<!-- sha256 ")
+    return bool(mark) and content == sealed(page, place)
+
+
 def page(title: str, body: str, *, style: str = "", script: str = "", made_of: str = "") -> str:
     """A whole HTML page that loads nothing; ``made_of`` marks what it was made from."""
     policy, scripts = _POLICY, ""

@@ -107,7 +107,10 @@ def to_bytes(document: Mapping[str, Any]) -> bytes:
 
 def predicate_of(content: bytes) -> dict[str, Any]:
     """The predicate of a stored statement.  Raises ValueError for anything else."""
-    document = json.loads(content)
+    try:
+        document = json.loads(content)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
     kind = (document.get("_type"), document.get("predicateType")) if isinstance(document, dict) else ()
     if kind != (STATEMENT, PREDICATE):
         raise ValueError("not a statement of this runbook")

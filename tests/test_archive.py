@@ -62,7 +62,12 @@ def test_nothing_is_whole(tmp_path: Path) -> None:
 def test_what_is_made_from_the_records_belongs_to_the_archive(audit: Path) -> None:
     assert len(list(audit.rglob("story.html"))) == 2
     story = folder(audit, PIN).with_name("story.html")
-    story.write_text("anything")
+    content = story.read_bytes()
+    for changed in (b"anything", content[:-1], content + b" ", content.replace(b"o/r", b"o/s", 1)):
+        story.write_bytes(changed)
+        assert ["was changed since it was made" in problem for problem in verify(audit)[0]] == [True]
+    story.unlink()
+    index.write_index(audit)
     assert verify(audit)[0] == []
     shutil.move(story, audit / "elsewhere")
     story.symlink_to(audit / "elsewhere")
@@ -393,16 +398,18 @@ def test_status_of_no_archive_says_how_to_start(
 
 
 def test_audit_verify_says_so_and_ends_with_it(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = argparse.Namespace(action="verify", dir=str(audit))
+    options = argparse.Namespace(action="verify", dir=str(audit), allowed_signers="")
     assert archive.command_audit(options) == 0
-    assert capsys.readouterr().out == f"{audit} is whole. Looked at 2 bumps, 5 records, 1 running, 8 files.\n"
+    told, guarded = capsys.readouterr().out.splitlines()
+    assert told == f"{audit} is whole. Looked at 2 bumps, 5 records, 1 running, 8 files."
+    assert guarded.startswith("No git history guards it: ")
     flip(folder(audit, PIN) / "executed.ipynb")
     assert archive.command_audit(options) == 1
     told = capsys.readouterr()
     assert "is not whole: 1 problem. Looked at" in told.out
     assert told.err.startswith(str(folder(audit, PIN) / "executed.ipynb: was changed"))
     with pytest.raises(RunbookError, match="There is no archive"):
-        archive.command_audit(argparse.Namespace(action="verify", dir=str(audit / "none")))
+        archive.command_audit(argparse.Namespace(dir=str(audit / "none"), allowed_signers=""))
 
 
 def test_looking_changes_nothing(audit: Path) -> None:
@@ -431,7 +438,9 @@ def test_links_are_not_followed(audit: Path, tmp_path: Path) -> None:
     os.symlink(audit, audit / "o-r" / "loop")
     (tmp_path / "outside").mkdir()
     (audit / "out").symlink_to(tmp_path / "outside")
-    assert verify(audit)[1].bumps == 2
+    problems, counts = verify(audit)
+    assert counts.bumps == 2
+    assert [problem.split(": ")[1][:9] for problem in problems] == ["is a link"] * 2  # nor what a bump was replaced by
     assert len(archive.status(audit)) == 2
 
 
@@ -478,4 +487,4 @@ def test_an_audit_that_found_no_record_proves_nothing(tmp_path: Path) -> None:
     from argparse import Namespace
 
     with pytest.raises(RunbookError, match="No record was found"):
-        archive.command_audit(Namespace(dir=str(tmp_path)))
+        archive.command_audit(Namespace(dir=str(tmp_path), allowed_signers=""))
