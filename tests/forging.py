@@ -1,78 +1,31 @@
 """A practice forge with its remote, a fork and a checkout, spoken to over HTTP; GitHub's own description judges it."""
 
-import json
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+import described
 import httpx
-from openapi_schema_validator import OAS30ReadValidator, oas30_format_checker
-from referencing import Registry
-from referencing.jsonschema import DRAFT4
 
-from runbook_lib.practice import forge, protocol
+from runbook_lib.practice import forge
 from runbook_lib.practice.forge import Forge
 
-ROOT = Path(__file__).resolve().parents[1]
-DESCRIPTION = ROOT / "environment/.components/github-api/node_modules/@octokit/openapi/generated/api.github.com.json"
 REPO = "/repos/practice/Megatron-LM"
 BRANCH = "bump/main/dev-26.04-py3"
 START = 1_800_000_000.0
 
 
-# -- GitHub's description -------------------------------------------------------------------------------------------
-
-
-@cache
-def described() -> tuple[dict[str, Any], Registry[Any]]:
-    spec = json.loads(DESCRIPTION.read_text(), object_hook=nullable)
-    return spec, Registry().with_resource("urn:github", DRAFT4.create_resource(spec))
-
-
-def nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    # GitHub writes `nullable` beside an enum or a choice; by the letter of OpenAPI 3.0 null must be one of them too.
-    if schema.get("nullable") is True:
-        if isinstance(schema.get("enum"), list):
-            schema["enum"].append(None)
-        for choice in ("oneOf", "anyOf"):
-            if choice in schema:
-                schema[choice].append({"enum": [None]})
-    return schema
-
-
-def pointer(*steps: str) -> str:
-    return "urn:github#/" + "/".join(step.replace("~", "~0").replace("/", "~1") for step in steps)
-
-
 def problems(response: httpx.Response) -> list[str]:
     """What is wrong with an answer's form, by the description of its operation."""
-    spec, registry = described()
-    if response.headers.get("X-GitHub-Api-Version-Selected") == protocol.VERSIONS[1]:
-        return []  # the description is of the other version
-    route = route_of(response.request)
-    status = str(response.status_code)
-    if route is None:
-        where: tuple[str, ...] = ("components", "schemas", "basic-error")
-    else:
-        where = ("paths", route.path, route.method.lower(), "responses", status)
-        answer = spec["paths"][route.path][route.method.lower()]["responses"].get(status)
-        if answer is None:  # GitHub describes only some of the errors that it gives
-            assert response.status_code >= 400, f"{route.method} {route.path} is not known to answer {status}"
-            where = ("components", "schemas", "basic-error")
-        else:
-            if "$ref" in answer:
-                where = tuple(answer["$ref"].removeprefix("#/").split("/"))
-                answer = spec[where[0]][where[1]][where[2]]
-            if "content" not in answer:
-                return [] if not response.content else ["a body where there is none"]
-            where = (*where, "content", "application/json", "schema")
-    validator = OAS30ReadValidator({"$ref": pointer(*where)}, registry=registry, format_checker=oas30_format_checker)
-    return [f"{error.json_path}: {error.message[:300]}" for error in validator.iter_errors(response.json())]
+    request = response.request
+    url = re.sub(r"^/repositories/[0-9]+", REPO, request.url.raw_path.decode())
+    version = response.headers.get("X-GitHub-Api-Version-Selected", described.VERSIONS[0])
+    judge = described.description(version)
+    return judge.answer(request.method, url, response.status_code, response.headers, response.content)
 
 
 def route_of(request: httpx.Request) -> Any:
@@ -201,7 +154,7 @@ def copied(seeded: Path, folder: Path) -> Iterator[World]:
     made.close_clients()
     made.forge.close()
     # Whatever the test was about, the forms of the answers were right.
-    if DESCRIPTION.exists():
+    if described.FILE.exists():
         for response in made.answered:
             if response.headers.get("Content-Type", "").startswith("application/json"):
                 assert not problems(response), f"{response.request.method} {response.request.url}"

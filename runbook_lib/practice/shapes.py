@@ -99,7 +99,7 @@ def repository(hub: Hub, owner: str = "", *, may_write: bool | None = None) -> J
     url, html = api(hub, owner), web(hub, owner)
     number = REPOSITORY_ID + list(hub.places).index(owner)
     zero = ("forks", "forks_count", "stargazers_count", "watchers", "watchers_count", "open_issues",
-            "open_issues_count", "size", "network_count", "subscribers_count")  # fmt: skip
+            "open_issues_count", "size")  # fmt: skip
     no = ("private", "archived", "disabled", "has_projects", "has_wiki", "has_pages", "has_discussions", "is_template")
     shown: Json = {
         "id": number, "node_id": node("R", number), "name": hub.name, "full_name": f"{owner}/{hub.name}",
@@ -115,6 +115,7 @@ def repository(hub: Hub, owner: str = "", *, may_write: bool | None = None) -> J
     }  # fmt: skip
     if may_write is not None:
         shown["permissions"] = {"admin": False, "maintain": False, "push": may_write, "triage": may_write, "pull": True}
+        shown |= {"network_count": 0, "subscribers_count": 0}
         if owner != hub.owner:
             shown |= {"parent": repository(hub), "source": repository(hub)}
     return shown
