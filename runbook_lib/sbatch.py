@@ -31,7 +31,7 @@ _OPTION = re.compile(r"--(?P<name>[a-z][a-z-]{1,40})(=[\w.,:+@%/-]{1,200})?")
 #: Options of ``sbatch`` that are chosen here.
 _OURS = frozenset({
     "job-name", "nodes", "ntasks-per-node", "gpus-per-node", "time", "partition", "account", "array", "output", "error",
-    "export", "wrap", "chdir", "parsable", "wait",
+    "export", "wrap", "chdir", "parsable", "wait", "open-mode",
 })  # fmt: skip
 
 
@@ -228,7 +228,7 @@ def _array(number: int, key: _Key, group: Sequence[tuple[Workload, Connections]]
     directives = {
         "job-name": name, "nodes": str(nodes), "ntasks-per-node": "1", "gpus-per-node": str(gpus) if site.gpus else "",
         "time": _time(seconds), "partition": partition, "account": site.account,
-        "array": f"0-{len(group) - 1}{limit}", "output": f"{folder}/%a/job.log",
+        "array": f"0-{len(group) - 1}{limit}", "output": f"{folder}/%a/job.log", "open-mode": "append",
     }  # fmt: skip
     lines = [f"#SBATCH --{option}={value}" for option, value in directives.items() if value]
     lines += ["#SBATCH --exclusive"] if site.exclusive(partition, gpus) else []
@@ -258,6 +258,9 @@ if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ]; then
     for old in "$folder"/assets "$folder"/artifacts "$folder"/state.json "$folder"/node-*.log; do
         if [ -e "$old" ]; then mv "$old" "$earlier"; fi
     done
+    # This very log, in which Slurm has said why that attempt ended: it stays open, so it is copied and emptied.
+    cp "$folder/job.log" "$earlier"
+    : >"$folder/job.log"
 fi
 rm -f "$folder/ended"
 # For clusters that keep no accounts: which job this is, and below how it ended.
@@ -266,6 +269,10 @@ code=0
 # `bash` reads the task's file on each node; what a node says stands in a file of its own.
 srun --ntasks="$NNODES" --ntasks-per-node=1 --kill-on-bad-exit=1 --output="$folder/node-%n.out.log" \\
     --error="$folder/node-%n.err.log" {srun} "$folder/task.sh" || code=$?
+if [[ $code != 0 && $(scontrol show job "$SLURM_JOB_ID" || :) == *" PreemptTime="[0-9]* ]]; then
+    # Its processes were told to make room: whoever ends by himself now is not put back into the queue.
+    sleep 3600
+fi
 echo "$SLURM_JOB_ID $code" >"$folder/ended.tmp"
 mv "$folder/ended.tmp" "$folder/ended"
 exit "$code"

@@ -190,7 +190,7 @@ class Follower:
             if key in matched:
                 self._set(key, matched[key])
             elif self._missed[key] >= _MAX_MISSED:
-                self._now[key] = replace(self._now[key], state=_said(self._now[key].entry) or GONE, reason="")
+                self._now[key] = replace(self._now[key], state=_said(self._now[key].entry.folder) or GONE, reason="")
 
     def _set(self, key: tuple[str, int], now: Now) -> None:
         if now.over:
@@ -277,15 +277,25 @@ def _whole(file: Path) -> bool:
         return False
 
 
-def _said(entry: Entry) -> str:
+def _said(folder: Path) -> str:
     """What Slurm itself wrote at the end of a job's log about its end, as a state; empty where it did not."""
     try:
-        with (entry.folder / "job.log").open("rb") as file:
+        with (folder / "job.log").open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
             tail = file.read(_TAIL).rpartition(b"DUE TO JOB REQUEUE")[2]  # what went before was begun anew
     except OSError:
         return ""
     return next((state for state, word in _WORDS if word in tail), "")
+
+
+def earlier(entry: Entry) -> tuple[str, ...]:
+    """How each attempt before the one that counts ended, as sentences: Slurm put the test back into the queue."""
+    told = []
+    for number, folder in enumerate(entry.earlier, 1):
+        said = _said(folder)
+        why = f" ({_SHOWN[said]})" if said else ""
+        told.append(f"Slurm began {entry.test} anew after attempt {number}{why}, which is not judged: see {folder}")
+    return tuple(told)
 
 
 def last_seen(entry: Entry) -> Now:
@@ -300,5 +310,5 @@ def last_seen(entry: Entry) -> Now:
         pass
     if ended is None:
         return Now(entry)
-    state = (_said(entry) or "FAILED") if ended[1] else "COMPLETED"
-    return Now(entry, state, code=ended[1])
+    state = (_said(entry.folder) or "FAILED") if ended[1] else "COMPLETED"
+    return Now(entry, state, code=ended[1], restarts=len(entry.earlier))

@@ -6,6 +6,7 @@ The list is written before anything is submitted, the id right after: whatever i
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +38,12 @@ class Entry:
         """Job id and exit status, as the job itself wrote them down at its end."""
         words = _text(self.folder / "ended").split()
         return (int(words[0]), int(words[1])) if len(words) == 2 and all(it.isdecimal() for it in words) else None
+
+    @property
+    def earlier(self) -> tuple[Path, ...]:
+        """What the attempts before left that Slurm put back into the queue, a folder each, the oldest first."""
+        found = self.folder.parent.glob(f"{self.folder.name}.attempt-*")
+        return tuple(sorted(found, key=lambda it: int(re.sub(r"\D", "", it.name.rpartition("-")[2]) or 0)))
 
 
 @dataclass(frozen=True)

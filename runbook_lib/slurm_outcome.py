@@ -66,11 +66,13 @@ class Outcome:
         entry, failure = self.now.entry, self.failure
         values = "; ".join(f"{one.verdict}: {golden_summary.sentence(one)}".removesuffix(": ") for one in self.judged)
         lacking = f"{', '.join(self.lacking)} was not written" if self.lacking and self.now.over else ""
+        more = [self.now.reason, f"attempt {self.now.restarts + 1}" if self.now.restarts else ""]
+        told = ", ".join(filter(None, more))
         return {
             "test": f"{entry.test.model}/{entry.test.case}",
             "platform": entry.test.platform,
             "job": f"{entry.job}_{entry.index}" if entry.job is not None else "",
-            "state": f"{self.now.word} ({self.now.reason})" if self.now.reason else self.now.word,
+            "state": f"{self.now.word} ({told})" if told else self.now.word,
             "outcome": self.word,
             "class": failure.kind if failure else "",
             "cause": _short(failure.cause) if failure else "",

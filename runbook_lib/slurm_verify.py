@@ -40,9 +40,15 @@ class Found:
         """The verdict on each golden file that was left."""
         return tuple(one for it in self.outcomes for one in it.judged)
 
+    @property
+    def begun_anew(self) -> tuple[str, ...]:
+        """What became of attempts that do not count, as sentences."""
+        return tuple(told for it in self.outcomes for told in slurm_follow.earlier(it.now.entry))
+
     def show(self) -> View:
         """Each test with its outcome, then the evidence of those that failed."""
         shown = views.table((it.row for it in self.outcomes), empty="Nothing was submitted yet.")
+        shown += views.notes(self.begun_anew)
         failed = [it for it in self.outcomes if it.failure is not None and it.word == "failed"]
         for it in failed[:_SHOWN]:
             failure = it.failure
@@ -184,6 +190,7 @@ def verify(step: Step, planned: Plan, found: Found) -> View:
         step.done(would if planned.arrays and bump.tag else why)
         return views.note("The checks are in the record below.")
     step.table("slurm tests", [it.row for it in found.outcomes])
+    step.warn(*found.begun_anew)
     step.table("golden", golden_summary.rows(golden_summary.in_order(found.judged)))
     words = [it.word for it in found.outcomes]
     told = slurm_follow.counts(it.now for it in found.outcomes)

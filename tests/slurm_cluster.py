@@ -52,12 +52,18 @@ MinJobAge={age}
 GresTypes=gpu
 PartitionName=batch Nodes=node1,node2 Default=YES MaxTime=INFINITE State=UP
 """
+#: A partition whose jobs take the nodes of others, after a time of grace; and who waits again begins in some seconds.
+_URGENT = """\
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=urgent Nodes=node1,node2 MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
+"""
 
 
 class Cluster:
     """Its folder and its processes by name.  ``environment`` makes the commands of Slurm talk to it."""
 
-    def __init__(self, folder: Path, age: int, accounts: bool = False) -> None:
+    def __init__(self, folder: Path, age: int, accounts: bool = False, urgent: bool = False) -> None:
         self.folder, self.accounts = folder, accounts
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf")}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -74,6 +80,9 @@ class Cluster:
         (folder / "state").mkdir()
         if accounts:
             conf = conf.replace("accounting_storage/none", f"accounting_storage/slurmdbd\n{self._storage}")
+        if urgent:
+            conf = conf.replace("munge/socket\nCrypto", "munge/socket,cred_expire=5\nCrypto")
+            conf = conf.replace("MaxTime=INFINITE State=UP", "MaxTime=INFINITE State=UP GraceTime=3") + _URGENT
         (folder / "slurm.conf").write_text(conf)
         devices = [folder / f"gpu{number}" for number in range(8)]
         for device in devices:
@@ -196,15 +205,16 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(age: int = 3600, *, accounts: bool = False) -> Iterator[Cluster]:
+def cluster(age: int = 3600, *, accounts: bool = False, urgent: bool = False) -> Iterator[Cluster]:
     """A cluster that is up.
 
-    ``age``: seconds for which the controller remembers a job that has ended; ``accounts``: keep them in a database.
+    ``age``: seconds for which the controller remembers a job that has ended; ``accounts``: keep them in a database;
+    ``urgent``: has a partition of that name, which takes the nodes of the other's jobs.
     """
     # A socket's path may have 107 characters, and pytest's folders are deep.
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     folder.chmod(0o755)
-    made = Cluster(folder, age, accounts)
+    made = Cluster(folder, age, accounts, urgent)
     try:
         made.up()
         yield made

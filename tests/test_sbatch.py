@@ -126,7 +126,7 @@ def test_what_an_attempt_before_left_is_moved_aside(tmp_path: Path) -> None:
     assert sorted(it.name for it in folder.iterdir()) == ["assets", "ended", "job.log", "started"]
     assert [it.name for it in (folder / "assets").iterdir()] == ["new"]
     earlier = folder.with_name("0.attempt-2")
-    assert sorted(it.name for it in earlier.rglob("*")) == ["assets", "node-0.out.log", "old", "state.json"]
+    assert sorted(it.name for it in earlier.rglob("*")) == ["assets", "job.log", "node-0.out.log", "old", "state.json"]
     assert (folder / "ended").read_text() == "5 0\n"
 
 

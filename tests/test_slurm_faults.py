@@ -14,7 +14,7 @@ from slurm_runs import nap, plan, run
 from runbook_lib import slurm_matrix
 from runbook_lib.errors import Unreachable
 from runbook_lib.slurm import Slurm
-from runbook_lib.slurm_follow import GONE, Follower, follow, submit
+from runbook_lib.slurm_follow import GONE, Follower, earlier, follow, submit
 
 needs_slurm = pytest.mark.component("slurm")
 SBIN = os.environ["PATH"] + ":/usr/sbin"
@@ -77,6 +77,39 @@ def test_a_test_that_is_put_back_into_the_queue_waits_again(real: Cluster, slurm
     assert again["a"].word == "waiting"
     slurm.cancel([(job, None)])
     assert run(slurm, tmp_path)["a"].state == "CANCELLED"
+
+
+#: Leaves values that would fail, and waits; the second time it ends well.
+TWICE = """\
+if [ -z "${SLURM_RESTART_COUNT:-}" ]; then
+    echo "ValueError: of the first attempt" >&2; echo cut >"$LOGS/../../golden.json"; touch "$LOGS/$NODE_RANK"; sleep 60
+fi
+echo "of the second" >&2
+"""
+
+
+@needs_slurm
+def test_the_last_attempt_of_a_preempted_and_of_a_requeued_test_counts(tmp_path: Path) -> None:
+    with cluster(urgent=True) as made:
+        slurm = Slurm({**os.environ, **made.environment})
+        (planned,) = plan(tmp_path, {"preempted": TWICE, "requeued": TWICE}, nodes=2)
+        logs = [it.folder / "assets/logs/1" / rank for it in planned.entries for rank in "01"]
+        job = run(slurm, tmp_path, until=lambda _: all(it.exists() for it in logs))["requeued"].entry.job
+        made.ask("scontrol", "requeue", f"{job}_1")
+        made.ask("sbatch", "-p", "urgent", "-N2", "--exclusive", "--output=/dev/null", "--wrap", "sleep 1")
+        found = run(slurm, tmp_path)
+        assert {case: (it.state, it.restarts) for case, it in found.items()} == {
+            "preempted": ("COMPLETED", 1), "requeued": ("COMPLETED", 1),
+        }  # fmt: skip
+    for case, why in (("preempted", " (preempted)"), ("requeued", "")):
+        entry = found[case].entry
+        assert "of the second" in (entry.folder / "node-0.err.log").read_text()
+        assert "first" not in "".join(it.read_text() for it in entry.folder.rglob("*.log"))
+        assert not (entry.folder / "assets/golden.json").exists()
+        (before,) = entry.earlier
+        assert "of the first attempt" in (before / "node-1.err.log").read_text()
+        (told,) = earlier(entry)
+        assert told.startswith(f"Slurm began {entry.test} anew after attempt 1{why}, which is not judged: see {before}")
 
 
 @needs_slurm

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from runbook_lib import slurm_verify
 from runbook_lib.slurm_follow import GONE, Now, last_seen
 from runbook_lib.slurm_matrix import Entry
 from runbook_lib.slurm_outcome import Outcome, conclude
@@ -139,3 +140,21 @@ def test_a_job_that_ended_badly_is_asked_what_slurm_said(tmp_path: Path, log: st
     for damaged in ("", "7", "7 x", "a b c"):
         (tmp_path / "ended").write_text(damaged)
         assert last_seen(Entry(test, 1, "array", 0, tmp_path, 7)).state == ""
+
+
+def test_an_attempt_that_slurm_began_anew_is_told(tmp_path: Path) -> None:
+    (tmp_path / "0.attempt-1").mkdir()
+    (tmp_path / "0.attempt-10").mkdir()
+    (tmp_path / "0.attempt-2").mkdir()
+    (tmp_path / "0.attempt-1/job.log").write_text("error: *** JOB 3 ON n1 CANCELLED AT … DUE TO PREEMPTION ***\n")
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0/ended").write_text("7 0\n")
+    test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
+    now = last_seen(Entry(test, 1, "array", 0, tmp_path / "0", 7))
+    told = slurm_verify.Found((conclude(now, {}, (), CONFIG),))
+    assert told.outcomes[0].row["state"] == "passed (attempt 4)"
+    assert [it.partition("attempt ")[2].partition(":")[0] for it in told.begun_anew] == [
+        "1 (preempted), which is not judged", "2, which is not judged", "3, which is not judged",
+    ]  # fmt: skip
+    assert told.begun_anew[2].endswith("0.attempt-10")
+    assert told.begun_anew[0] in told.show().text
