@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from runbook_lib import addresses
 from runbook_lib.errors import RunbookError
 from runbook_lib.github_errors import HOW, RIGHTS
 
@@ -12,17 +13,8 @@ API = "https://api.github.com"
 
 
 def base_url(env: Mapping[str, str]) -> str:
-    """GITHUB_API_URL, else GitHub's own.  Raises RunbookError for what is no address, or holds a user name."""
-    url = env.get("GITHUB_API_URL") or API
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
-        usable = usable and parts.port != 0  # reading an impossible port raises
-    except ValueError:
-        usable = False
-    if not usable:
-        raise RunbookError(f"GITHUB_API_URL is not an address such as {API} (without a user name in it).")
-    return url
+    """GITHUB_API_URL, else GitHub's own.  Raises RunbookError for one that the token must not be sent to."""
+    return addresses.of_service("GITHUB_API_URL", env.get("GITHUB_API_URL") or API, API)
 
 
 def token_for(env: Mapping[str, str], url: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib import addresses
 from runbook_lib.gitlab_models import (
     Branch,
     Bridge,
@@ -60,10 +61,7 @@ class GitLab:
     def connect(cls, env: Mapping[str, str] = os.environ) -> Self:
         """Prepare with GITLAB_URL, GITLAB_TOKEN and GITLAB_PROJECT (path or number).  Sends nothing yet."""
         url, token, project = (env.get(name, "").strip() for name in ("GITLAB_URL", "GITLAB_TOKEN", "GITLAB_PROJECT"))
-        parts = urlsplit(url)
-        local = parts.hostname in ("127.0.0.1", "::1", "localhost")
-        if not parts.hostname or parts.username or not (parts.scheme == "https" or (parts.scheme == "http" and local)):
-            raise RunbookError("GITLAB_URL is not an address such as https://gitlab.example.com.")
+        url = addresses.of_service("GITLAB_URL", url, "https://gitlab.example.com")
         if not re.fullmatch(r"[!-~]+", token):
             raise RunbookError("There is no token for GitLab. Set GITLAB_TOKEN to one with the scope read_api.")
         if not re.fullmatch(r"[0-9]+|[\w.-]+(/[\w.-]+)+", project):

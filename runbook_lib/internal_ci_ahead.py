@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, urlsplit
 
+from runbook_lib import addresses, views
 from runbook_lib import internal_ci_plan as plan
-from runbook_lib import views
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.gitlab import GitLab
 from runbook_lib.gitlab_models import UNDER_WAY, Branch, Pipeline, Project
@@ -18,7 +18,6 @@ from runbook_lib.views import View
 
 #: Pipelines of one commit that are looked into, the best first.
 _MOST = 5
-_LOCAL = ("127.0.0.1", "::1", "localhost")
 #: Asks the environment when git asks for it: so the token stands in no address, setting, file or command line.
 _HELPER = """!f() { test "$1" = get && printf 'username=oauth2\\npassword=%s\\n' "$GITLAB_TOKEN"; }; f"""
 
@@ -183,8 +182,7 @@ def _credentials(url: str, gitlab: str) -> dict[str, str]:
     Another port of the same host may be another's server.
     """
     parts, home = urlsplit(url), urlsplit(gitlab)
-    safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOCAL)
-    if not safe or _server(parts) != _server(home):
+    if not addresses.is_private(parts.scheme, parts.hostname) or _server(parts) != _server(home):
         return {}
     return {f"credential.{parts.scheme}://{parts.netloc.rpartition('@')[2]}.helper": _HELPER}
 

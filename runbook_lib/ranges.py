@@ -18,6 +18,7 @@ from typing import Self, TypeVar
 
 import httpx
 
+from runbook_lib.addresses import is_private
 from runbook_lib.errors import RunbookError, Unreachable
 
 _TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
@@ -26,7 +27,6 @@ _PATIENCE = 120.0  # seconds; a server that asks for more is asked again by the 
 _REDIRECTS = 5
 #: Threads that share a pool of connections: for each request httpcore looks at all pairs of connections of a pool.
 _IN_A_POOL = 8
-_LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 T = TypeVar("T")
@@ -305,7 +305,7 @@ def _usable(text: str) -> httpx.URL:
         url = httpx.URL(text)
     except httpx.InvalidURL:
         url = httpx.URL("")
-    if not url.host or not (url.scheme == "https" or (url.scheme == "http" and url.host in _LOCAL)):
+    if not url.host or not is_private(url.scheme, url.host):
         raise Unreachable("The forge names an address for a download that is not https://.")
     return url
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import httpx
 
+from runbook_lib import addresses
+
 #: What well-known registries always answer at first, by their host: written down to save that round trip.
 KNOWN = {
     "nvcr.io": 'Bearer realm="https://nvcr.io/proxy_auth"',
     "ghcr.io": 'Bearer realm="https://ghcr.io/token",service="ghcr.io"',
     "registry-1.docker.io": 'Bearer realm="https://auth.docker.io/token",service="registry.docker.io"',
 }
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True)
@@ -63,4 +64,4 @@ def web_address(text: str) -> httpx.URL | None:
 
 def is_private(url: httpx.URL) -> bool:
     """Whether nobody else can read along, or answer in its place."""
-    return url.scheme == "https" or url.host in _LOOPBACK
+    return addresses.is_private(url.scheme, url.host)

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import httpx
 
+from runbook_lib import addresses
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.registry_auth import Found
 from runbook_lib.registry_cache import Cache
@@ -341,7 +342,7 @@ class Connection:
 def parse_address(text: str) -> httpx.URL:
     """The value of RUNBOOK_REGISTRY; raises RunbookError, which does not repeat it: it may hold a password."""
     address = web_address(text)
-    if address is None or address.userinfo or address.path != "/" or address.query or address.fragment:
+    if address is None or not addresses.is_address(text) or address.path != "/":
         raise RunbookError(
             "RUNBOOK_REGISTRY is not the address of a registry: expected scheme, host and port alone, such as "
             "http://127.0.0.1:5001 or https://mirror.example.com, or nvcr.io=https://mirror.example.com for one alone."
