@@ -16,7 +16,7 @@ from runbook_lib.github import GitHub, once
 from runbook_lib.github_models import Issue
 from runbook_lib.position import Position
 from runbook_lib.proposal import is_mine
-from runbook_lib.pull_body import code, prose, unlinked
+from runbook_lib.pull_body import address, code, prose, unlinked
 from runbook_lib.quarantine import BROKEN, Target, comment_of
 from runbook_lib.record import Step
 from runbook_lib.rounds import Sent
@@ -122,8 +122,8 @@ def _commit(
     step: Step, plan: Plan, made: tuple[edits.Edit, ...], issues: Mapping[Target, Issue], told: list[str]
 ) -> None:
     stand, bump, checkout = plan.stand, plan.stand.bump, plan.stand.checkout
-    lines = [f"- {target}: {unlinked(target.reason)} (#{issue.number})" for target, issue in issues.items()]
-    lines += [f"- {target} comes back: {unlinked(target.reason)}" for target in plan.back]
+    lines = [f"- {unlinked(f'{target}: {target.reason}')} (#{issue.number})" for target, issue in issues.items()]
+    lines += [f"- {unlinked(f'{target} comes back: {target.reason}')}" for target in plan.back]
     checkout.identity()
     for edit in position.carry_out(stand, made):
         step.effect("edit", edit.path, *edit.digests)
@@ -198,7 +198,7 @@ def text(done: Done) -> str:
     if done.plan.triage.seen:
         lines += [
             "",
-            f"Failed in the newest run ({done.plan.triage.asked.url}):",
+            f"Failed in the newest run ({address(done.plan.triage.asked.url)}):",
             "",
             "| job | class | cause |",
             "|---|---|---|",

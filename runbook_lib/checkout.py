@@ -17,6 +17,7 @@ from runbook_lib.blobs import read_blobs
 from runbook_lib.edits import Edit
 from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
 from runbook_lib.git_command import GitFailed
+from runbook_lib.redact import Redactor
 
 _SLUG = re.compile(r"(?:^|[/:])(?P<owner>[A-Za-z0-9][A-Za-z0-9-]*)/(?P<name>[A-Za-z0-9._-]+?)(?:\.git)?/?$")
 
@@ -261,7 +262,7 @@ class Checkout:
         self.identity()
         try:
             self.git("add", "--intent-to-add", "--", *paths)  # or git knows nothing of new files
-            self.git("commit", "--quiet", "--signoff", "--file=-", "--only", "--", *paths, stdin=message)
+            self.git("commit", "--quiet", "--signoff", "--file=-", "--only", "--", *paths, stdin=_public(message))
         except GitFailed as error:
             raise Refused(
                 f"The commit in {self.path} was not made. git says: {error.stderr} "
@@ -274,7 +275,7 @@ class Checkout:
         name, mail = self.identity()
         head, tree = self.resolve("HEAD"), self.git("rev-parse", "HEAD^{tree}")
         sign = ["-S"] if self._signs() else []
-        signed_off = f"{message}\n\nSigned-off-by: {name} <{mail}>\n"
+        signed_off = f"{_public(message)}\n\nSigned-off-by: {name} <{mail}>\n"
         made = self.git("commit-tree", *sign, "-p", head, tree, stdin=signed_off)
         self.git("update-ref", "-m", "commit: " + message.splitlines()[0], "HEAD", made, head)
         return made
@@ -285,7 +286,7 @@ class Checkout:
     def merge(self, commit: str, message: str) -> str:
         """Merge a commit into the current branch, signed off; a conflict is undone and refused."""
         try:
-            self.git("merge", "--quiet", "--no-ff", "--signoff", "-m", message, commit)
+            self.git("merge", "--quiet", "--no-ff", "--signoff", "-m", _public(message), commit)
         except GitFailed as error:
             if (Path(self.git("rev-parse", "--absolute-git-dir")) / "MERGE_HEAD").exists():
                 self.git("merge", "--abort")
@@ -346,6 +347,11 @@ def slug_of(url: str) -> str:
             f"The remote's address {git_command.clean(url)!r} names no owner/name. Set GITHUB_REPOSITORY=owner/name."
         )
     return f"{match['owner']}/{match['name']}"
+
+
+def _public(message: str) -> str:
+    """A commit's message as it may be pushed: parts of it come from logs."""
+    return Redactor(os.environ).text(message)
 
 
 def _draft(file: Path, text: str) -> Path:

@@ -3,10 +3,11 @@
 githubkit carries the requests; the answers become our own small dataclasses.  Its models are not used: they require
 fields that GitHub's real answers sometimes lack, know only the newest version of the API, and are slow to import.
 Nothing here retries a request that changes something: its answer may have been lost, so callers look first
-(`once`).  Secrets appear in no message.
+(`once`).  Secrets appear in no message, and `send` takes them out of all that is published.
 """
 
 import contextvars
+import json
 import os
 import re
 import time
@@ -18,6 +19,7 @@ from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.github_errors import Transient, plain, refusal
 from runbook_lib.github_login import base_url, token_for
 from runbook_lib.github_models import Account, Artifact, Comment, Comparison, Job, Labelling, Pull, Repository, Run
+from runbook_lib.redact import Redactor
 
 if TYPE_CHECKING:
     import githubkit
@@ -36,9 +38,10 @@ T = TypeVar("T")
 class GitHub:
     """One repository on GitHub, as one token sees it.  For use by one thread."""
 
-    def __init__(self, repository: str, token: str, client: "githubkit.GitHub[Any]") -> None:
+    def __init__(self, repository: str, token: str, client: "githubkit.GitHub[Any]", redactor: Redactor) -> None:
         self.repository = repository
         self._token = token
+        self._redactor = redactor
         self._client = client
         # githubkit keeps its connections in a context variable, and every cell of a notebook has a context of its own.
         self._context = contextvars.copy_context()
@@ -73,7 +76,7 @@ class GitHub:
                 http_cache=False,
                 auto_retry=False,
             )
-            return cls(repository, token, client)
+            return cls(repository, token, client, Redactor({**env, "GITHUB_TOKEN": token}))
         except (ValueError, ImportError, OSError) as error:
             raise RunbookError(
                 f"The connection to {url} could not be set up ({type(error).__name__}). Check HTTPS_PROXY, "
@@ -279,10 +282,16 @@ class GitHub:
             self._known[key] = tag, answer, more
         return answer, more
 
-    def send(self, what: str, method: str, path: str, json: Any, build: Callable[[Any], T]) -> T:
+    def public(self, value: T) -> T:
+        """A text, or data, as ``send`` publishes it: without secrets, and without what UTF-8 cannot hold."""
+        told = json.dumps(self._redactor.data(value), ensure_ascii=False)
+        public: T = json.loads(told.encode("utf-8", "replace"))
+        return public
+
+    def send(self, what: str, method: str, path: str, asked: Any, build: Callable[[Any], T]) -> T:
         """Change something; never tried again, as its answer alone may have been lost."""
         try:
-            response = self._request(what, method, path, json=json)
+            response = self._request(what, method, path, json=self.public(asked))
         except Transient as error:
             raise Unreachable(f"{error} It may have been done all the same; running again looks first.") from error
         return self._build(what, lambda it: build(it.json()) if it.content else build(None), response)

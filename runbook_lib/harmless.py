@@ -1,4 +1,7 @@
-"""HTML that may have come from anywhere, made fit to be shown: nothing in it runs, is loaded, or covers the page."""
+"""What may have come from anywhere, made fit to be shown.
+
+Of HTML nothing runs, is loaded, or covers the page; of any text nothing steers a terminal or hides from who reads it.
+"""
 
 import html
 import re
@@ -17,6 +20,21 @@ _LINK = re.compile(r"https?://|mailto:|[\w.%-]+\Z", re.IGNORECASE)
 _PICTURE = re.compile(r"data:image/(?:gif|jpeg|png|svg\+xml|webp);base64,[A-Za-z0-9+/=\s]*", re.IGNORECASE)
 #: A style that loads something, or lies over what stands elsewhere; an escape may spell either.
 _BAD_STYLE = re.compile(r"url|image|src\s*\(|position|\\|/\*", re.IGNORECASE)
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
+#: Control characters, those that turn the direction of writing or are never seen, and halves of characters.
+_HIDDEN = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\ud800-\udfff\U000e0000-\U000e007f]|\r(?!\n)"
+)
+
+
+def visible(text: str) -> str:
+    """The text with what steers a terminal, turns the writing or is not seen spelled as Python does: ``\\x1b``.
+
+    Colours are left out; ends of lines and tabs stay.
+    """
+    return _HIDDEN.sub(lambda found: ascii(found[0])[1:-1], _COLOUR.sub("", text))
 
 
 class _Harmless(HTMLParser):

@@ -13,7 +13,7 @@ from runbook_lib.github_models import Pull
 from runbook_lib.pins import Plan
 from runbook_lib.position import Position, commits
 from runbook_lib.preflight import Prospect, cuda_of
-from runbook_lib.pull_body import TEMPLATES, compose_body, name_of, named_in, part
+from runbook_lib.pull_body import TEMPLATES, compose_body, name_of, named_in, part, unlinked
 from runbook_lib.runs import LTS
 from runbook_lib.statement import Identity
 from runbook_lib.views import View
@@ -68,7 +68,7 @@ class Proposal:
     @property
     def message(self) -> str:
         """The commit's message, without the sign-off."""
-        lines = (f"{it.path}: {it.old} -> {it.new}" for it in self.missing.changes or self.whole.changes)
+        lines = (unlinked(f"{it.path}: {it.old} -> {it.new}") for it in self.missing.changes or self.whole.changes)
         return "\n".join([self.bump.title, "", *dict.fromkeys(lines)])
 
     @property

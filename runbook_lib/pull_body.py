@@ -2,7 +2,7 @@
 
 Our part stands between two markers, invisible on GitHub.  Renewing replaces what is between them and nothing else.
 What comes from outside (paths, rows, images, warnings) is shown as it is: it mentions nobody, closes no issue and
-makes no table of its own.
+makes no table of its own; and nothing of it is hidden, or a command to a bot or to CI.
 """
 
 import re
@@ -11,6 +11,7 @@ from typing import Literal
 
 from runbook_lib.bump import Bump
 from runbook_lib.errors import CannotTell
+from runbook_lib.harmless import visible
 from runbook_lib.pins import Plan
 
 _BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->")
@@ -22,8 +23,17 @@ TEMPLATES = tuple(
     for folder in (".github/", "", "docs/")
     for name in ("pull_request_template.md", "PULL_REQUEST_TEMPLATE.md")
 )
-# GitHub makes links of these even where they are escaped as Markdown; an invisible space keeps it from doing so.
-_LINKED = re.compile(r"(?<=[@#])(?=\w)|(?<=\bGH)(?=-\d)|(?<=:)(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
+# GitHub makes links of these even where they are escaped as Markdown, forges take the third for "run no CI", and
+# copy-pr-bot the fourth for its command; an invisible space keeps them from doing so.
+_REFERENCES = (
+    r"|(?<=#)(?=\w)|(?<=\bGH)(?=-\d)|(?<=:)(?=//)|(?<=\bwww)(?=\.)"
+    r"|(?<=\[)(?=(?:skip|ci|no|actions)[ _-](?:ci|skip|actions)\])|(?<=\*)(?=NO_CI\*)"
+    r"|(?<=/)(?=ok(?:ay)? to test)"
+)
+_LINKED = re.compile(rf"(?<=@)(?=\w){_REFERENCES}", re.IGNORECASE)
+# In a commit's message an address is no link, and case@platform mentions nobody.
+_MENTIONED = re.compile(rf"(?<=@)(?<![A-Za-z0-9_]@)(?=\w){_REFERENCES}", re.IGNORECASE)
+_ADDRESS = re.compile(r"https?://[\w.:/?=&%+#~,;-]{1,2000}")
 
 
 def name_of(bump: Bump) -> str:
@@ -107,7 +117,7 @@ def _lines(plan: Plan, bump: Bump, digests: Mapping[str, str], image: str, recor
 
 def code(text: str) -> str:
     """A code span of one line, for a table's cell too: GitHub finds neither names nor issues in it."""
-    flat = re.sub(r"[\s\x00-\x1f\x7f]+", " ", text.replace("<!--", "<!-\u200b-")).strip().replace("|", "\\|") or " "
+    flat = _line(text.replace("<!--", "<!-\u200b-")).replace("|", "\\|") or " "
     fence = "`" * (max((len(run) for run in re.findall("`+", flat)), default=0) + 1)
     padding = " " if len(fence) > 1 else ""
     return f"{fence}{padding}{flat}{padding}{fence}"
@@ -115,10 +125,23 @@ def code(text: str) -> str:
 
 def prose(text: str) -> str:
     """A sentence as it is, with no Markdown, link, mention or closing keyword at work in it."""
-    escaped = re.sub(r"([\\`*_{}\[\]()<>!|~&]|^[#+=-])", r"\\\1", " ".join(text.split()))
-    return unlinked(escaped)
+    escaped = re.sub(r"([\\`*_{}\[\]()<>!|~&]|^[#+=-]|^\d{1,9}(?=\.))", _escaped, _line(text))
+    return _LINKED.sub("\u200b", escaped)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"{found[0]}\\" if found[0].isdigit() else f"\\{found[0]}"  # "1." would begin a list
 
 
 def unlinked(text: str) -> str:
-    """The text with nothing in it that GitHub would make a mention or a reference of, also in a commit's message."""
-    return _LINKED.sub("\u200b", text)
+    """A line with nothing in it that GitHub would make a mention or a reference of, also in a commit's message."""
+    return _MENTIONED.sub("\u200b", _line(text))
+
+
+def address(url: str) -> str:
+    """An address of a forge as it is, which GitHub makes a link of; anything else as code."""
+    return url if _ADDRESS.fullmatch(url) else code(url)
+
+
+def _line(text: str) -> str:
+    return visible(" ".join(text.split()))

@@ -134,7 +134,7 @@ def _pull(step: Step, proposal: Proposal, github: GitHub, told: list[str]) -> Pu
     if not proposal.mine and not named_in(pull.body):
         return pull  # somebody else's words
     try:
-        body = compose_body(pull.body, proposal.part)
+        body = github.public(compose_body(pull.body, proposal.part))
         if body != pull.body:
             github.update_pull(pull.number, body=body)
             step.effect("pull request", f"#{pull.number} text", pull.body, body, url=pull.url)

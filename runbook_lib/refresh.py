@@ -15,7 +15,7 @@ from runbook_lib.golden_diff import LINT
 from runbook_lib.golden_judge import Judgement, judge
 from runbook_lib.golden_run import Found, coverage_rows
 from runbook_lib.position import Position
-from runbook_lib.pull_body import code, unlinked
+from runbook_lib.pull_body import address, code, unlinked
 from runbook_lib.record import Step, command
 from runbook_lib.rounds import Sent
 from runbook_lib.views import View
@@ -53,10 +53,11 @@ class Refresh:
         asked = self.found.asked
         assert asked.source is not None
         lines = [self.standing.stand.bump.refresh_title, ""]
-        lines.append(f"{views.count(len(self.edits), 'file')}, as {asked.source.name} measured them: {asked.url}")
+        run = unlinked(asked.source.name)
+        lines.append(f"{views.count(len(self.edits), 'file')}, as {run} measured them: {address(asked.url)}")
         accepted = [one for one in self.found.judged if one.accepted and self._writes(one.file)]
         if accepted:
-            lines += ["", _ACCEPTED, *(f"- {one.file}: {unlinked(' '.join(one.accepted.split()))}" for one in accepted)]
+            lines += ["", _ACCEPTED, *(f"- {unlinked(f'{one.file}: {one.accepted}')}" for one in accepted)]
         return "\n".join(lines)
 
     def _writes(self, name: str) -> bool:

@@ -127,7 +127,7 @@ def tell(step: Step, standing: Standing, text: str, section: Section) -> None:
         return
     try:
         before = github.pull(pull.number).body
-        body = compose_body(before, marked(text, bump, section), section)
+        body = github.public(compose_body(before, marked(text, bump, section), section))
         if body != before:
             github.update_pull(pull.number, body=body)
             step.effect("pull request", f"#{pull.number} text", before, body, url=pull.url)

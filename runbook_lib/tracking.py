@@ -5,15 +5,18 @@ An issue names the test, the run and job that failed, the pull request, the erro
 """
 
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from runbook_lib.bump import Bump
 from runbook_lib.github_models import Issue
-from runbook_lib.pull_body import code, prose
+from runbook_lib.harmless import visible
+from runbook_lib.pull_body import address, code, prose, unlinked
 from runbook_lib.triage import Failure
 
 LABEL = "bug"
+_COMMAND = re.compile(r"^(\s{0,20}/)(?=ok(?:ay)? to test)", re.IGNORECASE)
 _EVIDENCE = 30
 
 
@@ -37,7 +40,8 @@ class Broken:
     @property
     def marker(self) -> str:
         """What tells an issue of this tool from others that name the test."""
-        return f"<!-- base-image-runbook:broken {self.model}/{self.case}@{self.platform} -->"
+        named = re.sub(r"[\s<>]", "", f"{self.model}/{self.case}@{self.platform}")
+        return f"<!-- base-image-runbook:broken {named} -->"
 
 
 def choose(issues: Iterable[Issue], broken: Broken) -> Issue | None:
@@ -56,7 +60,7 @@ def choose(issues: Iterable[Issue], broken: Broken) -> Issue | None:
 
 def title(broken: Broken, bump: Bump) -> str:
     """The title of a new issue."""
-    return f"CI failure with base image {bump.tag}: {broken.name}"
+    return unlinked(f"CI failure with base image {bump.tag}: {broken.name}")
 
 
 def body(broken: Broken, bump: Bump, *, old: str, new: str, run: str, pull: str, failure: Failure | None) -> str:
@@ -71,7 +75,7 @@ def body(broken: Broken, bump: Bump, *, old: str, new: str, run: str, pull: str,
     lines = [broken.marker, f"The test fails in CI with a new base image: {prose(broken.reason)}", ""]
     lines += ["| | |", "|---|---|", *(f"| {name} | {code(value)} |" for name, value in facts.items())]
     links = {"failing run": run, "failing job": failure.url if failure else "", "pull request": pull}
-    lines += [f"| {name} | {url} |" for name, url in links.items() if url]
+    lines += [f"| {name} | {address(url)} |" for name, url in links.items() if url]
     if failure is not None:
         lines += ["", f"**Cause** ({failure.kind}): {prose(failure.cause)}"]
         if failure.evidence:
@@ -87,16 +91,19 @@ def body(broken: Broken, bump: Bump, *, old: str, new: str, run: str, pull: str,
 
 def _reproduce(broken: Broken, image: str) -> str:
     scope = next(iter(broken.scopes), "mr-github")
-    return (
-        "python tests/test_utils/python_scripts/launch_nemo_run_workload.py "
-        f"--scope {scope}-broken --model {broken.model} --test-case {broken.case} "
-        f"--environment {broken.environment} --platform {broken.platform} --container-image <image built on {image}>"
-    )
+    given = {
+        "scope": f"{scope}-broken", "model": broken.model, "test-case": broken.case,
+        "environment": broken.environment, "platform": broken.platform,
+    }  # fmt: skip
+    told = " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items())
+    program = "python tests/test_utils/python_scripts/launch_nemo_run_workload.py"
+    return f"{program} {told} --container-image <image built on {image}>"
 
 
 def _fenced(lines: Iterable[str]) -> list[str]:
-    """Verbatim, whatever fences the lines hold: nothing in it is a mention or a link."""
-    listed = list(lines)[:_EVIDENCE]
+    """Verbatim, whatever fences the lines hold: nothing in it is a mention, a link or a bot's command."""
+    listed = [_COMMAND.sub("\\1\u200b", visible(line).replace("\r", "").replace("\n", " ")) for line in lines]
+    listed = listed[:_EVIDENCE]
     longest = max((len(run) for line in listed for run in re.findall("`{3,}", line)), default=2)
     fence = "`" * (longest + 1)
     return [f"{fence}text", *listed, fence]
