@@ -32,11 +32,11 @@ def bump_folders(archive: Path) -> list[Path]:
     found = []
     for place, folders, files in os.walk(archive, followlinks=False):
         here = Path(place)
-        if HEAD in files or LOCK in files or any((here / name / RUN).is_file() for name in folders):
+        if HEAD in files or LOCK in files or any(os.path.isfile(here / name / RUN) for name in folders):
             found.append(here)
             folders.clear()
         else:
-            folders[:] = sorted(name for name in folders if not name.startswith(".git"))
+            folders[:] = sorted(name for name in folders if name != ".git")
     return found
 
 

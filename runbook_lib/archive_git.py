@@ -5,6 +5,7 @@ Nothing within a bump's folder can tell that all of it, or its newest records, w
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ _CHANGE = re.compile(r"\n?:[0-7]{6} [0-7]{6} [0-9a-f]+ (?P<blob>[0-9a-f]+) [A-Z]
 _COMMIT = re.compile(r"\n?(?P<commit>[0-9a-f]{40}|[0-9a-f]{64})")
 #: What git says of a signature (git-log(1), %G?); only "G" is one of a key that the file allows for that time.
 _SIGNATURES = {
-    "N": "is not signed",
+    "N": "is not signed with an SSH key",
     "B": "has a signature that does not fit it",
     "U": "is signed by a key that is not allowed, or was not at its time",
     "R": "is signed by a key that was revoked",
@@ -61,6 +62,8 @@ def look(archive: Path, allowed_signers: Path | None = None) -> Kept:
             f"There is no file {allowed_signers}. Name one of allowed signers, with lines such as "
             "`ada@example.org ssh-ed25519 AAAA…`: runbook audit verify --allowed-signers FILE."
         )
+    if allowed_signers is not None and shutil.which("ssh-keygen") is None:
+        raise RunbookError("Verifying signatures needs ssh-keygen, which is not on PATH. Install OpenSSH's client.")
     if not _has_history(archive):
         if allowed_signers is not None:
             raise RunbookError(
@@ -146,7 +149,7 @@ def _lost(archive: Path) -> Iterator[str]:
         closed = next((it for it in versions if it.closed and it.content != content), None)
         if content is None:
             bump, record = file.parent.parent, file.parent
-            gone.setdefault(record if bump.is_dir() else bump, versions[0].commit)
+            gone.setdefault(record if os.path.isdir(bump) else bump, versions[0].commit)
         elif closed is not None:
             yield f"{file}: was changed after it was closed: the commit {closed.commit[:12]} holds another."
     for place, commit in gone.items():

@@ -105,7 +105,7 @@ def verify(archive: Path, allowed_signers: Path | None = None) -> tuple[list[str
         except OSError as error:
             bump.problems.append(_sentence(Path(error.filename or folder), f"cannot be read: {error.strerror}."))
         _chain(bump)
-    problems += [_sentence(it, "is a link to a folder, which was not followed.") for it in _links(archive, bumps)]
+    problems += _elsewhere(archive, set(bumps))
     kept = archive_git.look(archive, allowed_signers)
     counts.commits, counts.uncommitted = len(kept.commits), len(kept.uncommitted)
     return [*problems, *kept.problems], counts
@@ -117,14 +117,21 @@ def _sentence(place: Path, sentence: str) -> str:
     return f"{name if name.isprintable() else ascii(name)}: {sentence}"
 
 
-def _links(archive: Path, bumps: list[Path]) -> list[Path]:
-    """Links that stand where a bump's folder, or one above, could."""
-    found: list[Path] = []
-    for place, folders, _ in os.walk(archive, followlinks=False):
+def _elsewhere(archive: Path, bumps: set[Path]) -> list[str]:
+    """What stands where a bump's folder, or one above, could, and was not looked into."""
+    problems: list[str] = []
+
+    def unread(error: OSError) -> None:
+        problems.append(_sentence(Path(error.filename), f"cannot be read: {error.strerror}."))
+
+    for place, folders, _ in os.walk(archive, onerror=unread, followlinks=False):
         here = Path(place)
-        found += [here / name for name in sorted(folders) if (here / name).is_symlink()]
-        folders[:] = [name for name in folders if name != ".git" and here / name not in bumps]
-    return [it for it in found if it.parent not in bumps]
+        if here in bumps:
+            folders.clear()
+        links = [here / name for name in sorted(folders) if (here / name).is_symlink()]
+        problems += [_sentence(it, "is a link to a folder, which was not followed.") for it in links]
+        folders[:] = [name for name in folders if name != ".git"]
+    return problems
 
 
 def _beside(bump: _Bump, entry: Path) -> None:
@@ -248,7 +255,8 @@ def _chain(bump: _Bump) -> None:
             bump.problem(named_by, f"names the record {link['record']} before it, {what}.")
             break
         if found.sha256 != link["sha256"]:
-            bump.problem(f"{link['record']}/{RUN}", f"was changed: its sha256 is not the one that {named_by} names.")
+            which = f"was changed, or {HEAD} was" if named_by == HEAD else "was changed"
+            bump.problem(f"{link['record']}/{RUN}", f"{which}: its sha256 is not the one that {named_by} names.")
         if later and found.ended and later[1] < found.ended - _CLOCKS:
             bump.problem(later[0], f"ended before {link['record']} did, which was closed before it: a clock was wrong, "
                          "or its times were changed.")  # fmt: skip
