@@ -62,11 +62,24 @@ def _parser() -> argparse.ArgumentParser:
         prog="runbook",
         description="Move a repository's pins of its base image to a new one, and tell where that stands.",
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="tell the version, and the commit of a checkout")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (_add_check, _add_archive, _add_golden, _add_image, _add_changes, _add_pins, _add_practice):
         add(commands)
     commands.metavar = f"{{{','.join(commands.choices)}}}"  # also where it is told that one is missing
     return parser
+
+
+class _Version(argparse.Action):
+    """Asks git only where the version is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from runbook_lib.provenance import library
+
+        it = library()
+        commit = f" (commit {it['commit'][:12]}{', changed' * it['dirty']})" if it["commit"] else ""
+        print(f"base-image-runbook {it['version']}{commit}, Python {it['python']}")
+        parser.exit()
 
 
 def _add_check(commands: Commands) -> None:

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -357,3 +358,13 @@ def test_other_commands_are_imported_when_they_run(monkeypatch):
     monkeypatch.setattr("runbook_lib.__main__.import_module", lambda name: Module)
     assert main(["status", "--json", "--audit", "there"]) == 3
     assert seen == [(True, "there")]
+
+
+def test_the_version_is_told_with_the_commit(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert re.fullmatch(
+        r"base-image-runbook \d+\.\d+\.\d+( \(commit [0-9a-f]{12}(, changed)?\))?, Python 3\.\d+\.\d+\S*\n",
+        capsys.readouterr().out,
+    )
