@@ -49,6 +49,7 @@ class Site:
     whole nodes and knows no GPUs.  ``least_gpus`` a node are given to tests whose recipe names fewer: CI's own
     runners give all that they have.  ``options`` are further options of ``sbatch``.  ``shared``: somebody vouches
     that all nodes see the paths.  ``node_gpus`` are the GPUs that a node has, by partition, "" for the default one.
+    ``in_image`` are folders that the image brings itself.
     """
 
     checkout: str
@@ -63,10 +64,11 @@ class Site:
     options: tuple[str, ...] = ()
     shared: bool = False
     node_gpus: Mapping[str, int] = field(default_factory=dict)
+    in_image: tuple[str, ...] = ()
 
     def partition(self, platform: str) -> str:
-        """The partition for a platform, "" for the cluster's own choice."""
-        return self.partitions.get(platform, self.partitions.get("", ""))
+        """The partition for a platform, or several divided by commas, "" for the cluster's own choice."""
+        return self.partitions.get("".join(platform.split()), self.partitions.get("", ""))
 
     def gpus_for(self, workload: Workload) -> int:
         """The GPUs a node that a test gets here."""
@@ -79,7 +81,7 @@ class Site:
         """
         if any(_SHARES.match(it) for it in self.options):
             return False
-        return not self.gpus or 0 < self.node_gpus.get(partition, 0) <= gpus
+        return not self.gpus or all(0 < self.node_gpus.get(it, 0) <= gpus for it in partition.split(","))
 
     def problems(self, *, partitions: Collection[str] | None = None, accounts: Collection[str] | None = None) -> tuple[
         str, ...
@@ -99,16 +101,17 @@ class Site:
             told.append(f"The image {self.image!r} has blanks in its name.")
         for option in self.options:
             found = _OPTION.fullmatch(option)
-            if found is None or found["name"] in _OURS:
+            # Slurm takes the beginning of an option's name for the whole.
+            ours = sorted(it for it in _OURS if found and it.startswith(found["name"]))
+            if found is None or ours:
                 why = (
-                    f"--{found['name']} is chosen from the recipe and the other settings"
-                    if found
-                    else "expected --name=value"
+                    f"--{ours[0]} is chosen from the recipe and the other settings" if ours else "expected --name=value"
                 )
                 told.append(f"The option {option!r} cannot be given to sbatch: {why}.")
-        given = [("partition", name, partitions) for name in sorted(set(self.partitions.values()))]
+        named = sorted({name for it in self.partitions.values() for name in (it.split(",") if it else [])})
+        given = [("partition", name, partitions) for name in named]
         for kind, name, known in [*given, ("account", self.account, accounts)]:
-            if name and not _WORD.fullmatch(name):
+            if not _WORD.fullmatch(name) and (name or kind == "partition"):
                 told.append(f"{name!r} cannot be the name of {'an' if kind == 'account' else 'a'} {kind}.")
             elif name and known is not None and name not in known:
                 told.append(f"The cluster has no {kind} {name} for you. It has: {', '.join(sorted(known)) or 'none'}.")
@@ -309,6 +312,8 @@ _TASK = """\
 # {test}
 set -euo pipefail
 export NODE_RANK=$SLURM_NODEID
+# Recipes name folders of their own by it, which they delete in the end; CI gives each run one.
+export RUN_ID=runbook-$SLURM_JOB_ID
 # {why}
 {variable}
 # The environment was synced once, before: nodes that sync at the same time would disturb each other.
@@ -324,6 +329,10 @@ mkdir -p "$LOGS" "$own/artifacts"
 bash "$own/script.sh"
 """
 _UNPACK = f"""\
+if [ -d /mnt/hf_home ]; then
+    # As in CI: models of Hugging Face come from there alone.
+    export HF_HOME=/mnt/hf_home TRANSFORMERS_OFFLINE=1
+fi
 mkdir -p {INSIDE}
 tar -C {INSIDE} --no-same-owner -xf {{tree}}
 cd {INSIDE}"""

@@ -31,6 +31,8 @@ _AWAY = re.compile(
     r"Zero Bytes were transmitted|slurm_persist_conn_open|[Tt]emporarily unavailable|Slurm controller not responding|"
     r"in standby mode|Address already in use|Transport endpoint"
 )
+#: What Slurm's commands say on a machine that belongs to no cluster.
+_NO_CLUSTER = re.compile(r"[Cc]ould not establish a configuration source|Unable to (?:open|process) configuration file")
 _NO_ACCOUNTS = re.compile(r"accounting storage is disabled|not running a supported accounting_storage|slurmdbd")
 
 
@@ -44,6 +46,8 @@ class Slurm:
             if not _OWN.match(name) and not _SLURMS.match(name) and hide.text(value) == value
         }  # fmt: skip
         self._env = kept | {"LC_ALL": "C"}
+        # A job would see it, as it sees all that sbatch has.
+        self._hint = " SLURM_JWT is not passed on to Slurm's commands: reach it by munge." if "SLURM_JWT" in env else ""
         self.calls: Counter[str] = Counter()
 
     def submit(self, path: str) -> int:
@@ -115,6 +119,13 @@ class Slurm:
             raise Unreachable(f"Slurm's controller cannot be reached: {program} says {said!r}.")
         if _NO_ACCOUNTS.search(said) and not done.stdout.strip():
             raise CannotTell(f"This cluster keeps no accounts: {program} says {said!r}.")
+        if done.returncode and _NO_CLUSTER.search(said):
+            raise RunbookError(
+                f"{program} finds no settings of a cluster on this machine ({said!r}). Run this where jobs are "
+                "submitted: on a login node of the cluster, or where SLURM_CONF names its slurm.conf."
+            )
         if done.returncode:
-            raise Refused(f"{program} {' '.join(arguments)[:200]} failed with {done.returncode}: {said or 'no word'}.")
+            raise Refused(
+                f"{program} {' '.join(arguments)[:200]} failed with {done.returncode}: {said or 'no word'}.{self._hint}"
+            )
         return done.stdout

@@ -2,6 +2,7 @@
 
 import glob
 import hashlib
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -126,7 +127,8 @@ def make(
     mine = slurm_choice.own(train, nodes, gpus, platform, bump.image_type) if train.strip() else None
     picked = (mine[0],) if mine else slurm_choice.pick(every, tests, platform, bump.image_type)
     used, readable = {it.recipe for it in picked}, {it.recipe for it in every}
-    warnings = [told for path, sentences in odd.items() for told in sentences if path in used or path not in readable]
+    odd_ones = [told for path, told in odd.items() if path in used or path not in readable]
+    warnings = [*stand.warnings, *_not_the_bump(stand), *itertools.chain.from_iterable(odd_ones)]
     configs = stand.texts({slurm_choice.config_of(it) for it in picked})
     if mine:
         configs[slurm_choice.config_of(mine[0])] = mine[1]
@@ -141,6 +143,16 @@ def make(
     made = _with_before(made, f"{bump.image_type}-{bump.tag or 'none'}", warnings)
     made = replace(made, fresh=_fresh(made, again), problems=(*site.problems(), *made.problems))
     return _with_arrays(made) if made.fresh and not made.problems else made
+
+
+def _not_the_bump(stand: Position) -> list[str]:
+    """Which commit is tested where the bump has none yet: its pins, and its golden values, are those of before."""
+    if stand.bump.tag is None or stand.tip is not None:
+        return []
+    return [
+        f"The branch {stand.bump.branch} does not exist yet: the tests and golden values are those of "
+        f"{stand.bump.base} at {stand.start[:10]}."
+    ]
 
 
 def _with_before(made: Plan, bump: str, warnings: list[str]) -> Plan:
@@ -180,7 +192,10 @@ def _with_before(made: Plan, bump: str, warnings: list[str]) -> Plan:
 def _with_arrays(made: Plan) -> Plan:
     """The arrays for what is fresh.  A test that cannot run here is held; where none can, nothing is submitted."""
     site, (problems, warnings, partitions) = made.site, _asked(made.slurm, made.site)
-    unfit = {it.test.name: told for it in made.fresh if (told := _unfit(it.test, site, partitions))}
+    config = {it.test.name: made.golden.get(slurm_choice.config_of(it.test)) or "" for it in made.fresh}
+    unfit = {
+        it.test.name: told for it in made.fresh if (told := _unfit(it.test, site, partitions, config[it.test.name]))
+    }
     if len(unfit) == len(made.fresh):
         problems = (*dict.fromkeys(unfit.values()), *problems)
         return replace(made, problems=problems, warnings=(*made.warnings, *warnings))
@@ -204,11 +219,12 @@ def _with_arrays(made: Plan) -> Plan:
     )  # fmt: skip
 
 
-def _unfit(test: Workload, site: Site, partitions: Sequence[Partition] | None) -> str:
+def _unfit(test: Workload, site: Site, partitions: Sequence[Partition] | None, config: str) -> str:
     """Why a test cannot run here, as sentences; ``partitions`` are None where they are not known."""
     if not site.image and INSIDE in test.script:
-        return f"Its script works in {INSIDE}, which is in a container alone. Name the image that was built."
-    return "" if partitions is None else " ".join(slurm_site.lacking(site, partitions, [test]))
+        return f"The test's script works in {INSIDE}, which is in a container alone. Name the image that was built."
+    lacks = "" if partitions is None else " ".join(slurm_site.lacking(site, partitions, [test]))
+    return " ".join(filter(None, (lacks, slurm_site.unmounted(site, test.script, config))))
 
 
 def _fresh(made: Plan, again: str) -> tuple[Chosen, ...]:

@@ -1,9 +1,10 @@
 """A cluster as a person describes it: a small YAML file, parameters that override it, or both.  Pure.
 
-partition: batch                  # or by platform: {dgx_h100: batch, dgx_gb200: grace}
+partition: batch                  # several: batch,large; or by platform: {dgx_h100: batch, dgx_gb200: grace}
 account: my-account
 image: /shared/images/megatron-lm.sqsh   # or nvcr.io/nvidia/nemo:26.06
-mounts: [/shared/data:/mnt/artifacts]
+mounts: [/shared/data:/mnt/artifacts]    # what the recipes read: data, tokenizers, checkpoints
+in-image: []                      # folders that the image has itself, such as /mnt/artifacts
 results: /shared/me/results       # seen by all nodes under the same path
 at-once: 0                        # so many tests of an array run at a time; 0: no limit
 gpus: true                        # false where whole nodes are allocated
@@ -15,6 +16,7 @@ A test that takes all GPUs of its nodes, and every test with ``gpus: false``, ha
 Options that say otherwise are taken instead, such as ``--cpus-per-gpu=16`` or ``--oversubscribe``.
 """
 
+import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
@@ -29,8 +31,11 @@ from runbook_lib.slurm_states import Partition
 from runbook_lib.workloads import Workload
 
 KEYS = (
-    "partition", "account", "image", "mounts", "results", "at-once", "gpus", "least-gpus", "options", "shared",
+    "partition", "account", "image", "mounts", "in-image", "results", "at-once", "gpus", "least-gpus", "options",
+    "shared",
 )  # fmt: skip
+#: Where recipes and settings of tests expect what no image holds.
+_DATA = re.compile(r"(?<![\w./}-])/mnt/[\w.-]{1,100}")
 #: File systems that live in one machine alone, by their names in ``/proc/self/mountinfo``.
 _LOCAL = frozenset({"tmpfs", "ramfs", "overlay", "devtmpfs", "squashfs", "zfs", "ext2", "ext3", "ext4", "xfs", "btrfs"})
 
@@ -52,12 +57,13 @@ def parse(
         image=_image(image or _text(given, "image", origin)),
         partitions=_partitions(told, origin),
         account=account or _text(given, "account", origin),
-        mounts=tuple(_mount(it, origin) for it in listed),
+        mounts=tuple(_mount(it, "" if mounts.strip() else origin) for it in listed),
         at_once=_number(given, "at-once", origin),
         gpus=_flag(given, "gpus", origin, default=True),
         least_gpus=_number(given, "least-gpus", origin),
         options=tuple(_texts(given, "options", origin)),
         shared=_flag(given, "shared", origin, default=False),
+        in_image=tuple(_texts(given, "in-image", origin)),
     )
 
 
@@ -71,24 +77,48 @@ def _image(text: str) -> str:
 def lacking(site: Site, partitions: Collection[Partition], chosen: Sequence[Workload]) -> tuple[str, ...]:
     """What the cluster's partitions cannot give to these tests, as sentences; Slurm would let them wait for ever."""
     known = {it.name: it for it in partitions}
-    default = next((it for it in partitions if it.default), None)
+    default = [it for it in partitions if it.default]
     told: dict[str, None] = {}
     for test in chosen:
         name = site.partition(test.platform)
-        has = known.get(name) if name else default
-        if has is None:
-            if not name:
-                told["The cluster has no default partition. Name one as partition."] = None
-            continue
-        gpus = site.gpus_for(test)
-        if test.nodes > has.nodes:
-            told[f"The partition {has.name} has {has.nodes} nodes, and {test} needs {test.nodes}."] = None
-        if site.gpus and gpus > has.gpus:
-            hint = " Where Slurm knows no GPUs, set gpus: false in the site file." if not has.gpus else ""
-            told[f"The nodes of {has.name} have {has.gpus} GPUs, and {test} needs {gpus}.{hint}"] = None
-        if has.seconds is not None and test.time_limit > has.seconds:
-            told[f"{has.name} lets a job run for {has.seconds} s, and {test} needs {test.time_limit} s."] = None
+        given = [known[it] for it in name.split(",") if it in known] if name else default
+        if not given and not name:
+            told["The cluster has no default partition. Name one as partition."] = None
+        lacks = [_lacks(site, it, test) for it in given]
+        if all(lacks):  # of several partitions one suffices
+            told |= dict.fromkeys(itertools.chain.from_iterable(lacks))
     return tuple(told)
+
+
+def _lacks(site: Site, has: Partition, test: Workload) -> list[str]:
+    """What one partition cannot give to a test."""
+    told, gpus = [], site.gpus_for(test)
+    if test.nodes > has.nodes:
+        told.append(f"The partition {has.name} has {has.nodes} nodes, and {test} needs {test.nodes}.")
+    if site.gpus and gpus > has.gpus:
+        hint = " Where Slurm knows no GPUs, set gpus: false in the site file." if not has.gpus else ""
+        told.append(f"The nodes of {has.name} have {has.gpus} GPUs, and {test} needs {gpus}.{hint}")
+    if has.seconds is not None and test.time_limit > has.seconds:
+        told.append(f"{has.name} lets a job run for {has.seconds} s, and {test} needs {test.time_limit} s.")
+    return told
+
+
+def unmounted(site: Site, *texts: str) -> str:
+    """Which folders these texts of a test name that its container will not have, as a sentence; empty where it has all.
+
+    A mount inside of such a folder counts as the folder: whoever mounts parts knows which are read.
+    """
+    if not site.image:
+        return ""
+    have = [it.rstrip("/") for it in (*(inside for _, inside in site.mounts), *site.in_image)]
+    named = dict.fromkeys(it for text in texts for it in _DATA.findall(text))
+    lacks = [it for it in named if not any(f"{it}/".startswith(f"{has}/") or has.startswith(f"{it}/") for has in have)]
+    if not lacks:
+        return ""
+    return (
+        f"The test reads {' and '.join(lacks)}, and nothing is mounted there. Give the folder of its data as mounts, "
+        f"such as /shared/data:{lacks[0]}; or name it as in-image in the site file if the image has it."
+    )
 
 
 def not_shared(path: str, mountinfo: str) -> str:
@@ -173,6 +203,10 @@ def _partitions(told: object, origin: str) -> dict[str, str]:
 
 def _mount(text: str, origin: str) -> tuple[str, str]:
     outside, colon, inside = text.partition(":")
+    if not colon and not origin:
+        raise RunbookError(
+            f"mounts={text!r} is no mount; expected outside:inside, such as /shared/data:/mnt/artifacts."
+        )
     if not colon:
-        raise _refuse(origin or "(parameter mounts)", "mounts", text, "outside:inside")
+        raise _refuse(origin, "mounts", text, "outside:inside")
     return outside, inside

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runbook_lib import files, golden_summary, ledger, slurm_follow, slurm_matrix, slurm_plan, views
+from runbook_lib import files, golden_summary, ledger, record, slurm_follow, slurm_matrix, slurm_plan, views
 from runbook_lib.checks import Check
 from runbook_lib.errors import Refused
 from runbook_lib.golden_judge import Judgement
@@ -27,6 +27,7 @@ _IDLE = (
     "No folder for results was given, so nothing is planned. Give one that all nodes see as results, or a site file."
 )
 _DONE = ("passed", "drifted")
+_CHECKS = ("the chosen tests were submitted", "every test passed", "golden values need no judgement")
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ def carry_out(
     if not bump.apply and cancel:
         step.would("end all of these tests that are not over")
     elif not bump.apply:
-        for it in planned.arrays:
+        step.warn(*(planned.problems if planned.fresh else ()))
+        for it in planned.arrays if not planned.problems else ():
             step.would(f"submit {views.count(len(it.tasks), 'test')} to Slurm as the array {it.name}")
     elif planned.problems and planned.fresh and not cancel:
         raise Refused(" ".join(planned.problems))
@@ -180,32 +182,38 @@ def _cancel(step: Step, planned: Plan) -> None:
 def verify(step: Step, planned: Plan, found: Found) -> View:
     """Tell the record what became of each test, and where it all stands."""
     bump = planned.stand.bump
-    names = ("the chosen tests were submitted", "every test passed", "golden values need no judgement")
     if planned.idle or bump.tag is None or not found.outcomes:
-        why = planned.idle or (
-            "No tag was given, so nothing is submitted." if bump.tag is None else "Nothing runs yet."
-        )
-        step.check(*(Check(name, "skipped", why) for name in names))
-        would = f"Preview: {views.count(sum(len(it.tasks) for it in planned.arrays), 'test')} would be submitted."
-        step.done(would if planned.arrays and bump.tag else why)
+        why, next = _nothing(step, planned)
+        step.check(*(Check(name, "skipped", why) for name in _CHECKS))
+        step.done(why, next)
         return views.note("The checks are in the record below.")
     step.table("slurm tests", [it.row for it in found.outcomes])
     step.warn(*found.begun_anew)
     step.table("golden", golden_summary.rows(golden_summary.in_order(found.judged)))
     words = [it.word for it in found.outcomes]
-    told = slurm_follow.counts(it.now for it in found.outcomes)
-    missing = len(planned.chosen) - len(found.outcomes)
+    told = ", ".join(f"{words.count(it)} {it}" for it in dict.fromkeys(words))
+    there = {it.now.entry.test.name for it in found.outcomes}
+    missing = [str(it.test) for it in planned.chosen if it.test.name not in there]
     bad = [str(it.now.entry.test) for it in found.outcomes if it.word == "failed"]
     held = [one.file for it in found.outcomes if it.word == "to be judged" for one in it.judged]
+    submitted = f"{len(found.outcomes)} of {len(planned.chosen)}."
     # As with CI, a red test is for a person to judge: the run waits, and does not fail.
     step.check(
-        Check(names[0], "waiting" if missing else "passed", f"{len(found.outcomes)} of {len(planned.chosen)}."),
         Check(
-            names[1], "passed" if not bad and "not over" not in words else "waiting", f"{told}. {_listed(bad)}".strip()
+            _CHECKS[0],
+            "waiting" if missing else "passed",
+            f"{submitted} Without {_listed(missing)}" if missing else submitted,
         ),
-        Check(names[2], "waiting" if held else "passed", _listed(held) or f"{len(found.judged)} files were looked at."),
+        Check(
+            _CHECKS[1],
+            "passed" if not bad and "not over" not in words else "waiting",
+            f"{told}. {_listed(bad)}".strip(),
+        ),
+        Check(
+            _CHECKS[2], "waiting" if held else "passed", _listed(held) or f"{len(found.judged)} files were looked at."
+        ),
     )
-    sentence = f"{len(words)} tests on Slurm: {', '.join(f'{words.count(it)} {it}' for it in dict.fromkeys(words))}"
+    sentence = f"{views.count(len(words), 'test')} on Slurm: {told}"
     if "not over" in words:
         step.waiting(f"{sentence}; waiting for Slurm", "Run slurm-verify again, with -p wait True to follow it.")
     elif bad or held:
@@ -215,6 +223,20 @@ def verify(step: Step, planned: Plan, found: Found) -> View:
     else:
         step.done(f"{sentence}.", "03-open-pr" if all(it in _DONE for it in words) else "")
     return views.note("The checks are in the record below.")
+
+
+def _nothing(step: Step, planned: Plan) -> tuple[str, str]:
+    """Why no test was found, and what goes on from there."""
+    bump = planned.stand.bump
+    if planned.idle or bump.tag is None:
+        return planned.idle or "No tag was given, so nothing is submitted.", ""
+    if planned.problems and planned.fresh and not bump.apply:
+        return f"Apply would be refused. {' '.join(planned.problems)}", ""
+    if planned.arrays and not bump.apply:
+        tests = views.count(sum(len(it.tasks) for it in planned.arrays), "test")
+        told = f"Preview: {tests} would be submitted, in {views.count(len(planned.arrays), 'array')}."
+        return told, record.command(step.name, step.bump, apply=True)
+    return "Nothing runs yet.", ""
 
 
 def _listed(names: list[str]) -> str:

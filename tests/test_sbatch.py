@@ -99,6 +99,8 @@ def test_a_cluster_without_gpus_in_its_books_and_one_that_gives_all() -> None:
         ({"node_gpus": {"": 16}}, False),
         ({"node_gpus": {"": 8}}, True),
         ({"node_gpus": {"batch": 8, "": 16}, "partitions": {"": "batch"}}, True),
+        ({"node_gpus": {"batch": 8, "large": 8}, "partitions": {"": "batch,large"}}, True),
+        ({"node_gpus": {"batch": 8, "large": 16}, "partitions": {"": "batch,large"}}, False),
         ({"gpus": False}, True),
         ({"gpus": False, "options": ("--oversubscribe",)}, False),
         ({"node_gpus": {"": 8}, "options": ("--cpus-per-gpu=16",)}, False),
@@ -139,6 +141,8 @@ def test_the_files_of_a_test() -> None:
     assert "export CUDA_DEVICE_MAX_CONNECTIONS=1\n" in task.text
     assert "# TP 2 on Hopper requires 1.\n" in task.text
     assert "cd /shared/Megatron-LM\n" in task.text
+    assert "\nexport RUN_ID=runbook-$SLURM_JOB_ID\n" in task.text  # recipes delete folders below it: never empty
+    assert "hf_home" not in task.text
     assert "unset CUDA_DEVICE_MAX_CONNECTIONS\n" in rendered(workload())[0].tasks[0].text
 
 
@@ -150,6 +154,7 @@ def test_a_container_sees_a_copy_of_the_checkout_and_never_the_home() -> None:
     assert f"--container-mounts={mounts} " in array.text
     assert "--no-container-mount-home" in array.text
     assert "#SBATCH --no-container" not in array.text  # it is an option of srun
+    assert "export HF_HOME=/mnt/hf_home TRANSFORMERS_OFFLINE=1\n" in array.tasks[0].text
     assert "\ntar -C /opt/megatron-lm --no-same-owner -xf /shared/results/tree.tar\n" in array.tasks[0].text
 
 
@@ -209,8 +214,12 @@ def test_the_same_matrix_has_the_same_names_and_another_has_others() -> None:
         (replace(SITE, image="a b"), "has blanks"),
         (replace(SITE, mounts=(("/a,/etc", "/b"),)), "cannot be written for Pyxis"),
         (replace(SITE, partitions={"": "a b"}), "'a b' cannot be the name of a partition"),
+        (replace(SITE, partitions={"": "a,,b"}), "'' cannot be the name of a partition"),
+        (replace(SITE, account="a,b"), "'a,b' cannot be the name of an account"),
         (replace(SITE, account="$(id)"), "cannot be the name of an account"),
         (replace(SITE, options=("--nodes=3",)), "--nodes is chosen from the recipe"),
+        (replace(SITE, options=("--part=other",)), "--partition is chosen from the recipe"),
+        (replace(SITE, options=("--gpus=3",)), "--gpus-per-node is chosen from the recipe"),
         (replace(SITE, options=("--qos=a\nb",)), "expected --name=value"),
     ],
 )
@@ -223,6 +232,11 @@ def test_partitions_and_accounts_are_compared_with_the_clusters() -> None:
     site = replace(SITE, partitions={"": "batch", "dgx_gb200": "grace"}, account="me")
     assert site.problems() == ()
     assert site.problems(partitions=["batch", "grace"], accounts=["me"]) == ()
+    several = replace(site, partitions={"": "batch,large"})
+    assert several.problems(partitions=["batch", "large"], accounts=["me"]) == ()
+    assert several.problems(partitions=["batch"]) == ("The cluster has no partition large for you. It has: batch.",)
+    assert several.partition("dg  x_h100") == "batch,large"
+    assert site.partition("dgx _gb200") == "grace"  # as CI reads a platform
     assert site.problems(partitions=["batch"], accounts=[]) == (
         "The cluster has no partition grace for you. It has: batch.",
         "The cluster has no account me for you. It has: none.",

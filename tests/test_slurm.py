@@ -41,6 +41,33 @@ def test_a_machine_without_slurm_is_told(tmp_path: Path) -> None:
         Slurm({"PATH": str(tmp_path)}).queue()
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sinfo: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host sinfo: error: fetch_config: DNS SRV "
+        "lookup failed sinfo: fatal: Could not establish a configuration source",
+        "sinfo: error: ClusterName needs to be specified sinfo: fatal: Unable to process configuration file",
+    ],
+)
+def test_a_machine_of_no_cluster_is_told(tmp_path: Path, said: str) -> None:
+    (tmp_path / "sinfo").write_text(f"#!/bin/sh\necho '{said}' >&2; exit 1\n")
+    (tmp_path / "sinfo").chmod(0o755)
+    with pytest.raises(
+        RunbookError, match=r"no settings of a cluster on this machine .* on a login node of the cluster"
+    ):
+        Slurm({"PATH": f"{tmp_path}:/bin:/usr/bin"}).partitions()
+
+
+def test_a_token_that_is_not_passed_on_is_told(tmp_path: Path) -> None:
+    (tmp_path / "squeue").write_text('#!/bin/sh\necho "authentication failure${SLURM_JWT}" >&2; exit 1\n')
+    (tmp_path / "squeue").chmod(0o755)
+    for given, told in (({}, "failure."), ({"SLURM_JWT": "e30.e30.c2ln"}, "failure. SLURM_JWT is not passed on")):
+        with pytest.raises(Refused) as error:
+            Slurm({"PATH": f"{tmp_path}:/bin:/usr/bin", **given}).queue()
+        assert told in str(error.value)
+        assert "e30" not in str(error.value)
+
+
 def test_a_cluster_without_the_programs_of_accounts_keeps_none(tmp_path: Path) -> None:
     (tmp_path / "id").write_text("#!/bin/sh\necho me\n")
     (tmp_path / "id").chmod(0o755)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.sbatch import Site
-from runbook_lib.slurm_site import lacking, not_shared, parse
+from runbook_lib.slurm_site import lacking, not_shared, parse, unmounted
 from runbook_lib.slurm_states import Partition
 from runbook_lib.workloads import Workload
 
@@ -22,6 +22,7 @@ mounts: [/data:/mnt/artifacts, /models:/models]
 results: /lustre/me/
 at-once: 4
 gpus: false
+in-image: [/opt/data]
 least-gpus: 8
 options: [--qos=high]
 shared: true
@@ -44,7 +45,7 @@ def test_an_empty_file_and_no_parameters_are_an_empty_site() -> None:
 def test_a_whole_file() -> None:
     assert parse(FILE, "s", "/c") == Site(
         "/c", "/lustre/me", "/images/mcore.sqsh", {"dgx_h100": "batch", "dgx_gb200": "grace"}, "me",
-        (("/data", "/mnt/artifacts"), ("/models", "/models")), 4, False, 8, ("--qos=high",), True,
+        (("/data", "/mnt/artifacts"), ("/models", "/models")), 4, False, 8, ("--qos=high",), True, {}, ("/opt/data",),
     )  # fmt: skip
 
 
@@ -84,6 +85,11 @@ def test_what_cannot_be_used_is_said(text: str, says: str) -> None:
         parse(text, "s", "/c")
 
 
+def test_a_mount_that_is_none_is_told_of_whoever_gave_it() -> None:
+    with pytest.raises(RunbookError, match=r"^mounts='/a' is no mount; expected outside:inside"):
+        parse(FILE, "s", "/c", mounts="/a")
+
+
 @given(st.text(alphabet="apcountimges:-[]{}/ \n&*'", max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(RunbookError):
@@ -119,12 +125,43 @@ def test_a_machine_that_does_not_tell_its_mounts_is_believed() -> None:
         ({}, {"gpus": 4}, ["The nodes of batch have 4 GPUs, and gpt/a@dgx_h100 (dev) needs 8."]),
         ({"gpus": False}, {"gpus": 0}, []),
         ({}, {"seconds": 3600}, []),
+        (
+            {"partitions": {"": "gone,batch"}},
+            {"nodes": 1},
+            ["The partition batch has 1 nodes, and gpt/a@dgx_h100 (dev) needs 2."],
+        ),
         ({}, {"seconds": 3599}, ["batch lets a job run for 3599 s, and gpt/a@dgx_h100 (dev) needs 3600 s."]),
     ],
 )
 def test_what_a_partition_lacks(site: dict[str, Any], partition: dict[str, Any], says: list[str]) -> None:
     has = replace(Partition("batch", None, 4, 8, True), **partition)
     assert list(lacking(replace(Site("/c", "/r"), **site), [has], [TEST, TEST])) == says
+
+
+def test_of_several_partitions_one_suffices() -> None:
+    site = Site("/c", "/r", partitions={"": "small,large"})
+    small, large = Partition("small", 60, 1, 8), Partition("large", None, 9, 8)
+    assert lacking(site, [small, large], [TEST]) == ()
+    assert len(lacking(site, [small, replace(large, nodes=1)], [TEST])) == 3
+
+
+@pytest.mark.parametrize(
+    ("site", "texts", "lacks"),
+    [
+        ({}, ["DATA_PATH=/mnt/artifacts"], ""),  # without an image it is for the nodes to have
+        ({"image": "i"}, ["", "ls /tmp /mnt /mnt/"], ""),
+        ({"image": "i"}, ["{artifacts_dir}/mnt/x ./mnt/x /lustre/cache"], ""),
+        ({"image": "i", "mounts": (("/d", "/mnt/artifacts"),)}, ["DATA=/mnt/artifacts/", "/mnt/artifacts/a"], ""),
+        ({"image": "i", "mounts": (("/d", "/mnt/"),)}, ["DATA=/mnt/artifacts/"], ""),
+        ({"image": "i", "mounts": (("/d", "/mnt/artifacts/text"),)}, ["DATA=/mnt/artifacts/"], ""),
+        ({"image": "i", "in_image": ("/mnt/artifacts",)}, ["DATA=/mnt/artifacts/"], ""),
+        ({"image": "i", "mounts": (("/d", "/mnt/art"),)}, ["DATA=/mnt/artifacts/x"], "/mnt/artifacts,"),
+        ({"image": "i"}, ["--load /mnt/artifacts/x", "a: /mnt/models/b/c"], "/mnt/artifacts and /mnt/models,"),
+    ],
+)
+def test_what_a_container_would_not_have_is_known(site: dict[str, Any], texts: list[str], lacks: str) -> None:
+    told = unmounted(replace(Site("/c", "/r"), **site), *texts)
+    assert told.startswith(f"The test reads {lacks} and nothing is mounted there.") if lacks else told == ""
 
 
 def test_a_cluster_that_knows_no_gpus_is_told_how_to_go_on() -> None:

@@ -155,6 +155,21 @@ def test_what_the_cluster_lacks_is_told_before_anything_is_submitted(
     with pytest.raises(Refused):
         world.go(plan)
     assert not world.slurm.calls["sbatch"]
+    _, told = world.go(world.plan(site=replace(world.site, **change), apply=False))
+    assert of("planned", told) == []
+    assert any(says in it["sentence"] for it in of("warning", told))
+    assert all(it["detail"].startswith("Apply would be refused.") and says in it["detail"] for it in of("check", told))
+
+
+@needs_slurm
+def test_data_that_the_container_will_not_have_is_told(world: World) -> None:
+    recipe = world.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    recipe.write_text(recipe.read_text().replace("set -e", "ls /mnt/artifacts"))
+    world.checkout.git("commit", "-q", "-a", "-m", "two")
+    site = replace(world.site, image="/a.sqsh")
+    assert world.plan(site=site).problems[0].startswith("The test reads /mnt/artifacts, and nothing is mounted there.")
+    plan = world.plan(site=replace(site, mounts=((str(world.folder), "/mnt/artifacts"),)))
+    assert not any("/mnt/artifacts" in it for it in plan.problems)
 
 
 @needs_slurm
@@ -176,9 +191,18 @@ def test_a_script_that_needs_a_container_is_told_without_an_image(alone: World) 
 
 
 def test_a_work_tree_that_is_not_at_the_commit_is_told(alone: World) -> None:
+    alone.checkout.git("branch", f"bump/main/dev-{TAG}")
     assert alone.plan().warnings == ()
     (alone.checkout.path / "train.py").write_text("changed\n")
     assert "with what is uncommitted there" in alone.plan().warnings[0]
+
+
+def test_a_bump_that_has_no_commit_yet_is_told(alone: World) -> None:
+    (told,) = alone.plan().warnings
+    assert told.startswith(
+        f"The branch bump/main/dev-{TAG} does not exist yet: the tests and golden values are those of"
+    )
+    assert alone.plan(tag="").warnings == ()
 
 
 def test_a_machine_without_slurm_is_told(alone: World) -> None:
@@ -216,7 +240,7 @@ def test_one_test_that_cannot_run_here_is_held_and_the_others_go_on(world: World
     assert plan.problems == ()
     assert {it.test.model: it.held.partition(",")[0] for it in plan.held} == {
         "bert": "The nodes of batch have 8 GPUs",
-        "t5": "Its script works in /opt/megatron-lm",
+        "t5": "The test's script works in /opt/megatron-lm",
         "gpt": "A row before it has the same name.",
     }
 
@@ -433,7 +457,7 @@ def test_the_notebook_submits_is_started_again_and_goes_on(
 
     preview = execute()
     assert (preview[0], preview[2]) == ("previewed", [])
-    assert preview[1] == "Preview: 2 tests would be submitted."
+    assert preview[1] == "Preview: 2 tests would be submitted, in 1 array."
     state, _, effects = execute(apply=True)
     assert (state, [it["effect"] for it in effects]) == ("waiting", ["slurm job"])
     assert effects[0]["after"] == int((next((world.folder / "results").rglob("job"))).read_text())

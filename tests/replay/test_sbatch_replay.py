@@ -1,7 +1,9 @@
 """Every dev row of the recipes of the real repository as batch files for Slurm."""
 
+import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,29 @@ def test_every_dev_row_is_rendered_with_its_nodes_and_gpus(
     rendered = {task.workload.name: directives for array in made for task, directives in each(array.text, array.tasks)}
     assert len(rendered) == len(tests)
     assert rendered == asked(checkout)
+
+
+def test_the_whole_matrix_takes_few_calls_however_its_platforms_are_spread(
+    chosen: list[tuple[Workload, Connections]],
+) -> None:
+    tests = [it for it in chosen if it[0].gpus]
+    by_platform = {"dgx_h100": "h", "dgx_gb200": "g", "dgx_a100": "a"}
+    for partitions in ({}, by_platform, {"": "h,i", "dgx_gb200": "g"}):
+        for least in (0, 4, 8):
+            made = arrays(tests, replace(SITE, partitions=partitions, least_gpus=least))
+            assert len(made) <= CALLS
+            assert sum(len(it.tasks) for it in made) == len(tests) == 406
+
+
+def test_scripts_use_no_variable_that_nothing_sets(chosen: list[tuple[Workload, Connections]]) -> None:
+    """Most begin with ``set -u``: one such variable, and all of their tests fail at once."""
+    used: set[str] = set()
+    for array in arrays([it for it in chosen if it[0].gpus], SITE):
+        for task in array.tasks:
+            names = re.findall(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", task.script)
+            given = re.findall(r"\b([A-Za-z_]\w*)=|\bfor (\w+) in", f"{array.text}{task.text}{task.script}")
+            used |= {"".join(it) for it in names} - {"".join(it) for it in given}
+    assert used == set()
 
 
 def each(text: str, tasks: tuple) -> list:  # type: ignore[type-arg]
