@@ -168,7 +168,8 @@ def marked(stand: Position, commit: str = "") -> list[dict[str, object]]:
                 sum(cell.value.endswith(BROKEN) for cell in old.scopes) if old else 0
             )
             if newly > 0 or (row.allow_failure and not (old and old.allow_failure)):
-                told = _OURS.search(comment_of(row, text or ""))
+                comment = comment_of(row, text or "")
+                told = _OURS.match(comment, max(comment.find("# Broken"), 0))
                 found.append(
                     {"test": f"{row.model}/{row.case}", "platforms": ", ".join(row.platforms),
                      "environments": ", ".join(row.environments), "form": "soft" if newly <= 0 else "broken",

@@ -110,7 +110,7 @@ class Checkout:
     def identity(self) -> tuple[str, str]:
         """Name and mail address that a commit made here would carry."""
         try:
-            name, mail, _ = re.fullmatch(r"(.*) <(.*)> (.*)", self.git("var", "GIT_COMMITTER_IDENT")).groups()  # type: ignore[union-attr]
+            name, mail, _ = re.fullmatch(r"([^<>]*) <([^<>]*)> (.*)", self.git("var", "GIT_COMMITTER_IDENT")).groups()  # type: ignore[union-attr]
         except GitFailed as error:
             raise RunbookError(
                 f"git does not know who commits in {self.path}. Set it with `git config user.name '…'` "

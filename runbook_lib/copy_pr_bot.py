@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from runbook_lib.github_models import Comment
 
 _LOGINS = frozenset({"copy-pr-bot", "copy-pr-bot[bot]"})
-_COMMAND = re.compile(r"^\s*/ok(?:ay)? to test\s+(?P<commit>[0-9a-f]{7,40})\s*$", re.MULTILINE)
+# Anybody may comment: white space ends with its line, so that no text of theirs takes long.
+_COMMAND = re.compile(r"^[^\S\n]*/ok(?:ay)? to test[^\S\n]+(?P<commit>[0-9a-f]{7,40})[^\S\n]*$", re.MULTILINE)
 _REFUSAL = "had a problem deploying to test"
 _COMPLAINT = re.compile(r"error processing your request: `?(?P<code>E\d+)")
 _COMMIT = re.compile(r"\b[0-9a-f]{7,40}\b")

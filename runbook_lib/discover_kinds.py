@@ -39,12 +39,12 @@ _PAST = frozenset(
 )  # fmt: skip
 _OLD_RELEASE = re.compile(r"(?:^|/)(?:v|release-)?[0-9]+\.[0-9]+(?:\.[0-9x]+)*/")
 _DATED = re.compile(
-    r"\s*(?:[-*+]|#+)?\s*\W{0,3}(?:[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2}|[0-9]{1,2}/[0-9]{1,2}/[0-9]{4})"
+    r"\s{0,40}(?:[-*+]|#{1,6})?\s{0,9}\W{0,3}(?:[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2}|[0-9]{1,2}/[0-9]{1,2}/[0-9]{4})"
 )
 _WAS = re.compile(r"\b(?:was|were)\s+(?:measured|obtained|benchmarked|collected|recorded|verified)\b", re.IGNORECASE)
 _NEAR = 1000  # characters of a line, before a reference and after, that are looked at
 _BUILD_ARG = re.compile(r"--build-arg[ =]+[\"']?(?P<name>[A-Za-z_]\w*)=[\"']?$")
-_ASSIGNED = re.compile(r"(?<![\w-])(?P<name>[A-Za-z_]\w*)=[\"']?(?:\$\{\{[^}\n]*)?[\"']?$")
+_ASSIGNED = re.compile(r"(?<![\w-])(?P<name>[A-Za-z_]\w*)=[\"']?(?:\$\{\{[^}\n]{0,200})?[\"']?$")
 _FILE = re.compile(r"[ -]*(?:file|dockerfile):[ ]+[\"']?(?:\./)?(?P<path>[\w./-]+)[\"']?[ ]*(?:#.*)?$")
 _LTS = re.compile(r"(?<![A-Za-z])lts(?![A-Za-z])", re.IGNORECASE)
 _MOST_SHOWN = 200  # characters of a path of keys

@@ -14,7 +14,7 @@ _KEY = re.compile(
     r"(?:\"(?P<double>[^\"\\]+)\"|'(?P<single>[^']+)'|(?P<plain>[^\s#'\"\[\]{},&*!|>%@`](?:[^# ]|[ ]++)*?))"
     r"[ ]*:(?=\s|$)"
 )
-_BLOCK = re.compile(r":[ ]*(?:[&!]\S+[ ]+)*[|>][0-9+-]*[ ]*(?:#.*)?$")
+_BLOCK = re.compile(r":[ ]*(?:[&!]\S{1,200}[ ]+){0,3}[|>][0-9+-]*[ ]*(?:#.*)?$")
 _HEADER = 2000  # characters of a line that may begin a block of text
 _DEEPEST = 100  # keys and indexes above a value; nobody writes more
 

@@ -15,7 +15,7 @@ from runbook_lib.errors import CannotTell
 _WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*'|["'\\])+""", re.S)
 _HEREDOC = re.compile(r"\d*<<(-?)([^<]+)")
 HOLDS_HEREDOCS = frozenset({"ADD", "COPY", "RUN"})
-_DIRECTIVE = re.compile(r"#\s*([a-zA-Z][a-zA-Z0-9]*)\s*=\s*(.+?)\s*")
+_DIRECTIVE = re.compile(r"#\s*([a-zA-Z][a-zA-Z0-9]*)\s*=(.*)")
 _BARE = re.compile(r"\$(\w+)")
 _BRACED = re.compile(r"\$\{(\w+)(?:(:?[-+?])([^{}]*))?\}")
 
@@ -140,9 +140,9 @@ def directives(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for _, line in _lines(text):
         match = _DIRECTIVE.fullmatch(line)
-        if match is None:
+        if match is None or not match[2].strip():
             break
-        key, value = match[1].lower(), match[2]
+        key, value = match[1].lower(), match[2].strip()
         if key != "escape" or value in ("\\", "`"):
             found.setdefault(key, value)
     return found

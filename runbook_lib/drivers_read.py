@@ -75,7 +75,7 @@ def slurm(text: str) -> tuple[Seen, ...]:
 
     Such as ``driver=535.104.05`` or ``nvidia-driver-535.104.05``.  Raises RunbookError where there is no node in it.
     """
-    blocks = re.split(r"(?:^|\n)\s*NodeName=", text)[1:]
+    blocks = re.split(r"(?m)^[ \t]*NodeName=", text)[1:]
     if not blocks:
         raise RunbookError("The text names no node of Slurm. Give what scontrol show node prints.")
     return _once(_nodes(blocks))

@@ -113,7 +113,9 @@ def _decided(name: str) -> Callable[[str], str]:
 
 
 def _run_id(value: str) -> str:
-    if not value.strip() or re.fullmatch(r"\s*([0-9]{1,18}|https?://\S+/actions/runs/[0-9]+\S*)\s*", value):
+    if not value.strip() or re.fullmatch(
+        r"[0-9]{1,18}|https?://\S{1,300}/actions/runs/[0-9]{1,18}(?![0-9])\S{0,300}", value.strip()
+    ):
         return ""
     return f"{value!r} is no number and no address of a CI run. Choose one, or leave it empty for the newest."
 

@@ -20,7 +20,7 @@ Kind = Literal["built", "nemo", "alibaba", "other", "file"]
 _LOCAL = re.compile(r"(?:localhost/)?[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9._-]+)*(?::[\w][\w.-]{0,127})?")
 _FILE = re.compile(r"/[^,:\s\x00-\x1f\x7f]*\.(?:sqsh|squashfs|sif)")
 #: Tags that name another image every now and then.
-_MOVING = re.compile(r"latest|main|dev|nightly.*|.*local.*")
+_MOVING = re.compile(r"latest|main|dev|nightly.*|(?=.*local).*")
 
 _ALIBABA_WARNINGS = (
     "Do not reinstall PyTorch, DeepSpeed and the like in this image: Alibaba has patched them, and a plain release "
@@ -57,7 +57,7 @@ class Image:
             return cls._pulled(alibaba.address(AlibabaTag.parse(tag)))
         if _FILE.fullmatch(text):
             return cls(text, "file")
-        if _LOCAL.fullmatch(text) and not re.match(r"[^/]*[.:][^/]*/", text):
+        if _LOCAL.fullmatch(text) and not ("/" in text and re.search(r"[.:]", text.partition("/")[0])):
             return cls(text, "built")
         return cls._pulled(ImageRef.parse(text))
 

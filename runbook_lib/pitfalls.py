@@ -199,7 +199,7 @@ PITFALLS: tuple[Pitfall, ...] = (
         "The engine may not make containers for this user.",
         "The user has no subordinate ids, or the system does not allow user namespaces.",
         "Have the administrator add the user to /etc/subuid and /etc/subgid, or build on another machine.",
-        (r"newuidmap|no subuid ranges found|(?:cannot clone|unshare\S*): Operation not permitted",),
+        (r"newuidmap|no subuid ranges found|(?:cannot clone|unshare\S{0,80}): Operation not permitted",),
     ),
     # -- running
     Pitfall(

@@ -10,8 +10,10 @@ from runbook_lib.quarantine import BROKEN
 from runbook_lib.recipes import Row
 
 #: A row that people commented out says nothing of the row below it.
-_COMMENTED_ROW = re.compile(r"#[#\s]*$|#[\s#]*-?\s*(?:test_case|products|environment|scope|platforms|tag|n_repeat)\s*:")
-_HEAD = re.compile(r"\s*(?:-\s+test_case:.*|products:)\s*(?:#.*)?$")
+_COMMENTED_ROW = re.compile(
+    r"#[\s#]*(?:$|(?:-\s*)?(?:test_case|products|environment|scope|platforms|tag|n_repeat)\s*:)"
+)
+_HEAD = re.compile(r"\s*(?:-\s+test_case:.*|products:\s*(?:#.*)?)$")
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Challenge:
     def parse(cls, text: str) -> "Challenge":
         """Read a header WWW-Authenticate, whatever it says."""
         bearer = re.search(r"\bBearer\s+(.*)", text, re.IGNORECASE)
-        fields = dict(re.findall(r'(\w+)="([^"]*)"', bearer[1])) if bearer else {}
+        fields = dict(re.findall(r'(?<!\w)(\w+)="([^"]*)"', bearer[1])) if bearer else {}
         password = bearer is None and re.search(r"\bBasic\b", text, re.IGNORECASE) is not None
         return cls(web_address(fields.get("realm", "")), fields.get("service", ""), password)
 

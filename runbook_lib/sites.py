@@ -97,7 +97,7 @@ MEGATRON_LM = Sites(
             "pyproject.toml",
             "dev",
             "the extra of Transformer Engine",
-            rf"\btransformer-engine\[[^]\n]*?(?P<version>core_cu{_CUDA})\b",
+            rf"\btransformer-engine\[[^]\n]{{0,300}}?(?P<version>core_cu{_CUDA})\b",
         ),
         _coupling("docker/Dockerfile.ci.dev", "dev", "NVSHMEM", rf"\b(?P<version>nvidia-nvshmem-cu{_CUDA}==[\w.]+)"),
         _coupling("docker/Dockerfile.ci.lts", "lts", "NVSHMEM", rf"\b(?P<version>nvidia-nvshmem-cu{_CUDA}==[\w.]+)"),

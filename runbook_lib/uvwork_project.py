@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 #: ``name[extras] specifier``, as PEP 508 has it; what stands after a semicolon is a marker.
 _REQUIREMENT = re.compile(
     r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?)(?P<extras>\[[\w., -]{0,200}\])?"
-    r"\s*(?:[<>=!~][\w.*+!<>=~, ]{1,200}|@\s*[^\s;'\"\\]{1,500})?(?:\s*;\s*\S.{0,300})?"
+    r"\s{0,9}(?:[<>=!~][\w.*+!<>=~, ]{1,200}|@\s*[^\s;'\"\\]{1,500})?(?:\s{0,9};\s{0,9}\S.{0,300})?"
 )
 
 
