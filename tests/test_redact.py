@@ -27,6 +27,16 @@ SECRET = "s3cr&t/Val+ue\"quoted'\\x"
         "nvcr.io/nvidia/pytorch:26.04-py3",
         "authorization: needed",
         "short",
+        "next_token = torch.argmax(next_token_logits, dim=-1)",
+        "tokenizer.pad_token = tokenizer.eos_token",
+        "pad_token=<|endoftext|>, max_token: 40960000",
+        "GH_TOKEN: ${{ secrets.GH_TOKEN }}",
+        "export TOKEN=$(gh auth token)",
+        "The password: whatever was agreed on.",
+        "--tokenizer-type HuggingFaceTokenizer --hf-token hf_xxx",
+        "ask-for-sk-learn-at-least-twenty-times",
+        "a login of somebody\ndocker -p 8080:80",
+        "?signature=short",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
@@ -84,10 +94,66 @@ def test_every_spelling_of_a_value_goes(spelled: str) -> None:
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc=\n-----END RSA PRIVATE KEY-----", "***"),
         ("-----BEGIN OPENSSH PRIVATE KEY-----\\nb3Blbn\\n-----END OPENSSH PRIVATE KEY-----\\n", "***"),
         ("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abcdefghijklmnop", "***"),
+        ("\x1b[38;5;28mghp_" + "a1B2" * 9, "\x1b[38;5;28m***"),  # as a traceback is coloured
+        ("\x1b[31mAKIAABCDEFGHIJKLMNOP", "\x1b[31m***"),
+        ("first\\nsk-ant-api03-" + "a1B2_" * 9, "first\\n***"),
+        ("x-access-token%3Aghp_" + "a1B2" * 9, "x-access-token%3A***"),
+        ("ghp_a1B2\n    " + "a1B2" * 8 + " and more", "***\n and more"),  # wrapped
+        ("npm_" + "a1B2" * 9 + "\nnext", "***\nnext"),
+        ("AIza" + "a1B2-" * 7, "***"),
+        ("pypi-AgEIcHlwaS5vcmc" + "a1B2_" * 9, "***"),
+        ("https://hooks.slack.com/services/T01234567/B01234567/" + "a1B2" * 6, "https://hooks.slack.com/services/***"),
+        ("https://ada:p@ss@github.com/a/b.git", "https://***@github.com/a/b.git"),
+        ("https://ada:" + "x" * 900 + "@github.com/a", "https://***@github.com/a"),
+        ("https://logs.example/1?se=2&sig=a1B2c3D4%2F%3D&x=1", "https://logs.example/1?se=2&sig=***&x=1"),
+        ("WANDB_API_KEY=" + "5fe3f06658" * 4, "WANDB_API_KEY=***"),
+        ("  DB_PASSWORD: hunter-2-hunter", "  DB_PASSWORD: ***"),
+        ("{'password': 'hunter-2-hunter'}", "{'password': '***'}"),
+        ('{\\"aws_secret_access_key\\": \\"wJalrXUtnFEMI/K7MDENG\\"}', '{\\"aws_secret_access_key\\": \\"***\\"}'),
+        ("&quot;token&quot;: &quot;hunter-2-hunter&quot;", "&quot;token&quot;: &quot;***&quot;"),
+        ("PRIVATE-TOKEN: hunter-2-hunter", "PRIVATE-TOKEN: ***"),
+        ("ARG API_KEY=correct-horse", "ARG API_KEY=***"),
+        ("ENV DB_PASSWORD correct-horse", "ENV DB_PASSWORD ***"),
+        ("machine x.org\n  login ada\n  password battery", "machine x.org\n  login ada\n  password ***"),
+        ("docker login -u ada -p correct-horse nvcr.io", "docker login -u ada -p *** nvcr.io"),
+        ("--registry-password hunter-2", "--registry-password ***"),
+        ('"auth": "YWRhOmhvcnNlLWJhdHRlcnk="', '"auth": "***"'),
+        (
+            "1Z -----BEGIN RSA PRIVATE KEY-----\n2.5Z #9 0.1 MIIE\n2.7Z abc=\n3Z -----END RSA PRIVATE KEY-----\n4Z x",
+            "1Z ***4Z x",
+        ),
     ],
 )
 def test_known_forms_go_wherever_they_come_from(text: str, clean: str) -> None:
     assert Redactor({}).text(text) == clean
+
+
+TOKENS = ("ghp_" + "a1B2" * 9, "glpat-" + "a1B2-" * 4, "nvapi-" + "a1B2_" * 9, "AKIAABCDEFGHIJKLMNOP")
+
+
+@pytest.mark.parametrize("token", TOKENS)
+@pytest.mark.parametrize("before", ["", "x-access-token:", "a:", "oauth2:", "$oauthtoken:"])
+def test_known_forms_go_from_base64_too(token: str, before: str) -> None:
+    for after in ("", "\n", ":x"):
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            run = encode(f"{before}{token}{after}".encode()).decode()
+            for around in ("{}", "\\n{}", "x{}", "auth={};", '"{}"'):
+                clean = Redactor({}).text(around.format(run))
+                assert "***" in clean
+                assert not any(run[at : at + 12] in clean for at in range(len(before) * 4 // 3 + 4, len(run) - 20))
+
+
+def test_what_is_in_base64_and_no_token_stays() -> None:
+    run = base64.b64encode(bytes(range(256)) * 400).decode()
+    assert Redactor({}).text(run) == run
+    both = run[:40] + base64.b64encode(TOKENS[0].encode()).decode().rstrip("=") + run[:40]
+    assert Redactor({}).text(both) == f"{run[:40]}***{run[:40]}"
+
+
+def test_a_value_that_was_wrapped_goes() -> None:
+    redactor = Redactor({"A_TOKEN": "0123456789abc"})
+    assert redactor.text("a 0123\n    456789abc b\n0123456789abc") == "a ***\n b\n***"
+    assert redactor.text("0123\r\n4567\n89abc\n\nx") == "***\n\n\n\nx"
 
 
 def test_lists_and_mappings_are_redacted_within() -> None:
