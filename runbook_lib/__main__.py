@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TypeAlias
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.harmless import terminal
 
 _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
 
@@ -34,9 +35,11 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status; a RunbookError is told as its message, never as a traceback."""
     options = _parser().parse_args(arguments)
-    for stream in (sys.stdout, sys.stderr):
-        # A name from a repository may hold bytes that this terminal cannot show.
-        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    with terminal():
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         if options.command == "check":
             status = _check(options)

@@ -3,9 +3,13 @@
 Of HTML nothing runs, is loaded, or covers the page; of any text nothing steers a terminal or hides from who reads it.
 """
 
+import contextlib
 import html
 import re
+import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
+from typing import TextIO
 
 #: Text, lists, tables and pictures are kept.  Of any other element the text stays, but for those dropped whole.
 _KEPT = """a abbr b blockquote br caption code col colgroup dd del details div dl dt em figcaption figure h1 h2 h3 h4 h5
@@ -35,6 +39,28 @@ def visible(text: str) -> str:
     Colours are left out; ends of lines and tabs stay.
     """
     return _HIDDEN.sub(lambda found: ascii(found[0])[1:-1], _COLOUR.sub("", text))
+
+
+class _Plain:
+    """A stream that shows ``visible`` text; in all else it is the stream beneath."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(visible(text))
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def terminal() -> Iterator[None]:
+    """What is printed meanwhile comes from many places; none of it steers the terminal, or stops at what it lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    with contextlib.redirect_stdout(_Plain(sys.stdout)), contextlib.redirect_stderr(_Plain(sys.stderr)):  # type: ignore[type-var]
+        yield
 
 
 class _Harmless(HTMLParser):

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
+from runbook_lib.harmless import visible
 from runbook_lib.statement import when
 from runbook_lib.views import linked
 
@@ -97,8 +98,8 @@ class Room:
 
 
 def to_bytes(page: str) -> bytes:
-    """A page as it is stored: what UTF-8 cannot hold is written as HTML's own escape."""
-    return page.encode("utf-8", "xmlcharrefreplace")
+    """A page as it is stored; what would be hidden on it is spelled out."""
+    return visible(page).encode("utf-8", "xmlcharrefreplace")
 
 
 def sealed(page: bytes, place: str) -> bytes:

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 from runbook_lib import run
 from runbook_lib.errors import RunbookError
 from runbook_lib.files import make_folder
+from runbook_lib.harmless import terminal
 from runbook_lib.parameters import BadParameter, Source, is_ours, resolve
 from runbook_lib.redact import Redactor
 from runbook_lib.statement import EXECUTED
@@ -38,8 +39,11 @@ class _Terminated(KeyboardInterrupt):
 def main(argv: list[str]) -> int:
     """Run the command and return its exit status: 0 done, waiting or previewed; 1 failed; 2 wrong usage."""
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
-    for stream in (sys.stdout, sys.stderr):
-        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    with terminal():
+        return _told(argv)
+
+
+def _told(argv: list[str]) -> int:
     try:
         return _main(argv)
     except BadParameter as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
+from runbook_lib.harmless import visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +47,7 @@ class View:
     text: str
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {"text/html": self.html, "text/plain": self.text}
+        return {"text/html": visible(self.html), "text/plain": visible(self.text)}
 
     def __add__(self, other: "View") -> "View":
         return View(f"{self.html}\n{other.html}", f"{self.text}\n{other.text}".strip("\n"))
@@ -60,7 +61,7 @@ class Picture:
     text: str
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {"image/svg+xml": self.svg, "text/plain": self.text}
+        return {"image/svg+xml": self.svg, "text/plain": visible(self.text)}
 
 
 def table(rows: Iterable[Mapping[str, object]], *, empty: str = "Nothing to show.") -> View:
