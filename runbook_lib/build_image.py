@@ -142,9 +142,11 @@ def _would(step: Step, asked: Asked) -> View:
         step.would(f"look into {asked.image}: versions of PyTorch, CUDA, NCCL, Transformer Engine and Python")
     if asked.training:
         step.would("train five iterations in it, on this machine's GPUs")
-    step.done(
-        f"Would {'pull' if asked.pulled else 'build'} {asked.image}.", record.command(step.name, step.bump, apply=True)
-    )
+    would = f"Would {'pull' if asked.pulled else 'build'} {asked.image}"
+    if asked.problem:
+        step.done(f"{would}, but not from here. {asked.problem}")
+    else:
+        step.done(f"{would}.", record.command(step.name, step.bump, apply=True))
     return views.note("There is nothing to verify in a preview.")
 
 

@@ -5,7 +5,8 @@ import platform
 import posixpath
 import re
 import shutil
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -15,9 +16,12 @@ from runbook_lib.checkout import Checkout
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git_command import GitFailed
 from runbook_lib.inside import Here
+from runbook_lib.inside_image import Image
 from runbook_lib.uvwork import LOCK, SUBMODULE, Tree
 from runbook_lib.uvwork_project import PATH, Project
 
+#: Seconds that ``srun --help`` may take.
+_LIMIT = 20.0
 _OPERATIONS: tuple[tuple[str, Literal["merge", "rebase", "cherry-pick"]], ...] = (
     ("MERGE_HEAD", "merge"), ("rebase-merge", "rebase"), ("rebase-apply", "rebase"),
     ("CHERRY_PICK_HEAD", "cherry-pick"),
@@ -33,6 +37,35 @@ def here(env: Mapping[str, str] = os.environ) -> Here:
         shutil.which("srun", path=path) is not None, shutil.which("apptainer", path=path) is not None,
         os.getuid(), os.getgid(),
     )  # fmt: skip
+
+
+def lacking(image: Image, commands: Iterable[Sequence[str]], env: Mapping[str, str] = os.environ) -> str:
+    """Why commands would fail on this machine, a whole sentence, where that can be seen before; else empty.
+
+    An image's file that one of them makes need not be there.
+    """
+    every, path = [tuple(it) for it in commands], env.get("PATH", "")
+    made = {it[-1] for it in every if it[0] == "mv"}
+    programs = {it[0] for it in every}
+    inside = any(image.name in word for it in every for word in it)
+    if inside and image.kind == "file" and image.name not in made and not Path(image.name).is_file():
+        return f"{image.name} does not exist on this machine: make it first (task import), or name another image."
+    if "enroot" in programs and shutil.which("enroot", path=path) is None:
+        return "enroot is not on this machine: run the commands where Pyxis is, on the cluster."
+    if "srun" in programs and (srun := shutil.which("srun", path=path)) and not _pyxis(srun):
+        return "srun knows no --container-image here, so Pyxis is not installed: ask those who run the cluster."
+    return ""
+
+
+def _pyxis(srun: str) -> bool:
+    """Whether ``srun`` takes a container's image; one that does not answer is believed to."""
+    try:
+        done = subprocess.run(
+            [srun, "--help"], capture_output=True, timeout=_LIMIT, stdin=subprocess.DEVNULL, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    return done.returncode != 0 or b"--container-image" in done.stdout
 
 
 def _engine(env: Mapping[str, str]) -> Engine | None:

@@ -16,6 +16,7 @@ from runbook_lib.inside_run import CACHE, Container
 from runbook_lib.repositories import MEGATRON_BRIDGE
 
 _WORD = re.compile(r"[A-Za-z0-9_][\w.+@=-]*")
+_LIST = re.compile(rf"{_WORD.pattern}(?:,{_WORD.pattern})*")
 _TIME = re.compile(r"(?:\d{1,4}-)?\d{1,4}(?::\d{2}){0,2}")
 #: The image names its own environment in these, and uv would take that for the one to use.
 _UNSET = ("env", "--unset=UV_PYTHON", "--unset=VIRTUAL_ENV")
@@ -39,7 +40,7 @@ class Allocation:
 
     def __post_init__(self) -> None:
         for name, value, form in (
-            ("account", self.account, _WORD), ("partition", self.partition, _WORD), ("time", self.time, _TIME),
+            ("account", self.account, _WORD), ("partition", self.partition, _LIST), ("time", self.time, _TIME),
         ):  # fmt: skip
             if value and not form.fullmatch(value):
                 raise RunbookError(f"{name}={value!r} cannot be what Slurm takes as its --{name}.")

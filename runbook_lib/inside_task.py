@@ -119,7 +119,9 @@ def choose(checkout: Checkout, bump: Bump, wish: Wish, here: Here | None = None)
     lacking = inside_place.lacking(name, here, gpus=any(it.gpus for it in steps)) if steps else ""
     if steps and not lacking and name == "local" and image.kind == "built" and not inside_file.identity(place):
         lacking = f"{image.name} is not on this machine: build it first (build-image), or name another image."
-    return Task(wish, place, work, tuple(Command(it, place.words(it)) for it in steps), lacking, made)
+    commands = tuple(Command(it, place.words(it)) for it in steps)
+    lacking = lacking or inside_look.lacking(place.container.image, [it.words for it in commands])
+    return Task(wish, place, work, commands, lacking, made)
 
 
 def default_image(repository: Repository, image_type: str) -> str:
@@ -132,7 +134,7 @@ def default_image(repository: Repository, image_type: str) -> str:
 def allocation(text: str) -> Allocation:
     """``nodes=2 gpus=8 account=… partition=… time=4:00:00``, each optional.  Raises RunbookError for anything else."""
     found: dict[str, str] = {}
-    for word in text.replace(",", " ").split():
+    for word in filter(None, re.split(r"\s+|,\s|,(?=\w+=)", text.strip().rstrip(","))):  # a partition may be a list
         key, equals, value = word.partition("=")
         if not equals or key not in ("nodes", "gpus", "account", "partition", "time"):
             raise RunbookError(

@@ -70,7 +70,7 @@ def _previewed(step: Step, task: Task, bump: Bump, what: str) -> None:
     for command in task.runnable if not task.lacking else ():
         step.would(f"{_small(command.step.title)}: {command.line}")
     if not task.runnable:
-        step.done(f"Shown: {what}.", _next(task))
+        step.done(f"Shown: {what}. {task.lacking}".strip(), _next(task))
     elif task.lacking:
         step.done(f"Shown: {what}. {task.lacking}")
     else:

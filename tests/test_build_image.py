@@ -64,6 +64,9 @@ def test_a_plan_is_shown_without_engine_and_registry(checkout: Checkout, offline
     assert "--build-arg=FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.02-py3" in text
     with pytest.raises(RunbookError, match="No engine for images works here"):
         build_image.carry_out(step(checkout), replace(asked, bump=bump(tag="26.02-py3", apply=True)), lambda _: None)
+    previewed = step(checkout)
+    build_image.verify(previewed, replace(asked, bump=bump(tag="26.02-py3")), build_image.Outcome())
+    assert "Would build megatron-lm:local, but not from here. No engine for images works" in previewed.show().text
 
 
 def test_without_a_tag_nothing_is_built(checkout: Checkout, offline: dict[str, str]) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from runbook_lib import inside_task, inside_work, record, run
+from runbook_lib import inside_look, inside_task, inside_work, record, run
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
-from runbook_lib.errors import Refused
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.inside import Here
+from runbook_lib.inside_image import Image
+from runbook_lib.inside_slurm import Allocation
 from runbook_lib.run import StepResult
 
 NOTEBOOK = Path(__file__).resolve().parents[1] / "runbooks/work-inside.ipynb"
@@ -115,6 +117,7 @@ def test_a_session_is_shown_for_a_terminal(clone: Path) -> None:
     assert slurm.ok, slurm.summary
     assert predicate(slurm)["effects"] == []
     assert "In a terminal, in " in slurm.next
+    assert slurm.summary.startswith("Shown: a shell inside the image. ")  # and why it cannot be run from here
 
 
 def test_what_cannot_be_run_from_here_is_refused(clone: Path, tmp_path: Path) -> None:
@@ -126,3 +129,40 @@ def test_what_cannot_be_run_from_here_is_refused(clone: Path, tmp_path: Path) ->
     inside_work.verify(step, task, checkout, bump, None)
     assert "run the commands on the cluster's login node" in step.show().text
     assert git(clone, "status", "--porcelain") == ""
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> dict[str, str]:
+    """An environment whose programs are those of a folder; srun knows no containers there."""
+    (tmp_path / "only").mkdir()
+    srun = tmp_path / "only/srun"
+    srun.write_text("#!/bin/sh\necho '  --chdir=D  where to run'\n")
+    srun.chmod(0o755)
+    return {"PATH": str(tmp_path / "only")}
+
+
+def test_what_would_fail_from_here_is_known_before(tmp_path: Path, tools: dict[str, str]) -> None:
+    file, there = Image.parse("/no/such.sqsh"), Image.parse(str(tmp_path / "there.sqsh"))
+    Path(there.name).touch()
+    run_in = ("srun", f"--container-image={there.name}", "env")
+    assert inside_look.lacking(there, [("uv", "lock")], tools) == ""
+    assert "Pyxis is not installed" in inside_look.lacking(there, [run_in], tools)
+    assert "does not exist" in inside_look.lacking(file, [("srun", f"--container-image={file.name}")], tools)
+    assert "does not exist" not in inside_look.lacking(file, [("mv", "a", file.name), ("x", file.name)], tools)
+    assert "enroot is not on this machine" in inside_look.lacking(there, [("enroot", "import")], tools)
+    (tmp_path / "only/enroot").write_text("")
+    (tmp_path / "only/enroot").chmod(0o755)
+    (tmp_path / "only/srun").write_text("#!/bin/sh\necho '  --container-image=IMG'\n")
+    for said in ("", "exit 1"):  # what cannot be asked is believed
+        (tmp_path / "only/srun").write_text(f"#!/bin/sh\necho '  --container-image=IMG'\n{said}\n")
+        assert inside_look.lacking(there, [run_in, ("enroot", "import")], tools) == ""
+
+
+@pytest.mark.parametrize(
+    "given", ["nodes=2 gpus=4 partition=a,b", "nodes=2,gpus=4, partition=a,b", " gpus=4,partition=a,b,nodes=2"]
+)
+def test_an_allocation_may_name_several_partitions(given: str) -> None:
+    assert inside_task.allocation(given) == Allocation(2, 4, "", "a,b")
+    for wrong in ("partition=a,,b", "partition=a,$b", "account=a,b", "2"):
+        with pytest.raises(RunbookError):
+            inside_task.allocation(wrong)
