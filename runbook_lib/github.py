@@ -40,6 +40,8 @@ class GitHub:
 
     def __init__(self, repository: str, token: str, client: "githubkit.GitHub[Any]", redactor: Redactor) -> None:
         self.repository = repository
+        #: The scopes that a classic token has, as GitHub lists them; None for another token, and before any answer.
+        self.scopes: str | None = None
         self._token = token
         self._redactor = redactor
         self._client = client
@@ -309,6 +311,7 @@ class GitHub:
         except (GitHubException, ValueError) as error:  # a Retry-After that is no number, for one
             raise Unreachable(f"Could not {what} in {self.repository}: the answer is not one of GitHub's.") from error
         response = answer.raw_response
+        self.scopes = response.headers.get("X-OAuth-Scopes")
         if response.has_redirect_location:
             raise RunbookError(
                 f"Could not {what}: GitHub says that {self.repository} has moved. "

@@ -10,8 +10,9 @@ from runbook_lib.errors import RunbookError, Unreachable
 
 HOW = "Set GITHUB_TOKEN, or log in with `gh auth login`."
 RIGHTS = (
-    "A fine-grained token needs, for the repository, read access to metadata and actions, and write access to "
-    "contents, pull requests and issues; a classic one the scope repo (public_repo for a public repository)."
+    "A fine-grained token needs, for the repository, read access to metadata, contents and deployments, and write "
+    "access to actions, issues and pull requests (to contents too, where git pushes with it); a classic one the scope "
+    "repo."
 )
 
 
@@ -38,6 +39,13 @@ def refusal(failed: str, repository: str, status: int, headers: Mapping[str, str
         )
     if status == 403:
         return NotAllowed(f"{failed}: GitHub does not allow it{said}. {_lacking(headers)}")
+    if status in (400, 410) and re.search(r"\bversions?\b", said, re.IGNORECASE):
+        return RunbookError(
+            f"{failed}: GitHub does not speak the version of its API that this tool uses{said}. A newer release of the "
+            "tool does; an old GitHub Enterprise Server must be upgraded."
+        )
+    if status == 404 and _lacks_scope(headers):
+        return NotAllowed(f"{failed}: GitHub does not find it for this token{said}. {_lacking(headers)}")
     if status in (404, 410):
         return NotAllowed(
             f"{failed}: GitHub does not find it{said}. Check the name {repository}, and that the token may see it: "
@@ -80,10 +88,21 @@ def _limited_until(status: int, headers: Mapping[str, str], said: str) -> str:
     return "in a few minutes" if status == 429 or "rate limit" in said else ""
 
 
+def _lacks_scope(headers: Mapping[str, str]) -> bool:
+    """Whether a classic token has none of the scopes that a request takes: GitHub then says that nothing is there."""
+    has, accepted = headers.get("x-oauth-scopes"), headers.get("x-accepted-oauth-scopes")
+    return has is not None and bool(accepted) and not {*scopes(has)} & {*scopes(accepted)}
+
+
+def scopes(header: str | None) -> frozenset[str]:
+    """The scopes that a header lists."""
+    return frozenset(re.findall(r"[\w:]+", header or ""))
+
+
 def _lacking(headers: Mapping[str, str]) -> str:
     """What GitHub says that the token would need."""
     if accepted := headers.get("x-accepted-github-permissions"):
-        return f"The token needs the permission {plain(accepted)}."
+        return f"The token needs the permission {plain(accepted).replace('; ', ' or ')}."
     if accepted := headers.get("x-accepted-oauth-scopes"):
         has = plain(headers.get("x-oauth-scopes", "")) or "none"
         return f"The request needs one of the scopes {plain(accepted)}; the token has {has}."

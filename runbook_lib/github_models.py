@@ -23,17 +23,18 @@ class Account:
 
 @dataclass(frozen=True)
 class Repository:
-    """``permissions`` are the token's own: of pull, triage, push, maintain, admin."""
+    """``permissions`` are those of the token's owner: of pull, triage, push, maintain, admin."""
 
     name: str
     url: str
     default_branch: str
     permissions: frozenset[str]
+    private: bool
 
     @classmethod
     def of(cls, it: Any) -> Self:
         allowed = frozenset(name for name, may in (it.get("permissions") or {}).items() if may)
-        return cls(it["full_name"], it["html_url"], it["default_branch"], allowed)
+        return cls(it["full_name"], it["html_url"], it["default_branch"], allowed, bool(it["private"]))
 
 
 @dataclass(frozen=True)

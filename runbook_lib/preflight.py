@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from runbook_lib import drivers_image, pins, position, views
+from runbook_lib import drivers_image, pins, position, token_rights, views
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.compare import Comparison, compare, merged
@@ -202,7 +202,7 @@ def connect(repository: str, bump: Bump) -> GitHub | None:
 
 def rights(github: GitHub | None, bump: Bump) -> list[Check]:
     """What the token may do.  Skipped where nothing is published; a contributor without push rights is no failure."""
-    names = ("the token is valid", "labels can be set")
+    names = ("the token is valid", "labels can be set", token_rights.NAME)
     if github is None:
         return [Check(name, "skipped", "There is no token; publishing needs GITHUB_TOKEN.") for name in names]
     try:
@@ -218,7 +218,8 @@ def rights(github: GitHub | None, bump: Bump) -> list[Check]:
         if may
         else Check(names[1], "skipped", f"{who} may not: a maintainer must set the label, and the bump will wait.")
     )
-    return [Check.of(names[0], True, who), labels]
+    allowed = token_rights.check(github, account, repository, publish=bump.publish)
+    return [Check.of(names[0], True, who), labels, allowed]
 
 
 def report(step: Step, stand: Position, ahead: Prospect, github: GitHub | None) -> list[Check]:

@@ -186,7 +186,7 @@ def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: r
 
 @pytest.mark.parametrize(
     ("token", "statuses"),
-    [("contributor-token", ["passed", "skipped"]), ("practice-token", ["passed", "passed"])],
+    [("contributor-token", ["passed", "skipped", "passed"]), ("practice-token", ["passed"] * 3)],
 )
 def test_rights_tell_who_may_label(
     checkout: Checkout, monkeypatch: pytest.MonkeyPatch, token: str, statuses: list[str]

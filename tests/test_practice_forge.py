@@ -18,6 +18,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.github import GitHub
 from runbook_lib.practice import forge, protocol
 from runbook_lib.practice.bare import Bare
+from runbook_lib.practice.protocol import Token
 
 
 @pytest.fixture
@@ -118,6 +119,38 @@ def test_rights_to_write(world: World) -> None:
     world.get(permission, 403, token="contributor-token")
     issue = world.post(f"{REPO}/issues", {"title": "Help", "labels": ["bug"]}, token="contributor-token")
     assert issue["labels"] == []  # GitHub drops them without a word
+
+
+def test_a_token_may_do_what_it_was_given(world: World) -> None:
+    world.forge.issue_token("narrow", Token.fine_grained("issues=write"))
+    world.forge.issue_token("scoped", Token(protocol.ENGINEER, scopes="public_repo"))
+    world.forge.issue_token("unscoped", Token(protocol.ENGINEER, scopes=""))
+    number, run = world.authorized()
+    comment, runs = f"{REPO}/issues/{number}/comments", f"{REPO}/actions/runs"
+    world.clock.now += 1000
+    world.post(comment, {"body": "Hi"}, token="narrow")  # a pull request's conversation is that of an issue
+    denied = world.call("PATCH", f"{REPO}/pulls/{number}", token="narrow", json={"body": "x"})
+    assert (denied.status_code, denied.headers["X-Accepted-GitHub-Permissions"]) == (403, "pull_requests=write")
+    world.get(runs, token="narrow")  # what is public anybody may read
+    world.post(comment, {"body": "Hi"}, token="scoped")
+    denied = world.call("POST", f"{runs}/{run}/rerun-failed-jobs", token="scoped")
+    assert (denied.status_code, denied.headers["X-Accepted-OAuth-Scopes"]) == (404, "repo")
+    denied = world.call("POST", comment, token="unscoped", json={"body": "Hi"})
+    assert (denied.status_code, denied.headers["X-Accepted-OAuth-Scopes"]) == (404, "public_repo, repo")
+
+
+def test_a_private_repository_is_seen_by_who_may(world: World) -> None:
+    world.forge.issue_token("narrow", Token.fine_grained("issues=write"))
+    world.forge.issue_token("scoped", Token(protocol.ENGINEER, scopes="public_repo"))
+    world.forge.make_private()
+    assert world.get(REPO, token="narrow")["private"]
+    world.get(f"{REPO}/issues", token="narrow")
+    denied = world.call("GET", f"{REPO}/actions/runs", token="narrow")
+    assert (denied.status_code, denied.headers["X-Accepted-GitHub-Permissions"]) == (403, "actions=read")
+    for token in ("scoped", ""):
+        world.get(REPO, 404, token=token)
+    world.restart()
+    world.get(f"{REPO}/pulls", 404, token="")
 
 
 # -- pull requests --------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from runbook_lib.practice.protocol import Answer, Problem, not_found, page
 from runbook_lib.practice.routing import Call, Route
 from runbook_lib.practice.state import Job, Run
 
-_WRITE = "actions=write"
 #: GitHub keeps artifacts and logs for so long; seconds.
 _KEPT = 90 * 86400.0
 #: For how long the address of a download is good; seconds.
@@ -63,7 +62,7 @@ def _job(call: Call) -> Answer:
 
 
 def _rerun_failed(call: Call) -> Answer:
-    actor, state = call.caller.maintaining(_WRITE), _state(call)
+    actor, state = call.caller.maintaining(), _state(call)
     if state.seen.status != "completed":
         raise Problem(403, "This workflow is already running")
     if state.seen.conclusion == "success":
@@ -73,7 +72,7 @@ def _rerun_failed(call: Call) -> Answer:
 
 
 def _rerun_job(call: Call) -> Answer:
-    actor = call.caller.maintaining(_WRITE)
+    actor = call.caller.maintaining()
     state, job, _ = _found_job(call)
     if call.hub.run(state.run.id).seen.status != "completed":
         raise Problem(403, "This workflow is already running")
@@ -84,7 +83,7 @@ def _rerun_job(call: Call) -> Answer:
 
 
 def _cancel(call: Call) -> Answer:
-    call.caller.maintaining(_WRITE)
+    call.caller.maintaining()
     if not call.hub.cancel(_state(call)):
         raise Problem(409, "Cannot cancel a workflow run that is completed.")
     return Answer(202, {})
@@ -215,21 +214,22 @@ def _statuses(call: Call) -> Answer:
 
 _HERE = "/repos/{owner}/{repo}/actions"
 _RUN = f"{_HERE}/runs/{{run_id}}"
+_READ, _WRITE, _DEPLOYMENTS = ("actions=read",), ("actions=write",), ("deployments=read",)
 ROUTES = (
-    Route("GET", f"{_HERE}/runs", _runs),
-    Route("GET", f"{_HERE}/workflows/{{workflow_id}}/runs", _runs),
-    Route("GET", _RUN, _run),
-    Route("GET", f"{_RUN}/attempts/{{attempt_number}}", _run),
-    Route("GET", f"{_RUN}/jobs", _jobs),
-    Route("GET", f"{_RUN}/attempts/{{attempt_number}}/jobs", _jobs),
-    Route("GET", f"{_HERE}/jobs/{{job_id}}", _job),
-    Route("GET", f"{_HERE}/jobs/{{job_id}}/logs", _download_log),
-    Route("POST", f"{_RUN}/rerun-failed-jobs", _rerun_failed),
-    Route("POST", f"{_HERE}/jobs/{{job_id}}/rerun", _rerun_job),
-    Route("POST", f"{_RUN}/cancel", _cancel),
-    Route("GET", f"{_RUN}/artifacts", _artifacts),
-    Route("GET", f"{_HERE}/artifacts/{{artifact_id}}", _one_artifact),
-    Route("GET", f"{_HERE}/artifacts/{{artifact_id}}/{{archive_format}}", _download_artifact),
-    Route("GET", "/repos/{owner}/{repo}/deployments", _deployments),
-    Route("GET", "/repos/{owner}/{repo}/deployments/{deployment_id}/statuses", _statuses),
+    Route("GET", f"{_HERE}/runs", _runs, _READ),
+    Route("GET", f"{_HERE}/workflows/{{workflow_id}}/runs", _runs, _READ),
+    Route("GET", _RUN, _run, _READ),
+    Route("GET", f"{_RUN}/attempts/{{attempt_number}}", _run, _READ),
+    Route("GET", f"{_RUN}/jobs", _jobs, _READ),
+    Route("GET", f"{_RUN}/attempts/{{attempt_number}}/jobs", _jobs, _READ),
+    Route("GET", f"{_HERE}/jobs/{{job_id}}", _job, _READ),
+    Route("GET", f"{_HERE}/jobs/{{job_id}}/logs", _download_log, _READ),
+    Route("POST", f"{_RUN}/rerun-failed-jobs", _rerun_failed, _WRITE, full=True),
+    Route("POST", f"{_HERE}/jobs/{{job_id}}/rerun", _rerun_job, _WRITE, full=True),
+    Route("POST", f"{_RUN}/cancel", _cancel, _WRITE, full=True),
+    Route("GET", f"{_RUN}/artifacts", _artifacts, _READ),
+    Route("GET", f"{_HERE}/artifacts/{{artifact_id}}", _one_artifact, _READ),
+    Route("GET", f"{_HERE}/artifacts/{{artifact_id}}/{{archive_format}}", _download_artifact, _READ, full=True),
+    Route("GET", "/repos/{owner}/{repo}/deployments", _deployments, _DEPLOYMENTS),
+    Route("GET", "/repos/{owner}/{repo}/deployments/{deployment_id}/statuses", _statuses, _DEPLOYMENTS),
 )

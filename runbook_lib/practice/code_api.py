@@ -150,13 +150,14 @@ def _compare(call: Call) -> Answer:
 
 
 _HERE = "/repos/{owner}/{repo}"
+_METADATA, _CONTENTS = ("metadata=read",), ("contents=read",)
 ROUTES = (
     Route("GET", "/user", _user),
-    Route("GET", _HERE, _repository, forks=True),
-    Route("GET", f"{_HERE}/collaborators/{{username}}/permission", _permission),
-    Route("GET", f"{_HERE}/branches/{{branch}}", _branch, forks=True),
-    Route("GET", f"{_HERE}/git/ref/{{ref}}", _ref, forks=True),
-    Route("GET", f"{_HERE}/commits", _commits, forks=True),
-    Route("GET", f"{_HERE}/commits/{{ref}}", _commit, forks=True),
-    Route("GET", f"{_HERE}/compare/{{basehead}}", _compare),
+    Route("GET", _HERE, _repository, _METADATA, forks=True),
+    Route("GET", f"{_HERE}/collaborators/{{username}}/permission", _permission, _METADATA),
+    Route("GET", f"{_HERE}/branches/{{branch}}", _branch, _CONTENTS, forks=True),
+    Route("GET", f"{_HERE}/git/ref/{{ref}}", _ref, _CONTENTS, forks=True),
+    Route("GET", f"{_HERE}/commits", _commits, _CONTENTS, forks=True),
+    Route("GET", f"{_HERE}/commits/{{ref}}", _commit, _CONTENTS, forks=True),
+    Route("GET", f"{_HERE}/compare/{{basehead}}", _compare, _CONTENTS),
 )

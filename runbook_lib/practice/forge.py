@@ -25,17 +25,20 @@ from runbook_lib.practice.gitlab_api import GitLab
 from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.pages import page_for
 from runbook_lib.practice.protocol import (
+    TOKENS,
     Answer,
     Caller,
     Problem,
     Request,
+    Token,
     caller,
     encoded,
     in_version,
+    not_found,
     single_sign_on,
     version_of,
 )
-from runbook_lib.practice.routing import Call, find
+from runbook_lib.practice.routing import Call, Route, find
 from runbook_lib.practice.state import Store
 from runbook_lib.practice.storage import PREFIX
 
@@ -85,6 +88,8 @@ class Forge:
         self._limits = _Limits()
         self._gitlab = GitLab(hub, Bare(gitlab) if gitlab else hub.home)
         self._faults: list[_Fault] = []
+        self._tokens = dict(TOKENS)
+        self._private = bool(hub.store.setting("private", False))
 
     def close(self) -> None:
         """Stop listening; the state stays."""
@@ -136,6 +141,15 @@ class Forge:
             refused = self.hub.store.setting("refused deployments", [])
             self.hub.store.set("refused deployments", [*refused, sha])
 
+    def make_private(self, private: bool = True) -> None:
+        """The repository's setting by which nobody reads it without a token that may."""
+        self._private = private
+        self._set("private", private)
+
+    def issue_token(self, text: str, token: Token) -> None:
+        """Take one more token, for as long as this forge runs."""
+        self._tokens[text] = token
+
     def merge(self, number: int) -> str:
         """Merge a pull request, as the merge queue does; the new tip of its base branch, which CI then tests."""
         with self.hub.store.transaction():
@@ -171,19 +185,20 @@ class Forge:
     def _answer(self, request: Request) -> Answer:
         if request.path.startswith(f"{GITLAB}/"):
             return self._of_gitlab(request)
-        who, version = Caller(""), ""
+        who, version, found = Caller(""), "", find(ROUTES, self.hub, request.method, request.path)
         try:
-            who, version = caller(request.headers), version_of(request.headers)
+            who, version = caller(request.headers, self._tokens), version_of(request.headers)
             with self.hub.store.transaction():
                 if request.path.startswith(PREFIX):
                     return self.hub.storage.get(request.path, request.headers, self.hub.clock())
-                answer = self._routed(request, who)
+                answer = self._routed(request, who, found)
         except Problem as problem:
             answer = problem.answer
         except (GitFailed, sqlite3.Error):
             answer = Answer(500, {"message": "Server Error"})
         done = encoded(Answer(answer.status, in_version(answer.content, version), answer.headers), request)
-        return Answer(done.status, done.content, {**self._common(who, version, done.status), **done.headers})
+        headers = {**self._common(who, version, done.status), **self._accepted(who, found and found[0])}
+        return Answer(done.status, done.content, {**headers, **done.headers})
 
     def _of_gitlab(self, request: Request) -> Answer:
         try:
@@ -192,7 +207,7 @@ class Forge:
         except (GitFailed, sqlite3.Error):
             return encoded(Answer(500, {"message": "500 Internal Server Error"}), request)
 
-    def _routed(self, request: Request, who: Caller) -> Answer:
+    def _routed(self, request: Request, who: Caller, found: tuple[Route, dict[str, str]] | None) -> Answer:
         if request.method == "GET" and not re.match(r"/(user|repos|repositories|search)(/|$)", request.path):
             return page_for(self.hub, unquote(request.path))
         if not request.headers.get("user-agent"):
@@ -203,15 +218,26 @@ class Forge:
             raise single_sign_on(self.hub.owner)
         if request.method != "GET":
             who.known()
-        route, parts = find(ROUTES, self.hub, request.method, request.path)
+        if found is None:
+            raise not_found()
+        route, parts = found
+        if refusal := route.refusal(who, self._private):
+            raise refusal
         return route.handler(Call(self.hub, request, who, parts))
+
+    def _accepted(self, who: Caller, route: Route | None) -> dict[str, str]:
+        """What GitHub tells with each answer: what a token of this kind would need, and what a classic one has."""
+        if who.permissions is not None:
+            return {"X-Accepted-GitHub-Permissions": "; ".join(route.needs)} if route and route.needs else {}
+        if who.scopes is None:
+            return {}
+        scopes = ", ".join(route.scopes(self._private)) if route else ""
+        return {"X-OAuth-Scopes": who.scopes, "X-Accepted-OAuth-Scopes": scopes}
 
     def _common(self, who: Caller, version: str, status: int) -> dict[str, str]:
         headers = {"X-GitHub-Media-Type": "github.v3; format=json", "X-GitHub-Request-Id": "PRACTICE"}
         if version:
             headers["X-GitHub-Api-Version-Selected"] = version
-        if who.scopes is not None:
-            headers |= {"X-OAuth-Scopes": who.scopes, "X-Accepted-OAuth-Scopes": "repo"}
         return headers | self._limits.headers(who.token, self.hub.clock(), 0 if status == 304 else 1)
 
 

@@ -46,19 +46,29 @@ ACCOUNTS: Mapping[str, Account] = {
 
 @dataclass(frozen=True)
 class Token:
-    """A practice token: whose, and what is wrong with it.  ``scopes`` is None for a fine-grained one."""
+    """A practice token: whose, and what is wrong with it.
+
+    A classic one has ``scopes``; a fine-grained one ``permissions`` in their place, such as ``issues=write``.
+    """
 
     account: Account
-    trouble: Literal["", "sso", "expired", "readonly"] = ""
+    trouble: Literal["", "sso", "expired"] = ""
     scopes: str | None = "repo, workflow"
+    permissions: frozenset[str] = frozenset()
+
+    @classmethod
+    def fine_grained(cls, *permissions: str, account: Account = ENGINEER) -> "Token":
+        """One with these permissions alone, on all repositories of the forge."""
+        return cls(account, scopes=None, permissions=frozenset(permissions))
 
 
+_READ = tuple(f"{name}=read" for name in ("actions", "contents", "deployments", "issues", "metadata", "pull_requests"))
 TOKENS: Mapping[str, Token] = {
     "practice-token": Token(ENGINEER),
     "contributor-token": Token(CONTRIBUTOR),
     "sso-token": Token(ENGINEER, "sso"),
     "expired-token": Token(ENGINEER, "expired"),
-    "readonly-token": Token(ENGINEER, "readonly", None),
+    "readonly-token": Token.fine_grained(*_READ),
 }
 
 
@@ -128,6 +138,7 @@ class Caller:
     account: Account | None = None
     trouble: str = ""
     scopes: str | None = None
+    permissions: frozenset[str] | None = None
 
     @property
     def may_write(self) -> bool:
@@ -139,23 +150,15 @@ class Caller:
             raise Problem(401, "Requires authentication")
         return self.account
 
-    def writing(self, permissions: str) -> Account:
-        """The account, if its token may change things; ``permissions`` is what a fine-grained token would need."""
+    def maintaining(self) -> Account:
+        """The account, for what needs the permission to write in the repository."""
         account = self.known()
-        if self.trouble == "readonly":
-            needed = {"X-Accepted-GitHub-Permissions": permissions}
-            raise Problem(403, "Resource not accessible by personal access token", headers=needed)
-        return account
-
-    def maintaining(self, permissions: str) -> Account:
-        """As ``writing``, for what needs the permission to write in the repository."""
-        account = self.writing(permissions)
         if not self.may_write:
             raise Problem(403, "Must have admin rights to Repository.")
         return account
 
 
-def caller(headers: Mapping[str, str]) -> Caller:
+def caller(headers: Mapping[str, str], tokens: Mapping[str, Token] = TOKENS) -> Caller:
     """Who a request comes from; 401 for a token that is wrong or has expired."""
     kind, _, value = headers.get("authorization", "").strip().partition(" ")
     value = value.strip()
@@ -166,10 +169,11 @@ def caller(headers: Mapping[str, str]) -> Caller:
             raise Problem(401, "Bad credentials") from error
     if not value:
         return Caller("")
-    token = TOKENS.get(value)
+    token = tokens.get(value)
     if token is None or token.trouble == "expired":
         raise Problem(401, "Bad credentials")
-    return Caller(value, token.account, token.trouble, token.scopes)
+    permissions = token.permissions if token.scopes is None else None
+    return Caller(value, token.account, token.trouble, token.scopes, permissions)
 
 
 def single_sign_on(organization: str) -> Problem:

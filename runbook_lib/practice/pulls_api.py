@@ -8,8 +8,6 @@ from runbook_lib.practice.routing import Call, Route
 from runbook_lib.practice.state import Ticket
 from runbook_lib.practice.tickets_api import change_ticket, text_of
 
-_WRITE = "pull_requests=write"
-
 
 def _pulls(call: Call) -> Answer:
     query = call.request.query
@@ -31,7 +29,7 @@ def _pulls(call: Call) -> Answer:
 
 
 def _create(call: Call) -> Answer:
-    author, hub, fields = call.caller.writing(_WRITE), call.hub, call.request.fields()
+    author, hub, fields = call.caller.known(), call.hub, call.request.fields()
     if missing := [f'"{name}"' for name in ("base", "head") if not isinstance(fields.get(name), str)]:
         raise Problem(
             422, f"Invalid request.\n\n{', '.join(missing)} {'was' if len(missing) == 1 else 'were'}n't supplied."
@@ -124,11 +122,12 @@ def _commits(call: Call) -> Answer:
 
 _HERE = "/repos/{owner}/{repo}/pulls"
 _PULL = f"{_HERE}/{{pull_number}}"
+_READ, _WRITE = ("pull_requests=read",), ("pull_requests=write",)
 ROUTES = (
-    Route("GET", _HERE, _pulls),
-    Route("POST", _HERE, _create),
-    Route("GET", _PULL, _pull),
-    Route("PATCH", _PULL, _update),
-    Route("GET", f"{_PULL}/files", _files),
-    Route("GET", f"{_PULL}/commits", _commits),
+    Route("GET", _HERE, _pulls, _READ),
+    Route("POST", _HERE, _create, _WRITE),
+    Route("GET", _PULL, _pull, ("contents=read", *_READ)),
+    Route("PATCH", _PULL, _update, _WRITE),
+    Route("GET", f"{_PULL}/files", _files, _READ),
+    Route("GET", f"{_PULL}/commits", _commits, _READ),
 )

@@ -7,7 +7,7 @@ from functools import cached_property
 from urllib.parse import unquote
 
 from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.protocol import Answer, Caller, Request, not_found
+from runbook_lib.practice.protocol import Answer, Caller, Problem, Request, not_found
 from runbook_lib.practice.state import Ticket
 
 #: Parts of a path that may hold slashes.
@@ -54,13 +54,37 @@ class Call:
 class Route:
     """One operation, under the path by which GitHub's description calls it.
 
-    ``forks`` tells whether it is answered for forks too.
+    A fine-grained token must have one of the permissions ``needs``, by GitHub's page "Permissions required for
+    fine-grained personal access tokens"; ``full`` is one for which a classic token needs the scope ``repo`` even where
+    the repository is public, by GitHub's description.  ``forks`` tells whether it is answered for forks too.
     """
 
     method: str
     path: str
     handler: Callable[[Call], Answer]
+    needs: tuple[str, ...] = ()
+    full: bool = False
     forks: bool = False
+
+    def scopes(self, private: bool) -> tuple[str, ...]:
+        """The scopes one of which a classic token must have; none for what anybody may read."""
+        if private or self.full:
+            return ("repo",)
+        return () if self.method == "GET" else ("public_repo", "repo")
+
+    def refusal(self, who: Caller, private: bool) -> Problem | None:
+        """What GitHub answers to a token that may not do this."""
+        if private and who.account is None:
+            return not_found()
+        if who.permissions is not None:
+            public = self.method == "GET" and not private
+            has = who.permissions | {f"{it.removesuffix('=write')}=read" for it in who.permissions} | {"metadata=read"}
+            if public or not self.needs or has & set(self.needs):
+                return None
+            return Problem(403, "Resource not accessible by personal access token")
+        scopes = self.scopes(private)
+        lacks = who.scopes is not None and scopes and not set(who.scopes.split(", ")) & set(scopes)
+        return not_found() if lacks else None
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -70,8 +94,8 @@ class Route:
         return re.compile(re.sub(r"\\{(\w+)\\}", part, re.escape(self.path)))
 
 
-def find(routes: Iterable[Route], hub: Hub, method: str, path: str) -> tuple[Route, dict[str, str]]:
-    """The route of a request, and the parts of its path; 404 without one, or for a repository that is not here."""
+def find(routes: Iterable[Route], hub: Hub, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
+    """The route of a request, and the parts of its path; None without one, or for a repository that is not here."""
     # GitHub's own links to further pages call the repository by its id.
     path = re.sub(r"^/repositories/[0-9]+(?=/|$)", f"/repos/{hub.owner}/{hub.name}", path)
     for route in routes:
@@ -82,9 +106,8 @@ def find(routes: Iterable[Route], hub: Hub, method: str, path: str) -> tuple[Rou
         if "owner" in parts:
             owners = {owner.lower(): owner for owner in hub.places}
             parts["owner"] = owners.get(parts["owner"].lower(), "")
-            if not parts["owner"] or parts["repo"].lower() != hub.name.lower():
-                raise not_found()
-            if parts["owner"] != hub.owner and not route.forks:
-                raise not_found()
+            here = parts["owner"] and parts["repo"].lower() == hub.name.lower()
+            if not here or (parts["owner"] != hub.owner and not route.forks):
+                return None
         return route, parts
-    raise not_found()
+    return None

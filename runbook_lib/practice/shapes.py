@@ -100,14 +100,16 @@ def repository(hub: Hub, owner: str = "", *, may_write: bool | None = None) -> J
     number = REPOSITORY_ID + list(hub.places).index(owner)
     zero = ("forks", "forks_count", "stargazers_count", "watchers", "watchers_count", "open_issues",
             "open_issues_count", "size")  # fmt: skip
-    no = ("private", "archived", "disabled", "has_projects", "has_wiki", "has_pages", "has_discussions", "is_template")
+    private = bool(hub.store.setting("private", False))
+    no = ("archived", "disabled", "has_projects", "has_wiki", "has_pages", "has_discussions", "is_template")
     shown: Json = {
         "id": number, "node_id": node("R", number), "name": hub.name, "full_name": f"{owner}/{hub.name}",
         "owner": account(hub, _owner(hub, owner)), "html_url": html, "url": url, "description": "Practice only",
         "fork": owner != hub.owner, **{f"{name}_url": url + rest for name, rest in _REPOSITORY_URLS.items()},
         "git_url": f"git://localhost/{owner}/{hub.name}.git", "ssh_url": f"git@localhost:{owner}/{hub.name}.git",
         "clone_url": f"{html}.git", "svn_url": html, "mirror_url": None, "homepage": None, "language": "Python",
-        "default_branch": "main", "visibility": "public", "license": None, "topics": [],
+        "default_branch": "main", "private": private, "visibility": "private" if private else "public",
+        "license": None, "topics": [],
         "has_issues": not hub.store.setting("issues disabled", False),
         "has_downloads": True, **dict.fromkeys(no, False), **dict.fromkeys(zero, 0), "allow_forking": True,
         "web_commit_signoff_required": False, "pushed_at": moment(0), "created_at": moment(0),

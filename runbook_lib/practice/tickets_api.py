@@ -9,7 +9,6 @@ from runbook_lib.practice.protocol import ACCOUNTS, Answer, Problem, invalid, no
 from runbook_lib.practice.routing import Call, Route
 from runbook_lib.practice.state import Comment, Event, Label, Ticket
 
-WRITE_ISSUES = "issues=write; pull_requests=write"
 _LONGEST_BODY, _LONGEST_TITLE = 65536, 256
 
 
@@ -56,7 +55,7 @@ def _filtered(call: Call, tickets: Iterable[Ticket]) -> Iterable[Ticket]:
 
 
 def _create_issue(call: Call) -> Answer:
-    author = call.caller.writing(WRITE_ISSUES)
+    author = call.caller.known()
     _need_issues(call)
     fields = call.request.fields()
     title = text_of(fields, "title", "Issue")
@@ -115,7 +114,7 @@ def _update_issue(call: Call) -> Answer:
 
 def change_ticket(call: Call, ticket: Ticket, fields: dict[str, Any], resource: str) -> Ticket:
     """Title, body and state, by the author or by who may write."""
-    actor = call.caller.writing(WRITE_ISSUES)
+    actor = call.caller.known()
     if actor.login != ticket.author and not call.caller.may_write:
         raise Problem(403, "Must have admin rights to Repository.")
     hub, changed = call.hub, {}
@@ -149,14 +148,14 @@ def _labels(call: Call) -> Answer:
 
 
 def _add_labels(call: Call) -> Answer:
-    ticket, actor = call.ticket(), call.caller.maintaining(WRITE_ISSUES)
+    ticket, actor = call.ticket(), call.caller.maintaining()
     names = _names(call.request.fields().get("labels"))
     ticket = call.hub.labelled(ticket, [*ticket.labels, *names], actor.login)
     return Answer(200, shapes.labels(call.hub, ticket.labels))
 
 
 def _remove_label(call: Call) -> Answer:
-    ticket, actor = call.ticket(), call.caller.maintaining(WRITE_ISSUES)
+    ticket, actor = call.ticket(), call.caller.maintaining()
     kept = [name for name in ticket.labels if name.lower() != call.parts["name"].lower()]
     if len(kept) == len(ticket.labels):
         raise Problem(404, "Label does not exist")
@@ -170,7 +169,7 @@ def _comments(call: Call) -> Answer:
 
 
 def _create_comment(call: Call) -> Answer:
-    ticket, author = call.ticket(), call.caller.writing(WRITE_ISSUES)
+    ticket, author = call.ticket(), call.caller.known()
     body = text_of(call.request.fields(), "body", "IssueComment")
     if not body or not body.strip():
         raise invalid("IssueComment", field="data", code="unprocessable", message="Body cannot be blank")
@@ -239,19 +238,21 @@ def _matches(call: Call, ticket: Ticket, asked: str) -> bool:
 
 _HERE = "/repos/{owner}/{repo}"
 _ISSUE = f"{_HERE}/issues/{{issue_number}}"
+#: Of issues and pull requests alike: either permission will do.
+_READ, _WRITE = ("issues=read", "pull_requests=read"), ("issues=write", "pull_requests=write")
 ROUTES = (
-    Route("GET", f"{_HERE}/issues", _issues),
-    Route("POST", f"{_HERE}/issues", _create_issue),
-    Route("GET", _ISSUE, _issue),
-    Route("PATCH", _ISSUE, _update_issue),
-    Route("GET", f"{_HERE}/assignees/{{assignee}}", _can_be_assigned),
-    Route("GET", f"{_HERE}/labels", _labels_of_repository),
-    Route("GET", f"{_ISSUE}/labels", _labels),
-    Route("POST", f"{_ISSUE}/labels", _add_labels),
-    Route("DELETE", f"{_ISSUE}/labels/{{name}}", _remove_label),
-    Route("GET", f"{_ISSUE}/comments", _comments),
-    Route("POST", f"{_ISSUE}/comments", _create_comment),
-    Route("GET", f"{_HERE}/issues/comments/{{comment_id}}", _comment),
-    Route("GET", f"{_ISSUE}/events", _events),
+    Route("GET", f"{_HERE}/issues", _issues, ("issues=read",)),
+    Route("POST", f"{_HERE}/issues", _create_issue, ("issues=write",)),
+    Route("GET", _ISSUE, _issue, ("issues=read",)),
+    Route("PATCH", _ISSUE, _update_issue, _WRITE),
+    Route("GET", f"{_HERE}/assignees/{{assignee}}", _can_be_assigned, _READ),
+    Route("GET", f"{_HERE}/labels", _labels_of_repository, _READ),
+    Route("GET", f"{_ISSUE}/labels", _labels, _READ),
+    Route("POST", f"{_ISSUE}/labels", _add_labels, _WRITE),
+    Route("DELETE", f"{_ISSUE}/labels/{{name}}", _remove_label, _WRITE),
+    Route("GET", f"{_ISSUE}/comments", _comments, _READ),
+    Route("POST", f"{_ISSUE}/comments", _create_comment, _WRITE),
+    Route("GET", f"{_HERE}/issues/comments/{{comment_id}}", _comment, _READ),
+    Route("GET", f"{_ISSUE}/events", _events, _READ),
     Route("GET", "/search/issues", _search),
 )
