@@ -16,9 +16,22 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote
 
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
-from runbook_lib.github_errors import Transient, plain, refusal
+from runbook_lib.github_errors import NotAllowed, Transient, late, lost, odd, plain, refusal
 from runbook_lib.github_login import base_url, token_for
-from runbook_lib.github_models import Account, Artifact, Comment, Comparison, Job, Labelling, Pull, Repository, Run
+from runbook_lib.github_models import (
+    Account,
+    Artifact,
+    Comment,
+    Comparison,
+    Job,
+    Labelling,
+    Pull,
+    Repository,
+    Run,
+    first_author,
+    items_of,
+)
+from runbook_lib.limited import TooLarge, limit_to, within
 from runbook_lib.redact import Redactor
 
 if TYPE_CHECKING:
@@ -27,6 +40,9 @@ if TYPE_CHECKING:
 
 # Version 2026-03-10 took merge_commit_sha, the commit that CI really tests, out of pull requests.
 _VERSION = "2022-11-28"
+_TIMEOUT = (30.0, 10.0)  # seconds without a byte, and to connect
+_LIMIT = 60.0  # seconds for one answer from first to last byte, however it drips
+_LARGEST = 64 * 2**20  # bytes of an answer; a page of a hundred pull requests with the longest texts has 7 MB
 #: Seconds before a read is tried again, after a server error or a lost connection.
 _DELAYS = (0.5, 2.0)
 _PER_PAGE = 100
@@ -73,8 +89,9 @@ class GitHub:
                 user_agent="base-image-runbook",
                 # A renamed repository answers with a redirect, and a POST that follows one may become a GET.
                 follow_redirects=False,
-                timeout=httpx.Timeout(30, connect=10),
+                timeout=httpx.Timeout(_TIMEOUT[0], connect=_TIMEOUT[1]),
                 transport=transport,
+                event_hooks={"response": [limit_to(_LARGEST)]},
                 http_cache=False,
                 auto_retry=False,
             )
@@ -144,7 +161,7 @@ class GitHub:
     def last_author(self, path: str, ref: str) -> str:
         """The login of whoever last committed to a path; empty where GitHub knows no account."""
         params: dict[str, str | int] = {"path": path, "sha": ref, "per_page": 1}
-        return self.get(f"see who last changed {path}", self.path("/commits"), _first_author, params)
+        return self.get(f"see who last changed {path}", self.path("/commits"), first_author, params)
 
     def compare(self, base: str, head: str) -> Comparison:
         """Compare two branches or commits of the repository's network."""
@@ -241,7 +258,15 @@ class GitHub:
 
     def get(self, what: str, path: str, build: Callable[[Any], T], params: Mapping[str, str | int] | None = None) -> T:
         """One answer, built; ``what`` completes "Could not …"."""
-        return self._build(what, build, self._read(what, path, params or {})[0])
+        return self._read(what, path, params or {}, build)[0]
+
+    def exists(self, what: str, path: str) -> bool:
+        """Whether there is something, where GitHub answers with nothing else."""
+        try:
+            self._retried(lambda: self._request(what, "GET", path))
+        except NotAllowed:
+            return False
+        return True
 
     def pages(
         self,
@@ -254,9 +279,8 @@ class GitHub:
         """All items of all pages, built; ``key`` is where a page holds them."""
         for page in range(1, _MAX_PAGES + 1):
             asked = {**(params or {}), "per_page": _PER_PAGE, "page": page}
-            answer, more = self._read(what, path, asked)
-            items = self._build(what, lambda it: list(it[key] if key else it), answer)
-            yield from (self._build(what, build, item) for item in items)
+            items, more = self._read(what, path, asked, lambda it: [build(each) for each in items_of(it, key)])
+            yield from items
             if not more:
                 return
         raise CannotTell(
@@ -264,25 +288,34 @@ class GitHub:
             "this tool reads."
         )
 
-    def _read(self, what: str, path: str, params: Mapping[str, str | int]) -> tuple[Any, bool]:
+    def _read(self, what: str, path: str, params: Mapping[str, str | int], build: Callable[[Any], T]) -> tuple[T, bool]:
+        """What was built of the JSON, and whether there is a further page."""
+        return self._retried(lambda: self._read_once(what, path, params, build))
+
+    def _retried(self, read: Callable[[], T]) -> T:
         for delay in _DELAYS:
             try:
-                return self._read_once(what, path, params)
+                return read()
             except Transient:
                 time.sleep(delay)
-        return self._read_once(what, path, params)
+        return read()
 
-    def _read_once(self, what: str, path: str, params: Mapping[str, str | int]) -> tuple[Any, bool]:
-        """The JSON, and whether there is a further page."""
+    def _read_once(
+        self, what: str, path: str, params: Mapping[str, str | int], build: Callable[[Any], T]
+    ) -> tuple[T, bool]:
         key = (path, repr(sorted(params.items())))
         tag, answer, more = self._known.get(key, ("", None, False))
         response = self._request(what, "GET", path, params=params, headers={"If-None-Match": tag} if tag else {})
-        if response.status_code == 304:
-            return answer, more
+        if response.status_code == 304 and tag:
+            return self._build(what, build, answer), more
+        if response.status_code != 200:
+            raise odd(f"Could not {what} in {self.repository}", self._host, response.status_code, response.content)
         answer, more = self._build(what, lambda it: it.json(), response), "next" in response.links
+        built = self._build(what, build, answer)
+        # Only now: an answer that makes no sense would be believed for as long as it holds.
         if tag := response.headers.get("ETag", ""):
             self._known[key] = tag, answer, more
-        return answer, more
+        return built, more
 
     def public(self, value: T) -> T:
         """A text, or data, as ``send`` publishes it: without secrets, and without what UTF-8 cannot hold."""
@@ -296,19 +329,30 @@ class GitHub:
             response = self._request(what, method, path, json=self.public(asked))
         except Transient as error:
             raise Unreachable(f"{error} It may have been done all the same; running again looks first.") from error
+        if response.status_code >= 300 or (not response.content and response.status_code != 204):
+            raise odd(f"Could not {what} in {self.repository}", self._host, response.status_code, response.content)
         return self._build(what, lambda it: build(it.json()) if it.content else build(None), response)
 
     def _request(self, what: str, method: str, path: str, **options: Any) -> "httpx.Response":
         from githubkit.exception import GitHubException, RequestError, RequestFailed
 
-        headers = {"X-GitHub-Api-Version": _VERSION, **options.pop("headers", {})}
+        headers = {"X-GitHub-Api-Version": _VERSION, "Accept-Encoding": "gzip", **options.pop("headers", {})}
+        context = self._context.copy()  # a thread that is left behind would keep it to itself
         try:
-            answer = self._context.run(lambda: self._client.request(method, path, headers=headers, **options))
+            answer = within(
+                _LIMIT, lambda: context.run(lambda: self._client.request(method, path, headers=headers, **options))
+            )
         except RequestFailed as error:
             raise self._refusal(what, error.response.raw_response) from error
         except RequestError as error:
-            raise Transient(f"Could not {what} in {self.repository}: {self._lost(error.exc)}") from error
-        except (GitHubException, ValueError) as error:  # a Retry-After that is no number, for one
+            if isinstance(error.exc, TooLarge):
+                raise CannotTell(
+                    f"Could not {what} in {self.repository}: {self._host} sends more than {_LARGEST // 2**20} MB."
+                ) from error
+            raise Transient(f"Could not {what} in {self.repository}: {lost(self._host, error.exc)}") from error
+        except TimeoutError as error:
+            raise Transient(f"Could not {what} in {self.repository}: {late(self._host)}") from error
+        except (GitHubException, ValueError, OverflowError) as error:  # a Retry-After that is no number, for one
             raise Unreachable(f"Could not {what} in {self.repository}: the answer is not one of GitHub's.") from error
         response = answer.raw_response
         self.scopes = response.headers.get("X-OAuth-Scopes")
@@ -322,7 +366,7 @@ class GitHub:
     def _build(self, what: str, build: Callable[[Any], T], answer: Any) -> T:
         try:
             return build(answer)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise CannotTell(
                 f"Could not {what} in {self.repository}: GitHub's answer is not of the form expected "
                 f"({type(error).__name__}: {plain(str(error))})."
@@ -341,25 +385,6 @@ class GitHub:
     @property
     def _host(self) -> str:
         return str(self._client.config.base_url.host)
-
-    def _lost(self, error: Exception) -> str:
-        """One sentence or two for a request without an answer."""
-        import httpx
-
-        if isinstance(error, httpx.TimeoutException):
-            return f"{self._host} did not answer in time. Try again later."
-        if isinstance(error, httpx.ProxyError):
-            return "the proxy refused the connection. Check HTTPS_PROXY and NO_PROXY."
-        if "CERTIFICATE" in str(error):
-            return (
-                f"the certificate of {self._host} is not trusted here. Set SSL_CERT_FILE to the file of your "
-                "organization's certificates."
-            )
-        return f"{self._host} cannot be reached ({type(error).__name__}). Check the network, then try again."
-
-
-def _first_author(commits: Any) -> str:
-    return str((commits[0]["author"] or {}).get("login", "")) if commits else ""
 
 
 def once(look: Callable[[], T | None], create: Callable[[], T]) -> T:

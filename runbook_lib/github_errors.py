@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.limited import Unusual
 
 HOW = "Set GITHUB_TOKEN, or log in with `gh auth login`."
 RIGHTS = (
@@ -54,6 +55,35 @@ def refusal(failed: str, repository: str, status: int, headers: Mapping[str, str
     if status >= 500:
         return Transient(f"{failed}: GitHub has a problem of its own (HTTP {status}){said}. Try again later.")
     return RunbookError(f"{failed}: GitHub refuses it (HTTP {status}){said}. Mend what it names, then run again.")
+
+
+def odd(failed: str, host: str, status: int, content: bytes) -> Unreachable:
+    """The error for an answer below 400 that GitHub would not give."""
+    what = "something" if content else "nothing"
+    return Unreachable(f"{failed}: {host} answered HTTP {status} with {what}, as GitHub does not. Try again later.")
+
+
+def late(host: str) -> str:
+    """Two sentences for an answer that does not end in time."""
+    return f"{host} did not answer in time. Try again later."
+
+
+def lost(host: str, error: Exception) -> str:
+    """Two sentences for a request without an answer."""
+    import httpx
+
+    if isinstance(error, httpx.TimeoutException):
+        return late(host)
+    if isinstance(error, Unusual):
+        return f"the answer of {host} cannot be read: {error}. Check the network, then try again."
+    if isinstance(error, httpx.ProxyError):
+        return "the proxy refused the connection. Check HTTPS_PROXY and NO_PROXY."
+    if "CERTIFICATE" in str(error):
+        return (
+            f"the certificate of {host} is not trusted here. Set SSL_CERT_FILE to the file of your "
+            "organization's certificates."
+        )
+    return f"{host} cannot be reached ({type(error).__name__}). Check the network, then try again."
 
 
 def plain(text: str) -> str:

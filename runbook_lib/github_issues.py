@@ -4,7 +4,6 @@ from collections.abc import Collection
 from typing import Any
 
 from runbook_lib.github import GitHub
-from runbook_lib.github_errors import NotAllowed
 from runbook_lib.github_models import Issue
 
 
@@ -37,11 +36,7 @@ def read(github: GitHub, number: int) -> Issue:
 
 def assignable(github: GitHub, login: str) -> bool:
     """Whether an issue may be assigned to somebody."""
-    try:
-        github.send(f"see whether {login} can be assigned", "GET", github.path(f"/assignees/{login}"), None, bool)
-    except NotAllowed:
-        return False
-    return True
+    return github.exists(f"see whether {login} can be assigned", github.path(f"/assignees/{login}"))
 
 
 def file(github: GitHub, title: str, body: str, labels: Collection[str] = (), assignee: str = "") -> Issue:

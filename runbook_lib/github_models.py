@@ -231,6 +231,21 @@ class Issue:
         )
 
 
+def items_of(page: Any, key: str | None) -> list[Any]:
+    """What a page lists; ``key`` is where.  Raises KeyError and TypeError for another form."""
+    items = page[key] if key else page
+    # An empty object is no empty list: what is not there would be made a second time.
+    if not isinstance(items, list):
+        raise TypeError(f"{type(items).__name__} instead of a list")
+    return items
+
+
+def first_author(commits: Any) -> str:
+    """The login of whoever wrote the first commit of a page; empty where GitHub knows no account."""
+    listed = items_of(commits, None)
+    return _login(listed[0]["author"]) if listed else ""
+
+
 def _login(user: Any) -> str:
     return str(user["login"]) if user else ""
 

@@ -4,14 +4,15 @@ python-gitlab carries the requests.  Only ``start`` changes anything; the token 
 appears in no message.
 """
 
+import io
 import os
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
-from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib import addresses
+from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.gitlab_models import (
     Branch,
     Bridge,
@@ -26,6 +27,7 @@ from runbook_lib.gitlab_models import (
     pipeline_of,
     project_of,
 )
+from runbook_lib.limited import TooLarge, Unusual, unpacked, within
 
 if TYPE_CHECKING:
     import gitlab
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Bridge", "FunctionalJob", "GitLab", "NoSuchRef", "Pipeline"]
 
-_TIMEOUT = 30.0  # seconds
+_TIMEOUT = 30.0  # seconds without a byte
+_LIMIT = 60.0  # seconds for one answer from first to last byte, however it drips
+_LARGEST = 64 * 2**20  # bytes of an answer; a page of a hundred jobs has less than one million
 _PATIENCE = 120  # seconds; a server that asks for more is asked again by the person, not by us
 #: After 0.1, 0.2, 0.4, 0.8 and 1.6 seconds, or when the server says.
 _RETRIES = 5
@@ -178,6 +182,8 @@ class GitLab:
         failed = f"Could not {what} of {self.name}"
         try:
             return ask()
+        except TooLarge as error:
+            raise CannotTell(f"{failed}: {host} sends more than {_LARGEST // 2**20} MB.") from error
         except gitlab.exceptions.GitlabAuthenticationError as error:
             raise RunbookError(f"{failed}: GitLab does not accept the token. Renew GITLAB_TOKEN ({scope}).") from error
         except gitlab.exceptions.GitlabParsingError as error:
@@ -229,6 +235,27 @@ def _client() -> "type[gitlab.Gitlab]":
 def _session(home: str) -> "requests.Session":
     """Connections that show the token to the host of ``home`` alone, and wait for nobody without end."""
     import requests
+    import urllib3
+    from requests.adapters import HTTPAdapter
+
+    class Adapter(HTTPAdapter):
+        """Reads an answer within our limits: requests has none for the whole of it."""
+
+        def send(self, *arguments: Any, **options: Any) -> requests.Response:
+            def ask() -> tuple[requests.Response, bytes]:
+                answer = super(Adapter, self).send(*arguments, **options)
+                packing = answer.headers.pop("Content-Encoding", "")
+                with answer.raw as raw:
+                    return answer, b"".join(unpacked(raw.stream(2**16, decode_content=False), packing, _LARGEST))
+
+            try:
+                answer, body = within(_LIMIT, ask)
+            except TimeoutError as error:
+                raise requests.exceptions.ReadTimeout("it did not answer in time") from error
+            except (Unusual, urllib3.exceptions.HTTPError) as error:
+                raise requests.exceptions.ChunkedEncodingError(str(error)) from error
+            answer.raw = urllib3.HTTPResponse(io.BytesIO(body), preload_content=False)
+            return answer
 
     class Session(requests.Session):
         """requests takes another kind of token off a redirect, but not GitLab's; nor does it bound a pause."""
@@ -247,7 +274,11 @@ def _session(home: str) -> "requests.Session":
                     answer.headers["Retry-After"] = wait
             return answer
 
-    return Session()
+    session = Session()
+    session.headers["Accept-Encoding"] = "gzip"
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, Adapter())
+    return session
 
 
 def _origin(url: object) -> tuple[str, str]:

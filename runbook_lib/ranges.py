@@ -20,11 +20,15 @@ import httpx
 
 from runbook_lib.addresses import is_private
 from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.limited import within
 
 _TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
+_LIMIT = 60.0  # seconds until an answer begins; and for its body so many more than at the slowest rate
+_SLOWEST = 2**15  # bytes a second
 _PAUSES = (0.5, 2.0, 8.0)  # seconds before each further attempt
 _PATIENCE = 120.0  # seconds; a server that asks for more is asked again by the person, not by us
 _REDIRECTS = 5
+_WORDS = 4096  # bytes of a refusal that are read
 #: Threads that share a pool of connections: for each request httpcore looks at all pairs of connections of a pool.
 _IN_A_POOL = 8
 
@@ -173,9 +177,16 @@ class Web:
         if not hasattr(self._of_thread, "client"):
             self._of_thread.client = self._clients[next(self._threads) % len(self._clients)]
         client: httpx.Client = self._of_thread.client
-        with client.stream("GET", url, headers=sent, follow_redirects=False) as answer:
+        request = client.build_request("GET", url, headers=sent)
+        try:
+            answer = within(_LIMIT, lambda: client.send(request, stream=True, follow_redirects=False))
+        except TimeoutError as error:
+            raise httpx.ReadTimeout("its headers drip") from error
+        try:
             _raise_if_busy(answer)
             yield answer
+        finally:
+            answer.close()
 
     def count(self, size: int) -> None:
         """Add to the bytes received."""
@@ -216,7 +227,7 @@ class RemoteFile:
                 if answer.status_code != 200:
                     raise Unreachable(f"{self._name} answered HTTP {answer.status_code}, which we did not expect.")
                 got = 0
-                for piece in answer.iter_raw(1 << 16):
+                for piece in _steady(answer):
                     self._web.count(len(piece))
                     got += len(piece)
                     if got > limit:
@@ -244,7 +255,7 @@ class RemoteFile:
             if last - first + 1 != min(size, self.size - first):
                 raise Unreachable(f"{answer.url.host} answered a request for a part of a file with another part.")
             body = bytearray()
-            for piece in answer.iter_raw():
+            for piece in _steady(answer):
                 self._web.count(len(piece))
                 body += piece
                 if len(body) > size:
@@ -270,10 +281,22 @@ class RemoteFile:
                     raise Gone(_gone(answer))
                 if answer.status_code not in (200, 206, 416):
                     raise Unreachable(f"{answer.url.host} answered HTTP {answer.status_code}, which we did not expect.")
+                if answer.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
+                    raise Unreachable(f"{answer.url.host} packs what it sends, and was asked not to.")
                 self._stored = url
                 yield answer
                 return
         raise Unreachable(f"{self._name} redirects without end.")
+
+
+def _steady(answer: httpx.Response) -> Iterator[bytes]:
+    """The body as it comes.  httpx limits the pause between two bytes, not the whole."""
+    begun, got = time.monotonic(), 0
+    for piece in answer.iter_raw():
+        got += len(piece)
+        if time.monotonic() - begun > _LIMIT + got / _SLOWEST:
+            raise _Again("it sends too slowly")
+        yield piece
 
 
 def _gone(answer: httpx.Response) -> str:
@@ -294,10 +317,19 @@ def _raise_if_busy(answer: httpx.Response) -> None:
         if not pause and none_left and re.fullmatch(r"[0-9]{1,11}", reset):
             pause = max(1.0, int(reset) - time.time())
         # A page of the whole file would not come with 403: what there is to read is a few words.
-        if status == 429 or pause or none_left or b"rate limit" in answer.read()[:4096].lower():
+        if status == 429 or pause or none_left or b"rate limit" in _few_words(answer):
             raise _Again(f"{answer.url.host} limits how often it may be asked (HTTP {status})", pause, polite=True)
     if status == 408 or status >= 500:
         raise _Again(f"{answer.url.host} answers HTTP {status}", pause, polite=bool(pause))
+
+
+def _few_words(answer: httpx.Response) -> bytes:
+    body = b""
+    for piece in _steady(answer):
+        body += piece
+        if len(body) >= _WORDS:
+            break
+    return body[:_WORDS].lower()
 
 
 def _usable(text: str) -> httpx.URL:

@@ -19,6 +19,7 @@ import httpx
 
 from runbook_lib import addresses
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.limited import TooLarge, Unusual, unpacked, within
 from runbook_lib.registry_auth import Found
 from runbook_lib.registry_cache import Cache
 from runbook_lib.registry_challenge import KNOWN, Challenge, is_private, likely, token, web_address
@@ -80,7 +81,7 @@ class Connection:
         *,
         cache: Cache | None = None,
         max_age: float = 0.0,
-        limit: float = _LIMIT,
+        limit: float | None = None,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -89,7 +90,7 @@ class Connection:
         self._who = who
         self._cache = cache
         self._max_age = max_age
-        self._limit = limit
+        self._limit = _LIMIT if limit is None else limit
         self._sleep = sleep
         self._authorization: dict[str, str] = {}
         self._signing = threading.Lock()
@@ -295,13 +296,9 @@ class Connection:
         The thread is left behind where the headers drip: it ends with its connection, at the latest with the process.
         """
         try:
-            outcome = self._begin(url, headers, follow).get(timeout=self._limit)
-        except queue.Empty:
+            return within(self._limit, lambda: self._once(url, headers, follow))
+        except TimeoutError:
             raise _TooSlow(f"it did not finish its answer within {self._limit:g} s") from None
-        if isinstance(outcome, Exception):
-            raise outcome
-        assert outcome is not None, "the thread died of a mistake in this program, which it has told"
-        return outcome
 
     def _begin(self, url: httpx.URL, headers: Mapping[str, str], follow: bool) -> _Coming:
         done: _Coming = queue.SimpleQueue()
@@ -328,12 +325,17 @@ class Connection:
         response = self._client.send(request, stream=True, follow_redirects=follow)
         try:
             body = bytearray()
-            for chunk in response.iter_bytes():
+            assert isinstance(response.stream, httpx.SyncByteStream)
+            for chunk in unpacked(response.stream, response.headers.get("Content-Encoding", ""), _LARGEST):
                 body += chunk
-                if len(body) > _LARGEST:
-                    raise CannotTell(f"{response.url.host} sent more than {_LARGEST} bytes for {self.name}: not read.")
                 if time.monotonic() > end:
                     raise _TooSlow(f"it did not finish its answer within {self._limit:g} s")
+        except TooLarge:
+            raise CannotTell(
+                f"{response.url.host} sent more than {_LARGEST} bytes for {self.name}: not read."
+            ) from None
+        except Unusual as error:
+            raise httpx.DecodingError(str(error)) from error
         finally:
             response.close()
         return Answer(response.status_code, response.url, response.headers, bytes(body))

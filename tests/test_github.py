@@ -2,6 +2,7 @@
 
 import json
 import ssl
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import httpx
 import pytest
 
 from runbook_lib import github as module
+from runbook_lib import github_issues
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.github import GitHub, once
 from runbook_lib.github_errors import NotAllowed
@@ -320,3 +322,57 @@ def test_an_answer_that_still_holds_is_not_sent_again() -> None:
     with GitHub.connect("o/r", env, httpx.MockTransport(answer)) as github:
         assert [github.me().login for _ in range(4)] == ["answer 1", "answer 1", "answer 1", "answer 4"]
     assert asked == ["", '"one"', '"one"', '"one"']
+
+
+def test_an_answer_without_sense_is_not_believed_later() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers.get("If-None-Match", ""))
+        body = "null" if len(asked) == 1 else json.dumps(USER)
+        return httpx.Response(200, content=body, headers={"ETag": '"one"'})
+
+    with GitHub.connect("o/r", ENV, httpx.MockTransport(answer)) as github:
+        with pytest.raises(CannotTell, match="not of the form expected"):
+            github.me()
+        assert github.me().login == "anna"
+    assert asked == ["", ""]
+
+
+@pytest.mark.parametrize("body", ["{}", '""', '{"workflow_runs": {}}', "null", "[" * 100_000, '[{"name": Infinity}]'])
+def test_another_form_is_no_empty_list(connect: Connect, body: str) -> None:
+    github = connect(lambda _: httpx.Response(200, content=body))
+    for read in (lambda: github.comments(7), lambda: github.runs(), lambda: github.last_author("README.md", "main")):
+        with pytest.raises((CannotTell, Unreachable)):
+            read()
+
+
+@pytest.mark.parametrize("answered", [httpx.Response(304), httpx.Response(200), httpx.Response(302)])
+def test_what_github_does_not_answer_is_no_success(connect: Connect, answered: httpx.Response) -> None:
+    github = connect(lambda _: answered)
+    for ask in (lambda: github.add_label(7, "x"), lambda: github.rerun_failed(9)):
+        with pytest.raises(Unreachable, match=r"answered HTTP [0-9]+ with nothing, as GitHub does not"):
+            ask()
+    with pytest.raises(Unreachable, match=r"answered (HTTP|with something that is no JSON)"):
+        github.pull(7)
+
+
+def test_whether_somebody_can_be_assigned_is_asked_again(connect: Connect) -> None:
+    answers = [httpx.Response(502), httpx.Response(204), httpx.Response(404)]
+    github = connect(lambda _: answers.pop(0))
+    assert [github_issues.assignable(github, "anna") for _ in range(2)] == [True, False]
+
+
+def test_an_answer_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
+    monkeypatch.setattr(module, "_LIMIT", 0.05)
+    go_on = threading.Event()
+
+    def drip(_: httpx.Request) -> httpx.Response:
+        go_on.wait(10)
+        return httpx.Response(200, json=PULL)
+
+    github = connect(drip)
+    with pytest.raises(Unreachable, match="did not answer in time"):
+        github.pull(7)
+    go_on.set()
+    assert github.pull(7).number == 7

@@ -1,0 +1,101 @@
+"""What an answer from the network may cost: so many seconds from first to last byte, so many bytes once unpacked.
+
+The time limits of sockets count anew with every byte, and unpacking makes a thousand bytes of one.
+"""
+
+import queue
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import httpx
+
+T = TypeVar("T")
+
+
+class Unusual(Exception):
+    """An answer that is packed in a way that was not asked for, or is broken."""
+
+
+class TooLarge(Exception):
+    """An answer that goes on and on."""
+
+
+def within(seconds: float, ask: Callable[[], T]) -> T:
+    """What ``ask`` returns or raises; raises TimeoutError when it takes longer.
+
+    The thread is then left behind: it ends with its connection, at the latest with the process.
+    """
+    done: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            done.put((ask(), None))
+        except BaseException as error:
+            done.put((None, error))
+
+    threading.Thread(target=work, name="asking", daemon=True).start()
+    try:
+        answer, error = done.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError from None
+    if error is not None:
+        raise error
+    return answer  # type: ignore[return-value]
+
+
+def unpacked(pieces: Iterable[bytes], encoding: str, largest: int) -> Iterator[bytes]:
+    """The content of an answer whose header Content-Encoding is given, in pieces.
+
+    Raises Unusual for another packing than gzip, TooLarge beyond ``largest`` bytes.
+    """
+    total = 0
+    for piece in _inflated(pieces, largest) if _is_packed(encoding) else pieces:
+        total += len(piece)
+        if total > largest:
+            raise TooLarge
+        yield piece
+
+
+def limit_to(largest: int) -> "Callable[[httpx.Response], None]":
+    """A hook for httpx, which would unpack whatever comes: it bounds what is read of an answer, as ``unpacked``."""
+    import httpx
+
+    class Limited(httpx.SyncByteStream):
+        def __init__(self, stream: Any, encoding: str) -> None:
+            self._stream, self._encoding = stream, encoding
+
+        def __iter__(self) -> Iterator[bytes]:
+            return unpacked(self._stream, self._encoding, largest)
+
+        def close(self) -> None:
+            self._stream.close()
+
+    def limit(response: httpx.Response) -> None:
+        response.stream = Limited(response.stream, response.headers.pop("Content-Encoding", ""))
+
+    return limit
+
+
+def _is_packed(encoding: str) -> bool:
+    named = encoding.strip().lower()
+    if named not in ("", "identity", "gzip", "x-gzip"):
+        raise Unusual(f"it is packed as {named[:40]!r}, which nobody asked for")
+    return named.endswith("gzip")
+
+
+def _inflated(pieces: Iterable[bytes], largest: int) -> Iterator[bytes]:
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    any_ = False
+    for piece in pieces:
+        any_ = any_ or bool(piece)
+        try:
+            yield unpacking.decompress(piece, largest + 1)
+        except zlib.error as error:
+            raise Unusual("it is packed, and broken") from error
+        if unpacking.unconsumed_tail:
+            raise TooLarge
+    if any_ and not unpacking.eof:
+        raise Unusual("it is packed, and breaks off")
