@@ -20,8 +20,8 @@ MASK = "***"
 _SECRET_NAME = re.compile(
     r"(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH|_PAT|_PASS)(?:_\d+)?$", re.IGNORECASE
 )
-#: Shorter values are words that a text may hold by chance.
-_SHORTEST = 8
+#: Shorter values, and lines of one, are words that a text may hold by chance.
+_SHORTEST, _SHORTEST_LINE = 8, 16
 
 # Each pattern is linear: no repetition within a repetition can match the same text in two ways.
 # Whatever stands before a token, such as an escaped line break, a colour or a quoted colon (\n, \x1b[31m, %3A), may
@@ -84,7 +84,7 @@ _VALUE = r"[A-Za-z0-9!@#%^*_+=/.~?|:-]"
 #: What is said to be a secret, after what says so.
 _SAID = (
     re.compile(r"(?i)(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{20,}"),
-    re.compile(r"(?i)(authorization\W{1,4}(?:token\s+)?)(?!bearer\b|basic\b)[A-Za-z0-9._~+/=-]{8,}"),
+    re.compile(r"(?i)(authorization\W{1,4}(?:(?:token|bearer|basic)\s+)?)[A-Za-z0-9!@#%^_+=/.~?|:-]{8,}"),
     # "password": "…1…", PRIVATE-TOKEN: …1….  Not a reference such as ${X}, nor a number, and nothing without a digit,
     # as code and prose have it; but whatever a variable in capitals is set to.
     re.compile(
@@ -111,6 +111,9 @@ class Redactor:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         secrets = {value for name, value in env.items() if len(value) >= _SHORTEST and _SECRET_NAME.search(name)}
+        # A key of several lines is known by each of them too.
+        lines = {it.strip() for secret in secrets for it in secret.splitlines() if not it.startswith("-----")}
+        secrets |= {it for it in lines if len(it) >= _SHORTEST_LINE}
         spellings = sorted({s for secret in secrets for s in _spellings(secret)}, key=lambda s: (-len(s), s))
         self._values = re.compile("|".join(map(re.escape, spellings))) if spellings else None
 

@@ -150,6 +150,13 @@ def test_what_is_in_base64_and_no_token_stays() -> None:
     assert Redactor({}).text(both) == f"{run[:40]}***{run[:40]}"
 
 
+def test_each_line_of_a_value_goes() -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nshort\n-----END PRIVATE KEY-----"
+    redactor = Redactor({"A_KEY": key})
+    assert redactor.text("line 2 is MIIEvQIBADANBgkqhkiG9w0B, line 3 is short") == "line 2 is ***, line 3 is short"
+    assert redactor.text("-----BEGIN") == "-----BEGIN"
+
+
 def test_a_value_that_was_wrapped_goes() -> None:
     redactor = Redactor({"A_TOKEN": "0123456789abc"})
     assert redactor.text("a 0123\n    456789abc b\n0123456789abc") == "a ***\n b\n***"
