@@ -86,7 +86,11 @@ def _build(lock: int) -> None:
     _step("uv could not be installed.", lock, *pip, "install", *requirements)
     _say("2 of 3: installing the packages, each checked against its hash (some 260 MB to fetch the first time).")
     options = ("--quiet", "--python", PYTHON)
-    _step("The packages could not be installed.", lock, *uv, "sync", *options, "--require-hashes", SOURCES[1])
+    # Only wheels: a source distribution would be built by code that nothing has locked.
+    hashed = ("--require-hashes", "--no-build")
+    _step("The packages could not be installed.", lock, *uv, "sync", *options, *hashed, SOURCES[1])
+    # Older Pythons put it into every virtual environment; nothing here needs it.
+    _step("What is not locked could not be removed.", lock, *uv, "uninstall", *options, "setuptools")
     _say("3 of 3: installing the library of this checkout.")
     offline = ("--offline", "--no-deps", "--no-build-isolation", "--editable", ROOT)
     _step("The library could not be installed.", lock, *uv, "install", *options, *offline)

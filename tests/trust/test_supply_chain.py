@@ -1,0 +1,246 @@
+"""What is installed is what was locked: the installation by environment/run, attacked, and what stands beside the lock.
+
+Everything is installed for real, offline, from a folder of small wheels made here.
+"""
+
+import base64
+import hashlib
+import importlib.metadata
+import io
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from figures import Figures
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = ROOT / "environment"
+UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv") or "uv"
+
+
+def wheel(folder: Path, name: str, version: str, files: Mapping[str, str], needs: str = "") -> str:
+    """Write a wheel of these files, and return its hash as a locked entry has it."""
+    about = f"{name}-{version}.dist-info"
+    requires = f"Requires-Dist: {needs}\n" if needs else ""
+    content = {
+        **files,
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    return packed(folder / f"{name}-{version}-py3-none-any.whl", f"{about}/RECORD", content)
+
+
+def packed(path: Path, record: str, content: Mapping[str, str]) -> str:
+    lines = []
+    for name, text in content.items():
+        sha256 = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        lines.append(f"{name},sha256={sha256},{len(text.encode())}\n")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in {**content, record: "".join(lines) + f"{record},,\n"}.items():
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = (stat.S_IFREG | 0o755) << 16
+            archive.writestr(entry, text)
+    return f"--hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A checkout with its environment, and the folder that its packages come from; ``hashes`` by package."""
+
+    checkout: Path
+    folder: Path
+    hashes: dict[str, str]
+
+    @property
+    def requirements(self) -> Path:
+        return self.checkout / "environment/requirements.txt"
+
+    @property
+    def installed(self) -> set[str]:
+        """The packages of the environment, with their versions."""
+        (packages,) = (self.checkout / "environment/.venv/lib").glob("python*/site-packages")
+        return {it.name.removesuffix(".dist-info") for it in packages.glob("*.dist-info")}
+
+    def lock(self, *entries: str) -> None:
+        """Lock these, and what the library itself is built with."""
+        core = f"flit_core=={importlib.metadata.version('flit_core')} {self.hashes['flit_core']}"
+        self.requirements.write_text("\n".join((core, *entries)) + "\n")
+
+    def run(self, **env: str) -> "subprocess.CompletedProcess[str]":
+        """A command in the environment, which is built or brought up to date for it."""
+        offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.folder), "PIP_CONFIG_FILE": os.devnull}
+        offline |= {"UV_OFFLINE": "1", "UV_FIND_LINKS": str(self.folder), "UV_NO_CACHE": "1"}
+        command = (self.checkout / "environment/run", "echo", "started")
+        path = f"{self.checkout.parent / 'python'}:/usr/bin:/bin"
+        seen = {**os.environ, **offline, "PATH": path, **env}
+        return subprocess.run(command, env=seen, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A checkout whose environment is whole, with nothing of its own locked yet."""
+    home = tmp_path_factory.mktemp("supply")
+    place = Place(home / "a checkout", home / "packages", {})
+    shutil.copytree(ENVIRONMENT, place.checkout / "environment", ignore=shutil.ignore_patterns(".*"))
+    (place.checkout / "runbook_lib").mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "runbook_lib/__init__.py"):
+        shutil.copy(ROOT / name, place.checkout / name)
+    (home / "python").mkdir()
+    (home / "python/python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (home / "python/python3").chmod(0o755)
+    place.folder.mkdir()
+    core = importlib.metadata.distribution("flit_core")
+    record = f"flit_core-{core.version}.dist-info/RECORD"
+    files = [it for it in core.files or () if it.suffix != ".pyc"]
+    kept = [it for it in files if ".dist-info" not in str(it) or it.name in ("METADATA", "WHEEL")]
+    content = {str(it): it.read_text() for it in kept}
+    place.hashes["flit_core"] = packed(place.folder / f"flit_core-{core.version}-py3-none-any.whl", record, content)
+    uv = {"uv-1.data/scripts/uv": f'#!/bin/sh\nexec "{UV}" "$@"\n'}
+    place.hashes["uv"] = wheel(place.folder, "uv", "1", uv)
+    (place.checkout / "environment/uv.txt").write_text(f"uv==1 {place.hashes['uv']}\n")
+    place.hashes["snowdrop"] = wheel(place.folder, "snowdrop", "1.0", {"snowdrop.py": "X = 1\n"}, needs="thistle")
+    place.hashes["thistle"] = wheel(place.folder, "thistle", "1.0", {"thistle.py": ""})
+    place.lock()
+    done = place.run()
+    assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
+    shutil.copytree(place.checkout, home / "kept", symlinks=True)
+    shutil.copytree(place.folder, home / "kept packages")
+    return place
+
+
+@pytest.fixture
+def place(built: Place) -> Iterator[Place]:
+    yield built
+    for path, kept in ((built.checkout, "kept"), (built.folder, "kept packages")):
+        shutil.rmtree(path)
+        shutil.copytree(path.parent / kept, path, symlinks=True)
+
+
+def test_what_is_locked_is_installed_and_nothing_beside_it(place: Place) -> None:
+    before = place.installed
+    assert not {it for it in before if it.startswith("setuptools")}
+    place.lock(f"snowdrop==1.0 {place.hashes['snowdrop']}")
+    assert place.run().returncode == 0
+    # What it asks for is not locked, although it is to be had.
+    assert place.installed - before == {"snowdrop-1.0"}
+    place.lock(f"thistle==1.0 {place.hashes['thistle']}")
+    assert place.run().returncode == 0
+    assert place.installed - before == {"thistle-1.0"}
+
+
+def changed(place: Place) -> dict[str, str]:
+    """Somebody else's wheel under the name of the locked one."""
+    place.lock(f"snowdrop==1.0 {place.hashes['snowdrop']}")
+    wheel(place.folder, "snowdrop", "1.0", {"snowdrop.py": "X = 2\n"}, needs="thistle")
+    return {}
+
+
+def without_hash(place: Place) -> dict[str, str]:
+    place.lock("snowdrop==1.0")
+    return {}
+
+
+def one_more_without_hash(place: Place) -> dict[str, str]:
+    place.lock(f"snowdrop==1.0 {place.hashes['snowdrop']}", "thistle==1.0")
+    return {}
+
+
+def not_pinned(place: Place) -> dict[str, str]:
+    place.lock(f"snowdrop>=1.0 {place.hashes['snowdrop']}")
+    return {}
+
+
+def by_its_address(place: Place) -> dict[str, str]:
+    place.lock(f"snowdrop @ {(place.folder / 'snowdrop-1.0-py3-none-any.whl').as_uri()}")
+    return {}
+
+
+def weak_hash(place: Place) -> dict[str, str]:
+    """MD5 can be forged."""
+    data = (place.folder / "snowdrop-1.0-py3-none-any.whl").read_bytes()
+    place.lock(f"snowdrop==1.0 --hash=md5:{'0' * 32} --hash=sha256:{hashlib.sha256(data + b'x').hexdigest()}")
+    return {}
+
+
+def a_file_of_more(place: Place) -> dict[str, str]:
+    (place.checkout / "environment/more.txt").write_text("thistle==1.0\n")
+    place.lock("-r more.txt")
+    return {}
+
+
+def a_source_distribution(place: Place) -> dict[str, str]:
+    """Building it would run its code, which may fetch what nothing has locked."""
+    (place.folder / "snowdrop-1.0-py3-none-any.whl").unlink()
+    path = place.folder / "snowdrop-1.0.tar.gz"
+    content = {
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n',
+        "own.py": f"open({str(place.checkout / 'ran')!r}, 'w').close()\n",
+        "PKG-INFO": "Metadata-Version: 2.1\nName: snowdrop\nVersion: 1.0\n",
+    }
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in content.items():
+            entry = tarfile.TarInfo(f"snowdrop-1.0/{name}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    place.lock(f"snowdrop==1.0 --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}")
+    return {}
+
+
+def the_installer_changed(place: Place) -> dict[str, str]:
+    place.lock(f"snowdrop==1.0 {place.hashes['snowdrop']}")
+    shutil.rmtree(place.checkout / "environment/.venv")
+    wheel(place.folder, "uv", "1", {"uv-1.data/scripts/uv": f"#!/bin/sh\ntouch '{place.checkout}/ran'\n"})
+    return {}
+
+
+def the_installer_without_hash(place: Place) -> dict[str, str]:
+    (place.checkout / "environment/uv.txt").write_text("uv==1\n")
+    shutil.rmtree(place.checkout / "environment/.venv")
+    return {}
+
+
+def switched_off_by_variables(place: Place) -> dict[str, str]:
+    return changed(place) | {"UV_NO_VERIFY_HASHES": "1", "UV_REQUIRE_HASHES": "0", "PIP_REQUIRE_HASHES": "0"}
+
+
+def switched_off_by_settings(place: Place) -> dict[str, str]:
+    (place.checkout / "uv.toml").write_text("[pip]\nrequire-hashes = false\nverify-hashes = false\nno-build = false\n")
+    return changed(place)
+
+
+ATTACKS = [
+    changed,
+    without_hash,
+    one_more_without_hash,
+    not_pinned,
+    by_its_address,
+    weak_hash,
+    a_file_of_more,
+    a_source_distribution,
+    the_installer_changed,
+    the_installer_without_hash,
+    switched_off_by_variables,
+    switched_off_by_settings,
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda it: it.__name__)
+def test_nothing_else_is_installed(place: Place, attack: Callable[[Place], dict[str, str]], figures: Figures) -> None:
+    done = place.run(**attack(place))
+    assert (done.returncode, done.stdout) == (125, ""), done.stderr
+    assert "could not be installed." in done.stderr
+    assert "run the same command again" in done.stderr
+    assert "Traceback" not in done.stderr
+    environment = place.checkout / "environment/.venv"
+    assert not (environment / "installed").exists()
+    assert not [it for it in place.installed if it.startswith(("snowdrop", "thistle"))]
+    assert not (place.checkout / "ran").exists()
+    figures["hostile"] += 1
