@@ -13,7 +13,7 @@ from pathlib import Path
 
 from runbook_lib.build_command import ENGINES, BuildPlan, Engine, EngineName, unfit
 from runbook_lib.container_log import BuildFailure, BuildLog
-from runbook_lib.container_process import asked, followed
+from runbook_lib.container_process import asked, followed, in_part
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.redact import Redactor
 
@@ -21,7 +21,6 @@ _ELSEWHERE = (
     "{engine} has built the image and has none named {tag}: its builder keeps images elsewhere. Use the engine's own "
     "(`docker buildx use default`), and run the same command again."
 )
-_SAID = 200  # characters of a line that are shown as it comes
 
 #: What makes an engine tell its version, once it has reached all that it needs for a build.
 _VERSION: Mapping[EngineName, tuple[str, ...]] = {
@@ -136,14 +135,16 @@ def run(
     say: Callable[[str], object] = print,
     env: Mapping[str, str] = os.environ,
 ) -> Built:
-    """Run any command of an engine; each of its lines is said, and kept as the log of a build is."""
+    """Run any command of an engine; its lines are said, those of one without end in part, and kept as a build's are."""
     began, reader = time.monotonic(), BuildLog()
 
-    def line(text: str) -> None:
-        reader.take(text)
-        say(text[:_SAID])
+    with in_part(say) as each:
 
-    status = followed(command, root, log, line, env)
+        def line(text: str) -> None:
+            reader.take(text)
+            each(text)
+
+        status = followed(command, root, log, line, env)
     seconds = time.monotonic() - began
     if status == 0:
         return Built("", 0, seconds)

@@ -25,6 +25,11 @@ _LONGEST_LINE = 64 * 1024
 _PIPE = 1 << 20  # bytes that a pipe may hold when the one who wrote them has ended
 _LONGEST_LOG = 20_000_000  # bytes of a log that are kept from its beginning
 _LAST = 1000  # lines that are kept from the end of a longer one
+_SAID, _SAID_LAST, _SAID_OF_LINE = (
+    2_000,
+    30,
+    400,
+)  # lines that are said as they come, then at the end; characters of each
 
 
 def asked(
@@ -139,6 +144,28 @@ class _Kept:
             self._file.write(f"[… {left} lines left out]\n".encode())
         self._file.writelines(self._last)
         self._last.clear()
+
+
+@contextmanager
+def in_part(say: Callable[[str], object]) -> Iterator[Callable[[str], None]]:
+    """What says the lines of a command as they come: of one that prints without end, the first and the last ones."""
+    count, last = 0, deque[str](maxlen=_SAID_LAST)
+
+    def line(text: str) -> None:
+        nonlocal count
+        count += 1
+        if count <= _SAID:
+            say(text[:_SAID_OF_LINE])
+        else:
+            last.append(text[:_SAID_OF_LINE])
+
+    try:
+        yield line
+    finally:
+        if last:
+            say(f"[… {count - _SAID - len(last)} lines more, in the log]")
+        for text in last:
+            say(text)
 
 
 def _lines(process: "subprocess.Popen[bytes]", seconds: float = math.inf) -> Iterator[str]:

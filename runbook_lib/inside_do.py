@@ -19,7 +19,6 @@ from runbook_lib.redact import Redactor
 
 _REMEMBERED = 2_000  # lines in which pitfalls are looked for
 _LAST = 30  # lines that are quoted of a failed command
-_SAID, _SAID_OF_LINE = 2_000, 400  # lines of a step that are said as they come, and characters of each
 _QUIET = {
     "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "SSH_ASKPASS_REQUIRE": "never", "GIT_EDITOR": "true",
     "GIT_MERGE_AUTOEDIT": "no", "GPG_TTY": "", "NO_COLOR": "1", "LC_ALL": "C.UTF-8",
@@ -131,25 +130,16 @@ def _run(
     hide = Redactor(env).text
     keep(f"$ {hide(command.line)}")
     lines: deque[str] = deque(maxlen=_REMEMBERED)
-    count = 0
+    with container_process.in_part(say) as each:
 
-    def line(raw: str) -> None:
-        nonlocal count
-        text = hide(raw)
-        keep(text)
-        lines.append(text)
-        count += 1
-        if count <= _SAID:
-            say(text[:_SAID_OF_LINE])
+        def line(raw: str) -> None:
+            text = hide(raw)
+            keep(text)
+            lines.append(text)
+            each(text)
 
-    status = container_process.ran(command.words, root, line, {**env, **_QUIET}, together=True)
-    last = list(lines)
-    if count > _SAID:
-        shown = last[-min(_LAST, count - _SAID) :]
-        say(f"[… {count - _SAID - len(shown)} lines more, in the log]")
-        for text in shown:
-            say(text[:_SAID_OF_LINE])
-    return status, last
+        status = container_process.ran(command.words, root, line, {**env, **_QUIET}, together=True)
+    return status, list(lines)
 
 
 def _signal(number: int) -> str:

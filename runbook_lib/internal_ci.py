@@ -44,6 +44,11 @@ def carry_out(step: Step, ahead: Ahead, confirm: str = "") -> Ahead:
     """
     bump, gitlab = ahead.stand.bump, ahead.gitlab
     step.given(head_commit=ahead.commit or None, base_commit=ahead.stand.base_commit)
+    if ahead.pipeline and "FUNCTIONAL_TEST_SCOPE" in ahead.variables:
+        step.warn(
+            f"Pipeline {ahead.pipeline.id} of this commit was there already and is followed, and none is started for "
+            f"tests={ahead.variables['FUNCTIONAL_TEST_SCOPE']}: look there whether it runs them ({ahead.pipeline.url})."
+        )
     if gitlab is None or ahead.held or ahead.pipeline:
         return ahead
     if not bump.publish:

@@ -160,6 +160,17 @@ def test_of_a_log_without_end_beginning_and_end_are_kept(tmp_path, monkeypatch):
     assert f"[… {100_001 - len(kept)} lines left out]" == left
 
 
+def test_of_a_program_without_end_the_beginning_and_the_end_are_said(tmp_path):
+    said = []
+    done = container.run(
+        ("sh", "-c", "seq 10000; printf '%09000d\\n' 1; echo last"), tmp_path, tmp_path / "log", said.append
+    )
+    assert (done.failure, said[:2], said[-1]) == (None, ["1", "2"], "last")
+    assert "[… 7972 lines more, in the log]" in said
+    assert sum(map(len, said)) < 20_000
+    assert "\n5000\n" in (tmp_path / "log").read_text()
+
+
 def test_what_a_killed_engine_leaves_behind_does_not_hold_the_build_up(tmp_path):
     done, _ = docker(tmp_path, "sleep 600 & kill -9 $$")
     assert done.failure is not None

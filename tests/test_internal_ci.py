@@ -224,6 +224,10 @@ def test_a_pipeline_of_the_commit_elsewhere_is_followed(at: At) -> None:
     assert found.progress.pipeline.ref == "pull-request/10"
     assert at.world.effects() == []
     assert TO not in at.tips()
+    assert at.world.said("warning") == []
+    at.run(tests="mr")
+    assert at.world.effects() == []
+    assert "none is started for tests=mr: look there whether" in at.world.said("warning")[0]["sentence"]
 
 
 def test_a_pipeline_without_the_builds_or_cancelled_tells_nothing_and_another_starts(at: At) -> None:
