@@ -54,6 +54,14 @@ class Plan:
         """The tests that cannot run."""
         return tuple(it for it in self.chosen if it.held)
 
+    @property
+    def left_out(self) -> tuple[tuple[str, str], ...]:
+        """The tests that cannot run, those of one reason together, and the reason."""
+        by_reason: dict[str, list[str]] = {}
+        for it in self.held:
+            by_reason.setdefault(it.held, []).append(str(it.test))
+        return tuple((_few(names), why) for why, names in by_reason.items())
+
     def show(self) -> View:
         """The site, what keeps it from running, the arrays, and the tests that are left out."""
         if self.idle:
@@ -72,8 +80,8 @@ class Plan:
         )  # fmt: skip
         if planned or not self.problems:
             shown += views.table(rows, empty="Nothing new to submit: all these tests were submitted before.")
-        held = ({"test": str(it.test), "left out because": it.held} for it in self.held)
-        return shown + (views.note("Left out:") + views.table(held) if self.held else views.View("", ""))
+        left = ({"tests": tests, "left out because": why} for tests, why in self.left_out)
+        return shown + (views.note("Left out:") + views.table(left) if self.held else views.View("", ""))
 
     def files(self) -> View:
         """The batch file of each array, and what the first of its tests runs."""
@@ -83,6 +91,11 @@ class Plan:
         for task in (it.tasks[0] for it in self.arrays[:1]):
             shown += views.code(task.text, title=task.path) + views.code(task.script, title=f"{task.folder}/script.sh")
         return shown if self.arrays else views.note("There is no new batch file.")
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
 
 
 def read_site(
@@ -284,7 +297,7 @@ def _asked(slurm: Slurm, site: Site) -> tuple[tuple[str, ...], tuple[str, ...], 
         if site.image and not slurm.runs_containers():
             told.append(
                 f"srun knows no --container-image here, so {site.image} cannot be run: Pyxis is not installed. Ask "
-                "those who run the cluster, or test without an image, in an environment of the checkout's own."
+                "those who run the cluster. Without an image only train runs, in an environment of the checkout's own."
             )
     except Unreachable as error:
         return tuple(told), (f"{error} Partition, account and sizes were not checked.",), None

@@ -82,7 +82,7 @@ def carry_out(
     if planned.idle or bump.tag is None:
         return planned
     step.given(head_commit=stand.start, results=str(planned.base), image_under_test=planned.site.image)
-    step.warn(*planned.warnings, *(f"{it.test} was left out: {it.held}" for it in planned.held))
+    step.warn(*planned.warnings, *(f"Left out: {tests}. {why}" for tests, why in planned.left_out))
     if not bump.apply and cancel:
         step.would("end all of these tests that are not over")
     elif not bump.apply:
@@ -234,7 +234,8 @@ def _nothing(step: Step, planned: Plan) -> tuple[str, str]:
         return f"Apply would be refused. {' '.join(planned.problems)}", ""
     if planned.arrays and not bump.apply:
         tests = views.count(sum(len(it.tasks) for it in planned.arrays), "test")
-        told = f"Preview: {tests} would be submitted, in {views.count(len(planned.arrays), 'array')}."
+        held = f"; {len(planned.held)} cannot run" if planned.held else ""
+        told = f"Preview: {tests} would be submitted, in {views.count(len(planned.arrays), 'array')}{held}."
         return told, record.command(step.name, step.bump, apply=True)
     return "Nothing runs yet.", ""
 

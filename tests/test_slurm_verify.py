@@ -130,6 +130,14 @@ def test_a_test_that_cannot_run_is_left_out_and_told(world: World) -> None:
     assert held.held.startswith("WORLD_SIZE is 4, which is no multiple of 8 (TP 8")
     assert "see least-gpus" in held.held
     assert "wide" in plan.show().text
+    _, told = world.go(world.plan(apply=False))
+    assert any(
+        it["sentence"].startswith("Left out: gpt/wide@dgx_h100 (dev). WORLD_SIZE is 4") for it in of("warning", told)
+    )
+    every = replace(plan, chosen=tuple(replace(it, held="So.") for it in plan.chosen))
+    assert every.left_out == (
+        ("gpt/good@dgx_h100 (dev), gpt/drift@dgx_h100 (dev), gpt/oom@dgx_h100 (dev) and 5 more", "So."),
+    )
     assert world.plan(site=replace(world.site, least_gpus=4)).held == ()
     whole = world.plan(site=replace(world.site, least_gpus=8))  # all that the nodes of this cluster have
     assert ["#SBATCH --exclusive" in it.files().text for it in (plan, whole)] == [False, True]
