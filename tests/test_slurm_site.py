@@ -2,15 +2,17 @@
 
 import contextlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.sbatch import Site
-from runbook_lib.slurm_site import lacking, not_shared, parse, unmounted
+from runbook_lib.slurm_site import KEYS, lacking, not_shared, parse, unmounted
 from runbook_lib.slurm_states import Partition
 from runbook_lib.workloads import Workload
 
@@ -167,3 +169,11 @@ def test_what_a_container_would_not_have_is_known(site: dict[str, Any], texts: l
 def test_a_cluster_that_knows_no_gpus_is_told_how_to_go_on() -> None:
     told = lacking(Site("/c", "/r"), [Partition("batch", None, 4, 0, True)], [TEST])
     assert told[0].endswith("Where Slurm knows no GPUs, set gpus: false in the site file.")
+
+
+def test_the_file_in_the_guide_is_one() -> None:
+    guide = (Path(__file__).resolve().parents[1] / "docs/build-and-verify.md").read_text()
+    text = guide.partition("```yaml\n")[2].partition("```")[0]
+    site = parse(text, "s", "/c")
+    assert site.problems() == ()
+    assert set(yaml.safe_load(text)) == set(KEYS)
