@@ -11,7 +11,8 @@ from urllib.parse import quote
 from runbook_lib import story
 from runbook_lib.archive import Runs, bump_folders, place_of, runs
 from runbook_lib.files import write
-from runbook_lib.ledger import LOCK, locked
+from runbook_lib.holding import locked
+from runbook_lib.ledger import LOCK
 from runbook_lib.page import MADE_OF, is_address, link, moment, page, sealed, span, to_bytes
 from runbook_lib.standing import BumpStatus, bump_status, newest_first
 from runbook_lib.statement import REPORT, STORY

@@ -5,12 +5,9 @@ ids of those that are still open.  One process at a time changes the chain: it h
 killed at any point; the next one finishes what was begun.
 """
 
-import fcntl
 import hashlib
 import json
-import os
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,12 +16,10 @@ from typing import Any
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.files import cannot_write, make_folder, read_file, write
+from runbook_lib.holding import locked
 from runbook_lib.statement import RUN, predicate_of, statement, to_bytes
 
 HEAD, LOCK, OPENING = "head", ".lock", ".opening-"
-
-#: Seconds to wait for another process that changes the same chain: it takes milliseconds, on a slow disk a few seconds.
-LOCK_LIMIT = 60.0
 
 
 @dataclass
@@ -102,33 +97,6 @@ class Ledger:
             return draft.rename(folder)
         except OSError as error:
             raise cannot_write(folder, error) from error
-
-
-@contextmanager
-def locked(file: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the file.  It ends with this process, however that ends."""
-    try:
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise cannot_write(file, error) from error
-    try:
-        deadline = time.monotonic() + LOCK_LIMIT
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    raise RunbookError(
-                        f"Another command holds {file} for more than {LOCK_LIMIT:.0f} seconds. See what it is "
-                        f"(`fuser {file}`), end it if it hangs, and run the same command again."
-                    ) from error
-                time.sleep(0.01)
-            except OSError as error:
-                raise cannot_write(file, error) from error
-        yield
-    finally:
-        os.close(handle)
 
 
 def read(folder: Path) -> dict[str, Any]:

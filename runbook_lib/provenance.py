@@ -28,14 +28,15 @@ _CI = {
 def who(env: Mapping[str, str], checkout: Path | None = None) -> dict[str, Any]:
     """The person as the operating system, git and a CI service know them, and the host."""
     return {
-        "user": _user(),
+        "user": user(),
         "host": socket.gethostname(),
         "git": _git_identity(checkout if checkout is not None and checkout.is_dir() else Path.cwd()),
         "ci": _ci(env),
     }
 
 
-def _user() -> str:
+def user() -> str:
+    """The person as the operating system knows them."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container may run under a user id that nobody named

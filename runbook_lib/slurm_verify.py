@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runbook_lib import files, golden_summary, ledger, record, slurm_follow, slurm_matrix, slurm_plan, views
+from runbook_lib import files, golden_summary, holding, record, slurm_follow, slurm_matrix, slurm_plan, views
 from runbook_lib.checks import Check
 from runbook_lib.errors import Refused
 from runbook_lib.golden_judge import Judgement
@@ -94,7 +94,7 @@ def carry_out(
     if not bump.apply or not (planned.arrays or planned.before):
         return planned
     files.make_folder(planned.base)
-    with ledger.locked(planned.base / "lock"):
+    with holding.locked(planned.base / "lock"):
         before = _noted(planned)
         made = () if cancel else _submitted(step, planned, say)
     return replace(planned, before=before + made)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib import files, ledger, provenance, record, report
+from runbook_lib import files, holding, ledger, provenance, record, report
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
@@ -357,10 +357,10 @@ for n in range(10):
 
 
 def test_a_lock_that_is_not_given_up_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "LOCK_LIMIT", 0.05)
+    monkeypatch.setattr(holding, "LIMIT", 0.05)
     with (
         Ledger.hold(tmp_path),
-        pytest.raises(RunbookError, match="Another command holds"),
+        pytest.raises(RunbookError, match=r"is held by (process [0-9]+ \(|another command)"),
         Ledger.hold(tmp_path),
     ):
         pass
