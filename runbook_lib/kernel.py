@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 #: Seconds that a kernel may take to start.
 START_LIMIT = 60
+#: Seconds for a kernel to be made ready for a notebook, and between two looks whether it still lives.
+_ANSWER, _LOOK = 60, 0.5
 
 
 class CellFailed(Exception):
@@ -174,11 +176,24 @@ class Kernel:
                     await asyncio.to_thread(cell_done, notebook)
 
     async def _silently(self, code: str) -> None:
-        client = self._client
+        client, manager = self._client, self._manager
         assert client is not None
-        reply = await client.execute_interactive(
-            code, silent=True, store_history=False, allow_stdin=False, timeout=60, output_hook=lambda _: None
+        assert manager is not None
+        asked = asyncio.ensure_future(
+            client.execute_interactive(
+                code, silent=True, store_history=False, allow_stdin=False, timeout=_ANSWER, output_hook=lambda _: None
+            )
         )
+        try:
+            while not (await asyncio.wait({asked}, timeout=_LOOK))[0]:
+                if not await manager.is_alive():
+                    raise KernelDied(self._last_words())
+            reply = await asked
+        except TimeoutError as error:
+            told = f"The kernel did not answer within {_ANSWER} seconds. Run the same command again."
+            raise RunbookError(told) from error
+        finally:
+            asked.cancel()
         content = reply["content"]
         if content["status"] != "ok":
             raise RunbookError(f"The kernel could not be made ready: {content.get('ename')}: {content.get('evalue')}.")
