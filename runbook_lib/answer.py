@@ -57,7 +57,8 @@ def carry_out(step: Step, plan: Plan) -> Done:
     standing, bump = plan.triage.standing, plan.stand.bump
     if plan.triage.asked.source is None:
         return Done(plan, {})
-    planned = plan.edits({it.target: 0 for it in plan.decisions})  # refuses before anything is filed
+    # Refuses before anything is filed.  A run that was killed may have filed issues, and left their rows uncommitted.
+    planned = plan.edits({it.target: it.issue.number if it.issue else 0 for it in plan.decisions})
     if not bump.apply:
         waiting, flaky = broken.open_jobs(plan.triage, {edit.path: edit.after for edit in planned})
         return Done(plan, {}, open=waiting, flaky=flaky, told=("This is a preview: nothing was changed.",))
@@ -115,6 +116,7 @@ def _file(github: GitHub, stand: Position, it: Decision) -> Issue:
             (issue for issue in github_issues.listed(github, mine) if it.test.marker in issue.body), it.test
         ),
         lambda: github_issues.file(github, it.title, it.body, [tracking.LABEL], assignee),
+        lambda made: github_issues.withdraw(github, made),
     )
 
 

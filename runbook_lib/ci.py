@@ -198,6 +198,7 @@ def _comment(step: Step, standing: Standing, pull: Pull, github: GitHub) -> Stan
     written = once(
         lambda: next(iter(commands(github.comments(pull.number), pull.head_sha)), None),
         lambda: github.comment(pull.number, text),
+        github.remove_comment,
     )
     if written not in standing.comments:
         step.effect("comment", f"#{pull.number}", None, text, url=written.url)

@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from urllib.parse import quote
 
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
@@ -49,6 +49,7 @@ _PER_PAGE = 100
 _MAX_PAGES = 50
 
 T = TypeVar("T")
+A = TypeVar("A", bound="_Addressed")
 
 
 class GitHub:
@@ -235,6 +236,10 @@ class GitHub:
         path = self.path(f"/issues/{number}/comments")
         return self.send(f"comment on #{number}", "POST", path, {"body": body}, Comment.of)
 
+    def remove_comment(self, comment: Comment) -> None:
+        """Take back a comment of one's own."""
+        self.send("remove the comment", "DELETE", self.path(f"/issues/comments/{comment.id}"), None, bool)
+
     def rerun_failed(self, run_id: int) -> None:
         """Run the failed jobs of a run once more, as its next attempt."""
         path = self.path(f"/actions/runs/{run_id}/rerun-failed-jobs")
@@ -387,16 +392,29 @@ class GitHub:
         return str(self._client.config.base_url.host)
 
 
-def once(look: Callable[[], T | None], create: Callable[[], T]) -> T:
+class _Addressed(Protocol):
+    """What GitHub holds under an address of its own."""
+
+    @property
+    def url(self) -> str:
+        """The address."""
+
+
+def once(look: Callable[[], A | None], create: Callable[[], A], withdraw: Callable[[A], object] | None = None) -> A:
     """What is there already, else what is created now.  A creation that fails is looked for before the error goes on.
 
-    So neither an answer lost on its way nor somebody quicker leads to a second one.
+    So neither an answer lost on its way nor somebody quicker leads to a second one.  Of two that were created at the
+    same moment ``look`` finds the older one, and the other is withdrawn by whoever made it, where GitHub takes two.
     """
     if (there := look()) is not None:
         return there
     try:
-        return create()
+        made = create()
     except RunbookError:
         if (there := look()) is not None:
             return there
         raise
+    if withdraw is not None and (there := look()) is not None and there.url != made.url:
+        withdraw(made)
+        return there
+    return made

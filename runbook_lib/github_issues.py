@@ -45,3 +45,9 @@ def file(github: GitHub, title: str, body: str, labels: Collection[str] = (), as
     if assignee:
         asked["assignees"] = [assignee]
     return github.send(f"file the issue {title!r}", "POST", github.path("/issues"), asked, Issue.of)
+
+
+def withdraw(github: GitHub, issue: Issue) -> None:
+    """Close an issue that somebody else has just filed as well."""
+    asked = {"state": "closed", "state_reason": "not_planned"}
+    github.send(f"close issue #{issue.number}", "PATCH", github.path(f"/issues/{issue.number}"), asked, Issue.of)

@@ -186,6 +186,17 @@ def _comment(call: Call) -> Answer:
     return Answer(200, shapes.comment(call.hub, comment))
 
 
+def _remove_comment(call: Call) -> Answer:
+    actor = call.caller.known()
+    comment = call.hub.store.find(Comment, call.number("comment_id"))
+    if comment is None:
+        raise not_found()
+    if actor.login != comment.author and not call.caller.may_write:
+        raise Problem(403, "Must have admin rights to Repository.")
+    call.hub.store.remove(comment)
+    return Answer(204, b"")
+
+
 def _events(call: Call) -> Answer:
     found = call.hub.store.all(Event, call.ticket().number)
     return page(call.request, call.url, found, lambda it: shapes.event(call.hub, it))
@@ -253,6 +264,7 @@ ROUTES = (
     Route("GET", f"{_ISSUE}/comments", _comments, _READ),
     Route("POST", f"{_ISSUE}/comments", _create_comment, _WRITE),
     Route("GET", f"{_HERE}/issues/comments/{{comment_id}}", _comment, _READ),
+    Route("DELETE", f"{_HERE}/issues/comments/{{comment_id}}", _remove_comment, _WRITE),
     Route("GET", f"{_ISSUE}/events", _events, _READ),
     Route("GET", "/search/issues", _search),
 )
