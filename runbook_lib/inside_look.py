@@ -51,7 +51,7 @@ def lacking(image: Image, commands: Iterable[Sequence[str]], env: Mapping[str, s
     if inside and image.kind == "file" and image.name not in made and not Path(image.name).is_file():
         return f"{image.name} does not exist on this machine: make it first (task import), or name another image."
     if "enroot" in programs and shutil.which("enroot", path=path) is None:
-        return "enroot is not on this machine: run the commands where Pyxis is, on the cluster."
+        return "enroot is not on this machine: install it, or run the commands where it is."
     if "srun" in programs and (srun := shutil.which("srun", path=path)) and not _pyxis(srun):
         return "srun knows no --container-image here, so Pyxis is not installed: ask those who run the cluster."
     return ""

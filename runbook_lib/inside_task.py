@@ -242,4 +242,7 @@ def _import(wish: Wish, place: Place) -> tuple[Work, str]:
     after = f"Use it: image={path}"
     if not steps:
         return Work(idle=f"{path} is there, made of this same image. {after}"), path
+    if not (folder := Path(path).parent).is_dir():
+        why = "Nothing makes the folder of a file by itself."
+        steps = (Step("Make the image's folder", ("mkdir", "-p", "--", str(folder)), "host", why), *steps)
     return Work(steps, after=after), path

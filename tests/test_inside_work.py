@@ -166,3 +166,10 @@ def test_an_allocation_may_name_several_partitions(given: str) -> None:
     for wrong in ("partition=a,,b", "partition=a,$b", "account=a,b", "2"):
         with pytest.raises(RunbookError):
             inside_task.allocation(wrong)
+
+
+def test_the_folder_of_an_images_file_is_made_where_it_is_not_there(clone: Path, tmp_path: Path) -> None:
+    checkout, bump = Checkout.open(clone), Bump.parse(tag=TAG)
+    for folder, first in ((tmp_path / "new", "mkdir"), (tmp_path, "rm")):
+        wish = inside_task.Wish("import", where="slurm", image="nemo:26.06", folder=str(folder))
+        assert inside_task.choose(checkout, bump, wish, Here(slurm=True)).commands[0].words[0] == first
