@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runbook_lib.files import write
+from runbook_lib.files import remove_left, write
 from runbook_lib.parameters import Source
 from runbook_lib.redact import Redactor
 
@@ -41,6 +41,9 @@ def redacted(notebook: "NotebookNode", redactor: Redactor) -> dict[str, Any]:
 
 def saver(paths: list[Path], redactor: Redactor) -> Callable[["NotebookNode"], None]:
     """A function that writes the notebook, as it stands, to all of the paths."""
+
+    for path in paths:
+        remove_left(path.parent, path.name)  # by a run that was killed
 
     def save(notebook: "NotebookNode") -> None:
         content = json.dumps(redacted(notebook, redactor), indent=1, ensure_ascii=False, sort_keys=True) + "\n"

@@ -1,7 +1,10 @@
 """Files of the archive, written whole or not at all."""
 
+import contextlib
 import errno
+import glob
 import os
+import re
 import secrets
 import stat
 from pathlib import Path
@@ -27,7 +30,7 @@ def write(path: Path, content: str | bytes, *, durable: bool = False) -> None:
     A reader sees the old content or the new one.  Raises RunbookError when it cannot be written.
     """
     data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
-    draft = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.tmp")
+    draft = draft_of(path)
     try:
         try:
             with draft.open("xb") as file:
@@ -47,7 +50,7 @@ def create(path: Path, content: str) -> bool:
 
     Raises RunbookError when it cannot be written.
     """
-    draft = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.tmp")
+    draft = draft_of(path)
     try:
         try:
             draft.write_text(content, "utf-8", errors="surrogateescape", newline="")
@@ -81,6 +84,30 @@ def read_file(path: Path) -> bytes:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
         return file.read()
+
+
+def draft_of(path: Path) -> Path:
+    """A new name beside the file, under which it is written before it takes the file's place."""
+    return path.with_name(f".{path.name[:80]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+def remove_left(folder: Path, name: str = "") -> None:
+    """Remove the drafts in a folder, of one file or all, of processes that were killed."""
+    for draft in folder.glob(f".{glob.escape(name[:80]) or '*'}.*.tmp"):
+        told = re.fullmatch(r".*\.([0-9]{1,9})-[0-9a-f]{8}\.tmp", draft.name)
+        if told and not _lives(int(told[1])):
+            with contextlib.suppress(OSError):
+                draft.unlink()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def make_folder(path: Path) -> None:

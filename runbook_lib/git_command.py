@@ -5,7 +5,8 @@ import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from runbook_lib.errors import RunbookError
@@ -17,6 +18,10 @@ REMOTE_LIMIT = 600.0
 _REMOTE_COMMANDS = frozenset({"fetch", "push", "ls-remote"})
 #: These run a person's hooks, whose first run may install tools.
 _SLOW_COMMANDS = _REMOTE_COMMANDS | {"commit", "merge"}
+#: What a run that is killed may leave behind at work.
+_CHANGING = frozenset({"add", "branch", "commit", "fetch", "merge", "push", "restore", "rm", "switch", "update-ref"})
+#: Seconds to let a command that stays on this machine come to its own end: cut short, `git switch` leaves half a tree.
+_LAST_MOMENTS = 3.0
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")
 
 
@@ -51,7 +56,7 @@ def git(place: Path, *arguments: str, stdin: str | None = None, settings: Mappin
             raise GitFailed(command, f"it took longer than {limit:.0f} seconds and was stopped.") from None
         finally:
             if process.poll() is None:  # a time-out or Ctrl-C: git's own children (ssh, hooks) end with it
-                _end(process)
+                _end(process, 0.0 if remote else _LAST_MOMENTS)
     if process.returncode:
         raise GitFailed(command, _sentence(err.decode("utf-8", "replace") or out.decode("utf-8", "replace")))
     return out.decode("utf-8", "surrogateescape").removesuffix("\n")
@@ -100,13 +105,44 @@ def _ssh_setting(place: Path) -> str:
     return git(place, "config", "--default=", "--get", "core.sshCommand")
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End git and what it started: gently first, or it would leave its locks behind."""
-    os.killpg(process.pid, signal.SIGTERM)
+def settle(place: Path, say: Callable[[str], object], limit: float = LOCAL_LIMIT) -> None:
+    """Wait until no git changes this checkout that a killed run has left behind; its own end is the only clean one.
+
+    For whoever holds the checkout's lock: no other run is at work then.  Raises RunbookError after ``limit`` seconds.
+    """
+    begun, said = time.monotonic(), False
+    while left := _left(place):
+        waited = time.monotonic() - begun
+        if waited > limit:
+            raise RunbookError(
+                f"git still works in {place} for a run that has ended (process {left[0]}), and was waited for "
+                f"{limit:.0f} seconds. Nothing was done. Wait for its end, or end it (`kill {left[0]}`), and run the "
+                "same command again."
+            )
+        if not said:
+            said = True
+            say(f"Waiting for git, which still works in {place} for a run that has ended (process {left[0]}).\n")
+        time.sleep(0.05)
+
+
+def _left(place: Path) -> list[int]:
+    import psutil  # type: ignore[import-untyped]
+
+    began = ["git", "-C", str(place)]
+    listed = ((it.pid, it.info["cmdline"] or []) for it in psutil.process_iter(["cmdline"]))
+    return [pid for pid, words in listed if words[:3] == began and words[3] in _CHANGING]
+
+
+def _end(process: "subprocess.Popen[bytes]", patience: float) -> None:
+    """End git and what it started, unless it ends by itself: gently first, or it would leave its locks behind."""
     try:
-        process.wait(5)
+        process.communicate(timeout=patience)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _sentence(stderr: str) -> str:

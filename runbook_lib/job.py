@@ -2,16 +2,17 @@
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runbook_lib import archive, provenance, session
+from runbook_lib import archive, git_command, provenance, session
 from runbook_lib.errors import RunbookError
 from runbook_lib.files import cannot_write
-from runbook_lib.ledger import locked, sha256
+from runbook_lib.holding import locked
+from runbook_lib.ledger import sha256
 from runbook_lib.parameters import BadParameter, Source, resolve
 from runbook_lib.statement import Identity, now, record_id, stamp
 
@@ -104,8 +105,11 @@ class Job:
                 yield dict(world.env)
 
     @contextmanager
-    def alone(self, world: Mapping[str, str]) -> Iterator[None]:
-        """While it applies nobody else's run does so in the same checkout: a second one waits for its turn."""
+    def alone(self, world: Mapping[str, str], say: Callable[[str], object]) -> Iterator[None]:
+        """While it applies nobody else's run does so in the same checkout: a second one waits for its turn.
+
+        What a run that was killed has left git doing there is waited for, too.
+        """
         from runbook_lib.checkout import Checkout
 
         try:
@@ -114,8 +118,12 @@ class Job:
         except RunbookError:
             yield  # the notebook says what is wrong with the checkout
             return
-        changes = self.resolved.get("apply") and self.resolved.get("tag")
-        with locked(Path(folder) / LOCK) if changes else nullcontext():
+        if not (self.resolved.get("apply") and self.resolved.get("tag")):
+            yield
+            return
+        hours = " with wait=True, which may take hours" if self.resolved.get("wait") else ""
+        with locked(Path(folder) / LOCK, f"{self.source.name} {self.resolved['tag']}{hours}", say):
+            git_command.settle(checkout.path, say)
             yield
 
     def kernel(self, start_limit: int | None = None) -> "Kernel":

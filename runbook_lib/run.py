@@ -100,10 +100,10 @@ def execute(
     with contextlib.ExitStack() as stack:
         kernel = stack.enter_context(job.kernel(start_timeout))
         world = stack.enter_context(job.world())
-        stack.enter_context(job.alone(world))
+        hear = heard or _nobody
+        stack.enter_context(job.alone(world, lambda text: hear("stderr", text)))
         if cell_timeout:
             world["RUNBOOK_CELL_LIMIT"] = str(cell_timeout)
-        hear = heard or _nobody
 
         def hold(record_id: str) -> None:
             preview = dict(parameters) | {name: False for name in ("apply", "publish") if name in job.resolved}
@@ -303,6 +303,8 @@ def _run_cells(
     except CellFailed as failure:
         fault = {"cell": failure.count, "name": failure.name, "message": failure.message}
         where = f"{name}, cell {failure.count}"
+        if failure.name == "KeyboardInterrupt":  # somebody has interrupted the kernel itself
+            return "cancelled", f"The run was cancelled ({where}).", fault
         if failure.told:
             told = failure.message if PLACE.search(failure.message) else f"{failure.message} ({where})"
             return "failed", told, fault
