@@ -9,12 +9,14 @@ RUNBOOK_AUDIT.  Ten bumps share an archive, which is verified and removed after 
 import gc
 import json
 import os
+import re
 import shutil
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import clear_cache
 
 import psutil
 
@@ -49,6 +51,9 @@ def held() -> dict[str, Any]:
     give_up = time.monotonic() + 5
     while threading.active_count() > 1 and time.monotonic() < give_up:
         time.sleep(0.01)
+    # What Python keeps of patterns and addresses is bounded, and full after some hundred bumps only.
+    re.purge()
+    clear_cache()
     gc.collect()
     return {
         "resident": me.memory_info().rss,

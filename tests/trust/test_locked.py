@@ -1,0 +1,237 @@
+"""What stands beside the lock: that the environment is the lock, licences, the bill of materials, vulnerabilities."""
+
+import ast
+import datetime
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from figures import Figures
+from packaging.specifiers import SpecifierSet
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = ROOT / "environment"
+sys.path.append(str(ENVIRONMENT))
+
+import locked  # noqa: E402
+import vulnerabilities  # noqa: E402
+
+SCHEMAS = ENVIRONMENT / ".components/cyclonedx/node_modules/@cyclonedx/cyclonedx-library/res/schema"
+TODAY = datetime.date(2026, 11, 21)
+
+
+def test_the_environment_is_the_lock() -> None:
+    found = {name: package.version for name, package in locked.installed().items()}
+    assert found == {it.name: it.version for it in locked.read() if it.here}
+
+
+def test_no_committed_file_names_a_package_index_or_a_file_of_one() -> None:
+    # Written so that this file names none.
+    hosts = r"py[p]i\.(org|io)|pythonh[o]sted\.|npmj[s]\.(org|com)|deb[.]debian[.]or[g]"
+    options = r"(?m)^\s*(--(extra-)?index-url|--find-links|--trusted-host)\b|^\[\[tool\.uv\.index\]\]"
+    command = ("git", "grep", "-l", "-I", "-i", "-P", f"{hosts}|{options}")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("", 1), done.stderr
+
+
+def test_the_versions_of_python_are_stated_alike() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["requires-python"] == ">=3.11"
+    assert project["tool"]["ruff"]["target-version"] == "py311"
+    assert "--python-version 3.11 " in (ENVIRONMENT / "lock").read_text()
+    assert "(3, 11)" in (ENVIRONMENT / "run").read_text()
+    assert ".".join(map(str, sys.version_info[:2])) in SpecifierSet(project["project"]["requires-python"])
+
+
+def test_all_of_the_library_is_syntax_of_the_oldest_python_and_nothing_that_newer_ones_warn_of() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for path in [*ROOT.glob("runbook_lib/**/*.py"), *ENVIRONMENT.glob("*.py")]:
+            tree = ast.parse(path.read_text(), str(path), feature_version=(3, 11))
+            # Python 3.14 warns of a return, break or continue that leaves a finally.
+            for tried in (it for it in ast.walk(tree) if isinstance(it, ast.Try)):
+                leaving = [it for part in tried.finalbody for it in ast.walk(part) if isinstance(it, ast.Return)]
+                assert leaving == [], path
+
+
+def command(place: Path, name: str, *arguments: str) -> tuple[int, str]:
+    run = [sys.executable, str(place / name), *arguments]
+    done = subprocess.run(run, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A copy of what the commands read."""
+    folder = tmp_path / "environment"
+    folder.mkdir()
+    for path in (*ENVIRONMENT.glob("*.py"), *ENVIRONMENT.glob("*.txt"), *ENVIRONMENT.glob("*.json")):
+        shutil.copy(path, folder)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return folder
+
+
+def test_all_licences_are_known() -> None:
+    status, told = command(ENVIRONMENT, "licences.py")
+    assert (status, told.startswith("The licences of all ")) == (0, True), told
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("\nhttpx | BSD License", "", "httpx is locked, and licences.txt does not have it."),
+        ("\nhttpx | BSD License", "\nhttpx | MIT", "says BSD License, licences.txt says MIT."),
+        ("\nappnope | BSD-2-Clause", "\nappnope |", "The licence of appnope is unknown."),
+        ("\nhttpx |", "\nleft-pad | WTFPL\nhttpx |", "left-pad is in licences.txt and is not locked any more."),
+    ],
+)
+def test_a_licence_that_is_not_as_stated_is_told(place: Path, old: str, new: str, told: str) -> None:
+    before = (place / "licences.txt").read_text()
+    assert old in before
+    (place / "licences.txt").write_text(before.replace(old, new))
+    status, text = command(place, "licences.py")
+    assert status == 1
+    assert told in text
+    command(place, "licences.py", "--renew")
+    if "appnope" not in old:  # which is locked for another system: its line is written by hand
+        assert (place / "licences.txt").read_text() == before
+
+
+@pytest.mark.component("cyclonedx")
+def test_the_bill_of_materials_is_what_cyclonedx_says(place: Path) -> None:
+    from jsonschema import Draft7Validator
+    from referencing import Registry, Resource
+
+    status, text = command(place, "sbom.py")
+    assert status == 0
+    assert (status, text) == command(place, "sbom.py"), "the same lock gave another document"
+    registry: Registry[Any] = Registry()
+    for name in ("spdx.SNAPSHOT.schema.json", "jsf-0.82.SNAPSHOT.schema.json"):
+        schema = Resource.from_contents(json.loads((SCHEMAS / name).read_text()))
+        registry = registry.with_resource(f"http://cyclonedx.org/schema/{name}", schema)
+    judge = Draft7Validator(json.loads((SCHEMAS / "bom-1.6.SNAPSHOT.schema.json").read_text()), registry=registry)
+    document = json.loads(text)
+    assert [it.message for it in judge.iter_errors(document)] == []
+    assert {it["purl"] for it in document["components"]} == {f"pkg:pypi/{it.name}@{it.version}" for it in locked.read()}
+    references = {it["ref"] for it in document["dependencies"]}
+    assert {name for it in document["dependencies"] for name in it["dependsOn"]} <= references
+    # Everything is there because something needs it, beginning with the project.
+    reached, ahead = set(), {document["metadata"]["component"]["bom-ref"]}
+    needs = {it["ref"]: set(it["dependsOn"]) for it in document["dependencies"]}
+    while ahead:
+        reached |= ahead
+        ahead = {name for ref in ahead for name in needs[ref]} - reached
+    assert reached == references
+
+
+def advisory(**affected: Any) -> dict[str, Any]:
+    package = {"name": "snowdrop", "ecosystem": "PyPI"}
+    return {"id": "PYSEC-1", "aliases": ["CVE-1"], "affected": [{"package": package, **affected}]}
+
+
+def ranges(*events: dict[str, str]) -> dict[str, Any]:
+    return advisory(ranges=[{"type": "ECOSYSTEM", "events": list(events)}])
+
+
+def judged(record: dict[str, Any], version: str, *accepted: Any, **report: Any) -> tuple[list[str], list[str]]:
+    whole = {"as_of": "2026-11-20", "packages": ["snowdrop"], "advisories": [record], **report}
+    entry = locked.Locked("snowdrop", version, True, ("0" * 64,), ())
+    return vulnerabilities.judge(whole, [entry], accepted, TODAY)
+
+
+SINCE = {"introduced": "1.2"}
+ALWAYS = {"introduced": "0"}
+
+
+@pytest.mark.parametrize(
+    ("record", "clean", "vulnerable"),
+    [
+        (ranges(ALWAYS), [], ["0.1", "9"]),
+        (ranges(ALWAYS, {"fixed": "2.0"}), ["2.0", "2.0.post1"], ["1.9", "2.0rc1", "0.0.1"]),
+        (ranges({"fixed": "2.0"}, SINCE), ["1.1", "2.0", "10.0"], ["1.2", "1.10"]),
+        (ranges(SINCE, {"last_affected": "1.4"}), ["1.1", "1.4.1"], ["1.2", "1.4"]),
+        (ranges(ALWAYS, {"fixed": "1.0"}, {"introduced": "2.0"}, {"fixed": "2.5"}), ["1.0", "2.5"], ["0.9", "2.4"]),
+        (ranges({"introduced": "2004d"}, {"fixed": "1.1"}), ["1.1"], ["1.0"]),
+        (advisory(versions=["1.0", "1.10"]), ["1.1", "1.1.0"], ["1.0.0", "1.10"]),
+        (advisory(), ["1.0"], []),
+        ({**ranges(ALWAYS), "affected": [{"package": {"name": "snowdrop", "ecosystem": "npm"}}]}, ["1.0"], []),
+    ],
+)
+def test_which_versions_are_vulnerable(
+    record: dict[str, Any], clean: list[str], vulnerable: list[str], figures: Figures
+) -> None:
+    for version in clean:
+        assert judged(record, version) == ([], [])
+    for version in vulnerable:
+        told = f"snowdrop {version} is vulnerable: PYSEC-1, CVE-1. Raise it, or acknowledge it."
+        assert judged(record, version) == ([told], [])
+    figures["hostile"] += len(vulnerable)
+
+
+def test_what_is_acknowledged_holds_until_its_day() -> None:
+    for name in ("PYSEC-1", "CVE-1"):
+        accepted = vulnerabilities.Acknowledged(name, "We do not start its server.", TODAY)
+        assert judged(ranges(ALWAYS), "1.0", accepted) == ([], [])
+    over = vulnerabilities.Acknowledged("CVE-1", "The same.", TODAY - datetime.timedelta(days=1))
+    told = "snowdrop 1.0: PYSEC-1 was acknowledged until 2026-11-20. Look again."
+    assert judged(ranges(ALWAYS), "1.0", over) == ([told], [])
+    assert judged(ranges(ALWAYS, {"fixed": "1.0"}), "1.0", over) == (
+        [],
+        ["CVE-1 is acknowledged, and concerns nothing that is locked."],
+    )
+
+
+def test_a_report_that_cannot_know_says_so() -> None:
+    _, (told,) = judged(ranges(SINCE), "1.0", packages=["thistle"])
+    assert told.startswith("The kept report does not cover snowdrop 1.0")
+    _, (told,) = judged(ranges(SINCE), "1.0", as_of="2026-09-01")
+    assert told.startswith("The kept report is 81 days old (2026-09-01): what was found since is not in it.")
+
+
+def test_the_kept_report_is_held_against_the_lock(place: Path) -> None:
+    status, told = command(ENVIRONMENT, "vulnerabilities.py")
+    assert status == 0, told
+    lock = (place / "requirements.txt").read_text()
+    (place / "requirements.txt").write_text(re.sub(r"(?m)^jinja2==\S+", "jinja2==2.11.2", lock))
+    status, told = command(place, "vulnerabilities.py")
+    assert status == 1
+    assert "jinja2 2.11.2 is vulnerable: PYSEC-2021-66, " in told
+    entry = '[[acknowledged]]\nid = "PYSEC-2021-66"\n'
+    (place / "acknowledged.toml").write_text(entry + 'reason = "No user\'s text gets there."\nuntil = 2999-01-01\n')
+    assert "PYSEC-2021-66" not in command(place, "vulnerabilities.py")[1]
+    for broken in (entry, entry + 'reason = ""\nuntil = 2999-01-01', entry + 'reason = "x"\nuntil = "soon"', "="):
+        (place / "acknowledged.toml").write_text(broken)
+        status, told = command(place, "vulnerabilities.py")
+        assert (status, told.startswith("The vulnerabilities could not be checked: ")) == (1, True)
+
+
+def test_a_report_is_made_of_advisories(place: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "advisories"
+    (folder / "vulns/httpx").mkdir(parents=True)
+    affected = [
+        {"package": {"name": "HTTPX", "ecosystem": "PyPI"}, "ranges": [{"type": "ECOSYSTEM", "events": [ALWAYS]}]}
+    ]
+    record = {"id": "PYSEC-7", "modified": "2026-11-01T10:00:00Z", "details": "long", "affected": affected}
+    (folder / "vulns/httpx/PYSEC-7.json").write_text(json.dumps(record))
+    (folder / "vulns/httpx/PYSEC-8.yaml").write_text(
+        "id: PYSEC-8\nmodified: 2026-10-01T00:00:00Z\nwithdrawn: 2026-10-02T00:00:00Z\naffected:\n"
+        "- package: {name: httpx, ecosystem: PyPI}\n  versions: [1.10]\n"
+    )
+    (folder / "README.yaml").write_text("[]")
+    status, told = command(place, "vulnerabilities.py", "--renew", str(folder))
+    assert status == 1
+    (httpx,) = (it for it in locked.read() if it.name == "httpx")
+    assert f"{httpx} is vulnerable: PYSEC-7. Raise it" in told
+    report = json.loads((place / "vulnerabilities.json").read_text())
+    assert (report["as_of"], [it["id"] for it in report["advisories"]]) == ("2026-11-01", ["PYSEC-7"])
+    assert "long" not in json.dumps(report["advisories"])
+    status, told = command(place, "vulnerabilities.py", "--renew", str(tmp_path / "environment/.none"))
+    assert (status, "holds no advisories in OSV's form." in told) == (1, True)
