@@ -226,7 +226,8 @@ class Issue:
             title=it["title"],
             body=it["body"] or "",
             state=it["state"],
-            labels=frozenset(label["name"] for label in it["labels"]),
+            # GitHub describes them as objects or mere names.
+            labels=frozenset(label if isinstance(label, str) else label["name"] or "" for label in it["labels"]),
             author=_login(it["user"]),
         )
 

@@ -86,6 +86,14 @@ class Description:
                 return Operation(f"{method} {template}", described, match.groupdict())
         return None
 
+    def examples(self, method: str, path: str) -> list[Any]:
+        """GitHub's own examples of a good answer."""
+        answer = self._spec["paths"][path][method.lower()]["responses"]["200"]
+        found = answer["content"]["application/json"].get("examples", {}).values()
+        known = self._spec["components"]["examples"]
+        named = (known[it["$ref"].rpartition("/")[2]]["value"] if "$ref" in it else it["value"] for it in found)
+        return [known[it["$ref"].rpartition("/")[2]]["value"] if [*it] == ["$ref"] else it for it in named]
+
     def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> list[str]:
         """What is wrong with a request; ``url`` is a path with its query."""
         parts = urlsplit(url)

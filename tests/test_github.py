@@ -112,6 +112,12 @@ def test_ghosts_and_missing_parts_are_read(connect: Connect) -> None:
     assert [it.label for it in connect(answer(body=labels)).labellings(7)] == ["x"]
 
 
+def test_labels_of_an_issue_are_objects_or_names(connect: Connect) -> None:
+    issue = {"number": 1, "html_url": "x", "title": "t", "body": None, "state": "open", "user": None}
+    labels = ["bug", {"name": "CI"}, {"name": None}]
+    assert github_issues.read(connect(answer(body=issue | {"labels": labels})), 1).labels == {"bug", "CI", ""}
+
+
 def test_all_pages_are_read_and_no_other_host_is_asked(connect: Connect) -> None:
     def handler(request: httpx.Request) -> httpx.Response:
         page = int(request.url.params["page"])

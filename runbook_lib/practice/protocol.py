@@ -13,6 +13,8 @@ from urllib.parse import urlencode
 VERSIONS = ("2022-11-28", "2026-03-10")
 #: What the newer one took away, wherever it stood.
 _GONE_SINCE_2026 = frozenset({"merge_commit_sha", "assignee", "has_downloads", "use_squash_pr_title_as_default"})
+#: What an issue tells of its pull request; by the newer version's description a time of merging is never null there.
+_PULL_OF_AN_ISSUE = {"url", "html_url", "diff_url", "patch_url", "merged_at"}
 _DOCS = "https://docs.github.com/rest"
 _SSO_HELP = "https://docs.github.com/articles/authenticating-to-a-github-organization-with-saml-single-sign-on/"
 
@@ -202,7 +204,10 @@ def in_version(content: Any, version: str) -> Any:
     if version == VERSIONS[0] or isinstance(content, bytes):
         return content
     if isinstance(content, dict):
-        return {key: in_version(value, version) for key, value in content.items() if key not in _GONE_SINCE_2026}
+        gone = _GONE_SINCE_2026
+        if set(content) == _PULL_OF_AN_ISSUE and content["merged_at"] is None:
+            gone = gone | {"merged_at"}
+        return {key: in_version(value, version) for key, value in content.items() if key not in gone}
     return [in_version(each, version) for each in content] if isinstance(content, list) else content
 
 
