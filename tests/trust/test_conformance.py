@@ -1,0 +1,327 @@
+"""What we send to GitHub and what the practice forge answers, held against GitHub's own description of its API."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import described
+import httpx
+import pytest
+from bumping import REPOSITORY
+from figures import Figures
+from whole_bump import Exchange, playing, whole
+
+from runbook_lib import github as client
+from runbook_lib import github_issues, token_rights
+from runbook_lib.errors import RunbookError
+from runbook_lib.github import GitHub
+from runbook_lib.practice import forge, protocol
+from runbook_lib.practice.protocol import Caller, Token
+from runbook_lib.ranges import Address, Web
+
+pytestmark = pytest.mark.component("github-api")
+
+#: All that we ask of GitHub, in the words of its description; nothing else may be sent, and all of it is.
+OPERATIONS = """
+GET /user
+GET /search/issues
+GET /repos/{owner}/{repo}
+GET /repos/{owner}/{repo}/actions/artifacts/{artifact_id}/{archive_format}
+GET /repos/{owner}/{repo}/actions/jobs/{job_id}
+GET /repos/{owner}/{repo}/actions/jobs/{job_id}/logs
+GET /repos/{owner}/{repo}/actions/runs
+GET /repos/{owner}/{repo}/actions/runs/{run_id}
+GET /repos/{owner}/{repo}/actions/runs/{run_id}/artifacts
+GET /repos/{owner}/{repo}/actions/runs/{run_id}/jobs
+GET /repos/{owner}/{repo}/assignees/{assignee}
+GET /repos/{owner}/{repo}/commits
+GET /repos/{owner}/{repo}/compare/{basehead}
+GET /repos/{owner}/{repo}/deployments
+GET /repos/{owner}/{repo}/deployments/{deployment_id}/statuses
+GET /repos/{owner}/{repo}/issues
+GET /repos/{owner}/{repo}/issues/{issue_number}
+GET /repos/{owner}/{repo}/issues/{issue_number}/comments
+GET /repos/{owner}/{repo}/issues/{issue_number}/events
+GET /repos/{owner}/{repo}/issues/{issue_number}/labels
+GET /repos/{owner}/{repo}/pulls
+GET /repos/{owner}/{repo}/pulls/{pull_number}
+GET /repos/{owner}/{repo}/pulls/{pull_number}/files
+POST /repos/{owner}/{repo}/actions/runs/{run_id}/rerun-failed-jobs
+POST /repos/{owner}/{repo}/issues
+POST /repos/{owner}/{repo}/issues/{issue_number}/comments
+POST /repos/{owner}/{repo}/issues/{issue_number}/labels
+POST /repos/{owner}/{repo}/pulls
+PATCH /repos/{owner}/{repo}/pulls/{pull_number}
+DELETE /repos/{owner}/{repo}/issues/{issue_number}/labels/{name}
+""".strip().splitlines()
+#: The least that a fine-grained token must have for a whole bump of a private repository.
+LEAST = sorted({permission for need in token_rights.NEEDS for permission in need.permissions})
+
+
+def judged(exchanges: list[Exchange], version: str, figures: Figures) -> list[str]:
+    """What is wrong with these requests and answers."""
+    judge, wrong = described.description(version), []
+    for it in exchanges:
+        named = f"{it.step}: {it.request.method} {it.url}"
+        wrong += [
+            f"{named}: {problem}"
+            for problem in judge.request(it.request.method, it.url, it.request.headers, it.request.body)
+        ]
+        given = judge.answer(it.request.method, it.url, it.answer.status, it.answer.headers, it.answer.content)
+        wrong += [f"{named} answered {it.answer.status}: {problem}" for problem in given]
+        figures.update(requests=1, answers=1)
+    return wrong
+
+
+def operation(it: Exchange) -> str:
+    found = described.description().operation(it.request.method, it.request.path)
+    return found.name if found else f"{it.request.method} {it.request.path}"
+
+
+# -- a whole bump ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "token", "private"),
+    [
+        ("2022-11-28", protocol.TOKENS["practice-token"], False),
+        ("2026-03-10", Token.fine_grained(*LEAST), True),
+    ],
+    ids=["the version that we ask for", "the newer version, with the least token"],
+)  # fmt: skip
+def test_a_whole_bump_says_and_hears_what_github_describes(
+    version: str, token: Token, private: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: Figures
+) -> None:
+    monkeypatch.setattr(client, "_VERSION", version)
+    called = spied(monkeypatch)
+    with playing(tmp_path, {"GITHUB_TOKEN": "this"}) as played:
+        played.at.forge.issue_token("this", token)
+        played.at.forge.make_private(private)
+        found = whole(played)
+        merge_commit = played.at.github("this").pull(10).merge_commit
+    assert found.items
+    assert found.missing == ()
+    assert judged(played.exchanges, version, figures) == []
+    assert {operation(it) for it in played.exchanges} == {*OPERATIONS}
+    assert {it.answer.headers["X-GitHub-Api-Version-Selected"] for it in played.exchanges} == {version}
+    # What nobody asks for in a whole bump is not there to be asked for.
+    assert sorted(methods() - called) == ["permission"]
+    assert (merge_commit is None) == (version == "2026-03-10")
+    if not private:  # there the token is asked what it may read, by one request for each permission
+        assert needs(played.exchanges) == {need.step: {*need.permissions} for need in token_rights.NEEDS}
+
+
+def methods() -> set[str]:
+    """The calls that a client of GitHub has."""
+    plumbing = {"connect", "close", "path", "get", "pages", "send", "public", "exists"}
+    return {name for name, it in vars(GitHub).items() if callable(it) and not name.startswith("_")} - plumbing
+
+
+def spied(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The calls that are made from now on."""
+    called: set[str] = set()
+
+    def heard(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            called.add(name)
+            return method(*args, **named)
+
+        return call
+
+    for name in methods():
+        monkeypatch.setattr(GitHub, name, heard(name, getattr(GitHub, name)))
+    return called
+
+
+# -- the least that a token must have -------------------------------------------------------------------------------
+
+
+def needs(exchanges: list[Exchange]) -> dict[str, set[str]]:
+    """The permissions without which a step is refused something, by what the forge holds of each operation."""
+    asked: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+    for it in exchanges:
+        if it.step != "a person" and (route := route_of(it)).needs:
+            asked[it.step].add(route.needs)
+    return {step: least(sets) for step, sets in asked.items()}
+
+
+def least(sets: set[tuple[str, ...]]) -> set[str]:
+    """The fewest permissions that hold one of each set; writing includes reading."""
+    found = {it for (it,) in (each for each in sets if len(each) == 1)}
+    for each in sorted((each for each in sets if len(each) > 1), key=lambda it: it[0].endswith("=read")):
+        if not {*each, *(it.replace("=read", "=write") for it in each)} & found:
+            found.add(max(each))  # of a pull request's conversation, which is an issue's too
+    found -= {it for it in found if it.replace("=read", "=write") in found - {it}}
+    return found if found == {"metadata=read"} else found - {"metadata=read"}
+
+
+def route_of(it: Exchange) -> Any:
+    return next(
+        each for each in forge.ROUTES if each.method == it.request.method and each.pattern.fullmatch(it.request.path)
+    )
+
+
+@pytest.mark.parametrize("route", forge.ROUTES, ids=lambda it: f"{it.method} {it.path}")
+def test_the_forge_asks_for_the_scopes_that_github_describes(route: Any) -> None:
+    operation = described.description().operation(route.method, route.path)
+    assert operation
+    prose = " ".join(operation.described["description"].split())
+    full = "need the `repo` scope to use this endpoint. " in prose + " " and "is private, OAuth" not in prose
+    assert route.full == full
+    assert all(it.rpartition("=")[2] == ("read" if route.method == "GET" else "write") for it in route.needs)
+
+
+def test_the_table_of_steps_is_the_one_that_the_documents_show() -> None:
+    """Each permission of the table is refused to a token that lacks it alone, for the operations of its step."""
+    for need in token_rights.NEEDS:
+        for lacking in need.permissions:
+            who = Caller("x", protocol.ENGINEER, permissions=frozenset(need.permissions) - {lacking})
+            refused = [it for it in forge.ROUTES if lacking in it.needs and it.refusal(who, private=True)]
+            assert refused or lacking == "metadata=read"
+
+
+# -- versions, errors, redirects ------------------------------------------------------------------------------------
+
+
+def test_a_version_that_github_no_longer_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_VERSION", "2019-01-01")
+    with playing(tmp_path) as played:
+        for ask in (lambda it: it.pulls(), lambda it: it.comment(1, "x"), lambda it: it.deployment_failed("a" * 40)):
+            with pytest.raises(RunbookError, match="does not speak the version of its API that this tool uses"):
+                ask(played.at.github())
+    assert {it.answer.status for it in played.exchanges} == {400}
+    assert not any(
+        described.description().answer(it.request.method, it.url, 400, it.answer.headers, it.answer.content)
+        for it in played.exchanges
+    )
+
+
+REDIRECTED = {
+    "an answer of the API": lambda it: it.me(),
+    "a change": lambda it: it.comment(1, "x"),
+    "a log": lambda it: it.log(1),
+    "an artifact": lambda it: it.download(1),
+}
+
+
+@pytest.mark.parametrize("to", ["https://elsewhere.test/x", "https://api.github.com:8443/x", "//elsewhere.test/x"])
+@pytest.mark.parametrize("what", REDIRECTED)
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_takes_the_token_to_no_other_host(what: str, to: str, status: int) -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        if str(request.url).startswith("https://api.github.com/"):
+            return httpx.Response(status, headers={"Location": to})
+        return httpx.Response(200, stream=httpx.ByteStream(b"a log"))
+
+    transport = httpx.MockTransport(answer)
+    with GitHub.connect("o/r", {"GITHUB_TOKEN": "ghp_secret"}, transport) as github:
+        if what in ("a log", "an artifact"):
+            url, headers = REDIRECTED[what](github)
+            with Web(1, transport=transport, sleep=lambda _: None) as web:
+                web.file(Address(url, headers)).whole(lambda _: None, lambda: None, 100)
+        else:
+            with pytest.raises(RunbookError, match="has moved"):
+                REDIRECTED[what](github)
+    shown = {str(it.url.copy_with(path="/", query=None)) for it in seen if "ghp_secret" in repr(it.headers.raw)}
+    assert shown == {"https://api.github.com/"}
+
+
+WRONG = [  # of the forge, in a practice world: method, path, body, token, status
+    ("GET", "/user", None, "", 401),
+    ("GET", "/user", None, "nonsense", 401),
+    ("GET", f"/repos/{REPOSITORY}", None, "sso-token", 403),
+    ("GET", "/repos/else/where", None, "practice-token", 404),
+    ("GET", f"/repos/{REPOSITORY}/pulls/99", None, "practice-token", 404),
+    ("GET", f"/repos/{REPOSITORY}/nothing/of/the/kind", None, "practice-token", 404),
+    ("GET", "/search/issues", None, "practice-token", 422),
+    ("POST", f"/repos/{REPOSITORY}/issues", {"title": ""}, "practice-token", 422),
+    ("POST", f"/repos/{REPOSITORY}/issues", {"title": "x", "assignees": ["nobody"]}, "practice-token", 422),
+    ("POST", f"/repos/{REPOSITORY}/issues", {"title": "x"}, "readonly-token", 403),
+    ("POST", f"/repos/{REPOSITORY}/issues/8/comments", {"body": " "}, "practice-token", 422),
+    ("POST", f"/repos/{REPOSITORY}/issues/8/labels", {"labels": ["x"]}, "contributor-token", 403),
+    ("POST", f"/repos/{REPOSITORY}/pulls", {"title": "x", "head": "gone", "base": "main"}, "practice-token", 422),
+    ("POST", f"/repos/{REPOSITORY}/pulls", {"title": "x", "head": "dev", "base": "dev"}, "practice-token", 422),
+    ("DELETE", f"/repos/{REPOSITORY}/issues/8/labels/none", None, "practice-token", 404),
+]
+
+
+def test_errors_have_the_form_that_github_describes(tmp_path: Path, figures: Figures) -> None:
+    with playing(tmp_path) as played:
+        for method, path, body, token, status in WRONG:
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            given = httpx.request(method, f"{played.at.forge.url}{path}", json=body, headers=headers, trust_env=False)
+            assert given.status_code == status, (method, path, given.text)
+    for it in played.exchanges:
+        judge = described.description()
+        wrong = judge.answer(it.request.method, it.url, it.answer.status, it.answer.headers, it.answer.content)
+        assert wrong == [], (it.url, it.answer.content)
+        figures["answers"] += 1
+    assert len(played.exchanges) == len(WRONG)
+
+
+# -- the judge ------------------------------------------------------------------------------------------------------
+
+HEADERS = {
+    "X-GitHub-Api-Version": "2022-11-28", "Authorization": "Bearer x", "User-Agent": "x",
+    "Accept": "application/vnd.github+json", "Content-Type": "application/json",
+}  # fmt: skip
+PULL = {"title": "x", "head": "a:b", "base": "main", "body": "y", "draft": True}
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "headers", "body", "words"),
+    [
+        ("POST", "/repos/o/r/pulls", {}, PULL, ""),
+        ("GET", "/repos/o/r/compare/main...a/b?per_page=1&page=2", {}, None, ""),
+        ("POST", "/repos/o/r/pulls", {}, PULL | {"labels": ["x"]}, "'labels' was unexpected"),
+        ("POST", "/repos/o/r/pulls", {}, {"title": "x", "head": "a:b"}, "'base' is a required property"),
+        ("POST", "/repos/o/r/pulls", {}, PULL | {"draft": "yes"}, "'yes' is not of type 'boolean'"),
+        ("PUT", "/repos/o/r/pulls", {}, PULL, "GitHub describes no PUT"),
+        ("GET", "/repos/o/r/pull/1", {}, None, "GitHub describes no GET"),
+        ("GET", "/repos/o/r/pulls/one", {}, None, "pull_number"),
+        ("GET", "/repos/o/r/pulls?creator=x", {}, None, "the query has creator"),
+        ("GET", "/repos/o/r/pulls?state=all&state=open", {}, None, "twice"),
+        ("GET", "/repos/o/r/pulls?state=some", {}, None, "is not one of"),
+        ("GET", "/repos/o/r/pulls?per_page=many", {}, None, "per_page"),
+        ("GET", "/search/issues", {}, None, "q"),
+        ("GET", "/user", {"X-GitHub-Api-Version": "2020-01-01"}, None, "X-GitHub-Api-Version"),
+        ("GET", "/user", {"Authorization": "Basic eDp5"}, None, "token"),
+        ("GET", "/user", {"Accept": "text/html"}, None, "Accept"),
+        ("GET", "/user", {"User-Agent": ""}, None, "User-Agent"),
+        ("DELETE", "/repos/o/r/issues/8/labels/x", {}, {"a": 1}, "a body where none is described"),
+    ],
+)
+def test_the_judge_of_requests(method: str, url: str, headers: dict[str, str], body: Any, words: str) -> None:
+    sent = b"" if body is None else json.dumps(body).encode()
+    wrong = described.description().request(method, url, HEADERS | headers, sent)
+    assert words in "; ".join(wrong)
+    assert bool(wrong) == bool(words)
+
+
+def test_the_judge_of_answers(tmp_path: Path, figures: Figures) -> None:
+    """Hardly a field can be missing from an answer, or be of another type; none can be added."""
+    with playing(tmp_path) as played:
+        played.at.open_pr()
+        github = played.at.github()
+        played.exchanges.clear()
+        for ask in (github.me, github.repo, lambda: github.pull(10), lambda: github_issues.read(github, 10)):
+            ask()
+    judge = described.description()
+    for it in played.exchanges:
+        answer = json.loads(it.answer.content)
+        found, lacking = 0, 0
+        for name in answer:
+            odd = 1 if isinstance(answer[name], str) else "odd"
+            for other in ({k: v for k, v in answer.items() if k != name}, answer | {name: odd}):
+                body = json.dumps(other).encode()
+                wrong = judge.answer(it.request.method, it.url, 200, it.answer.headers, body)
+                found, lacking = found + bool(wrong), lacking + (not wrong)
+        assert judge.answer(it.request.method, it.url, 200, it.answer.headers, json.dumps(answer | {"x": 1}).encode())
+        assert judge.answer(it.request.method, it.url, 202, it.answer.headers, it.answer.content)
+        assert found > 4 * lacking, (it.url, found, lacking)
+        figures["answers"] += found

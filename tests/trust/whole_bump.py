@@ -1,0 +1,148 @@
+"""A whole bump, notebook by notebook in this process, and all that it says to the practice forge and hears from it.
+
+The code cells of the notebooks are run as they stand, one after the other, without a kernel: a kernel more would cost
+three seconds a notebook, and the forge's clock is ours here.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from bumping import REPOSITORY, World, bump_to, world
+
+from runbook_lib import choices, position, ready
+from runbook_lib.__main__ import main as runbook
+from runbook_lib.practice import registry
+from runbook_lib.practice.forge import Forge
+from runbook_lib.practice.protocol import Answer, Request
+from runbook_lib.practice.tokens import GITLAB_TOKEN
+
+ROOT = Path(__file__).resolve().parents[2]
+TAG = "26.04-py3"
+HANG = "gpt3_mcore_te_tp4_pp1_long@dgx_h100"
+BROKEN = f"{HANG}: it hangs; moe/gpt3_moe_mcore_tp2_ep4_memory: out of memory"
+ACCEPT = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: known, and right"
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A request to GitHub's API, its answer, and in which notebook or command it was."""
+
+    step: str
+    request: Request
+    answer: Answer
+
+    @property
+    def url(self) -> str:
+        """Path and query."""
+        return self.request.path + (f"?{urlencode(self.request.query)}" if self.request.query else "")
+
+
+@dataclass
+class Played:
+    """``exchanges`` grows as steps are played."""
+
+    at: World
+    exchanges: list[Exchange] = field(default_factory=list)
+    step: str = ""
+
+    def play(self, notebook: str, **parameters: Any) -> dict[str, Any]:
+        """Run a notebook's code; what its cells left behind."""
+        self.step = notebook
+        left: dict[str, Any] = {}
+        given = {"tag": TAG, "repo": str(self.at.home / "checkout"), "apply": True, "publish": True} | parameters
+        try:
+            for index, code in enumerate(cells(notebook)):
+                exec(code, left)
+                left.update({name: value for name, value in given.items() if index == 0})
+        finally:  # a kernel ends with all its connections
+            if left.get("forge"):
+                left["forge"].close()
+        return left
+
+    def job_of_an_earlier_attempt(self) -> str:
+        """The address of a job that failed and was run again."""
+        reruns = (it.request.path for it in self.exchanges if it.request.path.endswith("/rerun-failed-jobs"))
+        run = next(reruns).split("/")[-2]
+        pages = [it.answer.content for it in self.exchanges if it.request.path.endswith(f"/runs/{run}/jobs")]
+        jobs = (job for page in pages if page for job in json.loads(page)["jobs"])
+        return str(next(job["html_url"] for job in jobs if job["conclusion"] == "failure"))
+
+    def later(self) -> None:
+        """CI ends."""
+        self.at.now[0] += 1000
+
+
+@cache
+def cells(notebook: str) -> tuple[str, ...]:
+    """The code of a notebook; its first cell holds the parameters."""
+    read = json.loads((ROOT / "runbooks" / f"{notebook}.ipynb").read_text())
+    code = [cell for cell in read["cells"] if cell["cell_type"] == "code"]
+    code.sort(key=lambda cell: "parameters" not in cell["metadata"].get("tags", []))
+    return tuple("".join(cell["source"]) for cell in code)
+
+
+@contextmanager
+def playing(home: Path, env: Mapping[str, str] | None = None) -> Iterator[Played]:
+    """A practice world of its own, reached by the environment as a real one is."""
+    with world(home) as at, closing(registry.serve()) as images, pytest.MonkeyPatch.context() as patch:
+        played = Played(at)
+        answer = Forge.answer
+
+        def heard(forge: Forge, request: Request) -> Answer:
+            given = answer(forge, request)
+            if not request.path.startswith(("/gitlab/", "/_storage/")):
+                played.exchanges.append(Exchange(played.step, request, given))
+            return given
+
+        patch.setattr(Forge, "answer", heard)
+        for name, value in {
+            "GITHUB_API_URL": at.forge.url, "GITHUB_TOKEN": "practice-token", "RUNBOOK_REGISTRY": images.url,
+            "GITLAB_URL": f"{at.forge.url}/gitlab", "GITLAB_TOKEN": GITLAB_TOKEN, "GITLAB_PROJECT": REPOSITORY,
+            "RUNBOOK_AUDIT": str(home / "audit"), "RUNBOOK_CACHE": str(home / "cache"),
+            "RUNBOOK_PRACTICE_HOME": str(home / "practice"), **(env or {}),
+        }.items():  # fmt: skip
+            patch.setenv(name, value)
+        yield played
+
+
+def whole(played: Played) -> ready.Readiness:
+    """From the first look to what is left after the merge, with all that a person decides on the way."""
+    at = played.at
+    for name in ("00-start", "00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr"):
+        played.play(name)
+    played.step = "a person"
+    at.github().add_label(10, "Run tests")  # it would let CI run less than a bump needs
+    played.play("03-open-pr")
+    played.play("04-run-ci")
+    played.later()
+    played.play("investigate-ci", place="#10")
+    played.play("05-golden-values", accept=ACCEPT)
+    played.play("06-broken-tests", broken=BROKEN)
+    for _ in range(3):
+        played.play("04-run-ci")
+        played.later()
+        played.play("05-golden-values")
+        played.play("06-broken-tests")  # and runs again what is flaky
+        played.later()
+    played.play("07-sync-check")
+    played.step = "bump"
+    found = ready.look(position.find(at.checkout, bump_to()), at.github())
+    played.step = "the forms"
+    choices.runs(at.checkout, bump_to(), at.github())
+    played.step = "runbook labels"
+    assert runbook(["labels", "#10", "--repo", str(at.home / "checkout")]) == 0
+    played.play("06-broken-tests", reenable=f"{HANG}: mended")
+    played.play("investigate-ci", place=played.job_of_an_earlier_attempt())
+    played.step = "a person"
+    at.forge.merge(10)
+    played.play("08-after-merge")
+    played.later()
+    played.play("08-after-merge")
+    return found
