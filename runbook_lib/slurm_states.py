@@ -73,8 +73,15 @@ def elements(text: str, what: str) -> tuple[Element, ...]:
     if not isinstance(jobs, list):
         raise CannotTell(f"{what} listed no jobs: its answer has another form than Slurm's.")
     if errors := data.get("errors"):
-        raise Unreachable(f"Slurm's controller cannot be reached: {what} says {json.dumps(errors)[:300]}.")
+        raise Unreachable(f"Slurm's controller cannot be reached: {what} says {_words(errors)!r}.")
     return tuple(element for job in jobs if isinstance(job, dict) for element in _elements(job))
+
+
+def _words(errors: object) -> str:
+    """What an answer tells of its errors, without the names of its fields."""
+    listed = [it for it in (errors if isinstance(errors, list) else [errors]) if isinstance(it, dict)]
+    said = [_text(it.get(key)) for it in listed for key in ("description", "error")]
+    return ", ".join(dict.fromkeys(filter(None, said)))[:300] or json.dumps(errors)[:300]
 
 
 def _elements(job: Mapping[str, Any]) -> Iterator[Element]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from runbook_lib import files, golden_summary, holding, record, slurm_follow, slurm_matrix, slurm_plan, views
 from runbook_lib.checks import Check
-from runbook_lib.errors import Refused
+from runbook_lib.errors import Refused, Unreachable
 from runbook_lib.golden_judge import Judgement
 from runbook_lib.record import Step
 from runbook_lib.sbatch import TREE
@@ -26,6 +26,7 @@ _SHOWN = 20
 _IDLE = (
     "No folder for results was given, so nothing is planned. Give one that all nodes see as results, or a site file."
 )
+_LATER = "Run the same command again when it answers: what was submitted goes on without it, and is taken up."
 _DONE = ("passed", "drifted")
 _CHECKS = ("the chosen tests were submitted", "every test passed", "golden values need no judgement")
 
@@ -122,6 +123,8 @@ def _submitted(step: Step, planned: Plan, say: Callable[[str], object]) -> tuple
     made = slurm_matrix.keep(planned.base, number, planned.arrays)
     try:
         return slurm_follow.submit(planned.slurm, made, lambda it: _tell(step, it), say=say)
+    except Unreachable as error:
+        raise Unreachable(f"{error} {_LATER}") from error
     except Refused:
         slurm_matrix.drop(planned.base, number)
         raise
@@ -162,7 +165,10 @@ def follow(
         return Found()
     expected = {it.test.name: expected_names(planned, it.test) for it in planned.chosen}
     follower = Follower(planned.slurm, entries, expected, early=early and acts, notes=acts)
-    tests = slurm_follow.follow(follower, wait=wait and acts, sleep=sleep, say=say)
+    try:
+        tests = slurm_follow.follow(follower, wait=wait and acts, sleep=sleep, say=say)
+    except Unreachable as error:
+        raise Unreachable(f"{error} {_LATER}") from error
     jobs = {it.name: it.job for it in planned.before}
     step.table("slurm jobs", [{"array": name, "job": job} for name, job in jobs.items()])
     return Found(tuple(slurm_plan.outcome(planned, now) for now in tests))

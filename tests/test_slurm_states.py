@@ -105,6 +105,24 @@ def test_another_form_is_said(text: str, says: str) -> None:
         elements(text, "squeue --json")
 
 
+@pytest.mark.parametrize(
+    ("errors", "told"),
+    [
+        (
+            [{"description": "Failed", "error_number": -1, "error": "Unspecified error"}],
+            "says 'Failed, Unspecified error'.",
+        ),
+        ([{"description": "", "error": 3}], "error"),
+        (["odd"], "odd"),
+        ({"odd": 1}, "odd"),
+    ],
+)
+def test_errors_of_an_answer_are_told_in_their_words(errors: object, told: str) -> None:
+    with pytest.raises(Unreachable) as error:
+        elements(json.dumps({"errors": errors, "jobs": []}), "squeue --json")
+    assert told in str(error.value)
+
+
 def test_an_answer_with_errors_says_nothing_about_jobs() -> None:
     text = json.dumps({"errors": [{"description": "Failed while looking for jobs"}], "jobs": []})
     with pytest.raises(Unreachable, match=r"squeue says .*Failed while looking for jobs"):

@@ -16,13 +16,13 @@ from slurm_cluster import Cluster, cluster
 from runbook_lib import position, run, slurm_plan, slurm_verify
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.record import Step
 from runbook_lib.sbatch import Site
 from runbook_lib.slurm import Slurm
 from runbook_lib.slurm_outcome import Outcome
 from runbook_lib.slurm_plan import Plan
-from runbook_lib.slurm_states import Element
+from runbook_lib.slurm_states import Element, elements
 
 ROOT = Path(__file__).resolve().parents[1]
 TAG = "26.04-py3"
@@ -520,3 +520,19 @@ def test_a_matrix_is_diagnosed_and_judged_with_a_restart_in_the_middle(begun: Be
     assert of("waiting", told)[-1]["sentence"].startswith("7 tests on Slurm: 1 passed, 1 drifted, 5 failed")
     assert "golden_values_dev_dgx_h100.json was not written" in str(found["silent"].row["golden values"])
     assert "gpt/oom" in world.shown
+
+
+@needs_slurm
+def test_a_controller_that_stays_away_is_told_with_what_to_do(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = world.plan(tests="good")
+    with monkeypatch.context() as context:
+        context.setattr(Slurm, "queue", lambda _: elements('{"errors": [{"error": "away"}], "jobs": []}', "squeue"))
+        context.setattr("runbook_lib.polling.MAX_LOST", 1)
+        with pytest.raises(Unreachable, match=r"squeue says 'away'\. Run the same command again when it answers"):
+            slurm_verify.carry_out(world.step(plan), plan, say=lambda _: None)
+    done = slurm_verify.carry_out(world.step(plan), world.plan(tests="good"), say=lambda _: None)
+    with monkeypatch.context() as context:
+        context.setattr(Slurm, "queue", lambda _: elements('{"errors": [{"error": "away"}], "jobs": []}', "squeue"))
+        context.setattr("runbook_lib.polling.MAX_LOST", 1)
+        with pytest.raises(Unreachable, match="what was submitted goes on without it, and is taken up"):
+            slurm_verify.follow(world.step(plan), done, wait=True, sleep=lambda _: None, say=lambda _: None)
