@@ -6,13 +6,12 @@ No call waits for a password or a pass phrase: there is no terminal to ask on, a
 
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from runbook_lib import git_command
+from runbook_lib import files, git_command
 from runbook_lib.blobs import read_blobs
 from runbook_lib.edits import Edit
 from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
@@ -239,6 +238,11 @@ class Checkout:
             for _, _, draft in drafts:
                 draft.unlink(missing_ok=True)
 
+    def clear(self, paths: Iterable[str]) -> None:
+        """Remove what runs that were killed have left beside these files, half written."""
+        for folder in {(self.path / path).parent for path in paths}:
+            files.remove_left(folder)
+
     def require_work_tree(self) -> None:
         """Raise Refused in a bare repository."""
         if self.bare:
@@ -356,10 +360,9 @@ def _public(message: str) -> str:
 
 def _draft(file: Path, text: str) -> Path:
     """The text, safely on disk under another name in the same folder, with the file's mode."""
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    draft = Path(name)
+    draft = files.draft_of(file)
     try:
-        with os.fdopen(descriptor, "wb") as stream:
+        with draft.open("xb") as stream:
             stream.write(text.encode("utf-8", "surrogateescape"))
             stream.flush()
             os.fsync(stream.fileno())

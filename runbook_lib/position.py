@@ -125,6 +125,7 @@ def carry_out(position: Position, edits: Sequence[Edit]) -> list[Edit]:
     checkout.require_work_tree()
     if not edits:
         return []
+    checkout.clear(edit.path for edit in edits)
     there = present(checkout, edits)
     before, head = checkout.current_branch(), checkout.resolve("HEAD")
     fresh = checkout.branch_tip(bump.branch) is None

@@ -1,11 +1,17 @@
 """git as it really is: clones, remotes, hooks and locks in tmp_path."""
 
+import _thread
+import contextlib
 import os
+import signal
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from runbook_lib import git_command
 from runbook_lib.checkout import Checkout, slug_of
 from runbook_lib.edits import Edit
 from runbook_lib.errors import Refused, RunbookError, Unreachable
@@ -264,3 +270,48 @@ def test_variables_of_a_git_hook_do_not_bind_us_to_its_index(
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "nowhere"))
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
     assert checkout.uncommitted(["pin"]) == []
+
+
+def test_what_a_killed_run_left_git_doing_is_waited_for(checkout: Checkout) -> None:
+    said: list[str] = []
+    git_command.settle(checkout.path, said.append)
+    assert said == []
+    hook = checkout.path / ".git/hooks/pre-commit"
+    hook.write_text("#!/bin/sh\nsleep 0.2\n")
+    hook.chmod(0o755)
+    command = ["git", "-C", str(checkout.path), "commit", "-q", "--allow-empty", "-m", "late"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as left:
+        git_command.settle(checkout.path, said.append)
+        assert left.poll() == 0
+    assert said == [
+        f"Waiting for git, which still works in {checkout.path} for a run that has ended (process {left.pid}).\n"
+    ]
+
+
+def test_git_that_never_ends_is_named(checkout: Checkout) -> None:
+    hook = checkout.path / ".git/hooks/pre-commit"
+    hook.write_text("#!/bin/sh\nexec sleep 60\n")
+    hook.chmod(0o755)
+    command = ["git", "-C", str(checkout.path), "commit", "-q", "--allow-empty", "-m", "never"]
+    with subprocess.Popen(command, start_new_session=True) as left:
+        with pytest.raises(RunbookError, match=rf"process {left.pid}\), and was waited for.*`kill {left.pid}`"):
+            git_command.settle(checkout.path, lambda _: None, limit=0.2)
+        os.killpg(left.pid, signal.SIGTERM)
+
+
+def test_a_git_of_this_machine_comes_to_its_own_end_when_interrupted(checkout: Checkout) -> None:
+    hook = checkout.path / ".git/hooks/post-checkout"
+    hook.write_text("#!/bin/sh\ntouch begun\nsleep 0.2\ntouch done\n")
+    hook.chmod(0o755)
+
+    def interrupt() -> None:
+        while not (checkout.path / "begun").exists():
+            time.sleep(0.01)
+        _thread.interrupt_main()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with contextlib.suppress(KeyboardInterrupt):
+        checkout.git("switch", "--quiet", "-c", "other")
+        thread.join()
+    assert (checkout.path / "done").exists()

@@ -1,5 +1,6 @@
 """Where a bump stands, and how the checkout gets onto its branch, in real clones."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -78,6 +79,17 @@ def test_uncommitted_edits_that_equal_the_plan_are_taken_up_from_another_branch(
     position.carry_out(position.find(checkout, BUMP), [EDIT])
     assert checkout.current_branch() == BUMP.branch
     assert checkout.git("diff", "--name-only", "HEAD") == "pin"
+
+
+def test_what_a_killed_run_has_left_half_written_goes(checkout: Checkout) -> None:
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    left = checkout.path / f".other.{gone.pid}-01234567.tmp"
+    mine, foreign = checkout.path / f".pin.{os.getpid()}-01234567.tmp", checkout.path / ".pin.tmp"
+    for file in (left, mine, foreign):
+        file.write_text("ol")
+    position.carry_out(position.find(checkout, BUMP), [EDIT])
+    assert [file.exists() for file in (left, mine, foreign)] == [False, True, True]
 
 
 def test_other_uncommitted_changes_in_a_file_to_edit_are_refused(checkout: Checkout) -> None:
