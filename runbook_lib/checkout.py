@@ -4,6 +4,7 @@ git itself does the work, by its command line, with the engineer's own authentic
 No call waits for a password or a pass phrase: there is no terminal to ask on, and every call has a time limit.
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -216,27 +217,27 @@ class Checkout:
                     f"{edit.path} in {self.path} is no longer what the plan was made from, so nothing was changed. "
                     "Run again to plan on what is there now."
                 )
-        drafts: list[tuple[Path, Edit, Path]] = []
-        written: list[tuple[Path, Edit]] = []
+        drafts: list[tuple[Path, Path, Path | None]] = []  # of each file the new text, and the old one to go back to
+        written: list[tuple[Path, Path | None]] = []
         try:
             for edit in edits:
-                (self.path / edit.path).parent.mkdir(parents=True, exist_ok=True)
-                drafts.append((self.path / edit.path, edit, _draft(self.path / edit.path, edit.after)))
-            for file, edit, draft in drafts:
-                os.replace(draft, file)
-                written.append((file, edit))
+                file = self.path / edit.path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                drafts.append((file, _draft(file, edit.after), None))
+                if edit.before is not None:
+                    drafts[-1] = (*drafts[-1][:2], _draft(file, edit.before))
+            for file, new, old in drafts:
+                os.replace(new, file)
+                written.append((file, old))
         except OSError as error:
-            for file, edit in written:
-                if edit.before is None:
-                    file.unlink()
-                else:
-                    os.replace(_draft(file, edit.before), file)
-            raise RunbookError(
-                f"The edits could not be written to {self.path}: {error}. Nothing was changed."
-            ) from error
+            changed = _put_back(written)
+            told = f"{', '.join(changed)} could not be put back: run again." if changed else "Nothing was changed."
+            raise RunbookError(f"The edits could not be written to {self.path}: {error}. {told}") from error
         finally:
-            for _, _, draft in drafts:
-                draft.unlink(missing_ok=True)
+            for _, new, old in drafts:
+                for draft in (new, old) if old else (new,):
+                    with contextlib.suppress(OSError):
+                        draft.unlink(missing_ok=True)
 
     def clear(self, paths: Iterable[str]) -> None:
         """Remove what runs that were killed have left beside these files, half written."""
@@ -356,6 +357,20 @@ def slug_of(url: str) -> str:
 def _public(message: str) -> str:
     """A commit's message as it may be pushed: parts of it come from logs."""
     return Redactor(os.environ).text(message)
+
+
+def _put_back(written: Sequence[tuple[Path, Path | None]]) -> list[str]:
+    """Give files the text that they had; the names of those that it cannot be done for."""
+    changed = []
+    for file, old in written:
+        try:
+            if old is None:
+                file.unlink()
+            else:
+                os.replace(old, file)
+        except OSError:
+            changed.append(file.name)
+    return changed
 
 
 def _draft(file: Path, text: str) -> Path:

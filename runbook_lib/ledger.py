@@ -44,9 +44,13 @@ class Ledger:
         """Make a record's folder with its first statement."""
         draft, folder = self.folder / f"{OPENING}{record}", self.folder / record
         make_folder(draft)
-        write(draft / RUN, to_bytes(statement(predicate, {})))
-        self.open_ids.append(record)
-        self._write_head()
+        try:
+            write(draft / RUN, to_bytes(statement(predicate, {})))
+            self.open_ids.append(record)
+            self._write_head()
+        except RunbookError:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
         return self._move(draft, folder)
 
     def close(self, record: str, predicate: Mapping[str, Any]) -> None:

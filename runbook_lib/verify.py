@@ -14,7 +14,7 @@ from runbook_lib import archive_git
 from runbook_lib.archive import bump_folders, place_of
 from runbook_lib.errors import RunbookError
 from runbook_lib.files import read_file
-from runbook_lib.ledger import HEAD, LOCK, head_bytes, read_head, sha256
+from runbook_lib.ledger import HEAD, LOCK, OPENING, head_bytes, read_head, sha256
 from runbook_lib.page import is_sealed
 from runbook_lib.provenance import is_alive
 from runbook_lib.statement import RUN, STORY, Identity, now, predicate_of, when
@@ -78,6 +78,7 @@ class _Bump:
     #: By the record's id.
     closed: dict[str, _Closed] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
+    opening: set[str] = field(default_factory=set)
 
     def problem(self, name: str, sentence: str) -> None:
         self.problems.append(_sentence(self.folder / name if name else self.folder, sentence))
@@ -147,6 +148,11 @@ def _beside(bump: _Bump, entry: Path) -> None:
 
 def _record(bump: _Bump, folder: Path) -> None:
     name = folder.name
+    if name.startswith(OPENING):
+        bump.opening.add(name.removeprefix(OPENING))
+        bump.problem(name, "was being opened when its command was killed or its disk was full; the next run of this "
+                     "bump mends it.")  # fmt: skip
+        return
     try:
         if (folder / RUN).is_symlink():
             raise ValueError("it is a link")
@@ -238,7 +244,7 @@ def _chain(bump: _Bump) -> None:
     file = bump.folder / HEAD
     if file.is_file() and file.read_bytes() != head_bytes(link, open_ids):
         bump.problem(HEAD, "was changed: it does not stand as it is written.")
-    for name in sorted(bump.running ^ set(open_ids)):
+    for name in sorted(bump.running ^ (set(open_ids) - bump.opening)):
         if name in bump.running:
             bump.problem(name, f"says that it runs, but {HEAD} does not list it: it was added.")
         elif name in bump.closed:
