@@ -92,7 +92,7 @@ class GitHub:
                 follow_redirects=False,
                 timeout=httpx.Timeout(_TIMEOUT[0], connect=_TIMEOUT[1]),
                 transport=transport,
-                event_hooks={"response": [limit_to(_LARGEST)]},
+                event_hooks={"response": [limit_to(_LARGEST, _LIMIT)]},
                 http_cache=False,
                 auto_retry=False,
             )

@@ -72,7 +72,7 @@ def lost(host: str, error: Exception) -> str:
     """Two sentences for a request without an answer."""
     import httpx
 
-    if isinstance(error, httpx.TimeoutException):
+    if isinstance(error, httpx.TimeoutException | TimeoutError):
         return late(host)
     if isinstance(error, Unusual):
         return f"the answer of {host} cannot be read: {error}. Check the network, then try again."

@@ -7,6 +7,7 @@ appears in no message.
 import io
 import os
 import re
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -27,7 +28,7 @@ from runbook_lib.gitlab_models import (
     pipeline_of,
     project_of,
 )
-from runbook_lib.limited import TooLarge, Unusual, unpacked, within
+from runbook_lib.limited import TooLarge, Unusual, unpacked, until, within
 
 if TYPE_CHECKING:
     import gitlab
@@ -246,7 +247,8 @@ def _session(home: str) -> "requests.Session":
                 answer = super(Adapter, self).send(*arguments, **options)
                 packing = answer.headers.pop("Content-Encoding", "")
                 with answer.raw as raw:
-                    return answer, b"".join(unpacked(raw.stream(2**16, decode_content=False), packing, _LARGEST))
+                    pieces = until(time.monotonic() + _LIMIT, raw.stream(2**16, decode_content=False))
+                    return answer, b"".join(unpacked(pieces, packing, _LARGEST))
 
             try:
                 answer, body = within(_LIMIT, ask)

@@ -5,6 +5,7 @@ The time limits of sockets count anew with every byte, and unpacking makes a tho
 
 import queue
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -59,8 +60,19 @@ def unpacked(pieces: Iterable[bytes], encoding: str, largest: int) -> Iterator[b
         yield piece
 
 
-def limit_to(largest: int) -> "Callable[[httpx.Response], None]":
-    """A hook for httpx, which would unpack whatever comes: it bounds what is read of an answer, as ``unpacked``."""
+def until(end: float, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The pieces that come before a moment of the monotonic clock; then raises TimeoutError."""
+    for piece in pieces:
+        if time.monotonic() > end:
+            raise TimeoutError
+        yield piece
+
+
+def limit_to(largest: int, seconds: float) -> "Callable[[httpx.Response], None]":
+    """A hook for httpx, which would unpack whatever comes: it bounds what is read of an answer, as ``unpacked``.
+
+    A thread that was left behind with it ends as well after ``seconds``.
+    """
     import httpx
 
     class Limited(httpx.SyncByteStream):
@@ -68,7 +80,7 @@ def limit_to(largest: int) -> "Callable[[httpx.Response], None]":
             self._stream, self._encoding = stream, encoding
 
         def __iter__(self) -> Iterator[bytes]:
-            return unpacked(self._stream, self._encoding, largest)
+            return unpacked(until(time.monotonic() + seconds, self._stream), self._encoding, largest)
 
         def close(self) -> None:
             self._stream.close()
