@@ -67,8 +67,8 @@ class Proposal:
 
     @property
     def message(self) -> str:
-        """The commit's message, without the sign-off."""
-        lines = (unlinked(f"{it.path}: {it.old} -> {it.new}") for it in self.missing.changes or self.whole.changes)
+        """The commit's message, without the sign-off; no line of it is taken for a trailer."""
+        lines = (unlinked(f"- {it.path}: {it.old} -> {it.new}") for it in self.missing.changes or self.whole.changes)
         return "\n".join([self.bump.title, "", *dict.fromkeys(lines)])
 
     @property

@@ -6,7 +6,7 @@ makes no table of its own; and nothing of it is hidden, or a command to a bot or
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 from runbook_lib.bump import Bump
@@ -125,7 +125,7 @@ def code(text: str) -> str:
 
 def prose(text: str) -> str:
     """A sentence as it is, with no Markdown, link, mention or closing keyword at work in it."""
-    escaped = re.sub(r"([\\`*_{}\[\]()<>!|~&]|^[#+=-]|^\d{1,9}(?=\.))", _escaped, _line(text))
+    escaped = re.sub(r"([\\`*_{}\[\]()<>!|~&$]|^[#+=-]|^\d{1,9}(?=\.))", _escaped, _line(text))
     return _LINKED.sub("\u200b", escaped)
 
 
@@ -138,9 +138,9 @@ def unlinked(text: str) -> str:
     return _MENTIONED.sub("\u200b", _line(text))
 
 
-def address(url: str) -> str:
+def address(url: str, otherwise: Callable[[str], str] = code) -> str:
     """An address of a forge as it is, which GitHub makes a link of; anything else as code."""
-    return url if _ADDRESS.fullmatch(url) else code(url)
+    return url if _ADDRESS.fullmatch(url) else otherwise(url)
 
 
 def _line(text: str) -> str:

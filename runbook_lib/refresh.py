@@ -54,7 +54,7 @@ class Refresh:
         assert asked.source is not None
         lines = [self.standing.stand.bump.refresh_title, ""]
         run = unlinked(asked.source.name)
-        lines.append(f"{views.count(len(self.edits), 'file')}, as {run} measured them: {address(asked.url)}")
+        lines.append(f"{views.count(len(self.edits), 'file')}, as {run} measured them: {address(asked.url, unlinked)}")
         accepted = [one for one in self.found.judged if one.accepted and self._writes(one.file)]
         if accepted:
             lines += ["", _ACCEPTED, *(f"- {unlinked(f'{one.file}: {one.accepted}')}" for one in accepted)]

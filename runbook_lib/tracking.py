@@ -40,7 +40,7 @@ class Broken:
     @property
     def marker(self) -> str:
         """What tells an issue of this tool from others that name the test."""
-        named = re.sub(r"[\s<>]", "", f"{self.model}/{self.case}@{self.platform}")
+        named = re.sub(r"[^\w.+/@-]", "", f"{self.model}/{self.case}@{self.platform}")
         return f"<!-- base-image-runbook:broken {named} -->"
 
 

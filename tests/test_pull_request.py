@@ -48,7 +48,7 @@ def test_a_pull_request_is_opened_once(world: World) -> None:
     assert "`docker/.ngc_version.dev` | `1` |" in pull.body
     assert set(git(world.remote, "diff", "--name-only", f"main...{BRANCH}").split()) == DEV
     message = git(world.remote, "log", "-1", "--format=%B", BRANCH)
-    assert message.startswith(f"{TITLE}\n\ndocker/.ngc_version.dev: nvcr.io/nvidia/pytorch:26.02-py3 -> ")
+    assert message.startswith(f"{TITLE}\n\n- docker/.ngc_version.dev: nvcr.io/nvidia/pytorch:26.02-py3 -> ")
     assert "\nSigned-off-by: Ada Tester <ada@example.org>" in message
     assert git(world.remote, "rev-list", "--count", f"main..{BRANCH}") == "1"
 

@@ -1,0 +1,210 @@
+"""No name, and no line of a log, does anything in our texts on a forge, or in the messages of our commits.
+
+A text with something hostile in it must have the structure of one with a plain word there.
+"""
+
+import re
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import mistune
+import pytest
+from figures import Figures
+from hostile import ALL, CANARY
+
+from runbook_lib import answer, compare, golden_summary, tracking
+from runbook_lib.bump import Bump
+from runbook_lib.checkout import Checkout
+from runbook_lib.edits import Edit
+from runbook_lib.github import GitHub
+from runbook_lib.golden_judge import Judgement, Reason
+from runbook_lib.image import Image, PlatformImage
+from runbook_lib.pins import Change, Plan
+from runbook_lib.proposal import Proposal
+from runbook_lib.pull_body import compose_body, marked, part
+from runbook_lib.quarantine import Target
+from runbook_lib.refresh import Refresh
+from runbook_lib.tracking import Broken
+from runbook_lib.triage import Failure
+
+BUMP = Bump.parse(tag="26.04-py3")
+PLAIN = "word"
+_RENDER = mistune.create_markdown(
+    escape=False, plugins=["table", "strikethrough", "url", "task_lists", "footnotes", "math", "spoiler", "def_list"]
+)
+#: What GitHub takes for a mention, a reference to an issue or pull request, or an address.
+_AT_WORK = re.compile(
+    r"(?<![A-Za-z0-9_`])@[A-Za-z0-9]|(?<![A-Za-z0-9_])#[0-9]|[\w.-]+/[\w.-]+#[0-9]|\bGH-[0-9]|://|\bwww\.|mailto:\S*@\w",
+    re.IGNORECASE,
+)
+_COMMANDS = re.compile(r"^\s*/ok(?:ay)? to test", re.IGNORECASE | re.MULTILINE)
+_SKIPS = re.compile(r"\[(?:skip|ci|no|actions)[ _-](?:ci|skip|actions)\]|\*NO_CI\*", re.IGNORECASE)
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class Page(HTMLParser):
+    """The elements of a rendered text with their attributes, and the words outside of code."""
+
+    def __init__(self, markup: str) -> None:
+        super().__init__()
+        self.elements: list[Any] = []
+        self.words = ""
+        self._code = 0
+        self.feed(markup)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, sorted(attrs, key=str)))
+        self._code += tag in ("code", "pre")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.elements.append(f"/{tag}")
+        self._code -= tag in ("code", "pre")
+
+    def handle_data(self, data: str) -> None:
+        self.words += "" if self._code else data
+
+    def handle_comment(self, data: str) -> None:
+        self.elements.append(("comment", re.sub(r"broken .*", "broken", data)))
+
+
+def texts(value: str) -> dict[str, str]:
+    """All that we write on a forge, with this value wherever a name or a line of a log may stand."""
+    change = Change(value, 1, value, value, value, "github")
+    broken = Broken(value, value, value, value, value, value, (value,))
+    failure = Failure(value, "https://github.com/o/r/actions/runs/1/job/2", "hang", value, (value, value))
+    reasons = (Reason(value, value),)
+    judged = [
+        Judgement(value, "refused", reasons, ci={value: value}, notes=(value,)),
+        Judgement(f"{value}/2", "held back", reasons),
+        Judgement(f"{value}/3", "refresh", accepted=value),
+    ]
+    old, new = (
+        Image("sha256:0", {value: PlatformImage(value, 10**9, env, {value: value})})
+        for env in ({"CUDA_VERSION": value, "A": value}, {"CUDA_VERSION": f"{value}1", value: value})
+    )
+    changes = compare.compare(old, new, (value, value)).markdown()
+    plan = Plan((change,), (), (value,), ())
+    return {
+        "pull request": part(plan, BUMP, digests={value: value}, image=changes, record=value),
+        "issue": tracking.body(broken, BUMP, old=value, new=value, run=value, pull=value, failure=failure),
+        "golden values": marked(golden_summary.markdown(judged), BUMP, "golden-values"),
+        "broken tests": marked(_broken_tests(value, failure), BUMP, "broken-tests"),
+    }
+
+
+def _broken_tests(value: str, failure: Failure) -> str:
+    row = {"test": value, "platforms": value, "reason": value, "issue": None}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answer, "marked", lambda _: [row, {**row, "issue": 3}])
+        patch.setattr(answer.position, "find", lambda *_: None)
+        triage = SimpleNamespace(seen=[SimpleNamespace(failure=failure)], asked=SimpleNamespace(url=value))
+        stand: Any = SimpleNamespace(checkout=None, bump=None)
+        done: Any = SimpleNamespace(plan=SimpleNamespace(stand=stand, triage=triage))
+        return answer.text(done)
+
+
+def require_inert(text: str, plain: str, kind: str) -> None:
+    page, expected = Page(str(_RENDER(text))), Page(str(_RENDER(plain)))
+    assert page.elements == expected.elements, kind
+    assert _AT_WORK.findall(page.words) == _AT_WORK.findall(expected.words), kind
+
+
+#: What is empty is left out, which has a structure of its own.
+WORDS = [name for name, value in ALL.items() if value.strip()]
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_nothing_hostile_works_in_a_text_on_a_forge(name: str, figures: Figures) -> None:
+    plain = texts(PLAIN)
+    for kind, text in texts(ALL[name]).items():
+        if len(text) < 200_000:  # the parser takes longer than we do
+            require_inert(text, plain[kind], kind)
+        assert not _COMMANDS.search(text)
+        assert not _HIDDEN.search(text)
+        if kind != "issue":  # it takes its place between its markers, and is found and renewed there
+            section: Any = "" if kind == "pull request" else kind.replace(" ", "-")
+            body = compose_body("before\n", text, section)
+            assert compose_body(body, plain[kind], section) == compose_body("before\n", plain[kind], section)
+        figures["hostile"] += 1
+    title = tracking.title(Broken(*[ALL[name]] * 6), BUMP)
+    assert "\n" not in title
+    assert not _HIDDEN.search(title)
+
+
+def messages(value: str) -> dict[str, str]:
+    """The messages of all commits that hold what others wrote."""
+    change = Change(value, 1, value, value, value, "github")
+    plan: Any = Plan((change,), (), (), ())
+    asked = SimpleNamespace(source=SimpleNamespace(name=value), url=value)
+    file = f"{value}/golden_values_dev_dgx_h100.json"
+    stand = SimpleNamespace(stand=SimpleNamespace(bump=BUMP))
+    refresh: Any = SimpleNamespace(
+        found=SimpleNamespace(asked=asked, judged=[Judgement(file, "refresh", accepted=value)]),
+        standing=stand, edits=(Edit("a", "", "b"),), _writes=lambda _: True,
+    )  # fmt: skip
+    return {
+        "pins": _got(Proposal, "message", SimpleNamespace(bump=BUMP, missing=plan, whole=plan)),
+        "golden values": _got(Refresh, "message", refresh),
+        "broken tests": _quarantine_message(value),
+    }
+
+
+def _got(kind: Any, name: str, it: Any) -> str:
+    return str(vars(kind)[name].fget(it))
+
+
+def _quarantine_message(value: str) -> str:
+    said: list[str] = []
+    target = Target(value, value, value, value, value)
+    checkout: Any = SimpleNamespace(identity=lambda: None, commit=lambda _, message: said.append(message) or "0" * 40)
+    bump = SimpleNamespace(quarantine_title=BUMP.quarantine_title, branch="b", allow=())
+    plan: Any = SimpleNamespace(stand=SimpleNamespace(bump=bump, checkout=checkout, start=""), back=(target,))
+    step: Any = SimpleNamespace(effect=lambda *_: None, diff=lambda _: None, allowed=lambda *_: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answer.position, "carry_out", lambda *_: ())
+        issue: Any = SimpleNamespace(number=7)
+        answer._commit(step, plan, (), {target: issue}, [])
+    return said[0]
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_nothing_hostile_works_in_the_message_of_a_commit(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: Figures
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["git", "init", "-q", "."], check=True)
+    checkout = Checkout.open(tmp_path)
+    for kind, message in messages(ALL[name]).items():
+        assert len(message.splitlines()) == len(messages(PLAIN)[kind].splitlines()), kind
+        assert not _SKIPS.search(message)
+        assert not _HIDDEN.search(message)
+        assert not _COMMANDS.search(message)
+        assert not re.search(r"(?<![A-Za-z0-9_])@[A-Za-z0-9]|#[0-9](?!\)$)", message, re.MULTILINE)
+        figures["hostile"] += 1
+    kind = [*messages(PLAIN)][WORDS.index(name) % 3]
+    Path("a").write_text("b")
+    checkout.commit(["a"], message := messages(ALL[name])[kind])
+    subject, *trailers = checkout.git("log", "-1", "--format=%s%n%(trailers:only,unfold)").strip().splitlines()
+    assert subject == message.splitlines()[0]
+    assert [it for it in trailers if not it.startswith("-")] == ["Signed-off-by: Ada Tester <ada@example.org>"]
+    assert not Path(CANARY).exists()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_github_gets_is_text_without_secrets(name: str, figures: Figures) -> None:
+    secret = "ghp_0123456789abcdefghij0123456789"
+    own = "a-token-of-no-known-form"
+    with GitHub.connect("o/r", {"GITHUB_TOKEN": own, "GITLAB_TOKEN": "of another server"}) as github:
+        told = f"{ALL[name]} {secret} {own} of another server"
+        sent = github.public({"title": told, "body": f"a\n{told}", "labels": [told]})
+        assert github.public(sent) == sent
+    for text in (sent["title"], sent["body"], sent["labels"][0]):
+        assert secret not in text
+        assert own not in text
+        assert "of another server" not in text
+        text.encode()
+    figures["hostile"] += 1
