@@ -1,7 +1,7 @@
 """What one log tells, as data.  Pure."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from runbook_lib.triage_patterns import Pattern
 
@@ -68,3 +68,24 @@ class Reading:
     tail: tuple[str, ...] = ()
     lines: int = 0
     problem: str = ""
+
+
+def without_secrets(reading: Reading, hide: Callable[[str], str]) -> Reading:
+    """The same with ``hide`` applied to all that the log said: before anything is made of a part of it."""
+
+    def lines(of: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(hide("\n".join(of)).split("\n")) if of else of
+
+    return replace(
+        reading,
+        tracebacks=tuple(
+            replace(it, error=hide(it.error), message=hide(it.message), lines=lines(it.lines))
+            for it in reading.tracebacks
+        ),
+        hits=tuple(replace(it, text=hide(it.text), lines=lines(it.lines)) for it in reading.hits),
+        failed_tests=tuple(map(hide, reading.failed_tests)),
+        parallelism={name: hide(value) for name, value in reading.parallelism.items()},
+        comparisons=tuple(replace(it, metric=hide(it.metric)) for it in reading.comparisons),
+        progress=hide(reading.progress),
+        tail=lines(reading.tail),
+    )

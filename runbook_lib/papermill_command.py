@@ -6,6 +6,7 @@ papermill parses its options and types the parameters; only its ``execute_notebo
 import difflib
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -218,6 +219,10 @@ def _tell(result: run.StepResult, output: Path | None) -> None:
     stream.flush()
 
 
+_KEY = re.compile(r"^.*-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?![\s\S]*-----END )", re.MULTILINE)
+_LONGEST_KEY = 20_000
+
+
 class _Echo:
     """Shows what cells print as whole lines, without secrets, on standard error as papermill's own progress is."""
 
@@ -230,8 +235,12 @@ class _Echo:
     def __call__(self, name: str, text: str) -> None:
         with self._lock:
             lines, newline, rest = (self._begun.get(name, "") + text).rpartition("\n")
-            self._begun[name] = rest
-            self._show(name, lines + newline)
+            whole = lines + newline
+            # The lines of a private key are known by its first and last: it is shown at once, or as far as it may go.
+            key = _KEY.search(whole)
+            end = key.start() if key and len(whole) - key.start() < _LONGEST_KEY else len(whole)
+            self._begun[name] = whole[end:] + rest
+            self._show(name, whole[:end])
 
     def finish(self) -> None:
         """Show what no newline has ended."""

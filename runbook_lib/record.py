@@ -225,6 +225,7 @@ def _open_incomplete(name: str, bump: Bump, repository: str, audit: str) -> Path
     identity = Identity(
         repository, bump.base, bump.image_type, str(bump.tag or ""), practice=bool(os.environ.get("RUNBOOK_PRACTICE"))
     )
+    identity = Identity.from_json(Redactor(os.environ).data(identity.as_json()))
     root = Path(audit or os.environ.get("RUNBOOK_AUDIT") or provenance.ROOT / "audit").expanduser().absolute()
     started = now()
     record = record_id(started, name, secrets.token_hex(4))

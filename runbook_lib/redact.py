@@ -58,6 +58,10 @@ _KNOWN: Mapping[re.Pattern[str], list[str]] = {
         ),
     )
 }
+#: A line of a private key that stands alone, which is no sha256.
+_LINE_OF_KEY = re.compile(
+    r"(?<![A-Za-z0-9+/=_-])(?![0-9a-f]{64}(?![A-Za-z0-9+/]))(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{70})(?![A-Za-z0-9+/=_-])"
+)
 #: Those whose length is known: the end of one is known too where a line break divides it.
 _MEASURED = re.compile(
     r"gh[opusr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59}|hf_[A-Za-z0-9]{34}|npm_[A-Za-z0-9]{36}"
@@ -79,7 +83,7 @@ _NAMES = "|".join(
         }
     )
 )
-_QUOTE = r"(?:\\{0,3}[\"']|&quot;|&#x27;|&#39;)?"
+_QUOTE = r"(?:\\{0,3}[\"']{1,2}|&quot;|&#x27;|&#39;)?"
 _VALUE = r"[A-Za-z0-9!@#%^*_+=/.~?|:-]"
 #: What is said to be a secret, after what says so.
 _SAID = (
@@ -98,6 +102,7 @@ _SAID = (
     re.compile(rf"(--[a-z-]{{0,40}}(?:{_NAMES})\s{{1,3}})(?![-$*<{{])(?=\S{{0,200}}[0-9])[^\s\"'`\\]{{6,}}"),
     re.compile(rf"(ENV\s{{1,3}}[A-Z0-9_]{{0,80}}(?:{_NAMES})\s{{1,3}})(?![-$*<{{])[^\s\"'`\\]{{6,}}"),
     re.compile(r"(login\s{1,3}\S{1,200}\s{1,20}password\s{1,3})[^\s\"'`\\]{6,}"),
+    re.compile(r"(?m)^(.{0,60}\bpassword\s{1,3})(?=\S{0,200}[0-9])[^\s\"'`\\]{6,}$"),
     re.compile(r"(login\b[^\n]{0,200}?\s-p[ =]?)(?![-$*<{])[^\s\"'`\\]{6,}"),
     re.compile(rf"(auth{_QUOTE}\s{{0,3}}:\s{{0,3}}{_QUOTE})[A-Za-z0-9+/]{{16,}}={{0,2}}"),
     # What lets whoever has the address in: of stored artifacts and logs.
@@ -129,7 +134,7 @@ class Redactor:
         for form, sure in _KNOWN.items():
             if any(it in text for it in sure):
                 text = form.sub(MASK, text)
-        text = _BASE64.sub(_encoded, text)
+        text = _LINE_OF_KEY.sub(MASK, _BASE64.sub(_encoded, text))
         for said in _SAID:
             text = said.sub(rf"\1{MASK}", text)
         return _USERINFO.sub(f"{MASK}@", text)

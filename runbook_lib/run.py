@@ -19,7 +19,7 @@ from runbook_lib.ledger import Ledger
 from runbook_lib.ledger import read as read_record
 from runbook_lib.parameters import BadParameter, Source
 from runbook_lib.redact import Redactor
-from runbook_lib.statement import EXECUTED, PLACE, State, collect
+from runbook_lib.statement import EXECUTED, PLACE, Identity, State, collect
 
 if TYPE_CHECKING:
     from runbook_lib.kernel import Kernel
@@ -261,7 +261,8 @@ def _perform(
     """
     env = {**os.environ, **world}
     redactor = Redactor(env)
-    identity = job.identity(env)
+    # Its names are those of the archive's folders too.
+    identity = Identity.from_json(redactor.data(job.identity(env).as_json()))
     predicate = redactor.data(job.opening(identity, env))
     with Ledger.hold(job.audit.joinpath(*identity.parts)) as ledger:
         archive.close_dead(ledger)

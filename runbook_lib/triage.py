@@ -20,9 +20,10 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from runbook_lib import pitfalls
-from runbook_lib.log_reading import QUOTED, Hit, Reading, Traceback
+from runbook_lib.log_reading import QUOTED, Hit, Reading, Traceback, without_secrets
 from runbook_lib.triage_facts import compared_worst, losses, parallelism, peak_of, phase_of, wrong_numbers
 from runbook_lib.triage_patterns import ERRORS, FLAKY, LINES, PLAIN, WEAK, Kind, Pattern
 
@@ -98,7 +99,8 @@ def conclude(
     ``readings`` in the order of ranks, standard error before output, the job's own log last.  ``hide`` takes secrets
     out of text.  ``problem`` is a sentence about logs that are not to be had.
     """
-    found = _find(job, readings, problem)
+    hide = cache(hide)  # the ranks of a job say much the same
+    found = _find(job, [without_secrets(it, hide) for it in readings], problem)
     evidence = hide("\n".join(found.evidence)).split("\n")[:QUOTED] if found.evidence else []
     details = {**found.details, "problem": problem} if problem and found.evidence else dict(found.details)
     following = _next(found)
