@@ -4,6 +4,7 @@ Started by its path, so that it needs no installed package and no kernel that a 
 """
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -39,6 +40,8 @@ def begin_notebook(env: Mapping[str, str], cwd: str) -> None:
     shell = get_ipython()
     if shell is not None:
         shell.reset(new_session=True)
+        # Modules stay: without this each reset, and each later collection, would look through all that they hold.
+        gc.freeze()
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
     os.environ.update(env)
