@@ -28,6 +28,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave a tenth of each test's cases, at least one; a case is what its last brackets say."""
     whole = any(HERE in [place := Path(arg.split("::")[0]).resolve(), *place.parents] for arg in config.args)
     config.stash[_WHOLE] = whole
+    # The longest test begins first: other workers take all the others meanwhile.
+    items.sort(key=lambda item: item.path.name != "test_soak.py")
     if whole:
         return
     cases: dict[str, list[pytest.Item]] = {}
