@@ -1,0 +1,401 @@
+"""Every kind of request that the library sends, as the library sends it, to practice servers behind proxies."""
+
+import contextlib
+import io
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bumping import CONTRIBUTOR, REPOSITORY, World, bump_to, git
+from fault_proxy import Proxy
+
+from runbook_lib import (
+    answer,
+    artifacts,
+    broken,
+    ci,
+    github_issues,
+    golden_run,
+    internal_ci,
+    logs,
+    position,
+    pull_request,
+    rounds,
+    sources,
+)
+from runbook_lib.errors import RunbookError
+from runbook_lib.github import GitHub
+from runbook_lib.gitlab import GitLab
+from runbook_lib.image import ImageRef
+from runbook_lib.internal_ci_ahead import telling
+from runbook_lib.logs import JobLogs
+from runbook_lib.practice import forge, registry, seed, state
+from runbook_lib.practice.tokens import GITLAB_TOKEN, TOKEN
+from runbook_lib.proposal import find_pull
+from runbook_lib.quarantine import Target
+from runbook_lib.ranges import Address, Web
+from runbook_lib.record import Step
+from runbook_lib.registry import Registry
+from runbook_lib.tracking import Broken
+from runbook_lib.triage import FailedJob
+
+TAG = "26.04-py3"
+FOLDER = "tests/functional_tests/test_cases/gpt/gpt3_mcore_te_tp4_pp1_long"
+ON = f"bump/main/dev-{TAG}"
+TO = f"pull-request/{ON}"
+API = rf"^/repos/{REPOSITORY}"
+LAB = "^/gitlab/api/v4/projects/[^/]+"
+_TEST = Broken("gpt", "gpt3_mcore_te_tp4_pp1_long", "dev", "dgx_h100", "it hangs")
+
+
+class Told(Exception):
+    """An outcome that is a sentence rather than an error: what a step warns of, or a collection lacks."""
+
+
+@dataclass
+class Clients:
+    """What one process talks with; made anew for each kind of fault."""
+
+    github: GitHub
+    gitlab: GitLab
+    registry: Registry
+    cache: Path
+
+
+@dataclass
+class At:
+    """Practice servers, each behind a proxy; ``slept`` are the seconds for which the library wanted to wait."""
+
+    world: World
+    forge: Proxy
+    images: Proxy
+    stages: dict[str, tuple[sqlite3.Connection, float]] = field(default_factory=dict)
+    slept: list[float] = field(default_factory=list)
+    known: dict[str, Any] = field(default_factory=dict)
+
+    @contextmanager
+    def clients(self) -> Iterator[Clients]:
+        cache = self.world.home / f"cache-{len(list(self.world.home.glob('cache-*')))}"
+        env = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": self.forge.url}
+        lab = {"GITLAB_URL": f"{self.forge.url}/gitlab", "GITLAB_TOKEN": GITLAB_TOKEN, "GITLAB_PROJECT": REPOSITORY}
+        images = {"RUNBOOK_REGISTRY": self.images.url, "RUNBOOK_CACHE": str(cache)}
+        ref = ImageRef.parse("nvcr.io/nvidia/pytorch")
+        with (
+            GitHub.connect(REPOSITORY, env) as github,
+            Registry.connect(ref, images, max_age=0, sleep=self.sleep) as images_,
+        ):
+            yield Clients(github, GitLab.connect(lab), images_, cache)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    def clock(self) -> float:
+        return sum(self.slept)
+
+    # -- the forge's memory ---------------------------------------------------------------------------------------
+
+    def keep(self, stage: str) -> None:
+        kept = sqlite3.connect(":memory:", check_same_thread=False)
+        with contextlib.closing(sqlite3.connect(self.world.home / "forge.sqlite")) as now:
+            now.backup(kept)
+        self.stages[stage] = kept, self.world.now[0]
+
+    def back_to(self, stage: str) -> None:
+        kept, self.world.now[0] = self.stages[stage]
+        with contextlib.closing(sqlite3.connect(self.world.home / "forge.sqlite")) as now:
+            kept.backup(now)
+
+    def made(self) -> dict[str, Any]:
+        """What stands on the forge, without times and numbers."""
+        store = self.world.forge.hub.store
+        with store.transaction():
+            tickets, comments = store.all(state.Ticket), store.all(state.Comment)
+            attempts, lab = store.all(state.Attempt), store.all(state.InternalRun)
+        return {
+            "tickets": sorted((it.head_ref, it.title, it.state, sorted(it.labels), it.body or "") for it in tickets),
+            "comments": sorted(it.body for it in comments),
+            "attempts": len(attempts),
+            "pipelines": [(it.head_branch, it.head_sha, it.variables) for it in lab],
+        }
+
+    def step(self) -> Step:
+        return self.world.step(bump_to())
+
+    def web(self) -> Web:
+        return Web(2, sleep=self.sleep, clock=self.clock)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request of the library's: where it goes, and what the library does around it.
+
+    ``stage`` is where the forge stands before; a call that changes something is judged by what the forge holds
+    afterwards.  ``absent``: what it returns where the server says that there is no such thing.  ``trusts``: it takes
+    whatever bytes come for the text that they are.
+    """
+
+    target: str
+    method: str
+    route: str
+    run: Callable[[At, Clients], Any]
+    stage: str = ""
+    absent: object = Told
+    trusts: bool = False
+
+
+# -- reads ----------------------------------------------------------------------------------------------------------
+
+
+def _collected(at: At, source: artifacts.Source) -> object:
+    into = at.world.home / "collected"
+    found = artifacts.collect(source, into, web=at.web())
+    if found.problems:
+        assert {it.path: it.bytes for it in found.files}.items() <= at.known.get("files", {}).items()
+        raise Told("; ".join(it.sentence for it in found.problems))
+    files = {it.path: it.bytes for it in found.files}
+    at.known.setdefault("files", {}).update(files)
+    return files
+
+
+def _one_pair(source: artifacts.Source) -> artifacts.Source:
+    pair = next(it for it in source.pairs if it.jobs[0].state == "failed" and "te_tp1_pp1" in it.jobs[0].name)
+    return replace(source, jobs=pair.jobs, pairs=(pair,))
+
+
+def _of_github(at: At, on: Clients) -> object:
+    source = replace(at.known["source"], address=lambda it: Address(*on.github.download(it.id)))
+    return _collected(at, source)
+
+
+def _of_gitlab(at: At, on: Clients) -> object:
+    source = replace(at.known["lab source"], address=lambda it: Address(*on.gitlab.download(it.id)))
+    return _collected(at, source)
+
+
+def _triaged(at: At, address: Address) -> object:
+    (found,) = logs.triage_all([JobLogs(FailedJob("a job"), log=address)], web=at.web())
+    said = f"{found.cause} {found.details.get('problem', '')}"
+    if "The job's log" in said:  # what could not be read
+        raise Told(said)
+    return found
+
+
+def _looked(at: At, on: Clients) -> object:
+    shutil.rmtree(on.cache, ignore_errors=True)
+    return on.registry.again().image(TAG)
+
+
+def _signed_in(at: At, on: Clients) -> object:
+    env = {"RUNBOOK_REGISTRY": at.images.url, "RUNBOOK_CACHE": "off"}
+    with Registry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch"), env, sleep=at.sleep) as images:
+        return images.tags()
+
+
+_N, _RUN, _JOB = "pull", "run", "job"
+
+
+def _gh(route: str, run: Callable[[GitHub, dict[str, Any]], Any], absent: object = Told) -> Call:
+    return Call("github", "GET", f"{API}{route}", lambda at, on: run(on.github, at.known), absent=absent)
+
+
+def _gl(route: str, run: Callable[[GitLab, dict[str, Any]], Any], absent: object = Told) -> Call:
+    return Call("gitlab", "GET", f"{LAB}{route}", lambda at, on: run(on.gitlab, at.known), absent=absent)
+
+
+_READS = {
+    "who am I": Call("github", "GET", "^/user$", lambda at, on: on.github.me()),
+    "repository": _gh("$", lambda it, _: it.repo()),
+    "pulls": _gh(r"/pulls\?", lambda it, _: it.pulls(state="all")),
+    "pull": _gh("/pulls/[0-9]+$", lambda it, at: it.pull(at[_N])),
+    "labels": _gh("/issues/[0-9]+/labels", lambda it, at: it.labels(at[_N])),
+    "events": _gh("/issues/[0-9]+/events", lambda it, at: it.labellings(at[_N])),
+    "comments": _gh("/issues/[0-9]+/comments", lambda it, at: it.comments(at[_N])),
+    "files": _gh("/pulls/[0-9]+/files", lambda it, at: it.files(at[_N])),
+    "commits": _gh("/commits", lambda it, _: it.last_author(FOLDER, "main")),
+    "compare": _gh("/compare/", lambda it, at: it.compare("main", at["head"])),
+    "runs": _gh(r"/actions/runs\?", lambda it, at: it.runs(head_sha=at["head"])),
+    "run": _gh("/actions/runs/[0-9]+$", lambda it, at: it.run(at[_RUN])),
+    "jobs": _gh("/actions/runs/[0-9]+/jobs", lambda it, at: it.jobs(at[_RUN])),
+    "job": _gh("/actions/jobs/[0-9]+$", lambda it, at: it.job(at[_JOB])),
+    "artifacts": _gh("/actions/runs/[0-9]+/artifacts", lambda it, at: it.artifacts(at[_RUN])),
+    "deployments": _gh(r"/deployments\?", lambda it, at: it.deployment_failed(at["head"])),
+    "statuses": _gh("/deployments/[0-9]+/statuses", lambda it, at: it.deployment_failed(at["head"])),
+    "search": Call("github", "GET", "^/search/issues", lambda at, on: github_issues.search(on.github, "loss jumps")),
+    "issues": _gh(r"/issues\?", lambda it, _: github_issues.listed(it)),
+    "issue": _gh("/issues/[0-9]+$", lambda it, at: github_issues.read(it, at[_N])),
+    "assignable": _gh("/assignees/", lambda it, _: github_issues.assignable(it, "mlindqvist"), absent=False),
+    "GitLab's project": _gl("$", lambda it, _: it.project()),
+    "GitLab's branch": _gl("/repository/branches/", lambda it, _: it.branch("main")),
+    "GitLab's protected branches": _gl("/protected_branches", lambda it, _: it.protected()),
+    "GitLab's pipelines": _gl(r"/pipelines\?", lambda it, at: it.pipelines(at["head"])),
+    "GitLab's pipeline": _gl("/pipelines/[0-9]+$", lambda it, at: it.pipeline(at["pipeline"])),
+    "GitLab's bridges": _gl("/pipelines/[0-9]+/bridges", lambda it, at: it.bridges(at["pipeline"])),
+    "GitLab's jobs": _gl("/pipelines/[0-9]+/jobs", lambda it, at: it.pipeline_jobs(at["pipeline"])),
+    "GitLab's tests": _gl("/pipelines/[0-9]+/jobs", lambda it, at: it.jobs(at["bridge"])),
+    "an artifact's address": Call("storage", "GET", f"{API}/actions/artifacts/[0-9]+/zip", _of_github),
+    "an artifact": Call("storage", "GET", "^/_storage/", _of_github),
+    "a log's address": Call("storage", "GET", f"{API}/actions/jobs/[0-9]+/logs",
+                            lambda at, on: _triaged(at, Address(*on.github.log(at.known[_JOB]))), trusts=True),
+    "a log": Call("storage", "GET", "^/_storage/",
+                  lambda at, on: _triaged(at, Address(*on.github.log(at.known[_JOB]))), trusts=True),
+    "GitLab's artifact": Call("storage", "GET", f"{LAB}/jobs/[0-9]+/artifacts", _of_gitlab),
+    "GitLab's log": Call("storage", "GET", f"{LAB}/jobs/[0-9]+/trace",
+                         lambda at, on: _triaged(at, Address(*on.gitlab.trace(at.known["lab job"]))), trusts=True),
+    "a registry's token": Call("registry", "GET", "^/token", _signed_in),
+    "tags": Call("registry", "GET", "^/v2/.*/tags/list", lambda at, on: on.registry.again().tags(), absent=[]),
+    "manifest of a tag": Call("registry", "GET", f"^/v2/.*/manifests/{TAG}", _looked, absent=None),
+    "manifest by digest": Call("registry", "GET", "^/v2/.*/manifests/sha256:", _looked),
+    "blob": Call("registry", "GET", "^/v2/.*/blobs/", _looked),
+}  # fmt: skip
+
+
+# -- changes --------------------------------------------------------------------------------------------------------
+
+
+def _quiet(step: Step) -> None:
+    """What a step warned of is told."""
+    if warned := [line for line in (step.folder / "contributions.jsonl").read_text().splitlines()
+                  if '"kind": "warning"' in line] if step.folder else []:  # fmt: skip
+        raise Told("; ".join(warned))
+
+
+def _step_3(at: At, on: Clients) -> None:
+    before = at.known["proposal"]
+    pull = find_pull(on.github, before.bump, before.head)
+    step = at.step()
+    made = pull_request.carry_out(step, replace(before, github=on.github, pull=pull))
+    if made.ask:
+        raise Told(made.ask)
+    _quiet(step)
+
+
+def _step_4(at: At, on: Clients) -> None:
+    after = ci.authorize(at.step(), ci.look(at.known["stand"], on.github))
+    if after.held:
+        raise Told(after.held)
+
+
+def _told_there(at: At, on: Clients) -> None:
+    step = at.step()
+    rounds.tell(step, ci.look(at.known["stand"], on.github), "Some words.", "golden-values")
+    _quiet(step)
+
+
+def _filed(at: At, on: Clients) -> None:
+    target = Target(_TEST.model, _TEST.case, _TEST.environment, _TEST.platform, _TEST.reason)
+    decision = broken.Decision(target, _TEST, None, None, "It hangs", f"{_TEST.marker} It hangs.")
+    answer._file(on.github, at.known["stand"], decision)
+
+
+def _rerun(at: At, on: Clients) -> None:
+    standing = ci.look(at.known["stand"], on.github)
+    plan = broken.Plan(broken.Triage(replace(at.known["asked"], standing=standing)))
+    answer._rerun(at.step(), plan, ("a job",), [])
+
+
+def _started(at: At, on: Clients) -> None:
+    ahead = replace(at.known["ahead"], gitlab=on.gitlab)
+    ahead = replace(ahead, pipeline=telling(on.gitlab, ahead))
+    after = internal_ci.carry_out(at.step(), ahead, TO)
+    if after.held:
+        raise Told(after.held)
+
+
+_CHANGES = {
+    "open a pull request": Call("github", "POST", f"{API}/pulls$", _step_3, "pushed"),
+    "set a label": Call("github", "POST", f"{API}/issues/[0-9]+/labels", _step_3, "unlabelled"),
+    "take a label off": Call("github", "DELETE", f"{API}/issues/[0-9]+/labels/", _step_3, "unlabelled"),
+    "comment": Call("github", "POST", f"{API}/issues/[0-9]+/comments", _step_4, "opened"),
+    "edit a pull request": Call("github", "PATCH", f"{API}/pulls/[0-9]+$", _told_there, "ended"),
+    "file an issue": Call("github", "POST", f"{API}/issues$", _filed, "ended"),
+    "run failed jobs again": Call("github", "POST", f"{API}/actions/runs/[0-9]+/rerun-failed-jobs", _rerun, "ended"),
+    "start a pipeline": Call("gitlab", "POST", f"{LAB}/pipeline$", _started, "opened"),
+}
+
+CALLS = _READS | _CHANGES
+
+
+# -- the servers ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def practice(home: Path) -> Iterator[At]:
+    """A bump whose first CI run has ended, and the moments before."""
+    seed.create(home / "remote.git", home / "checkout")
+    fork = home / CONTRIBUTOR / "Megatron-LM.git"
+    for copy in (fork, home / "gitlab.git"):
+        git(home, "clone", "-q", "--bare", str(home / "remote.git"), str(copy))
+    git(home / "checkout", "remote", "add", "gitlab", str(home / "gitlab.git"))
+    now = [1_800_000_000.0]
+    with ExitStack() as undo:
+        served = forge.serve(
+            home / "forge.sqlite", home / "remote.git", repository=REPOSITORY, clock=lambda: now[0],
+            forks={CONTRIBUTOR: fork}, gitlab=home / "gitlab.git", ci_seconds=100,
+        )  # fmt: skip
+        undo.callback(served.close)
+        images = registry.serve()
+        undo.callback(images.close)
+        before, aside = Proxy(served.url), Proxy(images.url)
+        undo.callback(before.close)
+        undo.callback(aside.close)
+        served.hub.url = served.url = before.url
+        patch = undo.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("GITHUB_REPOSITORY", REPOSITORY)
+        patch.setattr("runbook_lib.github._DELAYS", (0, 0))
+        patch.setattr("runbook_lib.pull_request._DELAYS", (0, 0))
+        patch.setattr("runbook_lib.internal_ci._DELAYS", (0, 0))
+        at = At(World(home, served, now, undo), before, aside)
+        patch.setattr("gitlab.utils.time", SimpleNamespace(sleep=at.sleep, time=time.time))
+        with at.clients() as on, contextlib.redirect_stdout(io.StringIO()):
+            _prepare(at, on)
+        yield at
+
+
+def _prepare(at: At, on: Clients) -> None:
+    """All steps up to the end of CI, with the forge's memory kept at each."""
+    at.keep("pushed")
+    at.world.open_pr()
+    bump, stand = bump_to(), position.find(at.world.checkout, bump_to())
+    at.keep("opened")
+    at.back_to("pushed")
+    proposal = at.world.propose(bump)
+    number = on.github.open_pull(bump.title, proposal.head, bump.base, proposal.body).number
+    on.github.add_label(number, sorted(bump.labels[1])[0])
+    at.keep("unlabelled")
+    at.back_to("opened")
+    standing = ci.authorize(at.step(), ci.look(stand, on.github))
+    assert standing.pull is not None
+    head = standing.pull.head_sha
+    git(at.world.home / "checkout", "push", "-q", "gitlab", f"{head}:refs/heads/{TO}")
+    at.world.now[0] += 1000
+    at.keep("ended")
+    asked = golden_run.choose(ci.look(stand, on.github))
+    assert asked.source is not None
+    run = on.github.run(asked.number)
+    pipeline = on.gitlab.pipelines(head)[0].id
+    bridges = on.gitlab.bridges(pipeline)
+    lab = sources.of_gitlab(on.gitlab, pipeline, image_type="dev", head=head)
+    ahead = internal_ci.look(stand, env={"GITLAB_URL": f"{at.forge.url}/gitlab", "GITLAB_TOKEN": GITLAB_TOKEN,
+                                         "GITLAB_PROJECT": REPOSITORY})  # fmt: skip
+    at.known |= {
+        _N: standing.pull.number, "head": head, _RUN: run.id, "stand": stand, "proposal": proposal, "asked": asked,
+        _JOB: next(it.id for it in on.github.jobs(run.id) if it.conclusion == "failure"),
+        "pipeline": pipeline, "bridge": bridges[0], "source": _one_pair(asked.source), "lab source": _one_pair(lab),
+        "ahead": replace(ahead, pipeline=None, seen=ahead.commit, held=""),
+    }  # fmt: skip
+    at.known["lab job"] = at.known["lab source"].pairs[0].upload.job
+
+
+def outcome(at: At, on: Clients, call: Call) -> tuple[str, Any]:
+    """``done`` and what came of it, or ``told`` and the sentence.  Any other exception goes on: it is a fault."""
+    try:
+        return "done", call.run(at, on)
+    except (RunbookError, Told) as error:
+        return "told", str(error)

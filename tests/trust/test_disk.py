@@ -1,0 +1,299 @@
+"""A disk that is full or read-only at any write: a sentence, nothing half-written, and the next run completes it."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from bumping import EXISTS, bump_to, git
+from disk import ERRORS, failing, full, points, read_only, small
+from figures import Figures
+from stores import Store, serve
+
+from runbook_lib import files, position, pull_request, remote_zip
+from runbook_lib.checkout import Checkout
+from runbook_lib.edits import Edit
+from runbook_lib.errors import RunbookError
+from runbook_lib.image import ImageRef
+from runbook_lib.ledger import Ledger
+from runbook_lib.pins import Plan
+from runbook_lib.practice import registry
+from runbook_lib.preflight import Prospect
+from runbook_lib.ranges import Address, Web
+from runbook_lib.record import Step
+from runbook_lib.registry import Registry
+from runbook_lib.verify import verify
+
+BRANCH = "bump/main/dev-26.04-py3"
+SHA = "a" * 64
+
+
+@dataclass
+class Scene:
+    """``act`` writes below ``folder``, and may be told no; ``whole`` says that nothing is half-written."""
+
+    folder: Path
+    act: Callable[[], object]
+    whole: Callable[[], object]
+    completed: Callable[[], object]
+    #: It saves time and decides nothing: that it cannot be written is no failure.
+    optional: bool = False
+
+
+# -- what is written --------------------------------------------------------------------------------------------------
+
+
+def of_files(home: Path) -> Scene:
+    """One file, replaced and made."""
+    folder = home / "files"
+    folder.mkdir()
+    old, new = folder / "old", folder / "new"
+    old.write_text("before")
+
+    def act() -> None:
+        files.write(old, "after", durable=True)
+        files.create(new, "made")
+
+    def whole() -> None:
+        assert old.read_text() in ("before", "after")
+        assert not new.exists() or new.read_text() == "made"
+        assert {it.name for it in folder.iterdir()} <= {"old", "new"}
+
+    def completed() -> None:
+        assert (old.read_text(), new.read_text()) == ("after", "made")
+
+    return Scene(folder, act, whole, completed)
+
+
+def of_checkout(home: Path) -> Scene:
+    """Edits of a work tree: three files, one of them new."""
+    folder = home / "checkout"
+    git(home, "init", "-q", str(folder))
+    before = {"a.yml": "a: 1\n", "deep/b.txt": "b\n"}
+    for name, text in before.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "x")
+    edits = [Edit(name, text, text.upper()) for name, text in before.items()] + [Edit("newer/c.txt", None, "c\n")]
+
+    def state() -> list[str | None]:
+        return [(folder / it.path).read_text() if (folder / it.path).exists() else None for it in edits]
+
+    def act() -> None:
+        left = [it for it, now in zip(edits, state(), strict=True) if now != it.after]  # as planning again finds it
+        try:
+            Checkout.open(folder).apply(left)
+        except RunbookError as error:
+            mixed = state() != [it.before for it in edits]
+            if mixed != ("could not be put back" in str(error)):
+                raise AssertionError(f"not so: {error}") from error
+            raise
+
+    def whole() -> None:
+        assert all(now in (it.before, it.after) for it, now in zip(edits, state(), strict=True))
+        named = {path for path in folder.rglob("*") if path.is_file() and ".git" not in path.parts}
+        assert named <= {folder / it.path for it in edits}
+
+    def completed() -> None:
+        assert state() == [it.after for it in edits]
+
+    return Scene(folder, act, whole, completed)
+
+
+def of_record(home: Path) -> Scene:
+    """A record, opened, contributed to, and closed."""
+    folder = home / "audit"
+    runs: list[str] = []
+
+    def act() -> None:
+        runs.append(f"20260101T000000Z-03-open-pr-{len(runs):08x}")
+        predicate = {
+            "id": runs[-1], "state": "running", "bump": {"repository": "o/r", "base": "main", "image_type": "dev",
+            "tag": "26.04-py3", "practice": False}, "notebook": {"name": "03-open-pr", "sha256": SHA},
+            "started": "2026-01-01T00:00:00Z", "ended": None, "parent": None,
+        }  # fmt: skip
+        bump = folder / "o-r/main/dev-26.04-py3"
+        with Ledger.hold(bump) as ledger:
+            place = ledger.open(runs[-1], predicate)
+        step = Step("03-open-pr", bump_to(), "o/r", place)
+        step.given(digest="sha256:1")
+        step.effect("edit", "a.yml", "old", "new")
+        step.table("changes", [{"a": 1}] * 50)
+        step.diff("-old\n+new\n")
+        step.done("Done.")
+        with Ledger.hold(bump) as ledger:
+            ledger.close(runs[-1], {**predicate, "state": "done", "ended": "2026-01-01T00:00:01Z"})
+
+    def whole() -> None:
+        problems = verify(folder)[0] if folder.exists() else []
+        assert all("the next run of this bump mends it" in it for it in problems)
+
+    def completed() -> None:
+        assert not verify(folder)[0]
+        closed = json.loads((folder / "o-r/main/dev-26.04-py3" / runs[-1] / "run.json").read_text())
+        assert closed["predicate"]["state"] == "done"
+
+    return Scene(folder, act, whole, completed)
+
+
+def of_cache(home: Path) -> Scene:
+    """What a registry said."""
+    folder = home / "cache"
+    served = registry.serve()
+    env = {"RUNBOOK_REGISTRY": served.url, "RUNBOOK_CACHE": str(folder)}
+
+    def act() -> None:
+        with Registry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch"), env, max_age=0) as images:
+            image, tags = images.look("26.04-py3")
+            assert image is not None
+            assert len(image.platforms) == 2
+            assert "26.04-py3" in tags.names
+
+    return Scene(folder, act, lambda: None, act, optional=True)
+
+
+def of_archive(home: Path) -> Scene:
+    """A whole zip, kept for reading where its server knows no ranges."""
+    folder = home / "tmp"
+    folder.mkdir()
+    import io
+    import zipfile
+
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("a.json", "{}" * 5000)
+    data = packed.getvalue()
+
+    def act() -> None:
+        with serve(Store({1: data}, ranges=False)) as store, Web(1) as web:
+            address = Address(f"{store.forge}/1")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("tempfile.tempdir", str(folder))
+                (found,) = remote_zip.read(web.file(address), len(data), lambda _: ("a.json",), remote_zip.Tail())
+        assert found.data == b"{}" * 5000
+
+    return Scene(folder, act, lambda: None, act)
+
+
+SCENES = {it.__name__.removeprefix("of_"): it for it in (of_files, of_checkout, of_record, of_cache)}
+
+
+@pytest.mark.parametrize("code", ERRORS)
+@pytest.mark.parametrize("name", SCENES)
+def test_every_write_may_fail(tmp_path: Path, figures: Figures, name: str, code: str) -> None:
+    (tmp_path / "count").mkdir()
+    counted = SCENES[name](tmp_path / "count")
+    total = points(counted.folder, counted.act)
+    assert total > 3
+    counted.completed()
+    for first in range(1, total + 1):
+        home = tmp_path / str(first)
+        home.mkdir()
+        scene = SCENES[name](home)
+        with failing(scene.folder, first, ERRORS[code]) as writes:
+            told = said(scene)
+        assert writes.count >= first, f"write {first}: not reached"
+        assert bool(told) != scene.optional, f"write {first}: {told or 'nothing was told'}"
+        scene.whole()
+        scene.act()
+        scene.completed()
+        figures["disk"] += 1
+
+
+def said(scene: Scene) -> str:
+    """The sentence that the scene ended with; empty where it did not fail."""
+    return sentence(scene.act)
+
+
+def sentence(act: Callable[[], object]) -> str:
+    """What it ended with, where it failed."""
+    try:
+        act()
+    except RunbookError as error:
+        told = str(error).strip()
+        return told if told.endswith((".", ")")) and "Traceback" not in told else ""
+    return ""
+
+
+# -- real disks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def images() -> Iterator[registry.RegistryServer]:
+    served = registry.serve()
+    yield served
+    served.close()
+
+
+def committed(checkout: Path) -> str:
+    """Step 3 without publishing, as its notebook runs it."""
+    bump = bump_to(mode="apply")
+    stand = position.find(Checkout.open(checkout), bump)
+    records = checkout.parent.parent / "records"  # on another disk
+    record = records / str(len(list(records.glob("*"))))
+    record.mkdir(parents=True)
+    step = Step("03-open-pr", bump, "practice/Megatron-LM", record)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
+        made = pull_request.carry_out(
+            step, pull_request.propose(stand, Prospect(bump, Plan((), (), (), ()), None, EXISTS), None)
+        )
+        pull_request.verify(step, made)
+        step.raise_if_failed()
+    assert made.commit is not None
+    return made.commit
+
+
+def practice_checkout(home: Path, seeded: Path) -> Path:
+    shutil.copytree(seeded / "checkout", home / "checkout")
+    shutil.copytree(seeded / "remote.git", home / "remote.git")
+    git(home / "checkout", "remote", "set-url", "origin", str(home / "remote.git"))
+    return home / "checkout"
+
+
+def clean(checkout: Path, start: str) -> None:
+    """The branch holds the whole bump or nothing of it, and the work tree no half of a file."""
+    git(checkout, "fsck", "--no-dangling", "--no-progress")
+    tip = git(checkout, "for-each-ref", "--format=%(objectname)", f"refs/heads/{BRANCH}")
+    if tip and tip != start:
+        assert git(checkout, "rev-list", "--count", f"{start}..{tip}") == "1"
+        assert len(git(checkout, "diff", "--name-only", start, tip).splitlines()) == 3
+    for line in git(checkout, "diff", "HEAD").splitlines():
+        if line.startswith("+") and not line.startswith("+++"):
+            assert "26.04" in line
+
+
+#: Bytes left on the disk of the checkout; git and the library write about this much for a bump.
+LEFT = [4096 * pages for pages in (*range(0, 24), *range(24, 72, 4))]
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_a_full_disk_of_the_checkout(tmp_path: Path, seeded: Path, figures: Figures, left: int) -> None:
+    with small(tmp_path / "disk") as disk:
+        checkout = practice_checkout(disk, seeded)
+        start = git(checkout, "rev-parse", "origin/main")
+        with ExitStack() as room:
+            room.enter_context(full(disk, left))
+            sentence(lambda: committed(checkout))
+        clean(checkout, start)
+        tip = committed(checkout)
+        clean(checkout, start)
+        assert git(checkout, "diff", "--name-only", start, tip).splitlines()
+        assert not git(checkout, "status", "--porcelain")
+    figures["disk"] += 1
+
+
+def test_a_read_only_checkout(tmp_path: Path, seeded: Path, figures: Figures) -> None:
+    with small(tmp_path / "disk") as disk:
+        checkout = practice_checkout(disk, seeded)
+        start = git(checkout, "rev-parse", "origin/main")
+        with read_only(disk), pytest.raises(RunbookError, match=r"(?i)read-only"):
+            committed(checkout)
+        clean(checkout, start)
+        committed(checkout)
+        clean(checkout, start)
+    figures["disk"] += 1

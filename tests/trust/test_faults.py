@@ -1,0 +1,136 @@
+"""Every kind of request meets every kind of fault: it is done after all, or told in a sentence, and never twice."""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import fault_kinds
+import httpx
+import pytest
+from fault_calls import CALLS, At, Call, Clients, outcome, practice
+from fault_kinds import KINDS, Kind
+from fault_proxy import Proxy, Stranger
+from figures import Figures
+
+from runbook_lib.practice.tokens import GITLAB_TOKEN, TOKEN
+
+#: Seconds that the library may want to wait for a server that asks for it, over all attempts of one call.
+MOST = 15 * 60.0
+#: The library's time limits while a fault keeps it waiting, so that the tests need not wait as long as a person.
+_SHORT = httpx.Timeout(0.15)
+SHORT = {
+    "runbook_lib.github._TIMEOUT": (0.15, 0.15), "runbook_lib.github._LIMIT": 0.4,
+    "runbook_lib.gitlab._TIMEOUT": 0.15, "runbook_lib.gitlab._LIMIT": 0.4, "runbook_lib.gitlab._RETRIES": 1,
+    "runbook_lib.ranges._TIMEOUT": _SHORT, "runbook_lib.ranges._LIMIT": 0.4,
+    "runbook_lib.registry_http._TIMEOUT": _SHORT, "runbook_lib.registry_http._LIMIT": 0.4,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[At]:
+    with practice(tmp_path_factory.mktemp("practice")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def truth(at: At) -> dict[str, Any]:
+    """What each call returns, and what stands on the forge after it, where nothing goes wrong."""
+    found: dict[str, Any] = {}
+    with at.clients() as on:
+        for name, call in CALLS.items():
+            at.back_to(call.stage or "ended")
+            how, came = outcome(at, on, call)
+            assert how == "done", f"{name}: {came}"
+            found[name] = at.made() if call.stage else came
+    return found
+
+
+@pytest.fixture
+def stranger() -> Iterator[Stranger]:
+    made = Stranger()
+    fault_kinds.STRANGER[0] = made.url
+    yield made
+    made.close()
+
+
+@contextmanager
+def short(slow: bool) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for place, value in SHORT.items() if slow else ():
+            patch.setattr(place, value)
+        yield
+
+
+def proxy_of(at: At, call: Call) -> Proxy:
+    return at.images if call.target == "registry" else at.forge
+
+
+def chosen(kind: Kind) -> dict[str, Call]:
+    return {
+        name: call for name, call in CALLS.items()
+        if (not kind.targets or call.target in kind.targets) and not (kind.lie and call.trusts)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_call_ends_well(at: At, truth: dict[str, Any], stranger: Stranger, figures: Figures, name: str) -> None:
+    kind = KINDS[name]
+    wrong: list[str] = []
+    with ExitStack() as undo:
+        with short(kind.slow):
+            hurt = undo.enter_context(at.clients())
+        healthy = undo.enter_context(at.clients()) if kind.slow else hurt
+        for what, call in chosen(kind).items():
+            for times in (10**9, 1) if kind.passing else (10**9,):
+                at.back_to(call.stage or "ended")
+                at.slept.clear()
+                with short(kind.slow):
+                    how, problems = met(at, hurt, call, kind, truth[what], times)
+                problems += recovered(at, healthy, call, truth[what])
+                wrong += [f"{what} ({'always' if times > 1 else 'once'}), {how}: {it}" for it in problems]
+                figures.fault(name, how)
+    assert not wrong, "\n".join(wrong)
+    assert TOKEN.encode() not in stranger.received, "the token went to another host"
+    assert GITLAB_TOKEN.encode() not in stranger.received, "the token went to another host"
+
+
+def met(at: At, on: Clients, call: Call, kind: Kind, right: Any, times: int) -> tuple[str, list[str]]:
+    """How the call ended while it met the fault, and what is wrong with that."""
+    proxy = proxy_of(at, call)
+    with proxy.broken(kind.work, call.method, call.route, times) as fault:
+        try:
+            how, came = outcome(at, on, call)
+        except Exception:
+            return "told", [f"a raw exception\n{traceback.format_exc()[-1500:]}"]
+        problems = ["it hung"] if fault.outlasted else []
+    if not fault.struck and not kind.slow:
+        problems.append("the fault met no request")
+    if sum(at.slept) > MOST:
+        problems.append(f"it would have slept for {sum(at.slept):.0f} s")
+    if how == "done" and (at.made() if call.stage else came) != right and came != call.absent:
+        problems.append(f"it says that it was done, and came to {came!r:.300}")
+    if how == "told" and not is_sentence(came):
+        problems.append(f"no sentence: {came!r:.300}")
+    return how, problems
+
+
+def recovered(at: At, on: Clients, call: Call, right: Any) -> list[str]:
+    """What is wrong when the same is asked for again, with nothing in the way."""
+    try:
+        how, came = outcome(at, on, call)
+    except Exception:
+        return [f"a raw exception afterwards\n{traceback.format_exc()[-1500:]}"]
+    now = at.made() if call.stage else came
+    if how != "done" or now != right:
+        return [f"afterwards it was {how}, and came to {now if how == 'done' else came!r:.600}"]
+    return []
+
+
+def is_sentence(text: str) -> bool:
+    """At least one whole sentence without a traceback or a token."""
+    plain = text.strip()
+    return (
+        len(plain) > 20 and plain[-1] in ".?)\"'}" and "Traceback" not in plain and "\n  File" not in plain
+        and TOKEN not in plain and GITLAB_TOKEN not in plain
+    )  # fmt: skip
