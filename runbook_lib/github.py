@@ -123,12 +123,6 @@ class GitHub:
         """The repository, and what this token may do there."""
         return self.get("look at the repository", self.path(), Repository.of)
 
-    def permission(self, login: str) -> str:
-        """The role of an account: admin, maintain, write, triage, read or none.  Asking needs push access."""
-        what = f"see what {login} may do"
-        path = self.path(f"/collaborators/{quote(login, safe='')}/permission")
-        return self.get(what, path, lambda it: str(it.get("role_name") or it["permission"]))
-
     def pulls(self, head: str | None = None, base: str | None = None, state: str = "open") -> tuple[Pull, ...]:
         """Pull requests, newest first; ``head`` is ``owner:branch``."""
         asked = {"state": state} | ({"head": head} if head else {}) | ({"base": base} if base else {})
