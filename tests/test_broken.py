@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
@@ -12,9 +13,12 @@ from test_refresh import REGRESSION, after_first_run, step05
 from runbook_lib import answer, broken, ci, github_issues, golden_run, position, ready, rounds
 from runbook_lib.answer import Done
 from runbook_lib.broken import Plan, Triage
+from runbook_lib.checkout import Checkout
 from runbook_lib.errors import Refused
 from runbook_lib.failures import Seen
+from runbook_lib.github import GitHub
 from runbook_lib.github_errors import NotAllowed
+from runbook_lib.github_models import Issue
 from runbook_lib.ready import Readiness
 from runbook_lib.record import Step
 from runbook_lib.triage import Failure
@@ -157,6 +161,37 @@ def test_an_open_issue_that_names_the_test_is_used(at: World) -> None:
     step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
     assert "issue" not in at.effects()
     assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
+
+
+def test_of_two_issues_filed_at_the_same_moment_the_older_one_stays(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, count = github_issues.file, len(issues(at))
+
+    def both(github: GitHub, *asked: Any) -> Issue:
+        file(at.github(), *asked)
+        return file(github, *asked)
+
+    monkeypatch.setattr(github_issues, "file", both)
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    (theirs,) = [issue for issue in issues(at)[count:] if issue.state == "open"]
+    assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
+
+
+def test_rows_that_a_killed_run_has_marked_and_not_committed_are_taken_up(
+    at: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkout, "commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            step06(at, broken_tests=BOTH)
+    assert "recipes" in git(at.checkout.path, "status", "--porcelain")
+    count = len(issues(at))
+    step06(at, broken_tests=BOTH)
+    assert (len(issues(at)), git(at.checkout.path, "status", "--porcelain")) == (count, "")
+    assert git(at.checkout.path, "log", "-1", "--format=%s") == TITLE
+
+
+def killed(*_: object) -> str:
+    raise KeyboardInterrupt
 
 
 def test_an_issue_that_the_reason_names_is_used_if_it_is_open(at: World) -> None:

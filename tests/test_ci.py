@@ -10,6 +10,8 @@ from bumping import world as start
 
 from runbook_lib import ci, position
 from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.github import GitHub
+from runbook_lib.github_models import Comment
 from runbook_lib.runs import Progress
 
 BRANCH = "bump/main/dev-26.04-py3"
@@ -243,6 +245,18 @@ def test_a_contributor_asks_a_maintainer(world: World) -> None:
 
 def test_a_lost_answer_writes_no_second_comment(opened: World) -> None:
     opened.forge.fail("POST", "/comments$", 0, carried_out=True)
+    run_ci(opened)
+    assert len(told(opened)) == 1
+
+
+def test_of_two_comments_at_the_same_moment_the_older_one_stays(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    comment = GitHub.comment
+
+    def both(github: GitHub, number: int, body: str) -> Comment:
+        comment(opened.github(), number, body)
+        return comment(github, number, body)
+
+    monkeypatch.setattr(GitHub, "comment", both)
     run_ci(opened)
     assert len(told(opened)) == 1
 
