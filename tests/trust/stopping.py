@@ -1,0 +1,347 @@
+"""Headless bumps in practice worlds of a test's own, and what stops them at a moment that a test names."""
+
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from small_runbooks import ROOT, command, environ
+
+from runbook_lib import practice
+from runbook_lib.practice.forge import Forge
+from runbook_lib.practice.protocol import Answer, Request
+
+TAG = "26.04-py3"
+ACCEPT = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: known, and right"
+BROKEN = "gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs; moe/gpt3_moe_mcore_tp2_ep4_memory: out of memory"
+#: What a bump goes through, and about how many moments a visit has: of any kind, and of those that change things.
+STEPS = {
+    "start": (116, 3), "00-preflight": (200, 6), "01-github-pin": (131, 11), "02-gitlab-pin": (125, 9),
+    "03-open-pr": (165, 14), "04-run-ci": (117, 8), "05-golden-values": (243, 25), "06-broken-tests": (309, 27),
+    "07-sync-check": (78, 5), "end": (145, 8),
+}  # fmt: skip
+ROUND = ("04-run-ci", "05-golden-values", "06-broken-tests")
+_CHANGING = re.compile(
+    r"git -C \S+ (add|branch --quiet|commit|merge --|push|restore|rm|switch|update-ref)|(POST|PUT|PATCH|DELETE) "
+    r"|answer to|/(?!\S*(/cache/|\.ipynb$|/tmp/))\S+$"
+)
+_OPENING = re.compile(r"/\.opening-[0-9TZ]+-(.+)-[0-9a-f]{8}$")
+_ENDED = re.compile(r"/[0-9TZ]+-07-sync-check-[0-9a-f]{8}/report\.html$")
+PATIENCE = 240.0
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where and how to stop a run: at the ``number``-th moment of that visit of a step, or of those that change things.
+
+    ``target`` is the driver, a kernel, or both; ``later`` is in seconds after the moment, None for right before it.
+    With ``what``, at the first that this pattern finds instead; and never at one that has ``avoid`` in it.
+    """
+
+    step: str
+    visit: int
+    changing: bool
+    number: int
+    signal: signal.Signals
+    target: str
+    later: float | None = None
+    what: str = ""
+    avoid: str = ""
+
+    @classmethod
+    def at(cls, what: str, signal: signal.Signals, target: str) -> "Point":
+        """Right before the first thing that looks so, in any step."""
+        return cls("", 1, True, 1, signal, target, what=what)
+
+    @classmethod
+    def drawn(
+        cls, draw: random.Random, step: str, *, visit: int | None = None, changing: bool | None = None
+    ) -> "Point":
+        """A point of a step."""
+        changing = draw.random() < 0.6 if changing is None else changing
+        return cls(
+            step,
+            visit or (draw.choice((1, 1, 2)) if step in ROUND else 1),
+            changing,
+            1 + draw.randrange(STEPS[step][changing]),
+            draw.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)),
+            draw.choice(("driver", "kernel", "both")),
+            draw.choice((None, draw.uniform(0, 0.03))),
+        )
+
+
+@dataclass
+class Moments:
+    """The moments of a run, told one by one; whoever comes to that of ``point`` waits until ``go_on``."""
+
+    point: Point | None = None
+    now: tuple[str, int] = ("start", 1)
+    seen: Counter[tuple[str, int, bool]] = field(default_factory=Counter)
+    log: list[tuple[str, int, bool, str]] = field(default_factory=list)
+    entered: bool = False
+    reached: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def come(self, what: str, changing: bool) -> None:
+        """A moment has come."""
+        with self.lock:
+            if (opened := _OPENING.search(what)) and opened[1] != "bump":
+                if self.now[0] != opened[1]:  # the folder and files in it are made under one name
+                    visits = [visit for name, visit, _ in self.seen if name == opened[1]]
+                    self.now = (opened[1], max(visits, default=0) + 1)
+            elif _ENDED.search(what):
+                self.now = ("end", 1)
+            self.seen[*self.now, changing] += 1
+            self.log.append((*self.now, changing, what))
+            hit = self.point is not None and self._hit(self.point, what, changing)
+            if hit:
+                self.point = None
+                self.reached.set()
+        if hit:
+            self.released.wait(PATIENCE)
+
+    def _hit(self, point: Point, what: str, changing: bool) -> bool:
+        if point.avoid and point.avoid in what:
+            return False
+        if point.what:
+            return changing and re.search(point.what, what) is not None
+        if self.now == (point.step, point.visit):
+            self.entered = True
+            count = self.seen[*self.now, True] + (0 if point.changing else self.seen[*self.now, False])
+            return count >= point.number and (changing or not point.changing)
+        order = list(STEPS)
+        later = order.index(self.now[0]) > order.index("06-broken-tests" if point.step in ROUND else point.step)
+        return self.entered or later
+
+
+@dataclass
+class World:
+    """A practice world whose forge this process serves, unless ``own``: then the run does, and its end takes it along.
+
+    ``seconds`` is how long its CI takes, where others than 0.6 are given nothing waits for it.  ``address`` are the
+    variables that lead to it.
+    """
+
+    folder: Path
+    own: bool = False
+    seconds: float = 0.6
+    address: dict[str, str] = field(default_factory=dict)
+    moments: Moments = field(default_factory=Moments)
+    started: list["subprocess.Popen[str]"] = field(default_factory=list)
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "world"
+
+    @property
+    def checkout(self) -> Path:
+        return self.home / "Megatron-LM"
+
+    @property
+    def remote(self) -> Path:
+        return self.home / "remote.git"
+
+    @property
+    def audit(self) -> Path:
+        return self.folder / "audit"
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "out.ipynb"
+
+    def env(self, **more: str) -> dict[str, str]:
+        env = environ(
+            RUNBOOK_PRACTICE_HOME=str(self.home), RUNBOOK_PRACTICE_CI_SECONDS=str(self.seconds),
+            RUNBOOK_AUDIT=str(self.audit), TMPDIR=str(self.folder / "tmp"),
+            MPLCONFIGDIR=str(self.folder.parent / "matplotlib"),
+        )  # fmt: skip
+        del env["GITHUB_REPOSITORY"]
+        return env | more
+
+    def copy(self, made: Path) -> None:
+        """Have the template's content."""
+        shutil.copytree(made, self.home)
+        git(self.checkout, "remote", "set-url", "origin", str(self.remote))
+
+    @property
+    def _waits(self) -> tuple[str, ...]:
+        return ("-p", "wait", "True") if self.seconds < 1 else ()
+
+    def start(self, *arguments: str, watched: bool = True, **more: str) -> "subprocess.Popen[str]":
+        """A headless bump, whose moments are told if ``watched``."""
+        if watched:
+            path = f"{Path(__file__).with_name('moments')}:{ROOT}"
+            more |= {"PYTHONPATH": path, "MOMENTS": str(self.folder / "moments"), "MOMENTS_WITHIN": str(self.folder)}
+        given = {"tag": TAG, "accept": ACCEPT, "broken": BROKEN}
+        options = [part for name, value in given.items() for part in ("-r", name, value)]
+        run = subprocess.Popen(
+            command(ROOT / "runbooks/bump.ipynb", self.output, *options, *self._waits, *arguments),
+            env=self.env(**more), cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+        self.started.append(run)
+        return run
+
+    def end(self) -> None:
+        """End what a test that failed has left running."""
+        self.moments.released.set()
+        for run in self.started:
+            if run.poll() is None:
+                run.kill()
+                run.communicate()
+
+
+def git(place: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def template(folder: Path) -> None:
+    """A practice world that is whole and that nobody serves."""
+    with practice.start(folder):
+        pass
+    for left in (*folder.glob("forge.sqlite*"), folder / "practice-world.lock"):
+        left.unlink()
+
+
+@contextlib.contextmanager
+def world(made: Path, folder: Path, *, own: bool = False, seconds: float = 0.6) -> Iterator[World]:
+    """A copy of the template, served, with its moments told."""
+    found = World(folder, own, seconds)
+    (folder / "tmp").mkdir(parents=True)
+    found.copy(made)
+    with contextlib.ExitStack() as undo:
+        undo.enter_context(_listening(found))
+        if not own:
+            os.environ["RUNBOOK_PRACTICE_CI_SECONDS"] = str(seconds)
+            served = undo.enter_context(practice.start(found.home))
+            assert not served.running_elsewhere
+            found.address = served.env
+            del found.address["RUNBOOK_PRACTICE"]
+        undo.callback(found.end)
+        yield found
+
+
+@contextlib.contextmanager
+def told(world: World) -> Iterator[None]:
+    """The requests to the world's forge are moments too: before they are carried out, and before the answer."""
+    answer = Forge.answer
+
+    def watched(forge: Forge, request: Request) -> Answer:
+        if forge.url == world.address.get("GITHUB_API_URL") and request.path.startswith(("/gitlab/", "/repos/")):
+            changing = request.method != "GET"
+            world.moments.come(f"{request.method} {request.path}", changing)
+            given = answer(forge, request)
+            if changing:
+                world.moments.come(f"answer to {request.method} {request.path}", True)
+            return given
+        return answer(forge, request)
+
+    Forge.answer = watched  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Forge.answer = answer  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _listening(world: World) -> Iterator[None]:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(world.folder / "moments"))
+    listener.listen(64)
+    closed = threading.Event()
+
+    def serve() -> None:
+        while not closed.is_set():
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=_one, args=(world, connection), daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    with told(world):
+        yield
+    closed.set()
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+
+
+def _one(world: World, connection: socket.socket) -> None:
+    with connection, contextlib.suppress(OSError), connection.makefile("rb") as lines:
+        for line in lines:
+            event, what = json.loads(line)
+            done = event in ("os.rename", "os.link", "subprocess.Popen")
+            world.moments.come(what, done and bool(_CHANGING.match(what)))
+            connection.sendall(b".")
+
+
+def processes(world: World) -> list[psutil.Process]:
+    """All that live and were started for this world's runs."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            mine = process.environ().get("TMPDIR") == str(world.folder / "tmp")
+            if mine and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def kernels(driver: int) -> list[psutil.Process]:
+    """The kernels below a driver, that of the bump first."""
+    with contextlib.suppress(psutil.Error):
+        return [
+            it for it in psutil.Process(driver).children(recursive=True) if "kernel_main.py" in " ".join(it.cmdline())
+        ]
+    return []
+
+
+def kill(world: World, point: Point, draw: random.Random) -> tuple[bool, int, str]:
+    """Run the bump and stop it there: whether it was, its exit status, and what it said."""
+    world.moments = moments = Moments(point)
+    driver = world.start()
+    told: list[str] = []
+    assert driver.stdout is not None
+    reading = threading.Thread(target=lambda: told.append(driver.stdout.read()), daemon=True)  # type: ignore[union-attr]
+    reading.start()
+    while not moments.reached.wait(0.02) and driver.poll() is None:
+        pass
+    stopped = moments.reached.is_set()
+    if stopped:
+        if point.later is not None:
+            moments.released.set()
+            time.sleep(point.later)
+        found = kernels(driver.pid)
+        chosen = [draw.choice(found)] if found and point.target == "kernel" else found if point.target == "both" else []
+        # Of a run that has no kernel yet there is but the driver to stop.
+        whom = [*([] if point.target == "kernel" and found else [driver.pid]), *(it.pid for it in chosen)]
+        for pid in whom:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, point.signal)
+        moments.released.set()
+    driver.wait(PATIENCE)
+    gone(world)
+    reading.join(5)
+    driver.stdout.close()
+    return stopped, driver.returncode, "".join(told)
+
+
+def gone(world: World) -> None:
+    """Nothing that was started for the world lives any more, within some seconds."""
+    until = time.monotonic() + 10
+    while left := processes(world):
+        assert time.monotonic() < until, [" ".join(it.cmdline()) for it in left]
+        time.sleep(0.02)
