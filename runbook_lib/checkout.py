@@ -31,10 +31,11 @@ class Checkout:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Find the repository that holds ``path``.  Raises RunbookError when there is none."""
+        """Find the repository that holds ``path``.  Raises RunbookError when there is none, or git is too old."""
         place = Path(path).expanduser().absolute()
         if not place.is_dir():
             raise RunbookError(f"There is no folder {place}. Give the path of a git checkout.")
+        git_command.require()
         try:
             bare = git_command.git(place, "rev-parse", "--is-bare-repository") == "true"
             top = git_command.git(place, "rev-parse", "--absolute-git-dir" if bare else "--show-toplevel")

@@ -1,5 +1,6 @@
 """The git command line: run without ever asking a person, with a time limit, its errors without credentials."""
 
+import functools
 import os
 import re
 import shlex
@@ -25,12 +26,31 @@ _LAST_MOMENTS = 3.0
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")
 
 
+#: The oldest git that knows all that is asked of it: --path-format, and settings that come by the environment.
+OLDEST = (2, 31)
+
+
 class GitFailed(RunbookError):
     """A git command that ended with an error; ``stderr`` is its own words, without credentials."""
 
     def __init__(self, command: str, stderr: str) -> None:
         self.stderr = stderr or "nothing."
         super().__init__(f"`git {command}` failed. It says: {self.stderr}")
+
+
+@functools.cache
+def require(oldest: tuple[int, int] = OLDEST, purpose: str = "The runbook") -> None:
+    """Make sure of git's version, once a process.  Raises RunbookError for an older one."""
+    try:
+        said = subprocess.run(["git", "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
+    except OSError:
+        return  # the first call says what is wrong
+    found = re.search(r"(\d+)\.(\d+)", said)
+    if found and (int(found[1]), int(found[2])) < oldest:
+        raise RunbookError(
+            f"{purpose} needs git {oldest[0]}.{oldest[1]} or newer; the git on PATH is {said.strip()!r}. Nothing was "
+            "done. Install a newer one, and run the same command again."
+        )
 
 
 def git(place: Path, *arguments: str, stdin: str | None = None, settings: Mapping[str, str] | None = None) -> str:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Protocol, Self
 from urllib.parse import urlsplit
 
+from runbook_lib import git_command
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.practice import seed, template
 from runbook_lib.practice.tokens import GITLAB_TOKEN, TOKEN
@@ -308,6 +309,8 @@ def _remove_content(home: Path) -> None:
 
 def _create(home: Path) -> None:
     """Write remote and checkout.  The marker says "creating" until both are whole: who is killed here starts anew."""
+    # The practice forge merges without a work tree (git merge-tree --write-tree).
+    git_command.require((2, 38), "The practice world")
     home.chmod(0o700)
     _write_marker(home, "creating")
     _remove_content(home)
