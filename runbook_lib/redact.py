@@ -188,10 +188,12 @@ def _tokens_within(run: str) -> Iterator[tuple[int, int]]:
     """Where the characters of a run of base64 stand that hold a token, at whatever character its bytes begin."""
     for shift in range(4):
         raw = _decoded(run[shift:])
-        for form, sure in _KNOWN.items():
-            if any(it in raw for it in sure):
-                for token in form.finditer(raw):
-                    yield shift + token.start() * 4 // 3, shift + -(-token.end() * 4 // 3)
+        known = (it for form, sure in _KNOWN.items() if any(part in raw for part in sure) for it in form.finditer(raw))
+        spans = [it.span() for it in known]
+        if raw.isascii():  # a text, not an image
+            spans += [(it.end(1), it.end()) for said in _SAID for it in said.finditer(raw)]
+            spans += [it.span() for it in _USERINFO.finditer(raw)]
+        yield from ((shift + begin * 4 // 3, shift + -(-end * 4 // 3)) for begin, end in spans)
 
 
 def _decoded(run: str) -> str:
