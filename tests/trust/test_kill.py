@@ -76,11 +76,11 @@ def _killed(world: World, at: Iterable[Point], draw: random.Random) -> list[bool
     """Stop the bump at each of these, look at what it left, and let it go on to its end; whether each was met."""
     killed, met = [], []
     for point in at:
-        before = {it.parent for it in world.audit.rglob("*-bump-*/run.json")}
+        before = _records(world)
         stopped, status, told = stopping.kill(world, point, draw)
         print(point, stopped, status, told[-300:])
         assert "Traceback" not in told
-        killed += [(it.parent, status) for it in world.audit.rglob("*-bump-*/run.json") if it.parent not in before]
+        killed += [(record, status) for record in _records(world) - before]
         whole.at_any_moment(world)
         met.append(stopped)
     done = world.start(watched=False)
@@ -89,3 +89,8 @@ def _killed(world: World, at: Iterable[Point], draw: random.Random) -> list[bool
     stopping.gone(world)
     whole.at_the_end(world, killed)
     return met
+
+
+def _records(world: World) -> set[Path]:
+    """The records of bumps, but one that is being opened: that is none yet."""
+    return {it.parent for it in world.audit.rglob("*-bump-*/run.json") if not it.parent.name.startswith(".")}
