@@ -24,11 +24,12 @@ from runbook_lib.ranges import NoRanges, RemoteFile
 
 #: Bytes.  The largest golden file of Megatron-LM has 3 MB.
 LARGEST_MEMBER = 32 * 2**20
+_LARGEST_CHOICE = 256 * 2**20  # unpacked bytes of all members that are chosen: a job has two golden files
 _LARGEST_DIRECTORY = 16 * 2**20
 _LARGEST_ARCHIVE = 8 * 2**30
 #: Members with so few bytes between them are fetched in one go: a request costs more.
 _GAP = 1024
-_END = 22  # bytes of the record at a zip's end
+_HEADER, _END = 30, 22  # bytes before a member's name, and of the record at a zip's end
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,25 @@ def opened(file: RemoteFile, size: int, tail: Tail) -> Iterator[tuple[zipfile.Zi
         with tempfile.TemporaryFile() as local:
             _download(file, local)
             with zipfile.ZipFile(local) as archive:
+                require_apart(archive)
                 yield archive, None
         return
     with parts, zipfile.ZipFile(parts) as archive:
         tail.size = min(parts.size - archive.start_dir, _LARGEST_DIRECTORY)
+        require_apart(archive)
         yield archive, parts
+
+
+def require_apart(archive: zipfile.ZipFile) -> None:
+    """Raise BadZipFile where members share bytes: so a small archive could unpack to any size.
+
+    Newer versions of zipfile look only at the member that is opened.
+    """
+    end = 0
+    for entry in sorted(archive.infolist(), key=lambda it: it.header_offset):
+        if entry.header_offset < end:
+            raise zipfile.BadZipFile("its members overlap")
+        end = entry.header_offset + _HEADER + entry.compress_size
 
 
 def _download(file: RemoteFile, local: IO[bytes]) -> None:
@@ -102,6 +117,7 @@ def _members(
     # zipfile cuts a name at a zero byte and mends separators: the name as it stands is orig_filename.
     names = Counter(entry.orig_filename for entry in entries)
     chosen = set(choose(names))
+    left = _LARGEST_CHOICE
     good: list[zipfile.ZipInfo] = []
     for entry in entries:
         name = entry.orig_filename
@@ -109,7 +125,10 @@ def _members(
             chosen.discard(name)
             if problem := _problem(entry, names[name]):
                 yield Member(name, problem=problem)
+            elif entry.file_size > left:
+                yield Member(name, problem=f"all of them are larger than {_LARGEST_CHOICE // 2**20} MB together")
             else:
+                left -= entry.file_size
                 good.append(entry)
     if parts:
         parts.prepare(_spans(good, entries, archive.start_dir))

@@ -23,7 +23,7 @@ from runbook_lib.remote_zip import Tail
 
 #: Bytes.  The first window of a member, the others, and how much is unpacked at a time.
 FIRST, _WINDOW, _CHUNK = 2**18, 2**20, 2**17
-_LARGEST = 4 * 2**30  # unpacked bytes of a member: more is no log
+_LARGEST, _LARGEST_ALL = 4 * 2**30, 64 * 2**30  # unpacked bytes of a member, and of all: more are no logs
 _HEADER = 30  # bytes of a member's own header, before its name
 
 
@@ -53,7 +53,7 @@ class Archive:
         """
         packed = self._packed(entry, first)
         try:
-            yield from _inflated(packed) if entry.deflated else packed
+            yield from _inflated(packed, entry.size) if entry.deflated else packed
         except (zlib.error, struct.error) as error:
             raise CannotTell(f"{entry.name} cannot be unpacked ({error}).") from error
 
@@ -75,7 +75,7 @@ class Archive:
             yield window
 
 
-def _inflated(packed: Iterator[bytes]) -> Iterator[bytes]:
+def _inflated(packed: Iterator[bytes], size: int) -> Iterator[bytes]:
     unpacking = zlib.decompressobj(-zlib.MAX_WBITS)
     total = 0
     for window in packed:
@@ -83,8 +83,8 @@ def _inflated(packed: Iterator[bytes]) -> Iterator[bytes]:
             piece = unpacking.decompress(window, _CHUNK)
             window = unpacking.unconsumed_tail
             total += len(piece)
-            if total > _LARGEST:
-                raise CannotTell(f"It unpacks to more than {_LARGEST // 2**30} GB.")
+            if total > size:
+                raise CannotTell("It unpacks to more than the archive's directory says.")
             yield piece
     if not unpacking.eof:
         raise zlib.error("it ends too early")
@@ -106,6 +106,7 @@ def local(path: Path) -> Iterator[Archive]:
     """A zip on the disk.  Raises CannotTell and OSError."""
     with remote_zip.understood(), zipfile.ZipFile(path) as opened:
         assert opened.fp is not None
+        remote_zip.require_apart(opened)
         yield _archive(opened, _local_parts(opened.fp))
 
 
@@ -115,11 +116,13 @@ def _local_parts(file: IO[bytes]) -> Callable[[], Callable[[int, int], bytes]]:
 
 def _archive(opened: zipfile.ZipFile, fetch: Callable[[], Callable[[int, int], bytes]]) -> Archive:
     entries = tuple(_entry(it) for it in opened.infolist() if _readable(it))
+    if sum(it.size for it in entries) > _LARGEST_ALL:
+        raise CannotTell(f"The archive unpacks to more than {_LARGEST_ALL // 2**30} GB.")
     return Archive(entries, fetch)
 
 
 def _readable(it: zipfile.ZipInfo) -> bool:
-    plain = it.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    plain = it.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) and it.file_size <= _LARGEST
     return plain and not (it.is_dir() or it.flag_bits & 0x1 or stat.S_ISLNK(it.external_attr >> 16))
 
 

@@ -1,0 +1,250 @@
+"""Zips from a fork's CI: over ranges and whole, as golden values and as logs, nothing is believed, written or unpacked.
+
+What is well made comes out; of all else a sentence tells what is wrong, in bounded memory, and no file appears.
+"""
+
+import io
+import re
+import stat
+import struct
+import tracemalloc
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from figures import Figures
+from hostile import NAMES
+from stores import TOKEN, Store, packed, serve
+
+from runbook_lib import artifacts, logs, matching, remote_zip
+from runbook_lib.artifacts import Source
+from runbook_lib.errors import RunbookError
+from runbook_lib.logs import JobLogs
+from runbook_lib.matching import RanJob, Upload
+from runbook_lib.ranges import Address, Web
+from runbook_lib.redact import Redactor
+from runbook_lib.triage import FailedJob
+
+NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
+GOLDEN, LOG = "golden_values_dev_dgx_h100.json", "logs/1/run/attempt_0/0/stderr.log"
+VALUES = b'{"lm loss": {"values": {"1": 10.5}}}'
+CAUSE = b'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: the cause\n'
+_AUTH = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with serve(Store()) as served:
+        yield served
+
+
+def zipped(*members: tuple[str, bytes], change: Callable[[zipfile.ZipInfo], object] = lambda _: None) -> bytes:
+    buffer = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        warnings.simplefilter("ignore")
+        for name, data in members:
+            entry = zipfile.ZipInfo("placeholder")
+            entry.filename = entry.orig_filename = name.encode("utf-8", "replace").decode()
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            change(entry)
+            archive.writestr(entry, data)
+    return buffer.getvalue()
+
+
+def both(*more: tuple[str, bytes]) -> bytes:
+    return zipped((GOLDEN, VALUES), (LOG, CAUSE), *more)
+
+
+def poked(offset: int, value: bytes, *, local: int | None = None) -> bytes:
+    """A zip of both files with other bytes in every entry of its directory, and at ``local`` of each own header."""
+    data = bytearray(both())
+    for found in re.finditer(rb"PK\x01\x02", bytes(data)):
+        data[found.start() + offset : found.start() + offset + len(value)] = value
+    if local is not None:
+        for found in re.finditer(rb"PK\x03\x04", bytes(data)):
+            data[found.start() + local : found.start() + local + len(value)] = value
+    return bytes(data)
+
+
+def end(offset: int, value: bytes) -> bytes:
+    data = bytearray(both())
+    at = data.rindex(b"PK\x05\x06") + offset
+    data[at : at + len(value)] = value
+    return bytes(data)
+
+
+def mode(number: int) -> Callable[[zipfile.ZipInfo], object]:
+    return lambda entry: setattr(entry, "external_attr", number << 16)
+
+
+def overlapping(count: int, size: int) -> bytes:
+    """Many names in the directory for the same bytes."""
+    squeezer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    kernel = squeezer.compress(b"a" * size) + squeezer.flush()
+    crc = zlib.crc32(b"a" * size)
+    body = struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0, 8, 0, 0, crc, len(kernel), size, 1, 0) + b"a" + kernel
+    directory = b""
+    for number in range(count):
+        name = (
+            f"golden_values_dev_p{number}.json" if number % 2 else f"logs/1/a/attempt_0/{number}/stderr.log"
+        ).encode()
+        directory += struct.pack(
+            "<4s6H3I5H2I", b"PK\1\2", 20, 20, 0, 8, 0, 0, crc, len(kernel), size, len(name), 0, 0, 0, 0, 0, 0
+        ) + name  # fmt: skip
+    tail = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, count, count, len(directory), len(body), 0)
+    return body + directory + tail
+
+
+def bomb(size: int) -> bytes:
+    return zipped((GOLDEN, b"0" * size), (LOG, b"a" * size))
+
+
+def nested(depth: int) -> bytes:
+    data = b"0" * 1_000_000
+    for number in range(depth):
+        data = packed({f"{number}.zip": data})
+    return both(("a.zip", data))
+
+
+SHORT = (100).to_bytes(4, "little")
+ZIP64 = struct.pack("<HHQQQ", 1, 24, 2**60, 2**60, 2**40)
+ARCHIVES: dict[str, Callable[[], bytes]] = {
+    **{f"name {name}": (lambda value=value: zipped(  # type: ignore[misc]
+        (f"{value[:200]}/{GOLDEN}", VALUES), (f"{value[:200]}/{LOG}", CAUSE))) for name, value in NAMES.items()},
+    **{f"golden name {name}": (lambda value=value: zipped(  # type: ignore[misc]
+        (f"golden_values_dev_{value[:200]}.json", VALUES))) for name, value in NAMES.items()},
+    "up": lambda: zipped((f"../../{GOLDEN}", VALUES), (f"../../{LOG}", CAUSE)),
+    "far up": lambda: zipped((f"a/{'../' * 50}{GOLDEN}", VALUES)),
+    "absolute": lambda: zipped((f"/tmp/{GOLDEN}", VALUES)),
+    "drive": lambda: zipped((f"C:\\{GOLDEN}", VALUES), (f"C:{GOLDEN}", VALUES)),
+    "backslashes": lambda: zipped((f"..\\..\\{GOLDEN}", VALUES)),
+    "stream of a file": lambda: zipped((f"{GOLDEN}:evil", VALUES)),
+    "symbolic link": lambda: zipped((GOLDEN, b"/etc/passwd"), (LOG, b"/etc/passwd"), change=mode(stat.S_IFLNK | 0o777)),
+    "device": lambda: zipped((GOLDEN, b""), (LOG, b""), change=mode(stat.S_IFBLK | 0o666)),
+    "pipe": lambda: zipped((GOLDEN, b""), (LOG, b""), change=mode(stat.S_IFIFO | 0o666)),
+    "setuid": lambda: zipped((GOLDEN, VALUES), (LOG, CAUSE), change=mode(stat.S_IFREG | 0o7777)),
+    "twice": lambda: both((GOLDEN, b"{}"), (LOG, b"")),
+    "same but for the case": lambda: both((GOLDEN.upper(), b"{}")),
+    "folder and file": lambda: both((f"{GOLDEN}/", b""), (f"{GOLDEN}/a", b"")),
+    "bomb": lambda: bomb(60 * 2**20),
+    "bomb below the limit of a member": lambda: zipped(
+        *((f"golden_values_dev_p{number}.json", b"0" * (31 * 2**20)) for number in range(12))),
+    "nested": lambda: nested(8),
+    "overlapping": lambda: overlapping(2000, 20 * 2**20),
+    "overlapping a little": lambda: overlapping(2, 1000),
+    "many members": lambda: zipped(*((f"{number}", b"") for number in range(20_000))),
+    "many golden members": lambda: zipped(*((f"golden_values_dev_p{number}.json", VALUES) for number in range(3000))),
+    "encrypted": lambda: poked(8, b"\x01\x00", local=6),
+    "strongly encrypted": lambda: poked(8, b"\x41\x00", local=6),
+    "unknown compression": lambda: poked(10, b"\x63\x00", local=8),
+    "other compression": lambda: poked(10, b"\x0e\x00", local=8),
+    "compression that lies": lambda: poked(10, b"\x00\x00"),
+    "crc": lambda: poked(16, b"\0\0\0\0"),
+    "packed size too small": lambda: poked(20, b"\x01\0\0\0"),
+    "packed size too large": lambda: poked(20, b"\xff\xff\xff\x7f"),
+    "size too small": lambda: poked(24, b"\x01\0\0\0"),
+    "size too large": lambda: poked(24, b"\xff\xff\xff\x01"),
+    "size beyond 4 GB": lambda: poked(24, b"\xfe\xff\xff\xff"),
+    "zip64 without its field": lambda: poked(24, b"\xff\xff\xff\xff"),
+    "place": lambda: poked(42, SHORT),
+    "place beyond the end": lambda: poked(42, b"\xf0\xff\xff\x7f"),
+    "disk": lambda: poked(34, b"\x09\x00"),
+    "length of the name": lambda: poked(28, b"\xff\xff"),
+    "length of the field": lambda: poked(30, b"\xff\xff"),
+    "length of the comment": lambda: poked(32, b"\xff\xff"),
+    "version": lambda: poked(6, b"\xff\xff"),
+    "zip64 that lies": lambda: zipped((GOLDEN, VALUES), (LOG, CAUSE), change=lambda it: setattr(it, "extra", ZIP64)),
+    "fields cut off": lambda: zipped((GOLDEN, VALUES), change=lambda it: setattr(it, "extra", b"\x01\x00\xff\xff")),
+    "name in another field": lambda: zipped((GOLDEN, VALUES), change=lambda it: setattr(
+        it, "extra", struct.pack("<HHBI", 0x7075, 12, 1, 0) + b"../a.js")),
+    "comments": lambda: zipped((GOLDEN, VALUES), (LOG, CAUSE), change=lambda it: setattr(it, "comment", b"\x1b[2J")),
+    "no entries told": lambda: end(8, b"\0\0\0\0"),
+    "many entries told": lambda: end(8, b"\xff\xff\xff\xff"),
+    "size of the directory": lambda: end(12, b"\xff\xff\xff\x7f"),
+    "place of the directory": lambda: end(16, b"\xff\xff\xff\x7f"),
+    "place before the directory": lambda: end(16, b"\0\0\0\0"),
+    "length of the last comment": lambda: end(20, b"\xff\xff"),
+    "two ends": lambda: both() + both()[-22:],
+    "an archive in the last comment": lambda: end(20, len(both()).to_bytes(2, "little")) + both(),
+    "before it": lambda: b"#!/bin/sh\n" * 100 + both(),
+    "after it": lambda: both() + b"\0" * 70_000,
+    "tar": lambda: b"\0" * 10_240,
+    "gzip": lambda: zlib.compress(b"a" * 10_000, wbits=31),
+    "web page": lambda: b"<html>" * 1000,
+    "directory alone": lambda: both()[both().index(b"PK\1\2") :],
+    "cut": lambda: both()[:-30],
+    "empty": lambda: b"",
+    "end alone": lambda: both()[-22:],
+    "header of its own that lies": lambda: poked(28, b"", local=None).replace(b"PK\3\4", b"PK\3\5"),
+    "lengths of its own header": lambda: (lambda it: it[:26] + b"\xff\xff\xff\xff" + it[30:])(both()),
+}  # fmt: skip
+#: Those that are well made, so that they must come out.
+SOUND = {"setuid", "comments", "nested", "before it", "zip64 that lies"}
+
+
+def golden(store: Store, data: bytes, place: Path) -> artifacts.Collection:
+    store.contents[1] = data
+    job = RanJob(1, "gpt/a - latest", "gpt", "a", "failed", NOON, NOON)
+    upload = Upload(1, "logs-a-4711-00000001-0000-4000-8000-000000000000", len(data), False, NOON)
+    pairs = matching.pair([job], [upload], 4711)
+    source = Source("CI run 4711", (job,), pairs, lambda _: Address(f"{store.forge}/artifacts/1", _AUTH))
+    return artifacts.collect(source, place, workers=1, web=Web(1, sleep=lambda _: None))
+
+
+def cause(store: Store, data: bytes) -> logs.Failure:
+    store.contents[1] = data
+    asked = JobLogs(FailedJob("gpt/a - latest"), Address(f"{store.forge}/1", _AUTH), len(data))
+    web = Web(2, sleep=lambda _: None)
+    return logs.triage_all([asked], hide=Redactor({}).text, web=web, workers=2)[0]
+
+
+@pytest.mark.parametrize("ranged", [True, False])
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_a_zip_from_a_fork(name: str, ranged: bool, store: Store, tmp_path: Path, figures: Figures) -> None:
+    store.ranges = ranged
+    data = ARCHIVES[name]()
+    (tmp_path / "into").mkdir()
+    (tmp_path / "a.zip").write_bytes(data)
+    tracemalloc.start()
+    try:
+        found = golden(store, data, tmp_path / "into")
+        failure = cause(store, data)
+        try:
+            local = logs.of_folder(tmp_path / "a.zip", hide=Redactor({}).text)
+        except RunbookError as error:
+            told = str(error)
+        else:
+            told = local.cause
+        assert told.strip()
+        # Twice what all golden files may have together, which are held: the archive, and its entries, come on top.
+        assert tracemalloc.get_traced_memory()[1] < 2 * remote_zip._LARGEST_CHOICE + 200 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert found.files or found.problems
+    assert failure.cause
+    for it in found.files:
+        assert it.stored.parent == tmp_path / "into"
+        assert re.fullmatch(r"[0-9a-f]{64}\.json", it.stored.name)
+        assert it.path.startswith("tests/functional_tests/test_cases/gpt/a/golden_values_")
+        assert "/../" not in it.path
+        assert it.path.isprintable()
+    for problem in found.problems:
+        assert problem.sentence.endswith(".")
+        assert (problem.sentence + problem.file + problem.artifact).isprintable()
+    if name in SOUND - {"zip64 that lies"}:
+        assert [it.bytes for it in found.files] == [VALUES]
+        assert "the cause" in failure.cause
+    assert {it.name for it in tmp_path.iterdir()} == {"into", "a.zip"}
+    figures["hostile"] += 3
+
+
+@pytest.mark.parametrize("name", ["overlapping", "overlapping a little"])
+def test_members_that_share_their_bytes_are_not_unpacked(name: str, store: Store, tmp_path: Path) -> None:
+    store.ranges = True
+    data = ARCHIVES[name]()
+    assert "overlap" in golden(store, data, tmp_path / "into").problems[0].sentence
+    assert "overlap" in cause(store, data).cause
