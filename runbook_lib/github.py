@@ -12,11 +12,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote
 
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
-from runbook_lib.github_errors import NotAllowed, Transient, late, lost, odd, plain, refusal
+from runbook_lib.github_errors import NotAllowed, Transient, late, lost, odd, once, plain, refusal
 from runbook_lib.github_login import base_url, token_for
 from runbook_lib.github_models import (
     Account,
@@ -31,8 +31,10 @@ from runbook_lib.github_models import (
     first_author,
     items_of,
 )
-from runbook_lib.limited import TooLarge, limit_to, within
+from runbook_lib.limited import TooLarge, limit_to, strict, within
 from runbook_lib.redact import Redactor
+
+__all__ = ["GitHub", "once"]
 
 if TYPE_CHECKING:
     import githubkit
@@ -49,7 +51,6 @@ _PER_PAGE = 100
 _MAX_PAGES = 50
 
 T = TypeVar("T")
-A = TypeVar("A", bound="_Addressed")
 
 
 class GitHub:
@@ -309,7 +310,7 @@ class GitHub:
             return self._build(what, build, answer), more
         if response.status_code != 200:
             raise odd(f"Could not {what} in {self.repository}", self._host, response.status_code, response.content)
-        answer, more = self._build(what, lambda it: it.json(), response), "next" in response.links
+        answer, more = self._build(what, lambda it: strict(it.content), response), "next" in response.links
         built = self._build(what, build, answer)
         # Only now: an answer that makes no sense would be believed for as long as it holds.
         if tag := response.headers.get("ETag", ""):
@@ -328,9 +329,9 @@ class GitHub:
             response = self._request(what, method, path, json=self.public(asked))
         except Transient as error:
             raise Unreachable(f"{error} It may have been done all the same; running again looks first.") from error
-        if response.status_code >= 300 or (not response.content and response.status_code != 204):
+        if response.status_code >= 300 or not (response.content or method == "DELETE"):
             raise odd(f"Could not {what} in {self.repository}", self._host, response.status_code, response.content)
-        return self._build(what, lambda it: build(it.json()) if it.content else build(None), response)
+        return self._build(what, lambda it: build(strict(it.content)) if it.content else build(None), response)
 
     def _request(self, what: str, method: str, path: str, **options: Any) -> "httpx.Response":
         from githubkit.exception import GitHubException, RequestError, RequestFailed
@@ -384,31 +385,3 @@ class GitHub:
     @property
     def _host(self) -> str:
         return str(self._client.config.base_url.host)
-
-
-class _Addressed(Protocol):
-    """What GitHub holds under an address of its own."""
-
-    @property
-    def url(self) -> str:
-        """The address."""
-
-
-def once(look: Callable[[], A | None], create: Callable[[], A], withdraw: Callable[[A], object] | None = None) -> A:
-    """What is there already, else what is created now.  A creation that fails is looked for before the error goes on.
-
-    So neither an answer lost on its way nor somebody quicker leads to a second one.  Of two that were created at the
-    same moment ``look`` finds the older one, and the other is withdrawn by whoever made it, where GitHub takes two.
-    """
-    if (there := look()) is not None:
-        return there
-    try:
-        made = create()
-    except RunbookError:
-        if (there := look()) is not None:
-            return there
-        raise
-    if withdraw is not None and (there := look()) is not None and there.url != made.url:
-        withdraw(made)
-        return there
-    return made

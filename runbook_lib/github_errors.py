@@ -1,14 +1,15 @@
-"""What GitHub's refusals mean, in whole sentences."""
+"""What GitHub's refusals mean, in whole sentences, and what is done about an answer that was lost."""
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.limited import Unusual
 
+A = TypeVar("A", bound="_Addressed")
 HOW = "Set GITHUB_TOKEN, or log in with `gh auth login`."
 RIGHTS = (
     "A fine-grained token needs, for the repository, read access to metadata, contents and deployments, and write "
@@ -137,3 +138,31 @@ def _lacking(headers: Mapping[str, str]) -> str:
         has = plain(headers.get("x-oauth-scopes", "")) or "none"
         return f"The request needs one of the scopes {plain(accepted)}; the token has {has}."
     return RIGHTS
+
+
+def once(look: Callable[[], A | None], create: Callable[[], A], withdraw: Callable[[A], object] | None = None) -> A:
+    """What is there already, else what is created now.  A creation that fails is looked for before the error goes on.
+
+    So neither an answer lost on its way nor somebody quicker leads to a second one.  Of two that were created at the
+    same moment ``look`` finds the older one, and the other is withdrawn by whoever made it, where GitHub takes two.
+    """
+    if (there := look()) is not None:
+        return there
+    try:
+        made = create()
+    except RunbookError:
+        if (there := look()) is not None:
+            return there
+        raise
+    if withdraw is not None and (there := look()) is not None and there.url != made.url:
+        withdraw(made)
+        return there
+    return made
+
+
+class _Addressed(Protocol):
+    """What GitHub holds under an address of its own."""
+
+    @property
+    def url(self) -> str:
+        """The address."""

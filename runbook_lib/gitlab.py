@@ -196,7 +196,7 @@ class GitLab:
         except requests.RequestException as error:
             why = str(error) if isinstance(error, requests.exceptions.RetryError) else type(error).__name__
             raise Unreachable(f"{failed}: {host} cannot be reached ({why}). Try again later.") from error
-        except (KeyError, TypeError, AttributeError, ValueError) as error:  # python-gitlab looks into answers, too
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:  # python-gitlab looks, too
             raise CannotTell(f"{failed}: the answer is not of the form expected.") from error
 
     def _refused(self, failed: str, host: str, error: "gitlab.exceptions.GitlabError", scope: str) -> RunbookError:
@@ -209,7 +209,10 @@ class GitLab:
         if status in (400, 409, 422):
             said = " ".join(str(error.error_message).replace(self._token, "***").split())[:300]
             kind = NoSuchRef if "reference not found" in said.lower() else RunbookError
-            return kind(f"{failed}: {host} refuses it (HTTP {status}), and says: {said}")
+            return kind(
+                f"{failed}: {host} refuses it (HTTP {status}), and says: {said.rstrip('.')}. Mend what it names, then "
+                "run again."
+            )
         if status == 429:
             return Unreachable(f"{failed}: {host} limits how often it may be asked (HTTP 429). Try again later.")
         return Unreachable(f"{failed}: {host} answered HTTP {status}. Try again later.")
@@ -217,7 +220,7 @@ class GitLab:
     def _built(self, what: str, build: Callable[[], T]) -> T:
         try:
             return build()
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise CannotTell(f"Could not {what} of {self.name}: the answer is not of the form expected.") from error
 
 

@@ -112,7 +112,7 @@ def bridges_of(it: Any) -> Iterator[Bridge]:
     found = re.fullmatch(r"functional:(?:run_)?(dev|lts)(?:_([a-z0-9_]+))?", it["name"])
     if found:
         started = it.get("downstream_pipeline")
-        yield Bridge(it["name"], it["status"], found[1], found[2] or "", started["id"] if started else None)
+        yield Bridge(it["name"], it["status"], found[1], found[2] or "", int(started["id"]) if started else None)
 
 
 def job_of(it: Any) -> Job:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from runbook_lib.limited import TooLarge, Unusual, unpacked, within
+from runbook_lib.limited import TooLarge, Unusual, strict, unpacked, within
 
 
 def pieces(data: bytes, size: int = 7) -> Iterator[bytes]:
@@ -65,3 +65,10 @@ def test_what_takes_too_long_is_left_behind() -> None:
     with pytest.raises(TimeoutError):
         within(0.05, go_on.wait)
     go_on.set()
+
+
+def test_json_is_read_by_its_letter() -> None:
+    assert strict(b'\xef\xbb\xbf{"a": [1, 2.5, null]}') == {"a": [1, 2.5, None]}
+    for text in (b"NaN", b'{"id": Infinity}', b"[-Infinity]", b"", b"<html>"):
+        with pytest.raises(ValueError):  # noqa: PT011 - of whatever kind
+            strict(text)
