@@ -308,6 +308,18 @@ def _started(at: At, on: Clients) -> None:
         raise Told(after.held)
 
 
+def _comment_removed(at: At, on: Clients) -> None:
+    for it in on.github.comments(at.known[_N]):
+        if it.body == "Twice.":
+            on.github.remove_comment(it)
+
+
+def _issue_withdrawn(at: At, on: Clients) -> None:
+    for it in github_issues.listed(on.github):
+        if it.title == "Twice":
+            github_issues.withdraw(on.github, it)
+
+
 _CHANGES = {
     "open a pull request": Call("github", "POST", f"{API}/pulls$", _step_3, "pushed"),
     "set a label": Call("github", "POST", f"{API}/issues/[0-9]+/labels", _step_3, "unlabelled"),
@@ -316,6 +328,8 @@ _CHANGES = {
     "edit a pull request": Call("github", "PATCH", f"{API}/pulls/[0-9]+$", _told_there, "ended"),
     "file an issue": Call("github", "POST", f"{API}/issues$", _filed, "ended"),
     "run failed jobs again": Call("github", "POST", f"{API}/actions/runs/[0-9]+/rerun-failed-jobs", _rerun, "ended"),
+    "remove a comment": Call("github", "DELETE", f"{API}/issues/comments/[0-9]+", _comment_removed, "twice"),
+    "withdraw an issue": Call("github", "PATCH", f"{API}/issues/[0-9]+$", _issue_withdrawn, "twice"),
     "start a pipeline": Call("gitlab", "POST", f"{LAB}/pipeline$", _started, "opened"),
 }
 
@@ -376,6 +390,10 @@ def _prepare(at: At, on: Clients) -> None:
     git(at.world.home / "checkout", "push", "-q", "gitlab", f"{head}:refs/heads/{TO}")
     at.world.now[0] += 1000
     at.keep("ended")
+    on.github.comment(standing.pull.number, "Twice.")
+    github_issues.file(on.github, "Twice", "")
+    at.keep("twice")
+    at.back_to("ended")
     asked = golden_run.choose(ci.look(stand, on.github))
     assert asked.source is not None
     run = on.github.run(asked.number)

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from email.utils import formatdate
+from functools import cache
 from typing import Any
 
 from fault_proxy import Exchange, Headers, Real, answer
@@ -143,10 +144,19 @@ def _endless(it: Exchange) -> None:
     it.outlasted()
 
 
-def _bomb(real: Real) -> bytes:
+@cache
+def _packed() -> bytes:
     packed = zlib.compressobj(9, wbits=31)
-    body = b"".join(packed.compress(b" " * 2**20) for _ in range(64)) + packed.flush()
-    return answer(200, gzip.compress(body, 1), [*JSON, ("Content-Encoding", "gzip, gzip")])
+    body = b"".join(packed.compress(b" " * 2**20) for _ in range(80)) + packed.flush()
+    return body
+
+
+def _bomb(_: Real) -> bytes:
+    return answer(200, _packed(), [*JSON, ("Content-Encoding", "gzip")])
+
+
+def _bomb_in_bomb(_: Real) -> bytes:
+    return answer(200, gzip.compress(_packed(), 1), [*JSON, ("Content-Encoding", "gzip, gzip")])
 
 
 def _chunked(real: Real, *, cut: bool) -> bytes:
@@ -310,6 +320,7 @@ KINDS: Mapping[str, Kind] = {
         lambda it: _with(("Content-Encoding", "gzip"))(replace(it, body=gzip.compress(it.body)[:-9]))
     ),
     "gzip bomb": turned(_bomb),
+    "gzip bomb in gzip": turned(_bomb_in_bomb),
     "unknown encoding": turned(_with(("Content-Encoding", "x-nothing"))),
     "JSON that is cut": turned(lambda it: answer(it.status, it.body[: len(it.body) // 2], it.headers), lie=True),
     "JSON of another shape": of_json(_other_shape),

@@ -1,0 +1,120 @@
+"""A whole bump while a part of all answers is lost: it ends as it would have, and nothing is there twice."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_calls import CALLS
+from fault_proxy import Exchange, Proxy, answer
+from figures import Figures
+from whole_bump import Played, playing, whole
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.practice import state
+
+_TRIES = 8
+
+
+def lost_before(it: Exchange) -> None:
+    it.reset()
+
+
+def lost_after(it: Exchange) -> None:
+    it.real()
+    it.reset()
+
+
+def failed_after(it: Exchange) -> None:
+    it.real()
+    it.send(answer(502, b"<html>Bad Gateway</html>", [("Content-Type", "text/html")]))
+
+
+@dataclass
+class Ended:
+    """What stands on the forge after a bump, the requests that led there, and how often a notebook was run again."""
+
+    made: dict[str, Any]
+    seen: set[tuple[str, str]]
+    told: int
+    struck: int
+
+
+def bumped(home: Path, work: Callable[[Exchange], None] | None, every: int) -> Ended:
+    """A whole bump, of whose requests each so-manieth is broken; a notebook that says so is run again."""
+    proxy, told, count = Proxy(""), 0, 0
+
+    def broken(it: Exchange) -> None:
+        nonlocal count
+        count += 1
+        if work and count % every == 0:
+            work(it)
+        it.send(bytes(it.real()))
+
+    real = Played.play
+
+    def play(self: Played, notebook: str, **parameters: Any) -> dict[str, Any]:
+        nonlocal told
+        for _ in range(_TRIES):
+            try:
+                return real(self, notebook, **parameters)
+            except RunbookError:
+                told += 1
+                if work is None:
+                    raise
+        raise AssertionError(f"{notebook} did not come to its end in {_TRIES} runs")
+
+    env = {"GITHUB_API_URL": proxy.url, "GITLAB_URL": f"{proxy.url}/gitlab"}
+    with pytest.MonkeyPatch.context() as patch, playing(home, env) as played:
+        patch.setattr(Played, "play", play)
+        proxy.upstream = played.at.forge.url
+        played.at.forge.hub.url = proxy.url
+        with proxy.broken(broken, "", ""):
+            whole(played)
+        made = held(played)
+    proxy.close()
+    return Ended(made, set(proxy.seen), told, count // every)
+
+
+def held(played: Played) -> dict[str, Any]:
+    """What stands on the forge, without what differs from bump to bump."""
+    store = played.at.forge.hub.store
+    with store.transaction():
+        tickets, comments = store.all(state.Ticket), store.all(state.Comment)
+        runs, attempts = store.all(state.Run), store.all(state.Attempt)
+
+    def same(text: str | None) -> str:
+        return re.sub(r"\b[0-9a-f]{10,40}\b|127\.0\.0\.1:[0-9]+|\b5[0-9]{9}\b", "*", text or "")
+
+    return {
+        "tickets": [(it.number, it.title, it.state, it.labels, it.head_ref) for it in tickets],
+        "comments": [(it.number, it.author, same(it.body)) for it in comments],
+        "runs": [(it.head_branch, it.event) for it in runs],
+        "attempts": len(attempts),
+    }
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    return bumped(tmp_path_factory.mktemp("right"), None, 1)
+
+
+def test_every_kind_of_request_of_a_bump_is_attacked(right: Ended) -> None:
+    def known(method: str, target: str) -> bool:
+        return any(it.method == method and re.search(it.route, target) for it in CALLS.values())
+
+    assert len(right.seen) > 50
+    assert not sorted(it for it in right.seen if not known(*it))
+
+
+@pytest.mark.parametrize("every", [5, 7])
+@pytest.mark.parametrize("work", [lost_before, lost_after, failed_after])
+def test_a_bump_on_a_bad_network(
+    tmp_path: Path, right: Ended, figures: Figures, work: Callable[[Exchange], None], every: int
+) -> None:
+    ended = bumped(tmp_path, work, every)
+    assert ended.struck > 10
+    assert ended.made == right.made
+    figures["faults"] += ended.struck
