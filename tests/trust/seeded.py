@@ -1,0 +1,190 @@
+"""Secrets of all usual kinds, made up: none was ever issued.  And where one is looked for afterwards."""
+
+import base64
+import gzip
+import io
+import random
+import re
+import string
+import subprocess
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+
+_ALNUM = string.ascii_letters + string.digits
+_URL = _ALNUM + "_-"
+_HEX = "0123456789abcdef"
+_UPPER = string.ascii_uppercase + string.digits
+#: Where a secret stands whose form alone tells nothing.
+_SETTINGS = (
+    "MY_SERVICE_TOKEN={}", "export DB_PASSWORD='{}'", '"api_key": "{}"', "{{'client_secret': '{}'}}",
+    "PRIVATE-TOKEN: {}",
+    "#9 ARG NPM_TOKEN={}", "docker build --build-arg API_KEY={} .", "Authorization: Bearer {}",
+    "authorization: token {}",
+    "curl -H 'Authorization: Basic {}'", "git clone https://ada:{}@git.example/x.git", "https://{}@git.example/x.git",
+    "machine git.example login ada password {}", "machine git.example\n  login ada\n  password {}",
+    "docker login -u ada -p {} nvcr.io", "tool --registry-password {}", "https://x.example/1?se=1&sig={}",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of secret: how one is made, and the texts in which it must be known without being known as such."""
+
+    make: Callable[[random.Random], str]
+    texts: tuple[str, ...] = ("{}", "the token {}.", "x={}", *_SETTINGS)
+
+    @property
+    def known(self) -> bool:
+        """Whether its form tells."""
+        return self.texts[0] == "{}"
+
+
+def _of(prefix: str, length: int, letters: str = _ALNUM) -> Kind:
+    return Kind(lambda draw: prefix + "".join(draw.choices(letters, k=length)))
+
+
+def _jwt(draw: random.Random) -> str:
+    parts = ('{"alg":"RS256","typ":"JWT"}', f'{{"sub":"{draw.getrandbits(64)}","iss":"x"}}', str(draw.getrandbits(900)))
+    return ".".join(base64.urlsafe_b64encode(it.encode()).decode().rstrip("=") for it in parts)
+
+
+def _pem(kind: str) -> Kind:
+    def make(draw: random.Random) -> str:
+        body = base64.b64encode(draw.randbytes(380)).decode()
+        lines = [body[at : at + 64] for at in range(0, len(body), 64)]
+        return "\n".join([f"-----BEGIN {kind}PRIVATE KEY-----", *lines, f"-----END {kind}PRIVATE KEY-----"])
+
+    return Kind(make, ("{}", "key: |\n{}", "the key {}"))
+
+
+def _said(make: Callable[[random.Random], str], *texts: str) -> Kind:
+    return Kind(make, texts)
+
+
+def _text(length: int, letters: str) -> Callable[[random.Random], str]:
+    return lambda draw: "".join(draw.choices(letters, k=length - 1)) + draw.choice("0123456789")
+
+
+KINDS: Mapping[str, Kind] = {
+    "GitHub classic": _of("ghp_", 36),
+    "GitHub OAuth": _of("gho_", 36),
+    "GitHub app's user": _of("ghu_", 36),
+    "GitHub app": _of("ghs_", 36),
+    "GitHub refresh": _of("ghr_", 76),
+    "GitHub fine-grained": Kind(lambda it: f"github_pat_{_text(22, _ALNUM)(it)}_{_text(59, _ALNUM)(it)}"),
+    "GitLab personal": _of("glpat-", 20, _URL),
+    "GitLab personal, routable": Kind(lambda it: f"glpat-{_text(27, _URL)(it)}.01.{_text(9, _HEX)(it)}"),
+    "GitLab deploy": _of("gldt-", 20, _URL),
+    "GitLab job": _of("glcbt-64_", 20, _URL),
+    "GitLab trigger": _of("glptt-", 40, _HEX),
+    "GitLab runner": _of("glrt-", 20, _URL),
+    "GitLab feed": _of("glft-", 20, _URL),
+    "GitLab OAuth secret": _of("gloas-", 64, _HEX),
+    "NGC": _of("nvapi-", 64, _URL),
+    "Hugging Face": _of("hf_", 34),
+    "AWS key": _of("AKIA", 16, _UPPER),
+    "AWS session key": _of("ASIA", 16, _UPPER),
+    "Slack bot": Kind(lambda it: f"xoxb-{it.randrange(10**11, 10**12)}-{it.randrange(10**12)}-{_text(24, _ALNUM)(it)}"),
+    "Slack user": Kind(lambda it: f"xoxp-{it.randrange(10**11, 10**12)}-{_text(32, _HEX)(it)}"),
+    "Slack app": Kind(lambda it: f"xapp-1-A{_text(10, _UPPER)(it)}-{_text(64, _HEX)(it)}"),
+    "Google": _of("AIza", 35, _URL),
+    "Google OAuth": _of("ya29.", 60, _URL),
+    "JSON web token": Kind(_jwt),
+    "npm": _of("npm_", 36),
+    "PyPI": _of("pypi-AgEIcHlwaS5vcmc", 80, _URL),
+    "Docker Hub": _of("dckr_pat_", 27, _URL),
+    "Anthropic": _of("sk-ant-api03-", 80, _URL),
+    "OpenAI": _of("sk-", 48),
+    "OpenAI project": _of("sk-proj-", 80, _URL),
+    "Vault": _of("hvs.", 60, _URL),
+    "RSA key": _pem("RSA "),
+    "SSH key": _pem("OPENSSH "),
+    "key": _pem(""),
+    "Slack hook": _said(_text(24, _ALNUM), "https://hooks.slack.com/services/T0123ABCD/B0123ABCD/{}"),
+    "W&B": _said(_text(40, _HEX), *_SETTINGS, "WANDB_API_KEY={}", "machine api.wandb.ai\n  login user\n  password {}"),
+    "AWS secret": _said(
+        _text(40, _ALNUM), *_SETTINGS, "aws_secret_access_key = {}", "AWS_SECRET_ACCESS_KEY={}",
+        '"SecretAccessKey": "{}"',
+    ),
+    "NGC, before": _said(_text(84, _ALNUM), *_SETTINGS, "NGC_API_KEY={}", "docker login -u '$oauthtoken' -p {} x"),
+    "Docker's file": _said(
+        lambda it: base64.b64encode(f"ada:{_text(20, _ALNUM)(it)}".encode()).decode(), '"auth": "{}"', '{{"auth":"{}"}}'
+    ),
+    "a password": _said(lambda it: f"{_text(14, _ALNUM)(it)}!", *_SETTINGS[:8], *_SETTINGS[10:]),
+}  # fmt: skip
+
+
+def secrets(seed: object) -> dict[str, str]:
+    """One of each kind."""
+    return {name: kind.make(random.Random(f"{seed} {name}")) for name, kind in KINDS.items()}
+
+
+def shown(secret: str, name: str, number: int) -> str:
+    """A text with the secret in it, by which it can be told."""
+    texts = KINDS[name].texts
+    return texts[number % len(texts)].format(secret)
+
+
+# -- looking for them --------------------------------------------------------------------------------------------------
+
+#: Characters of a part of a secret that must not be found either.
+_PART = 16
+
+
+def needles(secret: str) -> set[bytes]:
+    """The secret as it may lie in a file: as it is and its parts, in an address, and in base64."""
+    found = {secret, quote(secret, safe=""), quote_plus(secret)}
+    lines = [it for it in secret.splitlines() if not it.startswith("-----")]
+    for line in lines:
+        # Not the prefix of all of its kind, nor the head of all JSON web tokens.
+        own = line[line.find(".") + 1 :] if line.startswith("eyJ") else line[min(12, len(line) // 4) :]
+        found |= {own[at : at + _PART] for at in range(0, max(1, len(own) - _PART + 1), 4)}
+        for offset in range(3):
+            encoded = base64.b64encode(b"\0" * offset + line.encode()).decode()[4:]
+            found.add(encoded[: len(encoded) // 4 * 4 - 4])
+            found.add(base64.urlsafe_b64encode(b"\0" * offset + line.encode()).decode()[4:-4])
+    return {it.encode() for it in found if len(it) >= 8}
+
+
+class Search:
+    """Looks for secrets in whatever is given, packed and encoded content too."""
+
+    def __init__(self, sought: Iterable[str]) -> None:
+        self._names = {needle: secret[:9] for secret in sought for needle in needles(secret)}
+        self._any = re.compile(b"|".join(re.escape(it) for it in sorted(self._names, key=len, reverse=True)))
+
+    def found(self, content: bytes, depth: int = 0) -> set[str]:
+        """How the secrets begin that it holds."""
+        names = {f"{self._names[it]}… as {it.decode()}" for it in self._any.findall(content)}
+        for inner in self._inner(content) if depth < 3 else ():
+            names |= self.found(inner, depth + 1)
+        return names
+
+    def _inner(self, content: bytes) -> Iterator[bytes]:
+        if content.startswith(b"\x1f\x8b"):
+            yield gzip.decompress(content)
+        if content.startswith(b"PK\x03\x04"):
+            with zipfile.ZipFile(io.BytesIO(content)) as packed:
+                yield from (it.filename.encode() + b"\n" + packed.read(it) for it in packed.infolist())
+
+    def below(self, folder: Path, but: Iterable[Path] = ()) -> dict[str, set[str]]:
+        """By file, whose name is looked at too; ``but`` are those in which they were put."""
+        put = set(but)
+        hits: dict[str, set[str]] = {}
+        for path in sorted(folder.rglob("*")):
+            if put & {path, *path.parents}:
+                continue
+            content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+            if found := self.found(content) | self.found(bytes(path.relative_to(folder))):
+                hits[str(path.relative_to(folder))] = found
+        return hits
+
+    def in_git(self, repository: Path) -> set[str]:
+        """In every object, name of a branch and log of a repository."""
+        git = ["git", "-C", str(repository)]
+        objects = [*git, "cat-file", "--batch-all-objects", "--batch", "--unordered"]
+        told = [subprocess.run(it, capture_output=True, check=True).stdout for it in (objects, [*git, "for-each-ref"])]
+        return set().union(*map(self.found, told))

@@ -1,0 +1,451 @@
+"""Secrets of all usual kinds, in environment, remotes, answers, logs and names: after a bump none is to be found."""
+
+import base64
+import html
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from bumping import REPOSITORY, World, git, world
+from figures import Figures
+from seeded import KINDS, Search, secrets, shown
+from small_runbooks import notebook
+
+from runbook_lib import logs, provenance
+from runbook_lib.practice import gitlab_api, registry, transcripts
+from runbook_lib.practice.forge import Forge
+from runbook_lib.practice.protocol import ENGINEER, Answer, Request, Token
+from runbook_lib.redact import Redactor
+from runbook_lib.verify import verify
+
+RUNBOOKS = provenance.ROOT / "runbooks"
+TAG = "26.04-py3"
+
+# -- one text at a time ----------------------------------------------------------------------------------------------
+
+#: What a text may have gone through before it is kept.
+AROUND: Mapping[str, Callable[[str], str]] = {
+    "as it is": str,
+    "among others": lambda it: f"2026-05-07T03:12:00.1234567Z [rank3]: {it} and more\nnext line",
+    "in JSON": json.dumps,
+    "in JSON in JSON": lambda it: json.dumps({"body": json.dumps({"text": it})}),
+    "in HTML": html.escape,
+    "as Python prints it": repr,
+    "coloured": lambda it: f"\x1b[0;31m{it}\x1b[0m",
+    "timed": lambda it: "\n".join(f"2026-05-07T03:12:00.{n}Z #7 0.{n} {x}" for n, x in enumerate(it.split("\n"))),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_by_its_form(kind: str, figures: Figures) -> None:
+    for seed in range(5):
+        secret = secrets(seed)[kind]
+        search = Search([secret])
+        for text in KINDS[kind].texts:
+            for name, around in AROUND.items():
+                if "\n" in text + secret and "login" in text and name == "timed":
+                    continue  # a netrc file is no log
+                figures["secrets sought"] += 1
+                clean = Redactor({}).text(around(text.format(secret)))
+                assert not search.found(clean.encode()), (name, around(text.format(secret)), clean)
+    figures["secrets found"] += 0
+
+
+#: How whoever holds a secret may write it.
+SPELLED: Mapping[str, Callable[[str], str]] = {
+    "plain": str,
+    "quoted for an address": lambda it: quote(it, safe=""),
+    "for basic authorization": lambda it: base64.b64encode(f"x-access-token:{it}".encode()).decode(),
+    "for another user": lambda it: base64.urlsafe_b64encode(f"ada:{it}\n".encode()).decode(),
+    "in JSON": lambda it: json.dumps(it),
+    "in JSON in JSON": lambda it: json.dumps(json.dumps(it)),
+    "in HTML": html.escape,
+    "as Python prints it": repr,
+    "wrapped": lambda it: f"{it[: len(it) // 3]}\n    {it[len(it) // 3 :]}",
+    "wrapped by a terminal": lambda it: f"{it[:7]}\r\n{it[7:]}",
+}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "odd characters"])
+def test_each_kind_that_is_held(kind: str, figures: Figures) -> None:
+    for seed in range(5):
+        odd = "".join(random.Random(seed).choices("ab12&/+\"'\\ %$<>äß\t", k=24)).strip() + "x"
+        secret = secrets(seed).get(kind, odd)
+        search, redactor = Search([secret]), Redactor({"SOME_TOKEN": secret})
+        for name, spell in SPELLED.items():
+            for before, after in (("", ""), ("a", "b"), ("=", "&"), ("\\n", "\\n"), ("\x1b[1m", "\x1b[0m")):
+                figures["secrets sought"] += 1
+                clean = redactor.text(f"{before}{spell(secret)}{after}")
+                assert not search.found(clean.encode()), (name, spell(secret), clean)
+    figures["secrets found"] += 0
+
+
+# -- a bump ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Bench:
+    """A world full of secrets: ``held`` are those of the environment, ``strange`` all others.
+
+    ``put`` are the files in which this test itself put some.
+    """
+
+    home: Path
+    world: World
+    held: dict[str, str]
+    strange: dict[str, str]
+    patch: pytest.MonkeyPatch
+    put: list[Path] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    listed: set[bytes] = field(default_factory=set)
+    typed: set[bytes] = field(default_factory=set)
+
+    @property
+    def checkout(self) -> Path:
+        return self.home / "checkout"
+
+    def any(self, number: int) -> str:
+        """A text with one of the strange secrets."""
+        name = list(self.strange)[number % len(self.strange)]
+        return shown(self.strange[name], name, number // len(self.strange))
+
+    def papermill(self, path: Path, status: int | None = None, **parameters: object) -> str:
+        """Run the environment's command in a process of its own; what it said."""
+        given = ((name, value, "-p" if isinstance(value, bool) else "-r") for name, value in parameters.items())
+        options = [it for name, value, how in given for it in (how, name, str(value))]
+        command = [sys.executable, "-P", "-m", "runbook_lib.run", str(path), *options]
+        self.typed.add("\0".join(command).encode() + b"\0")
+        done = subprocess.run(command, cwd=self.home, capture_output=True, stdin=subprocess.DEVNULL)
+        told = (done.stdout + done.stderr).decode()
+        self.told.append(told)
+        assert "Traceback (most recent call last)" not in told or "raise" in path.read_text(), told
+        assert "Nothing was run" not in told, told
+        assert status is None or done.returncode == status, told
+        return told
+
+    def step(self, name: str, status: int | None = None, **parameters: object) -> str:
+        given = {"tag": TAG, "repo": str(self.checkout)} | parameters
+        return self.papermill(RUNBOOKS / f"{name}.ipynb", status, **given)
+
+    def act(self, name: str, status: int | None = None, **parameters: object) -> str:
+        """As ``step``, and publish."""
+        return self.step(name, status, apply=True, publish=True, **parameters)
+
+
+@contextmanager
+def bench(home: Path, seed: object) -> Iterator[Bench]:
+    """Everything below ``home``: what git, Jupyter and the system keep there too."""
+    held, strange = secrets(f"held {seed}"), secrets(f"strange {seed}")
+    with world(home) as at, closing(registry.serve()) as images, pytest.MonkeyPatch.context() as patch:
+        made = Bench(home, at, held, strange, patch)
+        for name in ("user", "tmp"):
+            (home / name).mkdir()
+        (home / "user" / ".gitconfig").write_text((Path(os.environ["HOME"]) / ".gitconfig").read_text())
+        at.forge.issue_token(held["GitHub classic"], Token(ENGINEER))
+        patch.setattr(gitlab_api, "TOKEN", held["GitLab personal"])
+        for name, value in {
+            "HOME": str(home / "user"), "TMPDIR": str(home / "tmp"), "PYTHONPATH": str(provenance.ROOT),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "GITHUB_API_URL": at.forge.url, "GITHUB_TOKEN": held["GitHub classic"], "RUNBOOK_REGISTRY": images.url,
+            "GITLAB_URL": f"{at.forge.url}/gitlab", "GITLAB_TOKEN": held["GitLab personal"],
+            "GITLAB_PROJECT": REPOSITORY, "NGC_API_KEY": held["NGC"],
+            "RUNBOOK_AUDIT": str(home / "audit"), "RUNBOOK_CACHE": str(home / "cache"),
+            **{f"SEED_{number}_{end}": value for number, value in enumerate(held.values())
+               for end in [("TOKEN", "KEY", "PASSWORD", "SECRET")[number % 4]]},
+        }.items():  # fmt: skip
+            patch.setenv(name, value)
+        with watched(made):
+            yield made
+
+
+@contextmanager
+def watched(made: Bench) -> Iterator[None]:
+    """Keep what the list of processes shows meanwhile, but for this process and what the test typed itself."""
+    search = Search([*made.held.values(), *made.strange.values()])
+    over = threading.Event()
+    seen: set[bytes] = set()
+
+    def look() -> None:
+        while not over.wait(0.02):
+            for place in Path("/proc").glob("[0-9]*/cmdline"):
+                try:
+                    line = place.read_bytes()
+                except OSError:
+                    continue  # it has ended
+                if line not in seen and line not in made.typed:
+                    seen.add(line)
+                    if search.found(line):
+                        made.listed.add(line)
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        assert len(seen) > 3
+
+
+def leak_into_logs(made: Bench) -> None:
+    """What CI's jobs print, and what they leave in their artifacts, tells secrets wherever it tells an error."""
+    errors, harness, output = transcripts.errors, transcripts.harness, transcripts.output
+    count = iter(range(10**6))
+
+    def told(lines: list[str]) -> list[str]:
+        return [it for line in lines for it in f"{line} {made.any(next(count))}".split("\n")]
+
+    def leaking(of: Callable[..., list[str]]) -> Callable[..., list[str]]:
+        return lambda *given: told(of(*given)) if of is not output else [*of(*given), *told([""])]
+
+    for name, of in (("errors", errors), ("harness", harness), ("output", output)):
+        made.patch.setattr(transcripts, name, leaking(of))
+
+
+def whole(made: Bench) -> None:
+    """A bump from its first step to its quarantines, with CI whose logs tell all kinds of secrets."""
+    leak_into_logs(made)
+    for name in ("01-github-pin", "02-gitlab-pin"):
+        made.step(name, apply=True)
+    made.act("03-open-pr")
+    made.act("04-run-ci")
+    made.world.now[0] += 1000
+    hang, memory = "gpt3_mcore_te_tp4_pp1_long@dgx_h100", "moe/gpt3_moe_mcore_tp2_ep4_memory"
+    accept = f"hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: known, {made.any(1)}"
+    told = f"{hang}: it hangs with {made.any(0)}; {memory}: out of memory, see https://ada:{made.any(2)}@x.example/"
+    made.step("investigate-ci", place="#10")
+    made.act("bump", accept=accept, broken=told)
+
+
+def remotes(made: Bench) -> None:
+    """Credentials in addresses and settings of git; a push that is refused with words that repeat them."""
+    token = made.strange["GitHub classic"]
+    basic = base64.b64encode(f"x-access-token:{made.strange['GitHub app']}".encode()).decode()
+    address = f"https://x-access-token:{token}@github.example/{REPOSITORY}.git"
+    config = made.checkout / ".git" / "config"
+    before = git(made.checkout, "remote", "get-url", "origin")
+    settings = f"""
+[url "{made.world.remote}"]
+    insteadOf = {address}
+[http "https://github.example/"]
+    extraHeader = "AUTHORIZATION: basic {basic}"
+[remote "broken"]
+    url = http://ada:{made.strange["a password"]}@127.0.0.1:1/x.git
+    fetch = +refs/heads/*:refs/remotes/broken/*
+"""
+    config.write_text(config.read_text().replace(f"url = {before}", f"url = {address}") + settings)
+    made.put.append(config)
+    hook = made.world.remote / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    said = "\n".join(made.any(number) for number in range(len(made.strange)))
+    hook.write_text(f"#!/bin/sh\ncat >&2 <<'END'\nrefused: {address}\n{said}\nEND\nexit 1\n")
+    hook.chmod(0o755)
+    made.put.append(hook)
+    assert "failed" in made.act("bump")
+    hook.unlink()
+    made.act("03-open-pr")
+    made.act("03-open-pr", remote="broken")
+    config.write_text(config.read_text().replace(f"url = {address}", f"url = https://{token}@127.0.0.1:1/x.git"))
+    made.step("00-preflight")
+
+
+@dataclass(frozen=True)
+class Echo:
+    """Answers of the forge that repeat what was sent, and tell more."""
+
+    made: Bench
+    status: int
+    path: str
+    method: str
+
+    def __call__(self, forge: Forge, request: Request, answer: Callable[[Forge, Request], Answer]) -> Answer:
+        if request.method != self.method or not re.search(self.path, request.path):
+            return answer(forge, request)
+        headers = " ".join(f"{name}: {value}" for name, value in request.headers.items())
+        text = " ".join([headers, *(self.made.any(number) for number in range(12))])
+        errors = [{"resource": "x", "code": "custom", "field": "y", "message": text}]
+        content = {"message": text, "error": text, "errors": errors, "documentation_url": f"https://x/?{text}"}
+        return Answer(self.status, json.dumps(content).encode(), {"Content-Type": "application/json"})
+
+
+def echoing(status: int, path: str, method: str, *steps: str) -> Callable[[Bench], None]:
+    """A bump whose forge refuses some calls, and says all that it should not."""
+
+    def run(made: Bench) -> None:
+        answer, echo = Forge.answer, Echo(made, status, path, method)
+        for name in ("01-github-pin", "02-gitlab-pin"):
+            made.step(name, apply=True)
+        made.patch.setattr(Forge, "answer", lambda forge, request: echo(forge, request, answer))
+        for name in steps:
+            made.act(name)
+
+    return run
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A registry that refuses every login with all that it was told."""
+
+    words = ""
+
+    def do_GET(self) -> None:
+        body = json.dumps(
+            {"errors": [{"code": "DENIED", "message": f"{self.headers} {self.words}", "detail": self.words}]}
+        )
+        host = self.headers["Host"]
+        self.send_response(403 if self.path.startswith("/token") else 401)
+        self.send_header(
+            "WWW-Authenticate", f'Bearer realm="http://{host}/token",service="x",scope="{self.words[:40]}"'
+        )
+        self.send_header("Content-Length", str(len(body.encode())))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def refused_login(made: Bench) -> None:
+    """The registry refuses NGC's key, and then what Docker keeps, and repeats both."""
+    Refusing.words = (
+        " ".join(made.any(number) for number in range(len(made.strange))).replace("\n", " ").replace('"', "'")
+    )
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        address = f"127.0.0.1:{server.server_address[1]}"
+        made.patch.setenv("RUNBOOK_REGISTRY", f"nvcr.io=http://{address}")
+        assert "Traceback" not in made.step("00-preflight")
+        kept = made.home / "user" / ".docker" / "config.json"
+        kept.parent.mkdir()
+        auth = base64.b64encode(f"ada:{made.strange['a password']}".encode()).decode()
+        kept.write_text(json.dumps({"auths": {address: {"auth": auth}}}))
+        made.put.append(kept)
+        made.act("bump")
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+CRASH = """\
+import base64, sys
+from IPython.display import display, HTML, JSON
+strange = {texts!r}
+for text in strange:
+    print(text)
+    print(text, file=sys.stderr)
+    print(base64.b64encode(text.encode()).decode())
+    display(HTML(f"<table><tr><td title='{{text}}'>{{text}}</td></tr></table>"), {{"text/plain": text}})
+    display(JSON({{"a": [text]}}))
+step.given(one=strange[0], more=strange)
+step.effect("push", strange[1], strange[2], {{"new": strange}}, url=strange[3])
+step.check(Check(strange[4], "failed", strange[5]))
+step.warn(*strange); step.link(strange[6], strange[7]); step.allowed(strange[8], strange[9])
+step.table("a table", [{{"name": text, text: 1}} for text in strange])
+step.diff("".join(f"-{{text}}\\n+{{text}}\\n" for text in strange))
+step.waiting(strange[10], next=strange[11])
+import os
+held = [value for name, value in os.environ.items() if name.startswith("SEED_")]
+print(*held, sep="\\n"); print(held, dict(os.environ))
+for text in held:
+    sys.stdout.write(text[:10]); sys.stdout.flush(); sys.stdout.write(text[10:] + "\\n"); sys.stdout.flush()
+"""
+
+
+def crash(made: Bench) -> None:
+    """Cells that print secrets in all ways, raise with them, and die with them as their last words."""
+    texts = [made.any(number) for number in range(3 * len(made.strange))]
+    folder = made.home / "own" / "runbooks"
+    said = CRASH.format(texts=texts)
+    cells = {
+        "raises": [said, "secret = strange[0]\nraise ValueError(f'{secret} {strange}')"],
+        "told": [said, "raise RunbookError(' '.join(strange) + os.environ['GITHUB_TOKEN'])"],
+        "dies": [said, "sys.__stderr__.write('\\n'.join(strange)); sys.__stderr__.flush(); os._exit(1)  # raise"],
+        "ends": [said, "step.raise_if_failed()", "step.show()"],
+    }
+    made.put.append(folder)
+    for name, code in cells.items():
+        path = notebook(folder / f"{name}.ipynb", *code)
+        made.papermill(path, tag=TAG, repo=made.checkout, run_id=made.any(5).replace("\n", " "))
+
+
+def names(made: Bench) -> None:
+    """Branches, tags and other parameters that hold one."""
+    branch = f"release-{made.strange['GitHub app']}"
+    git(made.checkout, "branch", branch, "main")
+    git(made.checkout, "push", "-q", "origin", branch)
+    made.put += [made.checkout / ".git", made.world.remote]
+    made.step("00-preflight", base=branch)
+    made.step("01-github-pin", base=branch, apply=True)
+    made.step("00-preflight", tag=f"26.04-{made.strange['Hugging Face']}")
+    made.step("05-golden-values", run_id=made.strange["Slack bot"], accept=f"x: {made.strange['npm']}")
+    made.step("bump", allow=made.strange["Docker Hub"], remote=made.strange["Anthropic"])
+    made.step("investigate-ci", place=f"https://ada:{made.strange['a password']}@x.example/{REPOSITORY}/pull/1")
+
+
+def test_logs_that_a_person_has_downloaded(tmp_path: Path, figures: Figures) -> None:
+    strange = secrets("downloaded")
+    search = Search(strange.values())
+    for number, (name, secret) in enumerate(strange.items()):
+        for turn in range(len(KINDS[name].texts)):
+            figures["secrets sought"] += 1
+            text = shown(secret, name, turn)
+            lines = "\n".join(f"2026-05-07T03:12:{number:02}.1234567Z {line}" for line in text.split("\n"))
+            error = f'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\nRuntimeError: {text}\n'
+            file = tmp_path / f"{number}.log"
+            file.write_text(f"{lines}\n{error}{lines}\n##[error]{text}\n")
+            found = search.found(repr(logs.of_folder(file, hide=Redactor({}).text)).encode())
+            assert not found, (name, text, found)
+    figures["secrets found"] += 0
+
+
+API = f"^/repos/{REPOSITORY}"
+SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
+    "a whole bump": whole,
+    "remotes": remotes,
+    "a refused login": refused_login,
+    "a crash": crash,
+    "names": names,
+    "401 to all": echoing(401, "^/", "GET", "03-open-pr", "bump"),
+    "403 to a label": echoing(403, f"{API}/issues/[0-9]+/labels", "POST", "03-open-pr"),
+    "422 to a pull request": echoing(422, f"{API}/pulls$", "POST", "03-open-pr", "bump"),
+    "500 to CI": echoing(500, f"{API}/(actions|commits)/", "GET", "bump"),
+    "400 of GitLab": echoing(400, "^/gitlab/", "GET", "bump", "internal-ci"),
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_bump(tmp_path: Path, figures: Figures, scenario: str) -> None:
+    with bench(tmp_path, scenario) as made:
+        SCENARIOS[scenario](made)
+        sought = [*made.held.values(), *made.strange.values()]
+        search = Search(sought)
+        figures["secrets sought"] += len(sought)
+        hits = search.below(tmp_path, made.put)
+        for number, told in enumerate(made.told):
+            hits[f"what command {number} said"] = search.found(told.encode())
+        hits["git"] = set()
+        for repository in (made.checkout, made.world.remote, made.world.fork) if scenario != "names" else ():
+            hits["git"] |= search.in_git(repository)
+        # A branch's name is what git is called with.
+        named = made.strange["GitHub app"].encode() if scenario == "names" else b"\0\0"
+        hits["processes"] = {it.decode(errors="replace") for it in made.listed if named not in it}
+        found = {place: what for place, what in hits.items() if what}
+        figures["secrets found"] += len(found)
+        assert not found
+        assert verify(tmp_path / "audit")[0] == []
+        # It was there to be found.
+        kept = b"".join(it.read_bytes() for it in (tmp_path / "audit").rglob("*") if it.is_file())
+        assert (b"***" in kept) == (scenario != "a refused login")  # whose words are not told at all
