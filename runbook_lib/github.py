@@ -263,9 +263,11 @@ class GitHub:
     def exists(self, what: str, path: str) -> bool:
         """Whether there is something, where GitHub answers with nothing else."""
         try:
-            self._retried(lambda: self._request(what, "GET", path))
+            response = self._retried(lambda: self._request(what, "GET", path))
         except NotAllowed:
             return False
+        if response.status_code != 204:
+            raise odd(f"Could not {what} in {self.repository}", self._host, response.status_code, response.content)
         return True
 
     def pages(

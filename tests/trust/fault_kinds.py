@@ -24,7 +24,8 @@ class Kind:
     """``slow``: it keeps its client waiting.  ``targets``: where it makes sense, all without any.
 
     ``lie``: an answer in good order, of other text: nobody can tell who has no digest and knows no form.  ``passing``:
-    one more try may mend it, so that it matters whether it comes once or always.
+    one more try may mend it, so that it matters whether it comes once or always.  ``ends``: what it leaves behind on
+    a connection is read as the next answer there (httpcore keeps what came too much), so it is tried on new ones.
     """
 
     work: Work
@@ -32,6 +33,7 @@ class Kind:
     targets: frozenset[str] = frozenset()
     lie: bool = False
     passing: bool = True
+    ends: bool = False
 
 
 def says(status: int, body: bytes = b'{"message": "no"}', headers: Headers | None = None, *, lie: bool = False) -> Kind:
@@ -335,7 +337,7 @@ KINDS: Mapping[str, Kind] = {
     "UTF-16": turned(lambda it: answer(it.status, it.body.decode("latin-1").encode("utf-16"), it.headers), lie=True),
     "unknown charset": turned(_with(("Content-Type", "application/json; charset=klingon"))),
     "byte order mark": turned(lambda it: answer(it.status, b"\xef\xbb\xbf" + it.body, it.headers), lie=True),
-    "answer sent twice": turned(lambda it: bytes(it) * 2),
+    "answer sent twice": replace(turned(lambda it: bytes(it) * 2), ends=True),
     "answer lost after it was done": Kind(_after()),
     "502 after it was done": Kind(_after(answer(502, _PAGE, HTML))),
     "500 after it was done": Kind(_after(answer(500, b"", JSON))),
