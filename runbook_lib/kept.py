@@ -59,7 +59,7 @@ def images(notebook: Path) -> Iterator[Image]:
     try:
         outputs = [output for cell in json.loads(content)["cells"] for output in cell.get("outputs", ())]
         found = [image(output.get("data")) for output in outputs]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return
     yield from filter(None, found)
 

@@ -54,7 +54,7 @@ class Source:
             tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
             texts = ["".join(cell["source"]) for cell in tagged[:1]]
             step, long = metadata.get("step"), metadata.get("long") is True
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise RunbookError(f"{path} is not a notebook of Jupyter's format 4: it could not be read.") from error
         return cls(path, content, step, _declared(texts[0], path) if texts and step else (), long)
 

@@ -63,7 +63,7 @@ class Cache:
             kept = json.loads(self._entry_path(key).read_bytes())
             headers = {str(name): str(value) for name, value in kept["headers"].items()}
             return Entry(base64.b64decode(kept["body"]), headers, time.time() - float(kept["read"]))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
     def keep(self, key: str, body: bytes, headers: Mapping[str, str]) -> None:

@@ -23,7 +23,7 @@ def write_report(folder: Path, predicate: Mapping[str, Any]) -> None:
     """Write the report of a record from its predicate and the executed notebook in its folder, if there is one."""
     try:
         notebook = json.loads((folder / EXECUTED).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         notebook = {"cells": []}
     write(folder / REPORT, to_bytes(render(predicate, notebook)))
 
