@@ -2,7 +2,7 @@
 
 Pure modules (text and data in, text and data out):
     errors, checks, bump (the parameters of a run), commands (how a run is typed), edits (spliced text, diffs)
-    polling (looking again until something is over)
+    polling (looking again until something is over), addresses (where a token may be sent)
     image, families, nemo, alibaba, coreweave (references and tags), compare (what a new image changes)
     yaml_text, bounded, reading, locate, matrix (where pins stand), pins (plan and check)
     sites, repositories (the repositories that we know, as data), declared (a repository's own pins file)
@@ -25,18 +25,18 @@ Pure modules (text and data in, text and data out):
     standing, timeline, page, harmless (where a bump stands; its runs retold; the frame of every HTML page)
     fields, form_views (the fields of a form and what is wrong in them; what a form shows)
 Effects (the only modules that touch the world):
-    checkout, git_command, blobs (git)
+    checkout, git_command, blobs, archive_git (git; what its history knows of an archive)
     registry, registry_http, registry_auth, registry_challenge, registry_cache (OCI)
     github, github_issues, github_login, github_errors, github_models (REST API)
     gitlab, gitlab_models (branches, pipelines and jobs)
-    ranges, remote_zip, zip_stream (members of a zip on a server, by HTTP ranges)
-    files, ledger, provenance, record, kept (what a step did and saw)
+    ranges, remote_zip, zip_stream (members of a zip on a server, by HTTP ranges), limited (no answer without an end)
+    files, holding, ledger, provenance, record, kept (files, locks, what a step did and saw)
     kernel, kernel_main, listening, executed (Jupyter)
     container, container_process (docker, podman, buildah)
     inside_look, inside_do, inside_file (this machine and checkout; a sequence run; an image's file)
     slurm, slurm_matrix, slurm_follow (Slurm's commands; what was submitted, and followed)
 On top, composing them:
-    recognized (whose pins a clone has), position, preflight, move, sync (steps 0, 1, 2 and 7)
+    recognized (whose pins a clone has), position, token_rights, preflight, move, sync (steps 0, 1, 2 and 7)
     proposal, pull_request (step 3), ci (step 4)
     sources, artifacts, golden_run, refresh, golden_diff, plots (step 5: where from, judged, written, drawn)
     logs, failures, investigate (the failed jobs of any run), broken, answer (step 6: decided, carried out)
