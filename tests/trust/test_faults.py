@@ -96,6 +96,25 @@ def test_every_call_ends_well(at: At, truth: dict[str, Any], stranger: Stranger,
     assert GITLAB_TOKEN.encode() not in stranger.received, "the token went to another host"
 
 
+@pytest.mark.parametrize("name", ["connection refused", "reset before the request", "closed before the request"])
+def test_every_call_ends_well_where_nobody_is(at: At, truth: dict[str, Any], figures: Figures, name: str) -> None:
+    wrong: list[str] = []
+    with at.clients() as on:
+        for what, call in CALLS.items():
+            at.back_to(call.stage or "ended")
+            proxy = proxy_of(at, call)
+            with proxy.refusing() if "refused" in name else proxy.rude(reset="reset" in name):
+                try:
+                    how, came = outcome(at, on, call)
+                except Exception:
+                    how, came = "raw", traceback.format_exc()[-1500:]
+            if how != "told" or not is_sentence(came):
+                wrong.append(f"{what}: {how}: {came}")
+            wrong += [f"{what}: {it}" for it in recovered(at, on, call, truth[what])]
+            figures.fault(name, "told")
+    assert not wrong, "\n".join(wrong)
+
+
 def met(at: At, on: Clients, call: Call, kind: Kind, right: Any, times: int) -> tuple[str, list[str]]:
     """How the call ended while it met the fault, and what is wrong with that."""
     proxy = proxy_of(at, call)
