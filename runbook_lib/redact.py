@@ -58,9 +58,12 @@ _KNOWN: Mapping[re.Pattern[str], list[str]] = {
         ),
     )
 }
-#: A line of a private key that stands alone, which is no sha256.
+#: A line of a private key that stands alone, which is no sha256; and the last one, which is shorter.
 _LINE_OF_KEY = re.compile(
     r"(?<![A-Za-z0-9+/=_-])(?![0-9a-f]{64}(?![A-Za-z0-9+/]))(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{70})(?![A-Za-z0-9+/=_-])"
+    r"|(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/]{16,70}={0,2}(?=\s[^\n]{0,60}-----END [A-Z ]{0,40}PRIVATE KEY-----)"
+    r"|^[A-Za-z0-9+/]{24,69}={1,2}$",
+    re.MULTILINE,
 )
 #: Those whose length is known: the end of one is known too where a line break divides it.
 _MEASURED = re.compile(

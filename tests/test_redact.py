@@ -162,6 +162,15 @@ def test_each_line_of_a_value_goes() -> None:
     assert redactor.text("-----BEGIN") == "-----BEGIN"
 
 
+def test_lines_of_a_key_go_without_its_first() -> None:
+    line, last = base64.b64encode(bytes(range(48))).decode(), base64.b64encode(bytes(range(30))).decode()
+    assert Redactor({}).text(f"a\n{line}\n{last}\n-----END RSA PRIVATE KEY-----") == (
+        "a\n***\n***\n-----END RSA PRIVATE KEY-----"
+    )
+    assert Redactor({}).text(f"a\n{base64.b64encode(bytes(31)).decode()}\nb") == "a\n***\nb"
+    assert Redactor({}).text("sha256:" + "0a" * 32) == "sha256:" + "0a" * 32
+
+
 def test_a_value_that_was_wrapped_goes() -> None:
     redactor = Redactor({"A_TOKEN": "0123456789abc"})
     assert redactor.text("a 0123\n    456789abc b\n0123456789abc") == "a ***\n b\n***"
