@@ -4,6 +4,7 @@ PyYAML parses, with libyaml, which is what GitLab itself reads its files with: w
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -97,8 +98,8 @@ class Text:
 
 def doubled(node: MappingNode) -> tuple[str, ...]:
     """The keys that a mapping gives more than once."""
-    names = [key.value for key, _ in node.value if isinstance(key, ScalarNode) and key.tag != MERGE]
-    return tuple(sorted({name for name in names if names.count(name) > 1}))
+    names = Counter(key.value for key, _ in node.value if isinstance(key, ScalarNode) and key.tag != MERGE)
+    return tuple(sorted(name for name, times in names.items() if times > 1))
 
 
 def _composed(text: str, body: str) -> list[Node | None]:
