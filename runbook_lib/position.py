@@ -146,6 +146,25 @@ def carry_out(position: Position, edits: Sequence[Edit]) -> list[Edit]:
     return missing
 
 
+def catch_up(position: Position) -> bool:
+    """Take the bump's branch, where it is checked out, on to what its remote has; whether it was behind.
+
+    As another checkout's run pushed it.  Uncommitted files that are so already are no obstacle; others are git's to
+    refuse.
+    """
+    checkout, here = position.checkout, position.checkout.branch_tip(position.bump.branch)
+    if here in (None, position.start) or not position.on_branch or not checkout.is_ancestor(str(here), position.start):
+        return False
+    changed = checkout.git("diff", "--name-only", "--no-renames", "-z", str(here), position.start).split("\0")
+    dirty = checkout.uncommitted([path for path in changed if path]) if any(changed) else []
+    found, wanted, known = checkout.read(dirty), position.texts(dirty), checkout.read(dirty, "HEAD")
+    same = [path for path in dirty if found[path] == wanted[path] and known[path] is not None]
+    if same:
+        checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *same)
+    checkout.git("merge", "--quiet", "--ff-only", position.start)
+    return True
+
+
 def enter(position: Position) -> None:
     """Check out the bump's branch, made at the position's start where there is none."""
     checkout, bump = position.checkout, position.bump

@@ -89,6 +89,9 @@ def _commit(step: Step, proposal: Proposal, told: list[str]) -> str:
         told.append(f"Committed {commit[:10]} on {bump.branch}.")
     else:
         told.append(f"Found: {bump.branch} at {commit[:10]} holds the whole bump.")
+        if position.catch_up(stand):
+            step.effect("merge", bump.branch, None, commit)
+            told.append(f"Took {bump.branch} on to it here.")
     return commit
 
 

@@ -125,6 +125,24 @@ def test_a_branch_that_only_the_remote_has_is_gone_on_with(checkout: Checkout, r
     assert checkout.resolve("HEAD") == made
 
 
+def test_a_branch_that_another_checkout_pushed_meanwhile_is_caught_up_with(
+    checkout: Checkout, remote: Path, tmp_path: Path
+) -> None:
+    stand = position.find(checkout, BUMP)
+    assert not position.catch_up(stand)
+    position.carry_out(stand, [EDIT])  # on its own branch, and not committed yet
+    git(tmp_path, "clone", "-q", str(remote), "other")
+    git(tmp_path / "other", "switch", "-qc", BUMP.branch)
+    (tmp_path / "other" / "pin").write_text("new\n")
+    git(tmp_path / "other", "commit", "-qam", "theirs")
+    git(tmp_path / "other", "push", "-q", "origin", BUMP.branch)
+    stand = position.find(checkout, BUMP)
+    assert position.catch_up(stand)
+    assert git(checkout.path, "rev-parse", "HEAD") == stand.start
+    assert git(checkout.path, "status", "--porcelain") == ""
+    assert not position.catch_up(stand)
+
+
 def test_two_branches_of_one_name_that_differ_are_refused(checkout: Checkout, remote: Path, tmp_path: Path) -> None:
     subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / "other")], check=True)
     for place in (Checkout.open(tmp_path / "other"), checkout):
