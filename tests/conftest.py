@@ -66,6 +66,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(tripwire.server_close)
     config.add_cleanup(tripwire.shutdown)
 
+    # Without bytecode every kernel that a test starts would compile the library anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for name in list(os.environ):
         if name.startswith(_FOREIGN) or name in _FOREIGN_NAMES or name.lower().endswith("_proxy"):
             del os.environ[name]

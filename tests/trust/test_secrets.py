@@ -156,7 +156,6 @@ def bench(home: Path, seed: object) -> Iterator[Bench]:
         patch.setattr(gitlab_api, "TOKEN", held["GitLab personal"])
         for name, value in {
             "HOME": str(home / "user"), "TMPDIR": str(home / "tmp"), "PYTHONPATH": str(provenance.ROOT),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "GITHUB_API_URL": at.forge.url, "GITHUB_TOKEN": held["GitHub classic"], "RUNBOOK_REGISTRY": images.url,
             "GITLAB_URL": f"{at.forge.url}/gitlab", "GITLAB_TOKEN": held["GitLab personal"],
             "GITLAB_PROJECT": REPOSITORY, "NGC_API_KEY": held["NGC"],

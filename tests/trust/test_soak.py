@@ -33,9 +33,6 @@ def places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
     monkeypatch.setenv("RUNBOOK_AUDIT", str(home / "audit"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(home / "practice"))
-    # As for a person: what Python has compiled once it finds again, here without writing into the checkout.
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(home / "compiled"))
     yield home
     assert [it.name for it in temporary.iterdir()] == []
 
