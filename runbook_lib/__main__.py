@@ -34,9 +34,8 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status; a RunbookError is told as its message, never as a traceback."""
-    options = _parser().parse_args(arguments)
     with terminal():
-        return _run(options)
+        return _run(_parser().parse_args(arguments))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -247,6 +246,8 @@ def _check(options: argparse.Namespace) -> int:
     from runbook_lib.recognized import choose
     from runbook_lib.sync import survey
 
+    if [] in options.ref:  # what argparse makes of --ref=-- before Python 3.12
+        raise RunbookError("--ref=-- names no commit. Give a branch, a tag or a commit.")
     repository = choose(Checkout.open(options.repo), options.pins, options.ref)
     expected = repository.sites.family.read(options.tag) if options.tag else None
     found = survey(

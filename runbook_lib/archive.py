@@ -158,11 +158,11 @@ def status(archive: Path) -> list[BumpStatus]:
 def command_status(options: argparse.Namespace) -> int:
     """``runbook status``."""
     archive = _existing(options.audit)
-    if options.audit and not archive.is_dir():
+    if options.audit and not os.path.isdir(archive):
         raise RunbookError(
             f"There is no archive {archive}. Give the folder of the records: runbook status --audit DIR."
         )
-    bumps = status(archive) if archive.is_dir() else []
+    bumps = status(archive) if os.path.isdir(archive) else []
     if options.json:
         print(json.dumps([asdict(bump) for bump in bumps], indent=2))
         return 0
@@ -204,7 +204,7 @@ def command_audit(options: argparse.Namespace) -> int:
     from runbook_lib.verify import verify
 
     archive = _existing(options.dir)
-    if not archive.is_dir():
+    if not os.path.isdir(archive):
         raise RunbookError(f"There is no archive {archive}. Give its folder: runbook audit verify DIR.")
     signers = Path(options.allowed_signers).expanduser().absolute() if options.allowed_signers else None
     problems, counts = verify(archive, signers)

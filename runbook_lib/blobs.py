@@ -1,6 +1,7 @@
 """Files of many commits, read by one git process without checking anything out.  Works in a bare clone as well."""
 
 import os
+import re
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from runbook_lib.errors import CannotTell
 #: Set by a git hook that runs us: they would bind every call to another repository or index.
 _BINDING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
 _LIMIT = 300.0
+#: What no line to git can hold as a part of a name; the halves of characters, except those that stand for odd bytes.
+_NO_NAME = re.compile("[\n\0\ud800-\udc7f\udd00-\udfff]")
 
 Blob = tuple[str, str]
 
@@ -51,7 +54,7 @@ def branches(place: Path) -> list[str]:
 
 def _objects(place: Path, names: Sequence[str]) -> list[tuple[str, str, bytes] | None]:
     # The protocol is a line a name; no name of a ref or of a file that we ask for holds a line feed.
-    asked = [name if "\n" not in name and "\0" not in name else ":" for name in names]
+    asked = [":" if _NO_NAME.search(name) else name for name in names]
     lines = "".join(f"{name}\n" for name in asked)
     out = _git(place, ["cat-file", "--batch"], lines.encode("utf-8", "surrogateescape"))
     objects: list[tuple[str, str, bytes] | None] = []

@@ -33,7 +33,7 @@ class Checkout:
     def open(cls, path: str | Path) -> Self:
         """Find the repository that holds ``path``.  Raises RunbookError when there is none, or git is too old."""
         place = Path(path).expanduser().absolute()
-        if not place.is_dir():
+        if not os.path.isdir(place):  # False, too, for what no path can be
             raise RunbookError(f"There is no folder {place}. Give the path of a git checkout.")
         git_command.require()
         try:
@@ -88,7 +88,7 @@ class Checkout:
 
     def _read_file(self, path: str) -> str | None:
         file = self.path / path
-        if not file.is_file():
+        if not os.path.isfile(file):
             return None
         return file.read_bytes().decode("utf-8", "surrogateescape")
 
@@ -99,12 +99,12 @@ class Checkout:
 
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Whether ``newer`` contains ``older``."""
-        return self.git("rev-list", "--max-count=1", older, "--not", newer) == ""
+        return self.git("rev-list", "--max-count=1", "--end-of-options", older, f"^{newer}") == ""
 
     def merge_base(self, one: str, other: str) -> str | None:
         """The best common ancestor of two commits, or None for unrelated ones (or in a shallow clone)."""
         try:
-            return self.git("merge-base", one, other)
+            return self.git("merge-base", "--end-of-options", one, other)
         except GitFailed:
             return None
 

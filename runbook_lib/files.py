@@ -20,6 +20,7 @@ _REASONS = {
     errno.ENOTDIR: "A part of that path is a file. Name another place",
     errno.EEXIST: "A part of that path is a file. Name another place",
     errno.EISDIR: "That is a folder. Name a file",
+    errno.ELOOP: "A link or a pipe is there, and nothing is written through it. Remove it",
     errno.ENAMETOOLONG: "The path is too long. Name another place",
 }
 

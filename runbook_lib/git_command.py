@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.harmless import visible
 
 #: Seconds that a call which stays on this machine, and one that talks to a remote, may take.
 LOCAL_LIMIT = 120.0
@@ -61,6 +62,8 @@ def git(place: Path, *arguments: str, stdin: str | None = None, settings: Mappin
     remote = arguments[0] in _REMOTE_COMMANDS
     limit = REMOTE_LIMIT if arguments[0] in _SLOW_COMMANDS else LOCAL_LIMIT
     command = shlex.join(arguments[:3])
+    if not all(map(_can_be_given, arguments)):
+        raise GitFailed(visible(command), "a name holds a character that no name of git's has.")
     with subprocess.Popen(
         ["git", "-C", str(place), *arguments],
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
@@ -151,6 +154,14 @@ def _left(place: Path) -> list[int]:
     began = ["git", "-C", str(place)]
     listed = ((it.pid, it.info["cmdline"] or []) for it in psutil.process_iter(["cmdline"]))
     return [pid for pid, words in listed if words[:3] == began and words[3] in _CHANGING]
+
+
+def _can_be_given(argument: str) -> bool:
+    """Whether a program can be given it: the system passes bytes that end with a zero."""
+    try:
+        return b"\0" not in os.fsencode(argument)
+    except UnicodeEncodeError:
+        return False
 
 
 def _end(process: "subprocess.Popen[bytes]", patience: float) -> None:

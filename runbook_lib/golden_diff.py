@@ -141,4 +141,4 @@ def _text(judged: tuple[Judgement, ...]) -> str:
 
 def _side(name: str, repo: str) -> GoldenFiles:
     folder = Path(name).expanduser()
-    return of_folder(folder) if folder.is_dir() else of_revision(Path(repo or "."), name)
+    return of_folder(folder) if os.path.isdir(folder) else of_revision(Path(repo or "."), name)

@@ -5,9 +5,11 @@ the file holds nothing, whoever has its number now.  Where machines share a file
 from here: then the file itself tells, and what it names is never taken for over.
 """
 
+import errno
 import fcntl
 import json
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,10 +40,14 @@ def locked(file: Path, doing: str = "", say: Callable[[str], object] = _nobody) 
     cannot be had within LIMIT.
     """
     try:
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # What somebody has laid there as a link must not be written through.
+        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
         raise cannot_write(file, error) from error
     try:
+        found = os.fstat(handle)
+        if found.st_nlink > 1 or not stat.S_ISREG(found.st_mode):
+            raise cannot_write(file, OSError(errno.ELOOP, os.strerror(errno.ELOOP)))
         _take(file, handle, say)
         if doing:
             _tell(file, handle, doing)

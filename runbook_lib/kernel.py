@@ -7,6 +7,7 @@ running) and when Ctrl-C interrupts whoever waits.
 import asyncio
 import concurrent.futures
 import contextlib
+import os
 import shutil
 import sys
 import tempfile
@@ -28,6 +29,8 @@ T = TypeVar("T")
 START_LIMIT = 60
 #: Seconds for a kernel to be made ready for a notebook, and between two looks whether it still lives.
 _ANSWER, _LOOK = 60, 0.5
+#: Bytes of a folder's path that leave room for a socket in it: unix(7) has 108 for an address, macOS 104.
+_LONGEST = 70
 
 
 class CellFailed(Exception):
@@ -54,13 +57,20 @@ class KernelDied(Exception):
         self.last_words = last_words
 
 
+def _short_folder() -> Path:
+    """A new folder for sockets, nobody else's to read: in TMPDIR, unless the system would find its path too long."""
+    places = (tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp")
+    place = next(it for it in places if it and len(os.fsencode(it)) <= _LONGEST)
+    return Path(tempfile.mkdtemp(prefix="runbook-", dir=place))
+
+
 class Kernel:
     """A kernel process of this environment's Python.  It starts at once, in the background."""
 
     def __init__(self, env: Mapping[str, str], cwd: Path, start_limit: int = START_LIMIT) -> None:
         self._env, self._cwd, self._start_limit = dict(env), cwd, start_limit
         # Sockets in a private folder: no port to collide with, and no other user to listen.
-        self._folder = Path(tempfile.mkdtemp(prefix="runbook-"))
+        self._folder = _short_folder()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the kernel)
         self._manager: AsyncKernelManager | None = None
         self._client: AsyncKernelClient | None = None

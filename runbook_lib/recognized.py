@@ -1,5 +1,6 @@
 """Whose pins a clone has: those that were asked for, of its own pins file, or of a repository that we know."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,12 +43,12 @@ def _named(checkout: Checkout, pins: str) -> Repository:
     if named := next((it for it in REPOSITORIES if pins.lower() in (short(it), it.name.lower())), None):
         return named
     path = Path(pins).expanduser()
-    if "/" not in pins and not path.suffix and not path.exists():
+    if "/" not in pins and not path.suffix and not os.path.exists(path):
         names = ", ".join(map(short, REPOSITORIES))
         raise RunbookError(f"pins={pins!r} names no repository that is known: choose one of {names}, or give a file.")
     try:
         text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # no UTF-8, or a name that no file can have
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise RunbookError(f"The pins file {pins} cannot be read: {why}. Correct the parameter pins.") from error
     return _declared(checkout, text, pins)

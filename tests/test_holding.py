@@ -116,3 +116,15 @@ def test_what_is_not_ours_in_the_file_holds_nothing(file: Path, content: str) ->
     with locked(file, "bump 26.04-py3"):
         pass
     assert file.read_text() == ""
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path, file: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    file.symlink_to(victim)
+    with (
+        pytest.raises(RunbookError, match=r"could not be written. A link or a pipe is there"),
+        locked(file, "bump"),
+    ):
+        pass
+    assert victim.read_text() == "mine"

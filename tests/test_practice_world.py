@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from runbook_lib import practice
@@ -548,3 +549,15 @@ def test_who_no_longer_stands_by_takes_nothing_over(home: Path) -> None:
     first.end(kill=True)
     with practice.start() as again:
         assert not again.running_elsewhere
+
+
+def test_no_page_of_a_browser_reaches_it_under_another_name():
+    hosts = ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[", "127.0.0.1@evil.example:1"]
+    with practice.start() as world:
+        forge, registry = world.env["GITHUB_API_URL"], world.env["RUNBOOK_REGISTRY"]
+        for url in (f"{forge}/user", f"{forge}/gitlab/api/v4/user", f"{registry}/v2/"):
+            for host in hosts:
+                asked = {"Host": host, "Authorization": "Bearer practice-token"}
+                answer = httpx.get(url, headers=asked, trust_env=False)
+                assert (answer.status_code, "release-engineer" in answer.text) == (421, False), (url, host)
+            assert httpx.get(url, headers={"Host": "localhost:1"}, trust_env=False).status_code != 421

@@ -314,3 +314,12 @@ def test_the_report_loads_nothing_and_stays_small(tmp_path: Path) -> None:
     data = json.loads((result.record / "executed.ipynb").read_bytes())
     assert "widgets" not in data["metadata"]
     assert "widget-view" not in json.dumps(data)
+
+
+def test_a_folder_for_temporary_files_may_have_a_long_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("d" * 90)
+    deep.mkdir()
+    monkeypatch.setenv("TMPDIR", str(deep))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    assert run.execute(notebook(tmp_path / "01-a.ipynb", "step.done('A is done.')"), {}).state == "previewed"
+    assert list(deep.iterdir()) == []

@@ -119,7 +119,8 @@ def test_a_matrix_runs_over_two_nodes(slurm: Slurm, tmp_path: Path) -> None:
     logs = found["good"].entry.folder / "assets/logs/1"
     assert [(logs / rank).read_text() for rank in "01"] == ["node1 of 2, node1\n", "node2 of 2, node1\n"]
     assert (found["good"].entry.folder / "node-0.out.log").read_text() == "hello\n"
-    assert (found["bad"].entry.folder / "node-1.err.log").read_text() == "it broke\n"
+    # The node that broke first ends the other, which may not have come to say so.
+    assert "it broke\n" in {(found["bad"].entry.folder / f"node-{rank}.err.log").read_text() for rank in "01"}
     assert (slurm.calls["sbatch"], slurm.calls["scancel"], slurm.calls["sacct"]) == (1, 0, 0)
 
 

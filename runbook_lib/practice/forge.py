@@ -23,6 +23,7 @@ from runbook_lib.practice.bare import Bare, GitFailed
 from runbook_lib.practice.gitlab_api import PREFIX as GITLAB
 from runbook_lib.practice.gitlab_api import GitLab
 from runbook_lib.practice.hub import Hub
+from runbook_lib.practice.loopback import is_local
 from runbook_lib.practice.pages import page_for
 from runbook_lib.practice.protocol import (
     TOKENS,
@@ -252,9 +253,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         size = self.headers.get("Content-Length", "0")
-        if not size.isdigit() or int(size) > _LARGEST:
+        local = is_local(self.headers.get("Host"))
+        if not local or not size.isdigit() or int(size) > _LARGEST:
             self.close_connection = True
-            return self._send(Answer(413, b"", {}))
+            return self._send(Answer(413 if local else 421, b"", {}))
         parts = urlsplit(self.path)
         headers = {name.lower(): value for name, value in self.headers.items()}
         query = dict(parse_qsl(parts.query, keep_blank_values=True))

@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 from weakref import WeakSet
 
 from runbook_lib.practice.images import REPOSITORY, Content, content
+from runbook_lib.practice.loopback import is_local
 
 
 class RegistryServer:
@@ -76,6 +77,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Route a request; the paths are those of the distribution specification."""
+        if not is_local(self.headers.get("Host")):
+            return self._error(421, "DENIED", "this registry answers on its own machine alone")
         url = urlsplit(self.path)
         if url.path == "/token":
             return self._token(parse_qs(url.query))

@@ -51,7 +51,8 @@ def bumped(home: Path, work: Callable[[Exchange], None] | None, every: int) -> E
         count += 1
         if work and count % every == 0:
             work(it)
-        it.send(bytes(it.real()))
+        else:
+            it.send(bytes(it.real()))
 
     real = Played.play
 

@@ -1,0 +1,164 @@
+"""Names that are options, commands, addresses or worse: refused in a sentence, or used as the name that they are."""
+
+import ast
+import contextlib
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bumping import git
+from figures import Figures
+from hostile import CANARY, NAMES
+from layouts import layout
+
+from runbook_lib import commands, executed, sbatch
+from runbook_lib.__main__ import main
+from runbook_lib.bump import Bump
+from runbook_lib.checkout import Checkout
+from runbook_lib.device_connections import Connections
+from runbook_lib.errors import RunbookError
+from runbook_lib.parameters import Source, resolve
+from runbook_lib.provenance import ROOT
+from runbook_lib.sbatch import Site
+from runbook_lib.workloads import Workload
+
+NOTEBOOKS = {path.stem: Source.read(path) for path in sorted((ROOT / "runbooks").glob("*.ipynb"))}
+NAME = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+#: What a terminal must not get.
+_STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+    """Every test stands in an empty folder, and none of the commands in the names may have left its sign there."""
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert not list(tmp_path.rglob(f"*{CANARY}*"))
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    """One commit, a remote of its own, and a work tree."""
+    git(tmp_path, "init", "-q", str(tmp_path / "clone"))
+    for path, text in layout(4).items():
+        if text is not None:
+            (tmp_path / "clone" / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "clone" / path).write_text(text)
+    git(tmp_path / "clone", "add", ".")
+    git(tmp_path / "clone", "commit", "-qm", "Begin")
+    git(tmp_path, "clone", "-q", "--bare", str(tmp_path / "clone"), str(tmp_path / "remote.git"))
+    git(tmp_path / "clone", "remote", "add", "origin", str(tmp_path / "remote.git"))
+    return Checkout.open(tmp_path / "clone")
+
+
+@NAME
+def test_a_parameter_is_a_value_and_never_code(name: str, figures: Figures) -> None:
+    for source in NOTEBOOKS.values():
+        texts = {parameter.name: name for parameter in source.parameters if parameter.type is str}
+        for given in (texts, {"tag": name} if "tag" in texts else {}):
+            resolve(source, given)
+            notebook = executed.prepared(source, given)
+            injected = [cell for cell in notebook.cells if "injected-parameters" in cell.metadata.get("tags", ())]
+            assert len(injected) == bool(given)
+            for cell in injected:
+                told = cell.source.encode("utf-8", "backslashreplace").decode()  # as it is written into the record
+                body = ast.parse(told).body
+                assigned = {ast.unparse(it.targets[0]): it.value for it in body if isinstance(it, ast.Assign)}
+                assert len(assigned) == len(body)
+                assert {key: ast.literal_eval(value) for key, value in assigned.items()} == given
+            figures["hostile"] += 1
+
+
+@NAME
+@pytest.mark.parametrize("parameter", ["tag", "base", "remote", "allow", "image_type"])
+def test_a_bump_takes_names_that_git_takes(parameter: str, name: str, figures: Figures) -> None:
+    figures["hostile"] += 1
+    try:
+        bump = Bump.parse(**{"tag": "26.04-py3", parameter: name})  # type: ignore[arg-type]
+    except RunbookError:
+        return
+    assert not name.startswith("-")
+    assert not _STEERS.search(f"{bump.branch} {bump.base} {bump.remote}")
+    if bump.tag is not None:
+        done = subprocess.run(["git", "check-ref-format", "--branch", bump.branch], capture_output=True)
+        assert done.returncode == 0, bump.branch
+
+
+@NAME
+def test_a_command_that_is_shown_can_be_pasted(name: str, figures: Figures) -> None:
+    if "\x00" in name or "\udcff" in name:
+        return  # no shell can be given them
+    shown = commands.papermill("bump", {"tag": name, "repo": f"/a/{name}"})
+    words = shlex.split(shown)
+    given = [it for key, value in (("tag", name), ("repo", f"/a/{name}")) if value for it in ("-r", key, value)]
+    assert words == ["environment/run", "papermill", "runbooks/bump.ipynb", *given]
+    taken = f"environment/run() {{ printf '%s\\0' \"$@\"; }}\n{shown}\n"
+    heard = subprocess.run(["bash", "-s"], input=taken.encode(), capture_output=True, check=True).stdout.decode()
+    assert heard.split("\0")[:-1] == words[1:]
+    figures["hostile"] += 1
+
+
+@NAME
+def test_git_takes_none_for_an_option(name: str, checkout: Checkout, figures: Figures) -> None:
+    before = git(checkout.path, "for-each-ref"), git(checkout.path, "status", "--porcelain")
+    asked: list[Callable[[], object]] = [
+        lambda: checkout.resolve(name), lambda: checkout.branch_tip(name), lambda: checkout.tracked_tip("origin", name),
+        lambda: checkout.read([name]), lambda: checkout.read(["README.md"], name), lambda: checkout.uncommitted([name]),
+        lambda: checkout.remote_url(name), lambda: checkout.remote_tip("origin", name),
+        lambda: checkout.fetch("origin", name), lambda: checkout.is_ancestor(name, "HEAD"),
+        lambda: checkout.merge_base(name, "HEAD"),
+    ]  # fmt: skip
+    for ask in asked:
+        with contextlib.suppress(RunbookError):
+            ask()
+        figures["hostile"] += 1
+    assert (git(checkout.path, "for-each-ref"), git(checkout.path, "status", "--porcelain")) == before
+
+
+@NAME
+@pytest.mark.parametrize(
+    "words",
+    [
+        "check . --ref={}", "check {}", "check . --pins={}", "status {}", "audit verify {}", "golden diff {} HEAD",
+        "image diff {} 26.04-py3", "image list {}", "pins discover {}", "labels --base={}", "add-test {}",
+    ],
+)  # fmt: skip
+def test_the_command_line(
+    words: str, name: str, checkout: Checkout, figures: Figures, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    if "\x00" in name or len(name) > 10_000:
+        return  # no program can be given them
+    monkeypatch.chdir(checkout.path)
+    monkeypatch.setenv("RUNBOOK_CACHE", "off")
+    monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
+    try:
+        status = main([word.format(name) for word in words.split()])
+    except SystemExit as ended:  # argparse's own
+        status = int(ended.code or 0)
+    said = "".join(capsys.readouterr())
+    assert status in (0, 1, 2)
+    assert "Traceback" not in said
+    assert not _STEERS.search(said.replace("\r\n", "\n")), said
+    figures["hostile"] += 1
+
+
+@NAME
+@pytest.mark.parametrize("field", ["model", "case", "environment", "platform", "recipe"])
+def test_a_batch_file_holds_no_command_of_a_recipe_s_name(field: str, name: str, figures: Figures) -> None:
+    workload = replace(Workload("r.yaml", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 3600, "true"), **{field: name})
+    site = Site("/shared/checkout", "/shared/results", image="/shared/a.sqsh")
+    figures["hostile"] += 1
+    try:
+        made = sbatch.arrays([(workload, Connections(1, "a rule"))], site)
+    except RunbookError:
+        return
+    for array in made:
+        for text in array.files.values():
+            assert subprocess.run(["bash", "-n"], input=text.encode("utf-8", "replace")).returncode == 0
+            for line in text.splitlines():
+                assert CANARY not in line or line.startswith("#"), line
