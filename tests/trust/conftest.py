@@ -20,17 +20,19 @@ _SHARE = 10
 #: What the tests counted that passed, in all processes; a hook that gets reports gets no config to keep it in.
 _total: Counter[str] = Counter()
 _failed: set[str] = set()
-_WHOLE = pytest.StashKey[bool]()
 _FIGURES = re.compile(r"(?<=<!-- figures -->\n).*?(?=<!-- end of figures -->)", re.DOTALL)
+
+
+def _whole(config: pytest.Config) -> bool:
+    """Whether this folder, or a part of it, is named."""
+    return any(HERE in [place := Path(arg.split("::")[0]).resolve(), *place.parents] for arg in config.args)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave a tenth of each test's cases, at least one; a case is what its last brackets say."""
-    whole = any(HERE in [place := Path(arg.split("::")[0]).resolve(), *place.parents] for arg in config.args)
-    config.stash[_WHOLE] = whole
     # The longest test begins first: other workers take all the others meanwhile.
     items.sort(key=lambda item: item.path.name != "test_soak.py")
-    if whole:
+    if _whole(config):
         return
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -46,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def whole(request: pytest.FixtureRequest) -> bool:
     """Whether all of the attacks run; else a test that is one long case does about a tenth of it."""
-    return request.config.stash.get(_WHOLE, False)
+    return _whole(request.config)
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
     if not _total:
         return
-    whole = config.stash.get(_WHOLE, False)
+    whole = _whole(config)
     terminalreporter.section("what was attacked" if whole else "what was attacked (a tenth, drawn by the commit)")
     text = table(_total)
     terminalreporter.write_line(text)

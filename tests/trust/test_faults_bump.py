@@ -1,5 +1,6 @@
 """A whole bump while a part of all answers is lost: it ends as it would have, and nothing is there twice."""
 
+import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,13 +44,16 @@ class Ended:
 
 
 def bumped(home: Path, work: Callable[[Exchange], None] | None, every: int) -> Ended:
-    """A whole bump, of whose requests each so-manieth is broken; a notebook that says so is run again."""
-    proxy, told, count = Proxy(""), 0, 0
+    """A whole bump, of whose requests one in so many is broken; a notebook that says so is run again.
+
+    Drawn, for where each so-manieth is taken a notebook can meet the fault at the same request in every run.
+    """
+    proxy, told, struck, draw = Proxy(""), 0, 0, random.Random(every)
 
     def broken(it: Exchange) -> None:
-        nonlocal count
-        count += 1
-        if work and count % every == 0:
+        nonlocal struck
+        if work and draw.random() < 1 / every:
+            struck += 1
             work(it)
         else:
             it.send(bytes(it.real()))
@@ -76,7 +80,7 @@ def bumped(home: Path, work: Callable[[Exchange], None] | None, every: int) -> E
             whole(played)
         made = held(played)
     proxy.close()
-    return Ended(made, set(proxy.seen), told, count // every)
+    return Ended(made, set(proxy.seen), told, struck)
 
 
 def held(played: Played) -> dict[str, Any]:
