@@ -112,9 +112,8 @@ def test_nobody_else_reads_what_is_not_public(
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
     with practice.start(), Kernel(dict(os.environ), tmp_path) as kernel:
         kernel.begin({}, tmp_path)
-        private = [tmp_path / "world", *(tmp_path / "tmp").iterdir()]
-        assert len(private) > 1
-        for place in private:
+        # A long TMPDIR has no room for sockets: then the kernel's folder is elsewhere.
+        for place in {tmp_path / "world", kernel._folder, *(tmp_path / "tmp").iterdir()}:
             assert stat.S_IMODE(place.stat().st_mode) & 0o077 == 0, place
             figures["hostile"] += 1
     Cache(tmp_path / "cache").keep("key", b"{}", {})
