@@ -74,6 +74,7 @@ class Kernel:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the kernel)
         self._manager: AsyncKernelManager | None = None
         self._client: AsyncKernelClient | None = None
+        self._running: asyncio.Task[None] | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kernel", daemon=True)
         self._thread.start()
@@ -102,7 +103,8 @@ class Kernel:
         """Run the cells, filling in their outputs.  ``limit`` is in seconds a cell; None is no limit.
 
         ``heard`` gets the name (stdout, stderr) and text of what cells print, ``cell_done`` the notebook after each
-        cell; both are called on another thread.  Raises CellFailed, CellTooSlow, KernelDied.
+        cell; both are called on another thread.  Raises CellFailed, CellTooSlow, KernelDied.  Where Ctrl-C ends it,
+        ``cell_done`` may still be called, until ``interrupt`` or ``close`` has returned.
         """
         self._call(self._run(notebook, limit, heard, cell_done))
 
@@ -163,6 +165,7 @@ class Kernel:
 
         from runbook_lib.listening import ListeningClient
 
+        self._running = asyncio.current_task()
         client = ListeningClient(
             notebook, self._manager, heard, timeout=limit and max(1, round(limit)), store_widget_state=False,
             coalesce_streams=True, record_timing=True,
@@ -183,7 +186,7 @@ class Kernel:
                 raise KernelDied(self._last_words()) from error
             finally:
                 if cell.cell_type == "code":
-                    await asyncio.to_thread(cell_done, notebook)
+                    cell_done(notebook)  # on the loop, which has nothing else to do: nothing can cut it short
 
     async def _silently(self, code: str) -> None:
         client, manager = self._client, self._manager
@@ -210,6 +213,9 @@ class Kernel:
 
     async def _interrupt(self, manager: "AsyncKernelManager", grace: float) -> None:
         await manager.interrupt_kernel()
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait({self._running})  # it ends by telling how far it came
         client = self._client
         if client is not None:  # it answers once the cell has ended
             with contextlib.suppress(TimeoutError, RuntimeError):

@@ -255,7 +255,7 @@ def _perform(
     last: bool = False,
     first: Callable[[str], None] | None = None,
 ) -> StepResult:
-    """Run the notebook and keep its record; ``last`` ends the kernel before the record is closed.
+    """Run the notebook and keep its record; ``last`` ends the kernel before that is closed, as any bad end does.
 
     ``first`` is called with the record's id before the notebook is run, and may refuse that.
     """
@@ -279,8 +279,8 @@ def _perform(
             kernel.interrupt(grace)
     except RunbookError as failure:
         state, sentence, error = "failed", str(failure), {"cell": None, "name": type(failure).__name__}
-    if last:
-        kernel.close()
+    if last or state != "done":
+        kernel.close()  # nothing is written to a closed record
     result = _close(job, folder, predicate, (state, redactor.text(sentence), redactor.data(error)))
     if interrupted is not None:
         raise interrupted

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import psutil
 import pytest
 from small_runbooks import bump, command, environ, notebook, outputs, records
 
-from runbook_lib import archive, run
+from runbook_lib import archive, executed, run
 from runbook_lib.ledger import Ledger, read
 from runbook_lib.verify import verify
 
@@ -175,6 +176,39 @@ def test_a_cell_that_is_stopped_for_its_limit_ends_what_it_started(tmp_path: Pat
     assert (result.state, "was stopped" in result.summary) == ("failed", True)
     group = int((tmp_path / "group").read_text())
     until(lambda: not [it for it in psutil.process_iter() if _in_group(it, group)])
+
+
+def press_ctrl_c() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_nothing_is_written_to_the_record_of_an_interrupted_step_once_it_is_closed(
+    tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch, deaf: bool
+) -> None:
+    redacted = executed.redacted
+
+    def slowly(*given: Any) -> dict[str, Any]:
+        if "so far" in str(given[0]) and not deaf:
+            threading.Timer(0.1, press_ctrl_c).start()
+            time.sleep(1.5)
+        return redacted(*given)
+
+    monkeypatch.setattr(executed, "redacted", slowly)
+    monkeypatch.setattr(run, "_GRACE_OF_STEPS", 0.3)
+    writing = "while True:\n  try: step.warn(str(time.monotonic())); open('begun', 'w').close(); time.sleep(0.01)\n"
+    cells = [f"{writing}  except BaseException: pass"] if deaf else ["print('so ' + 'far')", "step.done('never')"]
+    folder = notebook(tmp_path / "01-a.ipynb", *cells).parent
+    monkeypatch.chdir(folder)
+    if deaf:
+        threading.Thread(target=lambda: (until((folder / "begun").exists), press_ctrl_c())).start()
+    with pytest.raises(KeyboardInterrupt):
+        run.steps(["01-a"])
+    time.sleep(1.5)
+    assert verify(audit)[0] == []
+    (record,) = records(audit)
+    assert read(record)["state"] == "cancelled"
+    assert deaf or outputs(record / "executed.ipynb") == ["so far\n"]
 
 
 def _in_group(process: psutil.Process, group: int) -> bool:
