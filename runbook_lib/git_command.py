@@ -7,8 +7,9 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.harmless import visible
@@ -25,6 +26,7 @@ _CHANGING = frozenset({"add", "branch", "commit", "fetch", "merge", "push", "res
 #: Seconds to let a command that stays on this machine come to its own end: cut short, `git switch` leaves half a tree.
 _LAST_MOMENTS = 3.0
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")
+_WITH_USERINFO = re.compile(r"(?P<host>https?://(?P<userinfo>[^/\s]+)@[^/\s@]+)\S*")
 
 
 #: The oldest git that knows all that is asked of it: --path-format, and settings that come by the environment.
@@ -64,12 +66,17 @@ def git(place: Path, *arguments: str, stdin: str | None = None, settings: Mappin
     command = shlex.join(arguments[:3])
     if not all(map(_can_be_given, arguments)):
         raise GitFailed(visible(command), "a name holds a character that no name of git's has.")
+    env = _environment(place, remote)
+    pairs = list((settings or {}).items())
+    if remote:
+        told, held = _credentials_apart(place, arguments)
+        env, pairs = env | held, [*pairs, *told]
     with subprocess.Popen(
         ["git", "-C", str(place), *arguments],
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=_environment(place, remote) | _configured(settings or {}),
+        env=env | _configured(pairs),
         # Without a controlling terminal neither ssh nor gpg can stop to ask.
         start_new_session=True,
     ) as process:
@@ -114,14 +121,50 @@ def _environment(place: Path, remote: bool) -> dict[str, str]:
     }
 
 
-def _configured(settings: Mapping[str, str]) -> dict[str, str]:
+def _credentials_apart(place: Path, arguments: Sequence[str]) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """Settings and variables by which git is given what stands before the @ of a remote's address.
+
+    git would start its helper with the whole address, for everybody on the machine to read in the list of processes.
+    """
+    listed = (it.partition("\n") for it in git(place, "config", "--null", "--list").split("\0"))
+    settings = [(key, value) for key, _, value in listed]
+    remote = next((it for it in arguments[1:] if any(key == f"remote.{it}.url" for key, _ in settings)), None)
+    if remote is None or not any(_WITH_USERINFO.search(it) for pair in settings for it in pair):
+        return [], {}
+    push = arguments[0] == "push"
+    own = [value for key, value in settings if key == f"remote.{remote}.pushurl"] if push else []
+    raw = own or [value for key, value in settings if key == f"remote.{remote}.url"]
+    used = git(place, "remote", "get-url", "--all", *(["--push"] if push else []), "--", remote).splitlines()
+    told: list[tuple[str, str]] = []
+    held: dict[str, str] = {}
+    for number, (configured, address) in enumerate(zip(raw, used, strict=False)):
+        if found := _WITH_USERINFO.fullmatch(address):
+            host, name = clean(found["host"]), f"RUNBOOK_GIT_{number}"
+            told += [
+                (f"url.{clean(address)}.{'pushInsteadOf' if push and not own else 'insteadOf'}", configured),
+                (f"credential.{host}.helper", ""),  # a person's own would be asked first, and told afterwards
+                (f"credential.{host}.helper", _helper(name)),
+            ]
+            user, _, password = found["userinfo"].partition(":")
+            held |= {f"{name}_USER": unquote(user), f"{name}_PASSWORD": unquote(password)}
+    return told, held
+
+
+def _helper(name: str) -> str:
+    """A credential helper, as gitcredentials(7) describes it, that tells what the environment holds."""
+    told = f'"username=%s\\npassword=%s\\n" "${name}_USER" "${name}_PASSWORD"'
+    return f'!f() {{ test "$1" = get && printf {told}; }}; f'
+
+
+def _configured(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
     """The variables that carry settings, after those that are there already (git-config(1), GIT_CONFIG_COUNT)."""
     given = os.environ.get("GIT_CONFIG_COUNT", "")
-    first = int(given) if re.fullmatch(r"[0-9]{1,4}", given) else 0
+    count = int(given) if re.fullmatch(r"[0-9]{1,4}", given) else 0
     found: dict[str, str] = {}
-    for number, (name, value) in enumerate(settings.items(), first):
-        found |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
-    return found | {"GIT_CONFIG_COUNT": str(first + len(settings))} if settings else {}
+    for name, value in settings:
+        found |= {f"GIT_CONFIG_KEY_{count}": name, f"GIT_CONFIG_VALUE_{count}": value}
+        count += 1
+    return found | {"GIT_CONFIG_COUNT": str(count)} if found else {}
 
 
 def _ssh_setting(place: Path) -> str:

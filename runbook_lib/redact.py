@@ -58,9 +58,11 @@ _KNOWN: Mapping[re.Pattern[str], list[str]] = {
         ),
     )
 }
-#: A line of a private key that stands alone, which is no sha256; and the last one, which is shorter.
+#: A line of a private key that stands alone, which is no sha256; and the last one, which is shorter: below another,
+#: above the END, or by itself.
 _LINE_OF_KEY = re.compile(
     r"(?<![A-Za-z0-9+/=_-])(?![0-9a-f]{64}(?![A-Za-z0-9+/]))(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{70})(?![A-Za-z0-9+/=_-])"
+    r"(?:(?P<between>[ \t\r]{0,8}\n(?:[^\n]{0,120}[^A-Za-z0-9+/=_\n-])?)[A-Za-z0-9+/]{2,63}={0,2}(?=[ \t\r]{0,8}$))?"
     r"|(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/]{16,70}={0,2}(?=\s[^\n]{0,60}-----END [A-Z ]{0,40}PRIVATE KEY-----)"
     r"|^[A-Za-z0-9+/]{24,69}={1,2}$",
     re.MULTILINE,
@@ -137,7 +139,7 @@ class Redactor:
         for form, sure in _KNOWN.items():
             if any(it in text for it in sure):
                 text = form.sub(MASK, text)
-        text = _LINE_OF_KEY.sub(MASK, _BASE64.sub(_encoded, text))
+        text = _LINE_OF_KEY.sub(_masked_line, _BASE64.sub(_encoded, text))
         for said in _SAID:
             text = said.sub(rf"\1{MASK}", text)
         return _USERINFO.sub(f"{MASK}@", text)
@@ -174,6 +176,10 @@ def _across_lines(pattern: re.Pattern[str], text: str) -> str:
             parts += [text[at:begin], MASK, "\n" * (last - first)]
             at = begins[last] + match.end() - joined[last]
     return "".join([*parts, text[at:]])
+
+
+def _masked_line(match: re.Match[str]) -> str:
+    return MASK if match["between"] is None else f"{MASK}{match['between']}{MASK}"
 
 
 def _encoded(match: re.Match[str]) -> str:

@@ -1,16 +1,12 @@
 """The push to GitLab over the protocols that git speaks: the token reaches its own host, and nobody else sees it."""
 
-import base64
-import os
 import shlex
-import subprocess
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from bumping import git
+from git_served import Served, serve
 
 from runbook_lib import internal_ci_ahead
 from runbook_lib.checkout import Checkout
@@ -18,42 +14,6 @@ from runbook_lib.errors import Refused
 
 TOKEN = "glpat-secret-of-a-person"
 TO = "pull-request/bump/main/dev-26.04-py3"
-
-
-class Served:
-    """A bare repository behind HTTP, which asks who one is; ``asked`` are the passwords that were given."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.url = root, ""
-        self.asked: list[str] = []
-
-    def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        given = handler.headers.get("Authorization", "")
-        size = int(handler.headers.get("Content-Length") or 0)
-        body = handler.rfile.read(size)
-        if not given:
-            handler.send_response(401)
-            handler.send_header("WWW-Authenticate", 'Basic realm="GitLab"')
-            handler.send_header("Content-Length", "0")
-            handler.end_headers()
-            return
-        self.asked.append(base64.b64decode(given.removeprefix("Basic ")).decode())
-        path, _, query = handler.path.partition("?")
-        env = {
-            "GIT_PROJECT_ROOT": str(self.root), "GIT_HTTP_EXPORT_ALL": "1", "PATH_INFO": path, "QUERY_STRING": query,
-            "REQUEST_METHOD": handler.command, "CONTENT_TYPE": handler.headers.get("Content-Type", ""),
-            "CONTENT_LENGTH": str(size), "REMOTE_USER": "somebody",
-            "HTTP_CONTENT_ENCODING": handler.headers.get("Content-Encoding", ""), "PATH": os.environ["PATH"],
-        }  # fmt: skip
-        done = subprocess.run(["git", "http-backend"], input=body, env=env, capture_output=True, check=True)
-        head, _, content = done.stdout.partition(b"\r\n\r\n")
-        headers = dict(line.split(": ", 1) for line in head.decode().splitlines())
-        handler.send_response(int(headers.pop("Status", "200 OK").split()[0]))
-        for name, value in headers.items():
-            handler.send_header(name, value)
-        handler.send_header("Content-Length", str(len(content)))
-        handler.end_headers()
-        handler.wfile.write(content)
 
 
 @pytest.fixture
@@ -68,24 +28,8 @@ def checkout(tmp_path: Path) -> Checkout:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    made = Served(tmp_path)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            made.answer(self)
-
-        do_POST = do_GET  # noqa: N815 - the name that http.server calls
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    made.url = f"http://127.0.0.1:{server.server_port}"
-    yield made
-    server.shutdown()
-    server.server_close()
+    with serve(tmp_path) as made:
+        yield made
 
 
 def tips(checkout: Checkout) -> str:

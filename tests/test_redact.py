@@ -171,6 +171,14 @@ def test_lines_of_a_key_go_without_its_first() -> None:
     assert Redactor({}).text("sha256:" + "0a" * 32) == "sha256:" + "0a" * 32
 
 
+@pytest.mark.parametrize("before", ["", "    ", "2026-05-07T03:12:00.12Z [default0]:", "#7 0.1 "])
+def test_the_last_line_of_a_key_goes_though_the_end_was_cut_off(before: str) -> None:
+    line = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQDJ+x/2vC5DzL9k"
+    for last in ("4H+pzjhfnHtlNY/IycIkHOE2SkOIZvYYO0nnMpsGycxl/DI94rwlHHDT/lY=", "DI94rwlHHDT", "lY=="):
+        text = f"{before}{line}\n{before}{line}\n{before}{last}\n{before}and a word"
+        assert Redactor({}).text(text) == f"{before}***\n{before}***\n{before}***\n{before}and a word"
+
+
 def test_a_value_that_was_wrapped_goes() -> None:
     redactor = Redactor({"A_TOKEN": "0123456789abc"})
     assert redactor.text("a 0123\n    456789abc b\n0123456789abc") == "a ***\n b\n***"
