@@ -149,7 +149,8 @@ def plan(found: Triage, *, broken: str = "", reenable: str = "", soft: bool = Fa
     stand, bump = standing.stand, standing.stand.bump
     targets, rows = _settled(stand, broken, "broken")
     back, _ = _settled(stand, reenable, "reenable")
-    if found.asked.source is None:
+    source = found.asked.source
+    if source is None:
         return Plan(found)
     decisions, done, warnings = [], [], []
     for target in targets:
@@ -159,10 +160,10 @@ def plan(found: Triage, *, broken: str = "", reenable: str = "", soft: bool = Fa
             continue
         seen = next((it for it in found.seen if it.test == f"{target.model}/{target.case}"), None)
         if seen is None and "unseen-failure" not in bump.allow:
-            raise Refused(f"{target} did not fail in {found.asked.source.name}, so it is not broken.", "unseen-failure")
+            raise Refused(f"{target} did not fail in {source.name}, so it is not broken.", "unseen-failure")
         if seen is not None and seen.failure.kind == "golden drift":
             warnings.append(f"{target} only drifted: step 5 refreshes its golden values.")
-        decisions.append(_decision(standing, target, mine, seen, found.asked.url))
+        decisions.append(_decision(standing, target, mine, seen, found.asked.url, internal=source.gitlab))
     return Plan(found, tuple(decisions), tuple(done), back, soft, tuple(warnings))
 
 
@@ -187,7 +188,9 @@ def is_out(row: Row, soft: bool) -> bool:
     return (soft and row.allow_failure) or not any(quarantine.gating(cell.value) for cell in row.scopes)
 
 
-def _decision(standing: Standing, target: Target, rows: Sequence[Row], seen: Seen | None, run: str) -> Decision:
+def _decision(
+    standing: Standing, target: Target, rows: Sequence[Row], seen: Seen | None, run: str, *, internal: bool
+) -> Decision:
     github, bump = standing.github, standing.stand.bump
     scopes = dict.fromkeys(cell.value for row in rows for cell in row.scopes if quarantine.gating(cell.value))
     test = Broken(
@@ -205,7 +208,8 @@ def _decision(standing: Standing, target: Target, rows: Sequence[Row], seen: See
             issue = tracking.choose([*github_issues.search(github, target.case), *own], test)
     old, new = _images(standing.stand)
     pull = standing.pull.url if standing.pull else ""
-    body = tracking.body(test, bump, old=old, new=new, run=run, pull=pull, failure=seen.failure if seen else None)
+    failure = seen.failure if seen else None
+    body = tracking.body(test, bump, old=old, new=new, run=run, pull=pull, failure=failure, internal=internal)
     return Decision(target, test, seen, issue, tracking.title(test, bump), body)
 
 
@@ -227,8 +231,10 @@ def _texts(stand: Position, cases: Iterable[str], commit: str = "") -> dict[str,
     ref = commit or stand.start
     try:
         listed = stand.checkout.git("grep", "-z", "-l", "--fixed-strings", *patterns, ref, "--", recipes.FOLDER)
-    except GitFailed:
-        listed = ""  # git's way to say that nothing was found
+    except GitFailed as error:
+        if error.status != 1:  # git's way to say that nothing was found
+            raise
+        listed = ""
     paths = [path.partition(":")[2] for path in listed.split("\0") if path.endswith((".yaml", ".yml"))]
     return {path: text for path, text in stand.checkout.read(paths, ref).items() if text is not None}
 

@@ -19,6 +19,8 @@ from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
 from runbook_lib.git_command import GitFailed
 from runbook_lib.redact import Redactor
 
+_NO_REMOTE = 2  #: What `git remote get-url` ends with where there is none of the name.
+_FETCHED_FROM = re.compile(r"^(\S+)\t(.*) \(fetch\)", re.MULTILINE)
 _SLUG = re.compile(r"(?:^|[/:])(?P<owner>[A-Za-z0-9][A-Za-z0-9-]*)/(?P<name>[A-Za-z0-9._-]+?)(?:\.git)?/?$")
 
 
@@ -127,18 +129,26 @@ class Checkout:
 
     def remote_url(self, remote: str, *, push: bool = False) -> str | None:
         """The address of a remote, without credentials; None when there is no such remote."""
-        if remote not in self.remotes():
+        try:
+            return git_command.clean(self.git("remote", "get-url", *(["--push"] if push else []), "--", remote))
+        except GitFailed as error:
+            if error.status != _NO_REMOTE:
+                raise
             return None
-        return git_command.clean(self.git("remote", "get-url", *(["--push"] if push else []), remote))
 
     def base_remote(self) -> str | None:
         """The remote that pull requests aim at: that of GITHUB_REPOSITORY, else ``upstream``, else ``origin``."""
-        names = self.remotes()
+        return self._base()[0]
+
+    def _base(self) -> tuple[str | None, str]:
+        """The same with its address."""
+        urls = dict(_FETCHED_FROM.findall(self.git("remote", "-v")))
         wanted = f"/{os.environ.get('GITHUB_REPOSITORY', '/')}".lower()
-        for name in names if len(names) > 1 else ():
-            if re.sub(r"(\.git)?/?$", "", (self.remote_url(name) or "").replace(":", "/")).lower().endswith(wanted):
-                return name
-        return next((name for name in ("upstream", "origin") if name in names), None)
+        for name, url in urls.items() if len(urls) > 1 else ():
+            if re.sub(r"(\.git)?/?$", "", url.replace(":", "/")).lower().endswith(wanted):
+                return name, git_command.clean(url)
+        name = next((name for name in ("upstream", "origin") if name in urls), None)
+        return name, git_command.clean(urls.get(name or "", ""))
 
     def repository(self, env: Mapping[str, str] = os.environ) -> str:
         """``owner/name`` on the forge: GITHUB_REPOSITORY, else from the remotes ``upstream`` and ``origin``."""
@@ -146,9 +156,8 @@ class Checkout:
             if not re.fullmatch(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+", slug):
                 raise RunbookError(f"GITHUB_REPOSITORY is {slug!r}; expected owner/name.")
             return slug
-        remote = self.base_remote()
-        url = self.remote_url(remote) if remote else None
-        if url is None:
+        remote, url = self._base()
+        if remote is None:
             raise RunbookError(
                 f"{self.path} has no remote upstream or origin, so its repository on GitHub is not known. "
                 "Set GITHUB_REPOSITORY=owner/name."

@@ -34,10 +34,13 @@ OLDEST = (2, 31)
 
 
 class GitFailed(RunbookError):
-    """A git command that ended with an error; ``stderr`` is its own words, without credentials."""
+    """A git command that ended with an error; ``stderr`` is its own words, without credentials.
 
-    def __init__(self, command: str, stderr: str) -> None:
-        self.stderr = stderr or "nothing."
+    ``status`` is its exit status; None where it did not begin or was stopped.
+    """
+
+    def __init__(self, command: str, stderr: str, status: int | None = None) -> None:
+        self.stderr, self.status = stderr or "nothing.", status
         super().__init__(f"`git {command}` failed. It says: {self.stderr}")
 
 
@@ -48,7 +51,7 @@ def require(oldest: tuple[int, int] = OLDEST, purpose: str = "The runbook") -> N
         said = subprocess.run(["git", "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
     except OSError:
         return  # the first call says what is wrong
-    found = re.search(r"(\d+)\.(\d+)", said)
+    found = re.search(r"(\d{1,4})\.(\d{1,4})", said)
     if found and (int(found[1]), int(found[2])) < oldest:
         raise RunbookError(
             f"{purpose} needs git {oldest[0]}.{oldest[1]} or newer; the git on PATH is {said.strip()!r}. Nothing was "
@@ -66,11 +69,12 @@ def git(place: Path, *arguments: str, stdin: str | None = None, settings: Mappin
     command = shlex.join(arguments[:3])
     if not all(map(_can_be_given, arguments)):
         raise GitFailed(visible(command), "a name holds a character that no name of git's has.")
-    env = _environment(place, remote)
+    env = _environment()
     pairs = list((settings or {}).items())
     if remote:
-        told, held = _credentials_apart(place, arguments)
-        env, pairs = env | held, [*pairs, *told]
+        configured = _configuration(place)
+        apart, held = _credentials_apart(place, arguments, configured)
+        env, pairs = env | held | _not_asking(env, configured), [*pairs, *apart]
     with subprocess.Popen(
         ["git", "-C", str(place), *arguments],
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
@@ -88,7 +92,8 @@ def git(place: Path, *arguments: str, stdin: str | None = None, settings: Mappin
             if process.poll() is None:  # a time-out or Ctrl-C: git's own children (ssh, hooks) end with it
                 _end(process, 0.0 if remote else _LAST_MOMENTS)
     if process.returncode:
-        raise GitFailed(command, _sentence(err.decode("utf-8", "replace") or out.decode("utf-8", "replace")))
+        told = _sentence(err.decode("utf-8", "replace") or out.decode("utf-8", "replace"))
+        raise GitFailed(command, told, process.returncode)
     return out.decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
@@ -97,17 +102,13 @@ def clean(text: str) -> str:
     return _USERINFO.sub("", text)
 
 
-def _environment(place: Path, remote: bool) -> dict[str, str]:
+def _environment() -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
         # Set by a git hook that runs us; they would bind every call to another repository's index.
         if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
     }
-    if remote:
-        # The command that git would use, told not to ask.  git gives the variable precedence over the setting.
-        ssh = kept.get("GIT_SSH_COMMAND") or _ssh_setting(place) or shlex.quote(kept.get("GIT_SSH", "ssh"))
-        kept["GIT_SSH_COMMAND"] = f"{ssh} -oBatchMode=yes"
     return kept | {
         "LC_ALL": "C",
         "GIT_TERMINAL_PROMPT": "0",
@@ -121,13 +122,26 @@ def _environment(place: Path, remote: bool) -> dict[str, str]:
     }
 
 
-def _credentials_apart(place: Path, arguments: Sequence[str]) -> tuple[list[tuple[str, str]], dict[str, str]]:
+def _configuration(place: Path) -> list[tuple[str, str]]:
+    """All settings that hold in a folder, names in lower case but for what stands between the dots; later ones win."""
+    listed = (it.partition("\n") for it in git(place, "config", "--null", "--list").split("\0"))
+    return [(key, value) for key, _, value in listed]
+
+
+def _not_asking(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The ssh that git would use, told not to ask.  git gives the variable precedence over the setting."""
+    own = next((value for key, value in reversed(settings) if key == "core.sshcommand"), "")
+    ssh = env.get("GIT_SSH_COMMAND") or own or shlex.quote(env.get("GIT_SSH", "ssh"))
+    return {"GIT_SSH_COMMAND": f"{ssh} -oBatchMode=yes"}
+
+
+def _credentials_apart(
+    place: Path, arguments: Sequence[str], settings: Sequence[tuple[str, str]]
+) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """Settings and variables by which git is given what stands before the @ of a remote's address.
 
     git would start its helper with the whole address, for everybody on the machine to read in the list of processes.
     """
-    listed = (it.partition("\n") for it in git(place, "config", "--null", "--list").split("\0"))
-    settings = [(key, value) for key, _, value in listed]
     remote = next((it for it in arguments[1:] if any(key == f"remote.{it}.url" for key, _ in settings)), None)
     if remote is None or not any(_WITH_USERINFO.search(it) for pair in settings for it in pair):
         return [], {}
@@ -165,10 +179,6 @@ def _configured(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
         found |= {f"GIT_CONFIG_KEY_{count}": name, f"GIT_CONFIG_VALUE_{count}": value}
         count += 1
     return found | {"GIT_CONFIG_COUNT": str(count)} if found else {}
-
-
-def _ssh_setting(place: Path) -> str:
-    return git(place, "config", "--default=", "--get", "core.sshCommand")
 
 
 def settle(place: Path, say: Callable[[str], object], limit: float = LOCAL_LIMIT) -> None:

@@ -63,8 +63,21 @@ def title(broken: Broken, bump: Bump) -> str:
     return unlinked(f"CI failure with base image {bump.tag}: {broken.name}")
 
 
-def body(broken: Broken, bump: Bump, *, old: str, new: str, run: str, pull: str, failure: Failure | None) -> str:
-    """The text of a new issue; ``old`` and ``new`` are image references, ``run`` and ``pull`` addresses."""
+def body(
+    broken: Broken,
+    bump: Bump,
+    *,
+    old: str,
+    new: str,
+    run: str,
+    pull: str,
+    failure: Failure | None,
+    internal: bool = False,
+) -> str:
+    """The text of a new issue; ``old`` and ``new`` are image references, ``run`` and ``pull`` addresses.
+
+    ``internal``: the run is on a server that not all may read who read the issue: no lines of its log are told.
+    """
     facts = {
         "test": f"{broken.model}/{broken.case}",
         "environment": broken.environment,
@@ -78,7 +91,9 @@ def body(broken: Broken, bump: Bump, *, old: str, new: str, run: str, pull: str,
     lines += [f"| {name} | {address(url)} |" for name, url in links.items() if url]
     if failure is not None:
         lines += ["", f"**Cause** ({failure.kind}): {prose(failure.cause)}"]
-        if failure.evidence:
+        if failure.evidence and internal:
+            lines += ["", "The log lies on an internal server; its lines are not copied here."]
+        elif failure.evidence:
             lines += ["", *_fenced(failure.evidence)]
     lines += ["", "**To reproduce**, on the machine that has the platform:", "", *_fenced([_reproduce(broken, new)])]
     lines += [

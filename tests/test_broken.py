@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,18 @@ def at(tmp_path: Path) -> Iterator[World]:
 
 def issues(at: World) -> tuple[github_issues.Issue, ...]:
     return github_issues.listed(at.github())
+
+
+def test_an_issue_for_a_run_of_gitlab_quotes_nothing_of_its_log(at: World) -> None:
+    found = broken.triage(golden_run.choose(ci.look(position.find(at.checkout, bump_to(mode="preview")), at.github())))
+    assert found.asked.source is not None
+    internal = replace(found, asked=replace(found.asked, source=replace(found.asked.source, gitlab=True)))
+    for seen, quoted in ((found, True), (internal, False)):
+        (decision,) = broken.plan(seen, broken=f"{HANG}@dgx_h100: it hangs").decisions
+        assert decision.seen is not None
+        lines = decision.seen.failure.evidence
+        assert len(lines) > 3
+        assert (max(lines, key=len).strip() in decision.body) is quoted
 
 
 def look(at: World, **parameters: str) -> Readiness:

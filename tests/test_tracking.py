@@ -54,6 +54,14 @@ def test_a_new_issue_says_all_that_is_asked_of_it() -> None:
     assert "26.04-py3" in title(BROKEN, BUMP)
 
 
+def test_lines_of_an_internal_log_are_not_told() -> None:
+    failure = Failure("j", "https://gitlab.internal/job", "hang", "It hangs.", ("a line of the log",))
+    told = body(BROKEN, BUMP, old="a", new="b", run="", pull="", failure=failure, internal=True)
+    assert "It hangs." in told
+    assert "a line of the log" not in told
+    assert "internal server" in told
+
+
 @given(st.text(), st.lists(st.text(st.characters(exclude_characters="\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))))
 def test_text_from_logs_stays_within_its_block(reason: str, lines: list[str]) -> None:
     told = text(Failure("j", "", "hang", reason, tuple(lines)), Broken("m", "c", "dev", "p", reason))
