@@ -37,6 +37,8 @@ from runbook_lib.repositories import MEGATRON_LM
 from runbook_lib.statement import Identity
 
 _POLL = 0.4  # seconds
+#: Looks in a row that may fail before the end of a run is told without its record.
+_UNREAD = 10
 #: Seconds without another change until what was typed is looked up.
 _PAUSE = 0.4
 _WELL = ("done", "waiting", "previewed")
@@ -321,16 +323,19 @@ class Form:
 
     def _watch(self, running: "launch.Launched | Mapping[str, Any]", own: launch.Launched | None) -> Run | None:
         """Show how far a run is until it has ended."""
-        began, run = time.monotonic(), None
+        began, run, unread = time.monotonic(), None, 0
         folder = self._archive().joinpath(*_parts(running)) if isinstance(running, Mapping) else self._folder()
         while True:
             ended = own.ended if own else run is not None and run.ended
-            with suppress(OSError):  # an archive that cannot be read now may be so in a moment
+            try:
                 run = follow.run(folder, process=own.process) if own else follow.run(folder, name=str(running["id"]))  # type: ignore[index]
+                unread = 0
+            except OSError:  # an archive that cannot be read now may be so in a moment
+                unread += 1
             said, total = own.progress() if own else "", len(self._steps)
             shown = form_views.progress(run, said, time.monotonic() - began, total)
             self.view.progress(shown, form_views.far(run, total))
-            if ended:
+            if ended and not 0 < unread < _UNREAD:
                 return run
             time.sleep(_POLL)
 

@@ -35,7 +35,7 @@ def within(seconds: float, ask: Callable[[], T]) -> T:
     def work() -> None:
         try:
             done.put((ask(), None))
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, it is raised in the thread of whoever waits
             done.put((None, error))
 
     threading.Thread(target=work, name="asking", daemon=True).start()
