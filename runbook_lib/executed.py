@@ -30,9 +30,9 @@ def prepared(source: Source, injected: Mapping[str, Any], *, hide_code: bool = F
     return notebook
 
 
-def redacted(notebook: "NotebookNode", redactor: Redactor) -> dict[str, Any]:
+def redacted(notebook: "NotebookNode", redact: Callable[[Any], Any]) -> dict[str, Any]:
     """What may be kept of it: no secrets, and no widgets, which show nothing where no kernel runs."""
-    data: dict[str, Any] = redactor.data(notebook)
+    data: dict[str, Any] = redact(notebook)
     for cell in data["cells"]:
         for output in cell.get("outputs", ()):
             output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
@@ -44,9 +44,10 @@ def saver(paths: list[Path], redactor: Redactor) -> Callable[["NotebookNode"], N
 
     for path in paths:
         remove_left(path.parent, path.name)  # by a run that was killed
+    redact = redactor.growing()  # it is saved after each cell
 
     def save(notebook: "NotebookNode") -> None:
-        content = json.dumps(redacted(notebook, redactor), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+        content = json.dumps(redacted(notebook, redact), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
         for path in paths:
             write(path, content.encode("utf-8", "backslashreplace"))
 

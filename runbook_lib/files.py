@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import glob
+import itertools
 import os
 import re
 import secrets
@@ -23,6 +24,10 @@ _REASONS = {
     errno.ELOOP: "A link or a pipe is there, and nothing is written through it. Remove it",
     errno.ENAMETOOLONG: "The path is too long. Name another place",
 }
+
+
+#: Of drafts; another machine that writes in the same folder may have a process of the same id.
+_NUMBERS = itertools.count(secrets.randbits(32))
 
 
 def write(path: Path, content: str | bytes, *, durable: bool = False) -> None:
@@ -89,7 +94,7 @@ def read_file(path: Path) -> bytes:
 
 def draft_of(path: Path) -> Path:
     """A new name beside the file, under which it is written before it takes the file's place."""
-    return path.with_name(f".{path.name[:80]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    return path.with_name(f".{path.name[:80]}.{os.getpid()}-{next(_NUMBERS) % 2**32:08x}.tmp")
 
 
 def remove_left(folder: Path, name: str = "") -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote
 
+from runbook_lib.certificates import trusted
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.github_errors import NotAllowed, Transient, late, lost, odd, once, plain, refusal
 from runbook_lib.github_login import base_url, token_for
@@ -96,6 +97,7 @@ class GitHub:
                 event_hooks={"response": [limit_to(_LARGEST, _LIMIT)]},
                 http_cache=False,
                 auto_retry=False,
+                ssl_verify=trusted(),
             )
             return cls(repository, token, client, Redactor({**env, "GITHUB_TOKEN": token}))
         except (ValueError, ImportError, OSError) as error:

@@ -115,6 +115,10 @@ class Found:
 
         return pd.DataFrame(summary.rows(summary.in_order(self.judged)), columns=list(summary.CSV_COLUMNS))
 
+    def listed(self) -> View:
+        """The first rows of that."""
+        return views.frame(self.frame()) if self.judged else views.View("", "")
+
     def worst(self) -> Picture | View:
         """Old against new, step by step, for the files that a person must see first."""
         return plots.worst(self.judged, _parsed(self.old), _parsed(self.new))

@@ -20,6 +20,7 @@ def main() -> None:
         sys.path.insert(0, root)
     _die_with(int(os.environ["JPY_PARENT_PID"]))
 
+    sys.modules.setdefault("debugpy", None)  # type: ignore[arg-type]  # nobody steps through a headless run
     from ipykernel.kernelapp import launch_new_instance
 
     launch_new_instance()

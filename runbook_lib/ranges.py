@@ -19,6 +19,7 @@ from typing import Self, TypeVar
 import httpx
 
 from runbook_lib.addresses import is_private
+from runbook_lib.certificates import trusted
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.limited import within
 
@@ -78,10 +79,9 @@ class Web:
             max_connections=2 * -(-workers // pools), max_keepalive_connections=2 * -(-workers // pools)
         )
         try:
-            trusted = httpx.create_ssl_context()
             self._clients = [
                 httpx.Client(
-                    timeout=_TIMEOUT, limits=limits, transport=transport, verify=trusted,
+                    timeout=_TIMEOUT, limits=limits, transport=transport, verify=trusted(),
                     headers={"User-Agent": "base-image-runbook"},
                 )
                 for _ in range(pools)

@@ -148,6 +148,24 @@ class Redactor:
         """The same for every text within lists and mappings, keys included; the rest stays as it is."""
         return _map(value, self.text)
 
+    def growing(self) -> Callable[[Any], Any]:
+        """``data`` for what is given again and again: texts that it held the last time are not searched once more."""
+        known: dict[str, str] = {}
+
+        def data(value: Any) -> Any:
+            nonlocal known
+            now: dict[str, str] = {}
+
+            def clean(text: str) -> str:
+                if text not in now:
+                    now[text] = known[text] if text in known else self.text(text)
+                return now[text]
+
+            found, known = _map(value, clean), now
+            return found
+
+        return data
+
 
 def _map(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):

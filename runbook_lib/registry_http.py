@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import httpx
 
 from runbook_lib import addresses
+from runbook_lib.certificates import trusted
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.limited import TooLarge, Unusual, unpacked, within
 from runbook_lib.registry_auth import Found
@@ -99,7 +100,9 @@ class Connection:
         self._guessed: dict[str, str] = {}  # the authorization that came of it
         self._found: Found | None = None
         # httpx drops Authorization when a redirect leaves the host: blobs often live on another.
-        self._client = httpx.Client(timeout=_TIMEOUT, follow_redirects=True, max_redirects=5, transport=transport)
+        self._client = httpx.Client(
+            timeout=_TIMEOUT, follow_redirects=True, max_redirects=5, transport=transport, verify=trusted()
+        )
 
     @property
     def name(self) -> str:

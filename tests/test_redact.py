@@ -191,6 +191,20 @@ def test_lists_and_mappings_are_redacted_within() -> None:
     assert redactor.data(data) == {"***": ["x ***", {"a": ["***", 1, None, True]}]}
 
 
+def test_what_grows_is_searched_where_it_is_new() -> None:
+    searched = []
+
+    class Counting(Redactor):
+        def text(self, text: str) -> str:
+            searched.append(text)
+            return super().text(text)
+
+    data = Counting({"A_TOKEN": "s3cret-value"}).growing()
+    assert data({"a": ["s3cret-value", "b"]}) == {"a": ["***", "b"]}
+    assert data({"a": ["s3cret-value", "b", "and s3cret-value", "b"]}) == {"a": ["***", "b", "and ***", "b"]}
+    assert searched == ["a", "s3cret-value", "b", "and s3cret-value"]
+
+
 def test_nothing_prints_the_secrets() -> None:
     assert "0123456789" not in repr(Redactor({"A_TOKEN": "0123456789"}))
 
