@@ -333,7 +333,8 @@ class GitHub:
             response = self._request(what, method, path, json=self.public(asked))
         except Transient as error:
             raise Unreachable(f"{error} It may have been done all the same; running again looks first.") from error
-        if response.status_code >= 300 or not (response.content or method == "DELETE"):
+        # What is taken away is answered with nothing, or with what is left.
+        if response.status_code >= 300 or not (response.content or (method, response.status_code) == ("DELETE", 204)):
             raise odd(f"Could not {what} in {self.repository}", self._host, response.status_code, response.content)
         return self._build(what, lambda it: build(strict(it.content)) if it.content else build(None), response)
 

@@ -194,7 +194,8 @@ class GitLab:
         except gitlab.exceptions.GitlabError as error:
             raise self._refused(failed, host or "", error, scope) from error
         except requests.RequestException as error:
-            why = str(error) if isinstance(error, requests.exceptions.RetryError) else type(error).__name__
+            ours = isinstance(error, requests.exceptions.RetryError | requests.exceptions.InvalidURL)
+            why = str(error) if ours else type(error).__name__
             raise Unreachable(f"{failed}: {host} cannot be reached ({why}). Try again later.") from error
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:  # python-gitlab looks, too
             raise CannotTell(f"{failed}: the answer is not of the form expected.") from error
@@ -269,6 +270,9 @@ def _session(home: str) -> "requests.Session":
             # Redirects come through here too, and so does the next page, whose address the answer names.
             if _origin(request.url) != _origin(home):
                 request.headers.pop("PRIVATE-TOKEN", None)
+            parts = urlsplit(str(request.url))
+            if not addresses.is_private(parts.scheme, parts.hostname):
+                raise requests.exceptions.InvalidURL("it leads on to where anybody on the way could read along")
             answer = super().send(request, **options)
             if answer.status_code == 429 or answer.status_code >= 500:
                 answer.headers.pop("RateLimit-Reset", None)

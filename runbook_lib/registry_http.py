@@ -101,8 +101,15 @@ class Connection:
         self._found: Found | None = None
         # httpx drops Authorization when a redirect leaves the host: blobs often live on another.
         self._client = httpx.Client(
-            timeout=_TIMEOUT, follow_redirects=True, max_redirects=5, transport=transport, verify=trusted()
-        )
+            timeout=_TIMEOUT, follow_redirects=True, max_redirects=5, transport=transport, verify=trusted(),
+            event_hooks={"request": [self._refuse_in_clear]},
+        )  # fmt: skip
+
+    def _refuse_in_clear(self, request: httpx.Request) -> None:
+        """Where nobody can read along a redirect may not lead to where anybody can."""
+        url = request.url
+        if is_private(self.address) and not is_private(url):
+            raise httpx.UnsupportedProtocol(f"it leads on to {url.host} by plain {url.scheme}://", request=request)
 
     @property
     def name(self) -> str:

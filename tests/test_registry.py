@@ -254,8 +254,9 @@ def test_the_key_goes_to_the_token_service_alone(fake: Fake) -> None:
 
 def test_the_key_is_not_sent_in_clear(fake: Fake) -> None:
     fake.answers["*"] = challenge("http://auth.example.com/token")
-    assert fake.registry(NGC_API_KEY="secret").tags() == ["26.04-py3"]
-    assert all("Basic" not in request.headers.get("Authorization", "") for request in fake.requests)
+    with pytest.raises(Unreachable, match="by plain http"):
+        fake.registry(NGC_API_KEY="secret").tags()
+    assert {request.url.scheme for request in fake.requests} == {"https"}
 
 
 def test_the_key_is_not_for_other_registries() -> None:
@@ -337,7 +338,7 @@ def test_a_blob_on_another_host_gets_no_credentials(fake: Fake) -> None:
     assert all("Authorization" not in request.headers for request in store)
 
 
-@pytest.mark.parametrize("elsewhere", ["https://store.example.com", "http://nvcr.io", "https://nvcr.io:8443"])
+@pytest.mark.parametrize("elsewhere", ["https://store.example.com", "https://nvcr.io:8443"])
 def test_a_list_that_lies_elsewhere_is_fetched_without_credentials(fake: Fake, elsewhere: str) -> None:
     def handle(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/list":
@@ -350,6 +351,14 @@ def test_a_list_that_lies_elsewhere_is_fetched_without_credentials(fake: Fake, e
     assert fake.registry(NGC_API_KEY="secret").tags() == ["a"]
     (redirected,) = [request for request in fake.requests if request.url.path == "/list"]
     assert "Authorization" not in redirected.headers
+
+
+@pytest.mark.parametrize("elsewhere", ["http://nvcr.io", "http://192.0.2.1", "http://store.example.com"])
+def test_nothing_is_asked_where_anybody_could_read_along(fake: Fake, elsewhere: str) -> None:
+    fake.answers["*"] = lambda _: httpx.Response(307, headers={"Location": f"{elsewhere}/list"})
+    with pytest.raises(Unreachable, match="by plain http"):
+        fake.registry().tags()
+    assert {request.url.scheme for request in fake.requests} == {"https"}
 
 
 def test_a_challenge_from_where_a_redirect_led_gets_nothing(fake: Fake) -> None:

@@ -259,7 +259,8 @@ FLAGGED = 1.7
 
 # -- how the cost grows -------------------------------------------------------------------------------------------
 
-_PROBE, _SHORT, _LONG = 1_000, 2_000, 8_000  # characters
+_PROBE, _LONG = 1_000, 8_000  # characters
+_TIMES = 4  #: So many times as long as the short text is the long one.
 _CHEAP = 0.003  # seconds for the long text: what is quadratic takes many times that
 _LIMIT = 0.1  # seconds of the processor for the probe, after which a match is taken to have no end
 
@@ -268,19 +269,22 @@ class Endless(Exception):
     """A match that did not end within its time."""
 
 
-def exponent(it: Expression, attack: tuple[str, str, str]) -> float:
-    """The power of the text's length by which the cost grows; 0 where it is too small to tell, infinite without end."""
+def exponent(it: Expression, attack: tuple[str, str, str], longest: int = _LONG) -> float:
+    """The power of the text's length by which the cost grows; 0 where it is too small to tell, infinite without end.
+
+    ``longest`` is the length of the longest text that is tried.
+    """
     try:
         _probe(it, attack)
     except Endless:
         return math.inf
-    if _cost(it, _of_size(attack, _LONG), 1) < _CHEAP:
+    if _cost(it, _of_size(attack, longest), 1) < _CHEAP:
         return 0.0
     # Other processes only add to what is measured, so the least of several counts.
     found = math.inf
     for _ in range(3):
-        few, many = (_cost(it, _of_size(attack, size), 3) for size in (_SHORT, _LONG))
-        found = min(found, math.log(max(many, 1e-7) / max(few, 1e-7), _LONG / _SHORT))
+        few, many = (_cost(it, _of_size(attack, size), 3) for size in (longest // _TIMES, longest))
+        found = min(found, math.log(max(many, 1e-7) / max(few, 1e-7), _TIMES))
         if found < FLAGGED:
             break
     return found
@@ -311,13 +315,13 @@ def _cost(it: Expression, text: str, times: int) -> float:
     data: Any = text.encode("latin-1", "replace") if isinstance(it.pattern.pattern, bytes) else text
     best = math.inf
     for _ in range(times):
-        begin = time.process_time()
+        begin = time.thread_time()
         if it.how == "search":
             for _found in it.pattern.finditer(data):
                 pass
         else:
             getattr(it.pattern, it.how)(data)
-        best = min(best, time.process_time() - begin)
+        best = min(best, time.thread_time() - begin)
     return best
 
 

@@ -317,7 +317,7 @@ def openpgp(it: Signed) -> None:
     yes.write_text(
         '#!/bin/sh\ncase "$*" in *--verify*) echo \'[GNUPG:] NEWSIG\n[GNUPG:] GOODSIG AAAAAAAAAAAAAAAA Ada\n'
         "[GNUPG:] VALIDSIG A 2026-01-01 1 0 4 0 1 10 00 A\n[GNUPG:] TRUST_ULTIMATE 0 pgp' ;;\n"
-        f"*) echo '[GNUPG:] SIG_CREATED ' >&2; printf -- '{block}' ;;"
+        f"*) cat >/dev/null; echo '[GNUPG:] SIG_CREATED ' >&2; printf -- '{block}' ;;"
         " esac\n"
     )
     yes.chmod(0o755)
