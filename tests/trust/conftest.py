@@ -3,6 +3,7 @@
 All of them run where this folder is named on the command line; elsewhere, so in CI, a tenth that the commit draws.
 """
 
+import os
 import random
 import re
 import subprocess
@@ -48,6 +49,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left = {it for all_ in cases.values() for it in draw.sample(all_, len(all_) - max(1, len(all_) // _SHARE))}
     items[:] = [item for item in items if item not in left]
     config.hook.pytest_deselected(items=list(left))
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Much of the time a fault is waited for; asked only where this folder is named."""
+    return 2 * (os.cpu_count() or 1)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let the longest test, which comes first, end with the others."""
+    if _whole(item.config) and item.path.name != "test_soak.py" and os.getpriority(os.PRIO_PROCESS, 0) == 0:
+        os.nice(10)
 
 
 @pytest.fixture(scope="session")

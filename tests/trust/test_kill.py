@@ -12,7 +12,7 @@ from figures import Figures
 from stopping import STEPS, Point, World
 
 #: Worlds, and how often the bump of each is stopped before it may go on to its end.
-CHAINS, KILLS = 20, 8
+CHAINS, KILLS = 10, 16
 #: Where most could be lost or done twice, in the order in which a bump comes there.
 WORST = (
     r"/head$", " switch ", r"/docker/Dockerfile\.ci\.dev$", r"/\w+-01-github-pin-\w+/run\.json$", " commit ", " push ",
