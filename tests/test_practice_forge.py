@@ -631,6 +631,15 @@ def test_a_push_stops_the_run(world: World) -> None:
     assert [each["conclusion"] for each in world.runs()] == ["failure", "cancelled"]
 
 
+def test_a_mirror_that_a_killed_forge_left_is_tested_all_the_same(world: World) -> None:
+    sha = world.push()
+    number = world.open_pull()["number"]
+    Bare(world.remote).point(f"refs/heads/pull-request/{number}", sha)
+    for _ in range(2):
+        world.comment(number, f"/ok to test {sha}")
+        assert [each["head_sha"] for each in world.runs()] == [sha]
+
+
 def test_a_refused_deployment_belongs_to_its_commit(world: World) -> None:
     world.forge.refuse_deployment()
     sha = world.push()

@@ -164,8 +164,12 @@ class Hub:
     # -- runs ---------------------------------------------------------------------------------------------------
 
     def start_run(self, ticket: Ticket) -> Run | None:
-        """Mirror the head of a pull request and test its merge commit; None when it is mirrored already."""
-        if self.home.tips(ticket.mirror).get(ticket.mirror) == ticket.head_sha:
+        """Mirror the head of a pull request and test its merge commit; None when it is mirrored already.
+
+        A forge that was killed in between has the mirror, and no run of it.
+        """
+        mirrored = self.home.tips(ticket.mirror).get(ticket.mirror) == ticket.head_sha
+        if mirrored and any(it.head_sha == ticket.head_sha for it in self.store.all(Run, ticket.number)):
             return None
         self.stop_runs(ticket)
         self.home.point(f"refs/heads/{ticket.mirror}", ticket.head_sha)

@@ -18,7 +18,7 @@ from figures import LINES, Figures, table
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 _SHARE = 10
-#: These run by their own command alone as long as a chain of kills still ends with a record changed after its end.
+#: These run by their own command alone until the whole of them has been green on the smallest machine.
 _NAMED_ONLY = frozenset({"test_kill.py"})
 #: What the tests counted that passed, in all processes; a hook that gets reports gets no config to keep it in.
 _total: Counter[str] = Counter()
