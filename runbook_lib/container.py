@@ -158,10 +158,15 @@ def inside(
 ) -> str:
     """What a program prints that runs in a new container of an image, which is removed afterwards.
 
+    It is run once more where it has printed nothing.
+
     Raises CannotTell where it cannot be started, fails, or takes longer than ``limit`` seconds.
     """
     with _container(engine, image, env) as begin:
-        said = asked([engine.name, *engine.options, *begin, *command], env, limit)
+        run = [engine.name, *engine.options, *begin, *command]
+        said = asked(run, env, limit) or asked(
+            run, env, limit
+        )  # buildah may lose the words of a program that ends soon
     if isinstance(said, str):
         return said
     last = "; ".join(Redactor(env).text(said.stderr).strip().splitlines()[-4:])[-1000:]

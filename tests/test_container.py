@@ -204,3 +204,11 @@ def test_a_program_in_an_image_has_a_time_limit_and_nothing_is_left_of_it(tmp_pa
 def test_an_engine_that_cannot_read_here_documents_is_not_asked_to(tmp_path):
     with pytest.raises(RunbookError, match="has here-documents"):
         container.build(replace(PLAN, heredocs=True), Engine("buildah", (1, 28)), tmp_path, tmp_path / "log")
+
+
+def test_words_that_an_engine_has_lost_are_asked_for_once_more(tmp_path):
+    env = stand_in(
+        tmp_path, "buildah",
+        f'case "$1" in from) echo c;; run) if [ -e {tmp_path}/ran ]; then echo said; fi; : >>{tmp_path}/ran;; esac',
+    )  # fmt: skip
+    assert container.inside(Engine("buildah"), "x:local", ["sh"], 5, env) == "said\n"
