@@ -75,6 +75,7 @@ class Kernel:
         self._manager: AsyncKernelManager | None = None
         self._client: AsyncKernelClient | None = None
         self._running: asyncio.Task[None] | None = None
+        self._stopping: concurrent.futures.Future[None] | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kernel", daemon=True)
         self._thread.start()
@@ -115,13 +116,16 @@ class Kernel:
             self._call(self._interrupt(manager, grace))
 
     def close(self) -> None:
-        """End the kernel, within a moment, whatever it does."""
-        if not self._loop.is_closed():
+        """End the kernel, within a moment, whatever it does.  Interrupted, it may be called again."""
+        if self._stopping is None:
             self._started.cancel()
-            self._call(self._stop())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+            stopping = asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
+            stopping.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
+            self._stopping = stopping
+        self._thread.join()
+        if not self._loop.is_closed():
             self._loop.close()
+            self._stopping.result()
         self._stderr.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -215,7 +219,7 @@ class Kernel:
         await manager.interrupt_kernel()
         if self._running is not None:
             self._running.cancel()
-            await asyncio.wait({self._running})  # it ends by telling how far it came
+            await asyncio.wait({self._running}, timeout=grace)  # it ends by telling how far it came
         client = self._client
         if client is not None:  # it answers once the cell has ended
             with contextlib.suppress(TimeoutError, RuntimeError):

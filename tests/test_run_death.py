@@ -16,6 +16,7 @@ import pytest
 from small_runbooks import bump, command, environ, notebook, outputs, records
 
 from runbook_lib import archive, executed, run
+from runbook_lib.kernel import Kernel
 from runbook_lib.ledger import Ledger, read
 from runbook_lib.verify import verify
 
@@ -176,6 +177,24 @@ def test_a_cell_that_is_stopped_for_its_limit_ends_what_it_started(tmp_path: Pat
     assert (result.state, "was stopped" in result.summary) == ("failed", True)
     group = int((tmp_path / "group").read_text())
     until(lambda: not [it for it in psutil.process_iter() if _in_group(it, group)])
+
+
+def test_a_kernel_whose_end_was_interrupted_can_be_ended_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel(dict(os.environ), tmp_path)
+    join = kernel._thread.join
+
+    def interrupted() -> None:
+        join()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel._thread, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            kernel.close()
+    again = threading.Thread(target=kernel.close, daemon=True)
+    again.start()
+    again.join(10)
+    assert not again.is_alive()
 
 
 def press_ctrl_c() -> None:
