@@ -218,7 +218,7 @@ def verify(step: Step, done: Done) -> View:
     """Read the branch and the issues again, and tell the record what was done and what is open."""
     plan, asked = done.plan, done.plan.triage.asked
     stand = plan.stand
-    step.warn(*stand.warnings, *plan.warnings)
+    step.warn(*stand.warnings, *plan.triage.warnings, *plan.warnings)
     if asked.source is not None:
         step.given(run=asked.source.name, base_commit=stand.base_commit, plan_from=stand.start)
         step.link("GitLab pipeline" if asked.source.gitlab else "CI run", asked.url)
@@ -262,11 +262,12 @@ def _conclude(step: Step, done: Done) -> None:
     elif not bump.apply:
         count = views.count(len(plan.decisions), "test")
         _would(step, done, count)
-        step.done(f"Preview: {count} would be marked broken; {_open(done.open)}.", _how(plan))
+        step.done(f"Preview: {count} would be marked broken; {_open(done.open)}.", _how(plan, done.open))
     elif done.open:
         names = ", ".join(done.open[:6]) + (" …" if len(done.open) > 6 else "")
         step.waiting(
-            f"waiting for a person: {views.count(len(done.open), 'failed job')} to decide ({names})", _how(plan)
+            f"waiting for a person: {views.count(len(done.open), 'failed job')} to decide ({names})",
+            _how(plan, done.open),
         )
     elif done.rerun:
         step.waiting(
@@ -301,7 +302,12 @@ def _open(jobs: tuple[str, ...]) -> str:
     return f"{views.count(len(jobs), 'failed job')} {'is' if len(jobs) == 1 else 'are'} open"
 
 
-def _how(plan: Plan) -> str:
+def _how(plan: Plan, waiting: tuple[str, ...]) -> str:
+    again = "Run 06-broken-tests again where golden values could not be read. "
+    return (again if plan.triage.unread.keys() & set(waiting) else "") + _decide(plan)
+
+
+def _decide(plan: Plan) -> str:
     if text := broken.proposal(plan):
         told = "A regression is a person's to judge: look at the evidence."
         return f"If they are broken: -r broken {shlex.quote(text)}. {told}"  # quoted: the causes come from logs

@@ -8,7 +8,7 @@ round's push back.
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runbook_lib import failures, github_issues, golden_run, quarantine, recipes, tracking, views
 from runbook_lib.ci import Standing
@@ -30,11 +30,15 @@ _PROPOSED = frozenset({"hang", "out of memory", "shape", "import error", "unknow
 
 @dataclass(frozen=True)
 class Triage:
-    """The failed jobs of a run, and of them, by name, those that golden values do not explain."""
+    """The failed jobs of a run, and of them, by name, those that golden values do not explain.
+
+    ``unread`` says why, by job, where that is only because its values are not to be had.
+    """
 
     asked: Asked
     seen: tuple[Seen, ...] = ()
     undecided: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def standing(self) -> Standing:
@@ -45,7 +49,14 @@ class Triage:
         """Each failed job with its cause and evidence."""
         if self.asked.source is None:
             return views.note(f"{self.asked.idle[:1].upper()}{self.asked.idle[1:]}.")
-        return self.asked.show() + failures.show(self.seen)
+        lost = views.notes(self.warnings, title="Warnings")
+        return self.asked.show() + lost + failures.show(self.seen)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a person must know who decides."""
+        told = "Whether golden values explain the failure of {} is not known. {}"
+        return tuple(told.format(job, why) for job, why in self.unread.items())
 
 
 @dataclass(frozen=True)
@@ -136,7 +147,8 @@ def triage(asked: Asked, say: Callable[[str], object] = print) -> Triage:
         run = failures.Place(github.run(asked.number))
         seen = failures.triage(github, run, asked.standing.stand.bump.base, say)
     values = golden_run.collect(asked, on_branch=True, say=lambda _: None)
-    return Triage(asked, seen, values.undecided)
+    unread = {it.job: it.sentence for it in values.missing if it.job in values.undecided}
+    return Triage(asked, seen, values.undecided, unread)
 
 
 def plan(found: Triage, *, broken: str = "", reenable: str = "", soft: bool = False) -> Plan:

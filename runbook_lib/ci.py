@@ -262,6 +262,11 @@ def progress(standing: Standing, pull: Pull, github: GitHub) -> Progress:
             found, state="superseded", sentence=f"waiting: #{now.number} has a newer head, {now.head_sha[:10]}",
             next="Run bump again for that commit.",
         )  # fmt: skip
+    if run is None and not commands(comments, head):
+        return replace(
+            found, sentence=f"waiting for a comment: none lets CI test {head[:10]} yet",
+            next="Run 04-run-ci, with publish: it writes that comment.",
+        )  # fmt: skip
     return found
 
 

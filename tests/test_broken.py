@@ -92,7 +92,8 @@ def test_before_there_is_a_run_nothing_is_done(tmp_path: Path) -> None:
         at.open_pr()
         before = at.state()
         step06(at)
-        assert at.outcome().startswith("waiting for a CI run of")
+        assert at.outcome().startswith("waiting for a comment: none lets CI test ")
+        assert at.said("waiting")[-1]["next"].startswith("Run 04-run-ci, with publish")
         assert (at.state(), at.effects()) == (before, [])
 
 
@@ -130,6 +131,19 @@ def test_without_decisions_what_is_open_is_listed_with_a_proposal(at: World) -> 
     following = at.said("waiting")[-1]["next"]
     assert f"gpt/{HANG}@dgx_h100" in following
     assert "hybrid" not in following  # a regression is never proposed
+
+
+def test_values_that_are_not_to_be_had_leave_their_job_open_and_are_told(at: World) -> None:
+    step05(at, accept=f"{REGRESSION}: right")
+    at.forge.fail("GET", "/actions/artifacts/[0-9]+/zip$", 404, times=7)
+    found = step06(at, broken_tests=BOTH).plan.triage
+    open_job = "hybrid/hybrid_mr_tp2_cp2 - latest"
+    assert open_job in found.unread
+    assert f"failure of {open_job} is not known. Its golden files are not to be had." in found.show().text
+    assert any(open_job in it["sentence"] for it in at.said("warning"))
+    assert at.said("waiting")[-1]["next"].startswith("Run 06-broken-tests again")
+    assert not step06(at).plan.triage.unread
+    assert at.effects()[:2] == ["push", "comment"]
 
 
 # -- decided -----------------------------------------------------------------------------------------------------
