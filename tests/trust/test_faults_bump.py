@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from fault_calls import CALLS
@@ -16,7 +16,10 @@ from whole_bump import Played, playing, whole
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice import state
 
+T = TypeVar("T")
+
 _TRIES = 8
+_LOST = re.compile(r"cannot be reached|has a problem of its own|not to be had|did not finish its answer")
 
 
 def lost_before(it: Exchange) -> None:
@@ -43,8 +46,8 @@ class Ended:
     struck: int
 
 
-def bumped(home: Path, work: Callable[[Exchange], None] | None, every: int) -> Ended:
-    """A whole bump, of whose requests one in so many is broken; a notebook that says so is run again.
+def bumped(home: Path, faults: Callable[[Exchange], None] | None, every: int) -> Ended:
+    """A whole bump, of whose requests one in so many is broken; a notebook that says so, or warns, is run again.
 
     Drawn, for where each so-manieth is taken a notebook can meet the fault at the same request in every run.
     """
@@ -52,28 +55,30 @@ def bumped(home: Path, work: Callable[[Exchange], None] | None, every: int) -> E
 
     def broken(it: Exchange) -> None:
         nonlocal struck
-        if work and draw.random() < 1 / every:
+        if faults and draw.random() < 1 / every:
             struck += 1
-            work(it)
+            faults(it)
         else:
             it.send(bytes(it.real()))
 
-    real = Played.play
+    real = Played.do
 
-    def play(self: Played, notebook: str, **parameters: Any) -> dict[str, Any]:
+    def do(self: Played, step: str, work: Callable[[], T]) -> T:
         nonlocal told
         for _ in range(_TRIES):
             try:
-                return real(self, notebook, **parameters)
+                left = real(self, step, work)
+                if not (isinstance(left, dict) and _LOST.search(left["step"].show().text)):
+                    return left
             except RunbookError:
-                told += 1
-                if work is None:
+                if not faults:
                     raise
-        raise AssertionError(f"{notebook} did not come to its end in {_TRIES} runs")
+            told += 1
+        raise AssertionError(f"{step} did not come to its end in {_TRIES} runs")
 
     env = {"GITHUB_API_URL": proxy.url, "GITLAB_URL": f"{proxy.url}/gitlab"}
     with pytest.MonkeyPatch.context() as patch, playing(home, env) as played:
-        patch.setattr(Played, "play", play)
+        patch.setattr(Played, "do", do)
         proxy.upstream = played.at.forge.url
         played.at.forge.hub.url = proxy.url
         with proxy.broken(broken, "", ""):
