@@ -26,7 +26,8 @@ Pure modules (text and data in, text and data out):
     fields, form_views (the fields of a form and what is wrong in them; what a form shows)
 Effects (the only modules that touch the world):
     checkout, git_command, blobs, archive_git (git; what its history knows of an archive)
-    registry, registry_http, registry_auth, registry_challenge, registry_cache (OCI)
+    registry, registry_http, registry_auth, registry_challenge, registry_cache,
+    registry_errors (OCI)
     github, github_issues, github_login, github_errors, github_models (REST API)
     gitlab, gitlab_models (branches, pipelines and jobs)
     ranges, remote_zip, zip_stream (members of a zip on a server, by HTTP ranges), limited (no answer without an end)

@@ -8,7 +8,6 @@ import email.utils
 import json
 import queue
 import re
-import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from runbook_lib.limited import TooLarge, Unusual, unpacked, within
 from runbook_lib.registry_auth import Found
 from runbook_lib.registry_cache import Cache
 from runbook_lib.registry_challenge import KNOWN, Challenge, is_private, likely, token, web_address
+from runbook_lib.registry_errors import TooSlow, explained, is_tls
 
 _LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger manifests
 _TIMEOUT = httpx.Timeout(10, connect=5)  # seconds
@@ -56,10 +56,6 @@ class Answer:
             return json.loads(self.body)
         except (ValueError, RecursionError):
             raise Unreachable(f"{self.url.host} answered something that is not JSON. Try again later.") from None
-
-
-class _TooSlow(httpx.ReadTimeout):
-    """An answer that began and did not end."""
 
 
 _Coming: TypeAlias = "queue.SimpleQueue[Answer | httpx.RequestError | RunbookError | None]"
@@ -285,7 +281,7 @@ class Connection:
             try:
                 answer = self._in_time(url, headers, follow)
             except httpx.RequestError as error:
-                problem, again = _explain(error), not (_is_tls(error) or isinstance(error, _TooSlow))
+                problem, again = explained(error), not (is_tls(error) or isinstance(error, TooSlow))
             else:
                 if answer.status not in _TEMPORARY:
                     return answer
@@ -308,7 +304,7 @@ class Connection:
         try:
             return within(self._limit, lambda: self._once(url, headers, follow))
         except TimeoutError:
-            raise _TooSlow(f"it did not finish its answer within {self._limit:g} s") from None
+            raise TooSlow(f"it did not finish its answer within {self._limit:g} s") from None
 
     def _begin(self, url: httpx.URL, headers: Mapping[str, str], follow: bool) -> _Coming:
         done: _Coming = queue.SimpleQueue()
@@ -339,7 +335,7 @@ class Connection:
             for chunk in unpacked(response.stream, response.headers.get("Content-Encoding", ""), _LARGEST):
                 body += chunk
                 if time.monotonic() > end:
-                    raise _TooSlow(f"it did not finish its answer within {self._limit:g} s")
+                    raise TooSlow(f"it did not finish its answer within {self._limit:g} s")
         except TooLarge:
             raise CannotTell(
                 f"{response.url.host} sent more than {_LARGEST} bytes for {self.name}: not read."
@@ -388,23 +384,3 @@ def _timestamp(value: str) -> float | None:
         return email.utils.parsedate_to_datetime(value).timestamp()
     except (ValueError, OverflowError, OSError):
         return None
-
-
-def _is_tls(error: BaseException | None) -> bool:
-    while error is not None and not isinstance(error, ssl.SSLError):
-        error = error.__cause__ or error.__context__
-    return error is not None
-
-
-def _explain(error: httpx.RequestError) -> str:
-    if _is_tls(error):
-        clock = f"; this machine's clock says {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, is that right?"
-        dated = clock if re.search("expired|not yet valid", str(error)) else ""
-        return f"its TLS certificate is not accepted ({error}); a company's own CA goes into SSL_CERT_FILE{dated}"
-    if isinstance(error, _TooSlow):
-        return str(error)
-    if isinstance(error, httpx.TimeoutException):
-        return "it did not answer in time"
-    if isinstance(error, httpx.TooManyRedirects):
-        return "it redirects without end"
-    return f"the connection failed ({str(error) or type(error).__name__})"
