@@ -164,9 +164,8 @@ def inside(
     """
     with _container(engine, image, env) as begin:
         run = [engine.name, *engine.options, *begin, *command]
-        said = asked(run, env, limit) or asked(
-            run, env, limit
-        )  # buildah may lose the words of a program that ends soon
+        # buildah may lose the words of a program that ends soon.
+        said = asked(run, env, limit) or asked(run, env, limit)
     if isinstance(said, str):
         return said
     last = "; ".join(Redactor(env).text(said.stderr).strip().splitlines()[-4:])[-1000:]

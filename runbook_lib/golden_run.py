@@ -251,8 +251,7 @@ def collect(
     warnings = [*odd, *(f"No recipe uses {name}: nothing in CI will compare with it." for name in unused)]
     return Found(
         asked, collection, old, new, judged, _coverage(source, collection, known, rows), unused,
-        _undecided(asked, collection.files, judged, new, on_branch), tuple(warnings),
-        reasons,
+        _undecided(asked, collection.files, judged, new, on_branch), tuple(warnings), reasons,
     )  # fmt: skip
 
 

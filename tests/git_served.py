@@ -3,11 +3,12 @@
 import base64
 import os
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+
+from loopback import serving
 
 
 class Served:
@@ -60,12 +61,5 @@ def serve(root: Path) -> Iterator[Served]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    made.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with serving(Handler) as made.url:
         yield made
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -2,13 +2,13 @@
 
 import json
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback import serving
 from stores import packed
 
 from runbook_lib import artifacts, sources
@@ -102,13 +102,8 @@ def project() -> Iterator[Project]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    made.url = f"http://127.0.0.1:{server.server_address[1]}"
-    yield made
-    server.shutdown()
-    server.server_close()
+    with serving(Handler) as made.url:
+        yield made
 
 
 def test_nothing_ran(project: Project, tmp_path: Path) -> None:
@@ -266,12 +261,8 @@ class Elsewhere(BaseHTTPRequestHandler):
 def elsewhere() -> Iterator[tuple[str, list[str | None]]]:
     seen: list[str | None] = []
     handler = type("Handler", (Elsewhere,), {"seen": seen})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}", seen
-    server.shutdown()
-    server.server_close()
+    with serving(handler) as url:
+        yield url, seen
 
 
 def test_a_redirect_does_not_take_the_token_along(project: Project, elsewhere: tuple[str, list[str | None]]) -> None:

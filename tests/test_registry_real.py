@@ -22,6 +22,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from loopback import serving
 
 from runbook_lib.errors import Unreachable
 from runbook_lib.image import Image, ImageRef, NgcTag
@@ -221,18 +222,15 @@ def guarded(storage: tuple[Path, str]) -> Iterator[str]:
     folder, _ = storage
     TokenServer.key, TokenServer.certificate = key_and_certificate()
     (folder / "certificate.pem").write_text(TokenServer.certificate)
-    tokens = ThreadingHTTPServer(("127.0.0.1", 0), TokenServer)
-    threading.Thread(target=tokens.serve_forever, args=(0.05,), daemon=True).start()
-    auth = (
-        f'auth: {{token: {{realm: "http://127.0.0.1:{tokens.server_port}/token", service: tests, issuer: tests, '
-        f"rootcertbundle: {folder / 'certificate.pem'}}}}}"
-    )
-    process, url = debian_registry(folder, folder / "storage", auth)
-    yield url
-    process.terminate()
-    process.wait(10)
-    tokens.shutdown()
-    tokens.server_close()
+    with serving(TokenServer) as tokens:
+        auth = (
+            f'auth: {{token: {{realm: "{tokens}/token", service: tests, issuer: tests, '
+            f"rootcertbundle: {folder / 'certificate.pem'}}}}}"
+        )
+        process, url = debian_registry(folder, folder / "storage", auth)
+        yield url
+        process.terminate()
+        process.wait(10)
 
 
 def practice_image() -> Image | None:

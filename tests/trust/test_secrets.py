@@ -12,13 +12,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from bumping import REPOSITORY, World, git, world
 from figures import Figures
+from loopback import serving
 from seeded import KINDS, Search, secrets, shown
 from small_runbooks import notebook
 
@@ -321,10 +322,8 @@ def refused_login(made: Bench) -> None:
     Refusing.words = (
         " ".join(made.any(number) for number in range(len(made.strange))).replace("\n", " ").replace('"', "'")
     )
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        address = f"127.0.0.1:{server.server_address[1]}"
+    with serving(Refusing) as url:
+        address = url.removeprefix("http://")
         made.patch.setenv("RUNBOOK_REGISTRY", f"nvcr.io=http://{address}")
         assert "Traceback" not in made.step("00-preflight")
         kept = made.home / "user" / ".docker" / "config.json"
@@ -333,9 +332,6 @@ def refused_login(made: Bench) -> None:
         kept.write_text(json.dumps({"auths": {address: {"auth": auth}}}))
         made.put.append(kept)
         made.act("bump")
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 CRASH = """\
