@@ -20,6 +20,7 @@ def main() -> None:
         sys.path.insert(0, root)
     _die_with(int(os.environ["JPY_PARENT_PID"]))
 
+    gc.set_threshold(50_000, 20, 20)  # what a kernel makes first, by its imports, it keeps
     sys.modules.setdefault("debugpy", None)  # type: ignore[arg-type]  # nobody steps through a headless run
     from ipykernel.kernelapp import launch_new_instance
 

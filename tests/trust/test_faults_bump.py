@@ -99,7 +99,8 @@ def held(played: Played) -> dict[str, Any]:
         return re.sub(r"\b[0-9a-f]{10,40}\b|127\.0\.0\.1:[0-9]+|\b5[0-9]{9}\b", "*", text or "")
 
     return {
-        "tickets": [(it.number, it.title, it.state, it.labels, it.head_ref) for it in tickets],
+        # An issue that could not be filed comes after the others.
+        "tickets": sorted((it.title, it.state, it.labels, it.head_ref) for it in tickets),
         "comments": [(it.number, it.author, same(it.body)) for it in comments],
         "runs": [(it.head_branch, it.event) for it in runs],
         "attempts": len(attempts),
