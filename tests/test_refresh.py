@@ -91,7 +91,7 @@ def test_before_ci_has_ended_nothing_is_done(tmp_path: Path) -> None:
     with world(tmp_path) as at:
         at.open_pr()
         step05(at)
-        assert at.outcome().startswith("waiting for a CI run of")
+        assert at.outcome().startswith("waiting for a comment: none lets CI test ")
         step05(at, let_go=True)
         at.now[0] += 30
         before = at.state()
