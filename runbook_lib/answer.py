@@ -303,8 +303,8 @@ def _open(jobs: tuple[str, ...]) -> str:
 
 
 def _how(plan: Plan, waiting: tuple[str, ...]) -> str:
-    again = "Run 06-broken-tests again where golden values could not be read. "
-    return (again if plan.triage.unread.keys() & set(waiting) else "") + _decide(plan)
+    again = any(it.again and it.job in waiting for it in plan.triage.unread)
+    return ("Run 06-broken-tests again where golden values could not be read. " if again else "") + _decide(plan)
 
 
 def _decide(plan: Plan) -> str:

@@ -51,6 +51,7 @@ class Problem:
     """Something asked for that is not there; ``artifact`` and ``file`` are empty where it is not about one.
 
     ``by_job``: the job itself gave no values, since it did not get so far; nothing of what it gave was lost.
+    ``again``: it is there, but could not be read, which another look may mend.
     """
 
     job: str
@@ -58,6 +59,7 @@ class Problem:
     artifact: str = ""
     file: str = ""
     by_job: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,9 +166,9 @@ class _Reader:
             )  # fmt: skip
             return self._kept(pair, members)
         except RunbookError as error:
-            return self._failed(pair, f"Its golden files are not to be had. {error}")
+            return self._failed(pair, f"Its golden files are not to be had. {error}", again=True)
         except OSError as error:  # the temporary file of a whole archive
-            return self._failed(pair, str(files.cannot_write(Path(tempfile.gettempdir()), error)))
+            return self._failed(pair, str(files.cannot_write(Path(tempfile.gettempdir()), error)), again=True)
 
     def _kept(self, pair: Pair, members: tuple[Member, ...]) -> _Read:
         named = [(it, matching.golden(it.name.rpartition("/")[2].rpartition("\\")[2])) for it in members]
@@ -227,12 +229,12 @@ class _Reader:
         lacking = sorted(path for path in wanted if path.rpartition("/")[2] not in names)
         return [_problem(pair, "The artifact lacks this file.", path) for path in lacking]
 
-    def _failed(self, pair: Pair, sentence: str) -> _Read:
+    def _failed(self, pair: Pair, sentence: str, *, again: bool = False) -> _Read:
         if self.known is not None and not any(
             matching.expected(self.known, job, self.source.environment, ()) for job in pair.jobs
         ):
             return _Read(pair)  # by design there is nothing in it
-        return _Read(pair, problems=(_problem(pair, sentence),))
+        return _Read(pair, problems=(replace(_problem(pair, sentence), again=again),))
 
 
 def _doubled(done: Iterable[_Read]) -> dict[int, str]:

@@ -8,9 +8,10 @@ round's push back.
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from runbook_lib import failures, github_issues, golden_run, quarantine, recipes, tracking, views
+from runbook_lib.artifacts import Problem
 from runbook_lib.ci import Standing
 from runbook_lib.edits import Edit
 from runbook_lib.errors import CannotTell, Refused
@@ -32,13 +33,13 @@ _PROPOSED = frozenset({"hang", "out of memory", "shape", "import error", "unknow
 class Triage:
     """The failed jobs of a run, and of them, by name, those that golden values do not explain.
 
-    ``unread`` says why, by job, where that is only because its values are not to be had.
+    ``unread`` says of which of them that is only because their values are not to be had, and why.
     """
 
     asked: Asked
     seen: tuple[Seen, ...] = ()
     undecided: tuple[str, ...] = ()
-    unread: Mapping[str, str] = field(default_factory=dict)
+    unread: tuple[Problem, ...] = ()
 
     @property
     def standing(self) -> Standing:
@@ -56,7 +57,7 @@ class Triage:
     def warnings(self) -> tuple[str, ...]:
         """What a person must know who decides."""
         told = "Whether golden values explain the failure of {} is not known. {}"
-        return tuple(told.format(job, why) for job, why in self.unread.items())
+        return tuple(told.format(it.job, it.sentence) for it in self.unread)
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def triage(asked: Asked, say: Callable[[str], object] = print) -> Triage:
         run = failures.Place(github.run(asked.number))
         seen = failures.triage(github, run, asked.standing.stand.bump.base, say)
     values = golden_run.collect(asked, on_branch=True, say=lambda _: None)
-    unread = {it.job: it.sentence for it in values.missing if it.job in values.undecided}
+    unread = tuple(it for it in values.missing if it.job in values.undecided)
     return Triage(asked, seen, values.undecided, unread)
 
 

@@ -39,6 +39,7 @@ def begin_notebook(env: Mapping[str, str], cwd: str) -> None:
     """Make this kernel as good as new for the next notebook.  Modules stay imported: that is what sharing it saves."""
     from IPython.core.getipython import get_ipython
 
+    os.chdir(cwd)  # the reset asks where it is, and the folder of the notebook before may be gone
     shell = get_ipython()
     if shell is not None:
         shell.reset(new_session=True)
@@ -47,7 +48,6 @@ def begin_notebook(env: Mapping[str, str], cwd: str) -> None:
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
     os.environ.update(env)
-    os.chdir(cwd)
 
 
 if __name__ == "__main__":

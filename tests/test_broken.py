@@ -19,6 +19,7 @@ from runbook_lib.failures import Seen
 from runbook_lib.github import GitHub
 from runbook_lib.github_errors import NotAllowed
 from runbook_lib.github_models import Issue
+from runbook_lib.practice import actions_api
 from runbook_lib.ready import Readiness
 from runbook_lib.record import Step
 from runbook_lib.triage import Failure
@@ -138,13 +139,23 @@ def test_values_that_are_not_to_be_had_leave_their_job_open_and_are_told(at: Wor
     at.forge.fail("GET", "/actions/artifacts/[0-9]+/zip$", 404, times=99)
     found = step06(at, broken_tests=BOTH).plan.triage
     open_job = "hybrid/hybrid_mr_tp2_cp2 - latest"
-    assert open_job in found.unread
+    assert open_job in {it.job for it in found.unread}
     assert f"failure of {open_job} is not known. Its golden files are not to be had." in found.show().text
     assert any(open_job in it["sentence"] for it in at.said("warning"))
     assert at.said("waiting")[-1]["next"].startswith("Run 06-broken-tests again")
     at.forge._faults.clear()
     assert not step06(at).plan.triage.unread
     assert at.effects()[:2] == ["push", "comment"]
+
+
+def test_values_that_another_look_would_not_find_are_told_without_advising_it(
+    at: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step05(at)
+    monkeypatch.setattr(actions_api, "_KEPT", -1)
+    found = step06(at, broken_tests=BOTH).plan.triage
+    assert "is not known. The artifact has expired: run the test again." in found.show().text
+    assert "06-broken-tests again" not in at.said("waiting")[-1]["next"]
 
 
 # -- decided -----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import psutil
 import pytest
 from small_runbooks import bump, command, environ, notebook, outputs, records
@@ -195,6 +196,19 @@ def test_a_kernel_whose_end_was_interrupted_can_be_ended_again(tmp_path: Path, m
     again.start()
     again.join(10)
     assert not again.is_alive()
+
+
+def test_a_kernel_begins_the_next_notebook_although_the_folder_of_the_last_is_gone(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    where = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("import os\nprint(os.getcwd())")])
+    with Kernel(environ(), tmp_path) as kernel:
+        kernel.begin({}, first)
+        first.rmdir()
+        kernel.begin({}, second)
+        kernel.run(where, limit=30, heard=lambda *_: None, cell_done=lambda _: None)
+    assert str(second) in str(where.cells)
 
 
 def press_ctrl_c() -> None:
