@@ -52,6 +52,8 @@ class Bare:
         # A commit never changes, so these are asked once.
         self.commit = lru_cache(maxsize=4096)(self._commit)
         self.changes = lru_cache(maxsize=256)(self._changes)
+        self.compare = lru_cache(maxsize=256)(self._compare)
+        self.log = lru_cache(maxsize=256)(self._log)
         self._texts_of = lru_cache(maxsize=256)(self._texts)
 
     def git(self, *args: str, stdin: str = "", env: dict[str, str] | None = None) -> str:
@@ -128,8 +130,8 @@ class Bare:
         args = ("commit-tree", written, "-p", base, "-p", head, "-m", f"Merge {head} into {base}")
         return self.git(*args, env=who).strip()
 
-    def compare(self, base: str, head: str) -> tuple[int, int, str]:
-        """How many commits head is ahead of base and behind it, and the merge base (empty without one)."""
+    def _compare(self, base: str, head: str) -> tuple[int, int, str]:
+        """How many commits one is ahead of another and behind it, and the merge base (empty without one)."""
         behind, ahead = self.git("rev-list", "--left-right", "--count", f"{base}...{head}").split()
         return int(ahead), int(behind), self._run(("merge-base", base, head)).stdout.decode().strip()
 
@@ -146,9 +148,9 @@ class Bare:
             committer, committer_email, committed, message.rstrip("\n"),
         )  # fmt: skip
 
-    def log(self, base: str, head: str) -> list[str]:
-        """The commits of head that base lacks, oldest first."""
-        return self.git("rev-list", "--reverse", f"{base}..{head}").split()
+    def _log(self, base: str, head: str) -> tuple[str, ...]:
+        """The commits that led to one and not to the other, oldest first."""
+        return tuple(self.git("rev-list", "--reverse", f"{base}..{head}").split())
 
     def history(self, tip: str, path: str = "") -> list[str]:
         """The commits that led to this one, newest first; with a path those that changed it or what is below it."""

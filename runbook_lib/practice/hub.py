@@ -101,8 +101,8 @@ class Hub:
             return ticket
         now = self.clock()
         if tips is None:
-            tips = {self.owner: self.home.tips(ticket.base_ref, ticket.head_ref)}
-            tips |= {ticket.head_owner: self.places[ticket.head_owner].tips(ticket.base_ref, ticket.head_ref)}
+            owners = {self.owner, ticket.head_owner}
+            tips = {owner: self.places[owner].tips(ticket.base_ref, ticket.head_ref) for owner in owners}
         head = tips[ticket.head_owner].get(ticket.head_ref)
         base = tips[self.owner].get(ticket.base_ref, ticket.base_sha)
         if head is not None and head != ticket.head_sha:

@@ -20,8 +20,6 @@ from figures import LINES, Figures, table
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 _SHARE = 10
-#: These run by their own command alone until the whole of them has been green on the smallest machine.
-_NAMED_ONLY = frozenset({"test_kill.py"})
 #: What the tests counted that passed, in all processes; a hook that gets reports gets no config to keep it in.
 _total: Counter[str] = Counter()
 _MEMORY, _ROOM = Path("/dev/shm"), 4 * 2**30  # bytes
@@ -61,9 +59,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if _whole(config):
         return
     cases: dict[str, list[pytest.Item]] = {}
-    found = [item for item in items if item.path.parent == HERE and item.path.name in _NAMED_ONLY]
-    items[:] = [item for item in items if item not in found]
-    config.hook.pytest_deselected(items=found)
     for item in items:
         if HERE in item.path.parents:
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
@@ -75,14 +70,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Much of the time a fault is waited for; asked only where this folder is named."""
-    return 2 * (os.cpu_count() or 1)
+    """Much of the time a fault is waited for, and one has the longest test; asked only where this folder is named."""
+    return 2 * (os.cpu_count() or 1) + 1
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let the longest test, which comes first, end with the others."""
-    if _whole(item.config) and item.path.name != "test_soak.py" and os.getpriority(os.PRIO_PROCESS, 0) == 0:
-        os.nice(10)
+    """Let the longest test, which comes first, end with the others: they get what it leaves of the processors.
+
+    A nice value would not do: a test that waits often for a moment would stand in line again each time.
+    """
+    if _whole(item.config) and item.path.name != "test_soak.py" and hasattr(os, "SCHED_IDLE"):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 @pytest.fixture(scope="session")
