@@ -187,6 +187,8 @@ class Kernel:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():  # nbclient takes that for the kernel's death
                     raise asyncio.CancelledError from error
+                if client.unanswered:
+                    raise CellFailed(count, "KeyboardInterrupt", "The kernel gave no answer.", told=False) from error
                 raise KernelDied(self._last_words()) from error
             finally:
                 if cell.cell_type == "code":

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from small_runbooks import bump, command, environ, notebook, outputs, records
 
-from runbook_lib import archive, executed, run
+from runbook_lib import archive, executed, listening, run
 from runbook_lib.kernel import Kernel
 from runbook_lib.ledger import Ledger, read
 from runbook_lib.verify import verify
@@ -196,6 +196,28 @@ def test_a_kernel_whose_end_was_interrupted_can_be_ended_again(tmp_path: Path, m
     again.start()
     again.join(10)
     assert not again.is_alive()
+
+
+#: Ctrl-C, as it comes in the moment between the end of a cell and the answer that it has ended.
+AS_IT_ANSWERS = """from IPython import get_ipython
+session = get_ipython().kernel.session
+send = session.send
+def interrupted(stream, what, *arguments, **more):
+    if what == "execute_reply":
+        session.send = send
+        raise KeyboardInterrupt
+    return send(stream, what, *arguments, **more)
+session.send = interrupted"""
+
+
+def test_a_kernel_that_is_interrupted_as_it_answers_is_not_waited_for(
+    tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "_ANSWER", 0.5)
+    result = run.execute(notebook(tmp_path / "01-a.ipynb", AS_IT_ANSWERS, "print('never')"), {})
+    assert result.state == "cancelled"
+    assert result.summary.startswith("The run was cancelled (01-a, cell ")
+    assert verify(audit)[0] == []
 
 
 def test_a_kernel_begins_the_next_notebook_although_the_folder_of_the_last_is_gone(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ _CHANGING = re.compile(
 )
 _OPENING = re.compile(r"/\.opening-[0-9TZ]+-(.+)-[0-9a-f]{8}$")
 _ENDED = re.compile(r"/[0-9TZ]+-07-sync-check-[0-9a-f]{8}/report\.html$")
-PATIENCE = 240.0
+#: Seconds for a run to end at all, and to end while what it has come to is held.
+PATIENCE, HEARD = 240.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -331,6 +332,9 @@ def kill(world: World, point: Point, draw: random.Random) -> tuple[bool, int, st
         for pid in whom:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, point.signal)
+        if point.later is None and driver.pid in whom:  # on a busy machine a kernel would go far before it hears of it
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                driver.wait(HEARD)
         moments.released.set()
     driver.wait(PATIENCE)
     gone(world)
