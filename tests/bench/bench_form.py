@@ -7,6 +7,7 @@ JupyterLab and one browser, each with a kernel of its own: the page, the kernel,
 """
 
 import json
+import runpy
 import statistics
 import sys
 import time
@@ -16,8 +17,11 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "browser"), str(Path(__file__).resolve().parents[1])]
 
-from conftest import browser, server  # noqa: E402 - of the browser's tests
-from lab import Lab, Tab  # noqa: E402
+from lab import Lab, Tab  # noqa: E402 - of the browser's tests
+
+# Under pytest the name conftest stands for another file.
+_fixtures = runpy.run_path(str(Path(__file__).resolve().parents[1] / "browser/conftest.py"))
+server, browser = _fixtures["server"], _fixtures["browser"]
 
 LIMIT = 2.0
 _FIELD = "import ipywidgets\nipywidgets.Text(description='Field')"

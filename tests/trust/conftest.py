@@ -77,7 +77,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let the longest test, which comes first, end with the others: they get what it leaves of the processors.
 
-    A nice value would not do: a test that waits often for a moment would stand in line again each time.
+    Where Linux groups processes by session, that holds within a session only, so not for kernels and git.
     """
     if _whole(item.config) and item.path.name != "test_soak.py" and hasattr(os, "SCHED_IDLE"):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
