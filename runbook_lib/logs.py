@@ -241,7 +241,8 @@ def _head(log: _Log) -> Reading:
         head = next(log.stream(_HEAD), b"")
     except (RunbookError, OSError):
         head = b""
-    return Reading(log.name, log.rank, parallelism=arguments(clean(head.replace(b"\n", b" \t"))))
+    telling = b" \t".join(line for line in head.split(b"\n") if b"arallel" in line)
+    return Reading(log.name, log.rank, parallelism=arguments(clean(telling)))
 
 
 def _attempts(logs: Iterable[_Log]) -> tuple[list[_Log], list[_Log]]:

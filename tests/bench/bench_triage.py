@@ -188,6 +188,10 @@ def measure() -> tuple[float, float]:
         without, _ = triaged(forge, sizes, own=False)
         read_without = sent(process) - before - read
         theirs = serial(forge)
+        # Turn about, and the best of each: a machine that others use has slow moments.
+        ours = min(ours, triaged(forge, sizes, own=True)[0])
+        theirs = min(theirs, serial(forge))
+        ours = min(ours, triaged(forge, sizes, own=True)[0])
         memory = max(peak(forge, sizes, own) for own in (True, False))
     total = sum(sizes[number % KINDS] for number in range(COUNT))
     print(f"one after another, whole   {theirs:7.2f} s   {total / 2**20:.0f} MB")
