@@ -16,8 +16,8 @@ _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
 #: Subcommands, or their actions, that live beside what they show: a module and its function, which gets the parsed
 #: options and returns the exit status.
 _ELSEWHERE = {
-    "status": ("runbook_lib.archive", "command_status"),
-    "audit": ("runbook_lib.archive", "command_audit"),
+    "status": ("runbook_lib.archive_commands", "command_status"),
+    "audit": ("runbook_lib.archive_commands", "command_audit"),
     "add-test": ("runbook_lib.add_test", "command"),
     "golden": ("runbook_lib.golden_diff", "command"),
     "image diff": ("runbook_lib.image_diff", "command"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from archives import BUMP, record
 
-from runbook_lib import archive, index, provenance
+from runbook_lib import archive, archive_commands, index, provenance
 from runbook_lib.errors import RunbookError
 from runbook_lib.ledger import Ledger, read_head
 from runbook_lib.standing import BumpStatus
@@ -337,12 +337,12 @@ def test_where_a_bump_stands_links_what_belongs_to_it(tmp_path: Path) -> None:
 
 
 def test_status_tells_people_and_machines(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert archive.command_status(argparse.Namespace(audit=str(audit), json=False)) == 0
+    assert archive_commands.command_status(argparse.Namespace(audit=str(audit), json=False)) == 0
     told = capsys.readouterr().out
     assert "o/r main dev 26.04-py3: waiting" in told
     assert "  04-run-ci: Waiting for CI.\n  since 2026-04-01T00:02:30.000Z" in told
     assert "o/r dev lts 26.04-py3 (practice): failed\n  bump: No such tag." in told
-    assert archive.command_status(argparse.Namespace(audit=str(audit), json=True)) == 0
+    assert archive_commands.command_status(argparse.Namespace(audit=str(audit), json=True)) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [(one["state"], one["practice"]) for one in listed] == [("failed", True), ("waiting", False)]
     assert all(Path(one["record"]).is_dir() and Path(one["story"]).is_file() for one in listed)
@@ -357,7 +357,7 @@ def test_status_sets_apart_what_nobody_began(tmp_path: Path, capsys: pytest.Capt
         bump=Identity("o/r", "main", "dev", "26.4-py3", practice=False),
     )
     record(tmp_path, "bump", "previewed", "No tag was given.", bump=Identity("o/r", "main", "dev", "", practice=False))
-    assert archive.command_status(argparse.Namespace(audit=str(tmp_path), json=False)) == 0
+    assert archive_commands.command_status(argparse.Namespace(audit=str(tmp_path), json=False)) == 0
     told = capsys.readouterr().out
     assert told.startswith("There is no bump in ")
     assert "anything being changed:\n" in told
@@ -371,7 +371,7 @@ def test_status_names_a_record_that_cannot_be_read(audit: Path, capsys: pytest.C
     for name in ("o-r/main/dev-26.03-py3/20260301T000000Z-bump-1", "o-r/main/dev-26.04-py3/.opening-x"):
         (audit / name).mkdir(parents=True)
         (audit / name / "run.json").write_text("")
-    assert archive.command_status(argparse.Namespace(audit=str(audit), json=False)) == 0
+    assert archive_commands.command_status(argparse.Namespace(audit=str(audit), json=False)) == 0
     told = capsys.readouterr()
     assert f"o/r main dev 26.04-py3: 1 record cannot be read, so this may not be all ({damaged.name})." in told.err
     assert "o-r main dev 26.03-py3: unreadable\n  None of its records can be read.\n  next: " in told.out
@@ -389,27 +389,27 @@ def test_status_of_no_archive_says_how_to_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "none"))
-    assert archive.command_status(argparse.Namespace(audit="", json=False)) == 0
+    assert archive_commands.command_status(argparse.Namespace(audit="", json=False)) == 0
     assert "environment/run papermill runbooks/bump.ipynb -r tag" in capsys.readouterr().out
     for as_json in (False, True):  # one that a person named must be there
         with pytest.raises(RunbookError, match=f"There is no archive {tmp_path / 'none'}"):
-            archive.command_status(argparse.Namespace(audit=str(tmp_path / "none"), json=as_json))
+            archive_commands.command_status(argparse.Namespace(audit=str(tmp_path / "none"), json=as_json))
     assert not (tmp_path / "none").exists()
 
 
 def test_audit_verify_says_so_and_ends_with_it(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = argparse.Namespace(action="verify", dir=str(audit), allowed_signers="")
-    assert archive.command_audit(options) == 0
+    assert archive_commands.command_audit(options) == 0
     told, guarded = capsys.readouterr().out.splitlines()
     assert told == f"{audit} is whole. Looked at 2 bumps, 5 records, 1 running, 8 files."
     assert guarded.startswith("No git history guards it: ")
     flip(folder(audit, PIN) / "executed.ipynb")
-    assert archive.command_audit(options) == 1
+    assert archive_commands.command_audit(options) == 1
     told = capsys.readouterr()
     assert "is not whole: 1 problem. Looked at" in told.out
     assert told.err.startswith(str(folder(audit, PIN) / "executed.ipynb: was changed"))
     with pytest.raises(RunbookError, match="There is no archive"):
-        archive.command_audit(argparse.Namespace(dir=str(audit / "none"), allowed_signers=""))
+        archive_commands.command_audit(argparse.Namespace(dir=str(audit / "none"), allowed_signers=""))
 
 
 def test_looking_changes_nothing(audit: Path) -> None:
@@ -479,12 +479,12 @@ def test_the_default_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 
 def test_how_long_ago() -> None:
-    assert archive._ago(stamp(now())).endswith("(just now)")
-    assert "days ago" in archive._ago("2020-01-01T00:00:00.000Z")
+    assert archive_commands._ago(stamp(now())).endswith("(just now)")
+    assert "days ago" in archive_commands._ago("2020-01-01T00:00:00.000Z")
 
 
 def test_an_audit_that_found_no_record_proves_nothing(tmp_path: Path) -> None:
     from argparse import Namespace
 
     with pytest.raises(RunbookError, match="No record was found"):
-        archive.command_audit(Namespace(dir=str(tmp_path), allowed_signers=""))
+        archive_commands.command_audit(Namespace(dir=str(tmp_path), allowed_signers=""))

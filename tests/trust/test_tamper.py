@@ -20,7 +20,7 @@ import pytest
 from archives import words
 from figures import Figures
 
-from runbook_lib import archive, index
+from runbook_lib import archive, archive_commands, index
 from runbook_lib.ledger import Ledger, head_bytes, read_head, sha256
 from runbook_lib.statement import RUN, STORY, now, stamp, to_bytes, when
 from runbook_lib.verify import verify
@@ -435,8 +435,8 @@ def test_the_archive_of_the_first_format_is_read_for_ever(
     problems, counts = verify(audit)
     assert problems == []
     assert str(counts) == "3 bumps, 5 records, 0 running, 20 files"
-    assert archive.command_audit(argparse.Namespace(dir=str(audit), allowed_signers="")) == 0
-    assert archive.command_status(argparse.Namespace(audit=str(audit), json=False)) == 0
+    assert archive_commands.command_audit(argparse.Namespace(dir=str(audit), allowed_signers="")) == 0
+    assert archive_commands.command_status(argparse.Namespace(audit=str(audit), json=False)) == 0
     told = capsys.readouterr().out
     assert "practice/Megatron-LM main dev 26.04-py3 (practice): waiting\n  04-run-ci: waiting for CI run" in told
     assert "practice/Megatron-LM main lts 26.04-py3 (practice): previewed" in told
