@@ -10,9 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-import yaml
-
-from runbook_lib import edits, recipe_draft, recipes, views
+from runbook_lib import edits, recipe_draft, recipes, views, yaml_text
 from runbook_lib.checkout import Checkout
 from runbook_lib.checks import Check
 from runbook_lib.errors import CannotTell, Refused, RunbookError
@@ -63,9 +61,9 @@ def _config(path: str, mine: Mapping[str, str | None]) -> Check:
     if text is None:
         return Check.of(name, False, f"There is no {path}. Write it.")
     try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        return Check.of(name, False, f"{path} does not parse as YAML: {str(error).splitlines()[0]}.")
+        data = yaml_text.load(text)
+    except CannotTell as error:
+        return Check.of(name, False, f"{path} cannot be read: {error}")
     if not isinstance(data, dict):
         return Check.of(name, False, f"{path} is no mapping of {', '.join(KEYS)}.")
     lacking = [key for key in KEYS if key not in data or (key == "TEST_TYPE" and not data[key])]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
-import yaml
-
+from runbook_lib import yaml_text
+from runbook_lib.errors import CannotTell
 from runbook_lib.golden import Golden, Steps
 
 Kind = Literal["pretraining", "inference", "rl"]
@@ -64,8 +64,8 @@ class TestConfig:
     def parse(cls, text: str | None, golden: Golden | None = None) -> "TestConfig":
         """From the YAML text; without one (or with one that is no mapping) the kind follows the golden file's form."""
         try:
-            data = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if text else None
-        except (yaml.YAMLError, RecursionError, ValueError):
+            data = yaml_text.load(text) if text else None
+        except CannotTell:
             data = None
         if not isinstance(data, dict):
             inference = golden is not None and bool(golden.requests)

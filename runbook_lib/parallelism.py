@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
+from runbook_lib import yaml_text
 from runbook_lib.errors import CannotTell
 
 VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
@@ -49,8 +48,8 @@ class Parallelism:
     def parse(cls, text: str, path: str = "model_config.yaml") -> "Parallelism":
         """From the text of a ``model_config.yaml``.  Raises CannotTell, with the path, for what cannot be read."""
         try:
-            data = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            data = yaml_text.load(text)
+        except CannotTell as error:
             raise CannotTell(f"{path} does not parse as YAML. Mend it before the test is submitted.") from error
         if not isinstance(data, dict):
             raise CannotTell(f"{path} holds no settings (expected MODEL_ARGS and ENV_VARS).")

@@ -11,9 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
-from runbook_lib import recipes
+from runbook_lib import recipes, yaml_text
 from runbook_lib.errors import CannotTell
 
 #: Seconds where a recipe sets no limit; a script without ``n_repeat`` runs once (``recipe_parser.py:load_workloads``).
@@ -79,8 +77,8 @@ def read(recipe: str, text: str) -> tuple[Workload, ...]:
     if not (listed := recipes.rows(recipe, text)):
         return ()
     try:
-        data = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        data = yaml_text.load(text)
+    except CannotTell as error:
         raise CannotTell(f"The recipe {recipe} does not hold one YAML document.") from error
     spec = data.get("spec") if isinstance(data, dict) else None
     spec = spec if isinstance(spec, dict) else {}

@@ -3,10 +3,12 @@
 PyYAML parses, with libyaml, which is what GitLab itself reads its files with: what GitLab accepts is accepted here.
 """
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -20,6 +22,8 @@ _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
 # deeper than there are brackets, block ones not deeper than a line is long.  Texts that could nest deeper than this
 # take the slow parser, which raises RecursionError.
 _DEEPEST = 20_000
+#: Merge keys copy what anchors name, and so does whatever writes a value out: some lines can make billions of values.
+_LARGEST = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,20 @@ class Text:
         return self._resolved[id(node)]
 
 
+def load(text: str) -> Any:
+    """The values of the one document in a text.  Raises CannotTell for what is no YAML."""
+    try:
+        loader = _loader(text)(text)
+        node = loader.get_single_node()
+        if _values(node, {}) > _LARGEST:
+            raise CannotTell(f"its anchors make more than {_LARGEST:,} values of it.")
+        return None if node is None else loader.construct_document(node)
+    except RecursionError as error:
+        raise CannotTell("it does not parse as YAML: it is nested too deeply.") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, a lone surrogate
+        raise CannotTell(f"it does not parse as YAML: {' '.join(str(error).split())}.") from error
+
+
 def doubled(node: MappingNode) -> tuple[str, ...]:
     """The keys that a mapping gives more than once."""
     names = Counter(key.value for key, _ in node.value if isinstance(key, ScalarNode) and key.tag != MERGE)
@@ -103,10 +121,8 @@ def doubled(node: MappingNode) -> tuple[str, ...]:
 
 
 def _composed(text: str, body: str) -> list[Node | None]:
-    deepest = body.count("[") + body.count("{") + max(map(len, body.split("\n")))
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader) if deepest < _DEEPEST else yaml.SafeLoader
     try:
-        return list(yaml.compose_all(body, Loader=loader))
+        return list(yaml.compose_all(body, Loader=_loader(body)))
     except yaml.MarkedYAMLError as error:
         line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise CannotTell(f"it does not parse as YAML: {error.problem or error.context}{line}.") from error
@@ -117,3 +133,19 @@ def _composed(text: str, body: str) -> list[Node | None]:
         raise CannotTell(f"it does not parse as YAML: line {line_number} is not UTF-8.") from error
     except RecursionError as error:
         raise CannotTell("it does not parse as YAML: it is nested too deeply.") from error
+
+
+def _values(node: Node | None, known: dict[int, int]) -> int:
+    """How many values a node holds when each alias counts as what it names, but within itself."""
+    if not isinstance(node, MappingNode | SequenceNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = 1
+        parts = itertools.chain.from_iterable(node.value) if isinstance(node, MappingNode) else node.value
+        known[id(node)] = 1 + sum(_values(part, known) for part in parts)
+    return known[id(node)]
+
+
+def _loader(text: str) -> Any:
+    deepest = text.count("[") + text.count("{") + max(map(len, text.split("\n")))
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader) if deepest < _DEEPEST else yaml.SafeLoader

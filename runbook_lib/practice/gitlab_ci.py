@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
+from runbook_lib import yaml_text
+from runbook_lib.errors import CannotTell
 from runbook_lib.practice import ci, suites
 
 BUILD = ".gitlab/stages/01.build.yml"
@@ -93,8 +92,8 @@ def builds(build: str, seconds: float, broken: Iterable[str] = (), how: str = ""
 
 def _matrix(build: str, job: str) -> list[Mapping[str, object]]:
     try:
-        return list(YAML(typ="safe").load(build)[job]["parallel"]["matrix"])
-    except (YAMLError, KeyError, TypeError):
+        return list(yaml_text.load(build)[job]["parallel"]["matrix"])
+    except (CannotTell, KeyError, TypeError):
         return []
 
 

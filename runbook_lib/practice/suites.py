@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from runbook_lib import yaml_text
+from runbook_lib.errors import CannotTell
 
 RECIPES = "tests/test_utils/recipes"
 UNIT_TESTS = f"{RECIPES}/{{}}/unit-tests.yaml"
@@ -69,8 +69,8 @@ def rows(recipes: Mapping[str, str]) -> tuple[Row, ...]:
     found: list[Row] = []
     for path in sorted(recipes):
         try:
-            recipe = YAML(typ="safe").load(recipes[path])
-        except YAMLError:
+            recipe = yaml_text.load(recipes[path])
+        except CannotTell:
             continue
         if isinstance(recipe, dict) and isinstance(recipe.get("spec"), dict):
             for product in recipe.get("products") or ():

@@ -14,7 +14,9 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.github_models import Comment
 from runbook_lib.golden import BadGolden
 from runbook_lib.golden import parse as golden
+from runbook_lib.golden_rules import TestConfig
 from runbook_lib.log_scan import Scanner
+from runbook_lib.parallelism import Parallelism
 from runbook_lib.parameters import Source
 from runbook_lib.sites import MEGATRON_LM
 from runbook_lib.statement import collect, predicate_of
@@ -26,6 +28,8 @@ LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" fo
 MERGES = "m0: &m0 {a: 1}\n" + "".join(f"m{n}: &m{n} {{<<: [*m{n - 1}, *m{n - 1}], k{n}: 1}}\n" for n in range(1, 200))
 YAML: dict[str, Callable[[], str]] = {
     "aliases": lambda: LAUGHS + "products: *a59\nspec: *a59\n",
+    "aliases of settings": lambda: LAUGHS + "METRICS: *a59\nTEST_TYPE: *a59\nMODEL_ARGS: {--num-experts: *a59}\n",
+    "merged settings": lambda: MERGES + "ENV_VARS: *m199\nMODEL_ARGS:\n  <<: *m199\n",
     "merges": lambda: MERGES + "spec: *m199\nproducts: [*m199]\n",
     "many merge keys": lambda: "a: &a {b: 1}\nspec:\n" + "  <<: *a\n" * 20_000,
     "itself": lambda: "&a\nspec: *a\nproducts: [*a]\n",
@@ -136,9 +140,11 @@ def test_yaml(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figure
     outcome(lambda: recipes.problems(recipes.rows("r.yaml", text)))
     outcome(lambda: _lines(Text(text)))
     outcome(lambda: declared.parse(text, "o/r"))
+    outcome(lambda: TestConfig.parse(text))
+    outcome(lambda: Parallelism.parse(text))
     outcome(lambda: reading.read(dict.fromkeys(MEGATRON_LM.pin_paths, text), MEGATRON_LM))
     assert not list(tmp_path.iterdir())
-    figures["hostile"] += 4
+    figures["hostile"] += 6
 
 
 @pytest.mark.parametrize("name", JSON)
