@@ -38,6 +38,8 @@ class Checkout:
         if not os.path.isdir(place):  # False, too, for what no path can be
             raise RunbookError(f"There is no folder {place}. Give the path of a git checkout.")
         git_command.require()
+        with contextlib.suppress(GitFailed):
+            return cls(Path(git_command.git(place, "rev-parse", "--show-toplevel")), bare=False)
         try:
             bare = git_command.git(place, "rev-parse", "--is-bare-repository") == "true"
             top = git_command.git(place, "rev-parse", "--absolute-git-dir" if bare else "--show-toplevel")
@@ -196,13 +198,13 @@ class Checkout:
         return self.git("cat-file", "--batch-check", stdin=commit).endswith(tuple("0123456789"))
 
     def _remote_call(self, remote: str, *arguments: str, settings: Mapping[str, str] | None = None) -> str:
-        if remote not in self.remotes():
+        try:
+            return git_command.git(self.path, *arguments, settings=settings, remote=remote)
+        except git_command.NoSuchRemote as error:
             raise RunbookError(
                 f"{self.path} has no remote named {remote!r}; it has {', '.join(self.remotes()) or 'none'}. "
                 "Add it with `git remote add`, or give another as remote."
-            )
-        try:
-            return git_command.git(self.path, *arguments, settings=settings)
+            ) from error
         except GitFailed as error:
             raise Unreachable(
                 f"The remote {remote!r} ({self.remote_url(remote)}) could not be asked. git says: {error.stderr} "

@@ -44,6 +44,10 @@ class GitFailed(RunbookError):
         super().__init__(f"`git {command}` failed. It says: {self.stderr}")
 
 
+class NoSuchRemote(GitFailed):
+    """The configuration of the repository knows no remote of this name."""
+
+
 @functools.cache
 def require(oldest: tuple[int, int] = OLDEST, purpose: str = "The runbook") -> None:
     """Make sure of git's version, once a process.  Raises RunbookError for an older one."""
@@ -59,20 +63,26 @@ def require(oldest: tuple[int, int] = OLDEST, purpose: str = "The runbook") -> N
         )
 
 
-def git(place: Path, *arguments: str, stdin: str | None = None, settings: Mapping[str, str] | None = None) -> str:
+def git(
+    place: Path, *arguments: str, stdin: str | None = None, settings: Mapping[str, str] | None = None,
+    remote: str | None = None,
+) -> str:  # fmt: skip
     """Run git in a folder and return what it prints, without the final newline.  Raises GitFailed.
 
     ``settings`` are further ones of its configuration; they go by the environment, which no process list shows.
+    ``remote`` must be one that the repository has, or NoSuchRemote is raised: git takes any other word for a path.
     """
-    remote = arguments[0] in _REMOTE_COMMANDS
+    far = arguments[0] in _REMOTE_COMMANDS
     limit = REMOTE_LIMIT if arguments[0] in _SLOW_COMMANDS else LOCAL_LIMIT
     command = shlex.join(arguments[:3])
     if not all(map(_can_be_given, arguments)):
         raise GitFailed(visible(command), "a name holds a character that no name of git's has.")
     env = _environment()
     pairs = list((settings or {}).items())
-    if remote:
+    if far:
         configured = _configuration(place)
+        if remote is not None and not any(key.startswith(f"remote.{remote}.") for key, _ in configured):
+            raise NoSuchRemote(command, f"there is no remote {remote!r}.")
         apart, held = _credentials_apart(place, arguments, configured)
         env, pairs = env | held | _not_asking(env, configured), [*pairs, *apart]
     with subprocess.Popen(
@@ -90,7 +100,7 @@ def git(place: Path, *arguments: str, stdin: str | None = None, settings: Mappin
             raise GitFailed(command, f"it took longer than {limit:.0f} seconds and was stopped.") from None
         finally:
             if process.poll() is None:  # a time-out or Ctrl-C: git's own children (ssh, hooks) end with it
-                _end(process, 0.0 if remote else _LAST_MOMENTS)
+                _end(process, 0.0 if far else _LAST_MOMENTS)
     if process.returncode:
         told = _sentence(err.decode("utf-8", "replace") or out.decode("utf-8", "replace"))
         raise GitFailed(command, told, process.returncode)

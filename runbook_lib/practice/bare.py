@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -54,6 +55,7 @@ class Bare:
         self.changes = lru_cache(maxsize=256)(self._changes)
         self.compare = lru_cache(maxsize=256)(self._compare)
         self.log = lru_cache(maxsize=256)(self._log)
+        self._tips: tuple[list[tuple[str, bytes]] | None, dict[str, str]] = (None, {})
         self._texts_of = lru_cache(maxsize=256)(self._texts)
 
     def git(self, *args: str, stdin: str = "", env: dict[str, str] | None = None) -> str:
@@ -84,11 +86,27 @@ class Bare:
 
     def tips(self, *branches: str) -> dict[str, str]:
         """Branch → commit, of the branches named, or of all."""
-        patterns = [f"refs/heads/{name}" for name in branches] or ["refs/heads"]
-        lines = self.git("for-each-ref", "--format=%(objectname) %(refname)", *patterns).splitlines()
-        found = (line.split(" refs/heads/", 1) for line in lines)
-        # A pattern also matches the folder of its name, so ask for equality.
-        return {name: sha for sha, name in found if not branches or name in branches}
+        return {name: sha for name, sha in self._all_tips().items() if not branches or name in branches}
+
+    def _all_tips(self) -> dict[str, str]:
+        # Asked with every request, and seldom changed: git is asked again when the files differ that it would read.
+        written = self._refs_as_written()
+        if written != self._tips[0]:
+            lines = self.git("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads").splitlines()
+            found = {name: sha for sha, name in (line.split(" refs/heads/", 1) for line in lines)}
+            if written != self._refs_as_written():  # a push in between
+                return found
+            self._tips = written, found
+        return self._tips[1]
+
+    def _refs_as_written(self) -> list[tuple[str, bytes]]:
+        """The files that hold refs, whichever of its two formats git has chosen, with their contents."""
+        loose = [os.path.join(folder, name) for folder, _, names in os.walk(self.path / "refs") for name in names]
+        found = []
+        for file in [f"{self.path}/packed-refs", f"{self.path}/reftable/tables.list", *loose]:
+            with suppress(FileNotFoundError), open(file, "rb") as opened:
+                found.append((file, opened.read()))
+        return found
 
     def resolve(self, revision: str) -> str | None:
         """The commit that a revision names, or None."""
