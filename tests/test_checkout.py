@@ -136,6 +136,8 @@ def test_fetch_brings_the_commit_and_moves_no_ref(checkout: Checkout, remote: Pa
     [
         ("origin", "gone", RunbookError, "does not exist on the remote"),
         ("fork", "main", RunbookError, "has no remote named 'fork'"),
+        (".", "main", RunbookError, "has no remote named '.'"),  # git would take these for repositories
+        ("", "main", RunbookError, "has no remote named ''"),
         ("broken", "main", Unreachable, "could not be asked"),
     ],
 )
