@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.files import cannot_write
+from runbook_lib.files import cannot_write, private
 from runbook_lib.redact import Redactor
 
 ASKED = 60.0  # seconds that an engine may take to say what it is, or what an image is
@@ -67,7 +67,7 @@ def followed(
     held = {f"{name}_{i}_SECRET": text for name in hidden for i, text in enumerate(env[name].splitlines())}
     hide = Redactor({**env, **held}).text
     try:
-        with log.open("wb") as file, kept(file) as keep:
+        with open(log, "wb", opener=private) as file, kept(file) as keep:
 
             def each(raw: str) -> None:
                 text = hide(raw)

@@ -1,4 +1,4 @@
-"""Files of the archive, written whole or not at all."""
+"""Files outside a checkout: written completely or not at all, and for their owner alone."""
 
 import contextlib
 import errno
@@ -30,6 +30,16 @@ _REASONS = {
 _NUMBERS = itertools.count(secrets.randbits(32))
 
 
+def private(path: str, flags: int) -> int:
+    """Open a file that only its owner may read and write, whatever the umask: an opener, as ``open`` takes one.
+
+    A link is not followed.  What an earlier version left readable by others is closed to them.
+    """
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    _close(handle)
+    return handle
+
+
 def write(path: Path, content: str | bytes, *, durable: bool = False) -> None:
     """Replace the file in one step; ``durable`` waits until it is on the disk.
 
@@ -39,7 +49,7 @@ def write(path: Path, content: str | bytes, *, durable: bool = False) -> None:
     draft = draft_of(path)
     try:
         try:
-            with draft.open("xb") as file:
+            with open(draft, "xb", opener=private) as file:
                 file.write(data)
                 if durable:
                     file.flush()
@@ -117,11 +127,53 @@ def _lives(pid: int) -> bool:
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder and those above it.  Raises RunbookError when it cannot be made."""
+    """Make the folder and those above it, as ``private_folder`` does.  Raises RunbookError when it cannot be made."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        private_folder(path)
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def private_folder(path: Path) -> None:
+    """Make the folder and those above it that are missing, all for their owner alone.  Raises OSError."""
+    missing = list(itertools.takewhile(lambda folder: not folder.is_dir(), [path, *path.parents]))
+    for folder in reversed(missing):
+        # Path.mkdir gives only the last of several folders the mode.
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def close_to_others(folder: Path) -> None:
+    """Take away everybody else's rights in a folder that an earlier version or another umask left open.
+
+    A closed folder was closed with all that it holds, so it costs one look.  Links are not followed, and what belongs
+    to another user stays as it is.
+    """
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or not status.st_mode & 0o077 or status.st_uid != os.geteuid():
+        return
+    # The folder itself comes last: when this is interrupted, the next run does it again.
+    for _, _, names, handle in os.fwalk(folder, topdown=False):
+        for name in names:
+            with contextlib.suppress(OSError):
+                _close_file(name, handle)
+        _close(handle)
+
+
+def _close_file(name: str, folder: int) -> None:
+    if stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            _close(handle)
+        finally:
+            os.close(handle)
+
+
+def _close(handle: int) -> None:
+    status = os.fstat(handle)
+    folder, file = stat.S_ISDIR(status.st_mode), stat.S_ISREG(status.st_mode)
+    # A second name of a file may be a link that somebody laid to another file of ours.
+    if status.st_uid == os.geteuid() and (folder or (file and status.st_nlink == 1)):
+        os.fchmod(handle, stat.S_IMODE(status.st_mode) & ~0o077)
 
 
 def cannot_write(path: Path, error: OSError) -> RunbookError:

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import json
 import os
+import shlex
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +20,7 @@ from typing import Any
 
 from runbook_lib import provenance
 from runbook_lib.errors import RunbookError
-from runbook_lib.files import cannot_write
+from runbook_lib.files import cannot_write, private
 from runbook_lib.statement import now, stamp
 
 #: Seconds to wait for whoever holds a lock: the chain is changed in milliseconds, on a slow disk in a few seconds.
@@ -41,13 +42,14 @@ def locked(file: Path, doing: str = "", say: Callable[[str], object] = _nobody) 
     """
     try:
         # What somebody has laid there as a link must not be written through.
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        handle = private(str(file), os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
     except OSError as error:
         raise cannot_write(file, error) from error
     try:
         found = os.fstat(handle)
         if found.st_nlink > 1 or not stat.S_ISREG(found.st_mode):
             raise cannot_write(file, OSError(errno.ELOOP, os.strerror(errno.ELOOP)))
+        _require_own(file, found.st_uid)
         _take(file, handle, say)
         if doing:
             _tell(file, handle, doing)
@@ -58,6 +60,18 @@ def locked(file: Path, doing: str = "", say: Callable[[str], object] = _nobody) 
                 os.ftruncate(handle, 0)
     finally:
         os.close(handle)
+
+
+def _require_own(file: Path, owner: int) -> None:
+    """Raise RunbookError for a file that a stranger put there: they could keep it locked for ever.
+
+    Who owns the folder is no stranger: root may work in a person's archive.
+    """
+    if owner not in (os.geteuid(), file.parent.stat().st_uid):
+        raise RunbookError(
+            f"The lock {file} belongs to another user (id {owner}), who could block every run with it. Nothing was "
+            f"done. Remove it (`rm {shlex.quote(str(file))}`), or work in a folder that only you can write to."
+        )
 
 
 def _take(file: Path, handle: int, say: Callable[[str], object]) -> None:

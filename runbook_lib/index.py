@@ -2,6 +2,7 @@
 
 import html
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
@@ -10,7 +11,7 @@ from urllib.parse import quote
 
 from runbook_lib import story
 from runbook_lib.archive import Runs, bump_folders, place_of, runs
-from runbook_lib.files import write
+from runbook_lib.files import close_to_others, write
 from runbook_lib.holding import locked
 from runbook_lib.ledger import LOCK
 from runbook_lib.page import MADE_OF, is_address, link, moment, page, sealed, span, to_bytes
@@ -19,6 +20,9 @@ from runbook_lib.statement import REPORT, STORY
 from runbook_lib.views import MARKS, count, linked
 
 INDEX = "index.html"
+_LOCK = ".index.lock"
+#: What lies in the folder of an archive beside its bumps.
+_BESIDE = (INDEX, _LOCK, ".git", ".gitattributes", ".gitignore", "README.md")
 #: Characters of a sentence: the story has all of it.
 _LONGEST = 300
 #: Bytes of a story that hold what it says of itself.
@@ -61,9 +65,11 @@ sift();
 
 def write_index(archive: Path) -> None:
     """Write the index, and the stories that the records made old.  Raises RunbookError when one cannot be written."""
-    with locked(archive / ".index.lock"):  # else a slower writer could put an older view over a newer one
+    with locked(archive / _LOCK):  # else a slower writer could put an older view over a newer one
         found = []
-        for folder in bump_folders(archive.absolute()):
+        folders = bump_folders(archive.absolute())
+        _close(archive.absolute(), folders)
+        for folder in folders:
             read = runs(folder)
             status = bump_status(folder, read.readable, read.unreadable)
             if status is not None:
@@ -71,6 +77,16 @@ def write_index(archive: Path) -> None:
                 if read.readable:
                     _write_story(folder, status, read)
         write(archive / INDEX, to_bytes(render(archive.absolute(), found)))
+
+
+def _close(archive: Path, bumps: Iterable[Path]) -> None:
+    """Close what earlier versions left open to others; the archive's own folder if nothing else lies in it."""
+    names = set(_BESIDE)
+    for bump in bumps:
+        close_to_others(bump)
+        names.update(bump.relative_to(archive).parts[:1])
+    if names.issuperset(os.listdir(archive)):
+        close_to_others(archive)
 
 
 def render(archive: Path, found: Iterable[tuple[BumpStatus, Runs]]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from runbook_lib import container_process, inside, pitfalls
 from runbook_lib.errors import RunbookError
-from runbook_lib.files import cannot_write
+from runbook_lib.files import cannot_write, private
 from runbook_lib.inside import Step
 from runbook_lib.pitfalls import Pitfall
 from runbook_lib.redact import Redactor
@@ -79,7 +79,7 @@ def run(
     """
     given = own(os.environ) if env is None else dict(env)
     try:
-        with log.open("wb") as file, container_process.kept(file) as keep:
+        with open(log, "wb", opener=private) as file, container_process.kept(file) as keep:
             return _all(commands, root, keep, say, given)
     except OSError as error:
         raise cannot_write(log, error) from error

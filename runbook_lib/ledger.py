@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.files import cannot_write, make_folder, read_file, write
+from runbook_lib.files import cannot_write, close_to_others, make_folder, read_file, write
 from runbook_lib.holding import locked
 from runbook_lib.statement import RUN, predicate_of, statement, to_bytes
 
@@ -36,6 +36,7 @@ class Ledger:
         """Take the lock, making the folder if need be.  Raises RunbookError when it cannot be had or written."""
         make_folder(folder)
         with locked(folder / LOCK):
+            close_to_others(folder)
             ledger = cls(folder, *read_head(folder))
             ledger._finish_what_was_begun()
             yield ledger

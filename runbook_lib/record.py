@@ -20,7 +20,7 @@ from runbook_lib import commands, provenance, session
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
-from runbook_lib.files import cannot_write, write
+from runbook_lib.files import cannot_write, private, write
 from runbook_lib.ledger import Ledger
 from runbook_lib.parameters import Source
 from runbook_lib.redact import Redactor
@@ -186,7 +186,7 @@ class Step:
         if self.folder is not None:
             file = self.folder / CONTRIBUTIONS
             try:
-                with file.open("a", encoding="ascii") as out:
+                with open(file, "a", encoding="ascii", opener=private) as out:
                     out.write(line + "\n")
             except OSError as error:
                 raise cannot_write(file, error) from error

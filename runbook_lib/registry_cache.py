@@ -87,8 +87,8 @@ class Cache:
     def _write(self, path: Path, body: bytes) -> None:
         with contextlib.suppress(OSError, RunbookError):
             # Images may be private: nobody else needs to see them.
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.parent.mkdir(exist_ok=True)
+            files.private_folder(path.parent)
+            files.close_to_others(self._folder)
             files.write(path, body)
 
 

@@ -96,6 +96,7 @@ def carry_out(
         return planned
     files.make_folder(planned.base)
     with holding.locked(planned.base / "lock"):
+        files.close_to_others(planned.base)
         before = _noted(planned)
         made = () if cancel else _submitted(step, planned, say)
     return replace(planned, before=before + made)
@@ -141,6 +142,7 @@ def _pack(planned: Plan, folder: Path) -> None:
     draft = folder / f".{TREE}.tmp"
     planned.stand.checkout.git("archive", "--format=tar", f"--output={draft}", planned.stand.start)
     try:
+        draft.chmod(0o600)
         draft.replace(folder / TREE)
     except OSError as error:
         raise files.cannot_write(folder / TREE, error) from error

@@ -5,6 +5,7 @@ file may be closed and opened again by another process at any moment.
 """
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.files import private, private_folder
 from runbook_lib.practice.ci import Planned
 
 #: Raised whenever the records change their form.
@@ -164,7 +166,9 @@ class Store:
     def __init__(self, path: Path) -> None:
         """Open the file, or make it.  Raises sqlite3.DatabaseError for one that is no database, or locked."""
         self.lock = threading.RLock()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
+        # SQLite gives the files that it puts beside it the same mode.
+        os.close(private(str(path), os.O_RDWR | os.O_CREAT))
         self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
         version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
         if version not in (0, FORMAT):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Protocol, Self
 from urllib.parse import urlsplit
 
-from runbook_lib import git_command
+from runbook_lib import files, git_command
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.practice import seed, template
 from runbook_lib.practice.tokens import GITLAB_TOKEN, TOKEN
@@ -112,7 +112,7 @@ class World:
 
     def _take_over(self) -> None:
         with contextlib.ExitStack() as undo, contextlib.suppress(OSError, RunbookError):
-            lock = os.open(self.home / _LOCK, os.O_RDWR)
+            lock = files.private(str(self.home / _LOCK), os.O_RDWR)
             undo.callback(os.close, lock)
             fcntl.flock(lock, fcntl.LOCK_EX)  # until the launcher has ended
             with self._closing:
@@ -221,11 +221,11 @@ def _take_lock(home: Path) -> int | None:
 
     Raises Refused for a folder with content that is not ours.
     """
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.private_folder(home)
     if not (home / _LOCK).exists() and not is_world(home):
         _refuse_foreign(home)
     try:
-        lock = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        lock = files.private(str(home / _LOCK), os.O_RDWR | os.O_CREAT)
     except FileNotFoundError:
         return None  # a reset removed the folder this moment
     with contextlib.ExitStack() as undo:
@@ -253,6 +253,7 @@ def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[
     """Create the world if need be, serve it, and write the addresses into the lock."""
     from runbook_lib.practice import forge, registry  # who only joins need not import the servers
 
+    home.chmod(0o700)
     last = _launcher(home)
     os.ftruncate(lock, 0)
     if _marker(home).get("state") != "complete":
@@ -261,6 +262,8 @@ def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[
         raise RunbookError(f"The practice world in {home} lacks {' and '.join(lost)}. {_RESET}")
     if not (home / _GITLAB).is_dir():  # a new world, or one of an older version
         seed.mirror(home / _REMOTE, home / _GITLAB, home / _CHECKOUT)
+    for repository in (_CHECKOUT, _REMOTE, _GITLAB):  # git makes them as the umask says
+        (home / repository).chmod(0o700)
     try:
         hub: Server = forge.serve(
             home / _STATE, home / _REMOTE, repository=REPOSITORY, clock=clock, gitlab=home / _GITLAB
@@ -294,7 +297,8 @@ def _marker(home: Path) -> dict[str, object]:
 def _write_marker(home: Path, state: str) -> None:
     about = "A practice world of the base-image runbook. `runbook practice reset` removes this folder."
     temporary = home / f"{_MARKER}.new"
-    temporary.write_text(json.dumps({"about": about, "state": state, "template": template.VERSION}) + "\n")
+    with open(temporary, "w", opener=files.private) as file:
+        file.write(json.dumps({"about": about, "state": state, "template": template.VERSION}) + "\n")
     temporary.replace(home / _MARKER)
 
 
@@ -311,7 +315,6 @@ def _create(home: Path) -> None:
     """Write remote and checkout.  The marker says "creating" until both are whole: who is killed here starts anew."""
     # The practice forge merges without a work tree (git merge-tree --write-tree).
     git_command.require((2, 38), "The practice world")
-    home.chmod(0o700)
     _write_marker(home, "creating")
     _remove_content(home)
     seed.create(home / _REMOTE, home / _CHECKOUT)

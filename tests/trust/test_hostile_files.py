@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -10,17 +11,23 @@ from pathlib import Path
 import pytest
 from bumping import git
 from figures import Figures
+from small_runbooks import ROOT, papermill
 
-from runbook_lib import files, practice
+from runbook_lib import archive, files, practice
 from runbook_lib.checkout import Checkout
 from runbook_lib.edits import Edit
 from runbook_lib.errors import RunbookError
 from runbook_lib.executed import saver
 from runbook_lib.holding import locked
+from runbook_lib.index import write_index
 from runbook_lib.kernel import Kernel
+from runbook_lib.ledger import Ledger
 from runbook_lib.redact import Redactor
 from runbook_lib.registry_cache import Cache
+from runbook_lib.verify import verify
 
+#: Where a run leaves something, by the variable that names the place.
+VARIABLES = {"RUNBOOK_AUDIT": "audit", "RUNBOOK_CACHE": "cache", "RUNBOOK_PRACTICE_HOME": "practice"}
 #: What somebody may have laid where a file of ours belongs.
 IN_THE_WAY = ("link", "dead link", "link to a folder", "pipe", "hard link", "folder")
 
@@ -118,3 +125,101 @@ def test_nobody_else_reads_what_is_not_public(
             figures["hostile"] += 1
     Cache(tmp_path / "cache").keep("key", b"{}", {})
     assert stat.S_IMODE((tmp_path / "cache").stat().st_mode) & 0o077 == 0
+
+
+def open_to_others(*places: Path) -> list[Path]:
+    """What others may read, write or enter, below these places; a checkout's files have the modes that git gave."""
+    found = []
+    for place in places:
+        for path in (place, *place.rglob("*")):
+            inside = any(parent.suffix == ".git" or (parent / ".git").exists() for parent in path.parents)
+            if not path.is_symlink() and not inside and path.stat().st_mode & 0o077:
+                found.append(path)
+    return found
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077], indirect=True, ids=oct)
+def test_what_a_run_leaves_is_for_its_owner_alone(
+    tmp_path: Path, umask: int, monkeypatch: pytest.MonkeyPatch, figures: Figures
+) -> None:
+    places = {name: tmp_path / "home" / name for name in ("audit", "cache", "practice", "out")}
+    variables = {name: str(places[it]) for name, it in VARIABLES.items()}
+    output = places["out"] / "made" / "01.ipynb"
+    for _ in range(2):  # a second run goes on in the same folders
+        status, out, err = papermill(
+            ROOT / "runbooks/01-github-pin.ipynb", output, "-p", "tag", "26.04-py3", "-p", "apply", "True",
+            cwd=tmp_path, **variables,
+        )  # fmt: skip
+        assert status == 0, out + err
+    made = [path for place in places.values() for path in (place, *place.rglob("*"))]
+    assert {"run.json", "report.html", "index.html", "head", ".lock", ".index.lock", output.name, "forge.sqlite"} <= {
+        path.name for path in made
+    }
+    assert open_to_others(tmp_path / "home") == []
+    checkout = places["practice"] / "Megatron-LM"
+    pin = next(checkout.glob("docker/.ngc_version.dev"))
+    assert pin.stat().st_mode & 0o777 == 0o666 & ~umask, "an edited file of a checkout has lost its mode"
+    figures["hostile"] += len(made)
+
+
+def test_an_archive_of_an_earlier_version_is_closed_by_its_next_run(tmp_path: Path, figures: Figures) -> None:
+    audit = Path(shutil.copytree(Path(__file__).parent / "archive-1", tmp_path / "audit"))
+    (tmp_path / "public").mkdir(mode=0o755)
+    (tmp_path / "public/page").write_text("mine")
+    for path in (audit, *audit.rglob("*")):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    (bump, *_) = archive.bump_folders(audit)
+    # Others could write there: what they have laid leads to files of ours that are meant to be read.
+    (bump / "link").symlink_to(tmp_path / "public")
+    os.link(tmp_path / "public/page", bump / "page")
+    before = verify(audit)[0]
+    with Ledger.hold(bump):
+        assert open_to_others(bump) == [bump / "page"]
+    write_index(audit)
+    assert open_to_others(audit) == [bump / "page"]
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "public", tmp_path / "public/page")] == [0o755, 0o644]
+    assert verify(audit)[0] == before
+    figures["hostile"] += 1
+
+
+def test_a_folder_with_other_things_keeps_its_mode_but_not_the_archive_in_it(tmp_path: Path) -> None:
+    """Somebody may name their home, or a folder of a team."""
+    audit = Path(shutil.copytree(Path(__file__).parent / "archive-1", tmp_path / "audit"))
+    (audit / "notes").write_text("")
+    audit.chmod(0o755)
+    write_index(audit)
+    assert audit.stat().st_mode & 0o777 == 0o755
+    for bump in archive.bump_folders(audit):
+        assert open_to_others(bump) == []
+
+
+def test_a_lock_of_somebody_else_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder where all may write another user could keep it for ever; what root left in ours they may remove."""
+    place = tmp_path / "lock"
+    place.write_text("")
+    stranger = os.geteuid() + 1
+    real = os.fstat
+
+    def strange(handle: int) -> os.stat_result:
+        found = real(handle)
+        return os.stat_result((*found[:4], stranger, *found[5:10])) if stat.S_ISREG(found.st_mode) else found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", strange)
+        with pytest.raises(RunbookError, match="belongs to another user"):
+            lock(place)
+    lock(place)
+
+
+def test_a_lock_that_was_open_to_others_is_closed_and_its_hard_link_is_not(tmp_path: Path) -> None:
+    place, victim = tmp_path / "lock", tmp_path / "page"
+    place.write_text("")
+    place.chmod(0o666)
+    lock(place)
+    assert place.stat().st_mode & 0o777 == 0o600
+    place.unlink()
+    victim.write_text("mine")
+    victim.chmod(0o644)
+    os.link(victim, place)
+    _quietly(lock, place)
+    assert (victim.stat().st_mode & 0o777, victim.read_text()) == (0o644, "mine")
