@@ -31,7 +31,7 @@ Effects (the only modules that touch the world):
     github, github_issues, github_login, github_errors, github_models (REST API)
     gitlab, gitlab_models (branches, pipelines and jobs)
     ranges, remote_zip, zip_stream (members of a zip on a server, by HTTP ranges), limited (no answer without an end)
-    files, holding, ledger, provenance, record, kept (files, locks, what a step did and saw)
+    files, temporary, holding, ledger, provenance, record, kept (files, locks, what a step did and saw)
     kernel, kernel_main, listening, executed (Jupyter)
     container, container_process (docker, podman, buildah)
     inside_look, inside_do, inside_file (this machine and checkout; a sequence run; an image's file)

@@ -6,12 +6,10 @@ Old values are those of the bump's branch: what a refresh before this one has br
 import difflib
 import os
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runbook_lib import artifacts, ci, failures, golden_coverage, matching, plots, recipes, sources, views
@@ -29,6 +27,7 @@ from runbook_lib.golden_diff import LINT
 from runbook_lib.golden_judge import Judgement, accept, judge
 from runbook_lib.position import Position
 from runbook_lib.runs import branch_of, labels_at
+from runbook_lib.temporary import TemporaryFolder
 from runbook_lib.views import Picture, View
 
 if TYPE_CHECKING:
@@ -233,10 +232,8 @@ def collect(
         return Found(asked)
     reasons, listed = entries(accepted, "accept", "file: reason"), _listed(stand)
     known = _golden(listed)
-    with tempfile.TemporaryDirectory(prefix="runbook-golden-") as folder:
-        collection = artifacts.collect(
-            source, Path(folder), only_failing=only_failing, known=known, progress=_Progress(say)
-        )
+    with TemporaryFolder() as folder:
+        collection = artifacts.collect(source, folder, only_failing=only_failing, known=known, progress=_Progress(say))
         new = {_short(file.path): file.bytes.decode("utf-8", "surrogateescape") for file in collection.files}
     texts = stand.texts([*(f"{FOLDER}/{name}" for name in new), *{f"{FOLDER}/{_config(name)}" for name in new}])
     old = {name: texts[f"{FOLDER}/{name}"] for name in new}

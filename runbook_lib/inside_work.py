@@ -1,6 +1,5 @@
 """Carries a task inside the image out on request, verifies it by reading the checkout again, and tells the record."""
 
-import tempfile
 from pathlib import Path
 
 from runbook_lib import inside_do, inside_look, record, views
@@ -13,6 +12,7 @@ from runbook_lib.inside import TASKS
 from runbook_lib.inside_do import Done
 from runbook_lib.inside_task import Task
 from runbook_lib.record import Step
+from runbook_lib.temporary import TemporaryFolder
 from runbook_lib.uvwork import LOCK
 from runbook_lib.views import View
 
@@ -33,8 +33,8 @@ def carry_out(step: Step, task: Task, checkout: Checkout, bump: Bump) -> Done | 
     if step.folder is not None:
         done = inside_do.run(task.runnable, checkout.path, step.folder / LOG)
     else:
-        with tempfile.TemporaryDirectory() as folder:
-            done = inside_do.run(task.runnable, checkout.path, Path(folder) / LOG)
+        with TemporaryFolder() as folder:
+            done = inside_do.run(task.runnable, checkout.path, folder / LOG)
     for path, blob in done.kept:
         step.effect("kept", path, f"git blob {blob}", "")
     for command in done.commands:

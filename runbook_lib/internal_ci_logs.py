@@ -1,7 +1,6 @@
 """Why a build on GitLab failed: its log, read in pieces, tells the cause, and which known pitfall it is."""
 
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from runbook_lib.gitlab_models import Job
 from runbook_lib.pitfalls import Pitfall
 from runbook_lib.ranges import Address, Web
 from runbook_lib.redact import Redactor
+from runbook_lib.temporary import TemporaryFolder
 from runbook_lib.triage import FailedJob, Failure
 from runbook_lib.views import View
 
@@ -31,8 +31,8 @@ class Explained:
 
 def explain(gitlab: GitLab, jobs: Sequence[Job]) -> tuple[Explained, ...]:
     """Why these jobs failed.  What cannot be read is said in the failure."""
-    with Web(1) as web, tempfile.TemporaryDirectory(prefix="runbook-log-") as folder:
-        return tuple(_explained(gitlab, web, job, Path(folder) / f"job-{job.id}.log") for job in jobs[:_MOST])
+    with Web(1) as web, TemporaryFolder() as folder:
+        return tuple(_explained(gitlab, web, job, folder / f"job-{job.id}.log") for job in jobs[:_MOST])
 
 
 def _explained(gitlab: GitLab, web: Web, job: Job, log: Path) -> Explained:

@@ -8,7 +8,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import os
-import shutil
 import sys
 import tempfile
 import threading
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from jupyter_client.asynchronous.client import AsyncKernelClient
@@ -57,11 +57,10 @@ class KernelDied(Exception):
         self.last_words = last_words
 
 
-def _short_folder() -> Path:
-    """A new folder for sockets, nobody else's to read: in TMPDIR, unless the system would find its path too long."""
+def _short_place() -> str:
+    """Where a folder for sockets can be: in TMPDIR, unless the system would find its path too long."""
     places = (tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp")
-    place = next(it for it in places if it and len(os.fsencode(it)) <= _LONGEST)
-    return Path(tempfile.mkdtemp(prefix="runbook-", dir=place))
+    return next(it for it in places if it and len(os.fsencode(it)) <= _LONGEST)
 
 
 class Kernel:
@@ -70,7 +69,8 @@ class Kernel:
     def __init__(self, env: Mapping[str, str], cwd: Path, start_limit: int = START_LIMIT) -> None:
         self._env, self._cwd, self._start_limit = dict(env), cwd, start_limit
         # Sockets in a private folder: no port to collide with, and no other user to listen.
-        self._folder = _short_folder()
+        self._temporary = TemporaryFolder(_short_place())
+        self._folder = self._temporary.path
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the kernel)
         self._manager: AsyncKernelManager | None = None
         self._client: AsyncKernelClient | None = None
@@ -127,7 +127,7 @@ class Kernel:
             self._loop.close()
             self._stopping.result()
         self._stderr.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._temporary.remove()
 
     # -- on the loop --------------------------------------------------------------------------------------------
 

@@ -1,7 +1,6 @@
 """Runs that are interrupted or killed: no kernel stays, and the record says what happened."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import psutil
 import pytest
 from small_runbooks import bump, command, environ, notebook, outputs, records
 
-from runbook_lib import archive, executed, listening, run
+from runbook_lib import archive, executed, listening, run, temporary
 from runbook_lib.kernel import Kernel
 from runbook_lib.ledger import Ledger, read
 from runbook_lib.verify import verify
@@ -63,9 +62,8 @@ def start(path: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 
 def forget_temporary_files() -> None:
-    """Remove what a killed process cannot."""
-    for place in Path(os.environ["TMPDIR"]).iterdir():
-        shutil.rmtree(place)
+    """Remove what a killed process cannot, as the next run does."""
+    temporary.remove_left(Path(os.environ["TMPDIR"]))
 
 
 def kernels(launcher: int) -> list[psutil.Process]:
