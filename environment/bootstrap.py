@@ -5,6 +5,7 @@ the lock is held until the last installing process has ended, and the file that 
 """
 
 import ast
+import contextlib
 import fcntl
 import functools
 import os
@@ -19,6 +20,11 @@ ROOT = ENVIRONMENT.parent
 VENV = ENVIRONMENT / ".venv"
 PYTHON = VENV / "bin" / "python"
 INSTALLED = VENV / "installed"
+#: Settings of pip and uv that would have them install something else, or somewhere else.  Those of the network stay.
+DIVERTING = (
+    "BUILD_CONSTRAINT", "CONSTRAINT", "DRY_RUN", "EDITABLE", "EXCLUDE", "GROUP", "OVERRIDE", "PREFIX", "PYTHON",
+    "REQUIREMENT", "REQUIREMENTS_FROM_SCRIPT", "ROOT", "TARGET",
+)  # fmt: skip
 SOURCES = (ENVIRONMENT / "uv.txt", ENVIRONMENT / "requirements.txt", ROOT / "pyproject.toml")
 
 
@@ -29,7 +35,9 @@ class Failed(Exception):
 def main() -> int:
     """Exit status: 0 when the environment is whole, 125 when it could not be built, 130 after Ctrl-C."""
     try:
-        with (ENVIRONMENT / ".lock").open("a") as lock:
+        # Nobody else may change what is installed, whatever the umask.
+        os.umask(os.umask(0o022) | 0o022)
+        with open(ENVIRONMENT / ".lock", "a", opener=_private) as lock:
             _acquire(lock.fileno())
             if not _is_current():
                 _build(lock.fileno())
@@ -47,6 +55,15 @@ def main() -> int:
         _say("Interrupted. Nothing half-built is left in use: run the same command again.")
         return 130
     return 0
+
+
+def _private(path: str, flags: int) -> int:
+    # Who can read the file could keep it locked for ever.
+    handle = os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    found = os.fstat(handle)
+    if found.st_uid == os.geteuid() and found.st_nlink == 1:
+        os.fchmod(handle, 0o600)
+    return handle
 
 
 def _acquire(lock: int) -> None:
@@ -78,9 +95,10 @@ def _build(lock: int) -> None:
         _say(f"First use: building the locked environment in {VENV} with Python {version}.")
         if VENV.exists():
             shutil.rmtree(VENV)
-        _step("Python's venv module failed.", lock, sys.executable, "-m", "venv", VENV)
-    pip = (PYTHON, "-m", "pip", "--disable-pip-version-check", "--no-input", "-qq")
-    uv = (VENV / "bin" / "uv", "pip")
+        _step("Python's venv module failed.", lock, sys.executable, "-I", "-m", "venv", VENV)
+    pip = (PYTHON, "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "-qq")
+    # Else uv takes the settings of each folder above the checkout, and others may write there.
+    uv = (VENV / "bin" / "uv", "--project", "/", "pip")
     _say("1 of 3: fetching uv, the installer.")
     requirements = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", SOURCES[0])
     _step("uv could not be installed.", lock, *pip, "install", *requirements)
@@ -94,6 +112,8 @@ def _build(lock: int) -> None:
     _say("3 of 3: installing the library of this checkout.")
     offline = ("--offline", "--no-deps", "--no-build-isolation", "--editable", ROOT)
     _step("The library could not be installed.", lock, *uv, "install", *options, *offline)
+    with contextlib.suppress(FileNotFoundError):  # uv lets everybody lock the environment
+        (VENV / ".lock").chmod(0o600)
     partial = INSTALLED.with_suffix(".partial")
     partial.write_bytes(_content())
     partial.replace(INSTALLED)
@@ -102,7 +122,7 @@ def _build(lock: int) -> None:
 
 def _step(failure: str, lock: int, *command: str | Path) -> None:
     # The child inherits the lock: were this process killed, the child would hold it until it has ended too.
-    environ = _environ() if PYTHON.exists() else None
+    environ = _environ() if PYTHON.exists() else {**os.environ, "PYTHONSAFEPATH": "1"}
     if subprocess.run(command, env=environ, cwd=ROOT, pass_fds=(lock,), check=False).returncode != 0:
         raise Failed(failure)
 
@@ -110,10 +130,13 @@ def _step(failure: str, lock: int, *command: str | Path) -> None:
 @functools.cache
 def _environ() -> dict[str, str]:
     """The environment for pip and uv; what is set up for pip (index, certificate) serves uv too."""
-    environ = {**os.environ, "PIP_USER": "0"}
+    diverting = {f"{tool}_{name}" for tool in ("PIP", "UV") for name in DIVERTING}
+    environ = {name: value for name, value in os.environ.items() if name not in diverting}
+    # Programs that pip and uv start do not import from the current folder either.
+    environ |= {"PIP_USER": "0", "PYTHONSAFEPATH": "1"}
     if "PYTHONDONTWRITEBYTECODE" in os.environ:  # without bytecode from here every start would compile anew
         environ.setdefault("UV_COMPILE_BYTECODE", "1")
-    listing = subprocess.run([PYTHON, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False)
+    listing = subprocess.run([PYTHON, "-I", "-m", "pip", "config", "list"], capture_output=True, text=True, check=False)
     for line in listing.stdout.splitlines():
         key, _, value = line.partition("=")
         for pip, uv in (("index-url", "UV_DEFAULT_INDEX"), ("cert", "SSL_CERT_FILE")):

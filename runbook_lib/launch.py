@@ -76,7 +76,7 @@ def start(
             given.seek(0)
             # A session of its own: what interrupts or ends this kernel does not end the run.
             process = subprocess.Popen(
-                [sys.executable, "-m", "runbook_lib.run", str(notebook), "-f", "/dev/stdin"], env=environment,
+                [sys.executable, "-P", "-m", "runbook_lib.run", str(notebook), "-f", "/dev/stdin"], env=environment,
                 stdin=given, stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
             return Launched(process, os.dup(out.fileno()), os.dup(err.fileno()))

@@ -12,9 +12,11 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import hostile_folder
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
+from small_runbooks import notebook
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ROOT / "environment"
@@ -121,6 +123,54 @@ def test_nothing_of_the_persons_python_gets_in(checkout: Path) -> None:
     assert not {"PYTHONPATH", "PYTHONHOME"} & seen.keys()
 
 
+@pytest.fixture
+def inside(checkout: Path) -> Path:
+    """The environment of a checkout, with the packages of the one that runs the tests."""
+    install(checkout)
+    programs = checkout / "environment/.venv/bin"
+    (programs / "python").unlink()
+    for name in ("python", "runbook", "jupyter"):
+        put(programs, name, f'exec "{sys.prefix}/bin/{name}" "$@"')
+    return checkout / "environment/run"
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (("runbook", "check", "."), (0, 1, 2)),
+        (("runbook", "--version"), (0,)),
+        (("python", "-m", "runbook_lib.run", "--version"), (0,)),
+        (("python3", "-m", "runbook_lib", "--version"), (0,)),
+        (("python", "-c", "import yaml, runbook_lib, IPython, matplotlib"), (0,)),
+        (("python", "-"), (0,)),
+        (("papermill", "--version"), (0,)),
+        (("papermill", "NOTEBOOK", "out.ipynb", "--cwd", "."), (0,)),
+        (("jupyter", "lab", "--version"), (0,)),
+        (("jupyter", "--paths"), (0,)),
+    ],
+    ids=lambda it: " ".join(map(str, it)),
+)
+def test_nothing_is_run_or_imported_from_the_current_folder(
+    inside: Path, tmp_path: Path, command: tuple[str, ...], status: tuple[int, ...]
+) -> None:
+    folder = tmp_path / "their clone"
+    marker = hostile_folder.fill(folder)
+    run("git", "init", "--quiet", str(folder))
+    book = notebook(tmp_path / "book.ipynb", "import yaml, runbook_lib.redact", "step.done('Done.')")
+    words = [str(book) if word == "NOTEBOOK" else word for word in command]
+    theirs = {"PATH": f":.:{os.environ['PATH']}:", "PYTHONSTARTUP": "yaml.py", "RUNBOOK_AUDIT": str(tmp_path / "audit")}
+    done = run(inside, *words, cwd=folder, env={**os.environ, **theirs})
+    assert not marker.exists(), marker.read_text()
+    assert done.returncode in status, done.stderr
+
+
+def test_a_script_that_is_named_has_the_modules_beside_it(inside: Path, tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/beside.py").write_text("NAME = 'beside'\n")
+    (tmp_path / "scripts/script.py").write_text("import sys, beside\nprint(beside.NAME, *sys.argv[1:])\n")
+    assert run(inside, "python", "scripts/script.py", "-x", "a b", cwd=tmp_path).stdout == "beside -x a b\n"
+
+
 def test_papermill_is_the_one_that_keeps_records(checkout: Path, tmp_path: Path) -> None:
     install(checkout)
     put(checkout / "environment/.venv/bin", "papermill", "echo papermill itself")
@@ -133,7 +183,7 @@ def test_papermill_is_the_one_that_keeps_records(checkout: Path, tmp_path: Path)
 @pytest.mark.parametrize("name", ["environment/uv.txt", "environment/requirements.txt", "pyproject.toml"])
 def test_what_has_changed_is_installed_anew(checkout: Path, tools: Path, name: str) -> None:
     install(checkout)
-    put(tools, "python3", 'case $1 in -c) ;; *) echo "building" >&2; exit 125 ;; esac')
+    put(tools, "python3", 'case $1$2 in -I-c) ;; *) echo "building" >&2; exit 125 ;; esac')
     with (checkout / name).open("a") as file:
         file.write("\n# changed\n")
     done = run(checkout / "environment/run", "echo", "started", env={"PATH": str(tools)})
@@ -142,7 +192,7 @@ def test_what_has_changed_is_installed_anew(checkout: Path, tools: Path, name: s
 
 def test_a_moved_checkout_is_installed_anew(checkout: Path, tools: Path) -> None:
     install(checkout)
-    put(tools, "python3", 'case $1 in -c) ;; *) echo "building" >&2; exit 125 ;; esac')
+    put(tools, "python3", 'case $1$2 in -I-c) ;; *) echo "building" >&2; exit 125 ;; esac')
     moved = checkout.rename(checkout.with_name("moved"))
     assert run(moved / "environment/run", "true", env={"PATH": str(tools)}).stderr == "building\n"
 
@@ -151,7 +201,7 @@ def test_an_environment_whose_python_is_gone_is_installed_anew(checkout: Path, t
     install(checkout)
     (checkout / "environment/.venv/bin/python").unlink()
     (checkout / "environment/.venv/bin/python").symlink_to("/removed/by/an/upgrade/python3")
-    put(tools, "python3", 'case $1 in -c) ;; *) echo "building" >&2; exit 125 ;; esac')
+    put(tools, "python3", 'case $1$2 in -I-c) ;; *) echo "building" >&2; exit 125 ;; esac')
     assert run(checkout / "environment/run", "true", env={"PATH": str(tools)}).stderr == "building\n"
 
 
@@ -170,7 +220,7 @@ def test_no_python_at_all(checkout: Path, tools: Path) -> None:
 
 
 def test_a_python_without_venv(checkout: Path, tools: Path) -> None:
-    put(tools, "python3.12", "case $2 in *ensurepip*) exit 1 ;; *print*) echo 3.12 ;; esac")
+    put(tools, "python3.12", "case $3 in *ensurepip*) exit 1 ;; *print*) echo 3.12 ;; esac")
     done = run(checkout / "environment/run", "true", env={"PATH": str(tools)})
     assert done.returncode == 125
     assert "python3.12 (Python 3.12) lacks the module venv" in done.stderr
@@ -179,8 +229,8 @@ def test_a_python_without_venv(checkout: Path, tools: Path) -> None:
 
 def test_a_stand_in_without_a_python_behind_it_is_passed_over(checkout: Path, tools: Path) -> None:
     put(tools, "python3", "echo 'python3: command not found' >&2; exit 127")
-    put(tools, "python3.13", 'case $1 in -c) ;; *) echo "building with 3.13" >&2; exit 125 ;; esac')
-    put(tools, "python3.11", 'case $1 in -c) ;; *) echo "building with 3.11" >&2; exit 125 ;; esac')
+    put(tools, "python3.13", 'case $1$2 in -I-c) ;; *) echo "building with 3.13" >&2; exit 125 ;; esac')
+    put(tools, "python3.11", 'case $1$2 in -I-c) ;; *) echo "building with 3.11" >&2; exit 125 ;; esac')
     assert run(checkout / "environment/run", "true", env={"PATH": str(tools)}).stderr == "building with 3.13\n"
 
 

@@ -24,7 +24,8 @@ left = {"collapsed": False, "visible": True, "current": toc, "widgets": ["filebr
 layout = {"main": None, "left": left, "right": {"collapsed": True, "visible": True}, "relativeSizes": [0.2, 0.8, 0]}
 try:
     if not folder.is_dir():
-        folder.mkdir(parents=True)
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)
         made = {"data": {"layout-restorer:data": layout}, "metadata": {"id": "default"}}
         WorkspacesManager(str(folder)).save("default", json.dumps(made))
     c.LabApp.workspaces_dir = str(folder)

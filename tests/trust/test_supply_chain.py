@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import hostile_folder
 import pytest
 from figures import Figures
 
@@ -74,14 +75,16 @@ class Place:
         core = f"flit_core=={importlib.metadata.version('flit_core')} {self.hashes['flit_core']}"
         self.requirements.write_text("\n".join((core, *entries)) + "\n")
 
-    def run(self, **env: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, cwd: Path | None = None, **env: str) -> "subprocess.CompletedProcess[str]":
         """A command in the environment, which is built or brought up to date for it."""
         offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.folder), "PIP_CONFIG_FILE": os.devnull}
         offline |= {"UV_OFFLINE": "1", "UV_FIND_LINKS": str(self.folder), "UV_NO_CACHE": "1"}
         command = (self.checkout / "environment/run", "echo", "started")
         path = f"{self.checkout.parent / 'python'}:/usr/bin:/bin"
         seen = {**os.environ, **offline, "PATH": path, **env}
-        return subprocess.run(command, env=seen, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=cwd, env=seen, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
 
 
 @pytest.fixture(scope="module")
@@ -244,3 +247,79 @@ def test_nothing_else_is_installed(place: Place, attack: Callable[[Place], dict[
     assert not [it for it in place.installed if it.startswith(("snowdrop", "thistle"))]
     assert not (place.checkout / "ran").exists()
     figures["hostile"] += 1
+
+
+def test_the_current_folder_and_path_have_no_part_in_it(place: Place, tmp_path: Path, figures: Figures) -> None:
+    folder = tmp_path / "their clone"
+    marker = hostile_folder.fill(folder)
+    shutil.rmtree(place.checkout / "environment/.venv")
+    done = place.run(cwd=folder, PATH=f":.:{place.checkout.parent / 'python'}:/usr/bin:/bin:", PYTHONPATH=str(folder))
+    assert not marker.exists(), marker.read_text()
+    assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
+    figures["hostile"] += len(hostile_folder.MODULES) + len(hostile_folder.PROGRAMS)
+
+
+def settings_above(place: Place, elsewhere: Path) -> dict[str, str]:
+    """In a folder that people share, others may write beside the checkout."""
+    (place.checkout.parent / "uv.toml").write_text(f"[pip]\ntarget = '{elsewhere}'\n")
+    return {}
+
+
+def settings_of_the_checkout(place: Place, elsewhere: Path) -> dict[str, str]:
+    (place.checkout / "uv.toml").write_text(f"[pip]\ntarget = '{elsewhere}'\n")
+    return {}
+
+
+def variables(place: Place, elsewhere: Path) -> dict[str, str]:
+    (elsewhere.parent / "more.txt").write_text("thistle==1.0\n")
+    names = ("TARGET", "PREFIX", "ROOT")
+    return {f"{tool}_{name}": str(elsewhere) for tool in ("PIP", "UV") for name in names} | {
+        "PIP_REQUIREMENT": str(elsewhere.parent / "more.txt"),
+        "PIP_PYTHON": "/bin/false",
+        "UV_PYTHON": "/bin/false",
+        "UV_OVERRIDE": str(elsewhere.parent / "more.txt"),
+    }
+
+
+@pytest.mark.parametrize("setting", [settings_above, settings_of_the_checkout, variables], ids=lambda it: it.__name__)
+def test_no_setting_diverts_what_is_installed(
+    place: Place, tmp_path: Path, setting: Callable[[Place, Path], dict[str, str]], figures: Figures
+) -> None:
+    before = place.installed
+    place.lock(f"snowdrop==1.0 {place.hashes['snowdrop']}")
+    try:
+        done = place.run(**setting(place, tmp_path / "elsewhere"))
+    finally:
+        (place.checkout.parent / "uv.toml").unlink(missing_ok=True)
+    assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
+    assert place.installed - before == {"snowdrop-1.0"}
+    assert not (tmp_path / "elsewhere").exists()
+    figures["hostile"] += 1
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_nobody_else_may_change_or_block_the_environment(place: Place, umask: int) -> None:
+    environment = place.checkout / "environment"
+    shutil.rmtree(environment / ".venv")
+    (environment / ".lock").chmod(0o666)
+    before = os.umask(umask)
+    try:
+        assert place.run().returncode == 0
+    finally:
+        os.umask(before)
+    made = [environment / ".venv", *(environment / ".venv").rglob("*")]
+    assert [path for path in made if not path.is_symlink() and path.stat().st_mode & 0o022] == []
+    for lock in (environment / ".lock", environment / ".venv/.lock"):
+        assert lock.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_lock_that_is_a_link_is_not_followed(place: Place, tmp_path: Path) -> None:
+    environment = place.checkout / "environment"
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "mine").chmod(0o644)
+    (environment / ".lock").unlink()
+    (environment / ".lock").symlink_to(tmp_path / "mine")
+    place.lock(f"snowdrop==1.0 {place.hashes['snowdrop']}")
+    done = place.run()
+    assert (done.returncode, "could not be built" in done.stderr, "Traceback" in done.stderr) == (125, True, False)
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o644
