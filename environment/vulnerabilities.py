@@ -1,10 +1,10 @@
-"""Holds what is locked against the known vulnerabilities that vulnerabilities.json keeps; needs no network.
+"""Compares what is locked with known vulnerabilities, which a folder of advisories holds; needs no network.
 
-    environment/run python environment/vulnerabilities.py                   tells what is known to be vulnerable
-    environment/run python environment/vulnerabilities.py --renew FOLDER    keeps what FOLDER knows of what is locked
+    environment/run python environment/vulnerabilities.py FOLDER              prints what is known to be vulnerable
+    environment/run python environment/vulnerabilities.py --release FOLDER    refuses advisories that are too old
 
-FOLDER holds advisories in OSV's form (YAML or JSON), such as a clone of pypa/advisory-database, or OSV's export for
-PyPI, unpacked.  Of each advisory only what decides is kept: its id, other names, and the affected versions.
+FOLDER holds advisories in OSV's form (YAML or JSON), such as a new clone of pypa/advisory-database, or OSV's export for
+PyPI, unpacked.  None are kept here: old ones know nothing of new versions, so a check of them would always pass.
 A vulnerability that does not concern us is named in acknowledged.toml, with the reason and a day to look again:
 
     [[acknowledged]]
@@ -13,6 +13,7 @@ A vulnerability that does not concern us is named in acknowledged.toml, with the
     until = 2027-01-31
 """
 
+import argparse
 import datetime
 import json
 import sys
@@ -27,11 +28,9 @@ import yaml
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-REPORT = locked.ENVIRONMENT / "vulnerabilities.json"
 ACKNOWLEDGED = locked.ENVIRONMENT / "acknowledged.toml"
-_ABOUT = "From advisories in OSV's form, such as the PyPA advisory database (CC BY 4.0). Made by vulnerabilities.py."
-#: Days after which a kept report is called old.
-OLD = 30
+#: Days after which advisories are too old for a release.
+OLD = 60
 
 
 @dataclass(frozen=True)
@@ -43,68 +42,100 @@ class Acknowledged:
     until: datetime.date
 
 
+@dataclass(frozen=True)
+class Advisories:
+    """The advisories about locked packages, and the day of the newest advisory of all."""
+
+    as_of: datetime.date
+    records: tuple[Mapping[str, Any], ...]
+    #: The locked packages that they are about.
+    names: frozenset[str]
+
+
 def main(arguments: list[str]) -> int:
-    """Exit status: 0 (there may be warnings), 1 for a vulnerability or a wrong file, 2 for a wrong call."""
+    """Exit status: 0 (there may be warnings), 1 for a vulnerability, 2 where that cannot be told."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--release", action="store_true", help=f"refuse advisories older than {OLD} days")
+    parser.add_argument("folder", metavar="FOLDER", type=Path)
+    options = parser.parse_args(arguments)
+    today, entries = datetime.date.today(), locked.read()
     try:
-        if len(arguments) == 2 and arguments[0] == "--renew":
-            REPORT.write_text(json.dumps(kept(Path(arguments[1])), indent=1) + "\n")
-        elif arguments:
-            print(__doc__, file=sys.stderr)
-            return 2
-        report = json.loads(REPORT.read_text())
-        wrong, warnings = judge(report, locked.read(), acknowledged(ACKNOWLEDGED), datetime.date.today())
+        advisories = read(options.folder, {it.name for it in entries}, today)
+        problems, warnings = judge(advisories, entries, acknowledged(ACKNOWLEDGED), today)
     except (OSError, ValueError) as error:
         print(f"The vulnerabilities could not be checked: {error}", file=sys.stderr)
-        return 1
+        return 2
+    age = (today - advisories.as_of).days
+    if age > OLD:
+        old = f"The newest advisory is of {advisories.as_of}, {age} days ago: what was published since is not known."
+        if options.release:
+            print(f"{old} For a release get newer ones: `git -C FOLDER pull`.", file=sys.stderr)
+            return 2
+        warnings.append(old)
     for sentence in warnings:
         print(f"warning: {sentence}")
-    print("\n".join(wrong) or f"No version that is locked is known to be vulnerable, as of {report['as_of']}.")
-    return 1 if wrong else 0
+    if problems:
+        print("\n".join(problems))
+        return 1
+    known = f"{len(advisories.records)} advisories about {len(advisories.names)} of {len(entries)} locked packages"
+    print(f"No locked version is known to be vulnerable: {known} were compared, the newest of {advisories.as_of}.")
+    return 0
 
 
-def kept(folder: Path) -> dict[str, Any]:
-    """What the advisories in this folder know of the locked packages.  Raises ValueError where there are none."""
-    names = {it.name for it in locked.read()}
-    newest, advisories = "", []
-    for path in sorted(it for it in folder.rglob("*") if it.suffix in (".yaml", ".json")):
-        record = json.loads(path.read_bytes()) if path.suffix == ".json" else _yaml(path)
-        if not (isinstance(record, dict) and record.get("id") and record.get("modified")):
-            continue
-        newest = max(newest, str(record["modified"])[:10])
-        affected = [_decides(it) for it in record.get("affected", ()) if _name(it) in names]
-        if affected and not record.get("withdrawn"):
-            advisories.append({"id": record["id"], "aliases": record.get("aliases", []), "affected": affected})
-    if not newest:
+def read(folder: Path, names: set[str], today: datetime.date) -> Advisories:
+    """Read the advisories about these packages.  Raises ValueError where there are none, or one cannot be read."""
+    days, records, known = [], [], set()
+    for path in sorted(it for it in folder.rglob("*") if it.suffix in (".yaml", ".json") and it.is_file()):
+        try:
+            record = json.loads(path.read_bytes()) if path.suffix == ".json" else _yaml(path)
+            if not (isinstance(record, dict) and record.get("id") and record.get("modified")):
+                continue
+            day = datetime.date.fromisoformat(str(record["modified"])[:10])
+            about = {_name(it) for it in record.get("affected") or ()} & names
+        except (ValueError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
+            raise ValueError(f"{path} is no advisory in OSV's form: {' '.join(str(error).split())}") from error
+        if day <= today:  # a day to come would hide how old the others are
+            days.append(day)
+        if about and not record.get("withdrawn"):
+            records.append(record)
+            known |= about
+    if not days:
         raise ValueError(f"{folder} holds no advisories in OSV's form.")
-    return {"about": _ABOUT, "as_of": newest, "packages": sorted(names), "advisories": advisories}
+    if not known:
+        raise ValueError(
+            f"No advisory in {folder} is about a locked package: it would find nothing, whatever is locked."
+        )
+    return Advisories(max(days), tuple(records), frozenset(known))
 
 
 def judge(
-    report: Mapping[str, Any], entries: Iterable[locked.Locked], accepted: Iterable[Acknowledged], today: datetime.date
+    advisories: Advisories, entries: Iterable[locked.Locked], accepted: Iterable[Acknowledged], today: datetime.date
 ) -> tuple[list[str], list[str]]:
-    """What is wrong, and what is to be said beside it, in sentences."""
-    wrong, warnings, by_id = [], [], {it.id: it for it in accepted}
+    """Return problems and warnings, in sentences.  Raises ValueError for an advisory of another form."""
+    problems, by_id = [], {it.id: it for it in accepted}
     used: set[str] = set()
     for entry in entries:
-        if entry.name not in report["packages"]:
-            warnings.append(f"The kept report does not cover {entry}: it was not locked when the report was made.")
-        for advisory in report["advisories"]:
-            if any(_name(it) == entry.name and _concerns(it, Version(entry.version)) for it in advisory["affected"]):
-                names = [advisory["id"], *advisory["aliases"]]
-                acknowledged_as = next((by_id[name] for name in names if name in by_id), None)
-                used |= {acknowledged_as.id} if acknowledged_as else set()
-                if acknowledged_as is None:
-                    wrong.append(f"{entry} is vulnerable: {', '.join(names)}. Raise it, or acknowledge it.")
-                elif acknowledged_as.until < today:
-                    wrong.append(f"{entry}: {names[0]} was acknowledged until {acknowledged_as.until}. Look again.")
-    warnings += [f"{name} is acknowledged, and concerns nothing that is locked." for name in by_id if name not in used]
-    age = (today - datetime.date.fromisoformat(report["as_of"])).days
-    if age > OLD:
-        warnings.append(
-            f"The kept report is {age} days old ({report['as_of']}): what was found since is not in it. Renew it: "
-            "environment/run python environment/vulnerabilities.py --renew FOLDER"
-        )
-    return wrong, warnings
+        for record in advisories.records:
+            if not _affects(record, entry):
+                continue
+            names = [record["id"], *(record.get("aliases") or ())]
+            acknowledged_as = next((by_id[name] for name in names if name in by_id), None)
+            if acknowledged_as is None:
+                problems.append(f"{entry} is vulnerable: {', '.join(names)}. Raise it, or acknowledge it.")
+                continue
+            used.add(acknowledged_as.id)
+            if acknowledged_as.until < today:
+                problems.append(f"{entry}: {names[0]} was acknowledged until {acknowledged_as.until}. Look again.")
+    warnings = [f"{name} is acknowledged, and concerns nothing that is locked." for name in by_id if name not in used]
+    return problems, warnings
+
+
+def _affects(record: Mapping[str, Any], entry: locked.Locked) -> bool:
+    try:
+        affected = [it for it in record["affected"] if _name(it) == entry.name]
+        return any(_concerns(it, Version(entry.version)) for it in affected)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"The advisory {record['id']} is not in OSV's form: {error!r}") from error
 
 
 def acknowledged(path: Path) -> list[Acknowledged]:
@@ -123,19 +154,12 @@ def _name(affected: Mapping[str, Any]) -> str:
     return canonicalize_name(package.get("name", "")) if package.get("ecosystem") == "PyPI" else ""
 
 
-def _decides(affected: Mapping[str, Any]) -> dict[str, Any]:
-    """Of an affected package what decides: its ranges of versions, or where there are none the versions themselves."""
-    ranges = [it for it in affected.get("ranges", ()) if it.get("type") == "ECOSYSTEM"]
-    package = {"name": _name(affected), "ecosystem": "PyPI"}
-    if ranges:
-        return {"package": package, "ranges": [{"type": "ECOSYSTEM", "events": it["events"]} for it in ranges]}
-    return {"package": package, "versions": list(map(str, affected.get("versions", ())))}
-
-
 def _concerns(affected: Mapping[str, Any], version: Version) -> bool:
     """Whether the version is affected, as OSV's specification decides it."""
-    listed = any(_version(it) == version for it in affected.get("versions", ()))
-    return listed or any(_within(it["events"], version) for it in affected.get("ranges", ()))
+    listed = any(_version(str(it)) == version for it in affected.get("versions") or ())
+    # The events of other ranges are commits.
+    ranges = [it for it in affected.get("ranges") or () if it["type"] in ("ECOSYSTEM", "SEMVER")]
+    return listed or any(_within(it["events"], version) for it in ranges)
 
 
 def _within(events: Iterable[Mapping[str, str]], version: Version) -> bool:

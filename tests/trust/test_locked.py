@@ -1,4 +1,4 @@
-"""What stands beside the lock: that the environment is the lock, licences, the bill of materials, vulnerabilities."""
+"""What stands beside the lock: the environment is the lock, licences, a bill of materials, vulnerabilities."""
 
 import ast
 import datetime
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def place(tmp_path: Path) -> Path:
     """A copy of what the commands read."""
     folder = tmp_path / "environment"
     folder.mkdir()
-    for path in (*ENVIRONMENT.glob("*.py"), *ENVIRONMENT.glob("*.txt"), *ENVIRONMENT.glob("*.json")):
+    for path in (*ENVIRONMENT.glob("*.py"), *ENVIRONMENT.glob("*.txt")):
         shutil.copy(path, folder)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return folder
@@ -141,10 +142,10 @@ def ranges(*events: dict[str, str]) -> dict[str, Any]:
     return advisory(ranges=[{"type": "ECOSYSTEM", "events": list(events)}])
 
 
-def judged(record: dict[str, Any], version: str, *accepted: Any, **report: Any) -> tuple[list[str], list[str]]:
-    whole = {"as_of": "2026-11-20", "packages": ["snowdrop"], "advisories": [record], **report}
+def judged(record: dict[str, Any], version: str, *accepted: Any) -> tuple[list[str], list[str]]:
+    advisories = vulnerabilities.Advisories(TODAY, (record,), frozenset({"snowdrop"}))
     entry = locked.Locked("snowdrop", version, True, ("0" * 64,), ())
-    return vulnerabilities.judge(whole, [entry], accepted, TODAY)
+    return vulnerabilities.judge(advisories, [entry], accepted, TODAY)
 
 
 SINCE = {"introduced": "1.2"}
@@ -162,6 +163,8 @@ ALWAYS = {"introduced": "0"}
         (ranges({"introduced": "2004d"}, {"fixed": "1.1"}), ["1.1"], ["1.0"]),
         (advisory(versions=["1.0", "1.10"]), ["1.1", "1.1.0"], ["1.0.0", "1.10"]),
         (advisory(), ["1.0"], []),
+        (advisory(ranges=[{"type": "GIT", "events": [{"introduced": "0"}]}], versions=["1.0"]), ["1.1"], ["1.0"]),
+        (advisory(ranges=None, versions=None), ["1.0"], []),
         ({**ranges(ALWAYS), "affected": [{"package": {"name": "snowdrop", "ecosystem": "npm"}}]}, ["1.0"], []),
     ],
 )
@@ -189,49 +192,140 @@ def test_what_is_acknowledged_holds_until_its_day() -> None:
     )
 
 
-def test_a_report_that_cannot_know_says_so() -> None:
-    _, (told,) = judged(ranges(SINCE), "1.0", packages=["thistle"])
-    assert told.startswith("The kept report does not cover snowdrop 1.0")
-    _, (told,) = judged(ranges(SINCE), "1.0", as_of="2026-09-01")
-    assert told.startswith("The kept report is 81 days old (2026-09-01): what was found since is not in it.")
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Advisories of today, of which one concerns an old version of a package that is locked."""
+    folder = tmp_path / "advisories"
+    write(folder, "jinja2", "PYSEC-2021-66", {"introduced": "0"}, {"fixed": "2.11.3"})
+    write(folder, "snowdrop", "PYSEC-7", {"introduced": "0"})
+    (folder / "README.yaml").write_text("[]")
+    return folder
 
 
-def test_the_kept_report_is_held_against_the_lock(place: Path) -> None:
-    status, told = command(ENVIRONMENT, "vulnerabilities.py")
-    assert status == 0, told
+def write(folder: Path, package: str, name: str, *events: dict[str, str], days: int = 0, **more: Any) -> None:
+    day = datetime.date.today() - datetime.timedelta(days=days)
+    affected = [
+        {"package": {"name": package, "ecosystem": "PyPI"}, "ranges": [{"type": "ECOSYSTEM", "events": events}]}
+    ]
+    record = {"id": name, "modified": f"{day}T10:00:00Z", "affected": affected, **more}
+    (folder / "vulns" / package).mkdir(parents=True, exist_ok=True)
+    (folder / "vulns" / package / f"{name}.json").write_text(json.dumps(record))
+
+
+def test_a_vulnerable_version_that_is_locked_is_found(place: Path, folder: Path) -> None:
+    status, told = command(place, "vulnerabilities.py", "--release", str(folder))
+    assert (status, "1 advisories about 1 of " in told) == (0, True), told
     lock = (place / "requirements.txt").read_text()
     (place / "requirements.txt").write_text(re.sub(r"(?m)^jinja2==\S+", "jinja2==2.11.2", lock))
-    status, told = command(place, "vulnerabilities.py")
-    assert status == 1
-    assert "jinja2 2.11.2 is vulnerable: PYSEC-2021-66, " in told
+    for options in ((), ("--release",)):
+        status, told = command(place, "vulnerabilities.py", *options, str(folder))
+        assert (status, "jinja2 2.11.2 is vulnerable: PYSEC-2021-66." in told) == (1, True), told
     entry = '[[acknowledged]]\nid = "PYSEC-2021-66"\n'
     (place / "acknowledged.toml").write_text(entry + 'reason = "No user\'s text gets there."\nuntil = 2999-01-01\n')
-    assert "PYSEC-2021-66" not in command(place, "vulnerabilities.py")[1]
+    assert command(place, "vulnerabilities.py", str(folder))[0] == 0
     for broken in (entry, entry + 'reason = ""\nuntil = 2999-01-01', entry + 'reason = "x"\nuntil = "soon"', "="):
         (place / "acknowledged.toml").write_text(broken)
-        status, told = command(place, "vulnerabilities.py")
-        assert (status, told.startswith("The vulnerabilities could not be checked: ")) == (1, True)
+        status, told = command(place, "vulnerabilities.py", str(folder))
+        assert (status, told.startswith("The vulnerabilities could not be checked: ")) == (2, True)
 
 
-def test_a_report_is_made_of_advisories(place: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "advisories"
-    (folder / "vulns/httpx").mkdir(parents=True)
-    affected = [
-        {"package": {"name": "HTTPX", "ecosystem": "PyPI"}, "ranges": [{"type": "ECOSYSTEM", "events": [ALWAYS]}]}
-    ]
-    record = {"id": "PYSEC-7", "modified": "2026-11-01T10:00:00Z", "details": "long", "affected": affected}
-    (folder / "vulns/httpx/PYSEC-7.json").write_text(json.dumps(record))
-    (folder / "vulns/httpx/PYSEC-8.yaml").write_text(
-        "id: PYSEC-8\nmodified: 2026-10-01T00:00:00Z\nwithdrawn: 2026-10-02T00:00:00Z\naffected:\n"
-        "- package: {name: httpx, ecosystem: PyPI}\n  versions: [1.10]\n"
-    )
-    (folder / "README.yaml").write_text("[]")
-    status, told = command(place, "vulnerabilities.py", "--renew", str(folder))
+def test_every_locked_package_is_compared(place: Path, folder: Path, figures: Figures) -> None:
+    names = {it.name for it in locked.read()}
+    for name in names:
+        write(folder, name, f"PYSEC-{name}", ALWAYS)
+    status, told = command(place, "vulnerabilities.py", str(folder))
     assert status == 1
-    (httpx,) = (it for it in locked.read() if it.name == "httpx")
-    assert f"{httpx} is vulnerable: PYSEC-7. Raise it" in told
-    report = json.loads((place / "vulnerabilities.json").read_text())
-    assert (report["as_of"], [it["id"] for it in report["advisories"]]) == ("2026-11-01", ["PYSEC-7"])
-    assert "long" not in json.dumps(report["advisories"])
-    status, told = command(place, "vulnerabilities.py", "--renew", str(tmp_path / "environment/.none"))
-    assert (status, "holds no advisories in OSV's form." in told) == (1, True)
+    assert {name for name in names if re.search(rf"(?m)^{name} \S+ is vulnerable: PYSEC-{name}\.", told)} == names
+    figures["hostile"] += len(names)
+
+
+@pytest.mark.parametrize(("days", "warned"), [(0, False), (60, False), (61, True), (700, True)])
+def test_old_advisories_warn_and_stop_a_release(place: Path, folder: Path, days: int, warned: bool) -> None:
+    for package, name in (("jinja2", "PYSEC-2021-66"), ("snowdrop", "PYSEC-7")):
+        write(folder, package, name, ALWAYS, {"fixed": "2.11.3"}, days=days)
+    # One of a day to come does not make the others new.
+    write(folder, "thistle", "PYSEC-9", ALWAYS, days=-400)
+    status, told = command(place, "vulnerabilities.py", str(folder))
+    assert (status, "warning: The newest advisory is of" in told) == (0, warned), told
+    status, told = command(place, "vulnerabilities.py", "--release", str(folder))
+    assert (status, "The newest advisory is of" in told) == (2 if warned else 0, warned), told
+
+
+def empty(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def missing(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def about_others(folder: Path) -> None:
+    shutil.rmtree(folder / "vulns/jinja2")
+
+
+def another_ecosystem(folder: Path) -> None:
+    path = folder / "vulns/jinja2/PYSEC-2021-66.json"
+    path.write_text(path.read_text().replace("PyPI", "npm"))
+
+
+def withdrawn(folder: Path) -> None:
+    write(folder, "jinja2", "PYSEC-2021-66", ALWAYS, withdrawn="2026-10-02T00:00:00Z")
+
+
+def cut(folder: Path) -> None:
+    path = folder / "vulns/jinja2/PYSEC-2021-66.json"
+    path.write_text(path.read_text()[:-9])
+
+
+def broken_yaml(folder: Path) -> None:
+    (folder / "vulns/jinja2/PYSEC-8.yaml").write_text("id: [")
+
+
+def no_day(folder: Path) -> None:
+    write(folder, "jinja2", "PYSEC-2021-66", ALWAYS, modified="yesterday")
+
+
+def another_shape(folder: Path) -> None:
+    write(folder, "jinja2", "PYSEC-2021-66", ALWAYS, affected=["jinja2"])
+
+
+def another_range(folder: Path) -> None:
+    package = {"name": "jinja2", "ecosystem": "PyPI"}
+    write(folder, "jinja2", "PYSEC-2021-66", affected=[{"package": package, "ranges": [{"type": "ECOSYSTEM"}]}])
+
+
+def days_to_come(folder: Path) -> None:
+    write(folder, "jinja2", "PYSEC-2021-66", ALWAYS, days=-9)
+    write(folder, "snowdrop", "PYSEC-7", ALWAYS, days=-9)
+
+
+SPOILT = [
+    *(empty, missing, about_others, another_ecosystem, withdrawn, cut, broken_yaml, no_day, another_shape),
+    *(another_range, days_to_come),
+]
+
+
+@pytest.mark.parametrize("spoil", SPOILT, ids=lambda it: it.__name__)
+def test_advisories_that_would_find_nothing_are_no_pass(
+    place: Path, folder: Path, spoil: Callable[[Path], None], figures: Figures
+) -> None:
+    spoil(folder)
+    status, told = command(place, "vulnerabilities.py", str(folder))
+    assert (status, told.startswith("The vulnerabilities could not be checked: ")) == (2, True), told
+    figures["hostile"] += 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("--release",), ("one", "two"), ("--renew", "folder")])
+def test_without_advisories_nothing_passes(place: Path, arguments: tuple[str, ...]) -> None:
+    assert command(place, "vulnerabilities.py", *arguments)[0] == 2
+
+
+def test_advisories_as_the_python_packaging_authority_writes_them(place: Path, folder: Path) -> None:
+    (folder / "vulns/jinja2/PYSEC-8.yaml").write_text(
+        "id: PYSEC-8\nmodified: 2026-10-01T00:00:00Z\naffected:\n- package: {name: Jinja2, ecosystem: PyPI}\n"
+        "  ranges:\n  - {type: ECOSYSTEM, events: [{introduced: '0'}]}\n  versions: [1.10]\naliases: [CVE-8]\n"
+    )
+    (jinja2,) = (it for it in locked.read() if it.name == "jinja2")
+    status, told = command(place, "vulnerabilities.py", str(folder))
+    assert (status, f"{jinja2} is vulnerable: PYSEC-8, CVE-8." in told) == (1, True), told
