@@ -4,10 +4,12 @@ Everything is installed for real, offline, from a folder of small wheels made he
 """
 
 import base64
+import contextlib
 import hashlib
 import importlib.metadata
 import io
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -18,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import building
 import hostile_folder
 import pytest
 from figures import Figures
@@ -323,3 +326,48 @@ def test_a_lock_that_is_a_link_is_not_followed(place: Place, tmp_path: Path) -> 
     done = place.run()
     assert (done.returncode, "could not be built" in done.stderr, "Traceback" in done.stderr) == (125, True, False)
     assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o644
+
+
+def test_the_base_of_the_image_is_pinned_by_digest() -> None:
+    lines = (ENVIRONMENT / "Containerfile").read_text().splitlines()
+    bases = [line.split()[1] for line in lines if line.upper().startswith("FROM ")]
+    given = dict(line.split()[1].split("=", 1) for line in lines if line.upper().startswith("ARG "))
+    assert bases
+    for base in bases:
+        name = re.sub(r"\$\{(\w+)\}", lambda it: given[it[1]], base)
+        assert re.fullmatch(r"[a-z0-9./-]+:[\w.-]+@sha256:[0-9a-f]{64}", name), name
+    copied = [line for line in lines if line.upper().startswith(("COPY --FROM", "ADD "))]
+    assert copied == [], "another image or an address brings what nothing has pinned"
+
+
+#: What may lie in a checkout and must not get into an image that is published.
+PRIVATE = (
+    *(".git/config", ".env", ".netrc", "audit/o-r/run.json", "out/01.ipynb", "notes.txt", "tests/test_x.py"),
+    *("environment/.venv/bin/python", "environment/.components/x", "environment/.lock", "runbook_lib/.env.local"),
+    *("runbooks/.ipynb_checkpoints/bump.ipynb", "runbook_lib/__pycache__/x.pyc", "runbook_lib/.mypy_cache/x"),
+    *("runbook_lib/practice/.git/config", "docs/.npmrc", "base_image_runbook.egg-info/PKG-INFO", "id_ed25519"),
+)
+
+
+@pytest.mark.component("container")
+def test_the_image_gets_what_it_needs_and_nothing_else(tmp_path: Path, figures: Figures) -> None:
+    context = tmp_path / "checkout"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tracked = [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+    for name in tracked:
+        (context / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, context / name, follow_symlinks=False)
+    for name in PRIVATE:
+        (context / name).parent.mkdir(parents=True, exist_ok=True)
+        (context / name).write_text("private")
+    (tmp_path / "Containerfile").write_text("FROM scratch\nCOPY . /\n")
+    place = building.place(tmp_path, "http://127.0.0.1:1")
+    place.buildah("build", "--tag=localhost/content", f"--file={tmp_path}/Containerfile", str(context))
+    place.buildah("push", "--quiet", "localhost/content", f"dir:{tmp_path / 'image'}")
+    got: set[str] = set()
+    for layer in (it for it in (tmp_path / "image").iterdir() if re.fullmatch(r"[0-9a-f]{64}", it.name)):
+        with contextlib.suppress(tarfile.ReadError), tarfile.open(layer) as archive:
+            got |= {it.name.removeprefix("./") for it in archive if not it.isdir()}
+    needed = ("environment/", "runbook_lib/", "runbooks/", "docs/", "LICENSE", "README.md", "pyproject.toml")
+    assert got == {name for name in tracked if name.startswith(needed)}
+    figures["hostile"] += len(PRIVATE)
