@@ -2,7 +2,7 @@
 
 Pure modules (text and data in, text and data out):
     errors, checks, bump (the parameters of a run), commands (how a run is typed), edits (spliced text, diffs)
-    polling (looking again until something is over), addresses (where a token may be sent)
+    polling (looking again until something is over), addresses (where a token may be sent, and a redirect may lead)
     image, families, nemo, alibaba, coreweave (references and tags), compare (what a new image changes)
     yaml_text, bounded, reading, locate, matrix (where pins stand), pins (plan and check)
     sites, repositories (the repositories that we know, as data), declared (a repository's own pins file)
@@ -29,7 +29,7 @@ Effects (the only modules that touch the world):
     registry, registry_http, registry_auth, registry_challenge, registry_cache,
     registry_errors (OCI)
     github, github_issues, github_login, github_errors, github_models (REST API)
-    gitlab, gitlab_models (branches, pipelines and jobs)
+    gitlab, gitlab_session, gitlab_models (branches, pipelines and jobs), transport (directly or by a proxy)
     ranges, remote_zip, zip_stream (members of a zip on a server, by HTTP ranges), limited (no answer without an end)
     files, temporary, holding, ledger, provenance, record, kept (files, locks, what a step did and saw)
     kernel, kernel_main, listening, executed (Jupyter)

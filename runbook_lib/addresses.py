@@ -1,11 +1,17 @@
-"""Where a token may be sent: the addresses of services, as the environment names them.  Pure."""
+"""Addresses of services: where a token may be sent, which of them are on this machine, where a redirect may lead.
 
+Nothing here asks the network: a name is judged by its text alone.
+"""
+
+import ipaddress
 import re
+import socket
+from typing import TypeAlias
 
 from runbook_lib.errors import RunbookError
 
-#: What leads to this machine alone.
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+#: Scheme and host of an address.
+Place: TypeAlias = tuple[str, str | None]
 # Strict on purpose: two libraries that read an odd address differently would be a way to another host.
 _ADDRESS = re.compile(
     r"(?P<scheme>https?)://(?:(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)|\[(?P<six>[0-9A-Fa-f:.]+)\])"
@@ -43,6 +49,53 @@ def _read(text: str) -> re.Match[str] | None:
     return found if found and 0 < int(found["port"] or 443) < 65536 else None
 
 
+def is_loopback(host: str | None) -> bool:
+    """Return whether a host is this machine: ``localhost``, 127.0.0.0/8, ::1, or IPv6 that carries such an IPv4."""
+    name = (host or "").lower().strip("[]")
+    if name == "localhost":
+        return True
+    try:
+        return _unmapped(ipaddress.ip_address(name)).is_loopback
+    except ValueError:
+        return False
+
+
 def is_private(scheme: str, host: str | None) -> bool:
     """Whether nobody else can read along, or answer in its place."""
-    return scheme == "https" or (scheme == "http" and (host or "").lower() in LOOPBACK)
+    return scheme == "https" or (scheme == "http" and is_loopback(host))
+
+
+def may_redirect(source: Place, target: Place) -> bool:
+    """Return whether an answer from one place may lead to another.
+
+    Never from where nobody can read along to where somebody can, from https to http, from the network to this machine,
+    nor from a named host to an address that means something else in each network.
+    """
+    if target[0] not in ("http", "https") or (source[0], target[0]) == ("https", "http"):
+        return False
+    if is_private(*source) and not is_private(*target):
+        return False
+    return _distance(target[1]) >= _distance(source[1])
+
+
+def _distance(host: str | None) -> int:
+    """Return 0 for this machine, 1 for an address that is not public, 2 for any other host."""
+    name = (host or "").lower().strip("[]").rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return 0
+    try:
+        address = _unmapped(ipaddress.ip_address(name))
+    except ValueError:
+        try:  # resolvers also accept 127.1, 0x7f.0.0.1 and 2130706433
+            address = ipaddress.IPv4Address(socket.inet_aton(name))
+        except (OSError, ValueError):
+            return 2
+    if address.is_loopback or address.is_unspecified:
+        return 0
+    return 2 if address.is_global else 1
+
+
+def _unmapped(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return getattr(address, "ipv4_mapped", None) or address

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
+from runbook_lib.addresses import is_loopback
 from runbook_lib.errors import RunbookError
 from runbook_lib.harmless import visible
 
@@ -26,6 +27,7 @@ _CHANGING = frozenset({"add", "branch", "commit", "fetch", "merge", "push", "res
 #: Seconds to let a command that stays on this machine come to its own end: cut short, `git switch` leaves half a tree.
 _LAST_MOMENTS = 3.0
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")
+_HOST = re.compile(r"https?://(?:[^/\s]*@)?(\[[^\]\s]+\]|[^/:\s\]]+)")
 _WITH_USERINFO = re.compile(r"(?P<host>https?://(?P<userinfo>[^/\s]+)@[^/\s@]+)\S*")
 
 
@@ -84,7 +86,8 @@ def git(
         if remote is not None and not any(key.startswith(f"remote.{remote}.") for key, _ in configured):
             raise NoSuchRemote(command, f"there is no remote {remote!r}.")
         apart, held = _credentials_apart(place, arguments, configured)
-        env, pairs = env | held | _not_asking(env, configured), [*pairs, *apart]
+        env = env | held | _not_asking(env, configured) | _without_proxy(env, [*configured, *pairs])
+        pairs = [*pairs, *apart, *_without_downgrade(place, arguments, configured)]
     with subprocess.Popen(
         ["git", "-C", str(place), *arguments],
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
@@ -152,13 +155,13 @@ def _credentials_apart(
 
     git would start its helper with the whole address, for everybody on the machine to read in the list of processes.
     """
-    remote = next((it for it in arguments[1:] if any(key == f"remote.{it}.url" for key, _ in settings)), None)
+    remote = _named_remote(arguments, settings)
     if remote is None or not any(_WITH_USERINFO.search(it) for pair in settings for it in pair):
         return [], {}
     push = arguments[0] == "push"
     own = [value for key, value in settings if key == f"remote.{remote}.pushurl"] if push else []
     raw = own or [value for key, value in settings if key == f"remote.{remote}.url"]
-    used = git(place, "remote", "get-url", "--all", *(["--push"] if push else []), "--", remote).splitlines()
+    used = _addresses(place, remote, push=push)
     told: list[tuple[str, str]] = []
     held: dict[str, str] = {}
     for number, (configured, address) in enumerate(zip(raw, used, strict=False)):
@@ -172,6 +175,42 @@ def _credentials_apart(
             user, _, password = found["userinfo"].partition(":")
             held |= {f"{name}_USER": unquote(user), f"{name}_PASSWORD": unquote(password)}
     return told, held
+
+
+def _named_remote(arguments: Sequence[str], settings: Sequence[tuple[str, str]]) -> str | None:
+    keys = {key for key, _ in settings}
+    return next((it for it in arguments[1:] if f"remote.{it}.url" in keys), None)
+
+
+def _addresses(place: Path, remote: str, *, push: bool) -> list[str]:
+    """Return the addresses of a remote after git's rules (``insteadOf``) have been applied."""
+    return git(place, "remote", "get-url", "--all", *(["--push"] if push else []), "--", remote).splitlines()
+
+
+def _without_proxy(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the variables that keep git from using a proxy, of the environment or its settings, for this machine.
+
+    Each host is listed by itself: older versions of curl, which git is built on, cannot read 127.0.0.0/8.
+    """
+    hosts = {match[1].strip("[]") for pair in settings for text in pair for match in _HOST.finditer(text)}
+    direct = ["127.0.0.1", "localhost", "::1", *sorted(filter(is_loopback, hosts))]
+    own = env.get("no_proxy") or env.get("NO_PROXY") or ""
+    joined = own if own.strip() == "*" else ",".join(filter(None, [own, *dict.fromkeys(direct)]))
+    return {"no_proxy": joined, "NO_PROXY": joined}
+
+
+def _without_downgrade(
+    place: Path, arguments: Sequence[str], settings: Sequence[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """Return the setting that keeps git from following a redirect of an https remote to plain http."""
+    remote = _named_remote(arguments, settings)
+    if remote is None:
+        return []
+    if any("http://" in text for pair in settings for text in pair):
+        used = _addresses(place, remote, push=arguments[0] == "push")
+        if any(address.startswith("http://") for address in used):
+            return []
+    return [("protocol.http.allow", "never")]
 
 
 def _helper(name: str) -> str:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote
 
-from runbook_lib.certificates import trusted
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.github_errors import NotAllowed, Transient, late, lost, odd, once, plain, refusal
 from runbook_lib.github_login import base_url, token_for
@@ -85,6 +84,8 @@ class GitHub:
         import githubkit
         import httpx
 
+        from runbook_lib.transport import Transport
+
         try:
             client = githubkit.GitHub(
                 token,
@@ -93,11 +94,10 @@ class GitHub:
                 # A renamed repository answers with a redirect, and a POST that follows one may become a GET.
                 follow_redirects=False,
                 timeout=httpx.Timeout(_TIMEOUT[0], connect=_TIMEOUT[1]),
-                transport=transport,
+                transport=transport or Transport(),
                 event_hooks={"response": [limit_to(_LARGEST, _LIMIT)]},
                 http_cache=False,
                 auto_retry=False,
-                ssl_verify=trusted(),
             )
             return cls(repository, token, client, Redactor({**env, "GITHUB_TOKEN": token}))
         except (ValueError, ImportError, OSError) as error:

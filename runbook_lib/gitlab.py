@@ -4,10 +4,8 @@ python-gitlab carries the requests.  Only ``start`` changes anything; the token 
 appears in no message.
 """
 
-import io
 import os
 import re
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -28,20 +26,14 @@ from runbook_lib.gitlab_models import (
     pipeline_of,
     project_of,
 )
-from runbook_lib.limited import TooLarge, Unusual, unpacked, until, within
+from runbook_lib.gitlab_session import LARGEST, client
+from runbook_lib.limited import TooLarge
 
 if TYPE_CHECKING:
     import gitlab
-    import requests
 
 __all__ = ["Bridge", "FunctionalJob", "GitLab", "NoSuchRef", "Pipeline"]
 
-_TIMEOUT = 30.0  # seconds without a byte
-_LIMIT = 60.0  # seconds for one answer from first to last byte, however it drips
-_LARGEST = 64 * 2**20  # bytes of an answer; a page of a hundred jobs has less than one million
-_PATIENCE = 120  # seconds; a server that asks for more is asked again by the person, not by us
-#: After 0.1, 0.2, 0.4, 0.8 and 1.6 seconds, or when the server says.
-_RETRIES = 5
 _TOKEN_FOR = {
     "read_api": "GITLAB_PROJECT, and that the token has the scope read_api",
     "api": "GITLAB_PROJECT, and that the token has the scope api and your role in the project is Developer or higher",
@@ -71,11 +63,7 @@ class GitLab:
             raise RunbookError("There is no token for GitLab. Set GITLAB_TOKEN to one with the scope read_api.")
         if not re.fullmatch(r"[0-9]+|[\w.-]+(/[\w.-]+)+", project):
             raise RunbookError("GITLAB_PROJECT is not a project's path (group/name) or number.")
-        client = _client()(
-            url, private_token=token, timeout=_TIMEOUT, retry_transient_errors=True, user_agent="base-image-runbook",
-            session=_session(url), keep_base_url=True,
-        )  # fmt: skip
-        return cls(client, project, token)
+        return cls(client(url, token), project, token)
 
     @property
     def url(self) -> str:
@@ -184,7 +172,7 @@ class GitLab:
         try:
             return ask()
         except TooLarge as error:
-            raise CannotTell(f"{failed}: {host} sends more than {_LARGEST // 2**20} MB.") from error
+            raise CannotTell(f"{failed}: {host} sends more than {LARGEST // 2**20} MB.") from error
         except gitlab.exceptions.GitlabAuthenticationError as error:
             raise RunbookError(f"{failed}: GitLab does not accept the token. Renew GITLAB_TOKEN ({scope}).") from error
         except gitlab.exceptions.GitlabParsingError as error:
@@ -223,73 +211,3 @@ class GitLab:
             return build()
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise CannotTell(f"Could not {what} of {self.name}: the answer is not of the form expected.") from error
-
-
-def _client() -> "type[gitlab.Gitlab]":
-    import gitlab
-
-    class Client(gitlab.Gitlab):
-        """Its own ten retries of everything take 102 seconds where nobody answers."""
-
-        def http_request(self, *arguments: Any, **named: Any) -> "requests.Response":
-            return super().http_request(*arguments, **{"max_retries": _RETRIES, **named})
-
-    return Client
-
-
-def _session(home: str) -> "requests.Session":
-    """Connections that show the token to the host of ``home`` alone, and wait for nobody without end."""
-    import requests
-    import urllib3
-    from requests.adapters import HTTPAdapter
-
-    class Adapter(HTTPAdapter):
-        """Reads an answer within our limits: requests has none for the whole of it."""
-
-        def send(self, *arguments: Any, **options: Any) -> requests.Response:
-            def ask() -> tuple[requests.Response, bytes]:
-                answer = super(Adapter, self).send(*arguments, **options)
-                packing = answer.headers.pop("Content-Encoding", "")
-                with answer.raw as raw:
-                    pieces = until(time.monotonic() + _LIMIT, raw.stream(2**16, decode_content=False))
-                    return answer, b"".join(unpacked(pieces, packing, _LARGEST))
-
-            try:
-                answer, body = within(_LIMIT, ask)
-            except TimeoutError as error:
-                raise requests.exceptions.ReadTimeout("it did not answer in time") from error
-            except (Unusual, urllib3.exceptions.HTTPError) as error:
-                raise requests.exceptions.ChunkedEncodingError(str(error)) from error
-            answer.raw = urllib3.HTTPResponse(io.BytesIO(body), preload_content=False)
-            return answer
-
-    class Session(requests.Session):
-        """requests takes another kind of token off a redirect, but not GitLab's; nor does it bound a pause."""
-
-        def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-            # Redirects come through here too, and so does the next page, whose address the answer names.
-            if _origin(request.url) != _origin(home):
-                request.headers.pop("PRIVATE-TOKEN", None)
-            parts = urlsplit(str(request.url))
-            if not addresses.is_private(parts.scheme, parts.hostname):
-                raise requests.exceptions.InvalidURL("it leads on to where anybody on the way could read along")
-            answer = super().send(request, **options)
-            if answer.status_code == 429 or answer.status_code >= 500:
-                answer.headers.pop("RateLimit-Reset", None)
-                wait = answer.headers.pop("Retry-After", "")
-                if re.fullmatch(r"[0-9]{1,9}", wait):
-                    if int(wait) > _PATIENCE:
-                        raise requests.exceptions.RetryError(f"it asks to be left alone for {int(wait)} s")
-                    answer.headers["Retry-After"] = wait
-            return answer
-
-    session = Session()
-    session.headers["Accept-Encoding"] = "gzip"
-    for scheme in ("http://", "https://"):
-        session.mount(scheme, Adapter())
-    return session
-
-
-def _origin(url: object) -> tuple[str, str]:
-    parts = urlsplit(str(url))
-    return parts.scheme, parts.netloc

@@ -18,10 +18,10 @@ from typing import Self, TypeVar
 
 import httpx
 
-from runbook_lib.addresses import is_private
-from runbook_lib.certificates import trusted
+from runbook_lib.addresses import is_private, may_redirect
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.limited import within
+from runbook_lib.transport import Transport
 
 _TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
 _LIMIT = 60.0  # seconds until an answer begins; and for its body so many more than at the slowest rate
@@ -32,6 +32,9 @@ _REDIRECTS = 5
 _WORDS = 4096  # bytes of a refusal that are read
 #: Threads that share a pool of connections: for each request httpcore looks at all pairs of connections of a pool.
 _IN_A_POOL = 8
+# int() refuses numbers of thousands of digits, and no file has more bytes than this.
+_NUMBER = "([0-9]{1,18})"
+_PART, _UNSATISFIED = re.compile(rf"bytes {_NUMBER}-{_NUMBER}/{_NUMBER}"), re.compile(rf"bytes \*/{_NUMBER}")
 
 
 T = TypeVar("T")
@@ -81,7 +84,7 @@ class Web:
         try:
             self._clients = [
                 httpx.Client(
-                    timeout=_TIMEOUT, limits=limits, transport=transport, verify=trusted(),
+                    timeout=_TIMEOUT, transport=transport or Transport(limits),
                     headers={"User-Agent": "base-image-runbook"},
                 )
                 for _ in range(pools)
@@ -245,10 +248,10 @@ class RemoteFile:
         with self._open({"Range": f"bytes={start}-{start + size - 1}"}) as answer:
             if answer.status_code == 200:
                 raise NoRanges
-            if answer.status_code == 416 and (found := re.fullmatch(r"bytes \*/(\d+)", _range(answer))):
+            if answer.status_code == 416 and (found := _UNSATISFIED.fullmatch(_range(answer))):
                 self.size = int(found[1])
                 return b""
-            found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", _range(answer))
+            found = _PART.fullmatch(_range(answer))
             if answer.status_code != 206 or found is None or int(found[1]) != start:
                 raise Unreachable(f"{answer.url.host} answered a request for a part of a file with something else.")
             first, last, self.size = map(int, found.groups())
@@ -272,7 +275,7 @@ class RemoteFile:
             home = _same(url, self._origin)
             with self._web.stream(url, {**headers, **(self._headers if home else {})}) as answer:
                 if answer.is_redirect:
-                    url = _usable(str(url.join(answer.headers.get("Location", ""))))
+                    url = _redirected(url, answer.headers.get("Location", ""))
                     continue
                 if answer.status_code in (401, 403, 404) and known and not self._renewed:
                     self._stored, self._renewed = None, True  # the address was good for a short time only
@@ -340,6 +343,20 @@ def _usable(text: str) -> httpx.URL:
     if not url.host or not is_private(url.scheme, url.host):
         raise Unreachable("The forge names an address for a download that is not https://.")
     return url
+
+
+def _redirected(source: httpx.URL, location: str) -> httpx.URL:
+    try:
+        target = source.join(location)
+    except httpx.InvalidURL:
+        target = httpx.URL("")
+    if not target.host or not may_redirect((source.scheme, source.host), (target.scheme, target.host)):
+        raise Unreachable(
+            f"{source.host} redirects to {target.host or 'no address'}, which is not followed: a redirect must lead to "
+            "https://, and never from the network to an address of this machine or of a private network. Check the "
+            "address of the forge and its setting for the storage of artifacts."
+        )
+    return target
 
 
 def _same(one: httpx.URL, other: httpx.URL) -> bool:

@@ -17,18 +17,19 @@ from typing import Any, TypeAlias
 import httpx
 
 from runbook_lib import addresses
-from runbook_lib.certificates import trusted
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.limited import TooLarge, Unusual, unpacked, within
 from runbook_lib.registry_auth import Found
 from runbook_lib.registry_cache import Cache
 from runbook_lib.registry_challenge import KNOWN, Challenge, is_private, likely, token, web_address
 from runbook_lib.registry_errors import TooSlow, explained, is_tls
+from runbook_lib.transport import Transport
 
 _LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger manifests
 _TIMEOUT = httpx.Timeout(10, connect=5)  # seconds
 _LIMIT = 30.0  # seconds for one answer from first to last byte, however it drips
 _PAUSES = (0.5, 1.5)  # seconds before the second and the third attempt
+_REDIRECTS = 5
 _PATIENCE = 10.0  # seconds; a registry that asks for more is asked again by the person, not by us
 _TEMPORARY = (429, 500, 502, 503, 504)
 _KEPT = ("Content-Type", "Docker-Content-Digest", "ETag", "Link")  # headers that the cache keeps
@@ -95,17 +96,7 @@ class Connection:
         self._guess: _Coming | None = None  # a token that was asked for before the registry said where
         self._guessed: dict[str, str] = {}  # the authorization that came of it
         self._found: Found | None = None
-        # httpx drops Authorization when a redirect leaves the host: blobs often live on another.
-        self._client = httpx.Client(
-            timeout=_TIMEOUT, follow_redirects=True, max_redirects=5, transport=transport, verify=trusted(),
-            event_hooks={"request": [self._refuse_in_clear]},
-        )  # fmt: skip
-
-    def _refuse_in_clear(self, request: httpx.Request) -> None:
-        """Where nobody can read along a redirect may not lead to where anybody can."""
-        url = request.url
-        if is_private(self.address) and not is_private(url):
-            raise httpx.UnsupportedProtocol(f"it leads on to {url.host} by plain {url.scheme}://", request=request)
+        self._client = httpx.Client(timeout=_TIMEOUT, transport=transport or Transport())
 
     @property
     def name(self) -> str:
@@ -324,11 +315,30 @@ class Connection:
         threading.Thread(target=work, name=f"GET {url.host}", daemon=True).start()
         return done
 
+    def _send(self, request: httpx.Request, follow: bool) -> httpx.Response:
+        """Return the answer, its body not yet read, from where redirects lead."""
+        source = self.address
+        for _ in range(_REDIRECTS + 1):
+            target = request.url
+            if not addresses.may_redirect(_place(source), _place(target)):
+                raise httpx.UnsupportedProtocol(
+                    f"{source.host} leads on to {target.scheme}://{target.host}, by plain http:// or from the network "
+                    "to an address of this machine or of a private network: not followed",
+                    request=request,
+                )
+            response = self._client.send(request, stream=True, follow_redirects=False)
+            if not follow or response.next_request is None:
+                return response
+            response.close()
+            # httpx has dropped Authorization from it where it leaves the host: blobs often live on another.
+            source, request = target, response.next_request
+        raise httpx.TooManyRedirects("", request=request)
+
     def _once(self, url: httpx.URL, headers: Mapping[str, str], follow: bool) -> Answer:
         sent = {**headers, "Accept-Encoding": "identity", "User-Agent": "base-image-runbook"}
         request = self._client.build_request("GET", url, headers=sent)
         end = time.monotonic() + self._limit
-        response = self._client.send(request, stream=True, follow_redirects=follow)
+        response = self._send(request, follow)
         try:
             body = bytearray()
             assert isinstance(response.stream, httpx.SyncByteStream)
@@ -362,6 +372,10 @@ def _origin(url: httpx.URL) -> tuple[str, bytes]:
     return url.scheme, url.netloc
 
 
+def _place(url: httpx.URL) -> addresses.Place:
+    return url.scheme, url.host
+
+
 def _digest(path: str) -> str:
     """The digest that a path asks for; empty where it asks for a name, which may mean something else tomorrow."""
     match = re.fullmatch(r"(?:manifests|blobs)/(sha(?:256|512):[0-9a-f]+)", path)
@@ -373,7 +387,7 @@ def _retry_after(value: str, now: str = "") -> float:
 
     ``now`` is the server's own Date, for this machine's clock may be off.
     """
-    if value.isdecimal():
+    if re.fullmatch(r"[0-9]{1,9}", value):
         return float(value)
     then = _timestamp(value)
     return 0.0 if then is None else max(0.0, then - (_timestamp(now) or time.time()))

@@ -1,0 +1,342 @@
+"""Where requests go: nothing for this machine to a proxy, and no redirect inwards or to plain HTTP."""
+
+import contextlib
+import datetime
+import io
+import ipaddress
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import requests
+import urllib3
+from bumping import git
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from hypothesis import given
+from hypothesis import strategies as st
+from loopback import serving
+
+from runbook_lib import git_command
+from runbook_lib.addresses import is_loopback, may_redirect
+from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.github import GitHub
+from runbook_lib.gitlab import GitLab
+from runbook_lib.image import ImageRef
+from runbook_lib.ranges import Address, NoRanges, Web
+from runbook_lib.registry import Registry
+
+TOKEN = "glpat-of-nobody"
+PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+INSIDE = [
+    "127.0.0.1", "127.0.0.2", "127.255.255.254", "::1", "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1", "::ffff:7f00:2",
+    "localhost", "LocalHost",
+]  # fmt: skip
+
+
+def recorder(into: list[str], status: int = 200, **headers: str) -> type[BaseHTTPRequestHandler]:
+    """A handler that notes each request with its headers, and gives always the same answer."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            into.append(f"{self.requestline}\n{self.headers}")
+            self.send_response(status)
+            for name, value in {"Content-Length": "2", **headers}.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            if self.command != "CONNECT":
+                self.wfile.write(b"{}")
+
+        do_POST = do_CONNECT = do_GET  # noqa: N815 - the names that http.server calls
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    return Handler
+
+
+def ask_github(url: str) -> object:
+    return GitHub.connect("o/r", {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": url}).me()
+
+
+def ask_gitlab(url: str) -> object:
+    return GitLab.connect({"GITLAB_URL": url, "GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": "a/b"}).project()
+
+
+def ask_registry(url: str) -> object:
+    env = {"RUNBOOK_REGISTRY": url, "RUNBOOK_CACHE": "off", "NGC_API_KEY": TOKEN}
+    return Registry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3"), env, sleep=lambda _: None).tags()
+
+
+def ask_for_a_part(url: str) -> object:
+    with Web(1, sleep=lambda _: None) as web:
+        return web.file(Address(f"{url}/1", {"Authorization": TOKEN})).part(0, 1)
+
+
+def ask_git(url: str) -> object:
+    place = Path.cwd()
+    git(place, "init", "-q")
+    git(place, "config", "remote.origin.url", f"{url.replace('://', f'://ada:{TOKEN}@')}/o/r.git")
+    return git_command.git(place, "ls-remote", "--", "origin", remote="origin")
+
+
+CLIENTS: dict[str, Callable[[str], object]] = {
+    "GitHub": ask_github, "GitLab": ask_gitlab, "registry": ask_registry, "parts": ask_for_a_part, "git": ask_git,
+}  # fmt: skip
+
+
+@contextmanager
+def listening(host: str, handler: type[BaseHTTPRequestHandler], context: ssl.SSLContext | None = None) -> Iterator[int]:
+    server = ThreadingHTTPServer((host, 0), handler)
+    if context:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def proxied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], list[str]]]:
+    """Sets one variable to a proxy of our own, and gives the list of what the proxy was asked."""
+    asked: list[str] = []
+    monkeypatch.chdir(tmp_path)
+    for name in (*PROXIES, "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with serving(recorder(asked, 502)) as url:
+
+        def use(name: str) -> list[str]:
+            monkeypatch.setenv(name, url)
+            return asked
+
+        yield use
+
+
+@pytest.mark.parametrize("variable", PROXIES)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_nothing_for_this_machine_goes_to_a_proxy(
+    client: str, variable: str, proxied: Callable[[str], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    through_proxy = proxied(variable)
+    for number, host in enumerate(("127.0.0.1", "localhost", "127.0.0.2")):
+        monkeypatch.setenv("NO_PROXY", ("", "example.com", "127.0.0.1.example.com,.localhost")[number])
+        direct: list[str] = []
+        # "{}" is no answer of any of them
+        with listening(host, recorder(direct)) as port, contextlib.suppress(RunbookError, NoRanges):
+            CLIENTS[client](f"http://{host}:{port}")
+        assert direct
+        assert through_proxy == []
+
+
+@pytest.mark.parametrize("setting", ["http.proxy", "http.http://127.0.0.2.proxy", "remote.origin.proxy"])
+def test_git_uses_no_proxy_of_its_settings_for_this_machine(
+    setting: str, proxied: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    direct: list[str] = []
+    through_proxy: list[str] = []
+    git(tmp_path, "init", "-q")
+    with serving(recorder(through_proxy, 502)) as proxy, listening("127.0.0.2", recorder(direct)) as port:
+        git(tmp_path, "config", setting, proxy)
+        ask_git(f"http://127.0.0.2:{port}")
+    assert direct
+    assert through_proxy == []
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_other_hosts_are_reached_through_the_proxy(
+    client: str, proxied: Callable[[str], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    through_proxy = proxied("https_proxy")
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    with pytest.raises(RunbookError):
+        CLIENTS[client]("https://forge.example")
+    assert through_proxy[0].startswith("CONNECT forge.example:443 ")
+    assert TOKEN not in "".join(through_proxy)
+
+
+def test_what_is_this_machine() -> None:
+    for host in (*INSIDE, *(f"[{host}]" for host in INSIDE if ":" in host)):
+        assert is_loopback(host), host
+    for host in (
+        "127.0.0.1.example.com",
+        "localhost.example.com",
+        "0.0.0.0",
+        "10.0.0.1",
+        "::2",
+        "",
+        None,
+        "127.0.0.01",
+    ):
+        assert not is_loopback(host), host
+
+
+OUTSIDE_TO_INSIDE = [
+    *(f"{scheme}://{f'[{host}]' if ':' in host else host}:8080/x" for host in INSIDE for scheme in ("http", "https")),
+    "http://127.1/", "https://127.1/", "https://0x7f.0.0.1/", "https://2130706433/", "https://0177.0.0.1/",
+    "https://localhost./", "https://a.localhost/", "https://0.0.0.0/", "https://[::]/",
+    "http://10.0.0.1/", "https://10.0.0.1/", "https://192.168.1.1/", "https://172.16.0.1/", "https://169.254.169.254/",
+    "http://169.254.169.254/latest/meta-data/", "https://[fe80::1]/", "https://[fd00::1]/", "https://100.64.0.1/",
+    "https://[::ffff:10.0.0.1]/", "http://forge.example/", "http://other.example/", "ftp://other.example/",
+    "file:///etc/passwd", "gopher://127.0.0.1/", "//127.0.0.1/", "///etc/passwd", "http:/127.0.0.1", "http://[::1",
+    "https://", "https://forge.example@127.0.0.1/", "https://127.0.0.1#@forge.example/",
+]  # fmt: skip
+
+
+def answering(location: str, asked: list[str]) -> httpx.MockTransport:
+    """Everything redirects: forge.example itself, and what it leads to."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        if request.url.host == "forge.example":
+            return httpx.Response(302, headers={"Location": location})
+        return httpx.Response(206, content=b"x", headers={"Content-Range": "bytes 0-0/1"})
+
+    return httpx.MockTransport(answer)
+
+
+@pytest.mark.parametrize("location", OUTSIDE_TO_INSIDE)
+def test_no_redirect_of_a_download_leads_inwards_or_to_plain_http(location: str) -> None:
+    asked: list[str] = []
+    with Web(1, transport=answering(location, asked), sleep=lambda _: None) as web, pytest.raises(Unreachable):
+        web.file(Address("https://forge.example/1", {"Authorization": TOKEN})).part(0, 1)
+    assert {httpx.URL(url).host for url in asked} == {"forge.example"}
+    assert {httpx.URL(url).scheme for url in asked} == {"https"}
+
+
+@pytest.mark.parametrize("location", OUTSIDE_TO_INSIDE)
+@pytest.mark.parametrize("through", ["redirect", "token service"])
+def test_no_registry_leads_inwards_or_to_plain_http(location: str, through: str) -> None:
+    asked: list[str] = []
+    credentials: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        if request.url.host == "forge.example" and request.url.path == "/token":
+            return httpx.Response(404)
+        if request.url.host == "forge.example":
+            challenge = {"WWW-Authenticate": f'Bearer realm="{location}"'}
+            return (
+                httpx.Response(302, headers={"Location": location})
+                if through == "redirect"
+                else httpx.Response(401, headers=challenge)
+            )
+        credentials.append(request.headers.get("Authorization", ""))
+        return httpx.Response(200, json={"name": "nvidia/pytorch", "tags": ["26.04-py3"], "token": "x"})
+
+    env = {"RUNBOOK_REGISTRY": "https://forge.example", "RUNBOOK_CACHE": "off", "NGC_API_KEY": TOKEN}
+    ref = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
+    transport = httpx.MockTransport(answer)
+    with Registry.connect(ref, env, transport=transport, sleep=lambda _: None) as made, pytest.raises(RunbookError):
+        made.tags()
+    assert set(asked) == {"forge.example"}
+    assert credentials == []
+
+
+@pytest.mark.parametrize("location", OUTSIDE_TO_INSIDE)
+def test_no_redirect_of_gitlab_leads_inwards_or_to_plain_http(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def send(self: Any, request: requests.PreparedRequest, **_: object) -> requests.Response:
+        asked.append(str(request.url))
+        raw = urllib3.HTTPResponse(
+            io.BytesIO(b"{}"), {"Location": location}, 302 if len(asked) < 9 else 404, preload_content=False
+        )
+        return requests.adapters.HTTPAdapter.build_response(self, request, raw)
+
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
+    with pytest.raises(RunbookError):
+        ask_gitlab("https://forge.example")
+    assert {httpx.URL(url).host for url in asked} == {"forge.example"}
+    assert {httpx.URL(url).scheme for url in asked} == {"https"}
+
+
+def test_no_redirect_leads_inwards_by_a_detour() -> None:
+    """From this machine to the network is allowed; back again is not."""
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        there = "https://storage.example/" if request.url.host == "127.0.0.1" else "http://127.0.0.1:9/secret"
+        return httpx.Response(302, headers={"Location": there})
+
+    with Web(1, transport=httpx.MockTransport(answer), sleep=lambda _: None) as web, pytest.raises(Unreachable):
+        web.file(Address("http://127.0.0.1:8/1")).part(0, 1)
+    assert asked == ["http://127.0.0.1:8/1", "https://storage.example/"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (("https", "github.com"), ("https", "storage.example")),
+        (("http", "127.0.0.1"), ("http", "127.0.0.1")),
+        (("http", "localhost"), ("https", "storage.example")),
+        (("https", "10.0.0.1"), ("https", "10.0.0.2")),
+        (("https", "10.0.0.1"), ("https", "storage.example")),
+        (("http", "127.0.0.1"), ("https", "127.0.0.1")),
+        (("http", "mirror.example"), ("http", "storage.example")),
+    ],
+)
+def test_redirects_outwards_are_followed(source: tuple[str, str], target: tuple[str, str]) -> None:
+    assert may_redirect(source, target)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([str, lambda it: str(int(it)), lambda it: hex(int(it))]))
+def test_every_spelling_of_an_address_is_read(number: int, spelled: Callable[[ipaddress.IPv4Address], str]) -> None:
+    address = ipaddress.IPv4Address(number)
+    allowed = may_redirect(("https", "forge.example"), ("https", spelled(address)))
+    assert allowed == address.is_global
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_odd_hosts_are_judged_without_an_error(source: str, target: str) -> None:
+    assert isinstance(may_redirect(("https", source), ("https", target)), bool)
+    assert not may_redirect(("https", source), ("http", target))
+
+
+def certificate(place: Path) -> Path:
+    """A key with a certificate of this machine, which signed itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(1).not_valid_before(now - datetime.timedelta(1)).not_valid_after(now + datetime.timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path = place / "both.pem"
+    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_https_does_not_lead_to_plain_http(client: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    both = certificate(tmp_path)
+    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO"):
+        monkeypatch.setenv(name, str(both))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(both)
+    first: list[str] = []
+    second: list[str] = []
+    with serving(recorder(second)) as plain:
+        # git appends nothing to a Location: it must end as what it asked for.
+        location = f"{plain}/o/r.git/info/refs?service=git-upload-pack"
+        redirecting = listening("127.0.0.1", recorder(first, 302, Location=location), context)
+        with redirecting as port, pytest.raises(RunbookError):
+            CLIENTS[client](f"https://127.0.0.1:{port}")
+    assert first
+    assert second == []
