@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 _VERSION = "2022-11-28"
 _TIMEOUT = (30.0, 10.0)  # seconds without a byte, and to connect
 _LIMIT = 60.0  # seconds for one answer from first to last byte, however it drips
-_LARGEST = 64 * 2**20  # bytes of an answer; a page of a hundred pull requests with the longest texts has 7 MB
+_LARGEST = 16 * 2**20  # bytes of an answer; a page of a hundred pull requests with the longest texts has 7 MB
+_LARGEST_LISTING = 64 * 2**20  # bytes of all pages; a thousand open pull requests have 25 MB
+_LONGEST_LISTING = 600.0  # seconds for all pages; GitHub needs up to 5 for one of a hundred jobs
+_REMEMBERED = 16 * 2**20  # bytes of answers that are kept to ask whether they still hold
 #: Seconds before a read is tried again, after a server error or a lost connection.
 _DELAYS = (0.5, 2.0)
 _PER_PAGE = 100
@@ -66,7 +69,8 @@ class GitHub:
         # githubkit keeps its connections in a context variable, and every cell of a notebook has a context of its own.
         self._context = contextvars.copy_context()
         # Answers by request, with their ETag: asking whether they still hold costs nothing of the rate limit.
-        self._known: dict[tuple[str, str], tuple[str, Any, bool]] = {}
+        self._known: dict[tuple[str, str], tuple[str, bytes, bool]] = {}
+        self._received = 0  # bytes of answers
         self._context.run(client.__enter__)
 
     @classmethod
@@ -281,16 +285,19 @@ class GitHub:
         params: Mapping[str, str | int] | None = None,
     ) -> Iterator[T]:
         """All items of all pages, built; ``key`` is where a page holds them."""
+        failed = f"Could not {what} in {self.repository}"
+        received, end = self._received, time.monotonic() + _LONGEST_LISTING
         for page in range(1, _MAX_PAGES + 1):
             asked = {**(params or {}), "per_page": _PER_PAGE, "page": page}
             items, more = self._read(what, path, asked, lambda it: [build(each) for each in items_of(it, key)])
             yield from items
             if not more:
                 return
-        raise CannotTell(
-            f"Could not {what} in {self.repository}: there are more than {_MAX_PAGES * _PER_PAGE}, which is more than "
-            "this tool reads."
-        )
+            if self._received - received > _LARGEST_LISTING:
+                raise CannotTell(f"{failed}: {self._host} sends more than {_LARGEST_LISTING // 2**20} MB.")
+            if time.monotonic() > end:
+                raise Unreachable(f"{failed}: {late(self._host)}")
+        raise CannotTell(f"{failed}: there are more than {_MAX_PAGES * _PER_PAGE}, which is more than this tool reads.")
 
     def _read(self, what: str, path: str, params: Mapping[str, str | int], build: Callable[[Any], T]) -> tuple[T, bool]:
         """What was built of the JSON, and whether there is a further page."""
@@ -308,17 +315,19 @@ class GitHub:
         self, what: str, path: str, params: Mapping[str, str | int], build: Callable[[Any], T]
     ) -> tuple[T, bool]:
         key = (path, repr(sorted(params.items())))
-        tag, answer, more = self._known.get(key, ("", None, False))
+        tag, content, more = self._known.get(key, ("", b"", False))
         response = self._request(what, "GET", path, params=params, headers={"If-None-Match": tag} if tag else {})
         if response.status_code == 304 and tag:
-            return self._build(what, build, answer), more
+            return self._build(what, lambda it: build(strict(it)), content), more
         if response.status_code != 200:
             raise odd(f"Could not {what} in {self.repository}", self._host, response.status_code, response.content)
-        answer, more = self._build(what, lambda it: strict(it.content), response), "next" in response.links
-        built = self._build(what, build, answer)
+        content, more = response.content, "next" in response.links
+        built = self._build(what, lambda it: build(strict(it)), content)
         # Only now: an answer that makes no sense would be believed for as long as it holds.
         if tag := response.headers.get("ETag", ""):
-            self._known[key] = tag, answer, more
+            self._known[key] = tag, content, more
+            while sum(len(known) for _, known, _ in self._known.values()) > _REMEMBERED:
+                del self._known[next(iter(self._known))]
         return built, more
 
     def public(self, value: T) -> T:
@@ -351,15 +360,14 @@ class GitHub:
             raise self._refusal(what, error.response.raw_response) from error
         except RequestError as error:
             if isinstance(error.exc, TooLarge):
-                raise CannotTell(
-                    f"Could not {what} in {self.repository}: {self._host} sends more than {_LARGEST // 2**20} MB."
-                ) from error
+                raise self._too_large(what) from error
             raise Transient(f"Could not {what} in {self.repository}: {lost(self._host, error.exc)}") from error
         except TimeoutError as error:
             raise Transient(f"Could not {what} in {self.repository}: {late(self._host)}") from error
         except (GitHubException, ValueError, OverflowError) as error:  # a Retry-After that is no number, for one
             raise Unreachable(f"Could not {what} in {self.repository}: the answer is not one of GitHub's.") from error
         response = answer.raw_response
+        self._received += len(response.content)
         self.scopes = response.headers.get("X-OAuth-Scopes")
         if response.has_redirect_location:
             raise RunbookError(
@@ -371,6 +379,8 @@ class GitHub:
     def _build(self, what: str, build: Callable[[Any], T], answer: Any) -> T:
         try:
             return build(answer)
+        except TooLarge as error:
+            raise self._too_large(what) from error
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise CannotTell(
                 f"Could not {what} in {self.repository}: GitHub's answer is not of the form expected "
@@ -381,6 +391,12 @@ class GitHub:
                 f"Could not {what} in {self.repository}: {self._host} answered with something that is no JSON of "
                 "GitHub's. Is GITHUB_API_URL the address of the API, and does no proxy or login page stand between?"
             ) from error
+
+    def _too_large(self, what: str) -> CannotTell:
+        return CannotTell(
+            f"Could not {what} in {self.repository}: {self._host} sends more than {_LARGEST // 2**20} MB, or more "
+            "values than an answer of GitHub's has."
+        )
 
     def _refusal(self, what: str, response: "httpx.Response") -> RunbookError:
         said = response.text.replace(self._token, "***")

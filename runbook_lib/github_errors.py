@@ -1,13 +1,12 @@
 """What GitHub's refusals mean, in whole sentences, and what is done about an answer that was lost."""
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 from runbook_lib.errors import RunbookError, Unreachable
-from runbook_lib.limited import Unusual
+from runbook_lib.limited import TooLarge, Unusual, strict
 
 A = TypeVar("A", bound="_Addressed")
 HOW = "Set GITHUB_TOKEN, or log in with `gh auth login`."
@@ -95,10 +94,10 @@ def plain(text: str) -> str:
 def _said(text: str) -> str:
     """GitHub's own words, bounded, or nothing."""
     try:
-        answer = json.loads(text)
+        answer = strict(text.encode("utf-8", "replace"))
         details = answer.get("errors") or []
         words = [answer.get("message"), *map(_detail, details if isinstance(details, list) else [details])]
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, TooLarge):
         return ""
     joined = "; ".join(plain(str(word)) for word in words if word)
     return f" ({joined[:500]})" if joined else ""
@@ -112,7 +111,7 @@ def _detail(error: Any) -> str:
 
 def _limited_until(status: int, headers: Mapping[str, str], said: str) -> str:
     wait, reset = headers.get("retry-after", ""), headers.get("x-ratelimit-reset", "")
-    if re.fullmatch(r"[0-9]+", wait):
+    if re.fullmatch(r"[0-9]{1,9}", wait):
         return f"in {int(wait)} seconds"
     if headers.get("x-ratelimit-remaining") == "0" and re.fullmatch(r"[0-9]{1,11}", reset):
         return f"after {datetime.fromtimestamp(int(reset), UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -66,7 +66,7 @@ class Pull:
     def of(cls, it: Any) -> Self:
         head, base = it["head"], it["base"]
         return cls(
-            number=it["number"],
+            number=_number(it["number"]),
             url=it["html_url"],
             title=it["title"],
             body=it["body"] or "",
@@ -97,7 +97,7 @@ class Comment:
 
     @classmethod
     def of(cls, it: Any) -> Self:
-        return cls(it["id"], _login(it["user"]), it["body"] or "", _time(it["created_at"]), it["html_url"])
+        return cls(_number(it["id"]), _login(it["user"]), it["body"] or "", _time(it["created_at"]), it["html_url"])
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Comparison:
 
     @classmethod
     def of(cls, it: Any) -> Self:
-        return cls(int(it["ahead_by"]), int(it["behind_by"]))
+        return cls(_number(it["ahead_by"]), _number(it["behind_by"]))
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Run:
     @classmethod
     def of(cls, it: Any) -> Self:
         return cls(
-            id=it["id"],
+            id=_number(it["id"]),
             url=it["html_url"],
             name=it.get("name") or "",
             head_sha=it["head_sha"],
@@ -155,7 +155,7 @@ class Run:
             event=it["event"],
             status=it["status"] or "",
             conclusion=it["conclusion"] or "",
-            attempt=it.get("run_attempt") or 1,
+            attempt=_number(it.get("run_attempt") or 1),
             created=_time(it["created_at"]),
             updated=_time(it["updated_at"]),
         )
@@ -178,7 +178,7 @@ class Job:
     def of(cls, it: Any) -> Self:
         started, completed = it["started_at"], it["completed_at"]
         return cls(
-            id=it["id"],
+            id=_number(it["id"]),
             url=it["html_url"] or "",
             name=it["name"],
             status=it["status"],
@@ -202,7 +202,10 @@ class Artifact:
     @classmethod
     def of(cls, it: Any) -> Self:
         created = it["created_at"]
-        return cls(it["id"], it["name"], it["size_in_bytes"], bool(it["expired"]), _time(created) if created else None)
+        return cls(
+            _number(it["id"]), it["name"], _number(it["size_in_bytes"]), bool(it["expired"]),
+            _time(created) if created else None,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -221,7 +224,7 @@ class Issue:
     def of(cls, it: Any) -> Self:
         """From GitHub's JSON."""
         return cls(
-            number=it["number"],
+            number=_number(it["number"]),
             url=it["html_url"],
             title=it["title"],
             body=it["body"] or "",
@@ -245,6 +248,13 @@ def first_author(commits: Any) -> str:
     """The login of whoever wrote the first commit of a page; empty where GitHub knows no account."""
     listed = items_of(commits, None)
     return _login(listed[0]["author"]) if listed else ""
+
+
+def _number(value: Any) -> int:
+    """A number as databases hold one: what is larger could not be counted with, nor printed."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise TypeError(f"{type(value).__name__} that is no whole number of at most 63 bits")
+    return value
 
 
 def _login(user: Any) -> str:

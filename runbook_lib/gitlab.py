@@ -6,7 +6,8 @@ appears in no message.
 
 import os
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,18 +23,22 @@ from runbook_lib.gitlab_models import (
     branch_of,
     bridges_of,
     functional_job_of,
+    items_of,
     job_of,
     pipeline_of,
     project_of,
 )
 from runbook_lib.gitlab_session import LARGEST, client
-from runbook_lib.limited import TooLarge
+from runbook_lib.limited import TooLarge, strict
 
 if TYPE_CHECKING:
     import gitlab
 
 __all__ = ["Bridge", "FunctionalJob", "GitLab", "NoSuchRef", "Pipeline"]
 
+_PER_PAGE, _MAX_PAGES = 100, 50
+_LARGEST_LISTING = 64 * 2**20  # bytes of all pages; five thousand jobs have 40 MB
+_LONGEST_LISTING = 600.0  # seconds for all pages
 _TOKEN_FOR = {
     "read_api": "GITLAB_PROJECT, and that the token has the scope read_api",
     "api": "GITLAB_PROJECT, and that the token has the scope api and your role in the project is Developer or higher",
@@ -95,9 +100,7 @@ class GitLab:
 
     def protected(self) -> tuple[str, ...]:
         """The names of the protected branches, in which ``*`` stands for any text."""
-        what, listed = "list the protected branches", self._project.protectedbranches.list
-        found = self._ask(what, lambda: [it.asdict() for it in listed(get_all=True, per_page=100)])
-        return self._built(what, lambda: tuple(str(it["name"]) for it in found))
+        return self._listed("list the protected branches", "protected_branches", lambda it: [str(it["name"])])
 
     def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
         """Start a pipeline of a branch's newest commit; never sent twice, even where the answer is lost.
@@ -119,37 +122,27 @@ class GitLab:
 
     def pipelines(self, sha: str) -> tuple[Pipeline, ...]:
         """The pipelines of a commit, the newest first; those that others started for their tests are not among them."""
-        what = f"list the pipelines of {sha[:10]}"
-        listed = self._project.pipelines.list
-        found = self._ask(
-            what, lambda: [it.asdict() for it in listed(sha=sha, order_by="id", sort="desc", get_all=True)]
-        )
-        return self._built(
-            what, lambda: tuple(pipeline_of(it) for it in found if it.get("source") != "parent_pipeline")
-        )
+        return self._listed(
+            f"list the pipelines of {sha[:10]}", "pipelines",
+            lambda it: [] if it.get("source") == "parent_pipeline" else [pipeline_of(it)],
+            {"sha": sha, "order_by": "id", "sort": "desc"},
+        )  # fmt: skip
 
     def bridges(self, pipeline: int) -> tuple[Bridge, ...]:
         """The bridges of a pipeline that start functional tests of an image type; other bridges leave no values."""
-        what = f"list the bridges of pipeline {pipeline}"
-        owner = self._project.pipelines.get(pipeline, lazy=True)
-        found = self._ask(what, lambda: [it.asdict() for it in owner.bridges.list(get_all=True, per_page=100)])
-        return self._built(what, lambda: tuple(bridge for it in found for bridge in bridges_of(it)))
+        return self._listed(f"list the bridges of pipeline {pipeline}", f"pipelines/{pipeline}/bridges", bridges_of)
 
     def pipeline_jobs(self, pipeline: int) -> tuple[Job, ...]:
         """The jobs of a pipeline itself, the last attempt of each."""
         what = f"list the jobs of pipeline {pipeline}"
-        owner = self._project.pipelines.get(pipeline, lazy=True)
-        found = self._ask(what, lambda: [it.asdict() for it in owner.jobs.list(get_all=True, per_page=100)])
-        return self._built(what, lambda: tuple(job_of(it) for it in found))
+        return self._listed(what, f"pipelines/{pipeline}/jobs", lambda it: [job_of(it)])
 
     def jobs(self, bridge: Bridge) -> tuple[FunctionalJob, ...]:
         """The jobs of a bridge's pipeline, the last attempt of each."""
         if bridge.pipeline is None:
             return ()
         what = f"list the jobs of pipeline {bridge.pipeline}"
-        owner = self._project.pipelines.get(bridge.pipeline, lazy=True)
-        found = self._ask(what, lambda: [it.asdict() for it in owner.jobs.list(get_all=True, per_page=100)])
-        return self._built(what, lambda: tuple(functional_job_of(it, bridge) for it in found))
+        return self._listed(what, f"pipelines/{bridge.pipeline}/jobs", lambda it: [functional_job_of(it, bridge)])
 
     def download(self, job: int) -> tuple[str, dict[str, str]]:
         """The address of a job's artifacts, and the headers to ask this host, no other, with."""
@@ -163,6 +156,31 @@ class GitLab:
             "PRIVATE-TOKEN": self._token
         }
 
+    def _listed(
+        self, what: str, path: str, build: Callable[[Any], Iterable[T]], query: Mapping[str, str] | None = None
+    ) -> tuple[T, ...]:
+        """All items of all pages, built.
+
+        Not python-gitlab's own paging: that has no end, and believes the header which tells how many items will come.
+        """
+        built: list[T] = []
+        size, end = 0, time.monotonic() + _LONGEST_LISTING
+        address = f"/projects/{self._project.encoded_id}/{path}"
+        failed = f"Could not {what} of {self.name}: {urlsplit(self.url).hostname} "
+        for page in range(1, _MAX_PAGES + 1):
+            asked = {**(query or {}), "per_page": _PER_PAGE, "page": page}
+            answer = self._ask(what, lambda: self._client.http_request("get", address, query_data=asked))  # noqa: B023
+            items = self._built(what, lambda: items_of(strict(answer.content)))  # noqa: B023
+            built += self._built(what, lambda: [each for it in items for each in build(it)])  # noqa: B023
+            if "next" not in answer.links:
+                return tuple(built)
+            size += len(answer.content)
+            if size > _LARGEST_LISTING:
+                raise CannotTell(f"{failed}sends more than {_LARGEST_LISTING // 2**20} MB.")
+            if time.monotonic() > end:
+                raise Unreachable(f"{failed}did not send all pages in {_LONGEST_LISTING:.0f} s. Try again later.")
+        raise CannotTell(f"{failed}lists more than {_MAX_PAGES * _PER_PAGE}, which is more than this tool reads.")
+
     def _ask(self, what: str, ask: Callable[[], T], scope: str = "read_api") -> T:
         import gitlab
         import requests
@@ -172,7 +190,7 @@ class GitLab:
         try:
             return ask()
         except TooLarge as error:
-            raise CannotTell(f"{failed}: {host} sends more than {LARGEST // 2**20} MB.") from error
+            raise CannotTell(f"{failed}: {host} sends more than {LARGEST // 2**20} MB, or too many values.") from error
         except gitlab.exceptions.GitlabAuthenticationError as error:
             raise RunbookError(f"{failed}: GitLab does not accept the token. Renew GITLAB_TOKEN ({scope}).") from error
         except gitlab.exceptions.GitlabParsingError as error:
@@ -185,7 +203,8 @@ class GitLab:
             ours = isinstance(error, requests.exceptions.RetryError | requests.exceptions.InvalidURL)
             why = str(error) if ours else type(error).__name__
             raise Unreachable(f"{failed}: {host} cannot be reached ({why}). Try again later.") from error
-        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:  # python-gitlab looks, too
+        # python-gitlab reads answers too, and those that are errors without catching what is nested too deeply.
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
             raise CannotTell(f"{failed}: the answer is not of the form expected.") from error
 
     def _refused(self, failed: str, host: str, error: "gitlab.exceptions.GitlabError", scope: str) -> RunbookError:

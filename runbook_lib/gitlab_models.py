@@ -99,10 +99,32 @@ def _line(text: object) -> str:
     return "".join(it if it.isprintable() else " " for it in str(text or "")[:300])
 
 
+def items_of(page: Any) -> list[Any]:
+    """What a page lists."""
+    if not isinstance(page, list):
+        raise TypeError(f"{type(page).__name__} instead of a list")
+    return page
+
+
+def _number(value: Any) -> int:
+    """A number as databases hold one: what is larger could not be counted with, nor printed."""
+    number = int(value)
+    if not 0 <= number < 2**63:
+        raise ValueError("not a whole number of at most 63 bits")
+    return number
+
+
+def _seconds(value: Any) -> float:
+    seconds = float(value)
+    if not 0 <= seconds < 1e9:  # NaN neither
+        raise ValueError("not a duration")
+    return seconds
+
+
 def pipeline_of(it: Any) -> Pipeline:
     """A pipeline, from a list or by itself."""
     return Pipeline(
-        int(it["id"]), str(it["sha"]), _line(it["ref"]), _line(it["status"]), _line(it["web_url"]),
+        _number(it["id"]), str(it["sha"]), _line(it["ref"]), _line(it["status"]), _line(it["web_url"]),
         _line(it.get("source")),
     )  # fmt: skip
 
@@ -112,14 +134,14 @@ def bridges_of(it: Any) -> Iterator[Bridge]:
     found = re.fullmatch(r"functional:(?:run_)?(dev|lts)(?:_([a-z0-9_]+))?", it["name"])
     if found:
         started = it.get("downstream_pipeline")
-        yield Bridge(it["name"], it["status"], found[1], found[2] or "", int(started["id"]) if started else None)
+        yield Bridge(it["name"], it["status"], found[1], found[2] or "", _number(started["id"]) if started else None)
 
 
 def job_of(it: Any) -> Job:
     """A job of a pipeline."""
     return Job(
-        int(it["id"]), _line(it["name"]), _line(it["stage"]), _line(it["status"]), _line(it.get("failure_reason")),
-        float(it.get("duration") or 0), _line(it.get("web_url")),
+        _number(it["id"]), _line(it["name"]), _line(it["stage"]), _line(it["status"]), _line(it.get("failure_reason")),
+        _seconds(it.get("duration") or 0), _line(it.get("web_url")),
     )  # fmt: skip
 
 
@@ -135,7 +157,7 @@ def functional_job_of(it: Any, bridge: Bridge) -> FunctionalJob:
         reason=job.reason,
         environment=bridge.environment,
         platform=bridge.platform,
-        size=int((it.get("artifacts_file") or {}).get("size") or 0),
+        size=_number((it.get("artifacts_file") or {}).get("size") or 0),
         expired=bool(until) and datetime.fromisoformat(until) < datetime.now(UTC),
         url=job.url,
     )

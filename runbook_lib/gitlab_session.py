@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 from runbook_lib import addresses
-from runbook_lib.limited import Unusual, unpacked, until, within
+from runbook_lib.limited import Unusual, require_few_values, unpacked, until, within
 
 if TYPE_CHECKING:
     import gitlab
     import requests
 
 #: Bytes of an answer; a page of a hundred jobs has less than one million.
-LARGEST = 64 * 2**20
+LARGEST = 16 * 2**20
 _TIMEOUT = 30.0  # seconds without a byte
 _LIMIT = 60.0  # seconds for one answer from first to last byte, however it drips
 _PATIENCE = 120  # seconds; a server that asks for more is asked again by the person, not by us
@@ -73,6 +73,7 @@ def _session(home: str) -> "requests.Session":
                 raise requests.exceptions.ReadTimeout("it did not answer in time") from error
             except (Unusual, urllib3.exceptions.HTTPError) as error:
                 raise requests.exceptions.ChunkedEncodingError(str(error)) from error
+            require_few_values(body)
             answer.raw = urllib3.HTTPResponse(io.BytesIO(body), preload_content=False)
             return answer
 

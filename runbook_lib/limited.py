@@ -1,10 +1,12 @@
 """What an answer from the network may cost: so many seconds from first to last byte, so many bytes once unpacked.
 
-The time limits of sockets count anew with every byte, and unpacking makes a thousand bytes of one.
+The time limits of sockets count anew with every byte, unpacking makes a thousand bytes of one, and Python needs up to
+forty bytes of memory for one of JSON.
 """
 
 import json
 import queue
+import re
 import threading
 import time
 import zlib
@@ -16,13 +18,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Values and names of a JSON answer.  A hundred jobs of a hundred steps have some 200,000 together.
+_VALUES = 500_000
+_SIGNS = (b",", b"[", b"{")
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+
 
 class Unusual(Exception):
     """An answer that is packed in a way that was not asked for, or is broken."""
 
 
 class TooLarge(Exception):
-    """An answer that goes on and on."""
+    """An answer of too many bytes, or of too many values."""
 
 
 def within(seconds: float, ask: Callable[[], T]) -> T:
@@ -62,12 +69,36 @@ def unpacked(pieces: Iterable[bytes], encoding: str, largest: int) -> Iterator[b
 
 
 def strict(text: bytes) -> Any:
-    """The content of JSON by its letter: NaN and Infinity, which Python reads, are none.  Raises ValueError."""
+    """The content of JSON by its letter: NaN and Infinity, which Python reads, are none.
+
+    Raises ValueError, and TooLarge for more values than an answer needs.
+    """
 
     def refuse(name: str) -> None:
         raise ValueError(f"{name} is no number")
 
-    return json.loads(text, parse_constant=refuse)
+    require_few_values(text)
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def require_few_values(text: bytes) -> None:
+    """Raise TooLarge for JSON that holds more values than an answer needs, without reading it into memory."""
+    if sum(map(text.count, _SIGNS)) <= _VALUES:
+        return
+    # Texts may be full of commas.  Where they end is certain for UTF-8 alone, which holds no zero bytes.
+    if b"\0" in text:
+        raise TooLarge
+    values = end = 0
+    for string in _STRING.finditer(text):
+        values += 1 + sum(text.count(sign, end, string.start()) for sign in _SIGNS)
+        end = string.end()
+        if values > _VALUES:
+            raise TooLarge
+    if values + sum(text.count(sign, end) for sign in _SIGNS) > _VALUES:
+        raise TooLarge
 
 
 def until(end: float, pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -29,6 +29,7 @@ _INDEXES = (f"{_OCI}.index.v1+json", f"{_DOCKER}.manifest.list.v2+json")
 _MANIFESTS = (f"{_OCI}.manifest.v1+json", f"{_DOCKER}.manifest.v2+json")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _PAGES, _MEMBERS = 100, 50  # more pages of tags, or more platforms, than any real image has
+_TAGS, _LONGEST_TAG = 100_000, 128
 _LISTING = 60.0  # seconds for all pages of tags
 _AT_ONCE = 4  # requests side by side
 FRESH = 300.0  # seconds for which the answer about a tag is believed without asking again
@@ -149,7 +150,9 @@ class Registry:
             document = answer.json()
             # Distribution says null where the last tag was removed.
             if document != {"name": self._connection.repository, "tags": None}:
-                tags += map(str, self._take(document, "tags", list))
+                tags += self._listed(document)
+            if len(tags) > _TAGS:
+                raise CannotTell(f"The list of tags of {self.name} has more than {_TAGS} entries; we stopped reading.")
             query = self._next_page(answer)
             self._connection.keep(path, answer)
             if query is None:
@@ -224,11 +227,23 @@ class Registry:
             architecture if system == "linux" else f"{system}/{architecture}",
             PlatformImage(
                 digest,
-                sum(self._take(part, "size", int) for part in parts),
+                sum(map(self._size, parts)),
                 {name: value for name, _, value in (str(entry).partition("=") for entry in env)},
                 {str(name): str(value) for name, value in labels.items()},
             ),
         )
+
+    def _listed(self, document: Any) -> list[str]:
+        listed = self._take(document, "tags", list)
+        if not all(isinstance(tag, str) and len(tag) <= _LONGEST_TAG for tag in listed):
+            raise CannotTell(f"{self.name} lists something that is no tag, as the OCI standard defines them.")
+        return listed
+
+    def _size(self, part: object) -> int:
+        size = self._take(part, "size", int)
+        if not 0 <= size < 2**63:
+            raise CannotTell(f"{self.name} names a part of an image whose size is no number of bytes.")
+        return size
 
     def _manifest(self, reference: str) -> tuple[Mapping[str, Any], str] | None:
         by_digest = ":" in reference

@@ -5,7 +5,6 @@ challenge of the distribution project, which nvcr.io and most others give.
 """
 
 import email.utils
-import json
 import queue
 import re
 import threading
@@ -18,7 +17,7 @@ import httpx
 
 from runbook_lib import addresses
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
-from runbook_lib.limited import TooLarge, Unusual, unpacked, within
+from runbook_lib.limited import TooLarge, Unusual, strict, unpacked, within
 from runbook_lib.registry_auth import Found
 from runbook_lib.registry_cache import Cache
 from runbook_lib.registry_challenge import KNOWN, Challenge, is_private, likely, token, web_address
@@ -52,10 +51,12 @@ class Answer:
     age: float = 0.0
 
     def json(self) -> Any:
-        """The body as JSON; raises Unreachable if it is none."""
+        """The body as JSON; raises Unreachable if it is none, and CannotTell for too many values."""
         try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError):
+            return strict(self.body)
+        except TooLarge:
+            raise CannotTell(f"{self.url.host} sent more values than an answer of a registry has: not read.") from None
+        except ValueError:
             raise Unreachable(f"{self.url.host} answered something that is not JSON. Try again later.") from None
 
 

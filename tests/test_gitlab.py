@@ -285,9 +285,10 @@ def test_a_next_page_elsewhere_is_not_shown_the_token(
     project.answers["protected_branches"] = [{"name": "main"}]
     project.headers = {"Link": f'<{url}/api/v4/x?page=2>; rel="next"'}
     project.answers["x"] = [{"name": "dev"}]
-    with pytest.raises(RunbookError, match="does not find it"):
-        project.gitlab().protected()  # the address is looked for at home
+    with pytest.raises(CannotTell, match="more than 5000"):
+        project.gitlab().protected()  # every page is requested at home, and each says that there is a further one
     assert seen == []
+    assert project.tokens == [TOKEN] * 50
 
 
 def test_a_redirect_at_home_keeps_the_token(project: Project) -> None:

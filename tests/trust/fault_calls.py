@@ -365,7 +365,7 @@ def practice(home: Path) -> Iterator[At]:
         patch.setattr("runbook_lib.github._DELAYS", (0, 0))
         patch.setattr("runbook_lib.pull_request._DELAYS", (0, 0))
         patch.setattr("runbook_lib.internal_ci._DELAYS", (0, 0))
-        for module in ("github._LARGEST", "gitlab._LARGEST", "remote_zip._LARGEST_ARCHIVE"):
+        for module in ("github._LARGEST", "gitlab_session.LARGEST", "remote_zip._LARGEST_ARCHIVE"):
             patch.setattr(f"runbook_lib.{module}", 2**21)  # answers without end need not be taken by the gigabyte
         at = At(World(home, served, now, undo), before, aside)
         patch.setattr("gitlab.utils.time", SimpleNamespace(sleep=at.sleep, time=time.time))
