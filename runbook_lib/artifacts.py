@@ -162,7 +162,7 @@ class _Reader:
         try:
             members = remote_zip.read(
                 self.web.file(self.source.address(upload)), upload.size,
-                lambda names: matching.golden_members(names, gitlab=self.source.gitlab), self.tail,
+                lambda names: matching.golden_members(names, gitlab=self.source.gitlab), self.tail, self._stored,
             )  # fmt: skip
             return self._kept(pair, members)
         except RunbookError as error:
@@ -190,30 +190,20 @@ class _Reader:
             elif job.platform and name.platform not in ("", job.platform):
                 problems.append(_problem(pair, f"The job ran on {job.platform}, not on {name.platform}.", name.file))
             else:
-                kept.append(self._store(pair, name, it.data))
+                kept.append(_golden_file(pair, name, it))
         twice = {path for path, times in Counter(file.path for file in kept).items() if times > 1}
         problems += [_problem(pair, "Two members of the archive stand for this file.", path) for path in sorted(twice)]
         problems += self._lacking(pair, platforms, {it.path for it in kept} | {it.file for it in problems})
         return _Read(pair, tuple(it for it in kept if it.path not in twice), tuple(problems))
 
-    def _store(self, pair: Pair, name: matching.Golden, data: bytes) -> GoldenFile:
-        job = pair.jobs[0]
-        digest = hashlib.sha256(data).hexdigest()
-        stored = self.into / f"{digest}.json"  # no name from the network becomes a name on the disk
-        files.write(stored, data)
-        path = f"{matching.TEST_CASES}/{job.model}/{job.test_case}/{name.file}"
-        return GoldenFile(
-            path,
-            name.platform,
-            job.test_case,
-            job.model,
-            job.name,
-            pair.upload.name,
-            stored,
-            digest,
-            len(data),
-            failed=all(it.state == "failed" for it in pair.jobs),
-        )
+    def _stored(self, member: Member) -> Member:
+        """Move a member's content from memory to the disk."""
+        if member.problem:
+            return member
+        # No name from the network becomes a name on the disk.
+        stored = self.into / f"{hashlib.sha256(member.data).hexdigest()}.json"
+        files.write(stored, member.data)
+        return replace(member, data=b"", stored=stored)
 
     def _lacking(self, pair: Pair, platforms: AbstractSet[str], have: AbstractSet[str]) -> list[Problem]:
         """Golden files that the repository has for this test, and the artifact has not."""
@@ -235,6 +225,23 @@ class _Reader:
         ):
             return _Read(pair)  # by design there is nothing in it
         return _Read(pair, problems=(replace(_problem(pair, sentence), again=again),))
+
+
+def _golden_file(pair: Pair, name: matching.Golden, member: Member) -> GoldenFile:
+    job = pair.jobs[0]
+    assert member.stored is not None
+    return GoldenFile(
+        f"{matching.TEST_CASES}/{job.model}/{job.test_case}/{name.file}",
+        name.platform,
+        job.test_case,
+        job.model,
+        job.name,
+        pair.upload.name,
+        member.stored,
+        member.stored.stem,
+        member.stored.stat().st_size,
+        failed=all(it.state == "failed" for it in pair.jobs),
+    )
 
 
 def _doubled(done: Iterable[_Read]) -> dict[int, str]:

@@ -27,7 +27,7 @@ _CHANGING = frozenset({"add", "branch", "commit", "fetch", "merge", "push", "res
 #: Seconds to let a command that stays on this machine come to its own end: cut short, `git switch` leaves half a tree.
 _LAST_MOMENTS = 3.0
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")
-_HOST = re.compile(r"https?://(?:[^/\s]*@)?(\[[^\]\s]+\]|[^/:\s\]]+)")
+_HOST = re.compile(r"https?://(?:[^/\s]{0,500}@)?(\[[^\]\s]{1,100}\]|[^/:\s\]]{1,255})")
 _WITH_USERINFO = re.compile(r"(?P<host>https?://(?P<userinfo>[^/\s]+)@[^/\s@]+)\S*")
 
 

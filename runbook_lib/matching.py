@@ -192,5 +192,5 @@ def _slug(test_case: str) -> str:
 
 def _order(text: str) -> tuple[int, str]:
     """Numbers in their order, whatever else by its text."""
-    digits = re.search(r"[0-9]+", text)
+    digits = re.search(r"[0-9]{1,18}", text)
     return int(digits[0]) if digits else -1, text

@@ -7,15 +7,18 @@ ranges gives the whole archive, which goes to a temporary file.  Own, and not th
 
 import io
 import itertools
+import os
 import stat
 import struct
 import tempfile
+import threading
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 from runbook_lib.errors import CannotTell
@@ -24,21 +27,30 @@ from runbook_lib.ranges import NoRanges, RemoteFile
 
 #: Bytes.  The largest golden file of Megatron-LM has 3 MB.
 LARGEST_MEMBER = 32 * 2**20
-_LARGEST_CHOICE = 256 * 2**20  # unpacked bytes of all members that are chosen: a job has two golden files
-_LARGEST_DIRECTORY = 16 * 2**20
+_LARGEST_CHOICE = 64 * 2**20  # bytes of all members that are chosen, packed and unpacked: a job has two golden files
+_SMALL = 4 * 2**20  # the same, of those that many threads may hold in memory at the same time
+_LARGEST_DIRECTORY, _MOST_MEMBERS = 4 * 2**20, 16_384  # bytes and entries; a job of 8,192 logs has 2 MB
 _LARGEST_ARCHIVE = 8 * 2**30
 #: Members with so few bytes between them are fetched in one go: a request costs more.
 _GAP = 1024
+_ENTRY = b"PK\1\2"  # what an entry of the directory begins with
 _HEADER, _END = 30, 22  # bytes before a member's name, and of the record at a zip's end
+
+
+#: Methods that unpack in bounded steps.  zipfile unpacks all others without a limit, and LZMA's own header claims
+#: gigabytes of memory.
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_one_large = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Member:
-    """A member's content, or in a sentence why there is none."""
+    """A member's content, or in a sentence why there is none; ``stored`` is where its reader has put the content."""
 
     name: str
     data: bytes = b""
     problem: str = ""
+    stored: Path | None = None
 
 
 #: What zipfile raises for bytes that are no zip; NotImplementedError for a compression that it does not know.
@@ -53,14 +65,16 @@ class Tail:
 
 
 def read(
-    file: RemoteFile, size: int, choose: Callable[[Iterable[str]], tuple[str, ...]], tail: Tail
-) -> tuple[Member, ...]:
+    file: RemoteFile, size: int, choose: Callable[[Iterable[str]], tuple[str, ...]], tail: Tail,
+    keep: Callable[[Member], Member] = lambda it: it,
+) -> tuple[Member, ...]:  # fmt: skip
     """The members that ``choose`` picks from the names of a zip of ``size`` bytes.
 
+    ``keep`` may replace each member as soon as it is read, so that not all contents are in memory together.
     Raises CannotTell for what is no zip, or broken, or beyond our bounds; Gone and Unreachable as RemoteFile does.
     """
     with understood(), opened(file, size, tail) as (archive, parts):
-        return tuple(_members(archive, parts, choose))
+        return tuple(_members(archive, parts, choose, keep))
 
 
 @contextmanager
@@ -80,14 +94,47 @@ def opened(file: RemoteFile, size: int, tail: Tail) -> Iterator[tuple[zipfile.Zi
     except NoRanges:
         with tempfile.TemporaryFile() as local:
             _download(file, local)
-            with zipfile.ZipFile(local) as archive:
-                require_apart(archive)
+            local.flush()
+            with zipped(local) as archive:
                 yield archive, None
         return
     with parts, zipfile.ZipFile(parts) as archive:
         tail.size = min(parts.size - archive.start_dir, _LARGEST_DIRECTORY)
         require_apart(archive)
         yield archive, parts
+
+
+@contextmanager
+def zipped(file: IO[bytes]) -> Iterator[zipfile.ZipFile]:
+    """A zip in a file on the disk, with its directory read."""
+    with _Directory(file.fileno(), closefd=False) as bounded, zipfile.ZipFile(bounded) as archive:
+        require_apart(archive)
+        yield archive
+
+
+class _Directory(io.FileIO):
+    """A file of which zipfile may read what is plausible as a zip's directory."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        rest = os.fstat(self.fileno()).st_size - self.tell()
+        wanted = rest if size is None or size < 0 else min(size, rest)
+        _require_plausible_size(wanted)
+        return _plausible(super().read(wanted))
+
+
+def _require_plausible_size(size: int) -> None:
+    if size > max(LARGEST_MEMBER, _LARGEST_DIRECTORY):
+        raise zipfile.BadZipFile("a part of it is too large")
+
+
+def _plausible(data: bytes) -> bytes:
+    """Return what zipfile is about to read; raise BadZipFile for the directory of too many members.
+
+    zipfile makes an object of each, of some hundred bytes, before anybody can count them.
+    """
+    if data.startswith(_ENTRY) and (len(data) > _LARGEST_DIRECTORY or data.count(_ENTRY) > _MOST_MEMBERS):
+        raise zipfile.BadZipFile(f"it has more than {_MOST_MEMBERS} members, or a directory of too many bytes")
+    return data
 
 
 def require_apart(archive: zipfile.ZipFile) -> None:
@@ -111,29 +158,40 @@ def _download(file: RemoteFile, local: IO[bytes]) -> None:
 
 
 def _members(
-    archive: zipfile.ZipFile, parts: "_Parts | None", choose: Callable[[Iterable[str]], tuple[str, ...]]
-) -> Iterator[Member]:
+    archive: zipfile.ZipFile, parts: "_Parts | None", choose: Callable[[Iterable[str]], tuple[str, ...]],
+    keep: Callable[[Member], Member],
+) -> Iterator[Member]:  # fmt: skip
     entries = archive.infolist()
     # zipfile cuts a name at a zero byte and mends separators: the name as it stands is orig_filename.
     names = Counter(entry.orig_filename for entry in entries)
     chosen = set(choose(names))
-    left = _LARGEST_CHOICE
-    good: list[zipfile.ZipInfo] = []
+    left, left_small = _LARGEST_CHOICE, _SMALL
+    small: list[zipfile.ZipInfo] = []
+    large: list[zipfile.ZipInfo] = []
     for entry in entries:
         name = entry.orig_filename
         if name in chosen:
             chosen.discard(name)
             if problem := _problem(entry, names[name]):
                 yield Member(name, problem=problem)
-            elif entry.file_size > left:
+            elif (cost := entry.file_size + entry.compress_size) > left:
                 yield Member(name, problem=f"all of them are larger than {_LARGEST_CHOICE // 2**20} MB together")
             else:
-                left -= entry.file_size
-                good.append(entry)
+                left -= cost
+                if cost <= left_small:
+                    left_small -= cost
+                    small.append(entry)
+                else:
+                    large.append(entry)
     if parts:
-        parts.prepare(_spans(good, entries, archive.start_dir))
-    for entry in good:
-        yield _content(archive, entry)
+        parts.prepare(_spans(small, entries, archive.start_dir))
+    for entry in small:
+        yield keep(_content(archive, entry))
+    for entry in large:
+        with _one_large:
+            if parts:
+                parts.prepare(_spans([entry], entries, archive.start_dir))
+            yield keep(_content(archive, entry))
 
 
 def _problem(entry: zipfile.ZipInfo, times: int) -> str:
@@ -147,6 +205,8 @@ def _problem(entry: zipfile.ZipInfo, times: int) -> str:
         return "it is a folder"
     if entry.flag_bits & 0x1:
         return "it is encrypted"
+    if entry.compress_type not in METHODS:
+        return f"it is compressed by method {entry.compress_type}; only stored and deflated members are read"
     if max(entry.file_size, entry.compress_size) > LARGEST_MEMBER:
         return f"it is larger than {LARGEST_MEMBER // 2**20} MB"
     return ""
@@ -156,7 +216,7 @@ def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
     name = entry.orig_filename
     try:
         with archive.open(entry) as opened:
-            data = opened.read(LARGEST_MEMBER + 1)  # zipfile itself stops at the size that the directory tells
+            data = opened.read(entry.file_size + 1)  # zipfile itself stops at the size that the directory tells
     except (*_NO_ZIP, zlib.error, RuntimeError, OSError) as error:
         return Member(name, problem=f"it cannot be unpacked ({str(error) or type(error).__name__})")
     if len(data) != entry.file_size:
@@ -167,12 +227,15 @@ def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
 def _spans(
     chosen: Iterable[zipfile.ZipInfo], entries: Iterable[zipfile.ZipInfo], end: int
 ) -> Iterator[tuple[int, int]]:
-    """Start and end of each stretch to fetch.  A member ends where the next begins."""
+    """Start and end of each stretch to fetch.  A member ends where the next begins, or before."""
     starts = sorted({entry.header_offset for entry in entries} | {end})
     following = dict(itertools.pairwise(starts))
     first = last = -1
-    for start in sorted(entry.header_offset for entry in chosen):
-        stop = following.get(start, end)
+    for entry in sorted(chosen, key=lambda it: it.header_offset):
+        start = entry.header_offset
+        # Its own header may be longer than the directory tells; what lies further off is none of it.
+        longest = _HEADER + len(entry.filename.encode()) + len(entry.extra) + entry.compress_size + _GAP
+        stop = min(following.get(start, end), start + longest)
         if first >= 0 and start - last <= _GAP:
             last = max(last, stop)
             continue
@@ -227,7 +290,7 @@ class _Parts(io.RawIOBase):
     def read(self, size: int | None = -1) -> bytes:
         left = max(0, self.size - self._at)
         wanted = left if size is None or size < 0 else min(size, left)
-        data = self._read_at(self._at, wanted)
+        data = _plausible(self._read_at(self._at, wanted))
         self._at += len(data)
         return data
 
@@ -235,8 +298,7 @@ class _Parts(io.RawIOBase):
         for begin, data in self._held:
             if begin <= start and start + size <= begin + len(data):
                 return data[start - begin : start - begin + size]
-        if size > LARGEST_MEMBER:
-            raise zipfile.BadZipFile("a part of it is too large")
+        _require_plausible_size(size)
         # The directory often begins just before what is held: fetch only what lacks.
         for begin, data in self._held:
             if start < begin <= start + size <= begin + len(data):

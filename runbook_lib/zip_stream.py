@@ -104,10 +104,8 @@ def remote(file: RemoteFile, size: int, tail: Tail) -> Iterator[Archive]:
 @contextmanager
 def local(path: Path) -> Iterator[Archive]:
     """A zip on the disk.  Raises CannotTell and OSError."""
-    with remote_zip.understood(), zipfile.ZipFile(path) as opened:
-        assert opened.fp is not None
-        remote_zip.require_apart(opened)
-        yield _archive(opened, _local_parts(opened.fp))
+    with remote_zip.understood(), path.open("rb") as file, remote_zip.zipped(file) as opened:
+        yield _archive(opened, _local_parts(file))
 
 
 def _local_parts(file: IO[bytes]) -> Callable[[], Callable[[int, int], bytes]]:
@@ -116,13 +114,13 @@ def _local_parts(file: IO[bytes]) -> Callable[[], Callable[[int, int], bytes]]:
 
 def _archive(opened: zipfile.ZipFile, fetch: Callable[[], Callable[[int, int], bytes]]) -> Archive:
     entries = tuple(_entry(it) for it in opened.infolist() if _readable(it))
-    if sum(it.size for it in entries) > _LARGEST_ALL:
+    if sum(max(it.size, it.packed) for it in entries) > _LARGEST_ALL:
         raise CannotTell(f"The archive unpacks to more than {_LARGEST_ALL // 2**30} GB.")
     return Archive(entries, fetch)
 
 
 def _readable(it: zipfile.ZipInfo) -> bool:
-    plain = it.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) and it.file_size <= _LARGEST
+    plain = it.compress_type in remote_zip.METHODS and max(it.file_size, it.compress_size) <= _LARGEST
     return plain and not (it.is_dir() or it.flag_bits & 0x1 or stat.S_ISLNK(it.external_attr >> 16))
 
 

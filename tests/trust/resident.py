@@ -1,0 +1,98 @@
+"""What the library does with something large, in a process of its own: ``python resident.py WHAT ADDRESS SIZE``.
+
+Prints how many bytes of resident memory it took at most beyond what was there after the imports, and what was reported.
+"""
+
+import re
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from runbook_lib import artifacts, logs, matching
+from runbook_lib.artifacts import Source
+from runbook_lib.errors import RunbookError
+from runbook_lib.github import GitHub
+from runbook_lib.gitlab import GitLab
+from runbook_lib.image import ImageRef
+from runbook_lib.logs import JobLogs
+from runbook_lib.matching import RanJob, Upload
+from runbook_lib.ranges import Address, Web
+from runbook_lib.redact import Redactor
+from runbook_lib.registry import Registry
+from runbook_lib.triage import FailedJob
+
+NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
+AUTH = {"Authorization": "Bearer secret-of-the-forge"}
+
+
+def golden(url: str, size: int, jobs: int = 1) -> str:
+    ran = tuple(
+        RanJob(number, f"gpt/a{number} - latest", "gpt", f"a{number}", "failed", NOON, NOON)
+        for number in range(1, jobs + 1)
+    )
+    uploads = [
+        Upload(it.id, f"logs-{it.test_case}-4711-{it.id:08}-0000-4000-8000-000000000000", size, False, NOON)
+        for it in ran
+    ]
+    source = Source("CI run 4711", ran, matching.pair(ran, uploads, 4711), lambda _: Address(f"{url}/1", AUTH))
+    with tempfile.TemporaryDirectory() as into:
+        found = artifacts.collect(source, Path(into))
+    return f"{len(found.files)} golden files; {' '.join(it.sentence for it in found.problems)}"
+
+
+def golden_of_many_jobs(url: str, size: int) -> str:
+    return golden(url, size, 24)
+
+
+def cause(url: str, size: int, jobs: int = 1) -> str:
+    asked = [JobLogs(FailedJob(f"gpt/a{it} - latest"), Address(f"{url}/1", AUTH), size) for it in range(jobs)]
+    return logs.triage_all(asked, hide=Redactor({}).text, web=Web(40))[0].cause
+
+
+def cause_of_many_jobs(url: str, size: int) -> str:
+    return cause(url, size, 24)
+
+
+def folder(path: str, _: int) -> str:
+    return logs.of_folder(Path(path), hide=Redactor({}).text).cause
+
+
+def github(url: str, _: int) -> str:
+    with GitHub.connect("o/r", {"GITHUB_TOKEN": "x", "GITHUB_API_URL": url}) as client:
+        return str(len(client.comments(1)))
+
+
+def gitlab(url: str, _: int) -> str:
+    return str(GitLab.connect({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"}).pipeline_jobs(1))
+
+
+def gitlab_project(url: str, _: int) -> str:
+    return str(GitLab.connect({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"}).project())
+
+
+def registry(url: str, _: int) -> str:
+    env = {"RUNBOOK_REGISTRY": url, "RUNBOOK_CACHE": "off"}
+    with Registry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3"), env) as client:
+        return str(len(client.tags()))
+
+
+def _memory(name: str) -> int:
+    found = re.search(rf"{name}:\s+([0-9]+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1]) * 1024
+
+
+def main() -> None:
+    what, address, size = sys.argv[1:]
+    before = _memory("VmRSS")
+    try:
+        reported = globals()[what](address, int(size))
+    except RunbookError as error:
+        reported = f"{type(error).__name__}: {error}"
+    print(_memory("VmHWM") - before)
+    print(reported)
+
+
+if __name__ == "__main__":
+    main()

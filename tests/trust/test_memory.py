@@ -1,0 +1,261 @@
+"""How much resident memory hostile archives and answers take, measured in a process of its own."""
+
+import bz2
+import functools
+import json
+import lzma
+import os
+import random
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+from figures import Figures
+from loopback import serving
+from stores import Store, packed, serve
+
+MB = 2**20
+BOMB = 256 * MB  # what a bomb unpacks to
+GOLDEN, LOG = "golden_values_dev_dgx_h100.json", "logs/1/run/attempt_0/0/stderr.log"
+VALUES = b'{"lm loss": {"values": {"1": 10.5}}}'
+
+
+def grown(what: str, address: object, size: int = 0) -> tuple[float, str]:
+    """MB that it took, and what was reported."""
+    program = Path(__file__).with_name("resident.py")
+    done = subprocess.run(
+        [sys.executable, str(program), what, str(address), str(size)],
+        env=os.environ | {"NO_PROXY": "*"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    taken, _, reported = done.stdout.partition("\n")
+    return int(taken) / MB, reported
+
+
+# -- archives -------------------------------------------------------------------------------------------------------
+
+
+def crafted(*members: tuple[str, int, bytes, int], zip64: bool = False) -> bytes:
+    """A zip of members (name, method, packed content, size as claimed), whose directory may lie."""
+    body, directory = b"", b""
+    for name, method, content, size in members:
+        spelled, place = name.encode(), len(body)
+        extra = struct.pack("<HHQQ", 1, 16, size, len(content)) if zip64 else b""
+        sizes = (2**32 - 1, 2**32 - 1) if zip64 else (len(content), size)
+        both = (0, method, 0, 33, 0, *sizes, len(spelled), len(extra))
+        body += struct.pack("<4sHHHHHIIIHH", b"PK\3\4", 45, *both) + spelled + extra + content
+        directory += struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\1\2", 45, 45, *both, 0, 0, 0, 0, place) + spelled + extra
+    end = struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, len(members) % 2**16, len(members) % 2**16,
+                      len(directory), len(body), 0)  # fmt: skip
+    return body + directory + end
+
+
+def squeezed(squeezer: "zlib._Compress | bz2.BZ2Compressor | lzma.LZMACompressor", size: int = BOMB) -> bytes:
+    block = b"0" * MB
+    return b"".join(squeezer.compress(block) for _ in range(size // MB)) + squeezer.flush()
+
+
+@functools.cache
+def deflated(size: int = BOMB) -> bytes:
+    return squeezed(zlib.compressobj(9, zlib.DEFLATED, -15), size)
+
+
+def of_lzma(dictionary: int, size: int) -> bytes:
+    """LZMA as a zip holds it; a dictionary may be claimed that is larger than the one that was used."""
+    filters = [{"id": lzma.FILTER_LZMA1, "dict_size": 2**16, "lc": 3, "lp": 0, "pb": 2}]
+    content = squeezed(lzma.LZMACompressor(lzma.FORMAT_RAW, filters=filters), size)
+    return struct.pack("<BBHBI", 9, 4, 5, 93, dictionary) + content
+
+
+def both(method: int, content: bytes, size: int, *, zip64: bool = False) -> bytes:
+    return crafted((GOLDEN, method, content, size), (LOG, method, content, size), zip64=zip64)
+
+
+def nested() -> bytes:
+    content = deflated()
+    for number in range(3):
+        content = packed({f"{number}.zip": content, GOLDEN: content[: 20 * MB]})
+    return packed({"a.zip": content, GOLDEN: content[: 20 * MB], LOG: content[: 20 * MB]})
+
+
+def many(count: int) -> bytes:
+    directory = b"".join(
+        struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\1\2", 20, 20, 0, 0, 0, 33, 0, 0, 0, 6, 0, 0, 0, 0, 0, 31 * number)
+        + b"%06d" % number
+        for number in range(count)
+    )
+    end = struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, count % 2**16, count % 2**16, len(directory), 31 * count, 0)
+    end64 = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, count, count, len(directory), 31 * count)
+    end64 += struct.pack("<4sIQI", b"PK\6\7", 0, 31 * count + len(directory), 1)
+    return bytes(31 * count) + directory + (end64 if count >= 2**16 else b"") + end
+
+
+ARCHIVES: dict[str, Callable[[], bytes]] = {
+    "stored": lambda: both(0, b"0" * (60 * MB), 60 * MB),
+    "stored, claimed to be small": lambda: both(0, b"0" * (60 * MB), 100),
+    "deflate": lambda: both(8, deflated(), BOMB),
+    "deflate, claimed to be small": lambda: both(8, deflated(), 1000),
+    "deflate, claimed to be at the limit": lambda: both(8, deflated(), 32 * MB),
+    "deflate, zip64": lambda: both(8, deflated(), 1000, zip64=True),
+    "deflate, beyond all": lambda: both(8, deflated(), 2**60, zip64=True),
+    "deflate64": lambda: both(9, deflated(), 1000),
+    "bzip2": lambda: both(12, squeezed(bz2.BZ2Compressor()), 1000),
+    "bzip2, true size": lambda: both(12, squeezed(bz2.BZ2Compressor()), BOMB),
+    "bzip2, zip64": lambda: both(12, squeezed(bz2.BZ2Compressor()), 1000, zip64=True),
+    "lzma": lambda: both(14, of_lzma(2**16, BOMB), 1000),
+    "lzma, zip64": lambda: both(14, of_lzma(2**16, BOMB), 1000, zip64=True),
+    "lzma, dictionary of 4 GB": lambda: both(14, of_lzma(2**32 - 1, MB), 1000),
+    "lzma, dictionary of 1.5 GB": lambda: both(14, of_lzma(3 * 2**29, MB), MB),
+    "zstd": lambda: both(93, bytes(1000), 1000),
+    "xz": lambda: both(95, squeezed(lzma.LZMACompressor(lzma.FORMAT_XZ)), 1000),
+    "encrypted method": lambda: both(99, deflated(), 1000),
+    "nested": nested,
+    "golden files, 60 of 31 MB": lambda: crafted(*(
+        (f"golden_values_dev_p{number}.json", 8, deflated(31 * MB), 31 * MB) for number in range(60))),
+    "golden files, 15000 small": lambda: crafted(*(
+        (f"golden_values_dev_p{number}.json", 0, VALUES, len(VALUES)) for number in range(15_000))),
+    "logs, 3000 in bzip2": lambda: crafted(*(
+        (f"logs/{number}.log", 12, b"BZh9", BOMB) for number in range(3000))),
+    "many members": lambda: many(60_000),
+    "a million members": lambda: many(1_000_000),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with serve(Store()) as served:
+        yield served
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+@pytest.mark.parametrize("what", ["golden", "golden whole", "cause", "folder"])
+def test_an_archive_takes_little_memory(name: str, what: str, store: Store, tmp_path: Path, figures: Figures) -> None:
+    data = store.contents[1] = ARCHIVES[name]()
+    store.ranges = not what.endswith("whole")
+    path = tmp_path / "a.zip"
+    path.write_bytes(data)
+    taken, reported = grown(what.split()[0], path if what == "folder" else f"{store.forge}", len(data))
+    assert taken < 200, f"{taken:.0f} MB; {reported}"
+    if what.startswith("golden") and name not in ("golden files, 60 of 31 MB", "golden files, 15000 small"):
+        assert reported.startswith("0 golden files")
+    figures["hostile"] += 1
+
+
+@pytest.mark.parametrize("what", ["golden_of_many_jobs", "cause_of_many_jobs"])
+@pytest.mark.parametrize("name", ["golden files, 60 of 31 MB", "many members", "largest directory", "stored"])
+def test_archives_of_many_jobs_take_little_memory_together(name: str, what: str, store: Store) -> None:
+    store.ranges = True
+    data = store.contents[1] = many(16_384) if name == "largest directory" else ARCHIVES[name]()
+    taken, reported = grown(what, store.forge, len(data))
+    assert taken < 512, f"{taken:.0f} MB; {reported}"
+
+
+def test_values_in_both_ways_of_packing_are_read(store: Store) -> None:
+    for method, content in ((0, VALUES), (8, zlib.compress(VALUES, wbits=-15))):
+        data = bytearray(crafted((GOLDEN, method, content, len(VALUES)), zip64=method == 0))
+        for sign, place in ((b"PK\3\4", 14), (b"PK\1\2", 16)):
+            at = data.index(sign) + place
+            data[at : at + 4] = struct.pack("<I", zlib.crc32(VALUES))
+        store.contents[1] = bytes(data)
+        assert grown("golden", store.forge, len(data))[1].startswith("1 golden files")
+
+
+# -- answers --------------------------------------------------------------------------------------------------------
+
+
+def repeated(item: bytes, size: int) -> bytes:
+    return b"[" + b",".join([item] * (size // (len(item) + 1))) + b"]"
+
+
+SIZE = 64 * MB
+ANSWERS: dict[str, Callable[[], bytes]] = {
+    "lists": lambda: repeated(b"[]", SIZE),
+    "objects": lambda: repeated(b"{}", SIZE),
+    "objects in 15 MB": lambda: repeated(b"{}", 15 * MB),
+    "numbers in 15 MB": lambda: repeated(b"1.5", 15 * MB),
+    "names in 15 MB": lambda: b"{" + b",".join(b'"%x":0' % it for it in range(1_500_000)) + b"}",
+    "lists in lists": lambda: repeated(b"[[[[[[[[]]]]]]]]", 15 * MB),
+    "strings in 15 MB": lambda: repeated(b'"\\u20ac1"', 15 * MB),
+    "strings full of signs": lambda: repeated(b'",,[[{{"', 15 * MB),
+    "UTF-16": lambda: '["\u2200",{}'.encode("utf-16") + ",{}".encode("utf-16-le") * (2 * MB) + "]".encode("utf-16-le"),
+    "UTF-32": lambda: ("[" + "{}," * MB + "{}]").encode("utf-32"),
+    "a wide string": lambda: b'["' + b"a" * (15 * MB) + "\U0001f600".encode() + b'"]',
+    "an open string": lambda: b'["' + b'\\"' * (7 * MB),
+    "a quote that is none": lambda: b'["\\\\",' + b"{}," * (5 * MB) + b"{}]",
+    "nested lists": lambda: b"[" * (15 * MB),
+    "nested objects": lambda: b'{"a":' * (3 * MB),
+    "a long number": lambda: b"[" + b"1" * (15 * MB) + b"]",
+    "noise": lambda: random.Random(1).randbytes(15 * MB),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [(name, 200) for name in ANSWERS] + [("lists", 403), ("objects in 15 MB", 422), ("nested lists", 422)],
+)
+def test_an_answer_takes_little_memory(name: str, status: int, figures: Figures) -> None:
+    body = ANSWERS[name]()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with serving(Handler) as url:
+        for what in ("github", "gitlab", "gitlab_project", "registry"):
+            taken, reported = grown(what, url)
+            assert taken < 200, f"{what}: {taken:.0f} MB; {reported}"
+            assert ": Could not " in reported or "not" in reported
+            figures["hostile"] += 1
+
+
+def paged(page: bytes) -> type[BaseHTTPRequestHandler]:
+    """Pages of which each says that there is another."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            link = f'<http://{self.headers["Host"]}{self.path.partition("?")[0]}?page=2&n=1&last=a>; rel="next"'
+            for name, value in {"Link": link, "Content-Type": "application/json", "ETag": f'"{self.path}"',
+                                "X-Total": "9" * 18, "X-Total-Pages": "9" * 5000,
+                                "Content-Length": str(len(page))}.items():  # fmt: skip
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    return Handler
+
+
+COMMENT = {"id": 1, "user": None, "created_at": "2026-01-01T00:00:00Z", "html_url": "", "body": "€" + "a" * 60_000}
+JOB = {"id": 1, "name": "a", "stage": "b", "status": "failed", "web_url": "", "filler": "a" * 60_000}
+PAGES = {
+    "github": {"empty": b"[]", "full": json.dumps([COMMENT] * 100, ensure_ascii=False).encode()},
+    "gitlab": {"empty": b"[]", "full": json.dumps([JOB] * 100).encode()},
+    "registry": {
+        "empty": b'{"name": "nvidia/pytorch", "tags": []}',
+        "full": json.dumps({"name": "nvidia/pytorch", "tags": [f"{it:0128}" for it in range(30_000)]}).encode(),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["empty", "full"])
+@pytest.mark.parametrize("what", PAGES)
+def test_pages_without_end_are_given_up(what: str, kind: str) -> None:
+    with serving(paged(PAGES[what][kind])) as url:
+        taken, reported = grown(what, url)
+    assert reported.startswith("CannotTell: ")
+    assert taken < 400, f"{taken:.0f} MB; {reported}"
