@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from runbook_lib.errors import CannotTell
+from runbook_lib.files import LARGEST
 
 #: Set by a git hook that runs us: they would bind every call to another repository or index.
 _BINDING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
@@ -21,20 +22,52 @@ def read_blobs(place: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str
     """Read ``(ref, path)`` pairs in the clone at ``place``: for each the blob's id and text, or None for no such file.
 
     Texts are UTF-8 with surrogate escapes for other bytes, line ends untouched, so they can be written back as they
-    were.  Equal blobs share one string.  Raises CannotTell when git cannot read the repository.
+    were.  Equal blobs share one string.  Raises CannotTell when git cannot read the repository, and for a link or a
+    text that is too large, as ``files.read_inside`` does for the work tree.
     """
     pairs = list(dict.fromkeys(wanted))
-    texts: dict[str, str] = {}
-    found: dict[tuple[str, str], Blob | None] = {}
-    for pair, entry in zip(pairs, _objects(place, [f"{ref}:{path}" for ref, path in pairs]), strict=True):
-        if entry is None or entry[1] != "blob":
-            found[pair] = None
-            continue
-        identity, _, content = entry
-        if identity not in texts:
-            texts[identity] = content.decode("utf-8", "surrogateescape")
-        found[pair] = (identity, texts[identity])
+    identities = dict(zip(pairs, _identities(place, pairs), strict=True))
+    asked = list(dict.fromkeys(identity for identity in identities.values() if identity))
+    entries = zip(asked, _objects(place, asked), strict=True)
+    texts = {identity: entry[2].decode("utf-8", "surrogateescape") for identity, entry in entries if entry}
+    return {pair: (it, texts[it]) if it in texts else None for pair, it in identities.items()}
+
+
+def _identities(place: Path, pairs: Sequence[tuple[str, str]]) -> list[str | None]:
+    """Return the blob's id of each pair, None where there is no file.
+
+    git gives the text of a link as if it were a file's.  Told to follow links, it gives another object instead: so a
+    path that is a link, or goes through one, is known.
+    """
+    names = [f"{ref}:{path}" for ref, path in pairs]
+    own, reached = _headers(place, names), _headers(place, names, "--follow-symlinks")
+    found: list[str | None] = []
+    for (ref, path), plain, followed in zip(pairs, own, reached, strict=True):
+        if plain != followed and not followed.startswith("notdir "):
+            raise CannotTell(
+                f"{path} in {ref} of {place} is a symbolic link or lies behind one, and links are never followed. "
+                "Replace the link by a file or a folder of its own, or give another commit."
+            )
+        identity, _, rest = plain.partition(" ")
+        kind, _, size = rest.partition(" ")
+        if kind == "blob" and size.isdecimal() and int(size) > LARGEST:
+            raise CannotTell(f"{path} in {ref} of {place} is larger than {LARGEST >> 20} MB, so it was not read.")
+        found.append(identity if kind == "blob" else None)
     return found
+
+
+def _headers(place: Path, names: Sequence[str], *options: str) -> list[str]:
+    """Return what git says of each name: id, kind and size; that it is missing; or where its links end."""
+    out = _git(place, ["cat-file", "--batch-check", *options], _lines(names))
+    headers, position = [], 0
+    for _ in names:
+        end = out.index(b"\n", position)
+        headers.append(out[position:end].decode("utf-8", "surrogateescape"))
+        position = end + 1
+        # The end of the links is another line, which may hold line feeds.
+        if ends := re.fullmatch(r"(?:symlink|dangling|loop|notdir) ([0-9]{1,9})", headers[-1]):
+            position += int(ends[1]) + 1
+    return headers
 
 
 def commits(place: Path, refs: Iterable[str]) -> dict[str, str | None]:
@@ -53,10 +86,7 @@ def branches(place: Path) -> list[str]:
 
 
 def _objects(place: Path, names: Sequence[str]) -> list[tuple[str, str, bytes] | None]:
-    # The protocol is a line a name; no name of a ref or of a file that we ask for holds a line feed.
-    asked = [":" if _NO_NAME.search(name) else name for name in names]
-    lines = "".join(f"{name}\n" for name in asked)
-    out = _git(place, ["cat-file", "--batch"], lines.encode("utf-8", "surrogateescape"))
+    out = _git(place, ["cat-file", "--batch"], _lines(names))
     objects: list[tuple[str, str, bytes] | None] = []
     position = 0
     for _ in names:
@@ -70,6 +100,12 @@ def _objects(place: Path, names: Sequence[str]) -> list[tuple[str, str, bytes] |
         objects.append((fields[0].decode(), fields[1].decode(), out[position:end]))
         position = end + 1
     return objects
+
+
+def _lines(names: Sequence[str]) -> bytes:
+    # The protocol is a line a name; no name of a ref or of a file that we ask for holds a line feed.
+    asked = (":" if _NO_NAME.search(name) else name for name in names)
+    return "".join(f"{name}\n" for name in asked).encode("utf-8", "surrogateescape")
 
 
 def _git(place: Path, arguments: Sequence[str], stdin: bytes = b"") -> bytes:

@@ -83,6 +83,7 @@ class Checkout:
         """Texts by path, from a commit, or from the work tree when ``ref`` is None.  None where there is no file.
 
         Bytes that are no UTF-8 come as surrogate escapes and line ends as they are: a text written back is the same.
+        Raises CannotTell for a link, which is not followed, and for what is no text, such as a pipe.
         """
         if ref is not None:
             wanted = [(ref, path) for path in paths]
@@ -91,10 +92,8 @@ class Checkout:
         return {path: self._read_file(path) for path in paths}
 
     def _read_file(self, path: str) -> str | None:
-        file = self.path / path
-        if not os.path.isfile(file):
-            return None
-        return file.read_bytes().decode("utf-8", "surrogateescape")
+        content = None if self.bare else files.read_inside(self.path, path)
+        return None if content is None else content.decode("utf-8", "surrogateescape")
 
     def uncommitted(self, paths: Sequence[str]) -> list[str]:
         """Those of the paths that differ, in index or work tree, from HEAD."""
@@ -224,7 +223,7 @@ class Checkout:
             file = self.path / edit.path
             if file.is_symlink() or not file.resolve().is_relative_to(self.path.resolve()):
                 raise Refused(f"{edit.path} is a link or lies outside {self.path}: it is not edited.")
-            if self._read_file(edit.path) != edit.before:
+            if self._read_file(edit.path) != edit.before:  # which refuses a link within the checkout, and git's own
                 raise Refused(
                     f"{edit.path} in {self.path} is no longer what the plan was made from, so nothing was changed. "
                     "Run again to plan on what is there now."
@@ -254,7 +253,8 @@ class Checkout:
     def clear(self, paths: Iterable[str]) -> None:
         """Remove what runs that were killed have left beside these files, half written."""
         for folder in {(self.path / path).parent for path in paths}:
-            files.remove_left(folder)
+            if folder.resolve() == self.path.resolve() / folder.relative_to(self.path):  # through no link
+                files.remove_left(folder)
 
     def require_work_tree(self) -> None:
         """Raise Refused in a bare repository."""

@@ -15,6 +15,7 @@ from runbook_lib.build_command import ENGINES, BuildPlan, Engine, EngineName, un
 from runbook_lib.container_log import BuildFailure, BuildLog
 from runbook_lib.container_process import asked, followed, in_part
 from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.files import read_inside
 from runbook_lib.redact import Redactor
 
 _ELSEWHERE = (
@@ -108,7 +109,7 @@ def build(
         image = image_id(engine, plan.tag, env)
         failure = None if image else BuildFailure(_ELSEWHERE.format(engine=engine.name, tag=plan.tag))
         return Built(image, reader.steps, seconds, failure)
-    text = (root / plan.dockerfile).read_bytes().decode("utf-8", "replace")
+    text = (read_inside(root, plan.dockerfile) or b"").decode("utf-8", "replace")
     killed = signal.Signals(-status).name if status < 0 else ""
     return Built("", reader.steps, seconds, reader.explain(plan.dockerfile, text, plan.images, killed))
 

@@ -1,4 +1,4 @@
-"""Files outside a checkout: written completely or not at all, and for their owner alone."""
+"""Files: written completely or not at all, for their owner alone; those of a folder read without leaving it."""
 
 import contextlib
 import errno
@@ -7,10 +7,11 @@ import itertools
 import os
 import re
 import secrets
+import shlex
 import stat
 from pathlib import Path
 
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import CannotTell, RunbookError
 
 _REASONS = {
     errno.ENOSPC: "The disk is full. Free some space",
@@ -25,6 +26,8 @@ _REASONS = {
     errno.ENAMETOOLONG: "The path is too long. Name another place",
 }
 
+#: Bytes of a file that is read into memory; the largest pin file is 60 KB, the largest golden file 1 MB.
+LARGEST = 64 * 2**20
 
 #: Of drafts; another machine that writes in the same folder may have a process of the same id.
 _NUMBERS = itertools.count(secrets.randbits(32))
@@ -100,6 +103,87 @@ def read_file(path: Path) -> bytes:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
         return file.read()
+
+
+def read_inside(root: Path, path: str) -> bytes | None:
+    """Return the content of a regular file below ``root``, or None where there is no file.
+
+    No link is followed, neither for the file nor for a folder above it, wherever it points: git, too, sees a link as a
+    text of its own.  Raises CannotTell for a link, a pipe or a device, a file of git's own, and one that is too large.
+    """
+    parts = path.split("/")
+    if {"", ".", "..", ".git"} & {part.lower() for part in parts}:
+        raise CannotTell(f"{path} is no file of the repository {root}, so it was not read. Correct the path.")
+    with contextlib.ExitStack() as folders:
+        try:
+            folder = _opened(folders, str(root), None)
+            for number, part in enumerate(parts):
+                mode = os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode
+                last = number == len(parts) - 1
+                if stat.S_ISLNK(mode):
+                    raise CannotTell(_link(root, "/".join(parts[: number + 1])))
+                if stat.S_ISDIR(mode) == last:  # a folder in the place of the file, or a file in that of a folder
+                    return None
+                if last and not stat.S_ISREG(mode):
+                    raise CannotTell(
+                        f"{path} in {root} is a pipe, a socket or a device, so it was not read. Remove it."
+                    )
+                if last:
+                    break
+                folder = _opened(folders, part, folder)
+            return _content(os.open(part, os.O_RDONLY | _SAFELY, dir_fd=folder), path)
+        except (FileNotFoundError, ValueError):  # ValueError: a name that no file can have
+            return None
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return None
+            raise CannotTell(f"{path} in {root} could not be read: {error.strerror}. Correct that.") from error
+
+
+_SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def _opened(folders: contextlib.ExitStack, name: str, within: int | None) -> int:
+    """Open a folder until ``folders`` is closed; only the first may be a link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    handle = os.open(name, flags if within is None else flags | os.O_NOFOLLOW, dir_fd=within)
+    folders.callback(os.close, handle)
+    return handle
+
+
+def _content(handle: int, name: str) -> bytes:
+    with open(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", name)
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise CannotTell(f"{name} is larger than {LARGEST >> 20} MB, so it was not read.")
+    return content
+
+
+def _link(root: Path, path: str) -> str:
+    return (
+        f"{path} in {root} is a symbolic link, which is never followed, so nothing was read through it. "
+        f"Replace the link by a file or a folder of its own: git -C {shlex.quote(str(root))} log -- "
+        f"{shlex.quote(path)} shows who made it."
+    )
+
+
+def read_given(path: Path) -> bytes:
+    """Return the content of a file that a person named.
+
+    What lies in a git checkout is read as ``read_inside`` reads it: the person chose the name, and somebody else what
+    is there.  Raises OSError where it cannot be read, and CannotTell as ``read_inside``.
+    """
+    place = Path(os.path.abspath(path))
+    root = next((folder for folder in place.parents if os.path.lexists(folder / ".git")), None)
+    if root is None:
+        return _content(os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), str(path))
+    content = read_inside(root, place.relative_to(root).as_posix())
+    if content is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    return content
 
 
 def draft_of(path: Path) -> Path:

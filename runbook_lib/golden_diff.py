@@ -64,6 +64,8 @@ def of_revision(place: Path, ref: str) -> GoldenFiles:
 def of_folder(folder: Path) -> GoldenFiles:
     """The golden files below a folder; that of a work tree is read below its test cases.  Links are not followed."""
     root = folder / FOLDER if (folder / FOLDER).is_dir() else folder
+    if root.resolve() != folder.resolve() / root.relative_to(folder):
+        raise CannotTell(f"{root} lies behind a symbolic link, which is not followed. Give the folder itself.")
     texts: dict[str, str | bytes] = {}
     try:
         for place, _, files in os.walk(root, onerror=_stop):

@@ -93,7 +93,7 @@ def _all(
     kept: list[tuple[str, str]] = []
     for command in commands:
         for path in command.step.keeps:
-            if (root / path).is_file():
+            if (root / path).is_file() and not (root / path).is_symlink():
                 words = ["git", "-C", str(root), "hash-object", "-w", "--", path]
                 kept.append((path, subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()))
         say(f"▸ {command.step.title}: {command.line}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.files import read_file
 
 Value = str | bool | int | float | None
 
@@ -44,7 +45,7 @@ class Source:
     def read(cls, path: Path) -> "Source":
         """Read a notebook.  Raises RunbookError when it is none, or its parameters cell is not plain assignments."""
         try:
-            content = path.read_bytes()
+            content = read_file(path)
         except OSError as error:
             raise RunbookError(f"The notebook {path} could not be read: {error.strerror}.") from error
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from runbook_lib import pins, views
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout, slug_of
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.github import GitHub
 from runbook_lib.github_models import Pull
 from runbook_lib.pins import Plan
@@ -76,7 +76,10 @@ class Proposal:
         """The pull request's text as it is to be.  Raises CannotTell where the present one cannot be renewed."""
         if self.pull is not None:
             return compose_body(self.pull.body, self.part)
-        found = self.stand.checkout.read(TEMPLATES, self.stand.base_commit)
+        try:
+            found = self.stand.checkout.read(TEMPLATES, self.stand.base_commit)
+        except CannotTell:  # a template that is a link is not followed, and the text does without it
+            found = {}
         return compose_body(next((text for text in found.values() if text), ""), self.part)
 
     def show(self) -> View:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from runbook_lib.checkout import Checkout
 from runbook_lib.errors import RunbookError
+from runbook_lib.files import read_given
 from runbook_lib.repositories import FILE, MEGATRON_LM, REPOSITORIES, Repository
 
 
@@ -47,7 +48,7 @@ def _named(checkout: Checkout, pins: str) -> Repository:
         names = ", ".join(map(short, REPOSITORIES))
         raise RunbookError(f"pins={pins!r} names no repository that is known: choose one of {names}, or give a file.")
     try:
-        text = path.read_text("utf-8")
+        text = read_given(path).decode("utf-8")
     except (OSError, ValueError) as error:  # no UTF-8, or a name that no file can have
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise RunbookError(f"The pins file {pins} cannot be read: {why}. Correct the parameter pins.") from error

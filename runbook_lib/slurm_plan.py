@@ -9,6 +9,7 @@ from pathlib import Path
 
 from runbook_lib import golden, matching, recipes, slurm_choice, slurm_follow, slurm_matrix, slurm_site, views
 from runbook_lib.errors import Refused, RunbookError, Unreachable
+from runbook_lib.files import read_given
 from runbook_lib.position import Position
 from runbook_lib.sbatch import CALLS, INSIDE, Array, Site, arrays
 from runbook_lib.slurm import Slurm
@@ -106,9 +107,9 @@ def read_site(
     text = ""
     if site:
         try:
-            text = Path(site).expanduser().read_text("utf-8", errors="replace")
-        except OSError as error:
-            raise RunbookError(f"The site file {site} cannot be read ({error.strerror or error}).") from error
+            text = read_given(Path(site).expanduser()).decode("utf-8", "replace")
+        except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+            raise RunbookError(f"The site file {site!r} cannot be read: {error}. Correct the parameter.") from error
     return slurm_site.parse(
         text, site or "(none)", str(stand.checkout.path), partition=partition, account=account, image=image,
         mounts=mounts, results=results,

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layouts import layout
 
-from runbook_lib import declared, discover, reading, repositories
+from runbook_lib import declared, discover, files, reading, repositories
 from runbook_lib.__main__ import main
 from runbook_lib.discover_draft import draft
 from runbook_lib.discover_roles import discover as sorted_out
@@ -689,13 +689,14 @@ def test_an_index_that_cannot_be_read(clone, run):
 
 
 def test_a_file_that_may_not_be_read(clone, run, monkeypatch):
-    def refuse(self):
-        raise PermissionError(13, "Permission denied", str(self))
+    def refuse(handle, name):
+        os.close(handle)
+        raise PermissionError(13, "Permission denied", name)
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(files, "_content", refuse)
     status, _, error = run(clone)
     assert status == 2
-    assert "README.md could not be read (Permission denied)" in error
+    assert re.search(r"README.md in .* could not be read: Permission denied", error)
 
 
 def test_the_file_has_one_name():

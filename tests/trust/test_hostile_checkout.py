@@ -1,0 +1,281 @@
+"""A checkout that somebody else filled: no file outside of it is read or written, and nothing in it is waited for."""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from bumping import git
+from figures import Figures
+
+from runbook_lib import golden_diff, slurm_plan
+from runbook_lib.__main__ import main
+from runbook_lib.checkout import Checkout
+from runbook_lib.edits import Edit
+from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.files import LARGEST
+from runbook_lib.repositories import FILE
+
+#: No form tells that this is a secret, so only not reading it keeps it from being shown.
+OUTSIDE = "the-text-of-another-file"
+PIN = "docker/image"
+PINS_FILE = f"""
+version: 1
+image: nvcr.io/nvidia/pytorch
+pins:
+  - path: {PIN}
+    find: {{file: whole}}
+"""
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A repository with one pin, beside a file that is none of its own."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "image").write_text(f"{OUTSIDE}\n")
+    place = tmp_path / "clone"
+    git(tmp_path, "init", "-q", str(place))
+    (place / "docker").mkdir()
+    (place / PIN).write_text("nvcr.io/nvidia/pytorch:26.02-py3\n")
+    (place / FILE).write_text(PINS_FILE)
+    git(place, "add", "-A")
+    git(place, "commit", "-qm", "A pin")
+    git(place, "remote", "add", "origin", "https://forge.example/someone/something")
+    return place
+
+
+def link(target: str) -> Callable[[Path], None]:
+    """Put a link in the place of a file."""
+
+    def lay(file: Path) -> None:
+        file.unlink()
+        file.symlink_to(target.format(here=file.parents[1], outside=file.parents[2] / "outside"))
+
+    return lay
+
+
+def linked_folder(target: str) -> Callable[[Path], None]:
+    """Put a link in the place of the folder."""
+
+    def lay(file: Path) -> None:
+        shutil.rmtree(file.parent)
+        file.parent.symlink_to(target.format(here=file.parents[1], outside=file.parents[2] / "outside"))
+
+    return lay
+
+
+def chain(file: Path) -> None:
+    """A link to a link to a folder outside."""
+    (file.parents[1] / "first").symlink_to("../outside")
+    link("../first/image")(file)
+
+
+def git_file(file: Path) -> None:
+    (file.parents[1] / ".git" / "image").write_text(f"{OUTSIDE}\n")
+    link("../.git/image")(file)
+
+
+def git_folder(file: Path) -> None:
+    (file.parents[1] / ".git" / "image").write_text(f"{OUTSIDE}\n")
+    linked_folder(".git")(file)
+
+
+def inside(file: Path) -> None:
+    (file.parents[1] / "other").write_text(f"{OUTSIDE}\n")
+    link("../other")(file)
+
+
+def folder_inside(file: Path) -> None:
+    file.parent.rename(file.parents[1] / "elsewhere")
+    (file.parents[1] / "elsewhere" / "image").write_text(f"{OUTSIDE}\n")
+    file.parent.symlink_to("elsewhere")
+
+
+LINKS: Mapping[str, Callable[[Path], None]] = {
+    "absolute": link("{outside}/image"),
+    "absolute into itself": link("{here}/.base-image-pins.yaml"),
+    "relative": link("../../outside/image"),
+    "by a detour": link("../docker/../../outside/../outside/image"),
+    "a link to a link": chain,
+    "to a process": link("/proc/self/environ"),
+    "to an open file": link("/proc/self/fd/0"),
+    "without an end": link("/dev/zero"),
+    "to itself": link("image"),
+    "to nothing": link("nowhere\n{outside}"),
+    "of no ASCII": link("\N{SNOWMAN}\N{SNOWMAN}"),
+    "a folder, absolute": linked_folder("{outside}"),
+    "a folder, relative": linked_folder("../outside"),
+    "the folder of a process": linked_folder("/proc/self"),
+    "a file of git": git_file,
+    "the folder of git": git_folder,
+    "a file within": inside,
+    "a folder within": folder_inside,
+}
+
+
+def pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def listening(file: Path) -> None:
+    """The name of a socket must be short."""
+    file.unlink()
+    before = Path.cwd()
+    os.chdir(file.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.bind(file.name)
+    finally:
+        os.chdir(before)
+
+
+def huge(file: Path) -> None:
+    with file.open("r+b") as stream:
+        stream.truncate(2**40)
+
+
+SPECIAL: Mapping[str, Callable[[Path], None]] = {"pipe": pipe, "socket": listening, "a terabyte of nothing": huge}
+
+
+def within(seconds: float, act: Callable[[], object]) -> object:
+    """Do it in a thread of its own, which may wait for ever."""
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(act()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive(), "it waits"
+    return found[0]
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=str)
+@pytest.mark.parametrize("name", [*LINKS, *SPECIAL])
+def test_check_reads_no_pin_outside(
+    clone: Path, name: str, options: tuple[str, ...], capsys: pytest.CaptureFixture[str], figures: Figures
+) -> None:
+    (LINKS | SPECIAL)[name](clone / PIN)
+    assert within(60, lambda: main(["check", str(clone), *options])) == 2
+    shown = "".join(capsys.readouterr())
+    assert OUTSIDE not in shown
+    assert "PATH=" not in shown  # of the process's environment
+    assert PIN.partition("/")[0] in shown  # what was refused is named
+    assert "Traceback" not in shown
+    figures["hostile"] += 1
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_a_commit_is_read_as_the_work_tree(
+    clone: Path, name: str, capsys: pytest.CaptureFixture[str], figures: Figures
+) -> None:
+    LINKS[name](clone / PIN)
+    git(clone, "add", "-A")
+    git(clone, "commit", "-qm", "A link")
+    for place in (clone, Path(git(clone, "clone", "-q", "--bare", str(clone), str(clone) + ".git") or f"{clone}.git")):
+        assert main(["check", str(place), "--ref", "HEAD"]) == 2
+        shown = capsys.readouterr()
+        assert OUTSIDE not in shown.out + shown.err
+        assert "symbolic link" in shown.err
+        figures["hostile"] += 1
+
+
+def test_a_link_whose_text_would_be_a_pin(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    link("nvcr.io/nvidia/pytorch:26.02-py3")(clone / PIN)
+    git(clone, "commit", "-qam", "A link")
+    for options in ((), ("--ref", "HEAD")):
+        assert main(["check", str(clone), *options]) == 2
+        assert "symbolic link" in capsys.readouterr().err
+
+
+def test_a_commit_with_a_bomb(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (clone / PIN).open("r+b") as stream:
+        stream.truncate(LARGEST + 1)
+    git(clone, "commit", "-qam", "Nothing, for long")
+    assert main(["check", str(clone), "--ref", "HEAD"]) == 2
+    assert "is larger than" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [*LINKS, *SPECIAL])
+def test_nothing_is_written_through_a_link(clone: Path, name: str, figures: Figures) -> None:
+    victims = [*(clone.parent / "outside").iterdir(), *(clone / ".git").glob("*"), clone / FILE]
+    before = {it: it.read_bytes() for it in victims if it.is_file()}
+    draft = clone.parent / "outside" / ".image.999999999-00000000.tmp"  # as a killed run would leave it
+    draft.write_text("")
+    (LINKS | SPECIAL)[name](clone / PIN)
+    checkout = Checkout.open(clone)
+    for text in ("nvcr.io/nvidia/pytorch:26.02-py3\n", f"{OUTSIDE}\n", None):
+        for path in (PIN, ".git/hooks/pre-commit", "../outside/image", "docker/new"):
+            with contextlib.suppress(RunbookError):
+                within(60, lambda path=path, text=text: _applied(checkout, Edit(path, text, "ours\n")))
+    checkout.clear([PIN])
+    assert {it: it.read_bytes() for it in before} == before
+    assert draft.exists()
+    assert not (clone.parent / "outside" / "new").exists()
+    assert not (clone / ".git" / "hooks" / "pre-commit").exists()
+    figures["hostile"] += 1
+
+
+def _applied(checkout: Checkout, edit: Edit) -> None:
+    with contextlib.suppress(RunbookError):
+        checkout.apply([edit])
+
+
+@pytest.mark.parametrize("name", [*LINKS, *SPECIAL])
+def test_files_that_are_named_are_read_within_their_checkout(
+    clone: Path, name: str, capsys: pytest.CaptureFixture[str], figures: Figures
+) -> None:
+    (LINKS | SPECIAL)[name](clone / PIN)
+    named = str(clone / PIN)
+    assert within(60, lambda: main(["check", str(clone), "--pins", named])) == 2
+    assert OUTSIDE not in "".join(capsys.readouterr())
+    stand = type("Stand", (), {"checkout": Checkout.open(clone)})()
+
+    def site() -> str:
+        with pytest.raises(RunbookError) as told:
+            slurm_plan.read_site(stand, named, image="x", results="/x")
+        return str(told.value)
+
+    assert OUTSIDE not in str(within(60, site))
+    figures["hostile"] += 1
+
+
+@pytest.mark.parametrize("target", ["docker/pins", "../outside/image", "/proc/self/environ", "nowhere"])
+def test_a_pins_file_that_is_a_link_is_not_taken_for_none(
+    clone: Path, target: str, capsys: pytest.CaptureFixture[str], figures: Figures
+) -> None:
+    (clone / "docker" / "pins").write_text(PINS_FILE)
+    (clone / FILE).unlink()
+    (clone / FILE).symlink_to(target)
+    git(clone, "add", "-A")
+    git(clone, "commit", "-qm", "A link")
+    for options in ((), ("--ref", "HEAD")):
+        assert main(["check", str(clone), *options]) == 2
+        shown = capsys.readouterr()
+        assert "symbolic link" in shown.err
+        assert OUTSIDE not in shown.err
+        figures["hostile"] += 1
+
+
+def test_golden_values_behind_a_link(clone: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "outside" / "gpt" / "case"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "golden_values_dev_dgx_h100.json").write_text(json.dumps({"lm loss": {"values": {"1": 1.0}}}))
+    (clone / "tests" / "functional_tests").mkdir(parents=True)
+    (clone / "tests" / "functional_tests" / "test_cases").symlink_to(tmp_path / "outside")
+    with pytest.raises(CannotTell, match="symbolic link"):
+        golden_diff.of_folder(clone)
+
+
+def test_discover_follows_no_link(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (clone.parent / "outside" / "image").write_text(f"FROM nvcr.io/nvidia/pytorch:26.02-py3 {OUTSIDE}\n")
+    (clone / "linked").symlink_to("../outside/image")
+    git(clone, "add", "-A")
+    git(clone, "commit", "-qm", "A link")
+    linked_folder("../outside")(clone / PIN)
+    for options in ((), ("--json",), ("--ref", "HEAD")):
+        main(["pins", "discover", str(clone), *options])
+        assert OUTSIDE not in "".join(capsys.readouterr())
