@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TypeAlias
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.harmless import terminal
+from runbook_lib.output import safe_output
 
 _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
 
@@ -34,8 +34,13 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status; a RunbookError is told as its message, never as a traceback."""
-    with terminal():
-        return _run(_parser().parse_args(arguments))
+    try:
+        with safe_output():
+            return _run(_parser().parse_args(arguments))
+    except BrokenPipeError:
+        # Whoever reads us has seen enough (`runbook check | head`); keep the interpreter from saying so at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141  # as a program that SIGPIPE ended
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -46,17 +51,12 @@ def _run(options: argparse.Namespace) -> int:
             asked = f"{options.command} {getattr(options, 'action', '')}"
             module, function = _ELSEWHERE.get(asked) or _ELSEWHERE[options.command]
             status = int(getattr(import_module(module), function)(options))
-        sys.stdout.flush()
         return status
     except RunbookError as error:
         print(f"runbook {options.command}: {error}", file=sys.stderr)
         return 2 if options.command in ("check", "golden", "image", "pins") else 1
     except KeyboardInterrupt:
         return 130  # as a program that SIGINT ended
-    except BrokenPipeError:
-        # Whoever reads us has seen enough (`runbook check | head`); keep the interpreter from saying so at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141  # as a program that SIGPIPE ended
 
 
 def _parser() -> argparse.ArgumentParser:
