@@ -243,12 +243,15 @@ def _add_practice(commands: Commands) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     from runbook_lib.checkout import Checkout
+    from runbook_lib.git_settings import refuse_fetching
     from runbook_lib.recognized import choose
     from runbook_lib.sync import survey
 
     if [] in options.ref:  # what argparse makes of --ref=-- before Python 3.12
         raise RunbookError("--ref=-- names no commit. Give a branch, a tag or a commit.")
-    repository = choose(Checkout.open(options.repo), options.pins, options.ref)
+    checkout = Checkout.open(options.repo)
+    refuse_fetching(checkout.path)
+    repository = choose(checkout, options.pins, options.ref)
     expected = repository.sites.family.read(options.tag) if options.tag else None
     found = survey(
         options.repo,

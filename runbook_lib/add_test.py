@@ -14,6 +14,7 @@ from runbook_lib import edits, recipe_draft, recipes, views, yaml_text
 from runbook_lib.checkout import Checkout
 from runbook_lib.checks import Check
 from runbook_lib.errors import CannotTell, Refused, RunbookError
+from runbook_lib.git_settings import refuse_fetching
 from runbook_lib.golden import FOLDER
 from runbook_lib.quarantine import Target, gating
 from runbook_lib.recipe_draft import rows_in
@@ -168,6 +169,7 @@ def registered_in(pyproject: str | None) -> frozenset[str]:
 def command(options: argparse.Namespace) -> int:
     """``runbook add-test``: the checks and the draft; 0 when nothing failed, after ``--apply`` too."""
     checkout = Checkout.open(options.repo)
+    refuse_fetching(checkout.path)
     path = options.test.strip("/")
     if path.startswith(f"{UNIT_TESTS}/"):
         read = _read(checkout, ("pyproject.toml", path, recipes.FOLDER))

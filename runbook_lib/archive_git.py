@@ -11,13 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runbook_lib import git_settings
 from runbook_lib.errors import RunbookError
 from runbook_lib.git_command import GitFailed, git
 from runbook_lib.ledger import OPENING
 from runbook_lib.statement import RUN, predicate_of
 
-#: Whatever the checkout's own configuration says.
-_SETTINGS = {"core.fsmonitor": "false", "log.showSignature": "false"}
+#: Whatever the configuration says, a person's own too: no program is run, nothing is left out, and no kept summary of
+#: the history is believed.
+_SETTINGS = git_settings.NO_BARE | {
+    "core.fsmonitor": "false", "core.hooksPath": os.devnull, "core.commitGraph": "false", "protocol.allow": "never",
+    "log.showSignature": "false", "log.showRoot": "true", "log.follow": "false", "diff.relative": "false",
+}  # fmt: skip
 _CHANGE = re.compile(r"\n?:[0-7]{6} [0-7]{6} [0-9a-f]+ (?P<blob>[0-9a-f]+) [A-Z]")
 _COMMIT = re.compile(r"\n?(?P<commit>[0-9a-f]{40}|[0-9a-f]{64})")
 #: What git says of a signature (git-log(1), %G?); only "G" is one of a key that the file allows for that time.
@@ -82,19 +87,29 @@ def look(archive: Path, allowed_signers: Path | None = None) -> Kept:
 
 def _git(archive: Path, *arguments: str, stdin: str | None = None, settings: dict[str, str] | None = None) -> str:
     # Replaced objects would answer in place of those that were signed.
-    return git(archive, "--no-replace-objects", *arguments, stdin=stdin, settings=_SETTINGS | (settings or {}))
+    together = _SETTINGS | (settings or {})
+    return git(archive, "--no-replace-objects", *arguments, stdin=stdin, settings=together, offline=True)
 
 
 def _has_history(archive: Path) -> bool:
     try:
+        git_dir = git_settings.repository_of(archive)
+        if git_dir is None:
+            return False
+        git_settings.refuse_archive(git_dir)
         if _git(archive, "rev-parse", "--is-inside-work-tree") != "true":
             return False
+        used = _git(archive, "rev-parse", "--absolute-git-dir")
     except FileNotFoundError:  # git is not on this machine
         return False
     except GitFailed as error:
         if "not a git repository" in error.stderr:
             return False
         raise  # such as a checkout of another user's, which git does not trust
+    if Path(used).resolve() != git_dir.resolve():
+        raise RunbookError(
+            f"git takes {used} for the repository of {archive}, and {git_dir} is nearer. Remove the one that is none."
+        )
     try:
         _git(archive, "rev-parse", "--verify", "--quiet", "HEAD")
     except GitFailed:  # nothing was committed yet
@@ -160,7 +175,7 @@ def _history(archive: Path) -> dict[str, list[_Version]]:
     """Every version of every statement of a run in the history, newest first, by its path within the archive."""
     told = _git(
         archive, "log", "--full-history", "--diff-merges=separate", "--no-renames", "--no-ext-diff", "--raw",
-        "--no-abbrev", "-z", "--relative", "--format=%H", "HEAD", "--", ".",
+        "--no-abbrev", "-z", "--relative", "--no-color", "--format=%H", "HEAD", "--", ".",
     )  # fmt: skip
     commit, blobs = "", dict[tuple[str, str], str]()
     parts = iter(told.split("\0"))
@@ -200,7 +215,7 @@ def _unsigned(archive: Path, allowed_signers: Path, commits: tuple[str, ...]) ->
     """Commits whose signature is none of an allowed key."""
     if not commits:
         return
-    settings = {
+    settings = _revoked() | {
         "gpg.ssh.allowedSignersFile": str(allowed_signers),
         # A checkout must not name the program that vouches for it; and other kinds of signature count for nothing.
         "gpg.ssh.program": "ssh-keygen",
@@ -217,6 +232,14 @@ def _unsigned(archive: Path, allowed_signers: Path, commits: tuple[str, ...]) ->
         if sign != "G":
             what = _SIGNATURES.get(sign, "has a signature that cannot be verified")
             yield f"{archive}: the commit {commit[:12]} of {author} changed it and {what}."
+
+
+def _revoked() -> dict[str, str]:
+    """A person's own file of revoked keys, which no setting of the archive may replace."""
+    try:
+        return {"gpg.ssh.revocationFile": git(Path("/"), "config", "--get", "gpg.ssh.revocationFile")}
+    except GitFailed:  # there is none
+        return {}
 
 
 def _read(file: Path) -> bytes | None:

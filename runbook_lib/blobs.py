@@ -8,6 +8,7 @@ from pathlib import Path
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.files import LARGEST
+from runbook_lib.git_command import READING
 
 #: Set by a git hook that runs us: they would bind every call to another repository or index.
 _BINDING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
@@ -113,7 +114,8 @@ def _git(place: Path, arguments: Sequence[str], stdin: bytes = b"") -> bytes:
     environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
     # A partial clone fetches what it lacks; without a terminal ssh cannot stop to ask.
     environment |= {"GIT_ASKPASS": "true", "SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never"}
-    command = ["git", "-C", str(place), *arguments]
+    settings = [part for name, value in READING.items() for part in ("-c", f"{name}={value}")]
+    command = ["git", "-C", str(place), *settings, *arguments]
     try:
         done = subprocess.run(
             command,

@@ -17,6 +17,7 @@ from runbook_lib.discover_references import SEARCHED
 from runbook_lib.discover_roles import Found, as_known, discover, shown, times
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git_command import GitFailed
+from runbook_lib.git_settings import refuse_fetching
 
 if TYPE_CHECKING:
     from runbook_lib.discover_draft import Draft
@@ -109,6 +110,7 @@ def survey(place: str | Path, ref: str = "") -> Discovery:
     such ref, or a file that cannot be read.
     """
     checkout = Checkout.open(place)
+    refuse_fetching(checkout.path)
     notes = []
     if not ref and checkout.bare:
         ref = "HEAD"

@@ -22,6 +22,12 @@ REMOTE_LIMIT = 600.0
 _REMOTE_COMMANDS = frozenset({"fetch", "push", "ls-remote"})
 #: These run a person's hooks, whose first run may install tools.
 _SLOW_COMMANDS = _REMOTE_COMMANDS | {"commit", "merge"}
+#: These look into the work tree and write nothing: they need no help from a program that the repository names.
+_LISTING = frozenset({"grep", "ls-files"})
+#: For calls that only read: a partial clone may fetch then, and tidy up afterwards, for which a hook may be there.
+READING = {"core.hooksPath": os.devnull, "maintenance.auto": "false", "gc.auto": "0"}
+#: Older versions of git know the second alone, which leaves them no way to fetch either.
+_OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 #: What a run that is killed may leave behind at work.
 _CHANGING = frozenset({"add", "branch", "commit", "fetch", "merge", "push", "restore", "rm", "switch", "update-ref"})
 #: Seconds to let a command that stays on this machine come to its own end: cut short, `git switch` leaves half a tree.
@@ -67,20 +73,25 @@ def require(oldest: tuple[int, int] = OLDEST, purpose: str = "The runbook") -> N
 
 def git(
     place: Path, *arguments: str, stdin: str | None = None, settings: Mapping[str, str] | None = None,
-    remote: str | None = None,
+    remote: str | None = None, offline: bool = False,
 ) -> str:  # fmt: skip
     """Run git in a folder and return what it prints, without the final newline.  Raises GitFailed.
 
     ``settings`` are further ones of its configuration; they go by the environment, which no process list shows.
     ``remote`` must be one that the repository has, or NoSuchRemote is raised: git takes any other word for a path.
+    ``offline``: what the repository lacks is not fetched, by no protocol.
     """
     far = arguments[0] in _REMOTE_COMMANDS
     limit = REMOTE_LIMIT if arguments[0] in _SLOW_COMMANDS else LOCAL_LIMIT
     command = shlex.join(arguments[:3])
     if not all(map(_can_be_given, arguments)):
         raise GitFailed(visible(command), "a name holds a character that no name of git's has.")
-    env = _environment()
+    env = _environment() | (_OFFLINE if offline else {})
     pairs = list((settings or {}).items())
+    if arguments[0] not in _CHANGING | _REMOTE_COMMANDS:
+        pairs += READING.items()
+    if arguments[0] in _LISTING:
+        pairs.append(("core.fsmonitor", "false"))
     if far:
         configured = _configuration(place)
         if remote is not None and not any(key.startswith(f"remote.{remote}.") for key, _ in configured):

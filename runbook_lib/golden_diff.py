@@ -15,6 +15,7 @@ from runbook_lib.blobs import read_blobs
 from runbook_lib.checkout import Checkout
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.files import write
+from runbook_lib.git_settings import refuse_fetching
 from runbook_lib.golden import FOLDER, MAX_BYTES, GoldenName
 from runbook_lib.golden_judge import Judgement, Limits, judge
 
@@ -49,6 +50,7 @@ def compare(old: GoldenFiles, new: GoldenFiles, limits: Limits | None = None) ->
 def of_revision(place: Path, ref: str) -> GoldenFiles:
     """The golden files of a commit.  Raises CannotTell when the clone cannot be read."""
     checkout = Checkout.open(place)
+    refuse_fetching(checkout.path)
     try:
         commit = checkout.resolve(ref)
     except RunbookError as error:

@@ -14,6 +14,7 @@ from runbook_lib.blobs import read_blobs
 from runbook_lib.bump import ImageType
 from runbook_lib.checkout import Checkout
 from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.git_settings import refuse_fetching
 from runbook_lib.github import GitHub
 from runbook_lib.pr_labels import Facts, Label
 from runbook_lib.recognized import choose, short
@@ -97,6 +98,7 @@ def _texts(place: Path, commit: str, paths: Collection[str]) -> Mapping[str, str
 def command(options: argparse.Namespace) -> int:
     """``runbook labels``: prints the table; 0 unless something could not be read."""
     checkout = Checkout.open(options.repo)
+    refuse_fetching(checkout.path)
     repository = choose(checkout)
     if short(repository) != short(MEGATRON_LM):
         raise RunbookError(

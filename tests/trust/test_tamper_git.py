@@ -325,6 +325,7 @@ def openpgp(it: Signed) -> None:
     git(it.audit, "config", "gpg.program", str(yes))
     commit(it.audit, "More records", "-S")
     assert git(it.audit, "log", "-1", "--format=%G?") == "G"
+    git(it.audit, "config", "--unset", "gpg.program")
 
 
 def merged(it: Signed) -> None:
@@ -346,7 +347,6 @@ UNSIGNED: Mapping[str, tuple[Callable[[Signed], None], str]] = {
     "a key that was expired": (expired, "a key that is not allowed, or was not at its time"),
     "a key that was not valid yet": (not_yet, "changed it and is signed by a key that is not allowed"),
     "a key for other things": (for_other_things, "changed it and "),
-    "a program of the checkout's own": (own_program, "changed it and is signed by a key that is not allowed"),
     "signers of the checkout's own": (own_signers, "changed it and is signed by a key that is not allowed"),
     "OpenPGP": (openpgp, "changed it and is not signed with an SSH key"),
     "a merge that changes": (merged, "changed it and is not signed"),
@@ -360,6 +360,29 @@ def test_who_did_not_sign(signed: Signed, figures: Figures, kind: str) -> None:
     change, told = UNSIGNED[kind]
     change(signed)
     found(signed.audit, figures, told, signed.signers)
+
+
+@pytest.mark.component("signing")
+def test_a_program_of_the_checkouts_own_is_refused(signed: Signed) -> None:
+    own_program(signed)
+    with pytest.raises(RunbookError, match=r"sets gpg\.ssh\.program, which is none"):
+        verify(signed.audit, signed.signers)
+
+
+@pytest.mark.component("signing")
+def test_the_archive_cannot_take_back_what_a_person_revoked(
+    signed: Signed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names a file of its own, without the key."""
+    signed.add()
+    signed.sign("ada")
+    (tmp_path / "none").write_text("")
+    git(signed.audit, "config", "gpg.ssh.revocationFile", str(tmp_path / "none"))
+    assert verify(signed.audit, signed.signers)[0] == []
+    mine = tmp_path / "gitconfig"
+    git(signed.audit, "config", "--file", str(mine), "gpg.ssh.revocationFile", str(tmp_path / "ada.pub"))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(mine))
+    assert any("changed it and" in it for it in verify(signed.audit, signed.signers)[0])
 
 
 @pytest.mark.component("signing")
