@@ -7,6 +7,7 @@ What lies uncommitted in the work tree is never part of a plan; it is only taken
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from runbook_lib import editable
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.edits import Edit
@@ -125,6 +126,7 @@ def carry_out(position: Position, edits: Sequence[Edit]) -> list[Edit]:
     checkout.require_work_tree()
     if not edits:
         return []
+    editable.require(checkout, [edit.path for edit in edits])
     checkout.clear(edit.path for edit in edits)
     there = present(checkout, edits)
     before, head = checkout.current_branch(), checkout.resolve("HEAD")

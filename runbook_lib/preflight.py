@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from runbook_lib import drivers_image, pins, position, token_rights, views
+from runbook_lib import drivers_image, editable, pins, position, token_rights, views
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.compare import Comparison, compare, merged
@@ -185,8 +185,10 @@ def local(stand: Position, plan: Plan) -> list[Check]:
                 "no other changes are in the way", True, f"{views.count(len(plan.edits), 'file')} would be edited."
             )
         )
-    except Refused as error:
+    except RunbookError as error:  # Refused, and CannotTell for a link
         checks.append(Check.of("no other changes are in the way", False, str(error)))
+    found = list(editable.problems(checkout, [edit.path for edit in plan.edits]))
+    checks.append(Check.of("the files can be edited as they are committed", not found, " ".join(found)))
     return checks
 
 
