@@ -26,7 +26,7 @@ from runbook_lib.views import View
 _ATTEMPTS = 3
 #: Failed jobs that the text of a pull request lists; GitHub's limit is 65536 characters.
 _SHOWN = 40
-_OURS = re.compile(r"# Broken(?: \(scope [0-9, ]+\))?: (.*?)(?: — )?see issue #([0-9]+)\.")
+_OURS = re.compile(r"# Broken(?: \(scope [0-9, ]+\))?: (.*?)(?: — )?see issue #([0-9]{1,9})\.")
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from runbook_lib.image import ImageRef
 from runbook_lib.locate import BuildArg, Counted, DockerArg, Finder, GivenPattern, WholeFile, YamlValue
 from runbook_lib.reading import PinSite, Sites
 from runbook_lib.repositories import FILE, TITLE, Repository
-from runbook_lib.yaml_text import Text, doubled
+from runbook_lib.yaml_text import MISFITS, Text, doubled, is_endless
 
 FAMILIES: Mapping[str, AnyFamily] = {
     "ngc": NGC, "nemo": NEMO, "coreweave": COREWEAVE, "alibaba": ALIBABA, "other": OTHER
@@ -256,17 +256,17 @@ class _File:
 
     def value(self, node: Node) -> object:
         """A scalar as YAML reads it; None for what is no scalar or no value."""
-        if not isinstance(node, ScalarNode):
+        if not isinstance(node, ScalarNode) or is_endless(node):
             return None
         try:
             return cast(object, yaml.SafeLoader("").construct_object(node))
-        except (yaml.YAMLError, ValueError):
+        except (yaml.YAMLError, ValueError, *MISFITS):
             return None
 
     def keys(self, node: MappingNode, what: str, known: Sequence[str], needed: Sequence[str]) -> dict[str, Node]:
         """The values by key.  Raises for one that is unknown, given twice or missing."""
         for key, _ in node.value:
-            name = str(getattr(key, "value", ""))
+            name = str(key.value)[:80] if isinstance(key, ScalarNode) else ""
             if name not in known:
                 raise self.error(
                     key, f"{what} has the unknown key {name!r}; known are {', '.join(known)}{_meant(name, known)}."

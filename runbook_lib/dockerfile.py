@@ -79,7 +79,7 @@ class Dockerfile:
         if not target:
             return self.stages[-1]
         found = self._named(target, len(self.stages))
-        if found is None and target.isdecimal() and int(target) < len(self.stages):
+        if found is None and _is_number(target) and int(target) < len(self.stages):
             return self.stages[int(target)]
         if found is None:
             known = f"it has {', '.join(self.names)}" if self.names else "none of its stages has a name"
@@ -136,7 +136,7 @@ class Dockerfile:
         return next((it for it in reversed(self.stages[:before]) if it.name and it.name == name.lower()), None)
 
     def _used(self, name: str, before: int) -> Stage | None:
-        if name.isdecimal() and int(name) < before:
+        if _is_number(name) and int(name) < before:
             return self.stages[int(name)]
         return self._named(name, before)
 
@@ -251,3 +251,8 @@ def _uses(instruction: Instruction) -> tuple[tuple[str, ...], tuple[str, ...]]:
             if keys.get("type") == "secret":
                 secrets.append(keys.get("id") or keys.get("target", "").rpartition("/")[2])
     return tuple(uses), tuple(secrets)
+
+
+def _is_number(text: str) -> bool:
+    """Whether the text can be the number of a stage; of thousands of digits Python makes no number."""
+    return text.isdecimal() and len(text) <= 9

@@ -24,7 +24,7 @@ BAD = frozenset({"failure", "timed_out", "cancelled", "startup_failure"})
 SUMMARY = "Nemo_CICD"
 _PLACE = re.compile(
     r"https?://[^/\s]+/(?P<repository>[^/\s]+/[^/\s]+)/"
-    r"(?:actions/runs/(?P<run>[0-9]+)(?:/(?:attempts/[0-9]+/)?job/(?P<job>[0-9]+))?|pull/(?P<pull>[0-9]+))(?:[/?#]\S*)?"
+    r"(?:actions/runs/(?P<run>[0-9]{1,18})(?:/(?:attempts/[0-9]+/)?job/(?P<job>[0-9]{1,18}))?|pull/(?P<pull>[0-9]{1,18}))(?:[/?#]\S*)?"
 )
 
 

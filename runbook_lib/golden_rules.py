@@ -7,6 +7,7 @@ The source is ``tests/functional_tests/python_test_utils/`` there: ``common.py``
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -81,7 +82,7 @@ class TestConfig:
             str(data.get("TEST_TYPE", "regular")),
             tuple(map(str, listed)) if isinstance(listed, list | tuple) else (),
             deterministic=all(str(variables.get(name)) != "1" for name in loose),
-            start_step=int(start) if start.isdecimal() else 1,
+            start_step=int(start) if re.fullmatch("[0-9]{1,9}", start) else 1,
         )
 
 
@@ -222,10 +223,13 @@ def one_close(x: object, y: object) -> bool:
 
 def typical(value: object) -> float | None:
     """A number, or the median of a list without its first, which warms up; None for anything else."""
-    if isinstance(value, int | float):
-        return float(value)
-    if isinstance(value, list) and value and all(isinstance(x, int | float) for x in value):
-        return float(median(value[1:] or value))
+    try:
+        if isinstance(value, int | float):
+            return float(value)
+        if isinstance(value, list) and value and all(isinstance(x, int | float) for x in value):
+            return float(median(value[1:] or value))
+    except OverflowError:  # a whole number of hundreds of digits
+        return math.inf
     return None
 
 

@@ -50,7 +50,7 @@ def look(
         return Findings(None)
     asked = failures.find(github, place, choose(checkout).workflow)
     seen = failures.triage(github, asked, base, say)
-    number = re.fullmatch(r"pull-request/([0-9]+)", asked.run.head_branch)
+    number = re.fullmatch(r"pull-request/([0-9]{1,18})", asked.run.head_branch)
     return Findings(asked, seen, _touched(checkout, github.files(int(number[1])), seen) if number else ())
 
 

@@ -228,12 +228,18 @@ class Counted:
         return places
 
 
+#: Digits of an index.
+_LONGEST_INDEX = 9
+
+
 def _under(parsed: Text, node: Node | None, keys: tuple[str, ...]) -> Node | None:
     for key in keys:
         if isinstance(node, MappingNode):
             node = parsed.pairs(node).get(key)
-        elif isinstance(node, SequenceNode) and key.isdecimal() and int(key) < len(node.value):
-            node = node.value[int(key)]
+        elif isinstance(node, SequenceNode) and key.isdecimal():
+            # Of thousands of digits Python makes no number.
+            index = int(key) if len(key) <= _LONGEST_INDEX else len(node.value)
+            node = node.value[index] if index < len(node.value) else None
         else:
             return None
     return node

@@ -123,7 +123,7 @@ def golden_members(names: Iterable[str], *, gitlab: bool = False) -> tuple[str, 
         return tuple(name for name in chosen if "/" not in name or not is_safe(name))
     places: dict[tuple[tuple[int, str], ...], list[str]] = defaultdict(list)
     for name in chosen:
-        found = re.fullmatch(r"results/iteration=([0-9]+)/([^/]+)/assets/basic/[^/]+/[^/]+", name)
+        found = re.fullmatch(r"results/iteration=([0-9]{1,9})/([^/]+)/assets/basic/[^/]+/[^/]+", name)
         if found:
             places[_order(found[1]), _order(found[2])].append(name)
         elif not is_safe(name):

@@ -22,9 +22,8 @@ from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-import yaml
-
-from runbook_lib.errors import RunbookError
+from runbook_lib import yaml_text
+from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.inside_image import Image
 from runbook_lib.sbatch import Site
 from runbook_lib.slurm_states import Partition
@@ -146,9 +145,9 @@ def not_shared(path: str, mountinfo: str) -> str:
 
 def _given(text: str, origin: str) -> Mapping[str, Any]:
     try:
-        given = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise RunbookError(f"The site file {origin} does not parse as YAML: {' '.join(str(error).split())}.") from error
+        given = yaml_text.load(text)
+    except CannotTell as error:
+        raise RunbookError(f"The site file {origin} cannot be read: {error} Correct it.") from error
     if given is None:
         return {}
     if not isinstance(given, dict):

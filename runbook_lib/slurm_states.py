@@ -169,7 +169,7 @@ def partitions(text: str) -> tuple[Partition, ...]:
 
 def seconds(limit: str) -> int | None:
     """A time limit as Slurm writes it, ``[days-]hours:minutes:seconds``; None for ``infinite`` and what is none."""
-    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit.strip())
+    found = re.fullmatch(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})", limit.strip())
     if found is None:
         return None
     days, hours, minutes, rest = (int(it or 0) for it in found.groups())

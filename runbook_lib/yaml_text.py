@@ -16,6 +16,9 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from runbook_lib.errors import CannotTell
 
 MERGE = "tag:yaml.org,2002:merge"
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
+#: What PyYAML raises beside its own errors where a value does not fit its tag: it looks for what is not there.
+MISFITS = (AttributeError, ArithmeticError, LookupError)
 # What may stand before a scalar and belongs to its node: an anchor, a tag.
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
 # libyaml's composer recurses in C without a limit, so deep nesting ends the process.  Flow collections cannot nest
@@ -24,6 +27,10 @@ _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
 _DEEPEST = 20_000
 #: Merge keys copy what anchors name, and so does whatever writes a value out: some lines can make billions of values.
 _LARGEST = 1_000_000
+#: Levels of merge keys; those of Megatron-LM's own files go two deep.
+_DEEPEST_MERGE = 100
+#: Digits of a number.  Python refuses to print, and to read, one of 4,300; hexadecimal ones would be read.
+_LONGEST_NUMBER = 100
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,7 @@ class Text:
         body = text.removeprefix("\ufeff")  # libyaml does not count it
         self.text, self._shift = text, len(text) - len(body)
         self._resolved: dict[int, dict[str, Node]] = {}
+        self._merged = 0
         self.documents = _composed(text, body)
 
     def line(self, node: Node) -> int:
@@ -82,22 +90,33 @@ class Text:
         start += len(head) + len(quote)
         return Cell(value, start, end - len(quote), self.text.count("\n", 0, start) + 1, problem)
 
-    def pairs(self, node: MappingNode) -> dict[str, Node]:
-        """The mapping's keys and values, those of its merge keys included where it does not set them itself."""
+    def pairs(self, node: MappingNode, depth: int = 0) -> dict[str, Node]:
+        """The mapping's keys and values, those of its merge keys included where it does not set them itself.
+
+        Raises CannotTell for merge keys without measure.
+        """
         if (known := self._resolved.get(id(node))) is not None:
             return known
         merged: dict[str, Node] = {}
         self._resolved[id(node)] = merged  # a mapping that merges itself ends here
         own: dict[str, Node] = {}
+        if depth > _DEEPEST_MERGE:
+            raise CannotTell(f"line {self.line(node)}: its merge keys (<<) go deeper than {_DEEPEST_MERGE} levels.")
         for key, value in node.value:
             if key.tag == MERGE:
                 for source in value.value if isinstance(value, SequenceNode) else [value]:
                     if isinstance(source, MappingNode):
-                        merged |= {k: v for k, v in self.pairs(source).items() if k not in merged}
+                        merged |= {k: v for k, v in self.pairs(source, depth + 1).items() if k not in merged}
+                        self._count(len(merged))
             elif isinstance(key, ScalarNode):
                 own[key.value] = value
         self._resolved[id(node)] = merged | own
         return self._resolved[id(node)]
+
+    def _count(self, merged: int) -> None:
+        self._merged += merged
+        if self._merged > _LARGEST:
+            raise CannotTell(f"its merge keys (<<) make more than {_LARGEST:,} values of it.")
 
 
 def load(text: str) -> Any:
@@ -108,6 +127,8 @@ def load(text: str) -> Any:
         if _values(node, {}) > _LARGEST:
             raise CannotTell(f"its anchors make more than {_LARGEST:,} values of it.")
         return None if node is None else loader.construct_document(node)
+    except MISFITS as error:
+        raise CannotTell("it holds a value that is not of the type that its tag or its form says.") from error
     except RecursionError as error:
         raise CannotTell("it does not parse as YAML: it is nested too deeply.") from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, a lone surrogate
@@ -118,6 +139,11 @@ def doubled(node: MappingNode) -> tuple[str, ...]:
     """The keys that a mapping gives more than once."""
     names = Counter(key.value for key, _ in node.value if isinstance(key, ScalarNode) and key.tag != MERGE)
     return tuple(sorted(name for name, times in names.items() if times > 1))
+
+
+def is_endless(node: ScalarNode) -> bool:
+    """Whether a number has more digits than anybody means."""
+    return node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER
 
 
 def _composed(text: str, body: str) -> list[Node | None]:
@@ -138,6 +164,8 @@ def _composed(text: str, body: str) -> list[Node | None]:
 def _values(node: Node | None, known: dict[int, int]) -> int:
     """How many values a node holds when each alias counts as what it names, but within itself."""
     if not isinstance(node, MappingNode | SequenceNode):
+        if isinstance(node, ScalarNode) and is_endless(node):
+            raise CannotTell(f"line {node.start_mark.line + 1} holds a number of {len(node.value)} characters.")
         return 1
     if id(node) not in known:
         known[id(node)] = 1

@@ -68,7 +68,8 @@ def test_an_image_as_pyxis_takes_it_stays(image: str) -> None:
     ("text", "says"),
     [
         ("image: megatron-lm:local", "Import it into a .sqsh file on shared storage first"),
-        ("[", "The site file s does not parse as YAML"),
+        ("[", "The site file s cannot be read: it does not parse as YAML"),
+        (f"at-once: 0x{'f' * 5000}", "holds a number of 5002 characters"),
         ("- a", "holds no mapping"),
         ("partitions: x", r"unknown key 'partitions': did you mean partition\?"),
         ("zzz: x", "unknown key 'zzz': known are partition"),
