@@ -113,7 +113,7 @@ def _file(github: GitHub, stand: Position, it: Decision) -> Issue:
     mine = github.me().login
     return once(
         lambda: tracking.choose(
-            (issue for issue in github_issues.listed(github, mine) if it.test.marker in issue.body), it.test
+            (issue for issue in github_issues.listed(github, mine) if it.test.marker in issue.body), it.test, mine
         ),
         lambda: github_issues.file(github, it.title, it.body, [tracking.LABEL], assignee),
         lambda made: github_issues.withdraw(github, made),

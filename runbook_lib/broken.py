@@ -217,8 +217,9 @@ def _decision(
                 raise Refused(f"#{number}, which the reason for {target} names, is {issue.state}. Name an open issue.")
         else:
             # The search lags behind what was just filed; the list of our own does not.
-            own = github_issues.listed(github, github.me().login)
-            issue = tracking.choose([*github_issues.search(github, target.case), *own], test)
+            me = github.me().login
+            own = github_issues.listed(github, me)
+            issue = tracking.choose([*github_issues.search(github, target.case), *own], test, me)
     old, new = _images(standing.stand)
     pull = standing.pull.url if standing.pull else ""
     failure = seen.failure if seen else None
@@ -289,7 +290,7 @@ def proposed(made: Plan) -> dict[str, str]:
         for row in rows:
             if (row.model, row.case) == (model, case) and stand.bump.image_type in row.environments:
                 for platform in row.platforms if _on_github(row) else ():
-                    cause = " ".join(it.failure.cause.replace(";", ",").split())
+                    cause = tracking.unnamed(" ".join(it.failure.cause.replace(";", ",").split()))
                     entries[f"{model}/{case}@{platform}"] = textwrap.shorten(cause, 120, placeholder=" …")
     return entries
 

@@ -1,7 +1,7 @@
 """Step 4: let CI test the head commit, once and with the right labels, and follow its run."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from runbook_lib import polling, position, views
@@ -38,6 +38,8 @@ class Standing:
     comments: tuple[Comment, ...] = ()
     labellings: tuple[Labelling, ...] = ()
     behind: int = 0
+    #: The login whose token this is.
+    me: str = ""
     #: Whether the head commit could not be deployed to where CI runs.
     refused: bool = False
     problem: str = ""
@@ -47,8 +49,8 @@ class Standing:
 
     @property
     def authorized(self) -> tuple[Comment, ...]:
-        """The comments, by anyone, that let CI test the head commit."""
-        return commands(self.comments, self.pull.head_sha) if self.pull else ()
+        """The comments that authorize CI for the head commit: our own, and those of people who may write them."""
+        return commands(self.comments, self.pull.head_sha, self.me) if self.pull else ()
 
     def show(self) -> View:
         """The pull request, and what would be written."""
@@ -93,8 +95,9 @@ def _read(standing: Standing, github: GitHub, number: int, head: str | None = No
     pull = settled(github, number, head)
     behind = github.compare(pull.base_ref, pull.head_sha).behind
     comments, labellings = github.comments(number), github.labellings(number)
+    me = standing.me or github.me().login
     refused = bool(refusals(comments, pull.head_sha)) or github.deployment_failed(pull.head_sha)
-    return replace(standing, pull=pull, comments=comments, labellings=labellings, behind=behind, refused=refused)
+    return replace(standing, pull=pull, comments=comments, labellings=labellings, behind=behind, me=me, refused=refused)
 
 
 def authorize(step: Step, standing: Standing) -> Standing:
@@ -196,7 +199,7 @@ def _another_commit(step: Step, standing: Standing, pull: Pull, github: GitHub) 
 def _comment(step: Step, standing: Standing, pull: Pull, github: GitHub) -> Standing:
     text = command(pull.head_sha)
     written = once(
-        lambda: next(iter(commands(github.comments(pull.number), pull.head_sha)), None),
+        lambda: next(iter(commands(github.comments(pull.number), pull.head_sha, standing.me)), None),
         lambda: github.comment(pull.number, text),
         github.remove_comment,
     )
@@ -252,7 +255,7 @@ def progress(standing: Standing, pull: Pull, github: GitHub) -> Progress:
             found, state="refused", sentence=f"waiting for another commit: copy-pr-bot could not deploy {head[:10]}",
             next="Run 04-run-ci again: it pushes an empty commit and lets CI test that.",
         )  # fmt: skip
-    if run is None and (code := complaint(comments, head)):
+    if run is None and (code := complaint(comments, head, standing.me)):
         return replace(
             found, state="refused", sentence=f"waiting for a maintainer: copy-pr-bot did not take the command ({code})",
             next=f'Ask a maintainer of {github.repository} to comment "{command(head)}" on {pull.url} (again).',
@@ -262,7 +265,7 @@ def progress(standing: Standing, pull: Pull, github: GitHub) -> Progress:
             found, state="superseded", sentence=f"waiting: #{now.number} has a newer head, {now.head_sha[:10]}",
             next="Run bump again for that commit.",
         )  # fmt: skip
-    if run is None and not commands(comments, head):
+    if run is None and not commands(comments, head, standing.me):
         return replace(
             found, sentence=f"waiting for a comment: none lets CI test {head[:10]} yet",
             next="Run 04-run-ci, with publish: it writes that comment.",
@@ -329,12 +332,22 @@ def _checks(standing: Standing, found: Progress | None) -> list[Check]:
         why = standing.held or standing.problem or "There is nothing to follow."
         return [Check(name, "skipped", why) for name in (authorized, same, passed)]
     now = github.pull(pull.number)
-    by = [f"{it.author} ({it.url})" for it in commands(github.comments(pull.number), pull.head_sha)]
-    told = f"By {', '.join(by)}." if by else "By copy-pr-bot itself." if found.run else "Nobody has."
-    checks = [Check.of(authorized, bool(by or found.run), told)]
+    checks = [_authorization(authorized, github.comments(pull.number), standing, found)]
     if found.run is None:
         return [*checks, *(Check(name, "skipped", found.sentence) for name in (same, passed))]
     heads = f"{found.run.head_sha[:10]} on {found.run.head_branch}; #{now.number} is at {now.head_sha[:10]}."
     checks.append(Check.of(same, found.run.head_sha == now.head_sha, heads))
     # A red run is for a person to judge: the bump waits, and does not fail.
     return [*checks, Check(passed, "passed" if found.state == "passed" else "waiting", found.sentence)]
+
+
+def _authorization(name: str, comments: Sequence[Comment], standing: Standing, found: Progress) -> Check:
+    """Whether CI may test the head commit: proved by a run, or by the command of somebody who may write it."""
+    by = [f"{it.author} ({it.url})" for it in commands(comments, found.head)]
+    own = [it.url for it in commands(comments, found.head, standing.me)]
+    if by or found.run:
+        return Check(name, "passed", f"By {', '.join(by)}." if by else f"By copy-pr-bot itself: {found.run.url}")  # type: ignore[union-attr]
+    if own:
+        told = f"{standing.me} wrote the command ({own[0]}), and is no member of the repository: a maintainer must."
+        return Check(name, "waiting", told)
+    return Check(name, "failed", "Nobody has.")

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
+#: How GitHub calls the relation to the repository of accounts that somebody there has let in.
+_INSIDERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+
 
 @dataclass(frozen=True)
 class Account:
@@ -87,17 +90,35 @@ class Pull:
 
 @dataclass(frozen=True)
 class Comment:
-    """A comment in the conversation of a pull request; ``author`` is a login, empty for a deleted account."""
+    """A comment in the conversation of a pull request; ``author`` is a login, empty for a deleted account.
+
+    ``association`` is the author's relation to the repository, as GitHub calls it; ``bot`` is an app's account.
+    """
 
     id: int
     author: str
     body: str
     created: datetime
     url: str
+    association: str = ""
+    bot: bool = False
+
+    @property
+    def insider(self) -> bool:
+        """Whether the repository's owners have let the author in."""
+        return self.association in _INSIDERS
 
     @classmethod
     def of(cls, it: Any) -> Self:
-        return cls(_number(it["id"]), _login(it["user"]), it["body"] or "", _time(it["created_at"]), it["html_url"])
+        return cls(
+            _number(it["id"]),
+            _login(it["user"]),
+            it["body"] or "",
+            _time(it["created_at"]),
+            it["html_url"],
+            it.get("author_association") or "",
+            bool(it["user"]) and it["user"].get("type") == "Bot",
+        )
 
 
 @dataclass(frozen=True)
@@ -130,7 +151,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Run:
-    """A workflow run; ``conclusion`` is empty until it is completed."""
+    """A workflow run; ``conclusion`` is empty until it is completed.
+
+    ``fork``: its commit comes from a branch of another repository, whoever named that.
+    """
 
     id: int
     url: str
@@ -143,9 +167,11 @@ class Run:
     attempt: int
     created: datetime
     updated: datetime
+    fork: bool = False
 
     @classmethod
     def of(cls, it: Any) -> Self:
+        repositories = [(it.get(name) or {}).get("id") for name in ("repository", "head_repository")]
         return cls(
             id=_number(it["id"]),
             url=it["html_url"],
@@ -158,6 +184,7 @@ class Run:
             attempt=_number(it.get("run_attempt") or 1),
             created=_time(it["created_at"]),
             updated=_time(it["updated_at"]),
+            fork=repositories[0] != repositories[1],
         )
 
 
@@ -210,7 +237,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Issue:
-    """An issue; ``author`` is a login, empty for a deleted account."""
+    """An issue; ``author`` is a login, empty for a deleted account; ``association`` as of a comment."""
 
     number: int
     url: str
@@ -219,6 +246,12 @@ class Issue:
     state: str
     labels: frozenset[str]
     author: str
+    association: str = ""
+
+    @property
+    def insider(self) -> bool:
+        """Whether the repository's owners have let the author in."""
+        return self.association in _INSIDERS
 
     @classmethod
     def of(cls, it: Any) -> Self:
@@ -232,6 +265,7 @@ class Issue:
             # GitHub describes them as objects or mere names.
             labels=frozenset(label if isinstance(label, str) else label["name"] or "" for label in it["labels"]),
             author=_login(it["user"]),
+            association=it.get("author_association") or "",
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from runbook_lib import answer, ci, github_issues, refresh, rounds, sync, views
 from runbook_lib.checks import Check
 from runbook_lib.ci import Standing
+from runbook_lib.copy_pr_bot import commands
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import failed
 from runbook_lib.github import GitHub
@@ -90,7 +91,7 @@ def look(stand: Position, github: GitHub | None) -> Readiness:
 def _of_ci(standing: Standing, github: GitHub, pull: Pull) -> Iterator[Item]:
     now = ci.progress(standing, pull, github)
     short = pull.head_sha[:10]
-    by = ", ".join(it.author for it in standing.authorized) or ("copy-pr-bot" if now.run else "")
+    by = ", ".join(it.author for it in commands(standing.comments, pull.head_sha)) or "copy-pr-bot" * bool(now.run)
     yield Item(
         "authorization of the head commit", bool(by), f"{short}, by {by or 'nobody'}.", "" if by else "04-run-ci"
     )

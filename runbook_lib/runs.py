@@ -84,8 +84,11 @@ class Progress:
 
 
 def choose(runs: Iterable[Run], head: str, workflow: str = WORKFLOW) -> Run | None:
-    """The newest run of the workflow for exactly this commit."""
-    mine = [run for run in runs if run.head_sha == head and run.name == workflow]
+    """The newest run of the workflow for exactly this commit.
+
+    A fork may call a branch ``pull-request/<N>`` as well: its runs are none of copy-pr-bot's.
+    """
+    mine = [run for run in runs if run.head_sha == head and run.name == workflow and not run.fork]
     return max(mine, key=lambda run: (run.created, run.id), default=None)
 
 

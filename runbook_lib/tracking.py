@@ -44,12 +44,14 @@ class Broken:
         return f"<!-- base-image-runbook:broken {named} -->"
 
 
-def choose(issues: Iterable[Issue], broken: Broken) -> Issue | None:
+def choose(issues: Iterable[Issue], broken: Broken, me: str = "") -> Issue | None:
     """The open issue for this test: with its marker, else the oldest that names the test case in its title or text.
 
-    A name that is only the beginning of another test's does not count.
+    Only of people whom the repository has let in, and of ``me``: a stranger could close or change what a row names.  A
+    name that is only the beginning of another test's does not count.
     """
-    found = sorted((it for it in issues if it.state == "open"), key=lambda it: it.number)
+    known = (it for it in issues if it.state == "open" and (it.insider or (me and it.author == me)))
+    found = sorted(known, key=lambda it: it.number)
     if marked := [it for it in found if broken.marker in it.body]:
         return marked[0]
     whole = re.compile(rf"(?<![\w-]){re.escape(broken.case)}(?![\w-])")
@@ -137,6 +139,11 @@ def named_in(reason: str, repository: str) -> int | None:
     """
     found = re.search(rf"{_address(repository)}|\b(?:see|issue) #([1-9][0-9]{{0,8}})\b", reason)
     return int(found[1] or found[2]) if found else None
+
+
+def unnamed(cause: str) -> str:
+    """Return a cause without any issue that it names: it comes from a log, and a reason's issue is taken as it is."""
+    return re.sub(r"(#|/issues/)(?=[0-9])", r"\1 ", cause)
 
 
 def _address(repository: str) -> str:

@@ -195,10 +195,25 @@ def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -
 
 
 def test_an_open_issue_that_names_the_test_is_used(at: World) -> None:
-    theirs = github_issues.file(at.github("contributor-token"), f"{HANG} hangs", "Since Monday.")
+    theirs = github_issues.file(at.github(), f"{HANG} hangs", "Since Monday.")
     step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
     assert "issue" not in at.effects()
     assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_strangers_issue_is_not_taken_for_ours(at: World, marked: bool) -> None:
+    marker = f"<!-- base-image-runbook:broken gpt/{HANG}@dgx_h100 -->" if marked else "Since Monday."
+    title = f"CI failure with base image 26.04-py3: gpt/{HANG} (dev, dgx_h100)"
+    stranger = at.github("contributor-token")
+    theirs = github_issues.file(stranger, title, marker)
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    assert at.effects().count("issue") == 1
+    assert f"see issue #{theirs.number}." not in git(at.checkout.path, "show", "HEAD")
+    assert github_issues.read(stranger, theirs.number) == theirs
+    # And once more: ours is found.
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    assert "issue" not in at.effects()
 
 
 def test_of_two_issues_filed_at_the_same_moment_the_older_one_stays(at: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Step 4 on a practice repository: CI is let go once a commit, with the right labels, and its run is followed."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from bumping import world as start
 from runbook_lib import ci, position
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.github import GitHub
-from runbook_lib.github_models import Comment
+from runbook_lib.github_models import Account, Comment
 from runbook_lib.runs import Progress
 
 BRANCH = "bump/main/dev-26.04-py3"
@@ -241,6 +242,49 @@ def test_a_contributor_asks_a_maintainer(world: World) -> None:
     run_ci(world, "contributor-token", remote="fork")
     assert waiting(world).startswith("waiting for CI run ")
     assert world.effects() == []
+
+
+@pytest.mark.parametrize("length", [7, 39, 40])
+def test_a_strangers_command_neither_stops_ours_nor_counts(opened: World, length: int) -> None:
+    text = f"/ok to test {head(opened)[:length]}"
+    opened.github("contributor-token").comment(10, text)
+    run_ci(opened)
+    assert told(opened) == [(CONTRIBUTOR, text), ("release-engineer", f"/ok to test {head(opened)}")]
+    assert opened.checks()["CI may test the head commit"] == "passed"
+    (check,) = [it for it in opened.said("check") if it["name"] == "CI may test the head commit"]
+    assert CONTRIBUTOR not in check["detail"]
+    # What copy-pr-bot answers to a later command of theirs is no answer to ours.
+    opened.github("contributor-token").comment(10, text)
+    assert run_ci(opened) is not None
+    assert waiting(opened).startswith("waiting for CI run ")
+    assert len([author for author, _ in told(opened) if author != CONTRIBUTOR]) == 1
+
+
+def test_a_strangers_command_is_none_without_publish(opened: World) -> None:
+    opened.github("contributor-token").comment(10, f"/ok to test {head(opened)}")
+    assert run_ci(opened, mode="apply") is None
+    assert waiting(opened).startswith("waiting for publish")
+
+
+def test_a_maintainers_command_stops_ours(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    maintainer = ("release-engineer", f"/ok to test {head(opened)}")
+    opened.github().comment(10, maintainer[1])
+    monkeypatch.setattr(GitHub, "me", lambda _: Account("somebody-else", "User"))
+    run_ci(opened)
+    assert told(opened) == [maintainer]
+    assert opened.checks()["CI may test the head commit"] == "passed"
+
+
+def test_a_run_from_a_fork_that_calls_its_branch_so_is_none_of_ours(
+    opened: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = GitHub.runs
+    hub = opened.forge.hub
+    with hub.store.transaction():
+        hub.start_run(hub.ticket(10))
+    monkeypatch.setattr(GitHub, "runs", lambda *asked: tuple(replace(it, fork=True) for it in runs(*asked)))
+    run_ci(opened)
+    assert told(opened) == [("release-engineer", f"/ok to test {head(opened)}")]
 
 
 def test_a_lost_answer_writes_no_second_comment(opened: World) -> None:

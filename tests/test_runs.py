@@ -94,10 +94,16 @@ def test_the_labels_of_a_moment() -> None:
     assert "early" in labels_at({"early"}, back, NOON)
 
 
-def say(*bodies: str) -> list[Comment]:
-    """Comments; those that begin with ``bot:`` are copy-pr-bot's."""
+def said(number: int, author: str, body: str, association: str = "NONE", *, bot: bool = False) -> Comment:
+    return Comment(number, author, body, NOON, f"https://x/{number}", association, bot)
+
+
+def say(*bodies: str, association: str = "MEMBER") -> list[Comment]:
+    """Comments of anna's; those that begin with ``bot:`` are copy-pr-bot's."""
     return [
-        Comment(number, "copy-pr-bot[bot]" if body.startswith("bot:") else "anna", body, NOON, f"https://x/{number}")
+        said(number, "copy-pr-bot[bot]", body, bot=True)
+        if body.startswith("bot:")
+        else said(number, "anna", body, association)
         for number, body in enumerate(bodies)
     ]
 
@@ -107,7 +113,10 @@ def say(*bodies: str) -> list[Comment]:
     [
         (f"/ok to test {HEAD}", True),
         (f" /okay to test {HEAD}\r\n", True),
-        (f"Thanks!\n/ok to test {HEAD[:10]}\n", True),
+        (f"/ok to test {HEAD[:10]}", False),  # another commit may begin so too
+        (f"Thanks!\n/ok to test {HEAD}\n", False),
+        (f"> /ok to test {HEAD}", False),
+        (f"```\n/ok to test {HEAD}\n```", False),
         (f"/ok to test {OTHER}", False),
         ("/ok to test", False),
         (f"> write /ok to test {HEAD} please", False),
@@ -138,7 +147,39 @@ def test_whose_deployment_was_refused(bodies: tuple[str, ...], refused: int) -> 
 
 
 def test_what_the_bot_complains_about() -> None:
-    said = "bot: @anna, there was an error processing your request: `E3`"
-    assert complaint(say(f"/ok to test {HEAD}", said), HEAD) == "E3"
-    assert complaint(say(f"/ok to test {HEAD}", said, f"/ok to test {HEAD}"), HEAD) == ""
-    assert complaint(say(said), HEAD) == ""
+    answer = "bot: @anna, there was an error processing your request: `E3`"
+    assert complaint(say(f"/ok to test {HEAD}", answer), HEAD) == "E3"
+    assert complaint(say(f"/ok to test {HEAD}", answer, f"/ok to test {HEAD}"), HEAD) == ""
+    assert complaint(say(answer), HEAD) == ""
+    assert complaint(say(f"/ok to test {HEAD}", answer.replace("anna", "eve")), HEAD) == ""
+
+
+@pytest.mark.parametrize("association", ["NONE", "CONTRIBUTOR", "FIRST_TIMER", "MANNEQUIN", "", "owner"])
+def test_a_strangers_command_is_none(association: str) -> None:
+    theirs = say(f"/ok to test {HEAD}", REFUSED, association=association)
+    assert commands(theirs, HEAD) == refusals(theirs, HEAD) == ()
+    assert commands(theirs, HEAD, "somebody") == ()
+    assert commands(theirs, HEAD, "anna") == (theirs[0],)  # the account of our own token
+
+
+def test_a_command_that_the_bot_did_not_take_counts_for_its_writer_alone() -> None:
+    theirs = say(f"/ok to test {HEAD}", "bot: @anna, there was an error processing your request: `E3`")
+    assert commands(theirs, HEAD) == ()
+    assert commands(theirs, HEAD, "anna") == (theirs[0],)
+    again = [*theirs, said(7, "anna", f"/ok to test {HEAD}", "MEMBER")]
+    assert commands(again, HEAD) == (again[-1],)
+
+
+@pytest.mark.parametrize(("login", "bot"), [("copy-pr-bot", False), ("copy-pr-bot", True), ("copy-pr-bot[bot]", False)])
+def test_only_the_bots_own_account_answers(login: str, bot: bool) -> None:
+    command = said(1, "anna", f"/ok to test {HEAD}", "MEMBER")
+    for body in (REFUSED, "@anna, there was an error processing your request: `E3`"):
+        answer = said(2, login, body, "MEMBER", bot=bot)
+        assert refusals([command, answer], HEAD) == ()
+        assert complaint([command, answer], HEAD) == ""
+        assert commands([command, answer], HEAD) == (command,)
+
+
+def test_a_run_of_a_fork_is_none_of_ours() -> None:
+    assert choose([replace(RUN, fork=True)], RUN.head_sha, RUN.name) is None
+    assert choose([RUN, replace(RUN, fork=True, id=RUN.id + 1)], RUN.head_sha, RUN.name) == RUN

@@ -6,15 +6,16 @@ from hypothesis import strategies as st
 
 from runbook_lib.bump import Bump
 from runbook_lib.github_models import Issue
-from runbook_lib.tracking import Broken, body, choose, named_in, number_in, title
+from runbook_lib.tracking import Broken, body, choose, named_in, number_in, title, unnamed
 from runbook_lib.triage import Failure
 
 BUMP = Bump.parse(tag="26.04-py3")
 BROKEN = Broken("gpt", "gpt3_tp1", "dev", "dgx_h100", "it hangs", "tests/r.yaml", ("mr", "mr-github"))
 
 
-def issue(number: int, title: str = "", body: str = "", state: str = "open") -> Issue:
-    return Issue(number, f"https://github.com/o/r/issues/{number}", title, body, state, frozenset(), "someone")
+def issue(number: int, title: str = "", body: str = "", state: str = "open", association: str = "MEMBER") -> Issue:
+    url = f"https://github.com/o/r/issues/{number}"
+    return Issue(number, url, title, body, state, frozenset(), "someone", association)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,21 @@ def issue(number: int, title: str = "", body: str = "", state: str = "open") -> 
 def test_which_issue_is_used(issues: list[Issue], expected: int | None) -> None:
     found = choose(issues, BROKEN)
     assert (found and found.number) == expected
+
+
+@pytest.mark.parametrize("association", ["NONE", "CONTRIBUTOR", "FIRST_TIME_CONTRIBUTOR", "MANNEQUIN", "", "member"])
+def test_a_strangers_issue_is_not_used(association: str) -> None:
+    theirs = [issue(1, body=BROKEN.marker, association=association), issue(2, title(BROKEN, BUMP), "", "open", "NONE")]
+    assert choose(theirs, BROKEN) is None
+    assert choose(theirs, BROKEN, "somebody") is None
+    ours = issue(3, body=BROKEN.marker)
+    assert choose([*theirs, ours], BROKEN) == ours
+    assert choose(theirs, BROKEN, "someone") == theirs[0]  # the account of our own token
+
+
+@pytest.mark.parametrize("cause", ["see #12", "issue #12", "https://github.com/o/r/issues/12", "##7 and see #8"])
+def test_a_cause_from_a_log_names_no_issue(cause: str) -> None:
+    assert named_in(unnamed(f"it hangs: {cause}"), "o/r") is None
 
 
 def text(failure: Failure | None = None, broken: Broken = BROKEN) -> str:
