@@ -57,12 +57,10 @@ def step(name: str, bump: Bump, *, repository: str, audit: str = "") -> "Step":
     """
     folder = os.environ.get("RUNBOOK_RECORD")
     if folder:
-        place: Path | None = Path(folder)
-    elif session.interactive():
-        place = None
-    else:
-        place = _open_incomplete(name, bump, repository, audit)
-    return Step(name, bump, repository, place)
+        return Step(name, bump, repository, Path(folder))
+    records = _root(audit).joinpath(*_identity(bump, repository).parts)
+    place = None if session.interactive() else _open_incomplete(name, records, _identity(bump, repository))
+    return Step(name, bump, repository, place, records)
 
 
 def command(notebook: str, bump: Bump, **more: object) -> str:
@@ -87,10 +85,15 @@ def command(notebook: str, bump: Bump, **more: object) -> str:
 class Step:
     """The account of one run of a notebook.  Everything is written down at once, without secrets."""
 
-    def __init__(self, name: str, bump: Bump, repository: str, folder: Path | None) -> None:
+    def __init__(
+        self, name: str, bump: Bump, repository: str, folder: Path | None, records: Path | None = None
+    ) -> None:
         self.name, self.bump = name, bump
         #: The record's folder; None in JupyterLab.
         self.folder = folder
+        #: The bump's folder in the archive, with the records of all its runs.
+        self.records = folder.parent if folder else records
+        self._planned_commits: list[dict[str, str]] = []
         self._redactor = Redactor(os.environ)
         self._checks: list[Check] = []
         self._lines: list[str] = []
@@ -100,6 +103,11 @@ class Step:
     def given(self, **values: object) -> None:
         """Inputs as they were resolved, such as ``digest``, ``base_commit``, ``head_commit``, ``merge_commit``."""
         self._add("given", values=values)
+
+    def planned_commit(self, parent: str, changes: str) -> None:
+        """A commit that is made next: on ``parent``, with changes of this fingerprint."""
+        self._planned_commits.append({"parent": parent, "changes": changes})
+        self.given(planned_commits=self._planned_commits)
 
     def effect(self, kind: str, target: str, before: object, after: object, url: str = "") -> None:
         """A change of the world: ``kind`` is edit, branch, commit, push, pull request, label, comment, issue …"""
@@ -221,12 +229,18 @@ def _file_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:80] or "table"
 
 
-def _open_incomplete(name: str, bump: Bump, repository: str, audit: str) -> Path:
+def _identity(bump: Bump, repository: str) -> Identity:
     identity = Identity(
         repository, bump.base, bump.image_type, str(bump.tag or ""), practice=bool(os.environ.get("RUNBOOK_PRACTICE"))
     )
-    identity = Identity.from_json(Redactor(os.environ).data(identity.as_json()))
-    root = Path(audit or os.environ.get("RUNBOOK_AUDIT") or provenance.ROOT / "audit").expanduser().absolute()
+    return Identity.from_json(Redactor(os.environ).data(identity.as_json()))
+
+
+def _root(audit: str) -> Path:
+    return Path(audit or os.environ.get("RUNBOOK_AUDIT") or provenance.ROOT / "audit").expanduser().absolute()
+
+
+def _open_incomplete(name: str, records: Path, identity: Identity) -> Path:
     started = now()
     record = record_id(started, name, secrets.token_hex(4))
     predicate = {
@@ -243,8 +257,7 @@ def _open_incomplete(name: str, bump: Bump, repository: str, audit: str) -> Path
         "ended": None,
         "parent": None,
     }
-    bump_folder = root.joinpath(*identity.parts)
-    with Ledger.hold(bump_folder) as ledger:
+    with Ledger.hold(records) as ledger:
         folder = ledger.open(record, Redactor(os.environ).data(predicate))
     atexit.register(close_incomplete, folder)
     return folder

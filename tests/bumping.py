@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from runbook_lib import github, position, pull_request
+from runbook_lib import github, position, provenance, pull_request
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.checks import Check
 from runbook_lib.github import GitHub
 from runbook_lib.gitlab import GitLab
+from runbook_lib.ledger import Ledger
 from runbook_lib.pins import Plan
 from runbook_lib.practice import forge, seed
 from runbook_lib.practice.forge import Forge
@@ -23,6 +24,7 @@ from runbook_lib.practice.tokens import GITLAB_TOKEN
 from runbook_lib.preflight import Prospect
 from runbook_lib.pull_request import Made, Proposal
 from runbook_lib.record import Step
+from runbook_lib.statement import Identity, now, stamp
 
 REPOSITORY = "practice/Megatron-LM"
 #: An account of the forge that may read, and its fork.
@@ -65,9 +67,21 @@ class World:
         url = f"{self.forge.url}/gitlab"
         return GitLab.connect({"GITLAB_URL": url, "GITLAB_TOKEN": token, "GITLAB_PROJECT": REPOSITORY})
 
+    @property
+    def records(self) -> Path:
+        """The bump's folder in the archive."""
+        return self.home / "records"
+
     def step(self, bump: Bump) -> Step:
-        folder = self.home / f"record-{len(self.steps)}"
-        folder.mkdir()
+        """Begin a run, with a record that later runs can read."""
+        name = f"record-{len(self.steps):03}"
+        predicate = {
+            "id": name, "state": "running", "notebook": {"name": "03-open-pr"}, "started": stamp(now()),
+            "process": provenance.process(), "parent": None, "ended": None,
+            "bump": Identity(REPOSITORY, bump.base, bump.image_type, str(bump.tag or ""), practice=True).as_json(),
+        }  # fmt: skip
+        with Ledger.hold(self.records) as ledger:
+            folder = ledger.open(name, predicate)
         self.steps.append(Step("03-open-pr", bump, REPOSITORY, folder))
         return self.steps[-1]
 
