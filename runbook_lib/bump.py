@@ -21,6 +21,8 @@ EXCEPTIONS = {
     "unseen-failure": "mark a test broken that did not fail in the run that is looked at",
     "partial-round": "push refreshed golden values although other tests that failed are not decided yet",
 }
+#: The exception that confirms a commit which the runbook did not make, with its full id: ``foreign-commit:<id>``.
+FOREIGN = "foreign-commit"
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,7 @@ class Bump:
         if image_type not in ("dev", "lts"):
             raise RunbookError(f"The image type {image_type!r} is unknown: choose dev or lts.")
         names = frozenset(name for name in re.split(r"[,\s]+", allow) if name)
-        if unknown := sorted(names - EXCEPTIONS.keys()):
-            known = ", ".join(sorted(EXCEPTIONS))
-            raise RunbookError(f"allow names no known exception: {', '.join(unknown)}. Known are {known}.")
+        _require_known(names)
         target = repository.sites.family.read(tag) if tag else None
         if target is not None:
             _branch_name("tag", tag)  # the bump's branch is named after it
@@ -136,6 +136,20 @@ def _require(kind: type, name: str, value: object) -> None:
         raise RunbookError(
             f"The parameter {name} is {value!r}, of the type {type(value).__name__}; it must be {wanted}."
         )
+
+
+def _require_known(names: frozenset[str]) -> None:
+    """Raise RunbookError for an exception that there is none of, and for a commit without its full id."""
+    for name in sorted(names - EXCEPTIONS.keys()):
+        kind, _, commit = name.partition(":")
+        if kind != FOREIGN:
+            known = ", ".join([*sorted(EXCEPTIONS), f"{FOREIGN}:<commit id>"])
+            raise RunbookError(f"allow names no known exception: {name}. Known are {known}.")
+        if not re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", commit):
+            raise RunbookError(
+                f"allow has {name!r}, which is no full commit id: one commit alone is confirmed, by all its 40 digits. "
+                f"`git rev-parse {commit or '<commit>'}` prints them, and so does the step that waits for it."
+            )
 
 
 def _branch_name(parameter: str, name: str) -> str:

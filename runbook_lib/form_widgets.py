@@ -96,6 +96,8 @@ class Widgets:
         for parameter in fields.DECIDED:
             if (chosen := self._chosen(parameter)) and parameter in found:
                 found[parameter] = "; ".join(filter(None, [str(found[parameter]), fields.decided(chosen)]))
+        if "allow" in found:
+            found["allow"] = ", ".join(filter(None, [str(found["allow"]), *self._chosen("allow")]))
         return found
 
     def lacking(self) -> dict[str, str]:
@@ -175,12 +177,14 @@ class Widgets:
                     widget.close()
 
     def _row(self, it: Mapping[str, str]) -> "_Row":
-        what = {"accept": "Accept", "broken": "Broken", "reenable": "Let run again"}[it["parameter"]]
+        names = {"accept": "Accept", "broken": "Broken", "reenable": "Let run again", "allow": "Confirm"}
+        what = names[it["parameter"]]
         box = self._w.Checkbox(value=False, description=f"{what}: {it['name']}", indent=False, layout=_WIDE)
         reason = self._w.Text(
             value=it["suggestion"], description="Reason", placeholder="why", layout=_WIDE, style=_STYLE
         )
         reason.tooltip = f"Reason for {it['name']}"
+        self._show(reason, it["parameter"] in fields.DECIDED)  # an exception is given by its name alone
         for widget in (box, reason):
             widget.observe(lambda _: self._notify(it["parameter"]), names="value")
         return _Row(box, reason, self._w.VBox([box, self._w.HTML(form_views.hint(it["why"])), reason]))

@@ -51,6 +51,7 @@ def test_names_follow_from_the_parameters():
         ("older-tag, unverified-tag", {"older-tag", "unverified-tag"}),
         ("older-tag older-tag;"[:-1], {"older-tag"}),
         (",".join(EXCEPTIONS), set(EXCEPTIONS)),
+        (f"older-tag foreign-commit:{'a1' * 20}", {"older-tag", f"foreign-commit:{'a1' * 20}"}),
     ],
 )
 def test_allow_lists_named_exceptions(allow, expected):

@@ -169,6 +169,19 @@ def test_what_was_decided_for_one_image_is_not_decided_for_another(world: World)
     assert row.whole.comm is None  # closed, so that rows do not pile up
 
 
+def test_a_foreign_commit_is_confirmed_by_its_row(world: World) -> None:
+    form = made("04-run-ci", tag=TAG)
+    field(form, "allow").value = "merge-base"
+    name = f"foreign-commit:{'a' * 40}"
+    form.view.pending([{"parameter": "allow", "name": name, "why": "Read its diff.", "suggestion": ""}])
+    (row,) = form.view._rows.values()
+    assert form.view.values()["allow"] == "merge-base"
+    row.box.value = True
+    assert form.view.values()["allow"] == f"merge-base, {name}"
+    assert form.view.lacking() == {}
+    assert form.view.problems == {}
+
+
 def test_what_is_typed_is_looked_up_when_it_rests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     form, asked = made("05-golden-values", tag=TAG), []
     monkeypatch.setattr(forms.choices, "current", lambda checkout, bump: asked.append(bump.base) or ())
