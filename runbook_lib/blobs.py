@@ -111,7 +111,7 @@ def _lines(names: Sequence[str]) -> bytes:
 
 def _git(place: Path, arguments: Sequence[str], stdin: bytes = b"") -> bytes:
     environment = {name: value for name, value in os.environ.items() if name not in _BINDING}
-    environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
+    environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1"}
     # A partial clone fetches what it lacks; without a terminal ssh cannot stop to ask.
     environment |= {"GIT_ASKPASS": "true", "SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never"}
     settings = [part for name, value in READING.items() for part in ("-c", f"{name}={value}")]

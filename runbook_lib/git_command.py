@@ -142,6 +142,7 @@ def _environment() -> dict[str, str]:
         "GIT_EDITOR": "true",
         "GIT_MERGE_AUTOEDIT": "no",
         "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_REPLACE_OBJECTS": "1",  # what is looked at is what a push sends
         "GPG_TTY": "",
     }
 
