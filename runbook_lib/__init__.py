@@ -38,6 +38,7 @@ Effects (the only modules that touch the world):
     slurm, slurm_matrix, slurm_follow (Slurm's commands; what was submitted, and followed)
 On top, composing them:
     recognized (whose pins a clone has), position, token_rights, preflight, move, sync (steps 0, 1, 2 and 7)
+    commit_changes, branch_history (what a commit changes; the branch's commits, made and reviewed)
     proposal, pull_request (step 3), ci (step 4)
     sources, artifacts, golden_run, refresh, golden_diff, plots (step 5: where from, judged, written, drawn)
     logs, failures, investigate (the failed jobs of any run), broken, answer (step 6: decided, carried out)

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runbook_lib import broken, edits, github_issues, position, recipes, rounds, tracking, views
+from runbook_lib import branch_history, broken, edits, github_issues, position, recipes, rounds, tracking, views
 from runbook_lib.broken import Decision, Plan
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
@@ -123,15 +123,11 @@ def _file(github: GitHub, stand: Position, it: Decision) -> Issue:
 def _commit(
     step: Step, plan: Plan, made: tuple[edits.Edit, ...], issues: Mapping[Target, Issue], told: list[str]
 ) -> None:
-    stand, bump, checkout = plan.stand, plan.stand.bump, plan.stand.checkout
+    stand, bump = plan.stand, plan.stand.bump
     lines = [f"- {unlinked(f'{target}: {target.reason}')} (#{issue.number})" for target, issue in issues.items()]
     lines += [f"- {unlinked(f'{target} comes back: {target.reason}')}" for target in plan.back]
-    checkout.identity()
-    for edit in position.carry_out(stand, made):
-        step.effect("edit", edit.path, *edit.digests)
     step.diff(edits.diff(made))
-    commit = checkout.commit([edit.path for edit in made], "\n".join([bump.quarantine_title, "", *lines]))
-    step.effect("commit", bump.branch, stand.start, commit)
+    commit = branch_history.make(step, stand, made, "\n".join([bump.quarantine_title, "", *lines]))
     told.append(f"Committed {commit[:10]} on {bump.branch}: {views.count(len(lines), 'test')}.")
     for name in ("whole-row", "unseen-failure"):
         if name in bump.allow:

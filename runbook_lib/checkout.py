@@ -313,8 +313,8 @@ class Checkout:
             ) from error
         return self.resolve("HEAD")
 
-    def push(self, remote: str, branch: str) -> None:
-        """Push the branch, never by force.  Raises Refused when the remote refuses it."""
+    def push(self, remote: str, branch: str, commit: str) -> None:
+        """Push a commit as the branch, never by force.  Raises Refused when the remote refuses it."""
         if remote not in self.remotes():
             raise RunbookError(
                 f"{self.path} has no remote named {remote!r} to push to; it has {', '.join(self.remotes())}."
@@ -326,7 +326,7 @@ class Checkout:
                 "--no-follow-tags",
                 "--recurse-submodules=no",
                 remote,
-                f"refs/heads/{branch}:refs/heads/{branch}",
+                f"{commit}:refs/heads/{branch}",
             )
         except GitFailed as error:
             raise Refused(

@@ -3,13 +3,16 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
 
-from runbook_lib import polling, position, views
+from runbook_lib import branch_history, polling, position, views
+from runbook_lib.branch_history import Review
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.checks import Check
 from runbook_lib.copy_pr_bot import command, commands, complaint, refusals
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.github import GitHub, once
 from runbook_lib.github_models import Comment, Labelling, Pull, Run
 from runbook_lib.position import Position
@@ -23,6 +26,7 @@ from runbook_lib.views import View
 #: So many commits whose deployment was refused are enough: then a person must look.
 _MAX_REFUSED = 3
 _AGAIN = "chore: Trigger CI again"
+_AFRESH = "Run 04-run-ci again."
 #: Seconds until a run that did not start is given up.
 _NO_RUN = 15 * 60
 
@@ -40,6 +44,9 @@ class Standing:
     behind: int = 0
     #: The login whose token this is.
     me: str = ""
+    #: The bump's folder in the archive, and the review of the commits that the head has beyond the base.
+    records: Path | None = None
+    review: Review | None = None
     #: Whether the head commit could not be deployed to where CI runs.
     refused: bool = False
     problem: str = ""
@@ -65,13 +72,15 @@ class Standing:
             "labels": ", ".join(sorted(self.pull.labels)) or "none",
             "authorized": by or f"not yet: the comment will be {command(self.pull.head_sha)!r}",
         }
-        return views.table({"what": name, "value": value} for name, value in rows.items())
+        shown = views.table({"what": name, "value": value} for name, value in rows.items())
+        return shown + self.review.show() if self.review and self.review.foreign else shown
 
 
-def look(stand: Position, github: GitHub | None, head: str | None = None) -> Standing:
+def look(stand: Position, github: GitHub | None, head: str | None = None, *, records: Path | None = None) -> Standing:
     """Find the bump's pull request, with what was said and labelled there.  Changes nothing.
 
-    ``head`` is a commit that was just pushed, and that GitHub is waited for to notice.
+    ``head`` is a commit that was just pushed, and that GitHub is waited for to notice.  ``records`` is the bump's
+    folder in the archive: with it the commits are reviewed.
 
     A run that publishes nothing goes on without GitHub, where that cannot be asked.
     """
@@ -79,16 +88,28 @@ def look(stand: Position, github: GitHub | None, head: str | None = None) -> Sta
     if bump.tag is None or github is None:
         problem = "No tag was given." if bump.tag is None else "Without a token GitHub cannot be asked."
         return Standing(stand, github, "", problem=problem)
-    head_name = head_of(stand.checkout, bump)
+    unread = Standing(stand, github, head_of(stand.checkout, bump), records=records)
     try:
-        found = find_pull(github, bump, head_name)
-        if found is None:
-            return Standing(stand, github, head_name)
-        return _read(Standing(stand, github, head_name), github, found.number, head)
+        found = find_pull(github, bump, unread.head_name)
+        standing = _read(unread, github, found.number, head) if found else unread
     except RunbookError as error:
         if bump.publish:
             raise
-        return Standing(stand, github, head_name, problem=str(error))
+        return replace(unread, problem=str(error))
+    return replace(standing, review=_reviewed(standing, records)) if records else standing
+
+
+def _reviewed(standing: Standing, records: Path | None) -> Review | None:
+    """The review of the head's commits; None where they are somebody else's, or not in this clone."""
+    stand, pull = standing.stand, standing.pull
+    if pull is None or not is_mine(pull, standing.head_name):
+        return None
+    if not stand.checkout.has(pull.head_sha):
+        try:  # pushed since the branch was looked at
+            stand.checkout.fetch(stand.bump.remote, stand.bump.branch)
+        except Unreachable:
+            return None
+    return branch_history.review(stand, pull.head_sha, records) if stand.checkout.has(pull.head_sha) else None
 
 
 def _read(standing: Standing, github: GitHub, number: int, head: str | None = None) -> Standing:
@@ -103,6 +124,7 @@ def _read(standing: Standing, github: GitHub, number: int, head: str | None = No
 def authorize(step: Step, standing: Standing) -> Standing:
     """Let CI test the head commit: with one comment a commit, and only while the labels are right.
 
+    Only commits that the runbook made are let go, and those that a person has confirmed (``branch_history``).
     Where the deployment of the commit was refused, an empty commit takes its place.  What keeps CI from being let go
     on is in ``held`` of the result.
     """
@@ -125,6 +147,9 @@ def authorize(step: Step, standing: Standing) -> Standing:
             f"{pull.base_ref} has moved: it has {standing.behind} commits that #{pull.number} lacks. CI tests the "
             "merge of both as of the moment it starts; allow=merge-base merges them into the branch and plans again."
         )
+    standing = replace(standing, review=_reviewed(standing, step.records))
+    if standing.review:
+        standing.review.record(step)
     if held := _held(standing, pull, github):
         return replace(standing, held=held[0], next=held[1])
     if standing.refused:
@@ -159,6 +184,11 @@ def _held(standing: Standing, pull: Pull, github: GitHub) -> tuple[str, str] | N
             f"waiting for a person: the commits of #{pull.number} are {pull.author}'s, and CI must be let go by hand",
             f'Read every line of {pull.url}/files, then comment "{command(pull.head_sha)}" there.',
         )
+    if not let_go and (standing.review is None or standing.review.head != pull.head_sha):
+        why = f"{pull.head_sha[:10]} of #{pull.number} cannot be fetched, and so not be reviewed"
+        return f"waiting for git: {why}", _AFRESH
+    if not let_go and standing.review and standing.review.foreign:
+        return standing.review.held, standing.review.next
     if not bump.publish and not let_go:
         return f"waiting for publish: only then {command(pull.head_sha)!r} is written on #{pull.number}", "publish=True"
     return None
@@ -176,7 +206,9 @@ def _own_run(pull: Pull, github: GitHub, bump: Bump) -> Run | None:
 def _another_commit(step: Step, standing: Standing, pull: Pull, github: GitHub) -> Standing:
     """The deployment belongs to the commit, so the way on is another one."""
     stand, bump, checkout = standing.stand, standing.stand.bump, standing.stand.checkout
-    refused = [*position.commits(checkout, f"{stand.base_commit}..{pull.head_sha}").values()].count(_AGAIN) + 1
+    assert standing.review is not None
+    trees = [commit.tree for commit in standing.review.commits]
+    refused = sum(tree == before for before, tree in pairwise(trees)) + 1
     if refused >= _MAX_REFUSED:
         return replace(
             standing, held=f"waiting for a maintainer: {refused} commits of #{pull.number} could not be deployed",
@@ -185,14 +217,15 @@ def _another_commit(step: Step, standing: Standing, pull: Pull, github: GitHub) 
     position.enter(stand)
     commit = checkout.empty_commit(_AGAIN)
     step.effect("commit", bump.branch, pull.head_sha, commit)
-    checkout.push(bump.remote, bump.branch)
-    step.effect("push", f"{bump.remote} {bump.branch}", pull.head_sha, commit)
+    reviewed = branch_history.review(stand, commit, step.records)
+    reviewed.record(step)
+    if reviewed.foreign:
+        return replace(standing, review=reviewed, held=reviewed.held, next=reviewed.next)
+    branch_history.push(step, reviewed, pull.head_sha)
     step.given(head_commit=commit)
-    found = _read(standing, github, pull.number, commit)
+    found = _read(replace(standing, review=reviewed), github, pull.number, commit)
     if found.pull is None or found.pull.head_sha != commit:
-        return replace(
-            found, held=f"waiting for GitHub to notice the push of {commit[:10]}", next="Run 04-run-ci again."
-        )
+        return replace(found, held=f"waiting for GitHub to notice the push of {commit[:10]}", next=_AFRESH)
     return found
 
 
@@ -285,11 +318,12 @@ def _account(step: Step, found: Progress) -> None:
 
 def show(standing: Standing, found: Progress | None) -> View:
     """Where CI stands, and each job that failed."""
+    reviewed = standing.review.show() if standing.review and standing.review.foreign else views.View("", "")
     if found is None:
-        return views.note(standing.held or standing.problem)
+        return views.note(standing.held or standing.problem) + reviewed
     rows = [{"job": job.name, "ended": job.conclusion, "url": job.url} for job in found.bad_jobs]
     shown = views.note(f"{found.sentence[:1].upper()}{found.sentence[1:]}") + views.note(found.counts())
-    return shown + views.table(rows) if rows else shown
+    return (shown + views.table(rows) if rows else shown) + reviewed
 
 
 def verify(step: Step, standing: Standing, found: Progress | None) -> View:

@@ -12,6 +12,7 @@ from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.edits import Edit
 from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
+from runbook_lib.harmless import visible
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ def _branch(checkout: Checkout, bump: Bump, base: str, warnings: list[str]) -> s
     if there and there != here:
         checkout.fetch(bump.remote, bump.branch)
         if here is None or checkout.is_ancestor(here, there):
+            warnings.append(_taken_over(checkout, bump, here or base, there))
             return there
         if not checkout.is_ancestor(there, here):
             raise Refused(
@@ -97,6 +99,18 @@ def _branch(checkout: Checkout, bump: Bump, base: str, warnings: list[str]) -> s
                 "neither contains the other. Keep the one you want: delete or rename the other, then run again."
             )
     return here
+
+
+def _taken_over(checkout: Checkout, bump: Bump, here: str, there: str) -> str:
+    """What this clone gets with the remote's branch: whoever pushed it."""
+    listed = [
+        f"{commit[:10]} {visible(title)[:80]!r}" for commit, title in commits(checkout, f"{here}..{there}").items()
+    ]
+    more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
+    return (
+        f"The branch {bump.branch} is taken over from the remote {bump.remote!r}, with what this clone lacks: "
+        f"{', '.join(listed[:5]) or 'merges alone'}{more}."
+    )
 
 
 def commits(checkout: Checkout, span: str) -> dict[str, str]:

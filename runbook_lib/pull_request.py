@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from runbook_lib import position, views
+from runbook_lib import branch_history, position, views
+from runbook_lib.branch_history import Review
 from runbook_lib.checks import Check
 from runbook_lib.errors import CannotTell
 from runbook_lib.git_command import GitFailed
 from runbook_lib.github import GitHub, once
 from runbook_lib.github_errors import NotAllowed
 from runbook_lib.github_models import Pull
-from runbook_lib.position import commits
 from runbook_lib.proposal import Proposal, is_mine, planned, propose
 from runbook_lib.pull_body import compose_body, named_in
 from runbook_lib.record import Step
@@ -36,11 +36,14 @@ class Made:
     pull: Pull | None = None
     ask: str = ""
     told: tuple[str, ...] = ()
+    #: Of the branch's commits; None where there is no commit of ours.
+    review: Review | None = None
 
     @property
     def view(self) -> View:
-        """What was done, line by line."""
-        return views.notes(self.told)
+        """What was done, line by line, and each commit that a person has to confirm."""
+        told = views.notes(self.told)
+        return told + self.review.show() if self.review and self.review.foreign else told
 
 
 def carry_out(step: Step, proposal: Proposal) -> Made:
@@ -48,20 +51,28 @@ def carry_out(step: Step, proposal: Proposal) -> Made:
 
     Raises Refused where git or the remote refuses, and RunbookError for what GitHub does not do.
     """
-    if proposal.idle or not proposal.bump.apply:
-        return Made(proposal, told=(proposal.idle or "This is a preview: nothing was changed.",))
+    if proposal.idle:
+        return Made(proposal, told=(proposal.idle,))
+    if not proposal.bump.apply:
+        reviewed = _previewed(step, proposal)
+        return Made(proposal, told=("This is a preview: nothing was changed.",), review=reviewed)
     proposal.ahead.require()
     told: list[str] = []
     commit = _commit(step, proposal, told) if proposal.mine else None
     if commit is not None and proposal.merges:
         proposal = _merge(step, proposal, commit, told)
         commit = _commit(step, proposal, told)
+    reviewed = branch_history.review(proposal.stand, commit, step.records) if commit else None
+    if reviewed:
+        reviewed.record(step)
     if not proposal.bump.publish or proposal.github is None:
         step.given(head_commit=commit, base_commit=proposal.stand.base_commit)
         told.append("Skipped without publish: push, pull request, labels.")
-        return Made(proposal, commit, proposal.pull, told=tuple(told))
-    if commit is not None:
-        commit = _push(step, proposal, commit, told)
+        return Made(proposal, commit, proposal.pull, told=tuple(told), review=reviewed)
+    if reviewed is not None:
+        commit = _push(step, proposal, reviewed, told)
+        if commit is None:
+            return Made(proposal, reviewed.head, proposal.pull, told=tuple(told), review=reviewed)
     pull = _pull(step, proposal, proposal.github, told)
     ask = set_labels(step, proposal.github, pull, proposal, told)
     pull = settled(proposal.github, pull.number, commit)
@@ -70,22 +81,24 @@ def carry_out(step: Step, proposal: Proposal) -> Made:
         pull_request=pull.number, head_commit=pull.head_sha, base_commit=proposal.stand.base_commit,
         merge_commit=pull.merge_commit,
     )  # fmt: skip
-    return Made(proposal, commit, pull, ask, tuple(told))
+    return Made(proposal, commit, pull, ask, tuple(told), reviewed)
+
+
+def _previewed(step: Step, proposal: Proposal) -> Review | None:
+    """The review of what the branch holds already, so that a person can confirm it before anything is applied."""
+    if not proposal.own or not proposal.mine:
+        return None
+    reviewed = branch_history.review(proposal.stand, proposal.stand.start, step.records)
+    reviewed.record(step)
+    return reviewed
 
 
 def _commit(step: Step, proposal: Proposal, told: list[str]) -> str:
     """The branch's commit with the whole bump, made now or found."""
-    stand, bump, checkout = proposal.stand, proposal.bump, proposal.stand.checkout
+    stand, bump = proposal.stand, proposal.bump
     commit = stand.start
     if proposal.missing.edits:
-        checkout.identity()  # git would say so only after the files are written
-        fresh = checkout.branch_tip(bump.branch) is None
-        for edit in position.carry_out(stand, proposal.missing.edits):
-            step.effect("edit", edit.path, *edit.digests)
-        if fresh:
-            step.effect("branch", bump.branch, None, stand.start)
-        commit = checkout.commit([edit.path for edit in proposal.missing.edits], proposal.message)
-        step.effect("commit", bump.branch, stand.start, commit)
+        commit = branch_history.make(step, stand, proposal.missing.edits, proposal.message)
         told.append(f"Committed {commit[:10]} on {bump.branch}.")
     else:
         told.append(f"Found: {bump.branch} at {commit[:10]} holds the whole bump.")
@@ -106,9 +119,9 @@ def _merge(step: Step, proposal: Proposal, commit: str, told: list[str]) -> Prop
     return propose(position.find(checkout, bump), proposal.ahead, proposal.github)
 
 
-def _push(step: Step, proposal: Proposal, commit: str, told: list[str]) -> str:
-    """Push what the remote lacks, and return what it then has."""
-    bump, checkout = proposal.bump, proposal.stand.checkout
+def _push(step: Step, proposal: Proposal, reviewed: Review, told: list[str]) -> str | None:
+    """Push what the remote lacks, and return what it then has; None where a foreign commit keeps it from that."""
+    bump, checkout, commit = proposal.bump, proposal.stand.checkout, reviewed.head
     there = checkout.remote_tip(bump.remote, bump.branch)
     if there == commit:
         told.append(f"Found: {bump.remote} has {commit[:10]} already.")
@@ -116,8 +129,10 @@ def _push(step: Step, proposal: Proposal, commit: str, told: list[str]) -> str:
     if there and position.answers(checkout, bump, there, commit):
         told.append(f"Found: {bump.remote} has {there[:10]}; the answers to its CI run are pushed when all are given.")
         return there
-    checkout.push(bump.remote, bump.branch)
-    step.effect("push", f"{bump.remote} {bump.branch}", there, commit)
+    if reviewed.foreign:
+        told.append(f"Not pushed: {bump.branch} holds a commit that the runbook did not make.")
+        return None
+    branch_history.push(step, reviewed, there)
     told.append(f"Pushed {bump.branch} to {bump.remote}.")
     return commit
 
@@ -209,6 +224,8 @@ def verify(step: Step, made: Made) -> View:
         found = f"#{proposal.pull.number} is open" if proposal.pull else "would open a draft pull request"
         _would(step, proposal)
         step.done(f"Preview: {found}, {bump.title!r} into {bump.base}.", "Run again with -p apply True.")
+    elif made.review and made.review.foreign:
+        step.waiting(made.review.held, made.review.next)
     elif not bump.publish:
         step.waiting("waiting for publish: the branch is pushed and the pull request opened only then", _PUBLISH)
     elif made.ask:
@@ -240,11 +257,11 @@ def _would(step: Step, proposal: Proposal) -> None:
 
 def _branch_checks(made: Made) -> list[Check]:
     proposal = made.proposal
-    holds, only = "the branch holds the whole bump", "the bump's commits touch the pin files alone"
-    checkout, bump = proposal.stand.checkout, proposal.bump
+    holds, own = "the branch holds the whole bump", "every commit is the runbook's own, or confirmed"
+    bump = proposal.bump
     if not bump.apply:
-        return [Check(name, "skipped", "This is a preview.") for name in (holds, only)]
-    commit = made.commit
+        return [Check(name, "skipped", "This is a preview.") for name in (holds, own)]
+    commit, reviewed = made.commit, made.review
     if commit is None:
         assert made.pull is not None
         commit = made.pull.head_sha
@@ -252,19 +269,25 @@ def _branch_checks(made: Made) -> list[Check]:
             _fetch_theirs(proposal, made.pull)
         except GitFailed as error:
             return [
-                Check(name, "skipped", f"#{made.pull.number} could not be fetched. {error}") for name in (holds, only)
+                Check(name, "skipped", f"#{made.pull.number} could not be fetched. {error}") for name in (holds, own)
             ]
+        reviewed = branch_history.review(proposal.stand, commit, None)
+    elif reviewed is not None and reviewed.foreign:  # what it has made of the pins is looked at once it is confirmed
+        return [Check(name, "waiting", f"{reviewed.held}.") for name in (holds, own)]
     lacking = planned(proposal.stand, proposal.ahead, commit).changes
     wrong = ", ".join(f"{change.path}:{change.line}" for change in lacking)
-    titles = commits(checkout, f"{proposal.stand.base_commit}..{commit}")
-    ours = [found for found, title in titles.items() if title == bump.title]
-    listed = checkout.git("show", "--format=", "--name-only", "--no-renames", "-z", *ours, "--") if ours else ""
-    others = sorted(set(listed.split("\0")) - {edit.path for edit in proposal.whole.edits} - {""})
     files = ", ".join(edit.path for edit in proposal.whole.edits)
-    return [
-        Check.of(holds, not lacking, f"{wrong} is not at {bump.tag}." if lacking else f"{commit[:10]}: {files}."),
-        Check.of(only, not others, f"Also {', '.join(others)}." if others else f"{files}."),
-    ]
+    told = f"{wrong} is not at {bump.tag}." if wrong else f"{commit[:10]}: {files}."
+    return [Check.of(holds, not lacking, told), _own_check(own, reviewed)]
+
+
+def _own_check(name: str, reviewed: Review | None) -> Check:
+    assert reviewed is not None
+    if reviewed.foreign:  # of somebody else's branch, where a person reads every line
+        return Check(name, "skipped", f"{reviewed.held}.")
+    told = views.count(len(reviewed.commits), "commit")
+    confirmed = f", {len(reviewed.confirmed)} of them confirmed by a person" if reviewed.confirmed else ""
+    return Check(name, "passed", f"{told}{confirmed}.")
 
 
 def _fetch_theirs(proposal: Proposal, pull: Pull) -> None:
@@ -282,6 +305,8 @@ def _pull_checks(made: Made) -> list[Check]:
     if proposal.github is None or made.pull is None or not proposal.bump.publish:
         why = "This is a preview." if not proposal.bump.apply else "Nothing was published."
         return [Check(name, "skipped", why) for name in (is_open, head, labels)]
+    if made.review and made.review.foreign and made.commit != made.pull.head_sha:
+        return [Check(name, "waiting", "Nothing was pushed.") for name in (is_open, head, labels)]
     pull = proposal.github.pull(made.pull.number)
     right = pull.state == "open" and pull.base_ref == proposal.bump.base
     state = f"#{pull.number}: {'draft' if pull.draft else 'ready for review'}, {pull.state}, into {pull.base_ref}."

@@ -3,8 +3,9 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from runbook_lib import answer, ci, github_issues, refresh, rounds, sync, views
+from runbook_lib import answer, branch_history, ci, github_issues, refresh, rounds, sync, views
 from runbook_lib.checks import Check
 from runbook_lib.ci import Standing
 from runbook_lib.copy_pr_bot import commands
@@ -14,6 +15,7 @@ from runbook_lib.github import GitHub
 from runbook_lib.github_models import Pull
 from runbook_lib.gitlab import GitLab
 from runbook_lib.position import Position
+from runbook_lib.proposal import is_mine
 from runbook_lib.record import Step
 from runbook_lib.run import ROUNDS, StepResult, conclude
 from runbook_lib.standing import BEFORE_MERGE
@@ -59,8 +61,11 @@ class Readiness:
         return views.table(rows) + views.notes(self.people, title="Left to people")
 
 
-def look(stand: Position, github: GitHub | None) -> Readiness:
-    """Look everything up: the run of the head commit, its pins, golden values, issues, GitLab.  Changes nothing."""
+def look(stand: Position, github: GitHub | None, records: Path | None = None) -> Readiness:
+    """Look everything up: the run of the head commit, its pins, golden values, issues, GitLab.  Changes nothing.
+
+    ``records`` is the bump's folder in the archive.
+    """
     bump = stand.bump
     if bump.tag is None or github is None or not bump.apply:
         return Readiness(idle="Whether it is ready to merge is looked up by a run that applies.")
@@ -73,8 +78,9 @@ def look(stand: Position, github: GitHub | None) -> Readiness:
     # What is looked up, and the step that a repository may have no use for.
     lookups: dict[str, tuple[str, Callable[[], Iterable[Item]]]] = {
         "a green CI run of the head commit": ("04-run-ci", lambda: _of_ci(standing, github, pull)),
+        "commits that are the runbook's own, or confirmed": ("", lambda: [_commits(standing, pull, records)]),
         "pins that agree on that commit": ("", lambda: [_pins(stand, pull)]),
-        "golden values with nothing held back": ("05-golden-values", lambda: [_values(stand, pull)]),
+        "golden values with nothing held back": ("05-golden-values", lambda: [_values(stand, records)]),
         "an open issue for every broken test": ("06-broken-tests", lambda: _issues(stand, github, pull)),
         "a green pipeline on GitLab": ("02-gitlab-pin", lambda: [_gitlab(pull)]),
         "a push of what is here": ("", lambda: [_pushed(stand, pull)]),
@@ -115,6 +121,15 @@ def _of_ci(standing: Standing, github: GitHub, pull: Pull) -> Iterator[Item]:
     )
 
 
+def _commits(standing: Standing, pull: Pull, records: Path | None) -> Item:
+    name = "commits that are the runbook's own, or confirmed"
+    if not is_mine(pull, standing.head_name):
+        return Item(name, None, f"They are {pull.author}'s: a person reads every line.")
+    reviewed = branch_history.review(standing.stand, pull.head_sha, records)
+    told = f"{reviewed.held}." if reviewed.foreign else f"{views.count(len(reviewed.commits), 'commit')}."
+    return Item(name, not reviewed.foreign, told, reviewed.next)
+
+
 def _pins(stand: Position, pull: Pull) -> Item:
     found = sync.survey(
         stand.checkout.path,
@@ -126,8 +141,8 @@ def _pins(stand: Position, pull: Pull) -> Item:
     return Item("pins that agree on that commit", found.outcome == "in sync", found.summary, "07-sync-check")
 
 
-def _values(stand: Position, pull: Pull) -> Item:
-    held = [one for one in refresh.whole(stand) if one.verdict in ("held back", "refused")]
+def _values(stand: Position, records: Path | None) -> Item:
+    held = [one for one in refresh.whole(stand, records) if one.verdict in ("held back", "refused")]
     names = ", ".join(one.file for one in held[:4]) + (" …" if len(held) > 4 else "")
     told = f"{names} {'is' if len(held) == 1 else 'are'} held back." if held else "Nothing is held back."
     return Item("golden values with nothing held back", not held, told, "05-golden-values, with accept" if held else "")

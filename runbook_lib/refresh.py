@@ -3,8 +3,9 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from runbook_lib import edits, position, rounds, views
+from runbook_lib import branch_history, edits, rounds, views
 from runbook_lib import golden_summary as summary
 from runbook_lib.checkout import Checkout
 from runbook_lib.checks import Check
@@ -108,7 +109,9 @@ def plan(found: Found, *, reset: bool = False) -> Refresh:
         if one.verdict == "refresh"
     )
     undone, left = _uncommitted(stand.checkout) if reset else ((), ())
-    return Refresh(found, made, whole(stand, found.judged, made) if found.asked.source else (), undone, left)
+    if not found.asked.source:
+        return Refresh(found, made, (), undone, left)
+    return Refresh(found, made, whole(stand, found.asked.standing.records, found.judged, made), undone, left)
 
 
 def _since_the_base(stand: Position, found: Found) -> tuple[Judgement, ...]:
@@ -137,8 +140,13 @@ def _uncommitted(checkout: Checkout) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return known, tuple(path for path in changed if at_head[path] is None)
 
 
-def whole(stand: Position, new: tuple[Judgement, ...] = (), made: tuple[Edit, ...] = ()) -> tuple[Judgement, ...]:
-    """The golden files that the branch changes since it left its base, and those that a run's ``new`` hold back."""
+def whole(
+    stand: Position, records: Path | None, new: tuple[Judgement, ...] = (), made: tuple[Edit, ...] = ()
+) -> tuple[Judgement, ...]:
+    """The golden files that the branch changes since it left its base, and those that a run's ``new`` hold back.
+
+    ``records`` is the bump's folder in the archive.
+    """
     checkout = stand.checkout
     fork = checkout.merge_base(stand.start, stand.base_commit) or stand.base_commit
     listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, stand.start, "--", FOLDER).split("\0")
@@ -146,7 +154,7 @@ def whole(stand: Position, new: tuple[Judgement, ...] = (), made: tuple[Edit, ..
     paths = sorted({path for path in listed if GoldenName.parse(path)} | after.keys())
     configs = [f"{path.rpartition('/')[0]}/model_config.yaml" for path in paths]
     before, now = checkout.read(paths, fork), stand.texts([*paths, *configs, LINT])
-    reasons = accepted(stand)
+    reasons = accepted(stand, records)
     stopped = {one.file: one for one in new if one.verdict in ("held back", "refused")}
     judged = []
     for path, config in zip(paths, configs, strict=True):
@@ -159,12 +167,14 @@ def whole(stand: Position, new: tuple[Judgement, ...] = (), made: tuple[Edit, ..
     return (*judged, *stopped.values())
 
 
-def accepted(stand: Position) -> dict[str, str]:
-    """The files that earlier refreshes of this bump accepted, with the reasons, from the commits' messages."""
-    log = stand.checkout.git(
-        "log", "-z", "--no-merges", "--fixed-strings", f"--grep={stand.bump.refresh_title}", "--format=%B",
-        f"{stand.base_commit}..{stand.start}", "--",
-    )  # fmt: skip
+def accepted(stand: Position, records: Path | None) -> dict[str, str]:
+    """The files that earlier refreshes of this bump accepted, with the reasons, from the commits' messages.
+
+    Only from commits that the runbook made or a person confirmed: anybody may write such a message.
+    """
+    reviewed = branch_history.review(stand, stand.start, records)
+    ids = [commit.id for commit in reviewed.commits if commit.id in reviewed.made]
+    log = stand.checkout.git("log", "-z", "--no-walk=unsorted", "--format=%B", *ids, "--") if ids else ""
     messages = [text.partition(_ACCEPTED)[2] for text in log.split("\0") if text.startswith(stand.bump.refresh_title)]
     return dict(found.groups() for text in messages for found in re.finditer(r"^- (\S+\.json): (.+)$", text, re.M))  # type: ignore[misc]
 
@@ -185,14 +195,10 @@ def carry_out(step: Step, refresh: Refresh) -> Sent:
         _undo(step, checkout, refresh.undone)
         told.append(f"Undid the uncommitted changes of {views.count(len(refresh.undone), 'golden file')}.")
     if refresh.edits:
-        checkout.identity()
-        for edit in position.carry_out(stand, refresh.edits):
-            step.effect("edit", edit.path, *edit.digests)
         for one in refresh.found.judged:
             if one.accepted:
                 step.allowed(f"accept {one.file}", one.accepted)
-        commit = checkout.commit([edit.path for edit in refresh.edits], refresh.message)
-        step.effect("commit", bump.branch, stand.start, commit)
+        commit = branch_history.make(step, stand, refresh.edits, refresh.message)
         told.append(f"Committed {commit[:10]} on {bump.branch}: {views.count(len(refresh.edits), 'golden file')}.")
     older = refresh.found.asked.older  # of the newest run nothing is known then
     sent = Sent() if older else rounds.send(step, standing, refresh.found.undecided, last=False)

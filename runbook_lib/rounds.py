@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runbook_lib import ci, position, views
+from runbook_lib import branch_history, ci, position, views
+from runbook_lib.branch_history import Review
 from runbook_lib.bump import Bump
 from runbook_lib.ci import Standing
 from runbook_lib.errors import Refused, RunbookError
@@ -29,11 +30,13 @@ class Sent:
     held: str = ""
     next: str = ""
     told: tuple[str, ...] = ()
+    review: Review | None = None
 
     @property
     def view(self) -> View:
-        """What was done, line by line."""
-        return views.notes(self.told)
+        """What was done, line by line, and each commit that a person has to confirm."""
+        told = views.notes(self.told)
+        return told + self.review.show() if self.review else told
 
 
 def send(step: Step, standing: Standing, undecided: Sequence[str] = (), *, last: bool = True) -> Sent:
@@ -76,8 +79,11 @@ def send(step: Step, standing: Standing, undecided: Sequence[str] = (), *, last:
     for name, needed in {"push-while-running": running, "partial-round": undecided}.items():
         if needed:
             step.allowed(name, f"{views.count(len(needed), 'item')} would have held the push back.")
-    stand.checkout.push(bump.remote, bump.branch)
-    step.effect("push", f"{bump.remote} {bump.branch}", pull.head_sha, stand.start)
+    reviewed = branch_history.review(stand, stand.start, step.records)
+    reviewed.record(step)
+    if reviewed.foreign:
+        return Sent(held=reviewed.held, next=reviewed.next, review=reviewed)
+    branch_history.push(step, reviewed, pull.head_sha)
     step.given(head_commit=stand.start)
     told = [f"Pushed {stand.start[:10]} to {bump.remote}."]
     after = ci.authorize(step, ci.look(stand, github, stand.start))

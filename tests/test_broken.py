@@ -45,7 +45,9 @@ def step06(
     """Step 6, as its notebook runs it."""
     bump = bump_to(mode=mode, allow=allow)
     step = at.step(bump)
-    asked = golden_run.choose(ci.look(position.find(at.checkout, bump), at.github(token)), run_id=run_id)
+    asked = golden_run.choose(
+        ci.look(position.find(at.checkout, bump), at.github(token), records=step.records), run_id=run_id
+    )
     plan = broken.plan(broken.triage(asked), broken=broken_tests, reenable=reenable, soft=soft)
     assert plan.show().text
     done = answer.carry_out(step, plan)
@@ -76,7 +78,7 @@ def test_an_issue_for_a_run_of_gitlab_quotes_nothing_of_its_log(at: World) -> No
 
 
 def look(at: World, **parameters: str) -> Readiness:
-    return ready.look(position.find(at.checkout, bump_to(**parameters)), at.github())
+    return ready.look(position.find(at.checkout, bump_to(**parameters)), at.github(), at.records)
 
 
 # -- nothing to do -----------------------------------------------------------------------------------------------
@@ -177,7 +179,8 @@ def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -
         f"# Broken: it hangs — see issue #{filed[0].number}.", "scope: [mr-broken, mr-github-broken]",
         f"# Broken: out of memory — see issue #{filed[1].number}.", "scope: [mr-broken, mr-github-broken]",
     ]  # fmt: skip
-    kept = at.home / f"record-{len(at.steps) - 1}" / "change.diff"
+    assert ran.step.folder is not None
+    kept = ran.step.folder / "change.diff"
     added = [line[1:].strip() for line in kept.read_text().splitlines() if line.startswith("+ ")]
     assert added == [line[1:].strip() for line in diff if line.startswith("+ ")]
     assert set(at.checks().values()) == {"passed"}

@@ -219,12 +219,12 @@ def test_a_conflict_is_undone(checkout: Checkout) -> None:
 def test_push_never_forces(checkout: Checkout, remote: Path) -> None:
     checkout.switch("bump", "main")
     checkout.empty_commit("one")
-    checkout.push("origin", "bump")
+    checkout.push("origin", "bump", "bump")
     assert git(remote, "rev-parse", "bump") == checkout.resolve("HEAD")
     checkout.git("reset", "-q", "--hard", "main")
     checkout.empty_commit("other")
     with pytest.raises(Refused, match="did not take the branch"):
-        checkout.push("origin", "bump")
+        checkout.push("origin", "bump", "bump")
 
 
 def test_a_remote_that_refuses_is_told(checkout: Checkout, remote: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_remote_that_refuses_is_told(checkout: Checkout, remote: Path) -> None
     hook.chmod(0o755)
     checkout.switch("bump", "main")
     with pytest.raises(Refused, match="protected for robots"):
-        checkout.push("origin", "bump")
+        checkout.push("origin", "bump", "bump")
 
 
 @pytest.mark.parametrize(

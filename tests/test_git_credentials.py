@@ -54,7 +54,7 @@ def test_no_process_shows_them_and_git_knows_them(
         git(checkout.path, "config", name, own)
     before = (checkout.path / ".git/config").read_bytes()
     monkeypatch.setenv("GIT_TRACE", str(tmp_path / "trace"))  # every command line that git starts
-    checkout.push("origin", "main")
+    checkout.push("origin", "main", "main")
     if "push" not in how:
         assert checkout.fetch("origin", "main") == checkout.resolve("HEAD")
     assert git(tmp_path / "o/r.git", "rev-parse", "main") == checkout.resolve("HEAD")
@@ -72,14 +72,14 @@ def test_another_remote_of_the_same_checkout_asks_a_persons_own_helper(
     git(checkout.path, "remote", "add", "origin", f"{served.url}/o/r.git")
     git(checkout.path, "remote", "add", "mine", f"{served.url.replace('://', f'://{SECRET}@')}/o/r.git")
     git(checkout.path, "config", "credential.helper", "!f() { echo username=own; echo password=helper; }; f")
-    checkout.push("origin", "main")
+    checkout.push("origin", "main", "main")
     assert set(served.asked) == {"own:helper"}
 
 
 def test_what_is_refused_is_told_without_them(checkout: Checkout, tmp_path: Path) -> None:
     configured(checkout, "url", f"http://ada:{SECRET}@127.0.0.1:1/x.git")
     with pytest.raises(Refused) as push:
-        checkout.push("origin", "main")
+        checkout.push("origin", "main", "main")
     with pytest.raises(Unreachable) as asked:
         checkout.fetch("origin", "main")
     for told in (str(push.value), str(asked.value)):

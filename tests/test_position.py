@@ -118,7 +118,7 @@ def test_a_branch_that_only_the_remote_has_is_gone_on_with(checkout: Checkout, r
     other = Checkout.open(tmp_path / "other")
     position.carry_out(position.find(other, BUMP), [EDIT])
     made = other.commit(["pin"], "move")
-    other.push("origin", BUMP.branch)
+    other.push("origin", BUMP.branch, BUMP.branch)
     found = position.find(checkout, BUMP)
     assert found.start == made
     position.enter(found)

