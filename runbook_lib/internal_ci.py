@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from runbook_lib import internal_ci_logs, polling, views
+from runbook_lib import branch_history, internal_ci_logs, polling, views
 from runbook_lib import internal_ci_plan as plan
 from runbook_lib.checks import Check
 from runbook_lib.errors import Refused
@@ -60,6 +60,10 @@ def carry_out(step: Step, ahead: Ahead, confirm: str = "") -> Ahead:
         )  # fmt: skip
     if confirm != ahead.destination:
         raise Refused(f"confirm is {confirm!r}, and the destination is {ahead.destination!r}: nothing was pushed.")
+    reviewed = branch_history.review(ahead.stand, ahead.commit, step.records)
+    reviewed.record(step)
+    if reviewed.foreign:
+        return replace(ahead, held=reviewed.held, next=reviewed.next)
     plan.guard(ahead.destination, gitlab.protected(), gitlab.project().default_branch)
     if ahead.pushes:
         _push(step, ahead)
