@@ -161,7 +161,9 @@ def _artifacts(github: GitHub, run_id: int, jobs: Sequence[Job]) -> dict[int, tu
 
 def _on_base(github: GitHub, run: Run, base: str) -> dict[str, str]:
     """How each job ended in the newest finished run of the same workflow on the base branch; the worse of two."""
-    newest = _newest((it for it in github.runs(base) if it.status == "completed" and it.id != run.id), run.name)
+    # A fork may call its branch as it likes.
+    finished = (it for it in github.runs(base) if it.status == "completed" and it.id != run.id and not it.fork)
+    newest = _newest(finished, run.name)
     if newest is None:
         return {}
     ended: dict[str, str] = {}

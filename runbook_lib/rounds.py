@@ -60,7 +60,7 @@ def send(step: Step, standing: Standing, undecided: Sequence[str] = (), *, last:
         )
     if not bump.publish:
         return Sent(held="waiting for publish: only then the commit is pushed", next="-p apply True -p publish True")
-    running = [run for run in github.runs(branch_of(pull.number)) if run.status != "completed"]
+    running = [run for run in github.runs(branch_of(pull.number)) if run.status != "completed" and not run.fork]
     if running and "push-while-running" not in bump.allow:
         return Sent(
             held=f"waiting for CI run {running[0].id} to end: a push would cancel it, with its golden values",

@@ -34,6 +34,11 @@ def of_github(
     """
     run = github.run(run_id)
     name = f"CI run {run.id}"
+    if run.fork:
+        raise Refused(
+            f"{name} is a run of a fork's branch that is called {run.head_branch}: its values are whoever's that is. "
+            f"Name a run of the bump's pull request: {run.url}"
+        )
     if run.head_branch != branch or run.name != WORKFLOW:
         raise Refused(
             f"{name} is no run of {WORKFLOW} on {branch}: it is {run.name or 'nameless'} on {run.head_branch or 'no '}"

@@ -14,6 +14,7 @@ from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
 
 from runbook_lib import ci, golden_run, position, refresh, rounds
 from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.github import GitHub
 from runbook_lib.golden import FOLDER
 from runbook_lib.golden_run import Found
 from runbook_lib.practice import evidence
@@ -289,6 +290,16 @@ def test_a_run_that_is_none_of_the_bump_is_refused(at: World, asked: dict[str, s
     before = at.state()
     with pytest.raises(RunbookError, match=says):
         step05(at, **asked)
+    assert at.state() == before
+
+
+def test_the_values_of_a_forks_run_are_refused(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, before = GitHub.run, at.state()
+    monkeypatch.setattr(GitHub, "run", lambda *asked: replace(run(*asked), fork=True))
+    named = str(at.github().runs("pull-request/10")[0].id)
+    for allow in ("", "older-run"):
+        with pytest.raises(Refused, match="a fork's branch"):
+            step05(at, run_id=named, allow=allow)
     assert at.state() == before
 
 
