@@ -458,7 +458,7 @@ def test_a_process_is_told_from_a_later_one_with_its_number() -> None:
     assert not provenance.is_alive({**me, "pid": child.pid})
 
 
-def test_a_ci_run_names_its_actor() -> None:
+def test_a_ci_run_names_its_actor(tmp_path: Path) -> None:
     env = {
         "GITHUB_ACTIONS": "true", "GITHUB_ACTOR": "ada", "GITHUB_SERVER_URL": "https://github.com",
         "GITHUB_REPOSITORY": "o/r", "GITHUB_RUN_ID": "7", "CI": "true",
@@ -469,4 +469,4 @@ def test_a_ci_run_names_its_actor() -> None:
         "url": "https://github.com/o/r/actions/runs/7",
     }
     assert provenance.who({})["ci"] is None
-    assert provenance.who({})["git"] == "Ada Tester <ada@example.org>"
+    assert provenance.who({}, tmp_path)["git"] == "Ada Tester <ada@example.org>"

@@ -126,6 +126,10 @@ ARCHIVES: dict[str, Callable[[], bytes]] = {
 }  # fmt: skip
 
 
+#: Their golden files are within the limits, so they are collected; whether they hold values is judged later.
+SMALL_ENOUGH = ("nested", "golden files, 60 of 31 MB", "golden files, 15000 small")
+
+
 @pytest.fixture(scope="module")
 def store() -> Iterator[Store]:
     with serve(Store()) as served:
@@ -141,7 +145,7 @@ def test_an_archive_takes_little_memory(name: str, what: str, store: Store, tmp_
     path.write_bytes(data)
     taken, reported = grown(what.split()[0], path if what == "folder" else f"{store.forge}", len(data))
     assert taken < 200, f"{taken:.0f} MB; {reported}"
-    if what.startswith("golden") and name not in ("golden files, 60 of 31 MB", "golden files, 15000 small"):
+    if what.startswith("golden") and name not in SMALL_ENOUGH:
         assert reported.startswith("0 golden files")
     figures["hostile"] += 1
 
