@@ -32,7 +32,7 @@ Effects (the only modules that touch the world):
     gitlab, gitlab_session, gitlab_models (branches, pipelines and jobs), transport (directly or by a proxy)
     ranges, remote_zip, zip_stream (members of a zip on a server, by HTTP ranges), limited (no answer without an end)
     files, temporary, holding, ledger, provenance, record, kept (files, locks, what a step did and saw)
-    kernel, kernel_main, listening, executed (Jupyter)
+    kernel, kernel_main, listening, executed (Jupyter), startup (what a process inherits, restored)
     container, container_process (docker, podman, buildah)
     inside_look, inside_do, inside_file (this machine and checkout; a sequence run; an image's file)
     slurm, slurm_matrix, slurm_follow (Slurm's commands; what was submitted, and followed)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TypeAlias
 
+from runbook_lib import startup
 from runbook_lib.errors import RunbookError
 from runbook_lib.output import safe_output
 
@@ -34,6 +35,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status; a RunbookError is told as its message, never as a traceback."""
+    startup.restore()
     try:
         with safe_output():
             return _run(_parser().parse_args(arguments))

@@ -19,6 +19,9 @@ def main() -> None:
     if root not in sys.path:  # python -P added nothing: this file's own folder would hide modules of the same names
         sys.path.insert(0, root)
     _die_with(int(os.environ["JPY_PARENT_PID"]))
+    from runbook_lib import startup
+
+    startup.restore()
 
     gc.set_threshold(50_000, 20, 20)  # what a kernel makes first, by its imports, it keeps
     sys.modules.setdefault("debugpy", None)  # type: ignore[arg-type]  # nobody steps through a headless run

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
-from runbook_lib import run
+from runbook_lib import run, startup
 from runbook_lib.errors import RunbookError
 from runbook_lib.files import make_folder
 from runbook_lib.harmless import terminal
@@ -40,6 +40,7 @@ class _Terminated(KeyboardInterrupt):
 def main(argv: list[str]) -> int:
     """Run the command and return its exit status: 0 done, waiting or previewed; 1 failed; 2 wrong usage."""
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    startup.restore()
     with terminal():
         return _told(argv)
 
@@ -262,12 +263,17 @@ class _Echo:
 
 
 class _signals:  # noqa: N801  (used as a function)
-    """While a notebook runs, SIGTERM and a hang-up end it as Ctrl-C does: the record says cancelled."""
+    """While a notebook runs, SIGTERM and a hang-up end it as Ctrl-C does: the record says cancelled.
+
+    A hang-up that is ignored, as under nohup, stays ignored.
+    """
 
     def __enter__(self) -> None:
         self._before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGHUP):
+                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                    continue
                 self._before[number] = signal.signal(number, self._terminate)
 
     def __exit__(self, *_: object) -> None:

@@ -1,0 +1,33 @@
+"""What a process inherits from its parent: signals, and the three standard streams."""
+
+import os
+import signal
+import sys
+import threading
+
+
+def restore() -> None:
+    """Restore what this process and its children rely on, whatever the parent has set.
+
+    While SIGCHLD is ignored, Python takes every failed child for a successful one.  A run is cancelled by SIGTERM.
+    SIGINT and SIGHUP stay ignored: nohup and a shell's background jobs ask for that.
+    """
+    if threading.current_thread() is threading.main_thread():  # Python sets signals in no other
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            if signal.getsignal(number) == signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    _open_closed_streams()
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null where a standard stream is closed; else the next file that is opened would take its place."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is not None:
+            continue
+        try:
+            os.fstat(number)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            os.set_inheritable(null, True)
+        setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  (as long as the process lives)
