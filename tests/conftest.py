@@ -1,10 +1,12 @@
-"""What every test gets: a home and an environment of its own, and no network but loopback."""
+"""What every test gets: a home, an environment and signals of its own, and no network but loopback."""
 
 import ipaddress
 import os
 import shutil
+import signal
 import socket
 import socketserver
+import sys
 import tempfile
 import threading
 import time
@@ -17,9 +19,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Whatever a person or a CI service has set for git, forges, Jupyter and us must not reach a test.
-_FOREIGN = ("GIT_", "GH_", "GITHUB_", "GITLAB_", "NGC_", "RUNBOOK_", "XDG_", "JPY_", "SSH_")
-_FOREIGN_NAMES = {"JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "EMAIL"}
+# Of the variables that a person or a CI service has set, a test sees these alone.
+_KEPT = {
+    *("PATH", "TMPDIR", "USER", "LOGNAME", "LD_LIBRARY_PATH", "CI"),
+    *("MEGATRON_LM", "MEGATRON_BRIDGE", "ML_CONTAINERS", "REPLAY_ALL", "SHOTS"),
+}
+_KEPT_PREFIXES = ("PYTEST_", "COVERAGE_")
 _GIT_CONFIG = """\
 [user]
     name = Ada Tester
@@ -66,15 +71,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(tripwire.server_close)
     config.add_cleanup(tripwire.shutdown)
 
-    # Without bytecode every kernel that a test starts would compile the library anew.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for name in list(os.environ):
-        if name.startswith(_FOREIGN) or name in _FOREIGN_NAMES or name.lower().endswith("_proxy"):
+        if name not in _KEPT and not name.startswith(_KEPT_PREFIXES):
             del os.environ[name]
     proxy = f"http://127.0.0.1:{tripwire.server_address[1]}"
+    # Of this environment also where pytest was not started by environment/run.
+    programs = [str(ROOT / "environment/bin"), str(Path(sys.prefix, "bin")), *os.environ["PATH"].split(":")]
     os.environ.update(
         HOME=str(home),
+        PATH=":".join(dict.fromkeys(programs)),
+        VIRTUAL_ENV=sys.prefix,
+        PYTHONNOUSERSITE="1",
+        JUPYTER_PREFER_ENV_PATH="1",
         GIT_CONFIG_NOSYSTEM="1",
+        LANG="C.UTF-8",
         TZ="UTC",
         # One spelling of each, the one that all clients read, so that a test can set another value.
         http_proxy=proxy,
@@ -82,7 +92,26 @@ def pytest_configure(config: pytest.Config) -> None:
         NO_PROXY="127.0.0.1,localhost,::1",
     )
     time.tzset()
+    os.umask(0o022)
+    _restore_signals()
     _guard_sockets()
+
+
+def _restore_signals() -> None:
+    """Unblock all signals, and let the tests' children start with none ignored.
+
+    nohup, a job in the background and some CI agents ignore signals, and every child inherits that.  It does not
+    inherit a handler: one that does nothing keeps this process as it was started.  Ctrl-C alone must work in it too.
+    """
+    of_python = {signal.SIGPIPE, signal.SIGXFSZ}  # which it ignores itself, but not for its children
+    for number in signal.valid_signals() - of_python:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else _do_nothing)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _do_nothing(_number: int, _frame: object) -> None:
+    """Handle a signal that was ignored when the tests started."""
 
 
 def _guard_sockets() -> None:

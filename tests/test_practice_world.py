@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -495,7 +496,7 @@ def test_the_command_serves_until_ctrl_c(home: Path) -> None:
         assert lines[-1], "".join(lines)
     told = "".join(lines)
     assert "*** PRACTICE *** Nothing here is real, and nothing leaves this machine." in told
-    assert f"    export RUNBOOK_PRACTICE={home}/Megatron-LM\n" in told
+    assert f"    export RUNBOOK_PRACTICE={shlex.quote(str(home / 'Megatron-LM'))}\n" in told
     assert "    export NGC_API_KEY=''\n" in told
     exported = dict(line.strip().removeprefix("export ").split("=", 1) for line in lines if "export " in line)
     assert world.answers(exported["GITHUB_API_URL"])

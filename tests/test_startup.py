@@ -1,5 +1,6 @@
-"""Runs as nohup, CI agents and careless parents start them."""
+"""Runs, and these tests themselves, as nohup, CI agents and careless parents start them."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_runbooks import command, environ, notebook, outputs, records
+from small_runbooks import ROOT, command, environ, notebook, outputs, records
 
 from runbook_lib.ledger import read
 from runbook_lib.verify import verify
@@ -131,3 +132,33 @@ def test_a_run_keeps_its_record_where_a_stream_is_closed(tmp_path: Path, closed:
     assert read(record)["state"] == "done"
     assert "hello\n" in "".join(outputs(record / "executed.ipynb"))
     assert verify(tmp_path / "audit")[0] == []
+
+
+#: Of each file that needs signals one test: of the processes that it starts, and of itself.
+SAMPLE = [
+    "tests/test_run_death.py::test_an_open_record_of_a_live_process_is_left_alone",
+    "tests/test_run_death.py::test_nothing_is_written_to_the_record_of_an_interrupted_step_once_it_is_closed[False]",
+    "tests/test_follow.py::test_it_outlives_what_started_it",
+    "tests/test_practice_world.py::test_the_command_serves_until_ctrl_c",
+    "tests/test_papermill_command.py::test_a_second_interruption_still_closes_the_record",
+]
+#: What a person, a CI service or another Python may have set.
+FOREIGN = {
+    "COLUMNS": "20", "NO_COLOR": "1", "FORCE_COLOR": "1", "LC_ALL": "C", "LANGUAGE": "de", "TZ": "Asia/Kathmandu",
+    "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "error", "GIT_DIR": "/nowhere",
+    "CUDA_VERSION": "1.0", "SLURM_JOB_ID": "7", "UV_OFFLINE": "1", "MPLBACKEND": "none", "DOCKER_CONFIG": "/nowhere",
+}  # fmt: skip
+
+
+def test_the_tests_do_not_depend_on_how_they_are_started(tmp_path: Path) -> None:
+    place = tmp_path / "a folder"
+    place.mkdir()
+    kept = {name: value for name, value in os.environ.items() if name == "PATH"}
+    words = inheriting(
+        sys.executable, "-m", "pytest", "-n1", "-q", "-p", "no:cacheprovider", *SAMPLE, ignored=EVERY, blocked=EVERY
+    )
+    done = subprocess.run(
+        ["sh", "-c", 'umask 077; ulimit -n 256; exec "$@" <&-', "sh", *words], cwd=ROOT, capture_output=True, text=True,
+        env=kept | FOREIGN | {"TMPDIR": str(place)}, start_new_session=True,
+    )  # fmt: skip
+    assert (done.returncode, f"{len(SAMPLE)} passed" in done.stdout) == (0, True), done.stdout + done.stderr
