@@ -57,10 +57,12 @@ def place(url: str) -> Place:
         f"The remote's address {url!r} is none of https://host/group/project.git, ssh://git@host/group/project.git, "
         "git@host:group/project.git and a folder. Set it with `git remote set-url`."
     )
-    if re.search(r"[\x00-\x20\x7f]", url) or url.startswith("-"):
+    if re.search(r"[\x00-\x1f\x7f]", url) or url.startswith("-"):
         raise wrong
     if url.startswith("/"):
         return Place("file", "", url.rstrip("/"))
+    if " " in url:
+        raise wrong
     if "://" not in url:
         scp = re.fullmatch(r"(?:[\w.+-]+@)?([A-Za-z0-9][A-Za-z0-9.-]*):(?!:)(.+)", url)
         if scp is None:

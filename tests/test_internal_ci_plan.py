@@ -114,6 +114,7 @@ def test_a_hostile_wildcard_takes_no_time() -> None:
         ("git@gitlab.example.com:adlr/megatron-lm.git", "ssh", "gitlab.example.com", "adlr/megatron-lm"),
         ("gitlab.example.com:/adlr/megatron-lm", "ssh", "gitlab.example.com", "adlr/megatron-lm"),
         ("/srv/git/x.git", "file", "", "/srv/git/x.git"),
+        ("/srv/my git/x.git", "file", "", "/srv/my git/x.git"),
         ("file:///srv/git/x.git", "file", "", "/srv/git/x.git"),
     ],
 )
