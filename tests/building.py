@@ -1,11 +1,14 @@
 """An engine of this machine with a storage of its own, and a registry with base images that hold a shell."""
 
+import contextlib
 import json
 import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from runbook_lib.build_command import Engine
 from runbook_lib.practice import images
@@ -37,9 +40,20 @@ class Place:
 
     def buildah(self, *arguments: str) -> str:
         done = subprocess.run(
-            ["buildah", *arguments], env=self.env, capture_output=True, text=True, check=True, timeout=60
+            ["buildah", *arguments], env=self.env, capture_output=True, text=True, check=True, timeout=200
         )
         return done.stdout
+
+    def builds(self, tag: str) -> list[psutil.Process]:
+        """Return the processes that build an image of this tag in this storage, not in that of another test run."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                builds = process.name() == "buildah" and f"--tag={tag}" in process.cmdline()
+                storage = process.environ().get("CONTAINERS_STORAGE_CONF") if builds else None
+                if storage == self.env["CONTAINERS_STORAGE_CONF"] and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
 
     def publish(
         self, tag: str, env: Mapping[str, str], architecture: str = "amd64", answer: object = None, index: bool = False

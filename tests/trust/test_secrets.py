@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import quote
 
+import psutil
 import pytest
 from bumping import REPOSITORY, World, git, world
 from figures import Figures
@@ -171,16 +172,20 @@ def bench(home: Path, seed: object) -> Iterator[Bench]:
 
 @contextmanager
 def watched(made: Bench) -> Iterator[None]:
-    """Keep what the list of processes shows meanwhile, but for this process and what the test typed itself."""
+    """Keep what the list of processes shows of those that this one starts, but for what the test typed itself.
+
+    Another run of these tests on the same machine has the same secrets.
+    """
     search = Search([*made.held.values(), *made.strange.values()])
     over = threading.Event()
     seen: set[bytes] = set()
 
     def look() -> None:
+        this = psutil.Process()
         while not over.wait(0.02):
-            for place in Path("/proc").glob("[0-9]*/cmdline"):
+            for process in this.children(recursive=True):
                 try:
-                    line = place.read_bytes()
+                    line = Path(f"/proc/{process.pid}/cmdline").read_bytes()
                 except OSError:
                     continue  # it has ended
                 if line not in seen and line not in made.typed:
