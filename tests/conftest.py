@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import re
 import shutil
 import signal
 import socket
@@ -63,6 +64,7 @@ class _Tripwire(socketserver.ThreadingTCPServer):
 
 def pytest_configure(config: pytest.Config) -> None:
     """Runs once a process (so once in each worker), before any test module is imported."""
+    os.environ["TMPDIR"] = tempfile.tempdir = _temporary_folder()
     home = Path(tempfile.mkdtemp(prefix="runbook-tests-"))
     (home / ".gitconfig").write_text(_GIT_CONFIG)
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
@@ -95,6 +97,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.umask(0o022)
     _restore_signals()
     _guard_sockets()
+
+
+def _temporary_folder() -> str:
+    """Return the folder for temporary files by its real path; /tmp for one with a space, which Slurm does not take."""
+    folder = os.path.realpath(tempfile.gettempdir())
+    return folder if re.fullmatch(r"[\w.+@=/-]+", folder, re.ASCII) else os.path.realpath("/tmp")
 
 
 def _restore_signals() -> None:

@@ -172,13 +172,13 @@ class Cluster:
     def ask(self, *command: str) -> str:
         """What a command of Slurm prints."""
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=30, env={**os.environ, **self.environment}
+            command, capture_output=True, text=True, timeout=100, env={**os.environ, **self.environment}
         )
         return done.stdout.strip()
 
     def wait(self, ready: Callable[[], bool], what: str) -> None:
         """Until it is so."""
-        limit = time.monotonic() + 20
+        limit = time.monotonic() + 120
         while not ready():
             dead = [name for name, process in self.running.items() if process.poll() is not None]
             assert not dead, self._logs(dead[0])

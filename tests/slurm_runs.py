@@ -36,7 +36,7 @@ def run(
     entries = slurm_matrix.newest(done).values()
     expected = {it.test.name: ("golden.json",) for it in entries}
     follower = Follower(slurm, entries, expected, early=early)
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 180
     while True:
         tests = follower.poll()
         if until(tests) if until else all(it.over for it in tests):

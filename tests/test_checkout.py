@@ -279,12 +279,17 @@ def test_what_a_killed_run_left_git_doing_is_waited_for(checkout: Checkout) -> N
     git_command.settle(checkout.path, said.append)
     assert said == []
     hook = checkout.path / ".git/hooks/pre-commit"
-    hook.write_text("#!/bin/sh\nsleep 0.2\n")
+    hook.write_text("#!/bin/sh\nwhile ! [ -e go-on ]; do sleep 0.05; done\n")
     hook.chmod(0o755)
     command = ["git", "-C", str(checkout.path), "commit", "-q", "--allow-empty", "-m", "late"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL) as left:
-        git_command.settle(checkout.path, said.append)
-        assert left.poll() == 0
+
+        def say(text: str) -> None:
+            said.append(text)
+            (checkout.path / "go-on").touch()
+
+        git_command.settle(checkout.path, say)
+        assert checkout.git("log", "-1", "--format=%s") == "late"
     assert said == [
         f"Waiting for git, which still works in {checkout.path} for a run that has ended (process {left.pid}).\n"
     ]
@@ -292,7 +297,7 @@ def test_what_a_killed_run_left_git_doing_is_waited_for(checkout: Checkout) -> N
 
 def test_git_that_never_ends_is_named(checkout: Checkout) -> None:
     hook = checkout.path / ".git/hooks/pre-commit"
-    hook.write_text("#!/bin/sh\nexec sleep 60\n")
+    hook.write_text("#!/bin/sh\nexec sleep 600\n")
     hook.chmod(0o755)
     command = ["git", "-C", str(checkout.path), "commit", "-q", "--allow-empty", "-m", "never"]
     with subprocess.Popen(command, start_new_session=True) as left:

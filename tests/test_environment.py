@@ -248,7 +248,7 @@ def test_a_second_start_waits_for_the_first(checkout: Path, tools: Path) -> None
         assert second.stderr is not None
         assert "Another command is building the environment: waiting" in second.stderr.readline()
         install(checkout)
-    assert second.communicate(timeout=60) == ("started\n", "")
+    assert second.communicate(timeout=200) == ("started\n", "")
 
 
 def test_a_failed_installation_says_what_to_do_and_is_not_taken_for_whole(checkout: Path, tools: Path) -> None:

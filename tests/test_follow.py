@@ -19,11 +19,11 @@ from runbook_lib.statement import now, stamp
 from runbook_lib.verify import verify
 
 TAG = "26.04-py3"
-SLOW = "print('begun', flush=True)\ntime.sleep(60)"
+SLOW = "print('begun', flush=True)\ntime.sleep(600)"
 
 
 def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)

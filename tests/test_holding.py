@@ -31,7 +31,21 @@ with locked(Path(sys.argv[1]), sys.argv[2]):
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(holding, "LIMIT", 0.05)
     monkeypatch.setattr(holding, "_SAID_AFTER", 0.0)
+    monkeypatch.setattr(holding, "time", Clock())
     return tmp_path / "lock"
+
+
+class Clock:
+    """A clock that only sleeping moves, so that a limit is reached at once, and after the same number of looks."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self._now += seconds
 
 
 @contextmanager

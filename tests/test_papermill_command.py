@@ -230,7 +230,7 @@ def test_papermills_help_and_that_of_a_notebook_are_there(runbooks: Path) -> Non
 def test_a_second_interruption_still_closes_the_record(runbooks: Path, tmp_path: Path) -> None:
     notebook(
         runbooks / "01-pin.ipynb",
-        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); open('begun', 'w').close(); time.sleep(100)",
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); open('begun', 'w').close(); time.sleep(600)",
     )
     with subprocess.Popen(command("01-pin.ipynb"), cwd=runbooks, env=environ(), stdin=subprocess.DEVNULL) as process:
         while not (runbooks / "begun").exists():
@@ -240,6 +240,6 @@ def test_a_second_interruption_still_closes_the_record(runbooks: Path, tmp_path:
             process.wait(0.2)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)
-        process.wait(30)
+        process.wait(120)
     assert process.returncode == 130
     assert [read(folder)["state"] for folder in records(tmp_path / "audit")] == ["cancelled"]

@@ -67,7 +67,7 @@ world.close()
     def end(self, kill: bool = False) -> int:
         if kill:
             self.process.kill()
-        self.process.communicate("\n", timeout=20)
+        self.process.communicate("\n", timeout=100)
         return self.process.returncode
 
 
@@ -501,7 +501,7 @@ def test_the_command_serves_until_ctrl_c(home: Path) -> None:
     exported = dict(line.strip().removeprefix("export ").split("=", 1) for line in lines if "export " in line)
     assert world.answers(exported["GITHUB_API_URL"])
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=100)
     assert process.returncode == 0
     assert not world.answers(exported["GITHUB_API_URL"])
 
@@ -533,7 +533,7 @@ def test_who_stands_by_serves_on_under_the_same_addresses(home: Path) -> None:
         assert joined.running_elsewhere
         joined.stand_by()
         first.end(kill=True)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 100
         while joined.running_elsewhere and time.monotonic() < deadline:
             time.sleep(0.02)
         assert joined.env == addresses

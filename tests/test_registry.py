@@ -226,7 +226,7 @@ def test_a_token_is_fetched_once_and_only_to_pull(fake: Fake) -> None:
 
 
 def test_two_questions_side_by_side_sign_in_once(fake: Fake) -> None:
-    both = threading.Barrier(2, timeout=5)
+    both = threading.Barrier(2, timeout=60)
     refused = challenge("https://auth.example.com/token")
 
     def handle(request: httpx.Request) -> httpx.Response:

@@ -174,7 +174,7 @@ http: {{addr: "127.0.0.1:{port}"}}
     (folder / f"{port}.yml").write_text(config)
     process = subprocess.Popen(["docker-registry", "serve", str(folder / f"{port}.yml")], stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
-    for _ in range(200):
+    for _ in range(1200):
         try:
             httpx.get(f"{url}/v2/", trust_env=False)
             return process, url
@@ -208,12 +208,12 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
             target = f"docker://{url.removeprefix('http://')}/nvidia/{repository}:{tag}"
             copy = ["skopeo", "--insecure-policy", "copy", "--quiet", "--all", "--preserve-digests"]
             subprocess.run(
-                [*copy, "--dest-tls-verify=false", f"oci:{folder}/oci:{tag}", target], check=True, timeout=60
+                [*copy, "--dest-tls-verify=false", f"oci:{folder}/oci:{tag}", target], check=True, timeout=200
             )
         yield folder, url
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +230,7 @@ def guarded(storage: tuple[Path, str]) -> Iterator[str]:
         process, url = debian_registry(folder, folder / "storage", auth)
         yield url
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def practice_image() -> Image | None:

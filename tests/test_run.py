@@ -33,6 +33,7 @@ def document(folder: Path) -> dict[str, Any]:
 def test_a_run_leaves_a_whole_record(tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "0123456789abc")
     monkeypatch.setenv("JPY_SESSION_NAME", "a notebook in JupyterLab")
+    monkeypatch.chdir(tmp_path)  # this checkout may have a name of its own
     path = notebook(
         tmp_path / "my runbooks" / "01-pin.ipynb",
         "print('a token: ' + os.environ['GITHUB_TOKEN'])\nprint('JPY_SESSION_NAME' in os.environ, os.getcwd(), run_id)",

@@ -187,7 +187,7 @@ def test_a_test_ends_as_soon_as_its_values_are_there_and_whole(slurm: Slurm, tmp
 
 def settle(slurm: Slurm, now: Now) -> None:
     """Wait until its job has left the node."""
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 120
     while not all(it.over for it in slurm.queue() if it.job == now.entry.job):
         assert time.monotonic() < limit
         nap(0)

@@ -353,7 +353,7 @@ def test_what_still_runs_is_not_submitted_again_and_all_rounds_are_ended(world: 
 def ended(world: World) -> list[Element]:
     """What Slurm has of this world's arrays, once it had the time to end them."""
     names = {it.parent.name for it in (world.folder / "results").rglob("array.sbatch")}
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 120
     while True:
         mine = [it for it in world.slurm.queue() if it.name in names]
         if all(it.over for it in mine) or time.monotonic() > limit:

@@ -58,7 +58,7 @@ def _served(folder: Path) -> Iterator[Lab]:
             lab.clean()
         finally:
             os.killpg(process.pid, signal.SIGTERM)
-            process.wait(30)
+            process.wait(120)
 
 
 def _up(lab: Lab, process: "subprocess.Popen[bytes]") -> bool:

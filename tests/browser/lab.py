@@ -9,7 +9,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,13 +17,13 @@ from playwright.sync_api import Locator, Page, Route
 
 from runbook_lib import practice
 from runbook_lib.practice import World
-from runbook_lib.practice.state import Store
+from runbook_lib.practice.state import Run, Store
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "runbooks").glob("*.ipynb"))
 TAG = "26.04-py3"
 #: Milliseconds.  Nothing takes this long unless it is broken.
-PATIENCE = 90_000
+PATIENCE = 240_000
 _IDLE = "text=Python 3 (ipykernel) | Idle"
 _T = TypeVar("_T")
 _AXE = ROOT / "environment/.components/axe/node_modules/axe-core/axe.min.js"
@@ -76,6 +76,16 @@ class Lab:
             store = Store(self.home / "forge.sqlite")
             with store.transaction():
                 store.set("ci seconds", seconds)
+            store.close()
+
+    def end_ci(self) -> None:
+        """Let the CI runs that have started end now, and later ones in a moment."""
+        self.quick_ci(1.0)
+        with self.world():
+            store = Store(self.home / "forge.sqlite")
+            with store.transaction():
+                for run in store.all(Run):
+                    store.save(replace(run, seconds=1.0))
             store.close()
 
     def records(self, notebook: str) -> list[dict[str, Any]]:
@@ -208,7 +218,7 @@ def violations(page: Page, selector: str) -> list[str]:
     ]
 
 
-def until(true: Callable[[], object], seconds: float = 60) -> None:
+def until(true: Callable[[], object], seconds: float = 120) -> None:
     """Wait for something that is no element of the page."""
     deadline = time.monotonic() + seconds
     while not true():

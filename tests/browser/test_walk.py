@@ -114,7 +114,7 @@ def test_a_run_is_cancelled_and_its_record_says_so(lab: Lab, tab: Tab) -> None:
 
 def test_a_run_goes_on_without_browser_and_kernel(lab: Lab, tab: Tab) -> None:
     tab.open("bump").run_all()
-    lab.quick_ci(20)
+    lab.quick_ci(3600)
     tab.choose("Tag", TAG)
     tab.form.get_by_label("Wait for CI").check()
     tab.press("Preview", "plan", says="Apply will")
@@ -127,6 +127,7 @@ def test_a_run_goes_on_without_browser_and_kernel(lab: Lab, tab: Tab) -> None:
     assert "1 bump in flight" in tab.text
     assert "running" in tab.text
     tab.part("progress").filter(has_text="04-run-ci").wait_for()  # the form follows it
+    lab.end_ci()
     assert "not ready to merge" in tab.wait("result")
     assert [it["state"] for it in lab.records("bump")] == ["previewed", "waiting", "previewed"]
 

@@ -48,7 +48,7 @@ def held() -> dict[str, Any]:
     """What this process holds: memory, files and sockets, threads, children, and files in the temporary folder."""
     me = psutil.Process()
     # A thread of a server that has said its last word ends in a moment.
-    give_up = time.monotonic() + 5
+    give_up = time.monotonic() + 60
     while threading.active_count() > 1 and time.monotonic() < give_up:
         time.sleep(0.01)
     # What Python keeps of patterns and addresses is bounded, and full after some hundred bumps only.

@@ -345,7 +345,7 @@ def kill(world: World, point: Point, draw: random.Random) -> tuple[bool, int, st
 
 def gone(world: World) -> None:
     """Nothing that was started for the world lives any more, within some seconds."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while left := processes(world):
         assert time.monotonic() < until, [" ".join(it.cmdline()) for it in left]
         time.sleep(0.02)

@@ -88,7 +88,7 @@ def test_bumps_side_by_side_leave_nothing_behind(places: Path, whole: bool, figu
 
 def _of_these(places: Path) -> list[str]:
     """Processes of these bumps that are still there a moment after all of them have ended."""
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + 60
     while (found := [it for it in psutil.process_iter() if _works_in(it, places)]) and time.monotonic() < give_up:
         time.sleep(0.1)
     return [str(it) for it in found]
