@@ -485,10 +485,11 @@ def test_who_joined_a_world_that_ended_starts_it_anew(home: Path, monkeypatch: p
 # The command
 
 
-def test_the_command_serves_until_ctrl_c(home: Path) -> None:
+def test_the_command_serves_until_ctrl_c(home: Path, request: pytest.FixtureRequest) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "runbook_lib", "practice"], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
+    request.addfinalizer(process.kill)
     assert process.stdout is not None
     lines: list[str] = []
     while not lines or "throws the folder away" not in lines[-1]:

@@ -480,7 +480,6 @@ def test_the_notebook_submits_is_started_again_and_goes_on(
 
 
 @needs_slurm
-@pytest.mark.timeout(240)
 def test_a_matrix_is_diagnosed_and_judged_with_a_restart_in_the_middle(begun: Begun) -> None:
     world, first, told = begun
     assert len(of("effect", told)) == 1
