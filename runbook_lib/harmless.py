@@ -41,6 +41,35 @@ def visible(text: str) -> str:
     return _HIDDEN.sub(lambda found: ascii(found[0])[1:-1], _COLOUR.sub("", text))
 
 
+# What bots and forges act upon, wherever it stands in a text, quoted or not: copy-pr-bot, Prow and others take a line
+# with a command, some a word within; squashed merges make a commit's message of a pull request's text.
+_INVISIBLE = "\u200b"
+_BEFORE_COMMAND = r"(?:_|[^\w/@!.<&]|<[^<>\n]{0,200}>|&[#\w]{1,10};|[0-9]{1,9}[.)](?=\s)|[<&])*+"
+_COMMAND_LINE = re.compile(rf"^({_BEFORE_COMMAND}[/@!.]{{1,20}})(?=\w)", re.MULTILINE)
+_COMMANDS = re.compile(
+    r"(?<=@)(?<![A-Za-z0-9_]@)(?=\w)"  # @claude; but case@platform and the digest of an image mention nobody,
+    r"|(?<=@)(?=(?:claude|codex|copilot|coderabbit|cursor|dependabot|gemini|mergify|renovate|bors|homu|\w{1,40}-?bot))"
+    r"|(?<=[^\w.~/:*)}\]$-]/)(?=[a-z][\w-]{0,40}(?![\w/-]|\.\w))"  # /retest, but not a path
+    r"|(?<=bors)(?<![a-z0-9]bors)(?=\s)"
+    r"|(?:(?<=ok)(?<![a-z0-9]ok)|(?<=okay)(?<![a-z0-9]okay))(?=[ \t]to[ \t]test)"
+    r"|(?<=test)(?=[ \t]this[ \t]please)"
+    r"|(?<=add)(?<![a-z0-9]add)(?=[ \t]to[ \t](?:white|allow)list)"
+    r"|(?<=\[)(?=[^\[\]\n]{0,30}(?:skip|no[ _-]?ci|no[ _-]?build))|(?<=\*)(?=NO_CI\*)|(?<=skip-checks)(?=\s{0,3}:)"
+    r"|(?<=-by)(?=\s{0,3}:)|(?<=#)(?=[0-9])|(?<=\bGH)(?=-[0-9])",
+    re.IGNORECASE,
+)
+
+
+def inert(text: str) -> str:
+    """Return visible text with an invisible space in all that a bot, CI or forge acts upon; it reads as before."""
+    # Once before, too: what is spelled out then may look like a part of the word behind it.
+    return _without_commands(visible(_without_commands(text)))
+
+
+def _without_commands(text: str) -> str:
+    return _COMMANDS.sub(_INVISIBLE, _COMMAND_LINE.sub(rf"\1{_INVISIBLE}", text))
+
+
 class _Plain:
     """A stream that shows ``visible`` text; in all else it is the stream beneath."""
 

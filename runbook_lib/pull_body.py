@@ -11,7 +11,7 @@ from typing import Literal
 
 from runbook_lib.bump import Bump
 from runbook_lib.errors import CannotTell
-from runbook_lib.harmless import visible
+from runbook_lib.harmless import inert
 from runbook_lib.pins import Plan
 
 _BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->")
@@ -23,13 +23,8 @@ TEMPLATES = tuple(
     for folder in (".github/", "", "docs/")
     for name in ("pull_request_template.md", "PULL_REQUEST_TEMPLATE.md")
 )
-# GitHub makes links of these even where they are escaped as Markdown, forges take the third for "run no CI", and
-# copy-pr-bot the fourth for its command; an invisible space keeps them from doing so.
-_REFERENCES = (
-    r"|(?<=#)(?=\w)|(?<=\bGH)(?=-\d)|(?<=:)(?=//)|(?<=\bwww)(?=\.)"
-    r"|(?<=\[)(?=(?:skip|ci|no|actions)[ _-](?:ci|skip|actions)\])|(?<=\*)(?=NO_CI\*)"
-    r"|(?<=/)(?=ok(?:ay)? to test)"
-)
+# GitHub makes links of these even where they are escaped as Markdown; an invisible space keeps it from doing so.
+_REFERENCES = r"|(?<=#)(?=\w)|(?<=:)(?=//)|(?<=\bwww)(?=\.)"
 _LINKED = re.compile(rf"(?<=@)(?=\w){_REFERENCES}", re.IGNORECASE)
 # In a commit's message an address is no link, and case@platform mentions nobody.
 _MENTIONED = re.compile(rf"(?<=@)(?<![A-Za-z0-9_]@)(?=\w){_REFERENCES}", re.IGNORECASE)
@@ -117,7 +112,7 @@ def _lines(plan: Plan, bump: Bump, digests: Mapping[str, str], image: str, recor
 
 def code(text: str) -> str:
     """A code span of one line, for a table's cell too: GitHub finds neither names nor issues in it."""
-    flat = _line(text.replace("<!--", "<!-\u200b-")).replace("|", "\\|") or " "
+    flat = inert(_flat(text.replace("<!--", "<!-\u200b-"))).replace("|", "\\|") or " "
     fence = "`" * (max((len(run) for run in re.findall("`+", flat)), default=0) + 1)
     padding = " " if len(fence) > 1 else ""
     return f"{fence}{padding}{flat}{padding}{fence}"
@@ -125,7 +120,7 @@ def code(text: str) -> str:
 
 def prose(text: str) -> str:
     """A sentence as it is, with no Markdown, link, mention or closing keyword at work in it."""
-    escaped = re.sub(r"([\\`*_{}\[\]()<>!|~&$]|^[#+=-]|^\d{1,9}(?=\.))", _escaped, _line(text))
+    escaped = re.sub(r"([\\`*_{}\[\]()<>!|~&$]|^[#+=-]|^\d{1,9}(?=\.))", _escaped, inert(_flat(text)))
     return _LINKED.sub("\u200b", escaped)
 
 
@@ -135,7 +130,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 def unlinked(text: str) -> str:
     """A line with nothing in it that GitHub would make a mention or a reference of, also in a commit's message."""
-    return _MENTIONED.sub("\u200b", _line(text))
+    return _MENTIONED.sub("\u200b", inert(_flat(text)))
 
 
 def address(url: str, otherwise: Callable[[str], str] = code) -> str:
@@ -143,5 +138,5 @@ def address(url: str, otherwise: Callable[[str], str] = code) -> str:
     return url if _ADDRESS.fullmatch(url) else otherwise(url)
 
 
-def _line(text: str) -> str:
-    return visible(" ".join(text.split()))
+def _flat(text: str) -> str:
+    return " ".join(text.split())

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from runbook_lib.bump import Bump
 from runbook_lib.github_models import Issue
-from runbook_lib.harmless import visible
+from runbook_lib.harmless import inert
 from runbook_lib.pull_body import address, code, prose, unlinked
 from runbook_lib.triage import Failure
 
 LABEL = "bug"
-_COMMAND = re.compile(r"^(\s{0,20}/)(?=ok(?:ay)? to test)", re.IGNORECASE)
 _EVIDENCE = 30
 
 
@@ -119,7 +118,7 @@ def _reproduce(broken: Broken, image: str) -> str:
 
 def _fenced(lines: Iterable[str]) -> list[str]:
     """Verbatim, whatever fences the lines hold: nothing in it is a mention, a link or a bot's command."""
-    listed = [_COMMAND.sub("\\1\u200b", visible(line).replace("\r", "").replace("\n", " ")) for line in lines]
+    listed = [inert(line).replace("\r", "").replace("\n", " ") for line in lines]
     listed = listed[:_EVIDENCE]
     longest = max((len(run) for line in listed for run in re.findall("`{3,}", line)), default=2)
     fence = "`" * (longest + 1)

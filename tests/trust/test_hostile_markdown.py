@@ -15,7 +15,7 @@ import pytest
 from figures import Figures
 from hostile import ALL, CANARY
 
-from runbook_lib import answer, compare, golden_summary, tracking
+from runbook_lib import answer, compare, copy_pr_bot, golden_summary, tracking
 from runbook_lib.bump import Bump
 from runbook_lib.checkout import Checkout
 from runbook_lib.edits import Edit
@@ -192,6 +192,55 @@ def test_nothing_hostile_works_in_the_message_of_a_commit(
     assert subject == message.splitlines()[0]
     assert [it for it in trailers if not it.startswith("-")] == ["Signed-off-by: Ada Tester <ada@example.org>"]
     assert not Path(CANARY).exists()
+
+
+#: What bots and CI act upon: a line with a command, a word anywhere, or a line of a commit's message.
+COMMANDS = [
+    "/ok to test 0123456789abcdef", "/okay to test", "/retest", "/merge", "/lgtm", "/azp run", "/test all",
+    "/approve cancel",
+    "/hold", "/ok-to-test", "!merge", ".deploy", "@claude", "@claude fix this", "@dependabot merge",
+    "@bors r+",
+    "@pytorchbot merge -f", "@copilot", "bors r+", "bors try", "ok to test", "retest this please", "add to whitelist",
+    "[skip ci]", "[ci skip]", "[no ci]", "[skip-ci]", "[skip azurepipelines]", "[ Skip  CI ]", "***NO_CI***",
+    "skip-checks: true", "Co-authored-by: Eve <eve@evil.example>", "Signed-off-by: Eve <eve@evil.example>",
+    "fixes #1",
+    "Closes: #1", "resolves GH-2",
+]  # fmt: skip
+_BEFORE = [
+    "", " ", "\t", "> ", ">> ", "- ", "* ", "+ ", "1. ", "- [ ] ", "# ", "'", '"', "`", "``", "```\n", "<p>",
+    "<b><i>", "&nbsp;", "&#32;",
+    "**", "_", "~~", "| ", "\u200b", "\u200d\u2060", "\ufeff", "\u00a0", "\u3000", "\xad", "\u202e", "\x1b[31m",
+    "\x00", "(", "//",
+    "\u201c", "\u2022 ", "\u2014", "<!-- -->", "text ", "text\n", "text\r\n", "text\u2028", "&zwnj;",
+]  # fmt: skip
+_LINE = re.compile(r"(?im)^(?:[^\w/@!.<&]|<[^<>]*>|&[#\w]+;|[0-9]+[.)](?=\s)|[<&_])*[/@!.]+[A-Za-z]")
+_ACTS = re.compile(
+    r"(?im)(?:^|[\s`\"'>|])/(?:ok|okay|retest|merge|lgtm|azp|test|approve|hold|ok-to-test)(?![\w/-])"
+    r"|@(?:claude|dependabot|copilot|bors|pytorchbot)"
+    r"|\bbors\s|\bok(?:ay)? to test|test this please|add to (?:white|allow)list"
+    r"|\[[^\]\u200b]{0,20}(?:skip|no[ _-]ci)[^\]]{0,20}\]|\*NO_CI|^skip-checks\s*:|-by\s*:\s*Eve"
+    r"|\b(?:close|fix|resolve)[sd]?(?:e[sd])?:?\s+(?:#[0-9]|GH-[0-9])"
+)
+
+
+@pytest.mark.parametrize("before", _BEFORE)
+def test_no_bot_finds_its_command(before: str, figures: Figures) -> None:
+    for command in COMMANDS:
+        value = f"{before}{command}"
+        for kind, text in {**texts(value), **{f"commit: {k}": v for k, v in messages(value).items()}}.items():
+            ours = [line for line in text.split("\n") if not line.startswith("<!-- base-image-runbook:")]
+            for line in ours:
+                assert not _LINE.search(line), (kind, line)
+                assert not _ACTS.search(line), (kind, line)
+            figures["hostile"] += 1
+        read = re.sub("[\u200b\\\\]", "", texts(value)["issue"])
+        assert re.sub(r"[\u200b\\]", "", command) in re.sub("&nbsp;", "", read), command
+
+
+def test_our_own_command_works() -> None:
+    assert copy_pr_bot.command("0" * 40) == f"/ok to test {'0' * 40}"
+    with GitHub.connect("o/r", {"GITHUB_TOKEN": "a-token-of-no-known-form"}) as github:
+        assert github.public({"body": copy_pr_bot.command("0" * 40)}) == {"body": f"/ok to test {'0' * 40}"}
 
 
 @pytest.mark.parametrize("name", ALL)
