@@ -173,7 +173,8 @@ class BuildArg:
 
     def find(self, text: str, image: str) -> tuple[Place, ...]:
         before = rf"(?m)^[^#\n]*?(?<![\w-]){re.escape(self.name)}="
-        value = r"(?:\$\{\{[^}\n]*\|\|[ \t]*(?='))?[\"']?(?P<image>[A-Za-z0-9][\w.:/@+-]*)"
+        # Without braces within, so that each expression is read once, however many a line begins.
+        value = r"(?:\$\{\{[^{}\n]*\|\|[ \t]*(?='))?[\"']?(?P<image>[A-Za-z0-9][\w.:/@+-]*)"
         spans = (match.span("image") for match in re.finditer(before + value, text))
         return _places(text, spans, f"build-arg {self.name}")
 

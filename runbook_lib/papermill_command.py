@@ -220,7 +220,7 @@ def _tell(result: run.StepResult, output: Path | None) -> None:
     stream.flush()
 
 
-_KEY = re.compile(r"^.*-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?![\s\S]*-----END )", re.MULTILINE)
+_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)?-----")
 _LONGEST_KEY = 20_000
 
 
@@ -238,8 +238,10 @@ class _Echo:
             lines, newline, rest = (self._begun.get(name, "") + text).rpartition("\n")
             whole = lines + newline
             # The lines of a private key are known by its first and last: it is shown at once, or as far as it may go.
-            key = _KEY.search(whole)
-            end = key.start() if key and len(whole) - key.start() < _LONGEST_KEY else len(whole)
+            end = len(whole)
+            if key := _KEY.search(whole, whole.rfind("-----END ") + 1):
+                line = whole.rfind("\n", 0, key.start()) + 1
+                end = line if len(whole) - line < _LONGEST_KEY else end
             self._begun[name] = whole[end:] + rest
             self._show(name, whole[:end])
 

@@ -1,11 +1,6 @@
 """Every regular expression of the library, and the texts that are worst for it."""
 
-import ast
-import dataclasses
-import importlib
-import inspect
 import math
-import pkgutil
 import re
 import signal
 import time
@@ -13,20 +8,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from re import _constants, _parser  # type: ignore[attr-defined]
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
+
+from regexes import CALLS, Use, uses
 
 import runbook_lib
 
-HERE = Path(runbook_lib.__file__).parent
+HERE = Path(runbook_lib.__file__).resolve().parent
 #: How a pattern is tried: those that look for it anywhere try each place of a text.
 _ANCHORED = {"match": "match", "fullmatch": "fullmatch"}
 #: Patterns that a function gets, and tries at one place of a text.
 _HANDED_ON = {"quarantine._COMMENT": "fullmatch", "quarantine._SOFT": "match"}
-_CALLS = {"search", "match", "fullmatch", "sub", "subn", "split", "finditer", "findall", "compile"}
 #: Characters of all kinds, one of which most classes hold.
 _SAMPLES = "a0 .-_/\n\t\"'<>=*`@:;,()[]{}\\\x1b#|!~+A\r\x00é"
-_DEFINED = (ast.FunctionDef, ast.ClassDef)
+_REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT)
 _MANY = 100  # repetitions that a bounded pattern may have without being looked at
 
 
@@ -39,57 +35,22 @@ class Expression:
     how: str
 
 
+USES = uses(HERE)
+
+
 def expressions() -> dict[str, Expression]:
     """All of them, by a name that tells the module and the order in it."""
     found: dict[tuple[str, int, str], Expression] = {}
-    used = _uses()
-    for module in _modules():
-        short = module.__name__.removeprefix("runbook_lib.")
-        for name, pattern in _held(module):
-            how = _how(used, short, name)
-            found.setdefault((_text(pattern), pattern.flags, how), Expression(f"{short}.{name}", pattern, how))
-        for line, written, flags, how in _written(module):
-            try:
-                pattern = re.compile(written, flags)
-            except re.error:
-                continue  # a part of one, which stands elsewhere
-            key = (_text(pattern), pattern.flags, how)
-            found.setdefault(key, Expression(f"{short}:{line}", pattern, how))
+    called = _calls()
+    for use in USES:
+        for text, flags in use.patterns:
+            pattern = re.compile(text, flags)
+            how = _how(called, use)
+            found.setdefault((repr(text), pattern.flags, how), Expression(use.place, pattern, how))
     return {f"{it.place}-{number}": it for number, it in enumerate(found.values())}
 
 
-def _text(pattern: re.Pattern[Any]) -> str:
-    return repr(pattern.pattern)
-
-
-def _modules() -> Iterator[ModuleType]:
-    for it in pkgutil.walk_packages([str(HERE)], "runbook_lib."):
-        if not it.name.endswith(("__main__", ".kernel_main")):
-            yield importlib.import_module(it.name)
-
-
-def _held(module: ModuleType) -> Iterator[tuple[str, re.Pattern[Any]]]:
-    """What stands in a module's variables, and within their tuples, mappings and dataclasses."""
-
-    def within(name: str, value: object, depth: int = 0) -> Iterator[tuple[str, re.Pattern[Any]]]:
-        if isinstance(value, re.Pattern):
-            yield name, value
-        elif depth < 4 and isinstance(value, list | tuple | set | frozenset):
-            for number, item in enumerate(value):
-                yield from within(f"{name}[{number}]", item, depth + 1)
-        elif depth < 4 and isinstance(value, Mapping):
-            for key, item in value.items():
-                yield from within(f"{name}[{str(key)[:20]}]", item, depth + 1)
-        elif depth < 4 and dataclasses.is_dataclass(value) and not isinstance(value, type):
-            for field in dataclasses.fields(value):
-                yield from within(f"{name}[{field.name}]", getattr(value, field.name), depth + 1)
-
-    for name, value in list(vars(module).items()):
-        if not name.startswith("__") and not isinstance(value, ModuleType):
-            yield from within(name, value)
-
-
-def _uses() -> dict[str, set[str]]:
+def _calls() -> dict[str, set[str]]:
     """How named patterns are called, by their name, or by module and name where they are a module's own."""
     seen: dict[str, set[str]] = {}
     for file in HERE.rglob("*.py"):
@@ -98,58 +59,19 @@ def _uses() -> dict[str, set[str]]:
         found = [*re.findall(r"\b(_?[A-Z][A-Z_0-9]*)\.(\w+)", text)]
         found += [(name, how) for how, name in re.findall(r"\bre\.(\w+)\((_?[A-Z][A-Z_0-9]*)\b", text)]
         for name, how in found:
-            if how in _CALLS:
+            if how in CALLS:
                 seen.setdefault(f"{module}.{name}" if name.startswith("_") else name, set()).add(how)
     return seen
 
 
-def _how(used: Mapping[str, set[str]], module: str, name: str) -> str:
+def _how(called: Mapping[str, set[str]], use: Use) -> str:
     """Anchored only where all calls are; one that is handed on may be used in any way."""
-    plain = name.partition("[")[0]
-    hows = used.get(f"{module}.{plain}" if plain.startswith("_") else plain, set())
-    hows = {_HANDED_ON[f"{module}.{plain}"]} if f"{module}.{plain}" in _HANDED_ON else hows
+    if not use.name:
+        return use.how
+    if use.place in _HANDED_ON:
+        return _HANDED_ON[use.place]
+    hows = called.get(use.place if use.name.startswith("_") else use.name, set())
     return _ANCHORED.get(next(iter(hows)), "search") if len(hows) == 1 else "search"
-
-
-def _written(module: ModuleType) -> Iterator[tuple[int, Any, int, str]]:
-    """Patterns that are written within calls of ``re``."""
-    tree = ast.parse(inspect.getsource(module))
-    named = {id(node) for outer in tree.body if not isinstance(outer, _DEFINED) for node in ast.walk(outer)}
-    # What is compiled and used at once: re.compile(…).match(…).
-    at_once = {id(node.value): node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(tree):
-        if id(node) in named:
-            continue  # a variable of the module, which is looked at for itself
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
-            continue
-        if isinstance(node.func.value, ast.Name) and node.func.value.id == "re" and node.func.attr in _CALLS:
-            written = _value(node.args[0], module)
-            if written is not None:
-                how = at_once.get(id(node), "search") if node.func.attr == "compile" else node.func.attr
-                yield node.lineno, written, _flags(node), _ANCHORED.get(how, "search")
-
-
-def _value(node: ast.expr, module: ModuleType) -> Any:
-    """The text of a pattern; what is only known when it runs is taken to be an ``x``."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
-        return node.value
-    if isinstance(node, ast.JoinedStr):
-        parts = []
-        for part in node.values:
-            if isinstance(part, ast.Constant):
-                parts.append(str(part.value))
-            elif isinstance(part, ast.FormattedValue):
-                known = getattr(module, part.value.id, None) if isinstance(part.value, ast.Name) else None
-                parts.append(known if isinstance(known, str) else "x")
-        return "".join(parts)
-    return None
-
-
-def _flags(node: ast.Call) -> int:
-    given = [*node.args[1:], *(it.value for it in node.keywords if it.arg == "flags")]
-    names = {it.attr for arg in given for it in ast.walk(arg) if isinstance(it, ast.Attribute)}
-    flags = (getattr(re, name, 0) for name in names if name.isupper())
-    return int(sum(int(flag) for flag in flags if isinstance(flag, re.RegexFlag)))
 
 
 # -- texts that are worst -----------------------------------------------------------------------------------------
@@ -161,6 +83,9 @@ def attacks(pattern: re.Pattern[Any]) -> list[tuple[str, str, str]]:
     flags = pattern.flags & ~re.UNICODE if isinstance(pattern.pattern, bytes) else pattern.flags
     tree = _parser.parse(text, flags & ~re.DEBUG)
     found: dict[tuple[str, str, str], None] = {}
+    # What a match begins with, and what is written out within it, again and again: each begins a match anew.
+    for part in dict.fromkeys(_fragments(tree)):
+        found |= {("", part, "\x00"): None, ("", f"{part} ", ""): None}
     for before, pumps in _repeats(tree, ""):
         for pump in dict.fromkeys(pumps):
             for after in ("", "\x00", "\n\x00"):
@@ -173,7 +98,7 @@ def attacks(pattern: re.Pattern[Any]) -> list[tuple[str, str, str]]:
 def _repeats(tree: Any, before: str) -> Iterator[tuple[str, list[str]]]:
     """Each repetition within a pattern: the shortest text that leads there, and texts that it takes."""
     for op, value in tree:
-        if op in (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT):
+        if op in _REPEATS:
             low, high, body = value
             if high == _constants.MAXREPEAT or high >= _MANY:
                 yield before, _takes(body)
@@ -183,6 +108,25 @@ def _repeats(tree: Any, before: str) -> Iterator[tuple[str, list[str]]]:
         for inner in _inner(op, value):
             yield from _repeats(inner, before)
         before += _takes([(op, value)])[0]
+
+
+def _fragments(tree: Any) -> Iterator[str]:
+    """The shortest beginnings of a match, and the literal parts of a pattern."""
+    before, literal = "", ""
+    for op, value in tree:
+        if op is _constants.LITERAL:
+            literal += chr(value)
+        else:
+            if literal:
+                yield from (before, literal)
+            literal = ""
+            bodies = [value[2]] if op in _REPEATS else _inner(op, value)
+            for inner in bodies:
+                yield from _fragments(inner)
+                yield from (before + part for part in _fragments(inner))
+        before += _takes([(op, value)])[0]
+    if literal:
+        yield from (before, literal)
 
 
 def _inner(op: Any, value: Any) -> list[Any]:
@@ -205,7 +149,7 @@ def _takes(tree: Any) -> list[str]:
             more = [chr(value)]
         elif op in (_constants.NOT_LITERAL, _constants.ANY, _constants.IN):
             more = _class(op, value)
-        elif op in (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT):
+        elif op in _REPEATS:
             low, _, body = value
             more = [it * min(low, 50) for it in _takes(body)] if low else ["", *_takes(body)]
         elif op is _constants.BRANCH:
@@ -262,7 +206,7 @@ FLAGGED = 1.7
 _PROBE, _LONG = 1_000, 8_000  # characters
 _TIMES = 4  #: So many times as long as the short text is the long one.
 _CHEAP = 0.003  # seconds for the long text: what is quadratic takes many times that
-_LIMIT = 0.1  # seconds of the processor for the probe, after which a match is taken to have no end
+_LIMIT = 0.3  # seconds of the processor for the probe, after which a match is taken to have no end
 
 
 class Endless(Exception):
@@ -275,7 +219,7 @@ def exponent(it: Expression, attack: tuple[str, str, str], longest: int = _LONG)
     ``longest`` is the length of the longest text that is tried.
     """
     try:
-        _probe(it, attack)
+        _probe(it, attack, longest)
     except Endless:
         return math.inf
     if _cost(it, _of_size(attack, longest), 1) < _CHEAP:
@@ -290,15 +234,15 @@ def exponent(it: Expression, attack: tuple[str, str, str], longest: int = _LONG)
     return found
 
 
-def _probe(it: Expression, attack: tuple[str, str, str]) -> None:
-    """Try short texts, on which what has no end, or is cubic, shows.  Raises Endless.
+def _probe(it: Expression, attack: tuple[str, str, str], longest: int) -> None:
+    """Try short texts, and then longer ones, on which what has no end, or is cubic, shows.  Raises Endless.
 
     The timer makes the clock coarse, so nothing is measured while it runs.
     """
     previous = signal.signal(signal.SIGVTALRM, _stop)
     try:
-        signal.setitimer(signal.ITIMER_VIRTUAL, _LIMIT)
-        for size in (100, _PROBE):
+        for size in (100, _PROBE, 2 * _PROBE, 4 * _PROBE, longest):
+            signal.setitimer(signal.ITIMER_VIRTUAL, _LIMIT)
             _cost(it, _of_size(attack, size), 1)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)

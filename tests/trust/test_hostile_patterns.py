@@ -4,16 +4,32 @@ The one place where the time that something takes is asserted: as a ratio, of a 
 """
 
 import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
-from expressions import FLAGGED, Expression, attacks, exponent, expressions
+from expressions import FLAGGED, USES, Expression, attacks, exponent, expressions
 from figures import Figures
+from regexes import uses
+
+from runbook_lib import harmless, pull_body, tracking, views
+from runbook_lib.bump import Bump
+from runbook_lib.locate import BuildArg
+from runbook_lib.redact import Redactor
+from runbook_lib.triage import Failure
 
 EXPRESSIONS = expressions()
 #: Quadratic, on what is cut to some characters first: who cuts it, and to how many.
 BOUNDED = {
     "discover_references._REGISTRY": "discover_references._BEFORE, 255",
     "discover_yaml._BLOCK": "discover_yaml._HEADER, 2000",
+}
+#: Patterns that a person wrote, which nothing here can know, and what bounds them.
+GIVEN = {
+    "declared._File.pattern: text": "compiled alone; bounded.spans runs it in a process of its own, with a limit",
+    "practice.forge.Forge.fail: path": "a test's own, for the practice forge",
 }
 _QUADRATIC = 2.4
 
@@ -30,7 +46,131 @@ def test_no_text_is_too_long_for_a_pattern(name: str, figures: Figures) -> None:
 
 def test_what_is_bounded_is_there() -> None:
     assert BOUNDED.keys() <= {it.place for it in EXPRESSIONS.values()}
-    assert len(EXPRESSIONS) > 300
+    assert len(EXPRESSIONS) > 450
+
+
+def test_every_expression_is_known() -> None:
+    assert {use.key: use.problem for use in USES if use.problem}.keys() == GIVEN.keys()
+    assert all(use.patterns for use in USES if use.key not in GIVEN)
+
+
+@pytest.mark.parametrize(
+    ("source", "patterns"),
+    [
+        ("import re\nA = re.compile('a+')", ["a+"]),
+        ("import re\nA = {re.compile(k): 1 for k in ('a', 'b')}", ["a", "b"]),
+        ("import re\nclass A:\n    B = (re.compile('a'), [re.compile('b')])", ["a", "b"]),
+        ("import re\nB = 'x'\ndef f(t):\n    return re.sub(rf'{B}+', '', t)", ["x+"]),
+        ("import re\nB = ('a', 'b')\ndef f(t):\n    return re.match('|'.join(B), t)", ["a|b"]),
+        ("import re\ndef f(t, p=re.compile('a')):\n    return p.match(t)", ["a"]),
+        ("import re\ndef f(t):\n    return (lambda: re.split('a', t))()", ["a"]),
+        ("import re\nF = '{}+'\ndef f(t):\n    return re.findall(F.format('b'), t)", ["b+"]),
+        ("import re\ndef f(t):\n    return re.fullmatch(pattern='a', string=t)", ["a"]),
+        ("def f(frame):\n    return frame.x.str.contains('a+')", ["a+"]),
+        ("def f(frame):\n    return frame.replace('b', '', regex=True)", ["b"]),
+        ("def f(frame):\n    return frame.x.str.replace('b', '', regex=False)", []),
+        ("import re\ndef f(t):\n    return re.escape(t)", []),
+    ],
+)
+def test_expressions_are_found(source: str, patterns: list[str], tmp_path: Path) -> None:
+    found = _uses_of(source, tmp_path)
+    assert [use.problem for use in found if use.problem] == []
+    assert [text for use in found for text, _ in use.patterns] == patterns
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import re\ndef f(t):\n    p = '(a+)+$'\n    return re.match(p, t)",
+        "import re\ndef f(t, p):\n    return re.compile(p)",
+        "import re\ndef f(t, p):\n    return re.sub(f'{p}+', '', t)",
+        "import re\ndef f(t):\n    return [re.search(p, t) for p in ('a', 'b')]",
+        "import re\ndef f(t, *p):\n    return re.search(*p)",
+        "import re\ndef f(t, **p):\n    return re.search(**p)",
+        "import re as r\nA = r.compile('a')",
+        "import sre_compile\ndef f(t):\n    return sre_compile.compile(t)",
+        "from re import compile as c\nA = c('a')",
+        "import re\ndef f(t):\n    return map(re.compile, t)",
+        "import re\ndef f(t):\n    return getattr(re, 'compile')(t)",
+        "import re\nr = re\nA = r.compile('a')",
+        "import re\ndef f(t):\n    return re.Scanner(t)",
+        "import importlib\nA = importlib.import_module('re').compile('a')",
+        "def f(frame, p):\n    return frame.x.str.extract(p)",
+        "def f(frame, p):\n    return frame.filter(regex=p)",
+    ],
+)
+def test_what_cannot_be_known_is_a_problem(source: str, tmp_path: Path) -> None:
+    assert any(use.problem for use in _uses_of(source, tmp_path))
+
+
+def _uses_of(source: str, folder: Path) -> Any:
+    package = folder / "a_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "a_module.py").write_text(source)
+    return uses(package)
+
+
+BUMP = Bump.parse(tag="26.04-py3")
+_BROKEN = tracking.Broken("model", "case", "dev", "platform", "reason")
+_REDACTOR = Redactor({"A_TOKEN": "a-value-that-is-known"})
+
+
+def _issue(text: str) -> object:
+    failure = Failure(text, "", "hang", text, (text, text))
+    return tracking.body(_BROKEN, BUMP, old=text, new=text, run=text, pull=text, failure=failure)
+
+
+def _judged(text: str) -> object:
+    """What step 05 does with the name of a metric."""
+    return [_REDACTOR.data({text: [text]}), pull_body.code(text), pull_body.prose(text), harmless.visible(text)]
+
+
+#: All that is done with a text from outside, as one.
+WHOLE: dict[str, Callable[[str], object]] = {
+    "redact": _REDACTOR.text,
+    "harmless": harmless.harmless,
+    "visible": harmless.visible,
+    "inert": harmless.inert,
+    "issue": _issue,
+    "metric": _judged,
+    "note": lambda text: views.note(text).html,
+    "diff": lambda text: views.diff(f"+{text}").html,
+    "build argument": lambda text: BuildArg("NAME").find(text, "image"),
+}
+REPEATED = [
+    "a", " ", "\n", "/", "@", "-", "`", "*", "<", "<a ", "<!--", "&", "\x1b[31m", "\x1b]", "\u200b", "eyJ",
+    "eyJaaaaaaaaaaa.",
+    "-----BEGIN PRIVATE KEY-----", "-----END ", "password=", '"token": "a', "curl -u a", "Cookie: a=", "://a",
+    "postgres://",
+    "AKIA", "NAME=${{", "NAME=${{||", "M" * 24 + ".", "A" * 64 + "\n", "aGk6", "sig=", "/ok to ", "[skip",
+    "http://", "0", "\\",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_no_text_is_too_long_for_a_function(name: str, figures: Figures) -> None:
+    for part in REPEATED:
+        grows = _growth(WHOLE[name], part)
+        assert grows < 10, f"{name}: four times the text takes {grows:.1f} times as long, {part!r} repeated"
+        figures["hostile"] += 1
+
+
+def _growth(function: Callable[[str], object], part: str, size: int = 8_000) -> float:
+    """How many times as long a text takes that is four times as long: the least of some, as others only add to it."""
+    least = float("inf")
+    for _ in range(4):
+        few, many = (_seconds(function, (part * (length // len(part) + 1))[:length]) for length in (size, 4 * size))
+        least = min(least, max(many, 0.02) / max(few, 0.005))
+        if least < 7:
+            break
+    return least
+
+
+def _seconds(function: Callable[[str], object], text: str) -> float:
+    begin = time.thread_time()
+    function(text)
+    return time.thread_time() - begin
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,167 @@
+"""Patterns that the library computes: run, in a process of its own, with all that is compiled noted.
+
+Prints the patterns by the place of the call that got them, or by the key of the use that they were evaluated for.
+"""
+
+import importlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from types import CodeType, SimpleNamespace
+from typing import Any
+
+_noted: dict[str, list[Any]] = {}
+
+
+def _note(key: str, pattern: Any, flags: int) -> None:
+    if isinstance(pattern, re.Pattern):
+        pattern, flags = pattern.pattern, pattern.flags & ~re.UNICODE
+    binary = isinstance(pattern, bytes)
+    entry = [pattern.decode("latin-1") if binary else pattern, int(flags), binary]
+    if entry not in _noted.setdefault(key, []):
+        _noted[key].append(entry)
+
+
+@cache
+def _positions(code: CodeType) -> list[tuple[int | None, ...]]:
+    return [*code.co_positions()]
+
+
+def _noting(function: Callable[..., Any], folder: Path) -> Callable[..., Any]:
+    def noted(pattern: Any, *args: Any, **options: Any) -> Any:
+        frame = sys._getframe(1)
+        file = Path(frame.f_code.co_filename)
+        if file.is_relative_to(folder):
+            line, last, begin, end = _positions(frame.f_code)[frame.f_lasti // 2]
+            given = [it for it in (*args, *options.values()) if isinstance(it, re.RegexFlag)]
+            key = f"{file.relative_to(folder).as_posix()}:{line},{begin},{last},{end}"
+            _note(key, pattern, given[0] if given else 0)
+        return function(pattern, *args, **options)
+
+    return noted
+
+
+def _import_all(folder: Path) -> None:
+    for file in sorted(folder.rglob("*.py")):
+        parts = [folder.name, *file.relative_to(folder).with_suffix("").parts]
+        if parts[-1] not in ("__main__", "kernel_main"):  # these two run when they are imported
+            importlib.import_module(".".join(part for part in parts if part != "__init__"))
+
+
+def _evaluate(folder: Path, key: str, file: str, function: str, written: str) -> None:
+    """Note what is written of a module's own names, and of samples; of an iterable of samples each."""
+    module = sys.modules.get(".".join([folder.name, *Path(file).with_suffix("").parts]))
+    samples = SAMPLES.get(key.partition(":")[0], {}) if folder.name == "runbook_lib" else {}
+    try:
+        pattern = eval(written, {**vars(module), **samples}) if module else None  # of our own source
+    except NameError:
+        return
+    if isinstance(pattern, str | bytes | re.Pattern):
+        _note(key, pattern, 0)
+
+
+def main(folder: Path) -> None:
+    """Note what is compiled when the modules below a folder are imported, when `RUN` is run, and what can be evaluated.
+
+    The uses that are not known otherwise come as JSON: key, file, function and what is written.
+    """
+    sys.path.insert(0, str(folder.parent))
+    unknown = json.load(sys.stdin)
+    for name in ("search", "match", "fullmatch", "sub", "subn", "split", "finditer", "findall", "compile"):
+        setattr(re, name, _noting(getattr(re, name), folder))
+    _import_all(folder)
+    for use in unknown:
+        _evaluate(folder, *use)
+    if folder.name == "runbook_lib":
+        for run in RUN:
+            run()
+    os.write(1, json.dumps(_noted).encode())
+
+
+# -- of this library ---------------------------------------------------------------------------------------------------
+
+#: What stands for values from outside in patterns that are made of them, by function.
+SAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "launch_scripts.LaunchScripts.find": {"self": SimpleNamespace(folder="folder", gating="active", idle="flaky")},
+    "practice.gitlab_api.GitLab._page_for": {"self": SimpleNamespace(hub=SimpleNamespace(repository="o/r"))},
+    "pull_body.compose_body": {"name": "base-image-runbook:golden-values:"},
+    "reading._pins": {"name": "nvcr.io/nvidia/pytorch"},
+    "slurm_outcome._batch": {"name": "micro-batch-size"},
+    "timeline._broken": {"case": "gpt3_tp1"},
+    "tracking.choose": {"broken": SimpleNamespace(case="gpt3_tp1")},
+    "tracking.number_in": {"repository": "o/r"},
+    "tracking.named_in": {"repository": "o/r"},
+    "verify._place_and_time": {"started": datetime(2026, 1, 2, tzinfo=UTC)},
+    "matching.test_case_of": {"run": 123},
+}
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"runbook_lib.{name}")
+
+
+def _build_arguments() -> None:
+    """The expressions of `locate` for a build argument."""
+    for kind in ("DockerArg", "BuildArg"):
+        getattr(_module("locate"), kind)("NAME").find('ARG NAME="image:1"\nFROM a\n', "image")
+
+
+def _labels() -> None:
+    """All expressions that choose a label: a path that none but the last takes."""
+    labels = _module("pr_labels")
+    for table, key in ((labels.SCOPE, "_scope"), (labels.BESIDE, "_beside")):
+        for *_, form in table:
+            _note(f"pr_labels.{key}: form", form, re.DOTALL)
+
+
+def _drafts() -> None:
+    """Patterns for a reference, of each kind that gets some."""
+    text = "above: 1\n  before o/image:26.04 behind\nbelow: 2\n"
+    reference = SimpleNamespace(image="o/image", start=18, end=31, column=9)
+    for kind in ("documentation", "workflow-input"):
+        one = SimpleNamespace(reference=reference, nature=SimpleNamespace(kind=kind))
+        for pattern in _module("discover_draft")._patterns(one, text):
+            _note("discover_draft._ways: pattern", pattern, re.MULTILINE)
+
+
+def _services() -> None:
+    """The paths of the practice services, by one that none of them has."""
+    hub = SimpleNamespace(repository="o/r", url="http://127.0.0.1", owner="o", name="r")
+    gitlab = _module("practice.gitlab_api").GitLab(hub, None)
+    for show in (
+        lambda: _module("practice.pages").page_for(hub, "/nowhere"),
+        lambda: gitlab._in_project(SimpleNamespace(method="GET"), "/nowhere"),
+    ):
+        with suppress(type(_module("practice.protocol").not_found()), _module("practice.gitlab_api")._Refused):
+            show()
+    for route in _module("practice.forge").ROUTES:
+        assert route.pattern
+
+
+def _redactor() -> None:
+    _module("redact").Redactor({"A_TOKEN": "first-value-of-one", "B_TOKEN": "another-value-123"})
+
+
+def _dockerfile() -> None:
+    for escape in ("\\", "`"):
+        for _ in _module("dockerfile_text").instructions(f"# escape={escape}\nFROM a\n"):
+            pass
+
+
+def _bucket() -> None:
+    _module("add_test")._takes("tests/unit_tests/**/a*b*/", "tests/unit_tests/a")
+
+
+#: What must run for patterns that functions compute to be compiled.
+RUN: tuple[Callable[[], None], ...] = (
+    _build_arguments, _labels, _drafts, _services, _redactor, _dockerfile, _bucket,
+)  # fmt: skip
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
