@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -74,7 +75,7 @@ class World:
 
     def step(self, bump: Bump) -> Step:
         """Begin a run, with a record that later runs can read."""
-        name = f"record-{len(self.steps):03}"
+        name = f"record-{time.monotonic_ns():020}"  # steps may run side by side
         predicate = {
             "id": name, "state": "running", "notebook": {"name": "03-open-pr"}, "started": stamp(now()),
             "process": provenance.process(), "parent": None, "ended": None,

@@ -5,14 +5,18 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import stopping
 import whole
+from fault_calls import CALLS, At, outcome, practice
+from fault_proxy import Exchange
 from figures import Figures
 from small_runbooks import ROOT
 from stopping import Moments, Point, World, git
@@ -199,3 +203,45 @@ def _until(process: "subprocess.Popen[str]", sign: str) -> str:
         assert line, told
         told += line
     return told
+
+
+# -- the same change at the same moment ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[At]:
+    with practice(tmp_path_factory.mktemp("forge")) as at:
+        yield at
+
+
+@pytest.mark.parametrize("name", ["comment", "file an issue"])
+def test_of_two_made_at_the_same_moment_the_younger_is_withdrawn(name: str, forge: At, figures: Figures) -> None:
+    call = CALLS[name]
+
+    def wanted() -> tuple[object, list[object]]:
+        held = forge.made()
+        return held["comments"], [ticket for ticket in held["tickets"] if ticket[2] == "open"]
+
+    def act() -> str:
+        with forge.clients() as clients:
+            return outcome(forge, clients, call)[0]
+
+    forge.back_to(call.stage)
+    assert act() == "done"
+    alone = wanted()
+    forge.back_to(call.stage)
+    # Both have looked and seen nothing, and neither hears of its own before the other's is there too.
+    together = threading.Barrier(2, timeout=60)
+
+    def meet(exchange: Exchange) -> None:
+        together.wait()
+        answer = bytes(exchange.real())
+        together.wait()
+        exchange.send(answer)
+
+    with forge.forge.broken(meet, call.method, call.route, times=2) as fault, ThreadPoolExecutor(2) as pool:
+        ended = [pool.submit(act) for _ in range(2)]
+        assert [each.result() for each in ended] == ["done", "done"]
+    assert fault.struck == 2
+    assert wanted() == alone
+    figures["side by side"] += 2
