@@ -347,6 +347,7 @@ class Checkout:
             git_command.git(
                 self.path, "push", "--quiet", "--no-follow-tags", "--recurse-submodules=no",
                 f"--force-with-lease={ref}:{seen or ''}", "--", remote, f"{commit}:{ref}", settings=settings,
+                remote=remote,
             )  # fmt: skip
         except GitFailed as error:
             moved = " It has moved since it was looked at: look again." if "stale info" in error.stderr else ""

@@ -5,9 +5,10 @@ import contextlib
 import re
 import shlex
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bumping import git
@@ -102,9 +103,30 @@ def test_a_command_that_is_shown_can_be_pasted(name: str, figures: Figures) -> N
     figures["hostile"] += 1
 
 
+@pytest.fixture
+def command_lines(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The words of every command that is started."""
+    lines: list[list[str]] = []
+    start = subprocess.Popen.__init__
+
+    def recorded(process: Any, words: Sequence[str], *arguments: Any, **options: Any) -> None:
+        lines.append([str(word) for word in words])
+        start(process, words, *arguments, **options)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", recorded)
+    return lines
+
+
+#: What git takes for no option: all words after these.
+_END_OF_OPTIONS = ("--", "--end-of-options")
+
+
 @NAME
-def test_git_takes_none_for_an_option(name: str, checkout: Checkout, figures: Figures) -> None:
+def test_git_takes_none_for_an_option(
+    name: str, checkout: Checkout, command_lines: list[list[str]], figures: Figures
+) -> None:
     before = git(checkout.path, "for-each-ref"), git(checkout.path, "status", "--porcelain")
+    command_lines.clear()
     asked: list[Callable[[], object]] = [
         lambda: checkout.resolve(name), lambda: checkout.branch_tip(name), lambda: checkout.tracked_tip("origin", name),
         lambda: checkout.read([name]), lambda: checkout.read(["README.md"], name), lambda: checkout.uncommitted([name]),
@@ -116,7 +138,28 @@ def test_git_takes_none_for_an_option(name: str, checkout: Checkout, figures: Fi
         with contextlib.suppress(RunbookError):
             ask()
         figures["hostile"] += 1
+    for words in command_lines if name not in _END_OF_OPTIONS else ():
+        ends = [number for number, word in enumerate(words) if word in _END_OF_OPTIONS]
+        options = words[: ends[0]] if ends else words
+        # The name stands for itself behind the end of the options; before it only within a full name such as refs/….
+        assert not [word for word in options if name and word.startswith(name) and word != "HEAD"], words
     assert (git(checkout.path, "for-each-ref"), git(checkout.path, "status", "--porcelain")) == before
+
+
+@NAME
+def test_only_configured_remotes_are_contacted(
+    name: str, checkout: Checkout, command_lines: list[list[str]], figures: Figures
+) -> None:
+    """git takes any other word for a path or an address, and some addresses for a command."""
+    calls: list[Callable[[], object]] = [
+        lambda: checkout.remote_tip(name, "main"), lambda: checkout.fetch(name, "main"),
+        lambda: checkout.push(name, "main"), lambda: checkout.push_commit(name, "HEAD", "main", seen=None),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(RunbookError):
+            call()
+        figures["hostile"] += 1
+    assert not [words for words in command_lines if {"ls-remote", "fetch", "push"} & {*words[:5]}]
 
 
 @NAME
