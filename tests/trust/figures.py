@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping
 
-#: What is counted, in the order in which it is told.
+#: What is counted, in the order in which it is shown: attempts alone.  What a test asserts is no figure, since it could
+#: not read otherwise: a test that fails counts nothing.
 LINES: Mapping[str, str] = {
-    "kills": "times that a bump was killed, run again and found whole",
+    "kills": "times that a bump was killed and run again",
     "side by side": "runs that met another on the same checkout, archive or pull request",
     "faults": "calls that a fault of the network met",
     "disk": "writes that met a full or a read-only disk",
@@ -13,11 +14,9 @@ LINES: Mapping[str, str] = {
     "answers": "answers of the practice forge that were held against it",
     "payloads": "recorded payloads of GitHub that were read",
     "hostile": "hostile inputs tried",
-    "secrets sought": "secrets sought, in every file, record, page, log and process list",
-    "secrets found": "secrets found",
+    "secrets": "secrets put into texts, environments, answers and logs, and searched for in all that was left",
     "tampered": "changes made to an archive",
-    "detected": "changes that were found and named",
-    "bumps": "bumps in a row and side by side after which nothing was left behind",
+    "bumps": "bumps in a row and side by side",
 }
 #: How a call that met a fault may end: it was done after all, or it was told in a sentence.
 OUTCOMES = ("done", "told")

@@ -14,7 +14,7 @@ def test_figures_stand_in_their_order_and_faults_by_kind() -> None:
     figures.fault("reset", "told")
     figures.fault("429", "told")
     assert table(figures).splitlines()[2:] == [
-        "| times that a bump was killed, run again and found whole | 2 |",
+        "| times that a bump was killed and run again | 2 |",
         "| calls that a fault of the network met | 3 |",
         "| hostile inputs tried | 1,200 |",
         "",

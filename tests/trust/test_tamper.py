@@ -51,7 +51,6 @@ def found(audit: Path, place: Path, figures: Figures, allowed_signers: Path | No
     problems, _ = verify(audit, allowed_signers)
     named = [it for it in problems if it.startswith(tuple(f"{audit / place}{end}" for end in ":/ "))]
     assert named, (place, problems)
-    figures["detected"] += 1
     return named
 
 
@@ -237,7 +236,6 @@ def test_a_name_is_no_line_of_the_answer(audit: Path, figures: Figures, name: st
     (problem,) = verify(audit)[0]
     assert problem.isprintable()
     problem.encode()
-    figures["detected"] += 1
 
 
 RECORD: Mapping[str, Callable[[Path], object]] = {
