@@ -204,9 +204,11 @@ def _spellings(secret: str) -> set[str]:
         quote(secret, safe=""),
         quote_plus(secret),
         html.escape(secret),
-        json.dumps(secret)[1:-1],
         repr(secret)[1:-1],
     }
+    for ascii_only in (True, False):
+        once = json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
+        plain |= {once, json.dumps(once, ensure_ascii=ascii_only)[1:-1]}
     encoded: set[str] = set()
     for raw in {secret.encode(), secret.strip().encode()}:
         for offset in range(3):
