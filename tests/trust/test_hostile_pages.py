@@ -1,0 +1,94 @@
+"""Pages that quote logs, names and outputs of somebody hostile: nothing in them runs, loads, or covers the page.
+
+Every page carries a content security policy besides, so that what got through would still not run.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+from archives import BUMP, elements, record
+from figures import Figures
+from hostile import ALL
+from markup import OURS, a_notebook, a_run, changed, files
+
+from runbook_lib import index, page, report
+from runbook_lib.harmless import harmless
+
+#: The characters of a text that are tried: what a page cuts off is of no interest here.
+_LONGEST = 2000
+#: Directives of a policy, and the only sources that they may name; a script is named by its hash.
+POLICY = {
+    "default-src": "'none'", "style-src": "'unsafe-inline'", "img-src": "data:", "base-uri": "'none'",
+    "form-action": "'none'",
+}  # fmt: skip
+#: What stays of the HTML of others, besides what our own pages are made of.
+_HARMLESS = """abbr b caption col colgroup dd del details dfn dl dt figure figcaption h5 h6 i ins kbd mark progress q s
+samp section small sub summary sup tfoot tt u var wbr"""
+_ALLOWED = OURS.keys() | set(_HARMLESS.split())
+#: Attributes by which a browser loads, sends or runs something.
+_LOADING = ("action", "background", "data", "formaction", "ping", "poster", "srcdoc", "srcset", "xlink:href")
+
+
+def require_inert(text: str) -> None:
+    """Raise AssertionError where the page holds anything that runs, loads or covers it."""
+    require_policy(text)
+    found = elements(text)
+    for tag, attributes in found:
+        assert tag in _ALLOWED
+        assert not [name for name in attributes if name.startswith("on") or name in _LOADING], (tag, attributes)
+        assert not re.search(r"url\s*\(|position", attributes.get("style", ""), re.IGNORECASE), attributes
+        address = attributes.get("href", "").strip().lower()
+        scheme = re.match(r"[a-z][a-z0-9+.-]*:|//", re.sub(r"[\s\0-\x1f]", "", address))
+        assert scheme is None or scheme[0] in ("https:", "http:", "mailto:"), attributes
+        assert "src" not in attributes or (tag == "img" and attributes["src"].startswith("data:image/")), attributes
+    for tag in ("title", "style", "script", "main"):
+        assert [name for name, _ in found].count(tag) == (tag != "script" or "script-src" in text), tag
+
+
+def require_policy(text: str) -> None:
+    """Raise AssertionError unless the page's policy comes before all that it holds, and allows no more than it must."""
+    found = elements(text)
+    policies = [
+        (number, attributes["content"]) for number, (_, attributes) in enumerate(found)
+        if attributes.get("http-equiv", "").lower() == "content-security-policy"
+    ]  # fmt: skip
+    assert len(policies) == 1
+    number, policy = policies[0]
+    assert {tag for tag, _ in found[:number]} <= {"html", "head", "meta"}
+    directives = dict(directive.strip().split(" ", 1) for directive in policy.split(";"))
+    scripts = directives.pop("script-src", None)
+    assert directives == POLICY
+    assert (scripts is not None) == ("<script>" in text)
+    assert scripts is None or re.fullmatch(r"'sha256-[A-Za-z0-9+/]{43}='", scripts)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nothing_hostile_works_on_a_page_of_an_archive(name: str, tmp_path: Path, figures: Figures) -> None:
+    text = ALL[name][:_LONGEST]
+    readable = text.encode("utf-8", "replace").decode().replace("\0", "")
+    folder = tmp_path.joinpath(*BUMP.parts)
+    made = record(tmp_path, "bump", "failed", files=files(readable), **a_run(text))
+    predicate = changed(folder / made, notebook={"name": text})
+    require_inert(report.render(predicate, a_notebook(text)))
+    index.write_index(tmp_path)
+    require_inert((tmp_path / "index.html").read_text())
+    require_inert((folder / "story.html").read_text())
+    figures["hostile"] += 3
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nothing_hostile_works_in_the_parts_of_a_page(name: str, figures: Figures) -> None:
+    """The parts one by one: a link may be made of any text and any address."""
+    text = ALL[name][:_LONGEST]
+    parts = [
+        page.link(text, text), page.link(text, f"https://x.example/{text}"), page.link("a", f"http://{text}"),
+        page.facts({text: text}), page.listing([{text: text, "url": f"https://x/{text}"}], [text, "url"], named=text),
+        page.boxed("", text), harmless(text), harmless(f"<p title='{text}'>{text}</p>"),
+    ]  # fmt: skip
+    for part in parts:
+        made = page.page(text, part, made_of=text)
+        require_inert(made)
+        # What was opened within the part is closed within it too.
+        assert elements(made + "<em id=after>")[-1] == ("em", {"id": "after"})
+    figures["hostile"] += len(parts)
