@@ -2,6 +2,7 @@
 
 import gzip
 import threading
+import tracemalloc
 import zlib
 from collections.abc import Iterator
 
@@ -34,8 +35,13 @@ def test_too_large_is_told_before_it_is_held() -> None:
     packed = zlib.compressobj(9, wbits=31)
     bomb = b"".join(packed.compress(bytes(2**20)) for _ in range(100)) + packed.flush()
     held: list[bytes] = []
-    with pytest.raises(TooLarge):
-        held.extend(unpacked(pieces(bomb, 2**16), "gzip", 2**20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge):
+            held.extend(unpacked(pieces(bomb, 2**16), "gzip", 2**20))
+        assert tracemalloc.get_traced_memory()[1] < 8 * 2**20
+    finally:
+        tracemalloc.stop()
     assert sum(map(len, held)) <= 2**20
     with pytest.raises(TooLarge):
         list(unpacked(iter([b"abcd"]), "", 3))
@@ -63,7 +69,7 @@ def test_what_is_asked_comes_through_and_so_does_what_it_raises() -> None:
 def test_what_takes_too_long_is_left_behind() -> None:
     go_on = threading.Event()
     with pytest.raises(TimeoutError):
-        within(0.05, go_on.wait)
+        within(0.05, lambda: go_on.wait(5))
     go_on.set()
 
 

@@ -9,10 +9,10 @@ import pytest
 from figures import Figures
 from hostile import ALL, CANARY
 
-from runbook_lib import bounded, copy_pr_bot, declared, reading, recipes
+from runbook_lib import bounded, copy_pr_bot, declared, reading, recipes, yaml_text
 from runbook_lib.errors import RunbookError
 from runbook_lib.github_models import Comment
-from runbook_lib.golden import BadGolden
+from runbook_lib.golden import MAX_BYTES, BadGolden
 from runbook_lib.golden import parse as golden
 from runbook_lib.golden_rules import TestConfig
 from runbook_lib.log_scan import Scanner
@@ -216,3 +216,18 @@ def test_patterns_of_a_pins_file(pattern: str, monkeypatch: pytest.MonkeyPatch, 
 def test_a_bad_golden_file_is_told_in_a_clause() -> None:
     with pytest.raises(BadGolden, match="nested deeper"):
         golden(JSON["closed depth"]())
+
+
+BEYOND: dict[str, Callable[[], object]] = {
+    "values that aliases make": lambda: yaml_text.load(LAUGHS),
+    "bytes of a golden file": lambda: golden(b" " * (MAX_BYTES + 1)),
+    "digits of a golden value": lambda: golden('{"throughput": ' + "9" * 5000 + "}"),
+    "depth of a golden file": lambda: golden('{"a":' * 100 + "1" + "}" * 100),
+    "characters of a pattern": lambda: bounded.spans("(?P<image>a)" + "b?" * 1000, "a"),
+}
+
+
+@pytest.mark.parametrize("what", BEYOND)
+def test_input_beyond_its_bounds_is_refused(what: str) -> None:
+    with pytest.raises((RunbookError, BadGolden)):
+        BEYOND[what]()

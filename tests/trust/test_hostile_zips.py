@@ -248,3 +248,43 @@ def test_members_that_share_their_bytes_are_not_unpacked(name: str, store: Store
     data = ARCHIVES[name]()
     assert "overlap" in golden(store, data, tmp_path / "into").problems[0].sentence
     assert "overlap" in cause(store, data).cause
+
+
+@pytest.mark.parametrize("ranged", [True, False])
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFDIR])
+def test_a_link_or_a_folder_is_left_out(kind: int, ranged: bool, store: Store, tmp_path: Path) -> None:
+    """Even where its content would pass for a golden file and a log."""
+    store.ranges = ranged
+    folder = "/" if kind == stat.S_IFDIR else ""
+    data = zipped((GOLDEN + folder, VALUES), (LOG + folder, CAUSE), change=mode(kind | 0o777))
+    collection = golden(store, data, tmp_path / "into")
+    assert collection.files == ()
+    assert collection.problems
+    assert "the cause" not in cause(store, data).cause
+    assert "the cause" in cause(store, both()).cause
+
+
+@pytest.mark.parametrize("name", ["../", "a/../../", "/", "/tmp/", "C:\\", "..\\", "./"])
+def test_a_name_that_leaves_the_folder_is_refused(name: str, store: Store, tmp_path: Path) -> None:
+    """Even where nothing would be stored under it."""
+    store.ranges = True
+    collection = golden(store, zipped((f"{name}{GOLDEN}", VALUES)), tmp_path / "into")
+    assert collection.files == ()
+    assert GOLDEN in "".join(problem.file for problem in collection.problems)
+
+
+@pytest.mark.parametrize("ranged", [True, False])
+def test_golden_values_have_a_size_limit_together(
+    ranged: bool, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.ranges = ranged
+    monkeypatch.setattr(remote_zip, "_LARGEST_CHOICE", 10_000)
+    data = zipped(*((f"golden_values_dev_p{number}.json", b" " * 3000) for number in range(12)))
+    collection = golden(store, data, tmp_path / "into")
+    assert len(collection.files) == 3
+    assert len(collection.problems) == 9
+
+
+def test_a_log_larger_than_its_directory_says_is_refused(store: Store) -> None:
+    for size in (1, len(CAUSE) - 1):
+        assert "the cause" not in cause(store, poked(24, size.to_bytes(4, "little"))).cause

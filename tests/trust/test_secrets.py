@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import quote
 
+import httpx
 import psutil
 import pytest
 from bumping import REPOSITORY, World, git, world
@@ -25,6 +26,8 @@ from seeded import KINDS, Search, secrets, shown
 from small_runbooks import notebook
 
 from runbook_lib import logs, provenance
+from runbook_lib.checkout import Checkout
+from runbook_lib.github import GitHub
 from runbook_lib.practice import gitlab_api, registry, transcripts
 from runbook_lib.practice.forge import Forge
 from runbook_lib.practice.protocol import ENGINEER, Answer, Request, Token
@@ -408,6 +411,35 @@ def test_logs_that_a_person_has_downloaded(tmp_path: Path, figures: Figures) -> 
             file.write_text(f"{lines}\n{error}{lines}\n##[error]{text}\n")
             found = search.found(repr(logs.of_folder(file, hide=Redactor({}).text)).encode())
             assert not found, (name, text, found)
+
+
+def test_what_leaves_the_machine_is_searched_once_more(tmp_path: Path, figures: Figures) -> None:
+    """Whatever has forgotten to: the messages of commits, and what GitHub is sent."""
+    strange = secrets("leaving")
+    search = Search(strange.values())
+    text = "\n".join(shown(secret, name, 0) for name, secret in strange.items())
+    git(tmp_path, "init", "-q", "clone")
+    checkout = Checkout.open(tmp_path / "clone")
+    (checkout.path / "a").write_text("a")
+    checkout.commit(["a"], f"One\n\n{text}")
+    checkout.empty_commit(f"Two\n\n{text}")
+    git(checkout.path, "switch", "-q", "-c", "side", "HEAD~1")
+    git(checkout.path, "commit", "-q", "--allow-empty", "-m", "Another")
+    git(checkout.path, "switch", "-q", "main")
+    checkout.merge("side", f"Three\n\n{text}")
+    assert git(checkout.path, "log", "--format=%s", "--first-parent").split() == ["Three", "Two", "One"]
+    assert not search.in_git(checkout.path)
+    sent: list[bytes] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request.content)
+        return httpx.Response(201, json={})
+
+    with GitHub.connect("o/r", {"GITHUB_TOKEN": "x"}, httpx.MockTransport(answer)) as github:
+        github.send("try it", "POST", "/repos/o/r/issues", {"title": text, "labels": [text]}, lambda _: None)
+    assert len(sent) == 1
+    assert not search.found(sent[0])
+    figures["secrets"] += 3 * len(strange)
 
 
 API = f"^/repos/{REPOSITORY}"

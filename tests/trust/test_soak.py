@@ -5,6 +5,7 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from figures import Figures
 from small_runbooks import ROOT, command, environ
 
+from runbook_lib.kernel import Kernel
 from runbook_lib.verify import verify
 
 #: Bumps in a row, and side by side; outside the whole run about a tenth of them.
@@ -59,6 +61,17 @@ def test_bumps_in_a_row_leave_nothing_behind(places: Path, whole: bool, figures:
         assert after < allowed * before, name
     print(f"a bump: {statistics.median(it['cpu'] for it in told):.2f} s of processor time")
     figures["bumps"] += bumps
+
+
+def test_a_kernel_ends_with_its_run(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", None)  # or that of another test is remembered
+    before = psutil.Process().children(recursive=True)
+    with Kernel(dict(os.environ), places) as kernel:
+        kernel.begin({}, places)
+        assert psutil.Process().children(recursive=True) != before
+        assert list(Path(os.environ["TMPDIR"]).iterdir())
+    assert psutil.Process().children(recursive=True) == before
+    assert "kernel" not in [thread.name for thread in threading.enumerate()]
 
 
 @pytest.mark.timeout(1800)

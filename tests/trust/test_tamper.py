@@ -391,6 +391,17 @@ FORGED: Mapping[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
 }
 
 
+def test_a_forged_record_outside_the_chain(audit: Path, figures: Figures) -> None:
+    """All that it says of itself fits: its name, its bump, its times, its files, and the record before it."""
+    last, _ = read_head(audit / DEV)
+    assert last is not None
+    forged = shutil.copytree(audit / DEV / last["record"], audit / DEV / f"{last['record'][:-8]}ffffffff")
+    document = json.loads((forged / RUN).read_bytes())
+    document["predicate"]["id"] = forged.name
+    (forged / RUN).write_bytes(to_bytes(document))
+    found(audit, DEV / forged.name, figures)
+
+
 @pytest.mark.parametrize("kind", FORGED)
 def test_times_and_places_must_fit_even_where_every_hash_does(audit: Path, figures: Figures, kind: str) -> None:
     rewrite(audit / DEV, lambda _: None)
