@@ -49,13 +49,19 @@ class Ended:
 def bumped(home: Path, faults: Callable[[Exchange], None] | None, every: int) -> Ended:
     """A whole bump, of whose requests one in so many is broken; a notebook that says so, or warns, is run again.
 
+    The first change of every kind is always broken: there are few of them among the requests.
+
     Drawn, for where each so-manieth is taken a notebook can meet the fault at the same request in every run.
     """
     proxy, told, struck, draw = Proxy(""), 0, 0, random.Random(every)
+    changes: set[tuple[str, str]] = set()
 
     def broken(it: Exchange) -> None:
         nonlocal struck
-        if faults and draw.random() < 1 / every:
+        kind = it.asked.method, re.sub("[0-9]+", "*", it.asked.target)
+        is_first_change = it.asked.method != "GET" and kind not in changes
+        changes.add(kind)
+        if faults and (is_first_change or draw.random() < 1 / every):
             struck += 1
             faults(it)
         else:
