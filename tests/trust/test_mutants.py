@@ -55,6 +55,11 @@ def test_every_guarantee_has_a_mutant_and_every_mutant_one_guarantee() -> None:
     assert [row.threat for row in ROWS if [row] not in mutated.values()] == []
 
 
+def test_every_mutant_is_caught_by_a_test_that_its_row_names() -> None:
+    named = {each.id: [row.tests for row in ROWS if each.guarantee in row.threat] for each in MUTANTS}
+    assert [each.id for each in MUTANTS if each.test.partition("::")[0] not in named[each.id][0]] == []
+
+
 def test_every_named_test_exists() -> None:
     missing = [test for row in ROWS for test in row.tests if not (TESTS / test).is_file()]
     for each in MUTANTS:
