@@ -44,7 +44,7 @@ def visible(text: str) -> str:
 # What bots and forges act upon, wherever it stands in a text, quoted or not: copy-pr-bot, Prow and others take a line
 # with a command, some a word within; squashed merges make a commit's message of a pull request's text.
 _INVISIBLE = "\u200b"
-_BEFORE_COMMAND = r"(?:_|[^\w/@!.<&]|<[^<>\n]{0,200}>|&[#\w]{1,10};|[0-9]{1,9}[.)](?=\s)|[<&])*+"
+_BEFORE_COMMAND = r"(?:_|[^\w/@!.<&\n]|<[^<>\n]{0,200}>|&[#\w]{1,10};|[0-9]{1,9}[.)](?=\s)|[<&])*+"
 _COMMAND_LINE = re.compile(rf"^({_BEFORE_COMMAND}[/@!.]{{1,20}})(?=\w)", re.MULTILINE)
 _COMMANDS = re.compile(
     r"(?<=@)(?<![A-Za-z0-9_]@)(?=\w)"  # @claude; but case@platform and the digest of an image mention nobody,
@@ -146,5 +146,17 @@ def _is_harmless(tag: str, name: str, value: str) -> bool:
 def harmless(markup: str) -> str:
     """HTML without anything that runs, is loaded, or covers the page; its elements are balanced."""
     parser = _Harmless()
-    parser.feed(markup)
+    parser.feed(_closed(markup))
     return parser.finish()
+
+
+def _closed(markup: str) -> str:
+    """Return the markup with what begins a tag, comment or section that nothing ends as text.
+
+    The parser would read on to the end of the text for each of them.
+    """
+    markup = markup.replace("<![", "&lt;![")
+    for begin, end in (("<!--", "-->"), ("<", ">")):
+        at = markup.rfind(end) + 1
+        markup = markup[:at] + markup[at:].replace(begin, begin.replace("<", "&lt;"))
+    return markup

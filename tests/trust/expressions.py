@@ -23,6 +23,7 @@ _HANDED_ON = {"quarantine._COMMENT": "fullmatch", "quarantine._SOFT": "match"}
 #: Characters of all kinds, one of which most classes hold.
 _SAMPLES = "a0 .-_/\n\t\"'<>=*`@:;,()[]{}\\\x1b#|!~+A\r\x00é"
 _REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT)
+_ALTERNATIVES = 8  # of one part of a pattern, such as names, that are tried; the others are of the same kind
 _MANY = 100  # repetitions that a bounded pattern may have without being looked at
 
 
@@ -120,7 +121,7 @@ def _fragments(tree: Any) -> Iterator[str]:
             if literal:
                 yield from (before, literal)
             literal = ""
-            bodies = [value[2]] if op in _REPEATS else _inner(op, value)
+            bodies = [value[2]] if op in _REPEATS else _inner(op, value)[:_ALTERNATIVES]
             for inner in bodies:
                 yield from _fragments(inner)
                 yield from (before + part for part in _fragments(inner))

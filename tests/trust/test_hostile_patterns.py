@@ -139,7 +139,8 @@ WHOLE: dict[str, Callable[[str], object]] = {
     "build argument": lambda text: BuildArg("NAME").find(text, "image"),
 }
 REPEATED = [
-    "a", " ", "\n", "/", "@", "-", "`", "*", "<", "<a ", "<!--", "&", "\x1b[31m", "\x1b]", "\u200b", "eyJ",
+    "a", " ", "\n", "/", "@", "-", "`", "*", "<", "<a ", "<!--", "<!-- >", "<![CDATA[", "<![if ]>", "</a ",
+    "<a b='", "<script>", "</", "<a>", "<?", "&", "\x1b[31m", "\x1b]", "\u200b", "eyJ",
     "eyJaaaaaaaaaaa.",
     "-----BEGIN PRIVATE KEY-----", "-----END ", "password=", '"token": "a', "curl -u a", "Cookie: a=", "://a",
     "postgres://",
