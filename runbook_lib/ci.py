@@ -379,8 +379,10 @@ def _authorization(name: str, comments: Sequence[Comment], standing: Standing, f
     """Whether CI may test the head commit: proved by a run, or by the command of somebody who may write it."""
     by = [f"{it.author} ({it.url})" for it in commands(comments, found.head)]
     own = [it.url for it in commands(comments, found.head, standing.me)]
-    if by or found.run:
-        return Check(name, "passed", f"By {', '.join(by)}." if by else f"By copy-pr-bot itself: {found.run.url}")  # type: ignore[union-attr]
+    if by:
+        return Check(name, "passed", f"By {', '.join(by)}.")
+    if found.run:
+        return Check(name, "passed", f"By copy-pr-bot itself: {found.run.url}")
     if own:
         told = f"{standing.me} wrote the command ({own[0]}), and is no member of the repository: a maintainer must."
         return Check(name, "waiting", told)
