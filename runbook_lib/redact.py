@@ -10,7 +10,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -28,8 +28,6 @@ _SECRET_NAME = re.compile(
 #: Shorter values, and lines of one, are words that a text may hold by chance.
 _SHORTEST, _SHORTEST_LINE = 8, 16
 
-_TOKENS = tuple((re.compile(form), sure) for _, form, sure in secret_forms.TOKENS)
-_SAID = tuple((re.compile(form), sure) for _, form, sure in secret_forms.SAID)
 _LINE_OF_KEY = re.compile(secret_forms.LINE_OF_KEY, re.MULTILINE)
 _MEASURED = re.compile(secret_forms.MEASURED)
 _USERINFO = re.compile(secret_forms.USERINFO)
@@ -48,6 +46,12 @@ _BREAK = re.compile(rf"{_GAP}++(?:\r?\n[ \t]{{0,40}}{_GAP}*+)?|\r?\n[ \t]{{0,40}
 
 
 _Find = Callable[[str], Iterable[tuple[int, int]]]
+
+
+@cache
+def _compiled(form: str) -> re.Pattern[str]:
+    """Compile a form when a text first needs it: all of them take 50 ms, and most texts need none."""
+    return re.compile(form)
 
 
 class Redactor:
@@ -71,9 +75,9 @@ class Redactor:
         text = _across(_UNSEEN, text, self._spans)
         if self._values is not None:
             text = self._values.sub(MASK, text)
-        for form, sure in _TOKENS:
+        for _, form, sure in secret_forms.TOKENS:
             if any(it in text for it in sure):
-                text = form.sub(_masked, text)
+                text = _compiled(form).sub(_masked, text)
         text = _LINE_OF_KEY.sub(_masked_line, _BASE64.sub(_encoded, text))
         for said in _said_in(text):
             text = said.sub(rf"\1{MASK}", text)
@@ -147,14 +151,14 @@ def _spans(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
 
 
 def _tokens(text: str) -> Iterator[tuple[int, int]]:
-    known = (form for form, sure in _TOKENS if any(it in text for it in sure))
+    known = (_compiled(form) for _, form, sure in secret_forms.TOKENS if any(it in text for it in sure))
     return (it.span() for form in known for it in form.finditer(text) if it.lastgroup != "no")
 
 
 def _said_in(text: str) -> list[re.Pattern[str]]:
     """What may say in a text that a secret follows: most texts have none of the words for it."""
     low = text.lower()
-    return [said for said, sure in _SAID if any(it in low for it in sure)]
+    return [_compiled(form) for _, form, sure in secret_forms.SAID if any(it in low for it in sure)]
 
 
 def _said(text: str) -> Iterator[tuple[int, int]]:

@@ -335,7 +335,7 @@ SAID: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     # Without a sign between: after an option, in a Dockerfile, a netrc file, and of some commands.
     ("options", rf"(--(?<!---)[A-Za-z-]{{0,40}}{_NAMES}\s{{1,3}}[\"']?){_DIGIT}{_WORD}{{6,}}", ("--",)),
-    ("ENV", rf"(ENV\s{{1,3}}[A-Z0-9_]{{0,80}}{_NAMES}\s{{1,3}}){_WORD}[^\s\"'`\\]{{5,}}", ("env",)),
+    ("ENV", rf"(ENV\s{{1,3}}[A-Z0-9_]{{0,80}}{_NAMES}\s{{1,3}}){_WORD}[^\s\"'`\\]{{5,}}", ("env ", "env\t")),
     ("netrc", r"(login\s{1,3}\S{1,200}\s{1,20}password\s{1,3})[^\s\"'`\\]{6,}", ("password",)),
     ("netrc, a line", r"(?m)^(.{0,60}\bpassword\s{1,3})(?=\S{0,200}[0-9])[^\s\"'`\\]{6,}$", ("password",)),
     ("docker login", rf"(login\b[^\n]{{0,200}}?\s-p[ =]?){_WORD}{{1}}[^\s\"'`\\]{{5,}}", ("login",)),

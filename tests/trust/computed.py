@@ -120,6 +120,13 @@ def _labels() -> None:
             _note(f"pr_labels.{key}: form", form, re.DOTALL)
 
 
+def _secrets() -> None:
+    """All forms of secrets, each of which is compiled when a text needs it."""
+    forms = _module("secret_forms")
+    for _, form, _ in (*forms.TOKENS, *forms.SAID):
+        _note("redact._compiled: form", form, 0)
+
+
 def _drafts() -> None:
     """Patterns for a reference, of each kind that gets some."""
     text = "above: 1\n  before o/image:26.04 behind\nbelow: 2\n"
@@ -160,7 +167,7 @@ def _bucket() -> None:
 
 #: What must run for patterns that functions compute to be compiled.
 RUN: tuple[Callable[[], None], ...] = (
-    _build_arguments, _labels, _drafts, _services, _redactor, _dockerfile, _bucket,
+    _build_arguments, _labels, _secrets, _drafts, _services, _redactor, _dockerfile, _bucket,
 )  # fmt: skip
 
 if __name__ == "__main__":
