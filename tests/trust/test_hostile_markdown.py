@@ -160,12 +160,11 @@ def _got(kind: Any, name: str, it: Any) -> str:
 def _quarantine_message(value: str) -> str:
     said: list[str] = []
     target = Target(value, value, value, value, value)
-    checkout: Any = SimpleNamespace(identity=lambda: None, commit=lambda _, message: said.append(message) or "0" * 40)
     bump = SimpleNamespace(quarantine_title=BUMP.quarantine_title, branch="b", allow=())
-    plan: Any = SimpleNamespace(stand=SimpleNamespace(bump=bump, checkout=checkout, start=""), back=(target,))
+    plan: Any = SimpleNamespace(stand=SimpleNamespace(bump=bump), back=(target,))
     step: Any = SimpleNamespace(effect=lambda *_: None, diff=lambda _: None, allowed=lambda *_: None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answer.position, "carry_out", lambda *_: ())
+        patch.setattr(answer.branch_history, "make", lambda *given: said.append(given[-1]) or "0" * 40)
         issue: Any = SimpleNamespace(number=7)
         answer._commit(step, plan, (), {target: issue}, [])
     return said[0]
