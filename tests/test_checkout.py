@@ -274,15 +274,22 @@ def test_variables_of_a_git_hook_do_not_bind_us_to_its_index(
     assert checkout.uncommitted(["pin"]) == []
 
 
+def begun(checkout: Checkout) -> None:
+    """Wait until git runs the hook; a process that has just been started has no command line for a moment."""
+    while not (checkout.path / "begun").exists():
+        time.sleep(0.01)
+
+
 def test_what_a_killed_run_left_git_doing_is_waited_for(checkout: Checkout) -> None:
     said: list[str] = []
     git_command.settle(checkout.path, said.append)
     assert said == []
     hook = checkout.path / ".git/hooks/pre-commit"
-    hook.write_text("#!/bin/sh\nwhile ! [ -e go-on ]; do sleep 0.05; done\n")
+    hook.write_text("#!/bin/sh\ntouch begun\nwhile ! [ -e go-on ]; do sleep 0.05; done\n")
     hook.chmod(0o755)
     command = ["git", "-C", str(checkout.path), "commit", "-q", "--allow-empty", "-m", "late"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL) as left:
+        begun(checkout)
 
         def say(text: str) -> None:
             said.append(text)
@@ -297,10 +304,11 @@ def test_what_a_killed_run_left_git_doing_is_waited_for(checkout: Checkout) -> N
 
 def test_git_that_never_ends_is_named(checkout: Checkout) -> None:
     hook = checkout.path / ".git/hooks/pre-commit"
-    hook.write_text("#!/bin/sh\nexec sleep 600\n")
+    hook.write_text("#!/bin/sh\ntouch begun\nexec sleep 600\n")
     hook.chmod(0o755)
     command = ["git", "-C", str(checkout.path), "commit", "-q", "--allow-empty", "-m", "never"]
     with subprocess.Popen(command, start_new_session=True) as left:
+        begun(checkout)
         with pytest.raises(RunbookError, match=rf"process {left.pid}\), and was waited for.*`kill {left.pid}`"):
             git_command.settle(checkout.path, lambda _: None, limit=0.2)
         os.killpg(left.pid, signal.SIGTERM)

@@ -326,7 +326,11 @@ def test_what_was_submitted_and_not_noted_is_ended_too(world: World) -> None:
     world.go(world.plan(tests="hang"))
     (note,) = (world.folder / "results").rglob("job")
     note.unlink()
-    for started in (world.folder / "results").rglob("started"):
+    limit = time.monotonic() + 120
+    while not (begun := list((world.folder / "results").rglob("started"))):  # else it would come after this
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+    for started in begun:
         started.unlink()
     found, told = world.go(world.plan(tests="hang"), cancel=True, wait=True)
     assert found["hang"].now.word == "cancelled"
