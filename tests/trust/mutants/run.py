@@ -3,8 +3,8 @@
     environment/run python tests/trust/mutants/run.py [--sample N] [--seed SEED] [ID …]
 
 The faults are in the TOML files beside this script.  Each is a replacement of text that occurs exactly once in the
-library or in environment/, wherever that is, so that a fault survives code being moved.  It is applied in a scratch
-copy of the tracked files, with an environment of its own that imports the library from the copy.
+library, in environment/ or in .dockerignore, wherever that is, so that a fault survives code being moved.  It is
+applied in a scratch copy of the tracked files, with an environment of its own that imports the library from the copy.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 #: Where a fault may be planted.
-SOURCES = ("runbook_lib", "environment")
+SOURCES = ("runbook_lib", "environment", ".dockerignore")
 #: Seconds for one test.  A fault that makes it hang is caught too, but should be planted so that it does not.
 TIMEOUT = 600
 _VENV = Path("environment/.venv")
@@ -96,7 +96,7 @@ def sources(root: Path) -> tuple[Path, ...]:
     """Return the tracked files in which a fault may be planted."""
     listed = subprocess.run(["git", "ls-files", "-z", "--", *SOURCES], cwd=root, capture_output=True, check=True)
     files = (root / name for name in listed.stdout.decode().split("\0") if name)
-    return tuple(path for path in files if path.is_file() and path.suffix != ".json")
+    return tuple(path for path in files if path.is_file() and not path.is_symlink() and path.suffix != ".json")
 
 
 def locate(mutant: Mutant, files: Sequence[Path]) -> Path:
