@@ -368,6 +368,18 @@ def test_a_program_of_the_checkouts_own_is_refused(signed: Signed) -> None:
 
 
 @pytest.mark.component("signing")
+def test_a_persons_own_program_makes_no_other_signature_good(
+    signed: Signed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: Figures
+) -> None:
+    openpgp(signed)
+    mine = tmp_path / "gitconfig"
+    git(signed.audit, "config", "--file", str(mine), "gpg.program", str(signed.home / "gpg"))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(mine))
+    assert git(signed.audit, "log", "-1", "--format=%G?") == "G"
+    found(signed.audit, figures, "changed it and is not signed with an SSH key", signed.signers)
+
+
+@pytest.mark.component("signing")
 def test_the_archive_cannot_take_back_what_a_person_revoked(
     signed: Signed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
