@@ -30,7 +30,11 @@ def problems(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
     yield from _hidden(checkout, paths)
     yield from _converted(checkout, paths)
     for folder in sorted({(checkout.path / path).parent for path in paths}):
-        if folder.is_dir() and not os.access(folder, os.W_OK):
+        if not folder.is_dir() or os.access(folder, os.W_OK):
+            continue
+        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+            yield f"{folder} is on a read-only file system. Mount it writable, or use another checkout."
+        else:
             yield f"You may not write in {folder}. Change that: chmod u+w {shlex.quote(str(folder))}"
 
 

@@ -21,7 +21,8 @@ MOST = 15 * 60.0
 _SHORT = httpx.Timeout(0.15)
 SHORT = {
     "runbook_lib.github._TIMEOUT": (0.15, 0.15), "runbook_lib.github._LIMIT": 0.4,
-    "runbook_lib.gitlab._TIMEOUT": 0.15, "runbook_lib.gitlab._LIMIT": 0.4, "runbook_lib.gitlab._RETRIES": 1,
+    "runbook_lib.gitlab_session._TIMEOUT": 0.15, "runbook_lib.gitlab_session._LIMIT": 0.4,
+    "runbook_lib.gitlab_session._RETRIES": 1,
     "runbook_lib.ranges._TIMEOUT": _SHORT, "runbook_lib.ranges._LIMIT": 0.4,
     "runbook_lib.registry_http._TIMEOUT": _SHORT, "runbook_lib.registry_http._LIMIT": 0.4,
 }  # fmt: skip
