@@ -40,6 +40,8 @@ def _identities(place: Path, pairs: Sequence[tuple[str, str]]) -> list[str | Non
     git gives the text of a link as if it were a file's.  Told to follow links, it gives another object instead: so a
     path that is a link, or goes through one, is known.
     """
+    if not pairs:
+        return []
     names = [f"{ref}:{path}" for ref, path in pairs]
     own, reached = _headers(place, names), _headers(place, names, "--follow-symlinks")
     found: list[str | None] = []
@@ -87,6 +89,8 @@ def branches(place: Path) -> list[str]:
 
 
 def _objects(place: Path, names: Sequence[str]) -> list[tuple[str, str, bytes] | None]:
+    if not names:
+        return []
     out = _git(place, ["cat-file", "--batch"], _lines(names))
     objects: list[tuple[str, str, bytes] | None] = []
     position = 0

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from runbook_lib.blobs import read_blobs
 from runbook_lib.checkout import Checkout
 from runbook_lib.errors import RunbookError
 from runbook_lib.files import read_given
@@ -20,11 +21,10 @@ def choose(checkout: Checkout, pins: str = "", refs: Sequence[str] = ()) -> Repo
     """
     if pins:
         return _named(checkout, pins)
-    states = ["HEAD" if checkout.bare else None, *(ref for ref in refs if ref and not set(ref) & set("*?["))]
-    for state in states:
-        if (own := checkout.read([FILE], state)[FILE]) is not None:
-            return _declared(checkout, own, FILE)
-    return known(checkout, states) or MEGATRON_LM
+    named = [ref for ref in refs if ref and not set(ref) & set("*?[")]
+    if (own := _pins_file(checkout, named)) is not None:
+        return _declared(checkout, own, FILE)
+    return known(checkout, ["HEAD" if checkout.bare else None, *named]) or MEGATRON_LM
 
 
 def known(checkout: Checkout, states: Sequence[str | None]) -> Repository | None:
@@ -38,6 +38,15 @@ def known(checkout: Checkout, states: Sequence[str | None]) -> Repository | None
         if named := next((it for it in REPOSITORIES if it.sites.known(texts)), None):
             return named
     return None
+
+
+def _pins_file(checkout: Checkout, refs: Sequence[str]) -> str | None:
+    """Return the text of the clone's pins file, else of the first of ``refs`` that has one: all read together."""
+    if not checkout.bare and (text := checkout.read([FILE])[FILE]) is not None:
+        return text
+    commits = ["HEAD", *refs] if checkout.bare else refs
+    blobs = read_blobs(checkout.path, [(commit, FILE) for commit in commits])
+    return next((blob[1] for commit in commits if (blob := blobs[commit, FILE])), None)
 
 
 def _named(checkout: Checkout, pins: str) -> Repository:
