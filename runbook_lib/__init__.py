@@ -1,57 +1,22 @@
-"""The library behind the runbook notebooks.
+"""The library behind the runbook notebooks.  Imports go down this list only.
 
-Pure modules (text and data in, text and data out):
-    errors, checks, bump (the parameters of a run), commands (how a run is typed), edits (spliced text, diffs)
-    polling (looking again until something is over), addresses (where a token may be sent, and a redirect may lead)
-    image, families, nemo, alibaba, coreweave (references and tags), compare (what a new image changes)
-    yaml_text, bounded, reading, locate, matrix (where pins stand), pins (plan and check)
-    sites, repositories (the repositories that we know, as data), declared (a repository's own pins file)
-    discover_references, discover_yaml, discover_kinds, discover_roles, discover_draft (references to images, sorted)
-    drivers, drivers_data, drivers_read (which driver an image needs and why, the rules, what clusters print)
-    recipes, quarantine, launch_scripts, decisions (rows of tests, put out of the way and back)
-    pr_labels, recipe_draft, quarantined (labels a change asks for, a missing row, what is out of the way)
-    runs, pull_body, copy_pr_bot, owners, tracking (what CI runs, bodies, the bot, CODEOWNERS and issues mean)
-    matching (which upload of CI belongs to which job, and which members hold golden values)
-    golden, golden_rules, golden_measure, golden_judge, golden_summary, golden_coverage (golden values, judged)
-    triage, triage_patterns, triage_facts, log_lines, log_scan, log_reading (why a job failed, from its logs)
-    pitfalls (what people stumble over, by its sign in a log)
-    dockerfile, dockerfile_text, build_plan, build_command, container_log (an image's build, planned, and its log read)
-    container_pull, smoke (the internal image's address; what an image holds against what is claimed)
-    inside, inside_image, inside_run, inside_slurm, inside_place, inside_tests (commands that lead into an image)
-    uvwork, uvwork_git, uvwork_project (uv's tasks as steps; extras and groups of the pyproject at hand)
-    workloads, parallelism, device_connections, sbatch, slurm_states, slurm_site, slurm_choice (tests for a cluster)
-    internal_ci_plan (the pipeline of the internal GitLab)
-    parameters, statement, redact (a notebook's parameters; the form of a record; what must not be in it)
-    standing, timeline, page, harmless (where a bump stands; its runs retold; the frame of every HTML page)
-    fields, form_views (the fields of a form and what is wrong in them; what a form shows)
-Effects (the only modules that touch the world):
-    checkout, git_command, blobs, archive_git (git; what its history knows of an archive)
-    registry, registry_http, registry_auth, registry_challenge, registry_cache,
-    registry_errors (OCI)
-    github, github_issues, github_login, github_errors, github_models (REST API)
-    gitlab, gitlab_session, gitlab_models (branches, pipelines and jobs), transport (directly or by a proxy)
-    ranges, remote_zip, zip_stream (members of a zip on a server, by HTTP ranges), limited (no answer without an end)
-    files, temporary, holding, ledger, provenance, record, kept (files, locks, what a step did and saw)
-    kernel, kernel_main, listening, executed (Jupyter), startup (what a process inherits, restored)
-    container, container_process (docker, podman, buildah)
-    inside_look, inside_do, inside_file (this machine and checkout; a sequence run; an image's file)
-    slurm, slurm_matrix, slurm_follow (Slurm's commands; what was submitted, and followed)
-On top, composing them:
-    recognized (whose pins a clone has), position, token_rights, preflight, move, sync (steps 0, 1, 2 and 7)
-    commit_changes, branch_history (what a commit changes; the branch's commits, made and reviewed)
-    proposal, pull_request (step 3), ci (step 4)
-    sources, artifacts, golden_run, refresh, golden_diff, plots (step 5: where from, judged, written, drawn)
-    logs, failures, investigate (the failed jobs of any run), broken, answer (step 6: decided, carried out)
-    rounds (what answers a run is pushed at once), ready (whether the bump may be merged)
-    build_ask, build_image (the image of a checkout: planned, built or pulled, looked into)
-    inside_task, inside_work (work inside the image: chosen, carried out, verified)
-    slurm_plan, slurm_outcome, slurm_verify (tests on a cluster: planned, followed, judged)
-    internal_ci_ahead, internal_ci, internal_ci_logs (the internal pipeline: its dry run, started and followed)
-    pr_changes, add_test (the commands labels and add-test), base_ci, after_merge (step 8)
-    run, job (headless runs and their records), archive, verify, report (all records together; the page of one)
-    index, story, story_runs (the page of all bumps, and of each), board (where they stand, on the start page)
-    session, forms, form_widgets, choices, launch, follow (the form of a notebook, and the runs that it starts)
-    image_diff, image_list, drivers_image, discover (images, tags, drivers and references, asked by name)
-    views (tables and diffs), papermill_command, __main__ (the commands)
-    practice (a world to practise in: checkout, forge, GitLab, registry and a CI that misbehaves)
+cli, forms        the ``runbook`` command; the JupyterLab forms
+steps             one module or folder per notebook
+workflow          what several steps share: the bump's branch, pull request and CI run, rounds, readiness
+runner            headless execution of notebooks
+practice          the practice environment: forge, GitLab, registry, CI
+slurm             client, batch files, job states, following
+containers        engines, image builds, work inside an image
+triage            from logs to a root cause
+golden            golden values: read, compared, judged, summarized, collected, plotted
+records           what a run leaves: statement, hash chain, archive, verification, HTML pages
+display           tables and diffs
+clients, git      GitHub, GitLab and registries; checkouts, the git command, blobs
+transport, system bounded HTTP, byte ranges, remote zips; atomic files, locks, processes
+bump              the parameters of a bump
+recipes           test rows: read, quarantine, re-enable, draft
+pins              pin sites, the plan of a bump, the sync check, discovery
+images            references, tag families, what a new image changes, drivers
+text              pure text to text: edits, YAML spans, Dockerfiles, Markdown, redaction
+checks, errors    the result of a check; the errors that people read
 """

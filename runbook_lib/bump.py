@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.image import ImageType as ImageType
-from runbook_lib.image import Tag
-from runbook_lib.repositories import MEGATRON_LM, Repository
+from runbook_lib.images.reference import ImageType as ImageType
+from runbook_lib.images.reference import Tag
+from runbook_lib.pins.repositories import MEGATRON_LM, Repository
 
 #: The named exceptions that the parameter ``allow`` may list, and what each permits.
 EXCEPTIONS = {

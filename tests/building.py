@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from runbook_lib.build_command import Engine
-from runbook_lib.practice import images
+from runbook_lib.containers.engine import Engine
+from runbook_lib.practice.registry import images
 
 BUSYBOX = "/bin/busybox"
 ENGINE = Engine("buildah")

@@ -11,21 +11,25 @@ from typing import Any
 
 import pytest
 
-from runbook_lib import github, position, provenance, pull_request
 from runbook_lib.bump import Bump
-from runbook_lib.checkout import Checkout
 from runbook_lib.checks import Check
-from runbook_lib.github import GitHub
-from runbook_lib.gitlab import GitLab
-from runbook_lib.ledger import Ledger
-from runbook_lib.pins import Plan
-from runbook_lib.practice import forge, seed
-from runbook_lib.practice.forge import Forge
+from runbook_lib.clients.github import client
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.gitlab.client import GitLab
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.plan import Plan
+from runbook_lib.practice import seed
+from runbook_lib.practice.github import server
+from runbook_lib.practice.github.server import Forge
 from runbook_lib.practice.tokens import GITLAB_TOKEN
-from runbook_lib.preflight import Prospect
-from runbook_lib.pull_request import Made, Proposal
-from runbook_lib.record import Step
-from runbook_lib.statement import Identity, now, stamp
+from runbook_lib.records.chain import Ledger
+from runbook_lib.records.statement import Identity, now, stamp
+from runbook_lib.records.step_record import Step
+from runbook_lib.steps.preflight import Prospect
+from runbook_lib.steps.pull_request import publish
+from runbook_lib.steps.pull_request.publish import Made, Proposal
+from runbook_lib.system import provenance
+from runbook_lib.workflow import branch as position
 
 REPOSITORY = "practice/Megatron-LM"
 #: An account of the forge that may read, and its fork.
@@ -105,15 +109,15 @@ class World:
 
     def propose(self, bump: Bump, token: str = "practice-token") -> Proposal:
         stand = position.find(self.checkout, bump)
-        return pull_request.propose(stand, Prospect(bump, Plan((), (), (), ()), None, EXISTS), self.github(token))
+        return publish.propose(stand, Prospect(bump, Plan((), (), (), ()), None, EXISTS), self.github(token))
 
     def open_pr(self, token: str = "practice-token", **parameters: Any) -> Made:
         """Step 3, as its notebook runs it."""
         bump = bump_to(**parameters)
         step = self.step(bump)
         proposal = self.propose(bump, token)
-        made = pull_request.carry_out(step, proposal)
-        pull_request.verify(step, made)
+        made = publish.carry_out(step, proposal)
+        publish.verify(step, made)
         step.raise_if_failed()
         return made
 
@@ -155,7 +159,7 @@ def world(home: Path) -> Iterator[World]:
     git(home, "clone", "-q", "--bare", str(home / "remote.git"), str(fork))
     with ExitStack() as undo:
         served = undo.enter_context(
-            forge.serve(
+            server.serve(
                 home / "forge.sqlite",
                 home / "remote.git",
                 repository=REPOSITORY,
@@ -166,6 +170,6 @@ def world(home: Path) -> Iterator[World]:
         )
         patch = undo.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("GITHUB_REPOSITORY", REPOSITORY)
-        patch.setattr(github, "_DELAYS", (0, 0))
-        patch.setattr(pull_request, "_DELAYS", (0, 0))
+        patch.setattr(client, "_DELAYS", (0, 0))
+        patch.setattr(publish, "_DELAYS", (0, 0))
         yield World(home, served, now, undo)

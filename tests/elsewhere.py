@@ -56,7 +56,7 @@ jobs:
 
 
 PINS_FILE = f"""\
-# yaml-language-server: $schema=../runbook_lib/base-image-pins.schema.json
+# yaml-language-server: $schema=../runbook_lib/pins/base-image-pins.schema.json
 version: 1
 image: {PYTORCH}
 title: "build: base image {{tag}}"

@@ -11,8 +11,8 @@ from typing import Any
 import described
 import httpx
 
-from runbook_lib.practice import forge
-from runbook_lib.practice.forge import Forge
+from runbook_lib.practice.github import server
+from runbook_lib.practice.github.server import Forge
 
 REPO = "/repos/practice/Megatron-LM"
 BRANCH = "bump/main/dev-26.04-py3"
@@ -31,7 +31,7 @@ def problems(response: httpx.Response) -> list[str]:
 def route_of(request: httpx.Request) -> Any:
     path = request.url.raw_path.decode().partition("?")[0]
     path = re.sub(r"^/repositories/[0-9]+", REPO, path)
-    return next((it for it in forge.ROUTES if it.method == request.method and it.pattern.fullmatch(path)), None)
+    return next((it for it in server.ROUTES if it.method == request.method and it.pattern.fullmatch(path)), None)
 
 
 # -- the world of a test --------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ class World:
 
     def serve(self) -> Forge:
         forks = {"outside-contributor": self.fork}
-        return forge.serve(self.folder / "forge.sqlite", self.remote, clock=self.clock, forks=forks)
+        return server.serve(self.folder / "forge.sqlite", self.remote, clock=self.clock, forks=forks)
 
     def restart(self) -> None:
         self.forge.close()

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from archives import elements
 
-from runbook_lib.statement import to_bytes
+from runbook_lib.records.statement import to_bytes
 
 #: What pages are made of, with the attributes that each may have.
 OURS: Mapping[str, set[str]] = {

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runbook_lib.golden import FOLDER
-from runbook_lib.sbatch import launch
+from runbook_lib.golden.values import FOLDER
+from runbook_lib.slurm.batch_files import launch
 
 #: How a test ends, by its name.
 CASES = ("good", "drift", "oom", "missing", "nccl", "hang", "silent")

@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from runbook_lib import slurm_matrix
-from runbook_lib.device_connections import Connections
-from runbook_lib.sbatch import Site, arrays
-from runbook_lib.slurm import Slurm
-from runbook_lib.slurm_follow import Follower, Now, submit
-from runbook_lib.slurm_matrix import Submission
-from runbook_lib.workloads import Workload
+from runbook_lib.recipes.device_connections import Connections
+from runbook_lib.recipes.workloads import Workload
+from runbook_lib.slurm import submissions
+from runbook_lib.slurm.batch_files import Site, arrays
+from runbook_lib.slurm.client import Slurm
+from runbook_lib.slurm.follow import Follower, Now, submit
+from runbook_lib.slurm.submissions import Submission
 
 _NO_NEED = Connections(None, "Nothing requires it.")
 
@@ -18,22 +18,22 @@ _NO_NEED = Connections(None, "Nothing requires it.")
 def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1, seconds: int = 600) -> tuple[Submission, ...]:
     """The next round, with tests of these names."""
     (base / "checkout").mkdir(parents=True, exist_ok=True)
-    number = slurm_matrix.next_round(base)
+    number = submissions.next_round(base)
     site = Site(str(base / "checkout"), str(base / str(number)))
     quoted = {name: script.replace("{", "{{").replace("}", "}}") for name, script in scripts.items()}
     tests = [
         Workload("r.yaml", "gpt", name, "dev", "dgx_h100", ("mr",), nodes, 2, seconds, script)
         for name, script in quoted.items()
     ]
-    return slurm_matrix.keep(base, number, arrays([(it, _NO_NEED) for it in tests], site))
+    return submissions.keep(base, number, arrays([(it, _NO_NEED) for it in tests], site))
 
 
 def run(
     slurm: Slurm, base: Path, *, early: bool = False, until: Callable[[tuple[Now, ...]], bool] | None = None
 ) -> dict[str, Now]:
     """Submit what is planned and follow it: to the end, or until it is so."""
-    done = submit(slurm, slurm_matrix.read(base), sleep=nap)
-    entries = slurm_matrix.newest(done).values()
+    done = submit(slurm, submissions.read(base), sleep=nap)
+    entries = submissions.newest(done).values()
     expected = {it.test.name: ("golden.json",) for it in entries}
     follower = Follower(slurm, entries, expected, early=early)
     limit = time.monotonic() + 180

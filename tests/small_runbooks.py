@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from runbook_lib.job import Job
-from runbook_lib.kernel import Kernel
+from runbook_lib.runner.job import Job
+from runbook_lib.runner.kernel import Kernel
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -26,12 +26,13 @@ apply: bool = True
 """
 BEGIN = """\
 import os, time
-from runbook_lib import record, run
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
+from runbook_lib.records import step_record
+from runbook_lib.runner import execute
 bump = Bump.parse(tag=tag, apply=apply)
-step = record.step({step!r}, bump, repository="o/r")"""
+step = step_record.step({step!r}, bump, repository="o/r")"""
 
 
 def notebook(path: Path, *cells: str, parameters: str = PARAMETERS, step: str | None = "") -> Path:
@@ -56,8 +57,8 @@ def notebook(path: Path, *cells: str, parameters: str = PARAMETERS, step: str | 
 def bump(folder: Path, *names: str, **given: object) -> Path:
     """Write a ``bump.ipynb`` that runs these steps."""
     more = "".join(f", {name}={value!r}" for name, value in given.items())
-    cell = f"results = run.steps({list(names)!r}, tag=tag, repo=repo, apply=apply{more})"
-    ends = ("run.conclude(step, results)", "run.table(results)", "step.raise_if_failed()")
+    cell = f"results = execute.steps({list(names)!r}, tag=tag, repo=repo, apply=apply{more})"
+    ends = ("execute.conclude(step, results)", "execute.table(results)", "step.raise_if_failed()")
     return notebook(folder / "bump.ipynb", cell, *ends)
 
 

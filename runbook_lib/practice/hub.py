@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runbook_lib.practice import ci, suites
-from runbook_lib.practice.bare import Bare
-from runbook_lib.practice.protocol import ACCOUNTS, ACTIONS_BOT, Account, not_found
+from runbook_lib.practice.ci import plan, suites
+from runbook_lib.practice.git import Bare
+from runbook_lib.practice.github.protocol import ACCOUNTS, ACTIONS_BOT, Account, not_found
+from runbook_lib.practice.github.storage import Storage
 from runbook_lib.practice.state import Attempt, Comment, Event, Job, Label, Run, Store, Ticket
-from runbook_lib.practice.storage import Storage
 
 #: name, colour, description of the labels that the repository starts with.
 LABELS: tuple[tuple[str, str, str], ...] = (
@@ -42,7 +42,7 @@ class RunState:
     run: Run
     attempt: Attempt
     jobs: Sequence[Job]
-    seen: ci.Seen
+    seen: plan.Seen
 
 
 class Hub:
@@ -184,7 +184,7 @@ class Hub:
         )  # fmt: skip
         self.store.set("refused deployments", [each for each in refused if each != "next"])
         self.store.save(run)
-        self._attempt(run, 1, "copy-pr-bot[bot]", ci.plan(self._situation(run)))
+        self._attempt(run, 1, "copy-pr-bot[bot]", plan.plan(self._situation(run)))
         return run
 
     def _seconds(self) -> float:
@@ -193,22 +193,22 @@ class Hub:
     def _dispatch(self, branch: str, tip: str, base: str, moment: float) -> None:
         """Test a branch of the repository itself: every day, and after a merge.  ``base`` is where it stood before."""
         run = self.store.save(Run(
-            self.store.next(), self.store.next("run"), 0, ci.WORKFLOW, ACTIONS_BOT.login, tip, branch, tip, base, (),
+            self.store.next(), self.store.next("run"), 0, plan.WORKFLOW, ACTIONS_BOT.login, tip, branch, tip, base, (),
             moment, event="workflow_dispatch", seconds=self._seconds(),
             internal=str(self.store.setting("internal", "run")),
         ))  # fmt: skip
         # Its jobs are worked out when somebody looks: few do, and the world is to start quickly.
         self.store.save(Attempt(self.store.next(), run.id, 1, ACTIONS_BOT.login, moment))
 
-    def _situation(self, run: Run) -> ci.Situation:
+    def _situation(self, run: Run) -> plan.Situation:
         """What a run depends on, read at its merge commit."""
         lts = suites.suite(run.labels).lts
         merge, base = run.merge_sha or run.head_sha, run.base_sha
         # Golden files are large and many; equal ones agree anyway, except with the values of another image.
-        changed = [change.path for change in self.home.changes(base, merge) if change.path.startswith(ci.TEST_CASES)]
-        folders = [ci.TEST_CASES] if lts else [*changed, *(f"{ci.TEST_CASES}/{name}" for name in ci.FATES)]
+        changed = [change.path for change in self.home.changes(base, merge) if change.path.startswith(plan.TEST_CASES)]
+        folders = [plan.TEST_CASES] if lts else [*changed, *(f"{plan.TEST_CASES}/{name}" for name in plan.FATES)]
         golden = self.home.texts(merge, *folders)
-        return ci.Situation(
+        return plan.Situation(
             labels=frozenset(run.labels),
             maintainer=ACCOUNTS[run.author].permission == "write",
             seconds=run.seconds,
@@ -231,11 +231,11 @@ class Hub:
         path = f"docker/.ngc_version.{'lts' if lts else 'dev'}"
         return self.home.texts(commit, path).get(path, "").strip()
 
-    def _attempt(self, run: Run, number: int, actor: str, planned: Sequence[ci.Planned]) -> None:
+    def _attempt(self, run: Run, number: int, actor: str, planned: Sequence[plan.Planned]) -> None:
         self.store.save(Attempt(self.store.next(), run.id, number, actor, self.clock()))
         self._list(run, number, planned)
 
-    def _list(self, run: Run, number: int, planned: Sequence[ci.Planned]) -> None:
+    def _list(self, run: Run, number: int, planned: Sequence[plan.Planned]) -> None:
         for job in planned:
             artifact = self.store.next() if job.kind in ("unit", "functional") and job.test_case else 0
             self.store.save(Job(self.store.next(), run.id, number, artifact, job))
@@ -264,10 +264,10 @@ class Hub:
     def _state(self, run: Run, attempt: Attempt) -> RunState:
         jobs = self.store.all(Job, run.id)
         if not jobs:
-            self._list(run, 1, ci.plan(self._situation(run)))
+            self._list(run, 1, plan.plan(self._situation(run)))
             jobs = self.store.all(Job, run.id)
         jobs = [job for job in jobs if job.attempt == attempt.attempt]
-        seen = ci.run_at([job.planned for job in jobs], attempt.started, self.clock(), attempt.cancelled)
+        seen = plan.run_at([job.planned for job in jobs], attempt.started, self.clock(), attempt.cancelled)
         return RunState(run, attempt, jobs, seen)
 
     def stop_runs(self, ticket: Ticket) -> None:
@@ -284,12 +284,12 @@ class Hub:
         self.store.change(state.attempt, cancelled=self.clock())
         return True
 
-    def rerun(self, state: RunState, actor: Account, only: ci.Planned | None = None) -> None:
+    def rerun(self, state: RunState, actor: Account, only: plan.Planned | None = None) -> None:
         """Start the next attempt of a run that has ended: of the jobs that failed, or of that one alone."""
         started, cancelled = state.attempt.started, state.attempt.cancelled
         planned = [job.planned for job in state.jobs]
         stopped = None if cancelled is None else cancelled - started
-        jobs = ci.again(planned, self.clock() - started, stopped, only)
+        jobs = plan.again(planned, self.clock() - started, stopped, only)
         self._attempt(state.run, state.attempt.attempt + 1, actor.login, jobs)
 
     def golden(self, state: RunState, job: Job) -> dict[str, str]:
@@ -297,8 +297,8 @@ class Hub:
         if not job.planned.measures:
             return {}
         run, lts = state.run, suites.suite(state.run.labels).lts
-        folder = f"{ci.TEST_CASES}/{job.planned.model}/{job.planned.test_case}"
-        found = ci.measured(
+        folder = f"{plan.TEST_CASES}/{job.planned.model}/{job.planned.test_case}"
+        found = plan.measured(
             job.planned,
             self.home.texts(run.merge_sha, folder),
             self.home.texts(run.base_sha, folder),
@@ -309,8 +309,8 @@ class Hub:
         return {path.rpartition("/")[2]: text for path, text in found.items()}
 
 
-def shown(state: RunState, now: float) -> list[tuple[Job, ci.Seen]]:
+def shown(state: RunState, now: float) -> list[tuple[Job, plan.Seen]]:
     """The jobs that are listed now, with what is seen of each."""
     attempt = state.attempt
-    seen = ((job, ci.job_at(job.planned, attempt.started, now, attempt.cancelled)) for job in state.jobs)
+    seen = ((job, plan.job_at(job.planned, attempt.started, now, attempt.cancelled)) for job in state.jobs)
     return [(job, state_now) for job, state_now in seen if state_now is not None]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice import template
+from runbook_lib.practice import content
 
 _IDENTITY = {"name": "Release Engineer", "email": "release-engineer@practice.invalid"}
 # A practice commit needs neither a key nor the user's hooks, and git leaves no process of its own behind.
@@ -31,7 +31,7 @@ def create(remote: Path, checkout: Path) -> None:
     """Write both; neither may exist.  Raises RunbookError, and leaves what it had begun to the caller."""
     alone = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     _git("init", "--quiet", "--bare", "--template=", "--initial-branch=main", str(remote), env=alone)
-    _git("--git-dir", str(remote), "fast-import", "--quiet", "--done", env=alone, stdin=template.fast_import())
+    _git("--git-dir", str(remote), "fast-import", "--quiet", "--done", env=alone, stdin=content.fast_import())
     _git("clone", "--quiet", "--template=", str(remote), str(checkout), env=alone)
     # The person's own name and e-mail where they have told git; they need not have, to practise.
     known = _git("-C", str(checkout), "config", "--get-regexp", r"^user\.(name|email)$", env={}, none_is_fine=True)

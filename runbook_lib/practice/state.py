@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.files import private, private_folder
-from runbook_lib.practice.ci import Planned
+from runbook_lib.practice.ci.plan import Planned
+from runbook_lib.system.atomic_files import private, private_folder
 
 #: Raised whenever the records change their form.
 FORMAT = 1

@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Protocol, Self
 from urllib.parse import urlsplit
 
-from runbook_lib import files, git_command
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.practice import seed, template
+from runbook_lib.git import command
+from runbook_lib.practice import content, seed
 from runbook_lib.practice.tokens import GITLAB_TOKEN, TOKEN
+from runbook_lib.system import atomic_files
 
 REPOSITORY = "practice/Megatron-LM"
 _CHECKOUT, _REMOTE, _GITLAB, _STATE, _CACHE = "Megatron-LM", "remote.git", "gitlab.git", "forge.sqlite", "cache"
@@ -98,7 +99,7 @@ class World:
     @property
     def advice(self) -> str:
         """A sentence for a world that an older or newer version made; else empty."""
-        if _marker(self.home).get("template") == template.VERSION:
+        if _marker(self.home).get("template") == content.VERSION:
             return ""
         return (
             "This practice world was made by another version of the runbook. It goes on working; "
@@ -112,7 +113,7 @@ class World:
 
     def _take_over(self) -> None:
         with contextlib.ExitStack() as undo, contextlib.suppress(OSError, RunbookError):
-            lock = files.private(str(self.home / _LOCK), os.O_RDWR)
+            lock = atomic_files.private(str(self.home / _LOCK), os.O_RDWR)
             undo.callback(os.close, lock)
             fcntl.flock(lock, fcntl.LOCK_EX)  # until the launcher has ended
             with self._closing:
@@ -221,11 +222,11 @@ def _take_lock(home: Path) -> int | None:
 
     Raises Refused for a folder with content that is not ours.
     """
-    files.private_folder(home)
+    atomic_files.private_folder(home)
     if not (home / _LOCK).exists() and not is_world(home):
         _refuse_foreign(home)
     try:
-        lock = files.private(str(home / _LOCK), os.O_RDWR | os.O_CREAT)
+        lock = atomic_files.private(str(home / _LOCK), os.O_RDWR | os.O_CREAT)
     except FileNotFoundError:
         return None  # a reset removed the folder this moment
     with contextlib.ExitStack() as undo:
@@ -251,7 +252,8 @@ def _refuse_foreign(home: Path) -> None:
 
 def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[], float]) -> Launcher:
     """Create the world if need be, serve it, and write the addresses into the lock."""
-    from runbook_lib.practice import forge, registry  # who only joins need not import the servers
+    from runbook_lib.practice.github import server as forge
+    from runbook_lib.practice.registry import server as registry  # who only joins need not import the servers
 
     home.chmod(0o700)
     last = _launcher(home)
@@ -297,8 +299,8 @@ def _marker(home: Path) -> dict[str, object]:
 def _write_marker(home: Path, state: str) -> None:
     about = "A practice world of the base-image runbook. `runbook practice reset` removes this folder."
     temporary = home / f"{_MARKER}.new"
-    with open(temporary, "w", opener=files.private) as file:
-        file.write(json.dumps({"about": about, "state": state, "template": template.VERSION}) + "\n")
+    with open(temporary, "w", opener=atomic_files.private) as file:
+        file.write(json.dumps({"about": about, "state": state, "template": content.VERSION}) + "\n")
     temporary.replace(home / _MARKER)
 
 
@@ -314,7 +316,7 @@ def _remove_content(home: Path) -> None:
 def _create(home: Path) -> None:
     """Write remote and checkout.  The marker says "creating" until both are whole: who is killed here starts anew."""
     # The practice forge merges without a work tree (git merge-tree --write-tree).
-    git_command.require((2, 38), "The practice world")
+    command.require((2, 38), "The practice world")
     _write_marker(home, "creating")
     _remove_content(home)
     seed.create(home / _REMOTE, home / _CHECKOUT)

@@ -18,10 +18,10 @@ import urllib.request
 import zipfile
 from pathlib import Path
 
-from runbook_lib import artifacts, matching
-from runbook_lib.artifacts import Source
-from runbook_lib.matching import Pair, RanJob, Upload
-from runbook_lib.ranges import Address
+from runbook_lib.golden import collect, match_artifacts
+from runbook_lib.golden.collect import Source
+from runbook_lib.golden.match_artifacts import Pair, RanJob, Upload
+from runbook_lib.transport.ranges import Address
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 import stores  # noqa: E402
@@ -92,7 +92,7 @@ def needed(store: Archives, count: int) -> int:
     for number, data in store.contents.items():
         with zipfile.ZipFile(io.BytesIO(data)) as opened:
             times = len(range(number, count, 3))
-            chosen = [it for it in opened.infolist() if matching.golden(it.filename)]
+            chosen = [it for it in opened.infolist() if match_artifacts.golden(it.filename)]
             total += times * (
                 len(data) - opened.start_dir + sum(it.compress_size + 30 + len(it.filename) for it in chosen)
             )
@@ -112,7 +112,7 @@ def collect_alone(forge: str, sizes: str, count: int) -> None:
     pairs = tuple(Pair(Upload(job.id, f"logs-{job.id}", lengths[job.id % 3], False), (job,)) for job in jobs)
     made = Source("run", jobs, pairs, source(store, forge, 0).address)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as place:
-        found = artifacts.collect(made, Path(place))
+        found = collect.collect(made, Path(place))
         assert found.complete, found.problems[:3]
     # Not getrusage: a new program inherits the peak of the one that started it.
     status = Path("/proc/self/status").read_text()
@@ -126,7 +126,7 @@ def measure() -> tuple[float, float, float]:
         work = Path(place)
         before = store.sent
         started = time.perf_counter()
-        found = artifacts.collect(source(store, store.forge, COUNT), work / "into")
+        found = collect.collect(source(store, store.forge, COUNT), work / "into")
         ours, read = time.perf_counter() - started, store.sent - before
         assert found.complete, found.problems[:3]
         theirs = serial(store.forge, work)

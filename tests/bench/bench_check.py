@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib import blobs
-from runbook_lib.checkout import Checkout
-from runbook_lib.sites import MEGATRON_LM
+from runbook_lib.git import blobs
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.known_sites import MEGATRON_LM
 
 GREP, REFS = 3.0, 2.0
 _GREP = ("grep", "-n", "nvcr.io/nvidia/pytorch")
@@ -28,7 +28,7 @@ _CHILD = """
 import time
 start = time.perf_counter()
 import os, sys
-from runbook_lib.__main__ import main
+from runbook_lib.cli.__main__ import main
 sys.stdout = open(os.devnull, "w")
 status = main(["check", *sys.argv[1:]])
 sys.stderr.write(f"{time.perf_counter() - start}\\n{status}")

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.checkout import Checkout
-from runbook_lib.families import FAMILIES
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.images.families import FAMILIES
 
 TARGET = 3.0
 _NAMES = [part for family in FAMILIES for image in family.images for part in ("-e", image)]
@@ -29,7 +29,7 @@ _CHILD = """
 import time
 start = time.perf_counter()
 import os, sys
-from runbook_lib.__main__ import main
+from runbook_lib.cli.__main__ import main
 sys.stdout = open(os.devnull, "w")
 status = main(["pins", "discover", *sys.argv[1:]])
 sys.stderr.write(f"{time.perf_counter() - start}\\n{status}")

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib import golden_summary as summary
-from runbook_lib.golden_diff import compare, of_revision
+from runbook_lib.golden import summary
+from runbook_lib.golden.diff import compare, of_revision
 
 TARGET = 3.0
 #: A bump, where nearly all files are the same; and half a year, where nearly all differ.

@@ -19,9 +19,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runbook_lib import quarantine, recipes
-from runbook_lib.checkout import Checkout
-from runbook_lib.quarantine import Target
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.recipes import quarantine
+from runbook_lib.recipes import rows as recipes
+from runbook_lib.recipes.quarantine import Target
 
 PLAN = 2.0
 

@@ -12,10 +12,10 @@ import time
 
 import httpx
 
-from runbook_lib.image import ImageRef
-from runbook_lib.practice import images
-from runbook_lib.practice.registry import RegistryServer
-from runbook_lib.registry import Registry
+from runbook_lib.clients.registry.client import Registry
+from runbook_lib.images.reference import ImageRef
+from runbook_lib.practice.registry import images
+from runbook_lib.practice.registry.server import RegistryServer
 
 LATENCY, TAGS = 0.05, 400  # seconds for each answer
 _REF = ImageRef.parse("nvcr.io/nvidia/pytorch")

@@ -22,12 +22,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from slurm_cluster import Cluster, cluster
 
-from runbook_lib import slurm_matrix
-from runbook_lib.device_connections import Connections
-from runbook_lib.sbatch import CALLS, Site, arrays
-from runbook_lib.slurm import Slurm
-from runbook_lib.slurm_follow import Follower, submit
-from runbook_lib.workloads import Workload
+from runbook_lib.recipes.device_connections import Connections
+from runbook_lib.recipes.workloads import Workload
+from runbook_lib.slurm import submissions
+from runbook_lib.slurm.batch_files import CALLS, Site, arrays
+from runbook_lib.slurm.client import Slurm
+from runbook_lib.slurm.follow import Follower, submit
 
 TESTS, SINGLE = 500, 40
 #: Nodes and GPUs of the tests, as the recipes have them.
@@ -43,10 +43,10 @@ def matrix(slurm: Slurm, base: Path, count: int) -> tuple[int, int, int, float, 
         for i in range(count)
     ]
     site = Site(str(base / "checkout"), str(base / "1"))
-    slurm_matrix.keep(base, 1, arrays([(it, Connections(None, "")) for it in tests], site))
-    done = submit(slurm, slurm_matrix.read(base))
+    submissions.keep(base, 1, arrays([(it, Connections(None, "")) for it in tests], site))
+    done = submit(slurm, submissions.read(base))
     submitted = time.monotonic() - begun
-    follower = Follower(slurm, slurm_matrix.newest(done).values())
+    follower = Follower(slurm, submissions.newest(done).values())
     most, longest, polls = 0, 0.0, 10
     for _ in range(polls):
         before, begun = slurm.calls.total(), time.monotonic()

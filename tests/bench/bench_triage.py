@@ -22,10 +22,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from runbook_lib import logs
-from runbook_lib.logs import JobLogs
-from runbook_lib.ranges import Address
-from runbook_lib.triage import FailedJob, Failure
+from runbook_lib.transport.ranges import Address
+from runbook_lib.triage import read_logs
+from runbook_lib.triage.diagnose import FailedJob, Failure
+from runbook_lib.triage.read_logs import JobLogs
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 import stores  # noqa: E402
@@ -139,7 +139,7 @@ def asked(forge: str, sizes: list[int], own: bool) -> list[JobLogs]:
 
 def triaged(forge: str, sizes: list[int], own: bool) -> tuple[float, tuple[Failure, ...]]:
     started = time.perf_counter()
-    found = logs.triage_all(asked(forge, sizes, own))
+    found = read_logs.triage_all(asked(forge, sizes, own))
     seconds = time.perf_counter() - started
     for number, it in enumerate(found):
         rank, stream = CAUSES[number % KINDS]

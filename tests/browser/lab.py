@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from playwright.sync_api import Locator, Page, Route
 
-from runbook_lib import practice
-from runbook_lib.practice import World
+from runbook_lib.practice import environment
+from runbook_lib.practice.environment import World
 from runbook_lib.practice.state import Job, Run, Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +67,7 @@ class Lab:
     @contextmanager
     def world(self) -> Iterator[World]:
         """The practice world, which a kernel may serve."""
-        with practice.start(self.home) as world:
+        with environment.start(self.home) as world:
             yield world
 
     def quick_ci(self, seconds: float = 3.0) -> None:

@@ -6,7 +6,7 @@ import pytest
 from lab import ROOT, TAG, violations
 from playwright.sync_api import Browser
 
-from runbook_lib import run
+from runbook_lib.runner import execute
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RUNBOOK_PRACTICE_HOME", str(folder / "practice"))
         patch.setenv("RUNBOOK_AUDIT", str(folder / "audit"))
-        assert run.execute(ROOT / "runbooks/bump.ipynb", {"tag": TAG}).ok
+        assert execute.execute(ROOT / "runbooks/bump.ipynb", {"tag": TAG}).ok
     return sorted((folder / "audit").rglob("*.html"))
 
 

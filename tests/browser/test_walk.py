@@ -5,7 +5,7 @@ import re
 from lab import TAG, Lab, Tab, until
 from test_notebooks import found
 
-from runbook_lib.verify import verify
+from runbook_lib.records.verify import verify
 
 
 def test_from_the_start_page_to_ready_to_merge(lab: Lab, tab: Tab) -> None:

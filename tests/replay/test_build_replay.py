@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib import blobs, build_plan
-from runbook_lib.build_command import ENGINES, BuildPlan, Engine
-from runbook_lib.build_plan import Wish
+from runbook_lib.containers import build_plan
+from runbook_lib.containers.build_plan import Wish
+from runbook_lib.containers.engine import ENGINES, BuildPlan, Engine
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, Repository
+from runbook_lib.git import blobs
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, Repository
 
 pytestmark = pytest.mark.replay
 

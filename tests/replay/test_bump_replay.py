@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib import run
-from runbook_lib.practice import forge, registry
-from runbook_lib.verify import verify
+from runbook_lib.practice.github import server as forge
+from runbook_lib.practice.registry import server as registry
+from runbook_lib.records.verify import verify
+from runbook_lib.runner import execute
 
 pytestmark = pytest.mark.replay
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,7 +73,7 @@ def test_a_bump_of_a_real_clone_touches_exactly_the_pin_files(
     subprocess.run(["git", "clone", "-q", "--shared", str(remote), str(clone)], check=True)
     parameters = {"tag": tag, "image_type": image_type, "repo": str(clone), "publish": True}
 
-    result = run.execute(ROOT / "runbooks/bump.ipynb", parameters)
+    result = execute.execute(ROOT / "runbooks/bump.ipynb", parameters)
 
     assert result.state == "waiting", result.summary
     branch = f"bump/main/{image_type}-{tag}"
@@ -86,7 +87,7 @@ def test_a_bump_of_a_real_clone_touches_exactly_the_pin_files(
     assert git(clone, "status", "--porcelain") == ""
     tip = git(remote, "rev-parse", branch)
 
-    again = run.execute(ROOT / "runbooks/bump.ipynb", parameters)
+    again = execute.execute(ROOT / "runbooks/bump.ipynb", parameters)
     assert again.ok, again.summary
     assert git(remote, "rev-parse", branch) == tip
     assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []

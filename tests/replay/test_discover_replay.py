@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib import declared, reading
-from runbook_lib.discover import Discovery, survey
-from runbook_lib.families import FAMILIES
+from runbook_lib.cli.discover import Discovery, survey
+from runbook_lib.images.families import FAMILIES
+from runbook_lib.pins import pins_file
+from runbook_lib.pins import sites as reading
 
 pytestmark = pytest.mark.replay
 
@@ -84,7 +85,7 @@ def test_at_least_nine_of_ten_are_sorted_as_a_careful_person_does(repository: So
 
 def test_the_draft_is_a_pins_file_that_reads_every_pin(repository: Sorted) -> None:
     draft = repository.found.draft
-    sites = declared.parse(draft.text, "x/y").sites
+    sites = pins_file.parse(draft.text, "x/y").sites
     texts = {
         path: subprocess.run(
             ["git", "-C", str(repository.clone), "show", f"{repository.commit}:{path}"], capture_output=True, check=True

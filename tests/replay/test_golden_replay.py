@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import pytest
 
-from runbook_lib import blobs
-from runbook_lib import golden_summary as summary
-from runbook_lib.checkout import Checkout
-from runbook_lib.golden import BadGolden, parse
-from runbook_lib.golden_coverage import GITHUB, coverage, rows
-from runbook_lib.golden_diff import compare, of_revision
-from runbook_lib.golden_judge import accept, judge
+from runbook_lib.git import blobs
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.golden import summary
+from runbook_lib.golden.coverage import GITHUB, coverage, rows
+from runbook_lib.golden.diff import compare, of_revision
+from runbook_lib.golden.judge import accept, judge
+from runbook_lib.golden.values import BadGolden, parse
 
 pytestmark = pytest.mark.replay
 

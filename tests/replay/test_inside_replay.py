@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib import inside_tests, uvwork, workloads
-from runbook_lib import uvwork_project as projects
-from runbook_lib.checkout import Checkout
+from runbook_lib.containers.work import pyproject as projects
+from runbook_lib.containers.work import unit_tests
+from runbook_lib.containers.work import uv as uvwork
+from runbook_lib.containers.work.pyproject import Project
+from runbook_lib.containers.work.uv import Tree
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.repositories import MEGATRON_BRIDGE, MEGATRON_LM
-from runbook_lib.uvwork import Tree
-from runbook_lib.uvwork_project import Project
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
+from runbook_lib.recipes import workloads
 
 pytestmark = pytest.mark.replay
 CLONES = {"MEGATRON_LM": MEGATRON_LM.name, "MEGATRON_BRIDGE": MEGATRON_BRIDGE.name}
@@ -89,13 +91,13 @@ def test_every_bucket_of_main_is_run_and_every_file_has_that_in_which_ci_runs_it
         pytest.skip("MEGATRON_LM names no clone")
     checkout = Checkout.open(path)
     files = frozenset(checkout.git("ls-tree", "-r", "--name-only", "-z", "HEAD").split("\0"))
-    recipes = [it for it in files if it.startswith(inside_tests.RECIPES) and it.endswith("/unit-tests.yaml")]
+    recipes = [it for it in files if it.startswith(unit_tests.RECIPES) and it.endswith("/unit-tests.yaml")]
     texts = checkout.read(recipes, "HEAD")
     rows = [it for path, text in texts.items() if text for it in workloads.read(path, text)]
-    known = inside_tests.buckets(rows)
+    known = unit_tests.buckets(rows)
     assert len(known) >= 20
     for bucket in known:
-        (step,) = inside_tests.plan(bucket.name, MEGATRON_LM.name, [bucket], files, "dev")
+        (step,) = unit_tests.plan(bucket.name, MEGATRON_LM.name, [bucket], files, "dev")
         assert bucket.name in step.command
         assert ("GPUS_PER_NODE", str(bucket.gpus)) in step.env
     h100 = [it for it in known if it.platform == "dgx_h100"]
@@ -108,4 +110,4 @@ def test_every_bucket_of_main_is_run_and_every_file_has_that_in_which_ci_runs_it
             for it in h100
             if it.holds(test) and not any(other.holds(test) and other.base.startswith(f"{it.base}/") for other in h100)
         }
-        assert {inside_tests.bucket_of(test, h100)} == running, test
+        assert {unit_tests.bucket_of(test, h100)} == running, test

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.launch_scripts import MEGATRON_BRIDGE, Move, mark, unmark
+from runbook_lib.pins.launch_scripts import MEGATRON_BRIDGE, Move, mark, unmark
 
 pytestmark = pytest.mark.replay
 

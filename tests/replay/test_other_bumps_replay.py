@@ -13,13 +13,17 @@ from typing import Any
 
 import pytest
 
-from runbook_lib import pins, run
-from runbook_lib.__main__ import main
-from runbook_lib.practice import ci, forge, images, registry
-from runbook_lib.practice.images import Content
-from runbook_lib.repositories import MEGATRON_BRIDGE, ML_CONTAINERS
-from runbook_lib.sync import survey
-from runbook_lib.verify import verify
+from runbook_lib.cli.__main__ import main
+from runbook_lib.pins import plan as pins
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE, ML_CONTAINERS
+from runbook_lib.practice.ci import plan as ci
+from runbook_lib.practice.github import server as forge
+from runbook_lib.practice.registry import images
+from runbook_lib.practice.registry import server as registry
+from runbook_lib.practice.registry.images import Content
+from runbook_lib.records.verify import verify
+from runbook_lib.runner import execute
+from runbook_lib.steps.sync_check import survey
 
 pytestmark = pytest.mark.replay
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +85,7 @@ def world(source: Path, start: str, name: str, home: Path, patch: pytest.MonkeyP
         yield bare, clone
 
 
-def steps(result: run.StepResult) -> dict[str, str]:
+def steps(result: execute.StepResult) -> dict[str, str]:
     """The sentence of each step of a bump."""
     assert result.record is not None
     told = json.loads((result.record / "run.json").read_text())["predicate"]["checks"]
@@ -143,7 +147,7 @@ def test_a_bump_of_megatron_bridge(megatron_bridge: Path, tmp_path: Path, monkey
     parameters: dict[str, Any] = {"tag": "26.07-py3", "publish": True}
     with world(megatron_bridge, BRIDGE_MAIN, "Megatron-Bridge", tmp_path, monkeypatch) as (bare, clone):
         parameters["repo"] = str(clone)
-        result = run.execute(ROOT / "runbooks/bump.ipynb", parameters)
+        result = execute.execute(ROOT / "runbooks/bump.ipynb", parameters)
         assert result.state == "waiting", result.summary
         told = steps(result)
         assert told["02-gitlab-pin"] == "Not applicable: NVIDIA-NeMo/Megatron-Bridge has no pin that GitLab reads."
@@ -154,7 +158,7 @@ def test_a_bump_of_megatron_bridge(megatron_bridge: Path, tmp_path: Path, monkey
             CICD: ["FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.07-py3"],
         }
         tip = git(bare, "rev-parse", branch)
-        again = run.execute(ROOT / "runbooks/bump.ipynb", parameters)
+        again = execute.execute(ROOT / "runbooks/bump.ipynb", parameters)
         assert (again.ok, git(bare, "rev-parse", branch)) == (True, tip), again.summary
         assert verify(tmp_path / "audit")[0] == []
 
@@ -164,7 +168,7 @@ def test_a_bump_of_the_default_of_ml_containers(
 ) -> None:
     monkeypatch.setattr(registry, "REPOSITORY", "coreweave/ml-containers/torch-extras")
     with world(ml_containers, "71a115d", "ml-containers", tmp_path, monkeypatch) as (bare, clone):
-        result = run.execute(ROOT / "runbooks/bump.ipynb", {"tag": NEWER, "publish": True, "repo": str(clone)})
+        result = execute.execute(ROOT / "runbooks/bump.ipynb", {"tag": NEWER, "publish": True, "repo": str(clone)})
         assert result.ok, result.summary
         assert steps(result)["04-run-ci"].startswith("Not applicable: coreweave/ml-containers has no copy-pr-bot")
         (line,) = changed(bare, f"bump/main/dev-{NEWER}").pop(MEGATRON_YML)

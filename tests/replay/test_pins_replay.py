@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib import blobs, pins
-from runbook_lib.__main__ import main
+from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import RunbookError
-from runbook_lib.image import NgcTag
-from runbook_lib.sites import MEGATRON_LM
-from runbook_lib.sync import survey
+from runbook_lib.git import blobs
+from runbook_lib.images.reference import NgcTag
+from runbook_lib.pins import plan
+from runbook_lib.pins.known_sites import MEGATRON_LM
+from runbook_lib.steps.sync_check import survey
 
 pytestmark = pytest.mark.replay
 
@@ -43,7 +44,7 @@ def changed_lines(before: str, after: str) -> dict[int, tuple[str, str]]:
 
 
 def planned(given: dict[str, str | None], target: str, image_type: str) -> dict[str, dict[int, tuple[str, str]]]:
-    made = pins.plan(given, MEGATRON_LM, NgcTag.parse(target), image_type)
+    made = plan.plan(given, MEGATRON_LM, NgcTag.parse(target), image_type)
     assert all(edit.before == given[edit.path] for edit in made.edits)
     lines = {edit.path: changed_lines(edit.before, edit.after) for edit in made.edits}
     assert {(path, line) for path in lines for line in lines[path]} == {(c.path, c.line) for c in made.changes}
@@ -101,7 +102,7 @@ def test_the_plan_changes_the_lines_that_people_finally_changed(megatron_lm, bum
         for old, new in lines.values():
             assert re.sub(r"\d\d\.\d\d-py3", target, old) == new
     # #4611 gave the file the final newline that it had lacked; a bump keeps the ending there is.
-    (edit,) = [e for e in pins.plan(given, MEGATRON_LM, NgcTag.parse(target), "dev").edits if e.path == VERSION["dev"]]
+    (edit,) = [e for e in plan.plan(given, MEGATRON_LM, NgcTag.parse(target), "dev").edits if e.path == VERSION["dev"]]
     assert edit.after.endswith("\n") == edit.before.endswith("\n") == (bump == "64bee49c96")
 
 
@@ -224,17 +225,17 @@ def test_every_branch_is_checked_and_planned_or_refused_in_words(megatron_lm):
     for snapshot in found.snapshots:
         given = texts(megatron_lm, snapshot.commit)
         assert bool(snapshot.verdicts) == MEGATRON_LM.known(given)
-        if pins.outcome(snapshot.verdicts) != "cannot tell":
+        if plan.outcome(snapshot.verdicts) != "cannot tell":
             assert wrong_of(snapshot.verdicts) == independent_wrong(given)
         try:
             planned(given, "29.12-py3", "dev")
             refused = False
         except RunbookError:
             refused = True
-        assert refused == (not snapshot.verdicts or pins.outcome(snapshot.verdicts) == "cannot tell"), snapshot.name
+        assert refused == (not snapshot.verdicts or plan.outcome(snapshot.verdicts) == "cannot tell"), snapshot.name
 
 
 def test_the_release_branches_are_checked_at_once(megatron_lm):
     release = [snapshot for snapshot in survey(megatron_lm, ["core_r*"]).snapshots if snapshot.verdicts]
     assert len(release) >= 8
-    assert [s.name for s in release if pins.outcome(s.verdicts) == "cannot tell"] == []
+    assert [s.name for s in release if plan.outcome(s.verdicts) == "cannot tell"] == []

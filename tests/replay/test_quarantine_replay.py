@@ -11,9 +11,10 @@ import pytest
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from runbook_lib import quarantine, recipes
 from runbook_lib.errors import CannotTell, Refused
-from runbook_lib.quarantine import Target
+from runbook_lib.recipes import quarantine
+from runbook_lib.recipes import rows as recipes
+from runbook_lib.recipes.quarantine import Target
 
 pytestmark = pytest.mark.replay
 

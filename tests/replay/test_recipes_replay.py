@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib import quarantine, recipes
-from runbook_lib.edits import diff
-from runbook_lib.quarantine import Target
+from runbook_lib.recipes import quarantine
+from runbook_lib.recipes import rows as recipes
+from runbook_lib.recipes.quarantine import Target
+from runbook_lib.text.edits import diff
 
 pytestmark = pytest.mark.replay
 

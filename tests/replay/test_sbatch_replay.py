@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runbook_lib import matching, recipes, slurm_choice, workloads
-from runbook_lib.checkout import Checkout
-from runbook_lib.device_connections import Connections, architecture, choose
-from runbook_lib.parallelism import Parallelism
-from runbook_lib.sbatch import CALLS, Site, arrays
-from runbook_lib.workloads import Workload
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.golden import match_artifacts
+from runbook_lib.recipes import rows as recipes
+from runbook_lib.recipes import workloads
+from runbook_lib.recipes.device_connections import Connections, architecture, choose
+from runbook_lib.recipes.parallelism import Parallelism
+from runbook_lib.recipes.workloads import Workload
+from runbook_lib.slurm import selection
+from runbook_lib.slurm.batch_files import CALLS, Site, arrays
 
 pytestmark = pytest.mark.replay
 
@@ -39,7 +42,7 @@ def chosen(checkout: Checkout) -> list[tuple[Workload, Connections]]:
 
 
 def config(test: Workload) -> str:
-    return f"{matching.TEST_CASES}/{test.model}/{test.case}/model_config.yaml"
+    return f"{match_artifacts.TEST_CASES}/{test.model}/{test.case}/model_config.yaml"
 
 
 def connections(test: Workload, text: str | None) -> Connections:
@@ -135,12 +138,12 @@ def test_scripts_are_sound_for_bash(chosen: list[tuple[Workload, Connections]], 
 
 def test_what_matters_to_a_bump_is_what_ci_runs_for_it(checkout: Checkout) -> None:
     listed = checkout.git("ls-tree", "-r", "--name-only", MAIN, "--", recipes.FOLDER).splitlines()
-    every, _ = slurm_choice.known(checkout.read(listed, MAIN))
+    every, _ = selection.known(checkout.read(listed, MAIN))
     platforms = ("dgx_h100", "dgx_gb200")
-    chosen = [slurm_choice.pick(every, slurm_choice.BUMP, platform, "dev") for platform in platforms]
+    chosen = [selection.pick(every, selection.BUMP, platform, "dev") for platform in platforms]
     assert [len(it) for it in chosen] == [77, 31]
-    configs = checkout.read({slurm_choice.config_of(it) for it in every}, MAIN)
-    held = [slurm_choice.prepare(it, configs[slurm_choice.config_of(it)], SITE) for it in chosen[0]]
+    configs = checkout.read({selection.config_of(it) for it in every}, MAIN)
+    held = [selection.prepare(it, configs[selection.config_of(it)], SITE) for it in chosen[0]]
     assert sorted(it.test.case for it in held if it.held) == [
         "gpt_dynamic_inference_tp2_pp2_dp2_583m_logitsmatch_zmq", "gpt_grpo_basic_function",
     ]  # fmt: skip

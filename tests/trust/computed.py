@@ -88,17 +88,17 @@ def main(folder: Path) -> None:
 
 #: What stands for values from outside in patterns that are made of them, by function.
 SAMPLES: Mapping[str, Mapping[str, Any]] = {
-    "launch_scripts.LaunchScripts.find": {"self": SimpleNamespace(folder="folder", gating="active", idle="flaky")},
-    "practice.gitlab_api.GitLab._page_for": {"self": SimpleNamespace(hub=SimpleNamespace(repository="o/r"))},
-    "pull_body.compose_body": {"name": "base-image-runbook:golden-values:"},
-    "reading._pins": {"name": "nvcr.io/nvidia/pytorch"},
-    "slurm_outcome._batch": {"name": "micro-batch-size"},
-    "timeline._broken": {"case": "gpt3_tp1"},
-    "tracking.choose": {"broken": SimpleNamespace(case="gpt3_tp1")},
-    "tracking.number_in": {"repository": "o/r"},
-    "tracking.named_in": {"repository": "o/r"},
-    "verify._place_and_time": {"started": datetime(2026, 1, 2, tzinfo=UTC)},
-    "matching.test_case_of": {"run": 123},
+    "pins.launch_scripts.LaunchScripts.find": {"self": SimpleNamespace(folder="folder", gating="active", idle="flaky")},
+    "practice.gitlab.api.GitLab._page_for": {"self": SimpleNamespace(hub=SimpleNamespace(repository="o/r"))},
+    "steps.pull_request.body.compose_body": {"name": "base-image-runbook:golden-values:"},
+    "pins.sites._pins": {"name": "nvcr.io/nvidia/pytorch"},
+    "slurm.outcome._batch": {"name": "micro-batch-size"},
+    "records.timeline._broken": {"case": "gpt3_tp1"},
+    "steps.broken_tests.issue.choose": {"broken": SimpleNamespace(case="gpt3_tp1")},
+    "steps.broken_tests.issue.number_in": {"repository": "o/r"},
+    "steps.broken_tests.issue.named_in": {"repository": "o/r"},
+    "records.verify._place_and_time": {"started": datetime(2026, 1, 2, tzinfo=UTC)},
+    "golden.match_artifacts.test_case_of": {"run": 123},
 }
 
 
@@ -109,22 +109,22 @@ def _module(name: str) -> Any:
 def _build_arguments() -> None:
     """The expressions of `locate` for a build argument."""
     for kind in ("DockerArg", "BuildArg"):
-        getattr(_module("locate"), kind)("NAME").find('ARG NAME="image:1"\nFROM a\n', "image")
+        getattr(_module("pins.finders"), kind)("NAME").find('ARG NAME="image:1"\nFROM a\n', "image")
 
 
 def _labels() -> None:
     """All expressions that choose a label: a path that none but the last takes."""
-    labels = _module("pr_labels")
+    labels = _module("steps.labels.rules")
     for table, key in ((labels.SCOPE, "_scope"), (labels.BESIDE, "_beside")):
         for *_, form in table:
-            _note(f"pr_labels.{key}: form", form, re.DOTALL)
+            _note(f"steps.labels.rules.{key}: form", form, re.DOTALL)
 
 
 def _secrets() -> None:
     """All forms of secrets, each of which is compiled when a text needs it."""
-    forms = _module("secret_forms")
+    forms = _module("text.secret_forms")
     for _, form, _ in (*forms.TOKENS, *forms.SAID):
-        _note("redact._compiled: form", form, 0)
+        _note("text.redact._compiled: form", form, 0)
 
 
 def _drafts() -> None:
@@ -133,36 +133,36 @@ def _drafts() -> None:
     reference = SimpleNamespace(image="o/image", start=18, end=31, column=9)
     for kind in ("documentation", "workflow-input"):
         one = SimpleNamespace(reference=reference, nature=SimpleNamespace(kind=kind))
-        for pattern in _module("discover_draft")._patterns(one, text):
-            _note("discover_draft._ways: pattern", pattern, re.MULTILINE)
+        for pattern in _module("pins.discover.draft")._patterns(one, text):
+            _note("pins.discover.draft._ways: pattern", pattern, re.MULTILINE)
 
 
 def _services() -> None:
     """The paths of the practice services, by one that none of them has."""
     hub = SimpleNamespace(repository="o/r", url="http://127.0.0.1", owner="o", name="r")
-    gitlab = _module("practice.gitlab_api").GitLab(hub, None)
+    gitlab = _module("practice.gitlab.api").GitLab(hub, None)
     for show in (
-        lambda: _module("practice.pages").page_for(hub, "/nowhere"),
+        lambda: _module("practice.github.pages").page_for(hub, "/nowhere"),
         lambda: gitlab._in_project(SimpleNamespace(method="GET"), "/nowhere"),
     ):
-        with suppress(type(_module("practice.protocol").not_found()), _module("practice.gitlab_api")._Refused):
+        with suppress(type(_module("practice.github.protocol").not_found()), _module("practice.gitlab.api")._Refused):
             show()
-    for route in _module("practice.forge").ROUTES:
+    for route in _module("practice.github.server").ROUTES:
         assert route.pattern
 
 
 def _redactor() -> None:
-    _module("redact").Redactor({"A_TOKEN": "first-value-of-one", "B_TOKEN": "another-value-123"})
+    _module("text.redact").Redactor({"A_TOKEN": "first-value-of-one", "B_TOKEN": "another-value-123"})
 
 
 def _dockerfile() -> None:
     for escape in ("\\", "`"):
-        for _ in _module("dockerfile_text").instructions(f"# escape={escape}\nFROM a\n"):
+        for _ in _module("text.dockerfile_syntax").instructions(f"# escape={escape}\nFROM a\n"):
             pass
 
 
 def _bucket() -> None:
-    _module("add_test")._takes("tests/unit_tests/**/a*b*/", "tests/unit_tests/a")
+    _module("steps.new_test")._takes("tests/unit_tests/**/a*b*/", "tests/unit_tests/a")
 
 
 #: What must run for patterns that functions compute to be compiled.

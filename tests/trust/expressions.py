@@ -19,7 +19,7 @@ HERE = Path(runbook_lib.__file__).resolve().parent
 #: How a pattern is tried: those that look for it anywhere try each place of a text.
 _ANCHORED = {"match": "match", "fullmatch": "fullmatch"}
 #: Patterns that a function gets, and tries at one place of a text.
-_HANDED_ON = {"quarantine._COMMENT": "fullmatch", "quarantine._SOFT": "match"}
+_HANDED_ON = {"recipes.quarantine._COMMENT": "fullmatch", "recipes.quarantine._SOFT": "match"}
 #: Characters of all kinds, one of which most classes hold.
 _SAMPLES = "a0 .-_/\n\t\"'<>=*`@:;,()[]{}\\\x1b#|!~+A\r\x00é"
 _REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT)

@@ -16,35 +16,33 @@ import pytest
 from bumping import CONTRIBUTOR, REPOSITORY, World, bump_to, git
 from fault_proxy import Proxy
 
-from runbook_lib import (
-    answer,
-    artifacts,
-    broken,
-    ci,
-    github_issues,
-    golden_run,
-    internal_ci,
-    logs,
-    position,
-    pull_request,
-    rounds,
-    sources,
-)
+from runbook_lib.clients.github import issues
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.gitlab.client import GitLab
+from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import RunbookError
-from runbook_lib.github import GitHub
-from runbook_lib.gitlab import GitLab
-from runbook_lib.image import ImageRef
-from runbook_lib.internal_ci_ahead import telling
-from runbook_lib.logs import JobLogs
-from runbook_lib.practice import forge, registry, seed, state
+from runbook_lib.golden import ci_runs
+from runbook_lib.golden import collect as artifacts
+from runbook_lib.images.reference import ImageRef
+from runbook_lib.practice import seed, state
+from runbook_lib.practice.github import server as forge
+from runbook_lib.practice.registry import server as registry
 from runbook_lib.practice.tokens import GITLAB_TOKEN, TOKEN
-from runbook_lib.proposal import find_pull
-from runbook_lib.quarantine import Target
-from runbook_lib.ranges import Address, Web
-from runbook_lib.record import Step
-from runbook_lib.registry import Registry
-from runbook_lib.tracking import Broken
-from runbook_lib.triage import FailedJob
+from runbook_lib.recipes.quarantine import Target
+from runbook_lib.records.step_record import Step
+from runbook_lib.steps import run_ci
+from runbook_lib.steps.broken_tests import decide, quarantine
+from runbook_lib.steps.broken_tests.issue import Broken
+from runbook_lib.steps.golden_values import collect as golden_run
+from runbook_lib.steps.internal_ci import run as internal_ci
+from runbook_lib.steps.internal_ci.dry_run import telling
+from runbook_lib.steps.pull_request import publish
+from runbook_lib.transport.ranges import Address, Web
+from runbook_lib.triage import read_logs
+from runbook_lib.triage.diagnose import FailedJob
+from runbook_lib.triage.read_logs import JobLogs
+from runbook_lib.workflow import branch, push_round
+from runbook_lib.workflow.proposal import find_pull
 
 TAG = "26.04-py3"
 FOLDER = "tests/functional_tests/test_cases/gpt/gpt3_mcore_te_tp4_pp1_long"
@@ -180,7 +178,7 @@ def _of_gitlab(at: At, on: Clients) -> object:
 
 
 def _triaged(at: At, address: Address) -> object:
-    (found,) = logs.triage_all([JobLogs(FailedJob("a job"), log=address)], web=at.web())
+    (found,) = read_logs.triage_all([JobLogs(FailedJob("a job"), log=address)], web=at.web())
     said = f"{found.cause} {found.details.get('problem', '')}"
     if "The job's log" in said:  # what could not be read
         raise Told(said)
@@ -227,10 +225,10 @@ _READS = {
     "artifacts": _gh("/actions/runs/[0-9]+/artifacts", lambda it, at: it.artifacts(at[_RUN])),
     "deployments": _gh(r"/deployments\?", lambda it, at: it.deployment_failed(at["head"])),
     "statuses": _gh("/deployments/[0-9]+/statuses", lambda it, at: it.deployment_failed(at["head"])),
-    "search": Call("github", "GET", "^/search/issues", lambda at, on: github_issues.search(on.github, "loss jumps")),
-    "issues": _gh(r"/issues\?", lambda it, _: github_issues.listed(it)),
-    "issue": _gh("/issues/[0-9]+$", lambda it, at: github_issues.read(it, at[_N])),
-    "assignable": _gh("/assignees/", lambda it, _: github_issues.assignable(it, "mlindqvist"), absent=False),
+    "search": Call("github", "GET", "^/search/issues", lambda at, on: issues.search(on.github, "loss jumps")),
+    "issues": _gh(r"/issues\?", lambda it, _: issues.listed(it)),
+    "issue": _gh("/issues/[0-9]+$", lambda it, at: issues.read(it, at[_N])),
+    "assignable": _gh("/assignees/", lambda it, _: issues.assignable(it, "mlindqvist"), absent=False),
     "GitLab's project": _gl("$", lambda it, _: it.project()),
     "GitLab's branch": _gl("/repository/branches/", lambda it, _: it.branch("main")),
     "GitLab's protected branches": _gl("/protected_branches", lambda it, _: it.protected()),
@@ -270,34 +268,34 @@ def _step_3(at: At, on: Clients) -> None:
     before = at.known["proposal"]
     pull = find_pull(on.github, before.bump, before.head)
     step = at.step()
-    made = pull_request.carry_out(step, replace(before, github=on.github, pull=pull))
+    made = publish.carry_out(step, replace(before, github=on.github, pull=pull))
     if made.ask:
         raise Told(made.ask)
     _quiet(step)
 
 
 def _step_4(at: At, on: Clients) -> None:
-    after = ci.authorize(at.step(), ci.look(at.known["stand"], on.github))
+    after = run_ci.authorize(at.step(), run_ci.look(at.known["stand"], on.github))
     if after.held:
         raise Told(after.held)
 
 
 def _told_there(at: At, on: Clients) -> None:
     step = at.step()
-    rounds.tell(step, ci.look(at.known["stand"], on.github), "Some words.", "golden-values")
+    push_round.tell(step, run_ci.look(at.known["stand"], on.github), "Some words.", "golden-values")
     _quiet(step)
 
 
 def _filed(at: At, on: Clients) -> None:
     target = Target(_TEST.model, _TEST.case, _TEST.environment, _TEST.platform, _TEST.reason)
-    decision = broken.Decision(target, _TEST, None, None, "It hangs", f"{_TEST.marker} It hangs.")
-    answer._file(on.github, at.known["stand"], decision)
+    decision = decide.Decision(target, _TEST, None, None, "It hangs", f"{_TEST.marker} It hangs.")
+    quarantine._file(on.github, at.known["stand"], decision)
 
 
 def _rerun(at: At, on: Clients) -> None:
-    standing = ci.look(at.known["stand"], on.github)
-    plan = broken.Plan(broken.Triage(replace(at.known["asked"], standing=standing)))
-    answer._rerun(at.step(), plan, ("a job",), [])
+    standing = run_ci.look(at.known["stand"], on.github)
+    plan = decide.Plan(decide.Triage(replace(at.known["asked"], standing=standing)))
+    quarantine._rerun(at.step(), plan, ("a job",), [])
 
 
 def _started(at: At, on: Clients) -> None:
@@ -315,9 +313,9 @@ def _comment_removed(at: At, on: Clients) -> None:
 
 
 def _issue_withdrawn(at: At, on: Clients) -> None:
-    for it in github_issues.listed(on.github):
+    for it in issues.listed(on.github):
         if it.title == "Twice":
-            github_issues.withdraw(on.github, it)
+            issues.withdraw(on.github, it)
 
 
 _CHANGES = {
@@ -362,10 +360,14 @@ def practice(home: Path) -> Iterator[At]:
         served.hub.url = served.url = before.url
         patch = undo.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("GITHUB_REPOSITORY", REPOSITORY)
-        patch.setattr("runbook_lib.github._DELAYS", (0, 0))
-        patch.setattr("runbook_lib.pull_request._DELAYS", (0, 0))
-        patch.setattr("runbook_lib.internal_ci._DELAYS", (0, 0))
-        for module in ("github._LARGEST", "gitlab_session.LARGEST", "remote_zip._LARGEST_ARCHIVE"):
+        patch.setattr("runbook_lib.clients.github.client._DELAYS", (0, 0))
+        patch.setattr("runbook_lib.steps.pull_request.publish._DELAYS", (0, 0))
+        patch.setattr("runbook_lib.steps.internal_ci.run._DELAYS", (0, 0))
+        for module in (
+            "clients.github.client._LARGEST",
+            "clients.gitlab.session.LARGEST",
+            "transport.remote_zip._LARGEST_ARCHIVE",
+        ):
             patch.setattr(f"runbook_lib.{module}", 2**21)  # answers without end need not be taken by the gigabyte
         at = At(World(home, served, now, undo), before, aside)
         patch.setattr("gitlab.utils.time", SimpleNamespace(sleep=at.sleep, time=time.time))
@@ -378,7 +380,7 @@ def _prepare(at: At, on: Clients) -> None:
     """All steps up to the end of CI, with the forge's memory kept at each."""
     at.keep("pushed")
     at.world.open_pr()
-    bump, stand = bump_to(), position.find(at.world.checkout, bump_to())
+    bump, stand = bump_to(), branch.find(at.world.checkout, bump_to())
     at.keep("opened")
     at.back_to("pushed")
     proposal = at.world.propose(bump)
@@ -386,22 +388,22 @@ def _prepare(at: At, on: Clients) -> None:
     on.github.add_label(number, sorted(bump.labels[1])[0])
     at.keep("unlabelled")
     at.back_to("opened")
-    standing = ci.authorize(at.step(), ci.look(stand, on.github))
+    standing = run_ci.authorize(at.step(), run_ci.look(stand, on.github))
     assert standing.pull is not None
     head = standing.pull.head_sha
     git(at.world.home / "checkout", "push", "-q", "gitlab", f"{head}:refs/heads/{TO}")
     at.world.now[0] += 1000
     at.keep("ended")
     on.github.comment(standing.pull.number, "Twice.")
-    github_issues.file(on.github, "Twice", "")
+    issues.file(on.github, "Twice", "")
     at.keep("twice")
     at.back_to("ended")
-    asked = golden_run.choose(ci.look(stand, on.github))
+    asked = golden_run.choose(run_ci.look(stand, on.github))
     assert asked.source is not None
     run = on.github.run(asked.number)
     pipeline = on.gitlab.pipelines(head)[0].id
     bridges = on.gitlab.bridges(pipeline)
-    lab = sources.of_gitlab(on.gitlab, pipeline, image_type="dev", head=head)
+    lab = ci_runs.of_gitlab(on.gitlab, pipeline, image_type="dev", head=head)
     ahead = internal_ci.look(stand, env={"GITLAB_URL": f"{at.forge.url}/gitlab", "GITLAB_TOKEN": GITLAB_TOKEN,
                                          "GITLAB_PROJECT": REPOSITORY})  # fmt: skip
     at.known |= {

@@ -9,18 +9,19 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from runbook_lib import artifacts, logs, matching
-from runbook_lib.artifacts import Source
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.gitlab.client import GitLab
+from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import RunbookError
-from runbook_lib.github import GitHub
-from runbook_lib.gitlab import GitLab
-from runbook_lib.image import ImageRef
-from runbook_lib.logs import JobLogs
-from runbook_lib.matching import RanJob, Upload
-from runbook_lib.ranges import Address, Web
-from runbook_lib.redact import Redactor
-from runbook_lib.registry import Registry
-from runbook_lib.triage import FailedJob
+from runbook_lib.golden import collect, match_artifacts
+from runbook_lib.golden.collect import Source
+from runbook_lib.golden.match_artifacts import RanJob, Upload
+from runbook_lib.images.reference import ImageRef
+from runbook_lib.text.redact import Redactor
+from runbook_lib.transport.ranges import Address, Web
+from runbook_lib.triage import read_logs
+from runbook_lib.triage.diagnose import FailedJob
+from runbook_lib.triage.read_logs import JobLogs
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 AUTH = {"Authorization": "Bearer secret-of-the-forge"}
@@ -35,9 +36,9 @@ def golden(url: str, size: int, jobs: int = 1) -> str:
         Upload(it.id, f"logs-{it.test_case}-4711-{it.id:08}-0000-4000-8000-000000000000", size, False, NOON)
         for it in ran
     ]
-    source = Source("CI run 4711", ran, matching.pair(ran, uploads, 4711), lambda _: Address(f"{url}/1", AUTH))
+    source = Source("CI run 4711", ran, match_artifacts.pair(ran, uploads, 4711), lambda _: Address(f"{url}/1", AUTH))
     with tempfile.TemporaryDirectory() as into:
-        found = artifacts.collect(source, Path(into))
+        found = collect.collect(source, Path(into))
     return f"{len(found.files)} golden files; {' '.join(it.sentence for it in found.problems)}"
 
 
@@ -47,7 +48,7 @@ def golden_of_many_jobs(url: str, size: int) -> str:
 
 def cause(url: str, size: int, jobs: int = 1) -> str:
     asked = [JobLogs(FailedJob(f"gpt/a{it} - latest"), Address(f"{url}/1", AUTH), size) for it in range(jobs)]
-    return logs.triage_all(asked, hide=Redactor({}).text, web=Web(40))[0].cause
+    return read_logs.triage_all(asked, hide=Redactor({}).text, web=Web(40))[0].cause
 
 
 def cause_of_many_jobs(url: str, size: int) -> str:
@@ -55,7 +56,7 @@ def cause_of_many_jobs(url: str, size: int) -> str:
 
 
 def folder(path: str, _: int) -> str:
-    return logs.of_folder(Path(path), hide=Redactor({}).text).cause
+    return read_logs.of_folder(Path(path), hide=Redactor({}).text).cause
 
 
 def github(url: str, _: int) -> str:

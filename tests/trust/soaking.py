@@ -20,8 +20,9 @@ from urllib.parse import clear_cache
 
 import psutil
 
-from runbook_lib import practice, run
-from runbook_lib.verify import verify
+from runbook_lib.practice import environment
+from runbook_lib.records.verify import verify
+from runbook_lib.runner import execute
 
 ROOT = Path(__file__).resolve().parents[2]
 #: So many bumps share an archive: its pages list them all, so one for hundreds would measure that.
@@ -32,9 +33,9 @@ def main() -> None:
     """Run the bumps, and tell of each; memory is what is held after a collection."""
     audit, bumps = Path(os.environ["RUNBOOK_AUDIT"]), int(sys.argv[1])
     for number in range(1, bumps + 1):
-        practice.reset()
+        environment.reset()
         started, before = time.perf_counter(), _cpu()
-        result = run.execute(ROOT / "runbooks/bump.ipynb", {"tag": "26.04-py3"}, audit / "bump.ipynb")
+        result = execute.execute(ROOT / "runbooks/bump.ipynb", {"tag": "26.04-py3"}, audit / "bump.ipynb")
         told = {"state": result.state, "sentence": result.summary, "problems": []}
         told |= {"seconds": time.perf_counter() - started, "cpu": _cpu() - before}
         if number % _SHARED == 0 or number == bumps:

@@ -19,9 +19,9 @@ from pathlib import Path
 import psutil
 from small_runbooks import ROOT, command, environ
 
-from runbook_lib import practice
-from runbook_lib.practice.forge import Forge
-from runbook_lib.practice.protocol import Answer, Request
+from runbook_lib.practice import environment
+from runbook_lib.practice.github.protocol import Answer, Request
+from runbook_lib.practice.github.server import Forge
 
 TAG = "26.04-py3"
 ACCEPT = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: known, and right"
@@ -212,7 +212,7 @@ def git(place: Path, *arguments: str) -> str:
 
 def template(folder: Path) -> None:
     """A practice world that is whole and that nobody serves."""
-    with practice.start(folder):
+    with environment.start(folder):
         pass
     for left in (*folder.glob("forge.sqlite*"), folder / "practice-world.lock"):
         left.unlink()
@@ -228,7 +228,7 @@ def world(made: Path, folder: Path, *, own: bool = False, seconds: float = 0.6) 
         undo.enter_context(_listening(found))
         if not own:
             os.environ["RUNBOOK_PRACTICE_CI_SECONDS"] = str(seconds)
-            served = undo.enter_context(practice.start(found.home))
+            served = undo.enter_context(environment.start(found.home))
             assert not served.running_elsewhere
             found.address = served.env
             del found.address["RUNBOOK_PRACTICE"]

@@ -13,13 +13,12 @@ from bumping import REPOSITORY
 from figures import Figures
 from whole_bump import Exchange, playing, whole
 
-from runbook_lib import github as client
-from runbook_lib import github_issues, token_rights
+from runbook_lib.clients.github import client, issues, token_scopes
+from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
-from runbook_lib.github import GitHub
-from runbook_lib.practice import forge, protocol
-from runbook_lib.practice.protocol import Caller, Token
-from runbook_lib.ranges import Address, Web
+from runbook_lib.practice.github import protocol, server
+from runbook_lib.practice.github.protocol import Caller, Token
+from runbook_lib.transport.ranges import Address, Web
 
 pytestmark = pytest.mark.component("github-api")
 
@@ -58,7 +57,7 @@ DELETE /repos/{owner}/{repo}/issues/comments/{comment_id}
 DELETE /repos/{owner}/{repo}/issues/{issue_number}/labels/{name}
 """.strip().splitlines()
 #: The least that a fine-grained token must have for a whole bump of a private repository.
-LEAST = sorted({permission for need in token_rights.NEEDS for permission in need.permissions})
+LEAST = sorted({permission for need in token_scopes.NEEDS for permission in need.permissions})
 
 
 def judged(exchanges: list[Exchange], version: str, figures: Figures) -> list[str]:
@@ -111,7 +110,7 @@ def test_a_whole_bump_says_and_hears_what_github_describes(
     assert methods() <= called
     assert (merge_commit is None) == (version == "2026-03-10")
     if not private:  # there the token is asked what it may read, by one request for each permission
-        assert needs(played.exchanges) == {need.step: {*need.permissions} for need in token_rights.NEEDS}
+        assert needs(played.exchanges) == {need.step: {*need.permissions} for need in token_scopes.NEEDS}
 
 
 def methods() -> set[str]:
@@ -160,11 +159,11 @@ def least(sets: set[tuple[str, ...]]) -> set[str]:
 
 def route_of(it: Exchange) -> Any:
     return next(
-        each for each in forge.ROUTES if each.method == it.request.method and each.pattern.fullmatch(it.request.path)
+        each for each in server.ROUTES if each.method == it.request.method and each.pattern.fullmatch(it.request.path)
     )
 
 
-@pytest.mark.parametrize("route", forge.ROUTES, ids=lambda it: f"{it.method} {it.path}")
+@pytest.mark.parametrize("route", server.ROUTES, ids=lambda it: f"{it.method} {it.path}")
 def test_the_forge_asks_for_the_scopes_that_github_describes(route: Any) -> None:
     operation = described.description().operation(route.method, route.path)
     assert operation
@@ -176,10 +175,10 @@ def test_the_forge_asks_for_the_scopes_that_github_describes(route: Any) -> None
 
 def test_the_table_of_steps_is_the_one_that_the_documents_show() -> None:
     """Each permission of the table is refused to a token that lacks it alone, for the operations of its step."""
-    for need in token_rights.NEEDS:
+    for need in token_scopes.NEEDS:
         for lacking in need.permissions:
             who = Caller("x", protocol.ENGINEER, permissions=frozenset(need.permissions) - {lacking})
-            refused = [it for it in forge.ROUTES if lacking in it.needs and it.refusal(who, private=True)]
+            refused = [it for it in server.ROUTES if lacking in it.needs and it.refusal(who, private=True)]
             assert refused or lacking == "metadata=read"
 
 
@@ -310,7 +309,7 @@ def test_the_judge_of_answers(tmp_path: Path, figures: Figures) -> None:
         played.at.open_pr()
         github = played.at.github()
         played.exchanges.clear()
-        for ask in (github.me, github.repo, lambda: github.pull(10), lambda: github_issues.read(github, 10)):
+        for ask in (github.me, github.repo, lambda: github.pull(10), lambda: issues.read(github, 10)):
             ask()
     judge = described.description()
     for it in played.exchanges:

@@ -14,18 +14,20 @@ from disk import ERRORS, failing, full, points, read_only, small
 from figures import Figures
 from small_runbooks import notebook, papermill
 
-from runbook_lib import files, position, pull_request
-from runbook_lib.checkout import Checkout
-from runbook_lib.edits import Edit
+from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import RunbookError
-from runbook_lib.image import ImageRef
-from runbook_lib.ledger import Ledger
-from runbook_lib.pins import Plan
-from runbook_lib.practice import registry
-from runbook_lib.preflight import Prospect
-from runbook_lib.record import Step
-from runbook_lib.registry import Registry
-from runbook_lib.verify import verify
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.images.reference import ImageRef
+from runbook_lib.pins.plan import Plan
+from runbook_lib.practice.registry import server
+from runbook_lib.records.chain import Ledger
+from runbook_lib.records.step_record import Step
+from runbook_lib.records.verify import verify
+from runbook_lib.steps.preflight import Prospect
+from runbook_lib.steps.pull_request import publish
+from runbook_lib.system import atomic_files
+from runbook_lib.text.edits import Edit
+from runbook_lib.workflow import branch
 
 BRANCH = "bump/main/dev-26.04-py3"
 SHA = "a" * 64
@@ -54,8 +56,8 @@ def of_files(home: Path) -> Scene:
     old.write_text("before")
 
     def act() -> None:
-        files.write(old, "after", durable=True)
-        files.create(new, "made")
+        atomic_files.write(old, "after", durable=True)
+        atomic_files.create(new, "made")
 
     def whole() -> None:
         assert old.read_text() in ("before", "after")
@@ -143,7 +145,7 @@ def of_record(home: Path) -> Scene:
 def of_cache(home: Path) -> Scene:
     """What a registry said."""
     folder = home / "cache"
-    served = registry.serve()
+    served = server.serve()
     env = {"RUNBOOK_REGISTRY": served.url, "RUNBOOK_CACHE": str(folder)}
 
     def act() -> None:
@@ -202,17 +204,15 @@ def sentence(act: Callable[[], object]) -> str:
 def committed(checkout: Path) -> str:
     """Step 3 without publishing, as its notebook runs it."""
     bump = bump_to(mode="apply")
-    stand = position.find(Checkout.open(checkout), bump)
+    stand = branch.find(Checkout.open(checkout), bump)
     records = checkout.parent.parent / "records"  # on another disk
     record = records / str(len(list(records.glob("*"))))
     record.mkdir(parents=True)
     step = Step("03-open-pr", bump, "practice/Megatron-LM", record)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
-        made = pull_request.carry_out(
-            step, pull_request.propose(stand, Prospect(bump, Plan((), (), (), ()), None, EXISTS), None)
-        )
-        pull_request.verify(step, made)
+        made = publish.carry_out(step, publish.propose(stand, Prospect(bump, Plan((), (), (), ()), None, EXISTS), None))
+        publish.verify(step, made)
         step.raise_if_failed()
     assert made.commit is not None
     return made.commit

@@ -20,11 +20,11 @@ MOST = 15 * 60.0
 #: The library's time limits while a fault keeps it waiting, so that the tests need not wait as long as a person.
 _SHORT = httpx.Timeout(0.15)
 SHORT = {
-    "runbook_lib.github._TIMEOUT": (0.15, 0.15), "runbook_lib.github._LIMIT": 0.4,
-    "runbook_lib.gitlab_session._TIMEOUT": 0.15, "runbook_lib.gitlab_session._LIMIT": 0.4,
-    "runbook_lib.gitlab_session._RETRIES": 1,
-    "runbook_lib.ranges._TIMEOUT": _SHORT, "runbook_lib.ranges._LIMIT": 0.4,
-    "runbook_lib.registry_http._TIMEOUT": _SHORT, "runbook_lib.registry_http._LIMIT": 0.4,
+    "runbook_lib.clients.github.client._TIMEOUT": (0.15, 0.15), "runbook_lib.clients.github.client._LIMIT": 0.4,
+    "runbook_lib.clients.gitlab.session._TIMEOUT": 0.15, "runbook_lib.clients.gitlab.session._LIMIT": 0.4,
+    "runbook_lib.clients.gitlab.session._RETRIES": 1,
+    "runbook_lib.transport.ranges._TIMEOUT": _SHORT, "runbook_lib.transport.ranges._LIMIT": 0.4,
+    "runbook_lib.clients.registry.connection._TIMEOUT": _SHORT, "runbook_lib.clients.registry.connection._LIMIT": 0.4,
 }  # fmt: skip
 #: Faults after which a read is tried again: one that meets them once is carried out.
 PASSING = (

@@ -10,12 +10,15 @@ from bumping import CONTRIBUTOR, World, bump_to, git
 from bumping import world as start
 from figures import Figures
 
-from runbook_lib import branch_history, ci, commit_changes, position, rounds
 from runbook_lib.bump import FOREIGN, Bump
-from runbook_lib.ci import Standing
-from runbook_lib.edits import Edit
+from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.github import GitHub
+from runbook_lib.git import commit_changes
+from runbook_lib.steps import run_ci
+from runbook_lib.steps.run_ci import Standing
+from runbook_lib.text.edits import Edit
+from runbook_lib.workflow import branch as position
+from runbook_lib.workflow import branch_history, push_round
 
 BRANCH = "bump/main/dev-26.04-py3"
 TITLE = "chore: Update Docker image version to 26.04-py3"
@@ -40,11 +43,11 @@ def authorize(world: World, **parameters: str) -> Standing:
     """Step 4 up to its comment, as its notebook runs it."""
     bump = bump_to(**parameters)  # type: ignore[arg-type]
     step = world.step(bump)
-    standing = ci.look(position.find(world.checkout, bump), world.github(), records=step.records)
+    standing = run_ci.look(position.find(world.checkout, bump), world.github(), records=step.records)
     assert standing.show().text
-    standing = ci.authorize(step, standing)
-    ci.show(standing, None)
-    ci.verify(step, standing, None if standing.held else ci.follow(step, standing))
+    standing = run_ci.authorize(step, standing)
+    run_ci.show(standing, None)
+    run_ci.verify(step, standing, None if standing.held else run_ci.follow(step, standing))
     step.raise_if_failed()  # a foreign commit is no failure
     return standing
 
@@ -489,7 +492,7 @@ def test_answers_to_ci_are_reviewed_before_their_push(opened: World) -> None:
     git(path, "commit", "-q", "-am", "test: refresh golden values for 26.04-py3")
     before, bump = head(opened), bump_to()
     step = opened.step(bump)
-    sent = rounds.send(step, ci.look(position.find(opened.checkout, bump), opened.github()))
+    sent = push_round.send(step, run_ci.look(position.find(opened.checkout, bump), opened.github()))
     assert "waiting for a person to confirm" in sent.held
     assert GOLDEN in sent.view.text
     assert (sent.commit, head(opened), len(commands(opened))) == ("", before, 1)
@@ -509,7 +512,7 @@ def test_an_empty_commit_goes_on_nothing_foreign(opened: World) -> None:
 
 
 def test_the_reasons_of_a_foreign_commit_accept_nothing(opened: World) -> None:
-    from runbook_lib import refresh
+    from runbook_lib.steps.golden_values import refresh
 
     other = Other(opened)
     golden_alone(other)
@@ -569,8 +572,8 @@ def test_records_of_another_form_vouch_for_nothing(opened: World, tmp_path: Path
 def test_a_persons_own_branch_is_not_ours(opened: World) -> None:
     """Whoever's pull request it is: only a person authorizes CI there."""
     bump: Bump = bump_to()
-    standing = ci.look(position.find(opened.checkout, bump), opened.github())
+    standing = run_ci.look(position.find(opened.checkout, bump), opened.github())
     assert standing.pull is not None
     theirs = replace(standing, pull=replace(standing.pull, head_owner=CONTRIBUTOR))
-    assert "must be let go by hand" in ci.authorize(opened.step(bump), theirs).held
+    assert "must be let go by hand" in run_ci.authorize(opened.step(bump), theirs).held
     assert commands(opened) == []

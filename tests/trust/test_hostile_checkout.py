@@ -13,13 +13,14 @@ import pytest
 from bumping import git
 from figures import Figures
 
-from runbook_lib import golden_diff, slurm_plan
-from runbook_lib.__main__ import main
-from runbook_lib.checkout import Checkout
-from runbook_lib.edits import Edit
+from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.files import LARGEST
-from runbook_lib.repositories import FILE
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.golden import diff
+from runbook_lib.pins.repositories import FILE
+from runbook_lib.steps.slurm_verify import plan
+from runbook_lib.system.atomic_files import LARGEST
+from runbook_lib.text.edits import Edit
 
 #: No form tells that this is a secret, so only not reading it keeps it from being shown.
 OUTSIDE = "the-text-of-another-file"
@@ -236,7 +237,7 @@ def test_files_that_are_named_are_read_within_their_checkout(
 
     def site() -> str:
         with pytest.raises(RunbookError) as told:
-            slurm_plan.read_site(stand, named, image="x", results="/x")
+            plan.read_site(stand, named, image="x", results="/x")
         return str(told.value)
 
     assert OUTSIDE not in str(within(60, site))
@@ -276,7 +277,7 @@ def test_golden_values_behind_a_link(clone: Path, tmp_path: Path) -> None:
     (clone / "tests" / "functional_tests").mkdir(parents=True)
     (clone / "tests" / "functional_tests" / "test_cases").symlink_to(tmp_path / "outside")
     with pytest.raises(CannotTell, match="symbolic link"):
-        golden_diff.of_folder(clone)
+        diff.of_folder(clone)
 
 
 def test_discover_follows_no_link(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,18 +13,20 @@ from bumping import git
 from figures import Figures
 from small_runbooks import ROOT, papermill
 
-from runbook_lib import archive, files, practice
-from runbook_lib.checkout import Checkout
-from runbook_lib.edits import Edit
+from runbook_lib.clients.registry.cache import Cache
 from runbook_lib.errors import RunbookError
-from runbook_lib.executed import saver
-from runbook_lib.holding import locked
-from runbook_lib.index import write_index
-from runbook_lib.kernel import Kernel
-from runbook_lib.ledger import Ledger
-from runbook_lib.redact import Redactor
-from runbook_lib.registry_cache import Cache
-from runbook_lib.verify import verify
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.practice import environment
+from runbook_lib.records import archive
+from runbook_lib.records.chain import Ledger
+from runbook_lib.records.pages.index import write_index
+from runbook_lib.records.verify import verify
+from runbook_lib.runner.kernel import Kernel
+from runbook_lib.runner.notebook import saver
+from runbook_lib.system import atomic_files
+from runbook_lib.system.locks import locked
+from runbook_lib.text.edits import Edit
+from runbook_lib.text.redact import Redactor
 
 #: Where a run leaves something, by the variable that names the place.
 VARIABLES = {"RUNBOOK_AUDIT": "audit", "RUNBOOK_CACHE": "cache", "RUNBOOK_PRACTICE_HOME": "practice"}
@@ -56,11 +58,11 @@ def lay(kind: str, place: Path, victim: Path) -> None:
 
 
 def write(path: Path) -> None:
-    files.write(path, "ours")
+    atomic_files.write(path, "ours")
 
 
 def create(path: Path) -> None:
-    files.create(path, "ours")
+    atomic_files.create(path, "ours")
 
 
 def lock(path: Path) -> None:
@@ -118,7 +120,7 @@ def test_nobody_else_reads_what_is_not_public(
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "tmp").mkdir(mode=0o1777)
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
-    with practice.start(), Kernel(dict(os.environ), tmp_path) as kernel:
+    with environment.start(), Kernel(dict(os.environ), tmp_path) as kernel:
         kernel.begin({}, tmp_path)
         # A long TMPDIR has no room for sockets: then the kernel's folder is elsewhere.
         for place in {tmp_path / "world", kernel._folder, *(tmp_path / "tmp").iterdir()}:

@@ -12,10 +12,11 @@ from figures import Figures
 from test_hostile_checkout import PIN, PINS_FILE, within
 from test_tamper import KEPT
 
-from runbook_lib import __main__, git_settings
+from runbook_lib.cli import __main__
 from runbook_lib.errors import RunbookError
-from runbook_lib.repositories import FILE
-from runbook_lib.verify import verify
+from runbook_lib.git import settings
+from runbook_lib.pins.repositories import FILE
+from runbook_lib.records.verify import verify
 
 #: Settings that name a program, or by which others come in; {} is the program.
 PROGRAMS = (
@@ -126,7 +127,7 @@ def test_nothing_is_fetched_to_verify(
     """Nor would it be if the settings were not looked at."""
     partial(audit.parent, setting.format(program))
     refused(audit, figures, "which is none of the settings")
-    monkeypatch.setattr(git_settings, "refuse_archive", lambda _: None)
+    monkeypatch.setattr(settings, "refuse_archive", lambda _: None)
     with pytest.raises(RunbookError):
         verify(audit)
     assert not program.with_name("ran").exists()

@@ -15,20 +15,24 @@ import pytest
 from figures import Figures
 from hostile import ALL, CANARY
 
-from runbook_lib import answer, compare, copy_pr_bot, golden_summary, tracking
 from runbook_lib.bump import Bump
-from runbook_lib.checkout import Checkout
-from runbook_lib.edits import Edit
-from runbook_lib.github import GitHub
-from runbook_lib.golden_judge import Judgement, Reason
-from runbook_lib.image import Image, PlatformImage
-from runbook_lib.pins import Change, Plan
-from runbook_lib.proposal import Proposal
-from runbook_lib.pull_body import compose_body, marked, part
-from runbook_lib.quarantine import Target
-from runbook_lib.refresh import Refresh
-from runbook_lib.tracking import Broken
-from runbook_lib.triage import Failure
+from runbook_lib.clients.github import copy_pr_bot
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.golden import summary
+from runbook_lib.golden.judge import Judgement, Reason
+from runbook_lib.images import compare
+from runbook_lib.images.reference import Image, PlatformImage
+from runbook_lib.pins.plan import Change, Plan
+from runbook_lib.recipes.quarantine import Target
+from runbook_lib.steps.broken_tests import issue as tracking
+from runbook_lib.steps.broken_tests import quarantine
+from runbook_lib.steps.broken_tests.issue import Broken
+from runbook_lib.steps.golden_values.refresh import Refresh
+from runbook_lib.steps.pull_request.body import compose_body, marked, part
+from runbook_lib.text.edits import Edit
+from runbook_lib.triage.diagnose import Failure
+from runbook_lib.workflow.proposal import Proposal
 
 BUMP = Bump.parse(tag="26.04-py3")
 PLAIN = "word"
@@ -91,7 +95,7 @@ def texts(value: str) -> dict[str, str]:
     return {
         "pull request": part(plan, BUMP, digests={value: value}, image=changes, record=value),
         "issue": tracking.body(broken, BUMP, old=value, new=value, run=value, pull=value, failure=failure),
-        "golden values": marked(golden_summary.markdown(judged), BUMP, "golden-values"),
+        "golden values": marked(summary.markdown(judged), BUMP, "golden-values"),
         "broken tests": marked(_broken_tests(value, failure), BUMP, "broken-tests"),
     }
 
@@ -99,12 +103,12 @@ def texts(value: str) -> dict[str, str]:
 def _broken_tests(value: str, failure: Failure) -> str:
     row = {"test": value, "platforms": value, "reason": value, "issue": None}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answer, "marked", lambda _: [row, {**row, "issue": 3}])
-        patch.setattr(answer.position, "find", lambda *_: None)
+        patch.setattr(quarantine, "marked", lambda _: [row, {**row, "issue": 3}])
+        patch.setattr(quarantine.position, "find", lambda *_: None)
         triage = SimpleNamespace(seen=[SimpleNamespace(failure=failure)], asked=SimpleNamespace(url=value))
         stand: Any = SimpleNamespace(checkout=None, bump=None)
         done: Any = SimpleNamespace(plan=SimpleNamespace(stand=stand, triage=triage))
-        return answer.text(done)
+        return quarantine.text(done)
 
 
 def require_inert(text: str, plain: str, kind: str) -> None:
@@ -164,9 +168,9 @@ def _quarantine_message(value: str) -> str:
     plan: Any = SimpleNamespace(stand=SimpleNamespace(bump=bump), back=(target,))
     step: Any = SimpleNamespace(effect=lambda *_: None, diff=lambda _: None, allowed=lambda *_: None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answer.branch_history, "make", lambda *given: said.append(given[-1]) or "0" * 40)
+        patch.setattr(quarantine.branch_history, "make", lambda *given: said.append(given[-1]) or "0" * 40)
         issue: Any = SimpleNamespace(number=7)
-        answer._commit(step, plan, (), {target: issue}, [])
+        quarantine._commit(step, plan, (), {target: issue}, [])
     return said[0]
 
 

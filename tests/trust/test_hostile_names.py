@@ -16,16 +16,18 @@ from figures import Figures
 from hostile import CANARY, NAMES
 from layouts import layout
 
-from runbook_lib import commands, executed, sbatch
-from runbook_lib.__main__ import main
 from runbook_lib.bump import Bump
-from runbook_lib.checkout import Checkout
-from runbook_lib.device_connections import Connections
+from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import RunbookError
-from runbook_lib.parameters import Source, resolve
-from runbook_lib.provenance import ROOT
-from runbook_lib.sbatch import Site
-from runbook_lib.workloads import Workload
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.recipes.device_connections import Connections
+from runbook_lib.recipes.workloads import Workload
+from runbook_lib.runner import command_line
+from runbook_lib.runner import notebook as executed
+from runbook_lib.runner.parameters import Source, resolve
+from runbook_lib.slurm import batch_files
+from runbook_lib.slurm.batch_files import Site
+from runbook_lib.system.provenance import ROOT
 
 NOTEBOOKS = {path.stem: Source.read(path) for path in sorted((ROOT / "runbooks").glob("*.ipynb"))}
 NAME = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
@@ -93,7 +95,7 @@ def test_a_bump_takes_names_that_git_takes(parameter: str, name: str, figures: F
 def test_a_command_that_is_shown_can_be_pasted(name: str, figures: Figures) -> None:
     if "\x00" in name or "\udcff" in name:
         return  # no shell can be given them
-    shown = commands.papermill("bump", {"tag": name, "repo": f"/a/{name}"})
+    shown = command_line.papermill("bump", {"tag": name, "repo": f"/a/{name}"})
     words = shlex.split(shown)
     given = [it for key, value in (("tag", name), ("repo", f"/a/{name}")) if value for it in ("-r", key, value)]
     assert words == ["environment/run", "papermill", "runbooks/bump.ipynb", *given]
@@ -197,7 +199,7 @@ def test_a_batch_file_holds_no_command_of_a_recipe_s_name(field: str, name: str,
     site = Site("/shared/checkout", "/shared/results", image="/shared/a.sqsh")
     figures["hostile"] += 1
     try:
-        made = sbatch.arrays([(workload, Connections(1, "a rule"))], site)
+        made = batch_files.arrays([(workload, Connections(1, "a rule"))], site)
     except RunbookError:
         return
     for array in made:

@@ -12,8 +12,8 @@ from figures import Figures
 from hostile import ALL
 from markup import OURS, a_notebook, a_run, changed, files
 
-from runbook_lib import index, page, report
-from runbook_lib.harmless import harmless
+from runbook_lib.records.pages import html, index, run
+from runbook_lib.text.sanitize import harmless
 
 #: The characters of a text that are tried: what a page cuts off is of no interest here.
 _LONGEST = 2000
@@ -70,7 +70,7 @@ def test_nothing_hostile_works_on_a_page_of_an_archive(name: str, tmp_path: Path
     folder = tmp_path.joinpath(*BUMP.parts)
     made = record(tmp_path, "bump", "failed", files=files(readable), **a_run(text))
     predicate = changed(folder / made, notebook={"name": text})
-    require_inert(report.render(predicate, a_notebook(text)))
+    require_inert(run.render(predicate, a_notebook(text)))
     index.write_index(tmp_path)
     require_inert((tmp_path / "index.html").read_text())
     require_inert((folder / "story.html").read_text())
@@ -82,12 +82,12 @@ def test_nothing_hostile_works_in_the_parts_of_a_page(name: str, figures: Figure
     """The parts one by one: a link may be made of any text and any address."""
     text = ALL[name][:_LONGEST]
     parts = [
-        page.link(text, text), page.link(text, f"https://x.example/{text}"), page.link("a", f"http://{text}"),
-        page.facts({text: text}), page.listing([{text: text, "url": f"https://x/{text}"}], [text, "url"], named=text),
-        page.boxed("", text), harmless(text), harmless(f"<p title='{text}'>{text}</p>"),
+        html.link(text, text), html.link(text, f"https://x.example/{text}"), html.link("a", f"http://{text}"),
+        html.facts({text: text}), html.listing([{text: text, "url": f"https://x/{text}"}], [text, "url"], named=text),
+        html.boxed("", text), harmless(text), harmless(f"<p title='{text}'>{text}</p>"),
     ]  # fmt: skip
     for part in parts:
-        made = page.page(text, part, made_of=text)
+        made = html.page(text, part, made_of=text)
         require_inert(made)
         # What was opened within the part is closed within it too.
         assert elements(made + "<em id=after>")[-1] == ("em", {"id": "after"})

@@ -14,22 +14,25 @@ from expressions import FLAGGED, USES, Expression, attacks, exponent, expression
 from figures import Figures
 from regexes import uses
 
-from runbook_lib import harmless, pull_body, tracking, views
+from runbook_lib import display
 from runbook_lib.bump import Bump
-from runbook_lib.locate import BuildArg
-from runbook_lib.redact import Redactor
-from runbook_lib.triage import Failure
+from runbook_lib.pins.finders import BuildArg
+from runbook_lib.steps.broken_tests import issue
+from runbook_lib.steps.pull_request import body
+from runbook_lib.text import sanitize
+from runbook_lib.text.redact import Redactor
+from runbook_lib.triage.diagnose import Failure
 
 EXPRESSIONS = expressions()
 #: Quadratic, on what is cut to some characters first: who cuts it, and to how many.
 BOUNDED = {
-    "discover_references._REGISTRY": "discover_references._BEFORE, 255",
-    "discover_yaml._BLOCK": "discover_yaml._HEADER, 2000",
+    "pins.discover.references._REGISTRY": "pins.discover.references._BEFORE, 255",
+    "pins.discover.yaml_outline._BLOCK": "pins.discover.yaml_outline._HEADER, 2000",
 }
 #: Patterns that a person wrote, which nothing here can know, and what bounds them.
 GIVEN = {
-    "declared._File.pattern: text": "compiled alone; bounded.spans runs it in a process of its own, with a limit",
-    "practice.forge.Forge.fail: path": "a test's own, for the practice forge",
+    "pins.pins_file._File.pattern: text": "compiled alone; spans() runs it in a process of its own, with a limit",
+    "practice.github.server.Forge.fail: path": "a test's own, for the practice forge",
 }
 _QUADRATIC = 2.4
 
@@ -112,30 +115,30 @@ def _uses_of(source: str, folder: Path) -> Any:
 
 
 BUMP = Bump.parse(tag="26.04-py3")
-_BROKEN = tracking.Broken("model", "case", "dev", "platform", "reason")
+_BROKEN = issue.Broken("model", "case", "dev", "platform", "reason")
 _REDACTOR = Redactor({"A_TOKEN": "a-value-that-is-known"})
 
 
 def _issue(text: str) -> object:
     failure = Failure(text, "", "hang", text, (text, text))
-    return tracking.body(_BROKEN, BUMP, old=text, new=text, run=text, pull=text, failure=failure)
+    return issue.body(_BROKEN, BUMP, old=text, new=text, run=text, pull=text, failure=failure)
 
 
 def _judged(text: str) -> object:
     """What step 05 does with the name of a metric."""
-    return [_REDACTOR.data({text: [text]}), pull_body.code(text), pull_body.prose(text), harmless.visible(text)]
+    return [_REDACTOR.data({text: [text]}), body.code(text), body.prose(text), sanitize.visible(text)]
 
 
 #: All that is done with a text from outside, as one.
 WHOLE: dict[str, Callable[[str], object]] = {
     "redact": _REDACTOR.text,
-    "harmless": harmless.harmless,
-    "visible": harmless.visible,
-    "inert": harmless.inert,
+    "harmless": sanitize.harmless,
+    "visible": sanitize.visible,
+    "inert": sanitize.inert,
     "issue": _issue,
     "metric": _judged,
-    "note": lambda text: views.note(text).html,
-    "diff": lambda text: views.diff(f"+{text}").html,
+    "note": lambda text: display.note(text).html,
+    "diff": lambda text: display.diff(f"+{text}").html,
     "build argument": lambda text: BuildArg("NAME").find(text, "image"),
 }
 REPEATED = [

@@ -9,19 +9,22 @@ import pytest
 from figures import Figures
 from hostile import ALL, CANARY
 
-from runbook_lib import bounded, copy_pr_bot, declared, reading, recipes, yaml_text
+from runbook_lib.clients.github import copy_pr_bot
+from runbook_lib.clients.github.models import Comment
 from runbook_lib.errors import RunbookError
-from runbook_lib.github_models import Comment
-from runbook_lib.golden import MAX_BYTES, BadGolden
-from runbook_lib.golden import parse as golden
-from runbook_lib.golden_rules import TestConfig
-from runbook_lib.log_scan import Scanner
-from runbook_lib.parallelism import Parallelism
-from runbook_lib.parameters import Source
-from runbook_lib.sites import MEGATRON_LM
-from runbook_lib.statement import collect, predicate_of
-from runbook_lib.triage import FailedJob, conclude
-from runbook_lib.yaml_text import Text
+from runbook_lib.golden.ci_rules import TestConfig
+from runbook_lib.golden.values import MAX_BYTES, BadGolden
+from runbook_lib.golden.values import parse as golden
+from runbook_lib.pins import pins_file, sites
+from runbook_lib.pins.known_sites import MEGATRON_LM
+from runbook_lib.recipes import rows
+from runbook_lib.recipes.parallelism import Parallelism
+from runbook_lib.records.statement import collect, predicate_of
+from runbook_lib.runner.parameters import Source
+from runbook_lib.text import untrusted_regex, yaml_spans
+from runbook_lib.text.yaml_spans import Text
+from runbook_lib.triage.diagnose import FailedJob, conclude
+from runbook_lib.triage.log_scanner import Scanner
 
 _ROW = "products:\n  - test_case: [{0}]\n    products:\n      - environment: [dev]\n        scope: [mr]\n"
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
@@ -137,12 +140,12 @@ def _lines(parsed: Text) -> list[int]:
 def test_yaml(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: Figures) -> None:
     monkeypatch.chdir(tmp_path)
     text = YAML[name]()
-    outcome(lambda: recipes.problems(recipes.rows("r.yaml", text)))
+    outcome(lambda: rows.problems(rows.rows("r.yaml", text)))
     outcome(lambda: _lines(Text(text)))
-    outcome(lambda: declared.parse(text, "o/r"))
+    outcome(lambda: pins_file.parse(text, "o/r"))
     outcome(lambda: TestConfig.parse(text))
     outcome(lambda: Parallelism.parse(text))
-    outcome(lambda: reading.read(dict.fromkeys(MEGATRON_LM.pin_paths, text), MEGATRON_LM))
+    outcome(lambda: sites.read(dict.fromkeys(MEGATRON_LM.pin_paths, text), MEGATRON_LM))
     assert not list(tmp_path.iterdir())
     figures["hostile"] += 6
 
@@ -206,8 +209,8 @@ def test_comments_of_anybody(name: str, figures: Figures) -> None:
      "(?P<image>x)(?{system('a')})", "a" * 1001, "(" * 500, r"(?P<image>\w*\w*\w*\w*\w*!)", "(?<=a+)b"],
 )  # fmt: skip
 def test_patterns_of_a_pins_file(pattern: str, monkeypatch: pytest.MonkeyPatch, figures: Figures) -> None:
-    monkeypatch.setattr(bounded, "LIMIT", 1.0)
-    assert outcome(lambda: bounded.spans(pattern, "a" * 5000 + "b")) or pattern.startswith(
+    monkeypatch.setattr(untrusted_regex, "LIMIT", 1.0)
+    assert outcome(lambda: untrusted_regex.spans(pattern, "a" * 5000 + "b")) or pattern.startswith(
         ("(?P<image>a?", "(?P<image>a{")
     )
     figures["hostile"] += 1
@@ -219,11 +222,11 @@ def test_a_bad_golden_file_is_told_in_a_clause() -> None:
 
 
 BEYOND: dict[str, Callable[[], object]] = {
-    "values that aliases make": lambda: yaml_text.load(LAUGHS),
+    "values that aliases make": lambda: yaml_spans.load(LAUGHS),
     "bytes of a golden file": lambda: golden(b" " * (MAX_BYTES + 1)),
     "digits of a golden value": lambda: golden('{"throughput": ' + "9" * 5000 + "}"),
     "depth of a golden file": lambda: golden('{"a":' * 100 + "1" + "}" * 100),
-    "characters of a pattern": lambda: bounded.spans("(?P<image>a)" + "b?" * 1000, "a"),
+    "characters of a pattern": lambda: untrusted_regex.spans("(?P<image>a)" + "b?" * 1000, "a"),
 }
 
 

@@ -11,33 +11,20 @@ from figures import Figures
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from runbook_lib import (
-    declared,
-    discover_roles,
-    dockerfile,
-    failures,
-    golden,
-    golden_rules,
-    limited,
-    locate,
-    matching,
-    matrix,
-    pins,
-    pr_labels,
-    quarantine,
-    recipe_draft,
-    recipes,
-    sites,
-    slurm_choice,
-    slurm_site,
-    uvwork_project,
-    workloads,
-    yaml_text,
-)
-from runbook_lib.__main__ import main
-from runbook_lib.add_test import registered_in
+from runbook_lib.cli.__main__ import main
+from runbook_lib.containers.work import pyproject
 from runbook_lib.errors import RunbookError
-from runbook_lib.repositories import FILE
+from runbook_lib.golden import ci_rules, match_artifacts, values
+from runbook_lib.pins import finders, gitlab_matrix, known_sites, pins_file, plan
+from runbook_lib.pins.discover import roles
+from runbook_lib.pins.repositories import FILE
+from runbook_lib.recipes import draft, quarantine, rows, workloads
+from runbook_lib.slurm import selection, site_file
+from runbook_lib.steps.labels import rules
+from runbook_lib.steps.new_test import registered_in
+from runbook_lib.text import dockerfile, yaml_spans
+from runbook_lib.transport import limits
+from runbook_lib.triage import failed_jobs
 
 BIG = "9" * 5000
 STEPS = 3000
@@ -112,53 +99,51 @@ pins:
 def every_path(text: str) -> None:
     """Each finder of YAML, at paths that exist and that do not."""
     for keys in (("a",), ("a", "x"), (f"a{STEPS}", "x"), ("last", "x"), ("0",), (BIG,), ("a", BIG), ("a", "٣"), ("²",)):
-        locate.YamlValue(keys).find(text, "nvcr.io/nvidia/pytorch")
+        finders.YamlValue(keys).find(text, "nvcr.io/nvidia/pytorch")
 
 
 def every_pair(text: str) -> None:
-    parsed = yaml_text.Text(text)
+    parsed = yaml_spans.Text(text)
     for document in parsed.documents:
-        for _, value in reversed(document.value if isinstance(document, yaml_text.MappingNode) else []):
-            if isinstance(value, yaml_text.MappingNode):
+        for _, value in reversed(document.value if isinstance(document, yaml_spans.MappingNode) else []):
+            if isinstance(value, yaml_spans.MappingNode):
                 parsed.pairs(value)
 
 
 def quarantined(text: str) -> None:
-    found = recipes.rows("tests/test_utils/recipes/x.yaml", text)
-    recipes.problems(found)
+    found = rows.rows("tests/test_utils/recipes/x.yaml", text)
+    rows.problems(found)
     quarantine.named("gpt/case@dgx_h100", "dev")
     for target in quarantine.named("gpt/case@dgx_h100", "dev"):
         quarantine.mark("tests/test_utils/recipes/x.yaml", text, {target: (1, "why")})  # type: ignore[arg-type]
 
 
 def judged(text: str) -> None:
-    assert golden_rules.TestConfig.parse(text).start_step >= 0
+    assert ci_rules.TestConfig.parse(text).start_step >= 0
 
 
 def every_site(text: str) -> None:
-    for known in (sites.MEGATRON_LM,):
-        pins.check(dict.fromkeys(known.paths, text), known)
+    for known in (known_sites.MEGATRON_LM,):
+        plan.check(dict.fromkeys(known.paths, text), known)
 
 
 READERS: Mapping[str, Callable[[str], object]] = {
-    "values": yaml_text.load,
+    "values": yaml_spans.load,
     "pairs": every_pair,
     "paths": every_path,
-    "pins file": lambda text: declared.parse(text, "o/r"),
-    "site file": lambda text: slurm_site.parse(text, "s", "/x"),
-    "recipe": lambda text: recipes.rows("r", text),
+    "pins file": lambda text: pins_file.parse(text, "o/r"),
+    "site file": lambda text: site_file.parse(text, "s", "/x"),
+    "recipe": lambda text: rows.rows("r", text),
     "workloads": lambda text: workloads.read("r", text),
-    "tests": lambda text: slurm_choice.known({"tests/test_utils/recipes/h100/x.yaml": text}),
-    "draft of a row": lambda text: recipe_draft.rows_in({"tests/test_utils/recipes/h100/x.yaml": text}),
-    "labels": lambda text: pr_labels.anew({"r": None}, {"r": text}),
-    "matrix": matrix.rows,
+    "tests": lambda text: selection.known({"tests/test_utils/recipes/h100/x.yaml": text}),
+    "draft of a row": lambda text: draft.rows_in({"tests/test_utils/recipes/h100/x.yaml": text}),
+    "labels": lambda text: rules.anew({"r": None}, {"r": text}),
+    "matrix": gitlab_matrix.rows,
     "known sites": every_site,
-    "references": lambda text: discover_roles.discover(
-        [("a.yaml", f"{text}\nimage: nvcr.io/nvidia/pytorch:26.02-py3")]
-    ),
-    "golden values": golden.parse,
+    "references": lambda text: roles.discover([("a.yaml", f"{text}\nimage: nvcr.io/nvidia/pytorch:26.02-py3")]),
+    "golden values": values.parse,
     "model_config": judged,
-    "project": uvwork_project.Project.read,
+    "project": pyproject.Project.read,
     "markers": registered_in,
     "Dockerfile": lambda text: dockerfile.parse(f"FROM a AS {text[:50]}\nCOPY --from={text} a b\n", "D").stage(text),
 }
@@ -167,7 +152,7 @@ READERS: Mapping[str, Callable[[str], object]] = {
 @pytest.mark.parametrize("name", READERS)
 def test_values_without_measure(name: str, figures: Figures) -> None:
     for text in texts_for(name):
-        with contextlib.suppress(RunbookError, golden.BadGolden):
+        with contextlib.suppress(RunbookError, values.BadGolden):
             READERS[name](text)
         figures["hostile"] += 1
 
@@ -182,7 +167,7 @@ def test_values_without_measure(name: str, figures: Figures) -> None:
 ))  # fmt: skip
 def test_any_text(name: str, text: str) -> None:
     for whole in (text, f"a: {text}", recipe(text), ci(text), model(text)):
-        with contextlib.suppress(RunbookError, golden.BadGolden):
+        with contextlib.suppress(RunbookError, values.BadGolden):
             READERS[name](whole)
 
 
@@ -193,15 +178,15 @@ def test_any_text(name: str, text: str) -> None:
 @example(10**4000)
 @example([10**400, -(10**400), 10**401])
 def test_any_json_for_golden_values(value: object) -> None:
-    assert golden_rules.typical(value) is None or isinstance(golden_rules.typical(value), float)
+    assert ci_rules.typical(value) is None or isinstance(ci_rules.typical(value), float)
     for document in (value, {"lm loss": value}, {"lm loss": {"values": value}}, {"lm loss": {"values": {"1": value}}}):
-        with contextlib.suppress(RunbookError, golden.BadGolden):
-            golden.parse(json.dumps(document))
+        with contextlib.suppress(RunbookError, values.BadGolden):
+            values.parse(json.dumps(document))
 
 
 def test_names_with_numbers_without_measure() -> None:
-    assert matching._order(BIG)
-    assert not failures._PLACE.fullmatch(f"https://forge.example/o/r/actions/runs/{BIG}")
+    assert match_artifacts._order(BIG)
+    assert not failed_jobs._PLACE.fullmatch(f"https://forge.example/o/r/actions/runs/{BIG}")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +223,7 @@ def test_a_merge_chain_takes_no_memory_without_measure() -> None:
 
 
 def every_pair_forward(text: str) -> None:
-    parsed = yaml_text.Text(text)
+    parsed = yaml_spans.Text(text)
     for _, value in parsed.documents[0].value:  # type: ignore[union-attr]
         parsed.pairs(value)
 
@@ -246,4 +231,4 @@ def every_pair_forward(text: str) -> None:
 def test_strict_json() -> None:
     for text in (BIG, f"1e{BIG}", "[" * 100_000, "NaN"):
         with contextlib.suppress(ValueError, RecursionError):
-            limited.strict(text.encode())
+            limits.strict(text.encode())

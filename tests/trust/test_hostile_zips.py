@@ -20,14 +20,16 @@ from figures import Figures
 from hostile import NAMES
 from stores import TOKEN, Store, packed, serve
 
-from runbook_lib import artifacts, logs, matching, remote_zip
-from runbook_lib.artifacts import Source
 from runbook_lib.errors import RunbookError
-from runbook_lib.logs import JobLogs
-from runbook_lib.matching import RanJob, Upload
-from runbook_lib.ranges import Address, Web
-from runbook_lib.redact import Redactor
-from runbook_lib.triage import FailedJob
+from runbook_lib.golden import collect, match_artifacts
+from runbook_lib.golden.collect import Source
+from runbook_lib.golden.match_artifacts import RanJob, Upload
+from runbook_lib.text.redact import Redactor
+from runbook_lib.transport import remote_zip
+from runbook_lib.transport.ranges import Address, Web
+from runbook_lib.triage import read_logs
+from runbook_lib.triage.diagnose import FailedJob
+from runbook_lib.triage.read_logs import JobLogs
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 GOLDEN, LOG = "golden_values_dev_dgx_h100.json", "logs/1/run/attempt_0/0/stderr.log"
@@ -186,20 +188,20 @@ ARCHIVES: dict[str, Callable[[], bytes]] = {
 SOUND = {"setuid", "comments", "nested", "before it", "zip64 that lies"}
 
 
-def golden(store: Store, data: bytes, place: Path) -> artifacts.Collection:
+def golden(store: Store, data: bytes, place: Path) -> collect.Collection:
     store.contents[1] = data
     job = RanJob(1, "gpt/a - latest", "gpt", "a", "failed", NOON, NOON)
     upload = Upload(1, "logs-a-4711-00000001-0000-4000-8000-000000000000", len(data), False, NOON)
-    pairs = matching.pair([job], [upload], 4711)
+    pairs = match_artifacts.pair([job], [upload], 4711)
     source = Source("CI run 4711", (job,), pairs, lambda _: Address(f"{store.forge}/artifacts/1", _AUTH))
-    return artifacts.collect(source, place, workers=1, web=Web(1, sleep=lambda _: None))
+    return collect.collect(source, place, workers=1, web=Web(1, sleep=lambda _: None))
 
 
-def cause(store: Store, data: bytes) -> logs.Failure:
+def cause(store: Store, data: bytes) -> read_logs.Failure:
     store.contents[1] = data
     asked = JobLogs(FailedJob("gpt/a - latest"), Address(f"{store.forge}/1", _AUTH), len(data))
     web = Web(2, sleep=lambda _: None)
-    return logs.triage_all([asked], hide=Redactor({}).text, web=web, workers=2)[0]
+    return read_logs.triage_all([asked], hide=Redactor({}).text, web=web, workers=2)[0]
 
 
 @pytest.mark.parametrize("ranged", [True, False])
@@ -214,7 +216,7 @@ def test_a_zip_from_a_fork(name: str, ranged: bool, store: Store, tmp_path: Path
         found = golden(store, data, tmp_path / "into")
         failure = cause(store, data)
         try:
-            local = logs.of_folder(tmp_path / "a.zip", hide=Redactor({}).text)
+            local = read_logs.of_folder(tmp_path / "a.zip", hide=Redactor({}).text)
         except RunbookError as error:
             told = str(error)
         else:

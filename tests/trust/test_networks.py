@@ -24,14 +24,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loopback import serving
 
-from runbook_lib import git_command
-from runbook_lib.addresses import is_loopback, may_redirect
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.gitlab.client import GitLab
+from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import RunbookError, Unreachable
-from runbook_lib.github import GitHub
-from runbook_lib.gitlab import GitLab
-from runbook_lib.image import ImageRef
-from runbook_lib.ranges import Address, NoRanges, Web
-from runbook_lib.registry import Registry
+from runbook_lib.git import command
+from runbook_lib.images.reference import ImageRef
+from runbook_lib.transport.ranges import Address, NoRanges, Web
+from runbook_lib.transport.urls import is_loopback, may_redirect
 
 TOKEN = "glpat-of-nobody"
 PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
@@ -84,7 +84,7 @@ def ask_git(url: str) -> object:
     place = Path.cwd()
     git(place, "init", "-q")
     git(place, "config", "remote.origin.url", f"{url.replace('://', f'://ada:{TOKEN}@')}/o/r.git")
-    return git_command.git(place, "ls-remote", "--", "origin", remote="origin")
+    return command.git(place, "ls-remote", "--", "origin", remote="origin")
 
 
 CLIENTS: dict[str, Callable[[str], object]] = {

@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loopback import serving
 
-from runbook_lib import gitlab_models
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.models import Artifact, Comment, Comparison, Job, Pull, Run
+from runbook_lib.clients.gitlab import models
+from runbook_lib.clients.gitlab.client import GitLab
+from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import RunbookError
-from runbook_lib.github import GitHub
-from runbook_lib.github_models import Artifact, Comment, Comparison, Job, Pull, Run
-from runbook_lib.gitlab import GitLab
-from runbook_lib.image import ImageRef
-from runbook_lib.ranges import Address, NoRanges, Web
-from runbook_lib.registry import Registry
+from runbook_lib.images.reference import ImageRef
+from runbook_lib.transport.ranges import Address, NoRanges, Web
 
 LONG = "9" * 5000
 HEADERS = [
@@ -110,8 +110,8 @@ READ: dict[str, tuple[Any, dict[str, Any], str]] = {
     "ahead": (Comparison.of, {"ahead_by": 1, "behind_by": 1}, "ahead_by"),
     "size": (Artifact.of, {"id": 1, "name": "", "size_in_bytes": 1, "expired": False, "created_at": None},
              "size_in_bytes"),
-    "pipeline": (gitlab_models.pipeline_of, {"id": 1, "sha": "", "ref": "", "status": "", "web_url": ""}, "id"),
-    "duration": (gitlab_models.job_of, {"id": 1, "name": "", "stage": "", "status": "", "duration": 1}, "duration"),
+    "pipeline": (models.pipeline_of, {"id": 1, "sha": "", "ref": "", "status": "", "web_url": ""}, "id"),
+    "duration": (models.job_of, {"id": 1, "name": "", "stage": "", "status": "", "duration": 1}, "duration"),
 }  # fmt: skip
 
 

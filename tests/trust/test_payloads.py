@@ -10,10 +10,10 @@ import httpx
 import pytest
 from figures import Figures
 
-from runbook_lib import github_issues
+from runbook_lib.clients.github import issues
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.models import Account, Comment, Issue, Job, Pull, Repository, Run
 from runbook_lib.errors import RunbookError, Unreachable
-from runbook_lib.github import GitHub
-from runbook_lib.github_models import Account, Comment, Issue, Job, Pull, Repository, Run
 
 RECORDED = described.ROOT / "environment/.components/github-payloads/node_modules/@octokit"
 
@@ -121,7 +121,7 @@ def test_recorded_limits_of_the_rate_are_read(figures: Figures) -> None:
 #: How each answer is asked for, whose example GitHub's description holds.
 READERS: dict[str, Callable[[GitHub], object]] = {
     "/user": lambda it: it.me(),
-    "/search/issues": lambda it: github_issues.search(it, "x"),
+    "/search/issues": lambda it: issues.search(it, "x"),
     "/repos/{owner}/{repo}": lambda it: it.repo(),
     "/repos/{owner}/{repo}/actions/jobs/{job_id}": lambda it: it.job(1),
     "/repos/{owner}/{repo}/actions/runs": lambda it: it.runs(),
@@ -131,8 +131,8 @@ READERS: dict[str, Callable[[GitHub], object]] = {
     "/repos/{owner}/{repo}/commits": lambda it: it.last_author("x", "main"),
     "/repos/{owner}/{repo}/compare/{basehead}": lambda it: it.compare("a", "b"),
     "/repos/{owner}/{repo}/deployments/{deployment_id}/statuses": lambda it: it.deployment_failed("a" * 40),
-    "/repos/{owner}/{repo}/issues": lambda it: github_issues.listed(it),
-    "/repos/{owner}/{repo}/issues/{issue_number}": lambda it: github_issues.read(it, 1),
+    "/repos/{owner}/{repo}/issues": lambda it: issues.listed(it),
+    "/repos/{owner}/{repo}/issues/{issue_number}": lambda it: issues.read(it, 1),
     "/repos/{owner}/{repo}/issues/{issue_number}/comments": lambda it: it.comments(1),
     "/repos/{owner}/{repo}/issues/{issue_number}/events": lambda it: it.labellings(1),
     "/repos/{owner}/{repo}/issues/{issue_number}/labels": lambda it: it.labels(1),

@@ -25,14 +25,17 @@ from loopback import serving
 from seeded import KINDS, Search, secrets, shown
 from small_runbooks import notebook
 
-from runbook_lib import logs, provenance
-from runbook_lib.checkout import Checkout
-from runbook_lib.github import GitHub
-from runbook_lib.practice import gitlab_api, registry, transcripts
-from runbook_lib.practice.forge import Forge
-from runbook_lib.practice.protocol import ENGINEER, Answer, Request, Token
-from runbook_lib.redact import Redactor
-from runbook_lib.verify import verify
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.practice.ci import transcripts
+from runbook_lib.practice.github.protocol import ENGINEER, Answer, Request, Token
+from runbook_lib.practice.github.server import Forge
+from runbook_lib.practice.gitlab import api
+from runbook_lib.practice.registry import server
+from runbook_lib.records.verify import verify
+from runbook_lib.system import provenance
+from runbook_lib.text.redact import Redactor
+from runbook_lib.triage import read_logs
 
 RUNBOOKS = provenance.ROOT / "runbooks"
 TAG = "26.04-py3"
@@ -152,13 +155,13 @@ class Bench:
 def bench(home: Path, seed: object) -> Iterator[Bench]:
     """Everything below ``home``: what git, Jupyter and the system keep there too."""
     held, strange = secrets(f"held {seed}"), secrets(f"strange {seed}")
-    with world(home) as at, closing(registry.serve()) as images, pytest.MonkeyPatch.context() as patch:
+    with world(home) as at, closing(server.serve()) as images, pytest.MonkeyPatch.context() as patch:
         made = Bench(home, at, held, strange, patch)
         for name in ("user", "tmp"):
             (home / name).mkdir()
         (home / "user" / ".gitconfig").write_text((Path(os.environ["HOME"]) / ".gitconfig").read_text())
         at.forge.issue_token(held["GitHub classic"], Token(ENGINEER))
-        patch.setattr(gitlab_api, "TOKEN", held["GitLab personal"])
+        patch.setattr(api, "TOKEN", held["GitLab personal"])
         for name, value in {
             "HOME": str(home / "user"), "TMPDIR": str(home / "tmp"), "PYTHONPATH": str(provenance.ROOT),
             "GITHUB_API_URL": at.forge.url, "GITHUB_TOKEN": held["GitHub classic"], "RUNBOOK_REGISTRY": images.url,
@@ -409,7 +412,7 @@ def test_logs_that_a_person_has_downloaded(tmp_path: Path, figures: Figures) -> 
             error = f'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\nRuntimeError: {text}\n'
             file = tmp_path / f"{number}.log"
             file.write_text(f"{lines}\n{error}{lines}\n##[error]{text}\n")
-            found = search.found(repr(logs.of_folder(file, hide=Redactor({}).text)).encode())
+            found = search.found(repr(read_logs.of_folder(file, hide=Redactor({}).text)).encode())
             assert not found, (name, text, found)
 
 

@@ -15,8 +15,8 @@ import pytest
 from figures import Figures
 from small_runbooks import ROOT, command, environ
 
-from runbook_lib.kernel import Kernel
-from runbook_lib.verify import verify
+from runbook_lib.records.verify import verify
+from runbook_lib.runner.kernel import Kernel
 
 #: Bumps in a row, and side by side; outside the whole run about a tenth of them.
 ROW, ROW_DRAWN = 200, 20

@@ -20,10 +20,12 @@ import pytest
 from archives import words
 from figures import Figures
 
-from runbook_lib import archive, archive_commands, index
-from runbook_lib.ledger import Ledger, head_bytes, read_head, sha256
-from runbook_lib.statement import RUN, STORY, now, stamp, to_bytes, when
-from runbook_lib.verify import verify
+from runbook_lib.cli import audit as archive_commands
+from runbook_lib.records import archive
+from runbook_lib.records.chain import Ledger, head_bytes, read_head, sha256
+from runbook_lib.records.pages import index
+from runbook_lib.records.statement import RUN, STORY, now, stamp, to_bytes, when
+from runbook_lib.records.verify import verify
 
 KEPT = Path(__file__).parent / "archive-1"
 _ROOT = Path("practice/practice-Megatron-LM/main")

@@ -14,11 +14,11 @@ from bumping import git
 from figures import Figures
 from test_tamper import DEV, KEPT, LTS, MISTYPED, rewrite
 
-from runbook_lib import archive_commands
+from runbook_lib.cli import audit as archive_commands
 from runbook_lib.errors import RunbookError
-from runbook_lib.ledger import Ledger, head_bytes, read_head
-from runbook_lib.statement import RUN
-from runbook_lib.verify import verify
+from runbook_lib.records.chain import Ledger, head_bytes, read_head
+from runbook_lib.records.statement import RUN
+from runbook_lib.records.verify import verify
 
 NEWEST = "04-run-ci"
 
@@ -429,7 +429,7 @@ def test_what_keeps_signatures_from_being_checked_is_told(
 
 @pytest.mark.component("signing")
 def test_the_command_takes_the_file(signed: Signed, capsys: pytest.CaptureFixture[str]) -> None:
-    from runbook_lib.__main__ import main
+    from runbook_lib.cli.__main__ import main
 
     asked = ["audit", "verify", str(signed.audit), "--allowed-signers", str(signed.signers)]
     assert main(asked) == 0

@@ -21,7 +21,7 @@ from figures import Figures
 from small_runbooks import ROOT
 from stopping import Moments, Point, World, git
 
-from runbook_lib.verify import verify
+from runbook_lib.records.verify import verify
 
 WAIT = 250.0
 #: Until CI would have to be waited for: what follows is the same as in a run alone.

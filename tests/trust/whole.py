@@ -8,9 +8,9 @@ from pathlib import Path
 
 from stopping import TAG, World, git
 
-from runbook_lib.ledger import read
 from runbook_lib.practice.state import Comment, Store, Ticket
-from runbook_lib.verify import verify
+from runbook_lib.records.chain import read
+from runbook_lib.records.verify import verify
 
 BRANCH = f"bump/main/dev-{TAG}"
 PINS = (".gitlab/stages/01.build.yml", "docker/.ngc_version.dev", "docker/Dockerfile.ci.dev")

@@ -16,14 +16,15 @@ from urllib.parse import urlencode
 import pytest
 from bumping import REPOSITORY, World, bump_to, world
 
-from runbook_lib import choices, position, ready
-from runbook_lib.__main__ import main as runbook
+from runbook_lib.cli.__main__ import main as runbook
+from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
-from runbook_lib.github import GitHub
-from runbook_lib.practice import registry
-from runbook_lib.practice.forge import Forge
-from runbook_lib.practice.protocol import Answer, Request
+from runbook_lib.forms import choices
+from runbook_lib.practice.github.protocol import Answer, Request
+from runbook_lib.practice.github.server import Forge
+from runbook_lib.practice.registry import server
 from runbook_lib.practice.tokens import GITLAB_TOKEN
+from runbook_lib.workflow import branch, readiness
 
 T = TypeVar("T")
 
@@ -102,7 +103,7 @@ def cells(notebook: str) -> tuple[str, ...]:
 @contextmanager
 def playing(home: Path, env: Mapping[str, str] | None = None) -> Iterator[Played]:
     """A practice world of its own, reached by the environment as a real one is."""
-    with world(home) as at, closing(registry.serve()) as images, pytest.MonkeyPatch.context() as patch:
+    with world(home) as at, closing(server.serve()) as images, pytest.MonkeyPatch.context() as patch:
         played = Played(at)
         answer = Forge.answer
 
@@ -123,7 +124,7 @@ def playing(home: Path, env: Mapping[str, str] | None = None) -> Iterator[Played
         yield played
 
 
-def whole(played: Played) -> ready.Readiness:
+def whole(played: Played) -> readiness.Readiness:
     """From the first look to what is left after the merge, with all that a person decides on the way."""
     at = played.at
     for name in ("00-start", "00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr"):
@@ -144,7 +145,7 @@ def whole(played: Played) -> ready.Readiness:
         played.play("06-broken-tests")  # and runs again what is flaky
         played.later()
     records = played.play("07-sync-check")["step"].records
-    found = played.do("bump", lambda: ready.look(position.find(at.checkout, bump_to()), at.github(), records))
+    found = played.do("bump", lambda: readiness.look(branch.find(at.checkout, bump_to()), at.github(), records))
     played.do("the forms", lambda: choices.runs(at.checkout, bump_to(), at.github()))
     played.do("runbook labels", lambda: _labels(at.home / "checkout"))
     played.play("06-broken-tests", reenable=f"{HANG}: mended")

@@ -1,0 +1,267 @@
+"""The command ``runbook``.  Each subcommand imports what it needs when it runs, so that ``check`` stays quick."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TypeAlias
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.system import startup
+from runbook_lib.system.output import safe_output
+
+_EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
+
+#: Subcommands, or their actions, that live beside what they show: a module and its function, which gets the parsed
+#: options and returns the exit status.
+_ELSEWHERE = {
+    "status": ("runbook_lib.cli.audit", "command_status"),
+    "audit": ("runbook_lib.cli.audit", "command_audit"),
+    "add-test": ("runbook_lib.steps.new_test", "command"),
+    "golden": ("runbook_lib.golden.diff", "command"),
+    "image diff": ("runbook_lib.clients.registry.lookup", "command"),
+    "image driver": ("runbook_lib.images.driver_check", "command"),
+    "image list": ("runbook_lib.cli.image", "command"),
+    "labels": ("runbook_lib.steps.labels.change", "command"),
+    "pins": ("runbook_lib.cli.discover", "command"),
+    "practice": ("runbook_lib.practice.environment", "command"),
+}
+
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status; a RunbookError is told as its message, never as a traceback."""
+    startup.restore()
+    try:
+        with safe_output():
+            return _run(_parser().parse_args(arguments))
+    except BrokenPipeError:
+        # Whoever reads us has seen enough (`runbook check | head`); keep the interpreter from saying so at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141  # as a program that SIGPIPE ended
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        if options.command == "check":
+            status = _check(options)
+        else:
+            asked = f"{options.command} {getattr(options, 'action', '')}"
+            module, function = _ELSEWHERE.get(asked) or _ELSEWHERE[options.command]
+            status = int(getattr(import_module(module), function)(options))
+        return status
+    except RunbookError as error:
+        print(f"runbook {options.command}: {error}", file=sys.stderr)
+        return 2 if options.command in ("check", "golden", "image", "pins") else 1
+    except KeyboardInterrupt:
+        return 130  # as a program that SIGINT ended
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="runbook",
+        description="Move a repository's pins of its base image to a new one, and tell where that stands.",
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="tell the version, and the commit of a checkout")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for add in (_add_check, _add_archive, _add_golden, _add_image, _add_changes, _add_pins, _add_practice):
+        add(commands)
+    commands.metavar = f"{{{','.join(commands.choices)}}}"  # also where it is told that one is missing
+    return parser
+
+
+class _Version(argparse.Action):
+    """Asks git only where the version is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from runbook_lib.system.provenance import library
+
+        it = library()
+        commit = f" (commit {it['commit'][:12]}{', changed' * it['dirty']})" if it["commit"] else ""
+        print(f"base-image-runbook {it['version']}{commit}, Python {it['python']}")
+        parser.exit()
+
+
+def _add_check(commands: Commands) -> None:
+    check = commands.add_parser(
+        "check",
+        help="tell whether all pins of the base image agree",
+        description="Tell whether all pins of the base image agree. Exit status: 0 in sync, 1 not, 2 cannot tell.",
+    )
+    check.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone, bare or not (default: this one)")
+    check.add_argument(
+        "--ref",
+        action="append",
+        default=[],
+        help="check this ref without checking it out; repeatable; a pattern such as 'origin/core_r*' names many "
+        "branches (default: the files of the work tree)",
+    )
+    check.add_argument("--strict", action="store_true", help="informational places that lag are failures too")
+    check.add_argument("--tag", default="", help="the tag that the pins should have, such as 26.04-py3")
+    check.add_argument("--image-type", choices=("dev", "lts"), default="dev", help="whose pins --tag is for")
+    check.add_argument(
+        "--pins",
+        default="",
+        metavar="WHOSE",
+        help="whose pins: megatron-lm, megatron-bridge, ml-containers, or the path of a pins file "
+        "(default: the clone's own file, else what its remote is)",
+    )
+    check.add_argument("--json", action="store_true", help="print JSON for machines")
+
+
+def _add_archive(commands: Commands) -> None:
+    status = commands.add_parser("status", help="tell where each bump stands")
+    status.add_argument("--json", action="store_true", help="print JSON for machines")
+    status.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
+
+    audit = commands.add_parser("audit", help="prove an archive of records whole")
+    actions = audit.add_subparsers(dest="action", required=True, metavar="{verify}")
+    verify = actions.add_parser("verify", help="check every record against its hashes")
+    verify.add_argument("dir", nargs="?", default="", metavar="DIR", help="the archive or a part of it")
+    verify.add_argument(
+        "--allowed-signers",
+        default="",
+        metavar="FILE",
+        help="those who may sign for changes, as ssh-keygen(1) describes it: every commit of the archive is checked",
+    )
+
+
+def _add_golden(commands: Commands) -> None:
+    golden = commands.add_parser("golden", help="judge what changed in golden values")
+    actions = golden.add_subparsers(dest="action", required=True, metavar="{diff}")
+    compared = actions.add_parser(
+        "diff",
+        help="compare the golden values of two commits, or of two folders",
+        description="Compare the golden values of two commits, or of two folders. Exit status: 0 when all of it is "
+        "expected drift, 1 when a file would be held back or refused, 2 cannot tell.",
+    )
+    compared.add_argument("old", metavar="OLD", help="a folder, or a commit of --repo")
+    compared.add_argument("new", metavar="NEW", help="a folder, or a commit of --repo")
+    compared.add_argument(
+        "--repo", default=".", help="the clone that the commits are in, bare or not (default: this one)"
+    )
+    compared.add_argument("--csv", default="", metavar="FILE", help="write the measures of every file and metric there")
+    compared.add_argument("--json", action="store_true", help="print JSON for machines")
+
+
+def _add_image(commands: Commands) -> None:
+    image = commands.add_parser("image", help="tell what a new image changes, and which drivers run it")
+    actions = image.add_subparsers(dest="action", required=True, metavar="{diff,list,driver}")
+    differ = actions.add_parser(
+        "diff",
+        help="compare two images of a registry",
+        description="Compare two images by what their configs name; prints Markdown. No layer is read. Exit "
+        "status: 0 compared, 2 cannot tell.",
+    )
+    differ.add_argument("old", metavar="OLD", help="an image, or a tag of nvcr.io/nvidia/pytorch such as 26.02-py3")
+    differ.add_argument("new", metavar="NEW", help="likewise")
+    lister = actions.add_parser(
+        "list",
+        help="list the tags of an image, newest first",
+        description="List the tags of an image, newest first; of CoreWeave's ml-containers those that satisfy all "
+        "constraints. Exit status: 0 found, 1 there is none, 2 cannot tell.",
+    )
+    lister.add_argument("image", metavar="REPOSITORY", help="registry and repository, such as nvcr.io/nvidia/nemo")
+    lister.add_argument(
+        "constraint", nargs="*", help="such as edition=nccl 'cuda>=12.9' torch=2.10; mind the shell's > and <"
+    )
+    driver = actions.add_parser(
+        "driver",
+        help="tell whether drivers run an image",
+        description="Tell which driver an image needs, and whether the given ones run it. Exit status: 0 all run, "
+        "also where the compatibility package is needed, 1 one does not run, 2 cannot tell.",
+    )
+    driver.add_argument("image", metavar="TAG", help="an image, or a tag of nvcr.io/nvidia/pytorch such as 26.04-py3")
+    driver.add_argument(
+        "--driver", action="append", default=[], metavar="VERSION", help="a driver such as 535.104.05; repeatable"
+    )
+    driver.add_argument(
+        "--nvidia-smi",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="what nvidia-smi printed, on one node or many; - for standard input",
+    )
+    driver.add_argument(
+        "--slurm", action="append", default=[], metavar="FILE", help="likewise what scontrol show node printed"
+    )
+    driver.add_argument("--workstation", action="store_true", help="the GPUs are not those of a data center")
+    driver.add_argument("--json", action="store_true", help="print JSON for machines")
+
+
+def _add_changes(commands: Commands) -> None:
+    labels = commands.add_parser(
+        "labels",
+        help="tell which labels a change asks for",
+        description="Tell which labels a pull request needs, from what it changes. Changes nothing.",
+    )
+    labels.add_argument("--repo", default=".", help="the clone, bare or not (default: this one)")
+    labels.add_argument(
+        "what", nargs="?", default="", metavar="PR|BASE..HEAD", help="default: what HEAD has beyond main"
+    )
+
+    new = commands.add_parser(
+        "add-test",
+        help="tell what a new test lacks, and draft its recipe row",
+        description="Tell what a new test lacks, and draft its recipe row. Exit status: 0 when nothing failed.",
+    )
+    new.add_argument("--repo", default=".", help="the clone (default: this one)")
+    new.add_argument("--apply", action="store_true", help="write the drafted row to the recipe")
+    new.add_argument("--platform", action="append", help="where it runs; repeatable (default: dgx_h100)")
+    new.add_argument("--environment", choices=("dev", "lts"), default="dev", help="default: dev")
+    new.add_argument("--recipe", default="", help="the recipe that the row belongs to, if several could be meant")
+    new.add_argument("test", metavar="MODEL/CASE", help="a functional test, or the path of a file of unit tests")
+
+
+def _add_pins(commands: Commands) -> None:
+    pins = commands.add_parser("pins", help="find the places that name an image")
+    actions = pins.add_subparsers(dest="action", required=True, metavar="{discover}")
+    discover = actions.add_parser(
+        "discover",
+        help="list every reference to an image, and draft a pins file",
+        description="List every reference to an image of a known family in the tracked files, tell what each seems to "
+        "be and what a pins file should call it, and draft that file. Exit status: 0 found, 1 there is none, 2 cannot "
+        "tell, or the draft could not be written.",
+    )
+    discover.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone, bare or not (default: this)")
+    discover.add_argument("--ref", default="", help="search this commit (default: the files of the work tree)")
+    discover.add_argument("--json", action="store_true", help="print JSON for machines")
+    discover.add_argument(
+        "--write", action="store_true", help="write the draft to .base-image-pins.yaml, unless there is one"
+    )
+    discover.add_argument(
+        "--replace-known", action="store_true", help="write it although the repository's pins are built in"
+    )
+
+
+def _add_practice(commands: Commands) -> None:
+    practice = commands.add_parser("practice", help="start the practice world and say how to reach it")
+    practice.add_argument("action", nargs="?", choices=("start", "reset"), default="start", help="default: start")
+
+
+def _check(options: argparse.Namespace) -> int:
+    from runbook_lib.git.checkout import Checkout
+    from runbook_lib.git.settings import refuse_fetching
+    from runbook_lib.steps.sync_check import survey
+    from runbook_lib.workflow.repository import choose
+
+    if [] in options.ref:  # what argparse makes of --ref=-- before Python 3.12
+        raise RunbookError("--ref=-- names no commit. Give a branch, a tag or a commit.")
+    checkout = Checkout.open(options.repo)
+    refuse_fetching(checkout.path)
+    repository = choose(checkout, options.pins, options.ref)
+    expected = repository.sites.family.read(options.tag) if options.tag else None
+    found = survey(
+        options.repo,
+        options.ref,
+        strict=options.strict,
+        expected=expected,
+        image_type=options.image_type,
+        repository=repository,
+    )
+    print(json.dumps(found.as_json(), indent=2) if options.json else found.as_text())
+    return _EXIT[found.outcome]

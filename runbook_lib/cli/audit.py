@@ -1,0 +1,90 @@
+"""``runbook status`` and ``runbook audit verify``: where each bump of an archive stands, and whether it is whole."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.records.archive import default, status
+from runbook_lib.records.statement import now, when
+from runbook_lib.records.status import BumpStatus
+from runbook_lib.records.verify import verify
+from runbook_lib.runner import command_line
+
+
+def command_status(options: argparse.Namespace) -> int:
+    """``runbook status``."""
+    archive = _existing(options.audit)
+    if options.audit and not os.path.isdir(archive):
+        raise RunbookError(
+            f"There is no archive {archive}. Give the folder of the records: runbook status --audit DIR."
+        )
+    bumps = status(archive) if os.path.isdir(archive) else []
+    if options.json:
+        print(json.dumps([asdict(bump) for bump in bumps], indent=2))
+        return 0
+    if not any(bump.began for bump in bumps):
+        print(f"There is no bump in {archive}. Start one: {command_line.papermill('bump', {'tag': '26.04-py3'})}")
+    for bump in bumps:
+        if bump.began:
+            print("\n".join(_told(bump)))
+    if rest := [bump for bump in bumps if not bump.began]:
+        print("Besides, without anything being changed:")
+        for bump in rest:
+            print(f"  {_name(bump)}: {bump.state}. {bump.sentence or 'Nothing said.'}")
+    for bump in bumps:
+        if bump.warning:
+            print(f"{_name(bump)}: {bump.warning}", file=sys.stderr)
+    return 0
+
+
+def _name(bump: BumpStatus) -> str:
+    world = " (practice)" if bump.practice else ""
+    return f"{bump.repository} {bump.base} {bump.image_type} {bump.tag or 'no tag'}{world}"
+
+
+def _told(bump: BumpStatus) -> Iterator[str]:
+    yield f"{_name(bump)}: {bump.state}"
+    yield f"  {bump.step}: {bump.sentence or 'nothing said yet'}" if bump.step else f"  {bump.sentence}"
+    if bump.since:
+        yield f"  since {_ago(bump.since)}"
+    if bump.next:
+        yield f"  next: {bump.next}"
+    yield from (f"  {name}: {url}" for name, url in bump.links.items())
+    yield f"  record: {bump.record}"
+    if Path(bump.story).is_file():
+        yield f"  story: {bump.story}"
+
+
+def command_audit(options: argparse.Namespace) -> int:
+    """``runbook audit verify``: 0 when the archive is whole, 1 when it is not."""
+    archive = _existing(options.dir)
+    if not os.path.isdir(archive):
+        raise RunbookError(f"There is no archive {archive}. Give its folder: runbook audit verify DIR.")
+    signers = Path(options.allowed_signers).expanduser().absolute() if options.allowed_signers else None
+    problems, counts = verify(archive, signers)
+    if not counts.bumps and not problems:  # looking at nothing proves nothing
+        raise RunbookError(f"No record was found in {archive}. Give the folder of the archive, or one above its bumps.")
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    whole = f"not whole: {len(problems)} problem{'s' * (len(problems) != 1)}" if problems else "whole"
+    print(f"{archive} is {whole}. Looked at {counts}.")
+    if counts.unguarded:
+        print(counts.unguarded)
+    return 1 if problems else 0
+
+
+def _existing(named: str) -> Path:
+    return Path(named).expanduser().absolute() if named else default()
+
+
+def _ago(since: str) -> str:
+    seconds = (now() - when(since)).total_seconds()
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{since} ({seconds / size:.0f} {unit} ago)"
+    return f"{since} (just now)"

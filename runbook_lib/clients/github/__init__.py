@@ -1,0 +1,1 @@
+"""GitHub's REST API, and what its answers mean."""

@@ -1,0 +1,148 @@
+"""What a CI run's status, jobs and labels mean for a bump.
+
+The rules are those of Megatron-LM: workflow ``CICD Megatron-LM`` on the branch ``pull-request/<N>`` to which
+copy-pr-bot mirrors a pull request, tests chosen by labels, and a queue (environment ``test``) before the tests.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from runbook_lib.clients.github.models import Job, Labelling, Run
+from runbook_lib.images.reference import ImageType
+from runbook_lib.pins.repositories import FUNCTIONAL as FUNCTIONAL
+from runbook_lib.pins.repositories import LIGHTWEIGHT as LIGHTWEIGHT
+from runbook_lib.pins.repositories import LTS as LTS
+from runbook_lib.pins.repositories import MEGATRON_LM, Repository
+
+WORKFLOW = MEGATRON_LM.workflow
+
+State = Literal[
+    "none", "queued", "waiting", "running",
+    "passed", "failed", "cancelled", "unknown", "useless", "refused", "superseded",
+]  # fmt: skip
+_BAD = frozenset({"failure", "timed_out", "startup_failure", "action_required"})
+#: A job that hangs is cancelled by its time limit.
+_BAD_JOB = _BAD | {"cancelled"}
+
+
+def branch_of(number: int) -> str:
+    """The branch on which a pull request's runs are found."""
+    return f"pull-request/{number}"
+
+
+def labels_at(now: Collection[str], labellings: Iterable[Labelling], moment: datetime) -> frozenset[str]:
+    """The labels at a moment, from those of now and what was set and taken off since."""
+    labels = set(now)
+    for change in sorted(labellings, key=lambda it: it.at, reverse=True):
+        if change.at > moment:
+            (labels.discard if change.on else labels.add)(change.label)
+    return frozenset(labels)
+
+
+def wrong_tests(labels: Collection[str], image_type: ImageType, repository: Repository = MEGATRON_LM) -> str:
+    """Why a run that started with these labels is useless for a bump; empty when it is not."""
+    on, off = repository.wanted_labels(image_type)
+    wrong = [f"without the label {label!r}" for label in sorted(on.difference(labels))]
+    wrong += [f"with the label {label!r}" for label in sorted(off.intersection(labels))]
+    return " and ".join(wrong)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the CI of a commit stands; ``next`` is empty when nothing is to be done."""
+
+    state: State
+    head: str
+    run: Run | None
+    jobs: tuple[Job, ...]
+    sentence: str
+    next: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether waiting longer changes nothing."""
+        return self.state not in ("none", "queued", "waiting", "running")
+
+    @property
+    def mark(self) -> str:
+        """Changes with what is worth a line: the state, a further failure, another tenth of the jobs done."""
+        done = sum(job.status == "completed" for job in self.jobs)
+        return f"{self.state} {len(self.bad_jobs)} {done * 10 // max(len(self.jobs), 1)}"
+
+    @property
+    def bad_jobs(self) -> tuple[Job, ...]:
+        """The jobs that failed."""
+        return tuple(job for job in self.jobs if job.conclusion in _BAD_JOB)
+
+    def counts(self) -> str:
+        """How many jobs ended how, in words."""
+        counted = Counter(job.conclusion.replace("_", " ") or job.status.replace("_", " ") for job in self.jobs)
+        return ", ".join(f"{count} {word}" for word, count in sorted(counted.items())) or "no job yet"
+
+
+def choose(runs: Iterable[Run], head: str, workflow: str = WORKFLOW) -> Run | None:
+    """The newest run of the workflow for exactly this commit.
+
+    A fork may call a branch ``pull-request/<N>`` as well: its runs are none of copy-pr-bot's.
+    """
+    mine = [run for run in runs if run.head_sha == head and run.name == workflow and not run.fork]
+    return max(mine, key=lambda run: (run.created, run.id), default=None)
+
+
+def judge(run: Run | None, jobs: Sequence[Job], head: str, wrong: str = "") -> Progress:
+    """Where the CI of ``head`` stands; ``wrong`` says why the run tests the wrong thing, if it does."""
+    short = head[:10]
+    if run is None:
+        return Progress(
+            "none", head, None, (), f"waiting for a CI run of {short} to start",
+            "Run 04-run-ci again. If none starts within some minutes, see what copy-pr-bot commented.",
+        )  # fmt: skip
+    name, jobs = f"CI run {run.id} of {short}", tuple(jobs)
+    again = f"Run 04-run-ci again, or with wait=True to follow it: {run.url}"
+    if wrong:
+        return Progress(
+            "useless", head, run, jobs, f"waiting for another CI run: {name} started {wrong}, so it is of no use",
+            "A commit is tested once: push another to the branch (an empty one will do), then run bump again.",
+        )  # fmt: skip
+    if run.status == "completed":
+        return _ended(run, jobs, head, name)
+    done, bad = sum(job.status == "completed" for job in jobs), sum(job.conclusion in _BAD for job in jobs)
+    counted = f"{done} of {len(jobs)} jobs done" + (f", {bad} failed" if bad else "") if jobs else "no job yet"
+    since = f" since {run.created:%Y-%m-%d %H:%M} UTC"
+    if _in_queue(run, jobs):
+        return Progress("waiting", head, run, jobs, f"waiting for {name}, which waits in the test queue{since}", again)
+    if run.status != "in_progress" and not done:
+        return Progress("queued", head, run, jobs, f"waiting for {name} (queued{since})", again)
+    return Progress("running", head, run, jobs, f"waiting for {name} ({counted})", again)
+
+
+def _in_queue(run: Run, jobs: Sequence[Job]) -> bool:
+    # The queue's job waits for a bot; beside it nothing runs.
+    open_jobs = {job.status for job in jobs if job.status != "completed"}
+    return run.status == "waiting" or ("waiting" in open_jobs and "in_progress" not in open_jobs)
+
+
+def _ended(run: Run, jobs: tuple[Job, ...], head: str, name: str) -> Progress:
+    bad = sorted({job.name for job in jobs if job.conclusion in _BAD_JOB})
+    if run.conclusion == "success":
+        counted = Progress("passed", head, run, jobs, "").counts()
+        return Progress("passed", head, run, jobs, f"{name} passed ({counted}).")
+    if run.conclusion == "cancelled":
+        return Progress(
+            "cancelled", head, run, jobs, f"waiting for another CI run: {name} was cancelled",
+            f"A push cancels the run in progress: run bump again for the new commit. Else re-run it at {run.url}",
+        )  # fmt: skip
+    if run.conclusion in _BAD:
+        listed = ", ".join(bad[:8]) + (f" and {len(bad) - 8} more" if len(bad) > 8 else "") or "no job names itself"
+        return Progress(
+            "failed", head, run, jobs, f"waiting for a person: {name} failed ({listed})",
+            f"Refresh the golden values that drifted (05-golden-values, run_id={run.id}), then triage what still fails "
+            f"(06-broken-tests, run_id={run.id}): {run.url}",
+        )  # fmt: skip
+    return Progress(
+        "unknown", head, run, jobs, f"waiting for a person: {name} ended as {run.conclusion or 'nothing'}",
+        f"Look at it: {run.url}",
+    )  # fmt: skip

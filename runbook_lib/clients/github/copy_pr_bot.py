@@ -1,0 +1,83 @@
+"""The commands to copy-pr-bot in the comments of a pull request, and its answers.
+
+It mirrors a head commit to ``pull-request/<N>``, where CI runs, after the comment ``/ok to test <commit>`` of somebody
+who may write in the repository.  Anybody may comment: what strangers write is no command, and only the bot's own
+account answers.
+"""
+
+import re
+from collections.abc import Sequence
+
+from runbook_lib.clients.github.models import Comment
+
+#: No person can have this login: brackets stand in those of apps alone.
+_LOGIN = "copy-pr-bot[bot]"
+# The id in full: a few digits could name another commit too, which somebody has made so.
+_COMMAND = re.compile(r"/ok(?:ay)? to test[^\S\n]{1,9}(?P<commit>[0-9a-f]{40}(?:[0-9a-f]{24})?)")
+_REFUSAL = "had a problem deploying to test"
+_COMPLAINT = re.compile(r"(?:@(?P<to>[\w-]{1,60}), there was an )?error processing your request: `?(?P<code>E\d{1,9})")
+_COMMIT = re.compile(r"\b[0-9a-f]{7,40}\b")
+
+
+def command(head: str) -> str:
+    """Return the comment that authorizes CI for a commit."""
+    return f"/ok to test {head}"
+
+
+def commands(comments: Sequence[Comment], head: str, me: str = "") -> tuple[Comment, ...]:
+    """Return the comments that authorize CI for exactly this commit.
+
+    They are those of people whom the repository has let in, unless the bot did not take them, and all of ``me``: the
+    login whose token this is, which never writes a command twice.
+    """
+    return tuple(
+        comment
+        for place, comment in enumerate(comments)
+        if _commit_of(comment, me) == head and (comment.author == me or not _complaint(comments, place))
+    )
+
+
+def refusals(comments: Sequence[Comment], head: str = "") -> tuple[Comment, ...]:
+    """The bot's answers that it could not deploy a commit to the environment ``test``: of ``head``, else of any.
+
+    An answer that names no commit belongs to the one authorized last before it.
+    """
+    found: list[Comment] = []
+    last = ""
+    for comment in comments:
+        if commit := _commit_of(comment):
+            last = commit
+        elif _is_bot(comment) and _REFUSAL in comment.body:
+            named = _COMMIT.search(comment.body)
+            commit = named[0] if named else last
+            if not head or (commit and head.startswith(commit)):
+                found.append(comment)
+    return tuple(found)
+
+
+def complaint(comments: Sequence[Comment], head: str, me: str = "") -> str:
+    """The code (E1, E2 …) with which the bot answered the last command for this commit; empty when it took it."""
+    places = [place for place, comment in enumerate(comments) if _commit_of(comment, me) == head]
+    return _complaint(comments, places[-1]) if places else ""
+
+
+def _commit_of(comment: Comment, me: str = "") -> str:
+    """The commit that a comment authorizes CI for; empty for any other text, and for a stranger's."""
+    match = _COMMAND.fullmatch(comment.body.strip())
+    return match["commit"] if match and (comment.insider or (me and comment.author == me)) else ""
+
+
+def _complaint(comments: Sequence[Comment], place: int) -> str:
+    """The code of the bot's complaint about the command at ``place``: one that follows it, and is for its author."""
+    author = comments[place].author
+    for comment in comments[place + 1 :]:
+        if comment.author == author and _COMMAND.fullmatch(comment.body.strip()):
+            return ""
+        match = _COMPLAINT.search(comment.body) if _is_bot(comment) else None
+        if match and match["to"] in (None, author):
+            return match["code"]
+    return ""
+
+
+def _is_bot(comment: Comment) -> bool:
+    return comment.bot and comment.author == _LOGIN

@@ -1,0 +1,1 @@
+"""GitLab's REST API, and what its answers mean."""

@@ -1,0 +1,108 @@
+"""What registries said before: content by its digest, which never changes, and answers by their address.
+
+A cache that cannot be read or written is an empty one: it saves time and decides nothing.
+"""
+
+import base64
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.system import atomic_files
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An answer as it was; ``age`` in seconds since the registry last said so, negative where a clock was changed."""
+
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    age: float = 0.0
+
+
+class Cache:
+    """A folder of the user's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @classmethod
+    def of(cls, env: Mapping[str, str]) -> Self | None:
+        """The cache that the environment names: RUNBOOK_CACHE, else below XDG_CACHE_HOME or HOME; None for ``off``."""
+        named = env.get("RUNBOOK_CACHE", "").strip()
+        if named.lower() == "off":
+            return None
+        if named:
+            return cls(Path(named, "registry"))
+        home = env.get("HOME", "")
+        above = env.get("XDG_CACHE_HOME") or (home and str(Path(home, ".cache")))
+        return cls(Path(above, "base-image-runbook/registry")) if above and Path(above).is_absolute() else None
+
+    def content(self, digest: str) -> bytes | None:
+        """The content of that digest; what is damaged is none."""
+        try:
+            body = self._content_path(digest).read_bytes()
+        except OSError:
+            return None
+        return body if _is(digest, body) else None
+
+    def keep_content(self, digest: str, body: bytes) -> None:
+        """Keep content under its digest; content of another digest is not kept."""
+        if _is(digest, body):
+            self._write(self._content_path(digest), body)
+
+    def entry(self, key: str) -> Entry | None:
+        """What was kept under the key, however old."""
+        try:
+            kept = json.loads(self._entry_path(key).read_bytes())
+            headers = {str(name): str(value) for name, value in kept["headers"].items()}
+            return Entry(base64.b64decode(kept["body"]), headers, time.time() - float(kept["read"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+
+    def keep(self, key: str, body: bytes, headers: Mapping[str, str]) -> None:
+        """Keep an answer as given now."""
+        told: dict[str, Any] = {"key": key, "read": time.time(), "headers": dict(headers)}
+        told["body"] = base64.b64encode(body).decode()
+        self._write(self._entry_path(key), json.dumps(told).encode())
+
+    def forget(self, key: str) -> None:
+        """Keep nothing under the key."""
+        with contextlib.suppress(OSError):
+            self._entry_path(key).unlink(missing_ok=True)
+
+    def _content_path(self, digest: str) -> Path:
+        algorithm, _, encoded = digest.partition(":")
+        return self._folder / algorithm / encoded
+
+    def _entry_path(self, key: str) -> Path:
+        return self._folder / "answers" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+
+    def _write(self, path: Path, body: bytes) -> None:
+        with contextlib.suppress(OSError, RunbookError):
+            # Images may be private: nobody else needs to see them.
+            atomic_files.private_folder(path.parent)
+            atomic_files.close_to_others(self._folder)
+            atomic_files.write(path, body)
+
+
+def ago(age: float) -> str:
+    """When that was, for sentences."""
+    if age < -60:
+        return "at a time that this machine's clock has not reached, so one of its settings was wrong"
+    for seconds, unit in ((24 * 3600.0, "day"), (3600.0, "hour"), (60.0, "minute")):
+        if age >= seconds:
+            number = int(age / seconds)
+            return f"{number} {unit}{'s' * (number != 1)} ago"
+    return "just now"
+
+
+def _is(digest: str, body: bytes) -> bool:
+    algorithm, _, encoded = digest.partition(":")
+    return hashlib.new(algorithm, body).hexdigest() == encoded

@@ -1,0 +1,401 @@
+"""HTTP to one repository of an OCI registry: sign-in, time limits, few retries, bounded answers, a cache.
+
+The part of ``registry`` that knows no manifest.  Standards: the OCI distribution specification and the token
+challenge of the distribution project, which nvcr.io and most others give.
+"""
+
+import email.utils
+import queue
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import httpx
+
+from runbook_lib.clients.registry.cache import Cache
+from runbook_lib.clients.registry.challenge import KNOWN, Challenge, is_private, likely, token, web_address
+from runbook_lib.clients.registry.credentials import Found
+from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.transport import urls
+from runbook_lib.transport.client import TooSlow, explained, is_tls
+from runbook_lib.transport.limits import TooLarge, Unusual, strict, unpacked, within
+from runbook_lib.transport.proxies import Transport
+
+_LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger manifests
+_TIMEOUT = httpx.Timeout(10, connect=5)  # seconds
+_LIMIT = 30.0  # seconds for one answer from first to last byte, however it drips
+_PAUSES = (0.5, 1.5)  # seconds before the second and the third attempt
+_REDIRECTS = 5
+_PATIENCE = 10.0  # seconds; a registry that asks for more is asked again by the person, not by us
+_TEMPORARY = (429, 500, 502, 503, 504)
+_KEPT = ("Content-Type", "Docker-Content-Digest", "ETag", "Link")  # headers that the cache keeps
+_ASKS_TOKEN = {"Accept": "application/json"}
+_CHALLENGE_AGE = 24 * 3600.0  # seconds for which a challenge is believed without being refused first
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An HTTP answer, read to its end; ``url`` is where redirects led.
+
+    ``kept``: from the cache, unasked; ``age``: seconds since the registry gave it, 0 for now or for content by digest.
+    """
+
+    status: int
+    url: httpx.URL
+    headers: httpx.Headers
+    body: bytes
+    kept: bool = False
+    age: float = 0.0
+
+    def json(self) -> Any:
+        """The body as JSON; raises Unreachable if it is none, and CannotTell for too many values."""
+        try:
+            return strict(self.body)
+        except TooLarge:
+            raise CannotTell(f"{self.url.host} sent more values than an answer of a registry has: not read.") from None
+        except ValueError:
+            raise Unreachable(f"{self.url.host} answered something that is not JSON. Try again later.") from None
+
+
+_Coming: TypeAlias = "queue.SimpleQueue[Answer | httpx.RequestError | RunbookError | None]"
+
+
+class Connection:
+    """GET requests to one repository.
+
+    ``who`` is asked when the registry wants to know, which well-known ones always do; what it gives goes to the
+    registry and to the token service that it names, over TLS, and nowhere else.  A registry at plain HTTP gets nothing,
+    nor does a token service that it names: anybody may have answered in its place.  An answer in the cache of at most
+    ``max_age`` seconds is not asked for again.
+    """
+
+    def __init__(
+        self,
+        address: httpx.URL,
+        repository: str,
+        who: Callable[[], Found] = Found,
+        *,
+        cache: Cache | None = None,
+        max_age: float = 0.0,
+        limit: float | None = None,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.address = address
+        self.repository = repository
+        self._who = who
+        self._cache = cache
+        self._max_age = max_age
+        self._limit = _LIMIT if limit is None else limit
+        self._sleep = sleep
+        self._authorization: dict[str, str] = {}
+        self._signing = threading.Lock()
+        self._prepared = False
+        self._guess: _Coming | None = None  # a token that was asked for before the registry said where
+        self._guessed: dict[str, str] = {}  # the authorization that came of it
+        self._found: Found | None = None
+        self._client = httpx.Client(timeout=_TIMEOUT, transport=transport or Transport())
+
+    @property
+    def name(self) -> str:
+        """Host and repository, for sentences."""
+        return f"{self.address.netloc.decode()}/{self.repository}"
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def get(self, path: str, accept: str) -> Answer | None:
+        """GET ``/v2/<repository>/<path>``; None when the registry says that there is no such thing.
+
+        Raises Unreachable for whatever is no answer of a registry, CannotTell for one that does not end.
+        """
+        kept = self.remembered(path)
+        if kept and (_digest(path) or 0 <= kept.age <= self._max_age):
+            return kept
+        url = self.address.join(f"/v2/{self.repository}/{path}")
+        headers = {"Accept": accept}
+        if kept and "ETag" in kept.headers:
+            headers["If-None-Match"] = kept.headers["ETag"]
+        answer = self._signed_in(url, headers)
+        if answer.status in (401, 403):
+            raise Unreachable(f"{self.name} refuses to be read (HTTP {answer.status}). {self._advice()}")
+        if answer.status == 304 and kept:
+            return Answer(200, url, kept.headers, kept.body)
+        if "html" in answer.headers.get("Content-Type", ""):
+            raise Unreachable(
+                f"{answer.url.host} answered with a web page (HTTP {answer.status}) instead of a registry's answer. "
+                "A proxy or a sign-in page may stand in between, or RUNBOOK_REGISTRY may name the wrong address."
+            )
+        if answer.status == 404:
+            if kept and self._cache:
+                self._cache.forget(str(url))
+            return None
+        if answer.status != 200:
+            raise Unreachable(f"{self.name} answered HTTP {answer.status}, which we did not expect. Try again later.")
+        return answer
+
+    def remembered(self, path: str) -> Answer | None:
+        """The last answer that made sense, without asking anybody."""
+        if self._cache is None:
+            return None
+        url = self.address.join(f"/v2/{self.repository}/{path}")
+        if digest := _digest(path):
+            body = self._cache.content(digest)
+            return None if body is None else Answer(200, url, httpx.Headers(), body, kept=True)
+        entry = self._cache.entry(str(url))
+        if entry is None:
+            return None
+        return Answer(200, url, httpx.Headers(dict(entry.headers)), entry.body, kept=True, age=entry.age)
+
+    def keep(self, path: str, answer: Answer) -> None:
+        """Remember an answer, now that it has proved to make sense."""
+        if self._cache is None or answer.kept:
+            return
+        if digest := _digest(path):
+            self._cache.keep_content(digest, answer.body)
+        else:
+            kept = {name: answer.headers[name] for name in _KEPT if name in answer.headers}
+            self._cache.keep(str(self.address.join(f"/v2/{self.repository}/{path}")), answer.body, kept)
+
+    def _signed_in(self, address: httpx.URL, headers: Mapping[str, str]) -> Answer:
+        """Ask, and sign in where the registry wants that."""
+        if not self._authorization:
+            self._prepare()
+        for _ in range(2):
+            sent = self._authorization
+            answer = self._ask(address, {**headers, **sent})
+            # A challenge from where a redirect led is not the registry's: it gets nothing.
+            if answer.status != 401 or _origin(answer.url) != _origin(self.address):
+                return answer
+            with self._signing:
+                if self._authorization is sent:  # else another thread has signed in meanwhile
+                    told = answer.headers.get("WWW-Authenticate", "")
+                    self._authorization = self._sign_in(told)
+                    if self._cache and is_private(self.address):
+                        self._cache.keep(f"challenge {self.address}", told.encode(), {})
+            if self._authorization is not self._guessed:
+                break
+        return self._ask(address, {**headers, **self._authorization})
+
+    def _prepare(self) -> None:
+        """Save the round trip that only fetches the challenge: where that is known, else by a guess beside it."""
+        key = f"challenge {self.address}"
+        with self._signing:
+            if self._authorization or self._prepared:
+                return
+            self._prepared = True
+            kept = self._cache.entry(key) if self._cache and is_private(self.address) else None
+            kept = kept if kept and 0 <= kept.age <= _CHALLENGE_AGE else None
+            known = kept.body.decode("utf-8", "replace") if kept else KNOWN.get(self.address.netloc.decode(), "")
+            if not known:
+                self._guess = self._begin(likely(self.address).request(self.repository), _ASKS_TOKEN, follow=False)
+                return
+            try:
+                self._authorization = self._sign_in(known, pauses=())
+            except Unreachable:
+                if self._cache:
+                    self._cache.forget(key)
+
+    def _sign_in(self, text: str, pauses: Sequence[float] = _PAUSES) -> dict[str, str]:
+        """Do as the challenge says; credentials are sent over TLS only, for a challenge that came over TLS."""
+        challenge = Challenge.parse(text)
+        credential = self._who_we_are().credential if is_private(self.address) else None
+        if challenge.password and credential:
+            return {"Authorization": credential.header}
+        if challenge.realm is None:
+            wanted = "password" if challenge.password else "sign-in of a kind that we do not know"
+            raise Unreachable(f"{self.name} asks for a {wanted}. {self._advice()}")
+        granted = None if credential else self._by_guess(challenge)
+        if granted:
+            self._guessed = {"Authorization": f"Bearer {granted}"}
+            return self._guessed
+        secret = {"Authorization": credential.header} if credential and is_private(challenge.realm) else {}
+        asked = challenge.request(self.repository)
+        answer = self._ask(asked, {**_ASKS_TOKEN, **secret}, follow=False, pauses=pauses)
+        if answer.status != 200:
+            raise Unreachable(
+                f"{asked.host} gives no token for {self.name} (HTTP {answer.status}). {self._advice(asked)}"
+            )
+        granted = token(answer.json())
+        if granted is None:
+            raise Unreachable(f"{asked.host} gave no usable token for {self.name}. Try again later.")
+        return {"Authorization": f"Bearer {granted}"}
+
+    def _by_guess(self, challenge: Challenge) -> str | None:
+        """The token that is on its way from where the challenge sends us; at most once."""
+        coming, self._guess = self._guess, None
+        if coming is None or challenge.realm != likely(self.address).realm:
+            return None
+        try:
+            answer = coming.get(timeout=self._limit)
+            return token(answer.json()) if isinstance(answer, Answer) and answer.status == 200 else None
+        except (queue.Empty, Unreachable):
+            return None
+
+    def _who_we_are(self) -> Found:
+        if self._found is None:
+            self._found = self._who()
+        return self._found
+
+    def _advice(self, asked: httpx.URL | None = None) -> str:
+        """What may help after a refusal; ``asked``: the token service that refused."""
+        host = self.address.netloc.decode()
+        for url in (self.address, asked):
+            if url and not is_private(url):
+                return (
+                    f"No credentials were sent, for {url.netloc.decode()} is asked over plain HTTP, where anybody may "
+                    "read them or answer in its place: name an https:// address of the registry in RUNBOOK_REGISTRY."
+                )
+        found = self._who_we_are()
+        problem = f"{found.problem} " if found.problem else ""
+        if not found.credential:
+            return (
+                f"{problem}If the image is not public, set NGC_API_KEY to a key that may read it, or at a registry "
+                f"other than NVIDIA's: docker login {host}."
+            )
+        if found.credential.source == "NGC_API_KEY":
+            return "Renew NGC_API_KEY, or unset it: a public image needs none."
+        return (
+            f"The credentials come from {found.credential.source}: docker login {host} renews them, docker "
+            f"logout {host} removes them; a public image needs none."
+        )
+
+    def _ask(
+        self, url: httpx.URL, headers: Mapping[str, str], *, follow: bool = True, pauses: Sequence[float] = _PAUSES
+    ) -> Answer:
+        """GET, tried again when that may help.  Any status that is not temporary is an answer."""
+        for pause in (*pauses, None):
+            asked = 0.0
+            try:
+                answer = self._in_time(url, headers, follow)
+            except httpx.RequestError as error:
+                problem, again = explained(error), not (is_tls(error) or isinstance(error, TooSlow))
+            else:
+                if answer.status not in _TEMPORARY:
+                    return answer
+                problem, again = f"it answers HTTP {answer.status}", True
+                asked = _retry_after(answer.headers.get("Retry-After", ""), answer.headers.get("Date", ""))
+            if pause is None or not again or asked > _PATIENCE:
+                break
+            self._sleep(max(pause, asked))
+        later = f" It asks to be left alone for {asked:.0f} s." if asked else ""
+        raise Unreachable(
+            f"The registry {self.name} could not be read: asked at {url.host}, {problem}.{later} "
+            "Try again later, check network and proxy, or name another address for it in RUNBOOK_REGISTRY."
+        )
+
+    def _in_time(self, url: httpx.URL, headers: Mapping[str, str], follow: bool) -> Answer:
+        """One attempt within the limit.  httpx limits the pause between two bytes, not the whole.
+
+        The thread is left behind where the headers drip: it ends with its connection, at the latest with the process.
+        """
+        try:
+            return within(self._limit, lambda: self._once(url, headers, follow))
+        except TimeoutError:
+            raise TooSlow(f"it did not finish its answer within {self._limit:g} s") from None
+
+    def _begin(self, url: httpx.URL, headers: Mapping[str, str], follow: bool) -> _Coming:
+        done: _Coming = queue.SimpleQueue()
+
+        def work() -> None:
+            outcome: Answer | httpx.RequestError | RunbookError | None = None
+            try:
+                outcome = self._once(url, headers, follow)
+            except (httpx.RequestError, RunbookError) as error:
+                outcome = error
+            except RuntimeError:
+                if not self._client.is_closed:  # nobody waits for a guess any more
+                    raise
+            finally:
+                done.put(outcome)
+
+        threading.Thread(target=work, name=f"GET {url.host}", daemon=True).start()
+        return done
+
+    def _send(self, request: httpx.Request, follow: bool) -> httpx.Response:
+        """Return the answer, its body not yet read, from where redirects lead."""
+        source = self.address
+        for _ in range(_REDIRECTS + 1):
+            target = request.url
+            if not urls.may_redirect(_place(source), _place(target)):
+                raise httpx.UnsupportedProtocol(
+                    f"{source.host} leads on to {target.scheme}://{target.host}, by plain http:// or from the network "
+                    "to an address of this machine or of a private network: not followed",
+                    request=request,
+                )
+            response = self._client.send(request, stream=True, follow_redirects=False)
+            if not follow or response.next_request is None:
+                return response
+            response.close()
+            # httpx has dropped Authorization from it where it leaves the host: blobs often live on another.
+            source, request = target, response.next_request
+        raise httpx.TooManyRedirects("", request=request)
+
+    def _once(self, url: httpx.URL, headers: Mapping[str, str], follow: bool) -> Answer:
+        sent = {**headers, "Accept-Encoding": "identity", "User-Agent": "base-image-runbook"}
+        request = self._client.build_request("GET", url, headers=sent)
+        end = time.monotonic() + self._limit
+        response = self._send(request, follow)
+        try:
+            body = bytearray()
+            assert isinstance(response.stream, httpx.SyncByteStream)
+            for chunk in unpacked(response.stream, response.headers.get("Content-Encoding", ""), _LARGEST):
+                body += chunk
+                if time.monotonic() > end:
+                    raise TooSlow(f"it did not finish its answer within {self._limit:g} s")
+        except TooLarge:
+            raise CannotTell(
+                f"{response.url.host} sent more than {_LARGEST} bytes for {self.name}: not read."
+            ) from None
+        except Unusual as error:
+            raise httpx.DecodingError(str(error)) from error
+        finally:
+            response.close()
+        return Answer(response.status_code, response.url, response.headers, bytes(body))
+
+
+def parse_address(text: str) -> httpx.URL:
+    """The value of RUNBOOK_REGISTRY; raises RunbookError, which does not repeat it: it may hold a password."""
+    address = web_address(text)
+    if address is None or not urls.is_address(text) or address.path != "/":
+        raise RunbookError(
+            "RUNBOOK_REGISTRY is not the address of a registry: expected scheme, host and port alone, such as "
+            "http://127.0.0.1:5001 or https://mirror.example.com, or nvcr.io=https://mirror.example.com for one alone."
+        )
+    return address
+
+
+def _origin(url: httpx.URL) -> tuple[str, bytes]:
+    return url.scheme, url.netloc
+
+
+def _place(url: httpx.URL) -> urls.Place:
+    return url.scheme, url.host
+
+
+def _digest(path: str) -> str:
+    """The digest that a path asks for; empty where it asks for a name, which may mean something else tomorrow."""
+    match = re.fullmatch(r"(?:manifests|blobs)/(sha(?:256|512):[0-9a-f]+)", path)
+    return match[1] if match else ""
+
+
+def _retry_after(value: str, now: str = "") -> float:
+    """Seconds that a Retry-After header asks for (RFC 9110: a number or a date); 0 for none.
+
+    ``now`` is the server's own Date, for this machine's clock may be off.
+    """
+    if re.fullmatch(r"[0-9]{1,9}", value):
+        return float(value)
+    then = _timestamp(value)
+    return 0.0 if then is None else max(0.0, then - (_timestamp(now) or time.time()))
+
+
+def _timestamp(value: str) -> float | None:
+    try:
+        return email.utils.parsedate_to_datetime(value).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None

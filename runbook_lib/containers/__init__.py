@@ -1,0 +1,1 @@
+"""Container engines, image builds, and work inside an image."""

@@ -1,0 +1,1 @@
+"""Tasks inside an image, on this machine or on a cluster."""

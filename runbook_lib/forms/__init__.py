@@ -1,0 +1,1 @@
+"""The forms that JupyterLab shows."""

@@ -1,0 +1,1 @@
+"""Checkouts, the git command and blobs."""

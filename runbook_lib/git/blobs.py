@@ -1,0 +1,140 @@
+"""Files of many commits, read by one git process without checking anything out.  Works in a bare clone as well."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from runbook_lib.errors import CannotTell
+from runbook_lib.git.command import READING
+from runbook_lib.system.atomic_files import LARGEST
+
+#: Set by a git hook that runs us: they would bind every call to another repository or index.
+_BINDING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
+_LIMIT = 300.0
+#: What no line to git can hold as a part of a name; the halves of characters, except those that stand for odd bytes.
+_NO_NAME = re.compile("[\n\0\ud800-\udc7f\udd00-\udfff]")
+
+Blob = tuple[str, str]
+
+
+def read_blobs(place: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Blob | None]:
+    """Read ``(ref, path)`` pairs in the clone at ``place``: for each the blob's id and text, or None for no such file.
+
+    Texts are UTF-8 with surrogate escapes for other bytes, line ends untouched, so they can be written back as they
+    were.  Equal blobs share one string.  Raises CannotTell when git cannot read the repository, and for a link or a
+    text that is too large, as ``files.read_inside`` does for the work tree.
+    """
+    pairs = list(dict.fromkeys(wanted))
+    identities = dict(zip(pairs, _identities(place, pairs), strict=True))
+    asked = list(dict.fromkeys(identity for identity in identities.values() if identity))
+    entries = zip(asked, _objects(place, asked), strict=True)
+    texts = {identity: entry[2].decode("utf-8", "surrogateescape") for identity, entry in entries if entry}
+    return {pair: (it, texts[it]) if it in texts else None for pair, it in identities.items()}
+
+
+def _identities(place: Path, pairs: Sequence[tuple[str, str]]) -> list[str | None]:
+    """Return the blob's id of each pair, None where there is no file.
+
+    git gives the text of a link as if it were a file's.  Told to follow links, it gives another object instead: so a
+    path that is a link, or goes through one, is known.
+    """
+    if not pairs:
+        return []
+    names = [f"{ref}:{path}" for ref, path in pairs]
+    own, reached = _headers(place, names), _headers(place, names, "--follow-symlinks")
+    found: list[str | None] = []
+    for (ref, path), plain, followed in zip(pairs, own, reached, strict=True):
+        if plain != followed and not followed.startswith("notdir "):
+            raise CannotTell(
+                f"{path} in {ref} of {place} is a symbolic link or lies behind one, and links are never followed. "
+                "Replace the link by a file or a folder of its own, or give another commit."
+            )
+        identity, _, rest = plain.partition(" ")
+        kind, _, size = rest.partition(" ")
+        if kind == "blob" and size.isdecimal() and int(size) > LARGEST:
+            raise CannotTell(f"{path} in {ref} of {place} is larger than {LARGEST >> 20} MB, so it was not read.")
+        found.append(identity if kind == "blob" else None)
+    return found
+
+
+def _headers(place: Path, names: Sequence[str], *options: str) -> list[str]:
+    """Return what git says of each name: id, kind and size; that it is missing; or where its links end."""
+    out = _git(place, ["cat-file", "--batch-check", *options], _lines(names))
+    headers, position = [], 0
+    for _ in names:
+        end = out.index(b"\n", position)
+        headers.append(out[position:end].decode("utf-8", "surrogateescape"))
+        position = end + 1
+        # The end of the links is another line, which may hold line feeds.
+        if ends := re.fullmatch(r"(?:symlink|dangling|loop|notdir) ([0-9]{1,9})", headers[-1]):
+            position += int(ends[1]) + 1
+    return headers
+
+
+def commits(place: Path, refs: Iterable[str]) -> dict[str, str | None]:
+    """The full commit id that each ref names in the clone at ``place``, or None."""
+    names = list(dict.fromkeys(refs))
+    entries = _objects(place, [f"{name}^{{commit}}" for name in names])
+    return {name: entry and entry[0] for name, entry in zip(names, entries, strict=True)}
+
+
+def branches(place: Path) -> list[str]:
+    """Full names of the local and the remote-tracking branches, in order of version; a remote's HEAD is none."""
+    options = ["--sort=version:refname", "--format=%(refname) %(symref)"]
+    listed = _git(place, ["for-each-ref", *options, "refs/heads", "refs/remotes"])
+    lines = listed.decode("utf-8", "surrogateescape").splitlines()
+    return [name for name, _, target in (line.partition(" ") for line in lines) if not target]
+
+
+def _objects(place: Path, names: Sequence[str]) -> list[tuple[str, str, bytes] | None]:
+    if not names:
+        return []
+    out = _git(place, ["cat-file", "--batch"], _lines(names))
+    objects: list[tuple[str, str, bytes] | None] = []
+    position = 0
+    for _ in names:
+        head_end = out.index(b"\n", position)
+        fields = out[position:head_end].split(b" ")
+        position = head_end + 1
+        if len(fields) != 3 or not fields[2].isdigit():  # "NAME missing", "NAME ambiguous"
+            objects.append(None)
+            continue
+        end = position + int(fields[2])
+        objects.append((fields[0].decode(), fields[1].decode(), out[position:end]))
+        position = end + 1
+    return objects
+
+
+def _lines(names: Sequence[str]) -> bytes:
+    # The protocol is a line a name; no name of a ref or of a file that we ask for holds a line feed.
+    asked = (":" if _NO_NAME.search(name) else name for name in names)
+    return "".join(f"{name}\n" for name in asked).encode("utf-8", "surrogateescape")
+
+
+def _git(place: Path, arguments: Sequence[str], stdin: bytes = b"") -> bytes:
+    environment = {name: value for name, value in os.environ.items() if name not in _BINDING}
+    environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1"}
+    # A partial clone fetches what it lacks; without a terminal ssh cannot stop to ask.
+    environment |= {"GIT_ASKPASS": "true", "SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never"}
+    settings = [part for name, value in READING.items() for part in ("-c", f"{name}={value}")]
+    command = ["git", "-C", str(place), *settings, *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            env=environment,
+            timeout=_LIMIT,
+            check=False,
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        raise CannotTell("git was not found. Install it, or put it on PATH, then run again.") from error
+    except subprocess.TimeoutExpired as error:
+        raise CannotTell(f"Reading {place} took git longer than {_LIMIT:.0f} seconds and was stopped.") from error
+    if done.returncode:
+        words = done.stderr.decode("utf-8", "replace").strip()
+        raise CannotTell(f"git could not read the repository {place}. It says: {words or 'nothing.'}")
+    return done.stdout

@@ -1,0 +1,296 @@
+"""The git command line: run without ever asking a person, with a time limit, its errors without credentials."""
+
+import functools
+import os
+import re
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.text.sanitize import visible
+from runbook_lib.transport.urls import is_loopback
+
+#: Seconds that a call which stays on this machine, and one that talks to a remote, may take.
+LOCAL_LIMIT = 120.0
+REMOTE_LIMIT = 600.0
+
+_REMOTE_COMMANDS = frozenset({"fetch", "push", "ls-remote"})
+#: These run a person's hooks, whose first run may install tools.
+_SLOW_COMMANDS = _REMOTE_COMMANDS | {"commit", "merge"}
+#: These look into the work tree and write nothing: they need no help from a program that the repository names.
+_LISTING = frozenset({"grep", "ls-files"})
+#: For calls that only read: a partial clone may fetch then, and tidy up afterwards, for which a hook may be there.
+READING = {"core.hooksPath": os.devnull, "maintenance.auto": "false", "gc.auto": "0"}
+#: Older versions of git know the second alone, which leaves them no way to fetch either.
+_OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+#: What a run that is killed may leave behind at work.
+_CHANGING = frozenset({"add", "branch", "commit", "fetch", "merge", "push", "restore", "rm", "switch", "update-ref"})
+#: Seconds to let a command that stays on this machine come to its own end: cut short, `git switch` leaves half a tree.
+_LAST_MOMENTS = 3.0
+_USERINFO = re.compile(r"(?<=://)[^/\s]+@")
+_HOST = re.compile(r"https?://(?:[^/\s]{0,500}@)?(\[[^\]\s]{1,100}\]|[^/:\s\]]{1,255})")
+_WITH_USERINFO = re.compile(r"(?P<host>https?://(?P<userinfo>[^/\s]+)@[^/\s@]+)\S*")
+
+
+#: The oldest git that knows all that is asked of it: --path-format, and settings that come by the environment.
+OLDEST = (2, 31)
+
+
+class GitFailed(RunbookError):
+    """A git command that ended with an error; ``stderr`` is its own words, without credentials.
+
+    ``status`` is its exit status; None where it did not begin or was stopped.
+    """
+
+    def __init__(self, command: str, stderr: str, status: int | None = None) -> None:
+        self.stderr, self.status = stderr or "nothing.", status
+        super().__init__(f"`git {command}` failed. It says: {self.stderr}")
+
+
+class NoSuchRemote(GitFailed):
+    """The configuration of the repository knows no remote of this name."""
+
+
+@functools.cache
+def require(oldest: tuple[int, int] = OLDEST, purpose: str = "The runbook") -> None:
+    """Make sure of git's version, once a process.  Raises RunbookError for an older one."""
+    try:
+        said = subprocess.run(["git", "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
+    except OSError:
+        return  # the first call says what is wrong
+    found = re.search(r"(\d{1,4})\.(\d{1,4})", said)
+    if found and (int(found[1]), int(found[2])) < oldest:
+        raise RunbookError(
+            f"{purpose} needs git {oldest[0]}.{oldest[1]} or newer; the git on PATH is {said.strip()!r}. Nothing was "
+            "done. Install a newer one, and run the same command again."
+        )
+
+
+def git(
+    place: Path, *arguments: str, stdin: str | None = None, settings: Mapping[str, str] | None = None,
+    remote: str | None = None, offline: bool = False,
+) -> str:  # fmt: skip
+    """Run git in a folder and return what it prints, without the final newline.  Raises GitFailed.
+
+    ``settings`` are further ones of its configuration; they go by the environment, which no process list shows.
+    ``remote`` must be one that the repository has, or NoSuchRemote is raised: git takes any other word for a path.
+    ``offline``: what the repository lacks is not fetched, by no protocol.
+    """
+    far = arguments[0] in _REMOTE_COMMANDS
+    limit = REMOTE_LIMIT if arguments[0] in _SLOW_COMMANDS else LOCAL_LIMIT
+    command = shlex.join(arguments[:3])
+    if not all(map(_can_be_given, arguments)):
+        raise GitFailed(visible(command), "a name holds a character that no name of git's has.")
+    env = _environment() | (_OFFLINE if offline else {})
+    pairs = list((settings or {}).items())
+    if arguments[0] not in _CHANGING | _REMOTE_COMMANDS:
+        pairs += READING.items()
+    if arguments[0] in _LISTING:
+        pairs.append(("core.fsmonitor", "false"))
+    if far:
+        configured = _configuration(place)
+        if remote is not None and not any(key.startswith(f"remote.{remote}.") for key, _ in configured):
+            raise NoSuchRemote(command, f"there is no remote {remote!r}.")
+        apart, held = _credentials_apart(place, arguments, configured)
+        env = env | held | _not_asking(env, configured) | _without_proxy(env, [*configured, *pairs])
+        pairs = [*pairs, *apart, *_without_downgrade(place, arguments, configured)]
+    with subprocess.Popen(
+        ["git", "-C", str(place), *arguments],
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=env | _configured(pairs),
+        # Without a controlling terminal neither ssh nor gpg can stop to ask.
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(None if stdin is None else stdin.encode("utf-8", "surrogateescape"), limit)
+        except subprocess.TimeoutExpired:
+            raise GitFailed(command, f"it took longer than {limit:.0f} seconds and was stopped.") from None
+        finally:
+            if process.poll() is None:  # a time-out or Ctrl-C: git's own children (ssh, hooks) end with it
+                _end(process, 0.0 if far else _LAST_MOMENTS)
+    if process.returncode:
+        told = _sentence(err.decode("utf-8", "replace") or out.decode("utf-8", "replace"))
+        raise GitFailed(command, told, process.returncode)
+    return out.decode("utf-8", "surrogateescape").removesuffix("\n")
+
+
+def clean(text: str) -> str:
+    """The text without what stands before the @ of an address."""
+    return _USERINFO.sub("", text)
+
+
+def _environment() -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        # Set by a git hook that runs us; they would bind every call to another repository's index.
+        if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
+    }
+    return kept | {
+        "LC_ALL": "C",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ASKPASS": "true",
+        "SSH_ASKPASS_REQUIRE": "never",
+        "GCM_INTERACTIVE": "never",
+        "GIT_EDITOR": "true",
+        "GIT_MERGE_AUTOEDIT": "no",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_REPLACE_OBJECTS": "1",  # what is looked at is what a push sends
+        "GPG_TTY": "",
+    }
+
+
+def _configuration(place: Path) -> list[tuple[str, str]]:
+    """All settings that hold in a folder, names in lower case but for what stands between the dots; later ones win."""
+    listed = (it.partition("\n") for it in git(place, "config", "--null", "--list").split("\0"))
+    return [(key, value) for key, _, value in listed]
+
+
+def _not_asking(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The ssh that git would use, told not to ask.  git gives the variable precedence over the setting."""
+    own = next((value for key, value in reversed(settings) if key == "core.sshcommand"), "")
+    ssh = env.get("GIT_SSH_COMMAND") or own or shlex.quote(env.get("GIT_SSH", "ssh"))
+    return {"GIT_SSH_COMMAND": f"{ssh} -oBatchMode=yes"}
+
+
+def _credentials_apart(
+    place: Path, arguments: Sequence[str], settings: Sequence[tuple[str, str]]
+) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """Settings and variables by which git is given what stands before the @ of a remote's address.
+
+    git would start its helper with the whole address, for everybody on the machine to read in the list of processes.
+    """
+    remote = _named_remote(arguments, settings)
+    if remote is None or not any(_WITH_USERINFO.search(it) for pair in settings for it in pair):
+        return [], {}
+    push = arguments[0] == "push"
+    own = [value for key, value in settings if key == f"remote.{remote}.pushurl"] if push else []
+    raw = own or [value for key, value in settings if key == f"remote.{remote}.url"]
+    used = _addresses(place, remote, push=push)
+    told: list[tuple[str, str]] = []
+    held: dict[str, str] = {}
+    for number, (configured, address) in enumerate(zip(raw, used, strict=False)):
+        if found := _WITH_USERINFO.fullmatch(address):
+            host, name = clean(found["host"]), f"RUNBOOK_GIT_{number}"
+            told += [
+                (f"url.{clean(address)}.{'pushInsteadOf' if push and not own else 'insteadOf'}", configured),
+                (f"credential.{host}.helper", ""),  # a person's own would be asked first, and told afterwards
+                (f"credential.{host}.helper", _helper(name)),
+            ]
+            user, _, password = found["userinfo"].partition(":")
+            held |= {f"{name}_USER": unquote(user), f"{name}_PASSWORD": unquote(password)}
+    return told, held
+
+
+def _named_remote(arguments: Sequence[str], settings: Sequence[tuple[str, str]]) -> str | None:
+    keys = {key for key, _ in settings}
+    return next((it for it in arguments[1:] if f"remote.{it}.url" in keys), None)
+
+
+def _addresses(place: Path, remote: str, *, push: bool) -> list[str]:
+    """Return the addresses of a remote after git's rules (``insteadOf``) have been applied."""
+    return git(place, "remote", "get-url", "--all", *(["--push"] if push else []), "--", remote).splitlines()
+
+
+def _without_proxy(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the variables that keep git from using a proxy, of the environment or its settings, for this machine.
+
+    Each host is listed by itself: older versions of curl, which git is built on, cannot read 127.0.0.0/8.
+    """
+    hosts = {match[1].strip("[]") for pair in settings for text in pair for match in _HOST.finditer(text)}
+    direct = ["127.0.0.1", "localhost", "::1", *sorted(filter(is_loopback, hosts))]
+    own = env.get("no_proxy") or env.get("NO_PROXY") or ""
+    joined = own if own.strip() == "*" else ",".join(filter(None, [own, *dict.fromkeys(direct)]))
+    return {"no_proxy": joined, "NO_PROXY": joined}
+
+
+def _without_downgrade(
+    place: Path, arguments: Sequence[str], settings: Sequence[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """Return the setting that keeps git from following a redirect of an https remote to plain http."""
+    remote = _named_remote(arguments, settings)
+    if remote is None:
+        return []
+    if any("http://" in text for pair in settings for text in pair):
+        used = _addresses(place, remote, push=arguments[0] == "push")
+        if any(address.startswith("http://") for address in used):
+            return []
+    return [("protocol.http.allow", "never")]
+
+
+def _helper(name: str) -> str:
+    """A credential helper, as gitcredentials(7) describes it, that tells what the environment holds."""
+    told = f'"username=%s\\npassword=%s\\n" "${name}_USER" "${name}_PASSWORD"'
+    return f'!f() {{ test "$1" = get && printf {told}; }}; f'
+
+
+def _configured(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The variables that carry settings, after those that are there already (git-config(1), GIT_CONFIG_COUNT)."""
+    given = os.environ.get("GIT_CONFIG_COUNT", "")
+    count = int(given) if re.fullmatch(r"[0-9]{1,4}", given) else 0
+    found: dict[str, str] = {}
+    for name, value in settings:
+        found |= {f"GIT_CONFIG_KEY_{count}": name, f"GIT_CONFIG_VALUE_{count}": value}
+        count += 1
+    return found | {"GIT_CONFIG_COUNT": str(count)} if found else {}
+
+
+def settle(place: Path, say: Callable[[str], object], limit: float = LOCAL_LIMIT) -> None:
+    """Wait until no git changes this checkout that a killed run has left behind; its own end is the only clean one.
+
+    For whoever holds the checkout's lock: no other run is at work then.  Raises RunbookError after ``limit`` seconds.
+    """
+    begun, said = time.monotonic(), False
+    while left := _left(place):
+        waited = time.monotonic() - begun
+        if waited > limit:
+            raise RunbookError(
+                f"git still works in {place} for a run that has ended (process {left[0]}), and was waited for "
+                f"{limit:.0f} seconds. Nothing was done. Wait for its end, or end it (`kill {left[0]}`), and run the "
+                "same command again."
+            )
+        if not said:
+            said = True
+            say(f"Waiting for git, which still works in {place} for a run that has ended (process {left[0]}).\n")
+        time.sleep(0.05)
+
+
+def _left(place: Path) -> list[int]:
+    import psutil  # type: ignore[import-untyped]
+
+    began = ["git", "-C", str(place)]
+    listed = ((it.pid, it.info["cmdline"] or []) for it in psutil.process_iter(["cmdline"]))
+    return [pid for pid, words in listed if words[:3] == began and words[3] in _CHANGING]
+
+
+def _can_be_given(argument: str) -> bool:
+    """Whether a program can be given it: the system passes bytes that end with a zero."""
+    try:
+        return b"\0" not in os.fsencode(argument)
+    except UnicodeEncodeError:
+        return False
+
+
+def _end(process: "subprocess.Popen[bytes]", patience: float) -> None:
+    """End git and what it started, unless it ends by itself: gently first, or it would leave its locks behind."""
+    try:
+        process.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _sentence(stderr: str) -> str:
+    lines = [line.strip() for line in clean(stderr).splitlines() if line.strip() and not line.startswith("hint:")]
+    joined = "; ".join(lines[:8])
+    return joined if joined.endswith(".") else f"{joined}." if joined else ""

@@ -1,0 +1,123 @@
+"""States of a checkout in which its files cannot be edited as they are committed, and the command that ends each."""
+
+import json
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from runbook_lib.errors import CannotTell, Refused
+from runbook_lib.git.checkout import Checkout
+
+#: A file or folder of git's own that says what is not finished, and how it is abandoned.
+_OPERATIONS = {
+    "MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase", "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+}  # fmt: skip
+
+
+def require(checkout: Checkout, paths: Sequence[str]) -> None:
+    """Raise Refused where one of the files cannot be edited."""
+    if found := list(problems(checkout, paths)):
+        raise Refused(" ".join(found))
+
+
+def problems(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence with a command for each state that keeps these files from being edited and committed."""
+    if checkout.bare or not paths:
+        return
+    yield from _unfinished(checkout)
+    yield from _hidden(checkout, paths)
+    yield from _converted(checkout, paths)
+    for folder in sorted({(checkout.path / path).parent for path in paths}):
+        if not folder.is_dir() or os.access(folder, os.W_OK):
+            continue
+        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+            yield f"{folder} is on a read-only file system. Mount it writable, or use another checkout."
+        else:
+            yield f"You may not write in {folder}. Change that: chmod u+w {shlex.quote(str(folder))}"
+
+
+def _unfinished(checkout: Checkout) -> Iterator[str]:
+    git_dir = Path(checkout.git("rev-parse", "--absolute-git-dir"))
+    lock = git_dir / "index.lock"
+    if lock.exists():
+        yield (
+            f"{lock} is there: git is at work in this checkout, or was killed. When no git runs there, remove it: "
+            f"rm {shlex.quote(str(lock))}"
+        )
+    for name, operation in _OPERATIONS.items():
+        if (git_dir / name).exists():
+            yield (
+                f"A {operation} is not finished in {checkout.path}. Finish it, or abandon it: "
+                f"{_git(checkout, operation, '--abort')}"
+            )
+            return
+
+
+def _hidden(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
+    """Files whose state in the work tree git does not look at."""
+    listed = checkout.git("ls-files", "-v", "-z", "--", *_literal(paths)).split("\0")
+    marks = {entry[2:]: entry[0] for entry in listed if entry}
+    unmerged = [path for path, mark in marks.items() if mark == "M"]
+    skipped = [path for path, mark in marks.items() if mark in "Ss"]
+    assumed = [path for path, mark in marks.items() if mark.islower()]
+    if unmerged:
+        ours = _git(checkout, "checkout", "--ours", "--", *unmerged)
+        yield f"{', '.join(unmerged)} is not merged. Take one side: {ours}"
+    sparse = checkout.git("config", "--default=false", "--type=bool", "--get", "core.sparseCheckout") == "true"
+    if skipped and sparse:
+        folders = sorted({path.rpartition("/")[0] or "/" for path in skipped})
+        yield (
+            f"{', '.join(skipped)} is left out of the sparse checkout {checkout.path}. Add it: "
+            f"{_git(checkout, 'sparse-checkout', 'add', *folders)}"
+        )
+    elif skipped:
+        yield (
+            f"{', '.join(skipped)} is marked skip-worktree, so git does not look at it. Remove the mark: "
+            f"{_git(checkout, 'update-index', '--no-skip-worktree', '--', *skipped)}"
+        )
+    if assumed:
+        yield (
+            f"{', '.join(assumed)} is marked assume-unchanged, so git sees no edit of it. Remove the mark: "
+            f"{_git(checkout, 'update-index', '--no-assume-unchanged', '--', *assumed)}"
+        )
+
+
+def _converted(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
+    """Files that git calls unchanged although their bytes are not those of the commit.
+
+    Ends of lines (core.autocrlf, eol), another encoding (working-tree-encoding), filters such as LFS, $Id$.
+    """
+    try:
+        here, committed = checkout.read(paths), checkout.read(paths, "HEAD")
+    except CannotTell as error:
+        yield str(error)
+        return
+    changed = set(checkout.uncommitted(_literal(paths)))
+    different = [
+        path
+        for path in paths
+        if path not in changed and None not in (here[path], committed[path]) and here[path] != committed[path]
+    ]
+    if different:
+        attributes = checkout.git("rev-parse", "--path-format=absolute", "--git-path", "info/attributes")
+        lines = [
+            f"{json.dumps(f'/{path}', ensure_ascii=False)} -text -ident -filter !working-tree-encoding"
+            for path in different
+        ]
+        files = shlex.join(str(checkout.path / path) for path in different)
+        yield (
+            f"git converts {', '.join(different)} when it is checked out (core.autocrlf, or an attribute such as eol, "
+            "working-tree-encoding or filter), so its text here is not that of the commit. Turn that off for it: "
+            f"printf '%s\\n' {shlex.join(lines)} >> {shlex.quote(attributes)} && rm -- {files} && "
+            f"{_git(checkout, 'restore', '--', *different)}"
+        )
+
+
+def _literal(paths: Sequence[str]) -> list[str]:
+    return [f":(literal,top){path}" for path in paths]
+
+
+def _git(checkout: Checkout, *words: str) -> str:
+    return shlex.join(["git", "-C", str(checkout.path), *words])

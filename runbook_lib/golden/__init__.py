@@ -1,0 +1,1 @@
+"""Golden values: read, compared, judged, summarized, collected and plotted."""

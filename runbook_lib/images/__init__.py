@@ -1,0 +1,1 @@
+"""Image references and tags, what a new image changes, and the drivers that run it."""

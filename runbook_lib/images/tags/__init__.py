@@ -1,0 +1,1 @@
+"""Tag families other than NGC PyTorch."""

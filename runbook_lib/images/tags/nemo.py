@@ -1,0 +1,78 @@
+"""The tags of the NeMo images: ``26.06``, ``26.06.01``, ``26.08.rc5``, ``26.02.nemotron_3_super``, and moving names.
+
+The forms are those that Megatron-Bridge's documentation and its history use.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Self
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.images.reference import Kind
+
+_MOVING = ("dev", "latest", "nightly")
+_TAG = re.compile(
+    r"(?P<year>[0-9]{2})\.(?P<month>0[1-9]|1[0-2])(?:\.(?P<patch>[0-9]{2}))?"
+    r"(?:\.(?:rc(?P<candidate>0|[1-9][0-9]{0,3})|(?P<name>(?!rc(?:[0-9._-]|$))[a-z][a-z0-9_-]*(?:\.[a-z0-9_-]+)*)))?"
+)
+
+
+@dataclass(frozen=True)
+class NemoTag:
+    """``patch`` and ``candidate`` are numbers where the tag has them; ``name`` is that of a special image.
+
+    A name that moves (``nightly``, in an internal namespace) has neither year nor month: both are 0.
+    """
+
+    year: int
+    month: int
+    patch: int | None = None
+    candidate: int | None = None
+    name: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a tag; anything else raises RunbookError."""
+        if text in _MOVING:
+            return cls(0, 0, name=text)
+        match = _TAG.fullmatch(text) if len(text) <= 128 else None
+        if match is None:
+            raise RunbookError(
+                f"{text!r} is not a tag of the NeMo images: expected YY.MM, YY.MM.rcN or YY.MM.name, such as "
+                "26.06, 26.08.rc5 or 26.02.nemotron_3_super."
+            )
+        patch, candidate = (int(match[part]) if match[part] else None for part in ("patch", "candidate"))
+        return cls(int(match["year"]), int(match["month"]), patch, candidate, match["name"] or "")
+
+    @property
+    def kind(self) -> Kind:
+        """An image for one model, or one whose name moves, is special."""
+        if self.name:
+            return "special"
+        return "release" if self.candidate is None else "candidate"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What it is, where it is no release."""
+        if self.name in _MOVING:
+            return (f"{self.name} names another image every time: pin a month or a digest.",)
+        if self.name:
+            return (f"Made for {self.name}, not for general use.",)
+        return () if self.candidate is None else ("A release candidate: it may disappear when the release is out.",)
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """By month and patch; there special images are lowest, candidates follow by number, the release is highest."""
+        number = -1 if self.patch is None else self.patch
+        order = ("special", "candidate", "release").index(self.kind)
+        return (self.year, self.month, number, order, self.candidate or 0, self.name)
+
+    def __lt__(self, other: "NemoTag") -> bool:
+        return self.rank < other.rank
+
+    def __str__(self) -> str:
+        if not self.year and self.name in _MOVING:
+            return self.name
+        patch = "" if self.patch is None else f".{self.patch:02}"
+        candidate = "" if self.candidate is None else f".rc{self.candidate}"
+        return f"{self.year:02}.{self.month:02}{patch}{candidate}{self.name and '.' + self.name}"

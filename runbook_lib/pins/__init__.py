@@ -1,0 +1,1 @@
+"""Pin sites, the plan of a bump, and the check that all pins agree."""

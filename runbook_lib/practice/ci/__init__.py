@@ -1,0 +1,1 @@
+"""The CI of the practice environment."""

@@ -1,0 +1,302 @@
+"""The practice CI: which jobs a run has, and what each is doing at a given moment.
+
+Pure: everything follows from when the run was authorized, the labels and files of that moment, and the clock.
+The rules are those of Megatron-LM's `.github/workflows/cicd-main.yml` and its test template in `.github/actions`.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from runbook_lib.practice.ci import measure
+from runbook_lib.practice.ci.suites import UNIT_TESTS, Row, Suite, rows, selected, suite
+
+WORKFLOW = "CICD Megatron-LM"
+WORKFLOW_PATH = ".github/workflows/cicd-main.yml"
+TEST_CASES = "tests/functional_tests/test_cases"
+
+Cause = Literal["", "drift", "hang", "memory", "nccl", "regression", "refused", "broken", "needs"]
+Conclusion = Literal["success", "failure", "cancelled", "skipped"]
+
+#: What a new base image does to a test.  Every other test takes it without a change that CI judges.
+#: ``gpt3_mcore_tp1_pp4`` runs on GitLab alone.
+FATES: Mapping[str, Cause] = {
+    "gpt/gpt3_mcore_te_tp1_pp1": "drift",
+    "gpt/gpt3_mcore_te_tp4_pp1_long": "hang",
+    "gpt/gpt3_mcore_tp1_pp4": "drift",
+    "moe/gpt3_moe_mcore_te_ep8": "drift",
+    "moe/gpt3_moe_mcore_tp2_ep4_memory": "memory",
+    "hybrid/hybrid_mr_tp2_cp2": "regression",
+    "mimo/mimo_vlm_tp1": "nccl",
+}
+#: Tests whose fate has nothing to do with the image: they fail on the base branch too.
+FAIL_ON_MAIN_TOO = frozenset({"moe/gpt3_moe_mcore_tp2_ep4_memory"})
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Everything that a run depends on, as it was when the run was authorized.
+
+    ``recipes`` is path → text at the merge commit; ``golden`` and ``base_golden`` are the same for the files of
+    golden values at the merge commit and at its base.  ``image`` and ``base_image`` are the pins of both.
+    """
+
+    labels: frozenset[str]
+    maintainer: bool
+    seconds: float
+    image: str
+    base_image: str
+    recipes: Mapping[str, str]
+    golden: Mapping[str, str]
+    base_golden: Mapping[str, str]
+    conflict: bool = False
+    refused: bool = False
+    gb200: bool = True
+    broken: frozenset[str] = frozenset()  # parts of the names of jobs that fail, and how
+    how: str = ""
+    event: str = "push"
+    changed: frozenset[str] = frozenset()  # golden files that differ from those of the base: the linter reads these
+
+    @property
+    def asked(self) -> Suite:
+        return suite(self.labels, self.event)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A job of one attempt.  Times are seconds since the attempt started; ``appears`` is when the job is listed."""
+
+    name: str
+    kind: str
+    appears: float
+    starts: float
+    ends: float
+    conclusion: Conclusion
+    cause: Cause = ""
+    platform: str = ""
+    model: str = ""
+    test_case: str = ""
+    compares: bool = False  # with golden values, when it gets that far
+    environment: str = "dev"
+    allow_failure: bool = False
+    detail: str = ""  # what the log says besides the cause
+
+    @property
+    def measures(self) -> bool:
+        """Whether the job leaves golden values behind: a hanging one has those of the repeat before."""
+        return self.compares and self.cause in ("", "drift", "regression", "hang")
+
+
+#: kind → name, when it is listed, when it starts and ends, as parts of the whole run.
+_FRAME: Mapping[str, tuple[str, float, float, float]] = {
+    "membership": ("is-not-external-contributor", 0.0, 0.0, 0.02),
+    "preflight": ("pre-flight / Pre-flight", 0.0, 0.02, 0.04),
+    "configure": ("configure", 0.0, 0.04, 0.06),
+    "lint": ("linting", 0.0, 0.04, 0.12),
+    "queue": ("cicd-wait-in-queue", 0.04, 0.12, 0.25),
+    "build": ("cicd-container-build / Build CI container", 0.25, 0.25, 0.42),
+    "parse": ("cicd-parse-unit-tests", 0.42, 0.42, 0.44),
+    "unit": ("{} - latest", 0.44, 0.44, 0.56),
+    "gate": ("cicd-integration-gate", 0.56, 0.56, 0.58),
+    "functional": ("{}/{} - latest", 0.60, 0.60, 0.90),
+    "result": ("Nemo_CICD_Test", 0.96, 0.96, 1.0),
+}
+#: A hanging job is stopped by the time limit, after all others are done.  GitHub calls that *cancelled*.
+_TIME_LIMIT = 0.96
+#: What GitHub lists for a matrix that was skipped before its entries were known.
+_UNNAMED = {
+    "functional": "${{ matrix.model }}/${{ matrix.test_case }} - latest",
+    "unit": "${{ matrix.bucket }} - latest",
+}
+#: Each kind of job needs the first so many of these to have succeeded (on H100).
+_CHAIN = ("configure", "lint", "queue", "build", "unit")
+_NEEDS = {"queue": 2, "build": 3, "parse": 4, "unit": 4, "gate": 4, "functional": 5}
+
+
+def plan(at: Situation) -> tuple[Planned, ...]:
+    """The jobs of the first attempt of a run."""
+    jobs = [_framed(at, kind) for kind in ("membership", "preflight", "configure", "lint", "queue", "build", "parse")]
+    if at.conflict:  # there is no merge commit to check out
+        jobs = [replace(job, conclusion="failure", cause="broken") if job.kind == "configure" else job for job in jobs]
+    if spoilt := "\n".join(line for path in sorted(at.changed) for line in measure.complaints(path, at.golden[path])):
+        lint = replace(_framed(at, "lint"), conclusion="failure", cause="broken", detail=spoilt)
+        jobs = [lint if job.kind == "lint" else job for job in jobs]
+    if at.refused:
+        jobs = [replace(job, conclusion="failure", cause="refused") if job.kind == "queue" else job for job in jobs]
+    platforms = ["dgx_h100", *(["dgx_gb200"] if at.maintainer and at.gb200 else [])]
+    units = [job for platform in platforms for job in _unit_jobs(at, platform)]
+    chosen = selected(rows(at.recipes), at.asked, platforms)
+    functional = [functional_job(at, row) for row in chosen]
+    if "dgx_gb200" not in platforms:
+        functional.append(_skipped(replace(_framed(at, "functional"), platform="dgx_gb200"), 0.6 * at.seconds))
+    return _with_needs([*jobs, *units, _framed(at, "gate"), *functional, _framed(at, "result")])
+
+
+def again(
+    jobs: Sequence[Planned], since: float, cancelled: float | None = None, only: Planned | None = None
+) -> tuple[Planned, ...]:
+    """The jobs of the next attempt, which starts ``since`` seconds after the one before.
+
+    What failed, or had not ended at ``cancelled``, is run once more (or the job ``only``); a failure of the
+    infrastructure passes this time.  The other jobs are listed again as they were.
+    """
+    stopped = [job for job in jobs if cancelled is not None and job.ends > cancelled]
+    begin = 0.0 if cancelled is None else cancelled
+    retried: list[Planned] = []
+    for job in jobs:
+        ended_well = job.conclusion in ("success", "skipped") and job not in stopped
+        if job.kind != "result" and (ended_well if only is None else job != only):
+            retried.append(replace(job, appears=-since, starts=job.starts - since, ends=job.ends - since))
+            continue
+        start = max(0.0, job.starts - begin) if job in stopped else 0.0
+        job = replace(job, appears=start, starts=start, ends=start + job.ends - job.starts)
+        if job.cause == "nccl":
+            job = replace(job, conclusion="success", cause="")
+        retried.append(job)
+    return _with_needs(retried)
+
+
+def _framed(at: Situation, kind: str, *names: str) -> Planned:
+    name, *moments = _FRAME[kind]
+    appears, starts, ends = (moment * at.seconds for moment in moments)
+    name = name.format(*names) if names else name
+    broken = any(part in name for part in at.broken)
+    if broken:
+        return Planned(name, kind, appears, starts, ends, "failure", "broken", detail=at.how)
+    return Planned(name, kind, appears, starts, ends, "success")
+
+
+def _unit_jobs(at: Situation, platform: str) -> Iterable[Planned]:
+    short = platform.removeprefix("dgx_")
+    path = UNIT_TESTS.format(short)
+    for bucket in sorted({row.test_case for row in rows({path: at.recipes.get(path, "")})}):
+        job = _framed(at, "unit", bucket)
+        name = job.name if short == "h100" else f"{bucket} - {short} latest"
+        yield replace(job, name=name, platform=platform, test_case=bucket, ends=_staggered(job, name))
+
+
+def functional_job(at: Situation, row: Row) -> Planned:
+    """The job of a functional test, and what becomes of it."""
+    job = _framed(at, "functional", row.model, row.test_case)
+    job = replace(job, platform=row.platform, model=row.model, test_case=row.test_case, environment=row.environment)
+    # A lightweight test trains four steps and compares nothing.
+    job = replace(
+        job, ends=_staggered(job, job.name + row.platform), compares=not at.asked.lightweight,
+        allow_failure=row.allow_failure,
+    )  # fmt: skip
+    cause = _fate(job, at.image, at.base_image)
+    if job.cause == "broken" or cause in ("memory", "nccl"):
+        return replace(job, conclusion="failure", cause=job.cause or cause)
+    if cause == "hang":
+        return replace(job, conclusion="cancelled", cause=cause, ends=_TIME_LIMIT * at.seconds)
+    if at.asked.lightweight or _agrees(at, job):
+        return job
+    return replace(job, cause=cause or "drift", conclusion="failure")
+
+
+def _fate(job: Planned, image: str, base_image: str) -> Cause:
+    name = f"{job.model}/{job.test_case}"
+    return FATES.get(name, "") if image != base_image or name in FAIL_ON_MAIN_TOO else ""
+
+
+def _agrees(at: Situation, job: Planned) -> bool:
+    """Whether every golden file of the merge commit equals what this job measures, as CI compares them."""
+    new = measured(job, at.golden, at.base_golden, image=at.image, base_image=at.base_image, lts=at.asked.lts)
+    return all(measure.agrees(at.golden[path], text) for path, text in new.items() if path in at.golden)
+
+
+def measured(
+    job: Planned, golden: Mapping[str, str], base_golden: Mapping[str, str], *, image: str, base_image: str, lts: bool
+) -> dict[str, str]:
+    """Path → text of the golden values that a job of this cause measures on an image.
+
+    The values of the base commit are what the old image gave; those of the new one follow from them, the test,
+    the platform and the tag alone, so that each run of the same commit measures the same.  An LTS run measures
+    on another image altogether, and calls its files *dev* all the same.
+    """
+    prefix = f"{TEST_CASES}/{job.model}/{job.test_case}/golden_values_{job.environment}_{job.platform}"
+    texts = {path: text for path, text in {**golden, **base_golden}.items() if path.startswith(prefix)}
+    cause = _fate(job, image, base_image)
+    kind: measure.Kind = (
+        "drift" if lts or cause in ("drift", "hang") else "regression" if cause == "regression" else "same"
+    )
+    return {path: measure.on(text, kind, f"{path} {image}") for path, text in texts.items()}
+
+
+def _staggered(job: Planned, name: str) -> float:
+    # Jobs of one phase end one after another, always in the same order.
+    part = 0.5 + 0.5 * int(hashlib.sha256(name.encode()).hexdigest()[:4], 16) / 0xFFFF
+    return job.starts + part * (job.ends - job.starts)
+
+
+def _with_needs(jobs: Sequence[Planned]) -> tuple[Planned, ...]:
+    """Skip what needs a job that did not succeed; the last job fails when anything did not pass."""
+    failed: dict[str, Planned] = {}
+    done: list[Planned] = []
+    for job in jobs:
+        blocker = next((failed[kind] for kind in _CHAIN[: _NEEDS.get(job.kind, 0)] if kind in failed), None)
+        if job.kind == "result":
+            last = max(each.ends for each in done)
+            passed = not failed and all(each.conclusion in ("success", "skipped") for each in done)
+            job = replace(job, appears=last, starts=last, ends=last + job.ends - job.starts)
+            job = replace(job, conclusion="success" if passed else "failure")
+        elif blocker is not None:
+            job = _skipped(job, blocker.ends)
+            if any((each.name, each.platform) == (job.name, job.platform) for each in done):
+                continue
+        elif job.conclusion != "success" and job.platform != "dgx_gb200":
+            failed.setdefault(job.kind, job)
+        done.append(job)
+    return tuple(done)
+
+
+def _skipped(job: Planned, moment: float) -> Planned:
+    return Planned(_UNNAMED.get(job.kind, job.name), job.kind, moment, moment, moment, "skipped", "needs", job.platform)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What GitHub shows of a job or a run; times are seconds since the epoch, None before they are known."""
+
+    status: Literal["queued", "waiting", "in_progress", "completed"]
+    conclusion: Conclusion | None
+    started: float | None
+    completed: float | None
+
+
+def job_at(job: Planned, started: float, now: float, cancelled: float | None = None) -> Seen | None:
+    """A job at the moment ``now``, or None before it is listed."""
+    stop = now if cancelled is None else min(now, cancelled)
+    begin, end = started + job.starts, started + job.ends
+    if stop < started + job.appears:
+        return None
+    if stop >= end:
+        return Seen("completed", job.conclusion, begin, end)
+    if cancelled is not None and now >= cancelled:
+        return Seen("completed", "cancelled", min(begin, cancelled), cancelled)
+    if stop < begin:
+        return Seen("queued", None, None, None)
+    return Seen("waiting", None, None, None) if job.kind == "queue" else Seen("in_progress", None, begin, None)
+
+
+def run_at(jobs: Sequence[Planned], started: float, now: float, cancelled: float | None = None) -> Seen:
+    """A run at the moment ``now``."""
+    end = started + max(job.ends for job in jobs)
+    if cancelled is not None and cancelled < end and now >= cancelled:
+        return Seen("completed", "cancelled", started, cancelled)
+    if now >= end:
+        failed = any(job.conclusion in ("failure", "cancelled") for job in jobs)
+        return Seen("completed", "failure" if failed else "success", started, end)
+    shown = [seen.status for job in jobs if (seen := job_at(job, started, now))]
+    if "in_progress" in shown:
+        return Seen("in_progress", None, started, None)
+    if "waiting" in shown:
+        return Seen("waiting", None, started, None)
+    return Seen("in_progress" if "completed" in shown else "queued", None, started, None)
+
+
+def changed_at(jobs: Iterable[Planned], started: float, now: float) -> float:
+    """When the run last changed in any way that shows."""
+    moments = (started + moment for job in jobs for moment in (job.appears, job.starts, job.ends))
+    return max((moment for moment in moments if moment <= now), default=started)

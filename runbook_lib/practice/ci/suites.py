@@ -1,0 +1,106 @@
+"""Which functional tests a run of the practice CI starts: recipes, labels and tiers.  Pure.
+
+The rules are those of Megatron-LM's `.github/workflows/cicd-main.yml` and
+`tests/test_utils/python_scripts/recipe_parser.py`.
+"""
+
+import itertools
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runbook_lib.errors import CannotTell
+from runbook_lib.text import yaml_spans
+
+RECIPES = "tests/test_utils/recipes"
+UNIT_TESTS = f"{RECIPES}/{{}}/unit-tests.yaml"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What a run tests."""
+
+    tier: str
+    repeats: int
+    lightweight: bool
+    lts: bool
+    cadence: str | None
+
+
+#: First match wins; the last line is for a pull request without any of these labels.
+SUITES: tuple[tuple[str, str, int, bool], ...] = (
+    ("Run tests", "L1", 1, True),
+    ("Run functional tests", "L1", 5, False),
+    ("", "L0", 5, False),
+)
+#: Scope in a recipe → tier, and the cadence that the scope implies.
+TIERS: Mapping[str, tuple[str, tuple[str, ...] | None]] = {
+    "mr-github-slim": ("L0", None),
+    "mr-github": ("L1", None),
+    "nightly": ("L2", ("nightly",)),
+    "weekly": ("L3", ("weekly",)),
+}
+_DEFAULT_CADENCE = ("pr", "nightly", "mergegroup")
+
+
+def suite(labels: Collection[str], event: str = "push") -> Suite:
+    """The label decision table; a run that was dispatched has no labels."""
+    if event == "workflow_dispatch":
+        return Suite("L1", 5, False, False, "nightly")
+    label, tier, repeats, lightweight = next(rule for rule in SUITES if not rule[0] or rule[0] in labels)
+    return Suite(tier, repeats, lightweight, "container::lts" in labels, None if label else "pr")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a recipe after its products are multiplied out."""
+
+    model: str
+    test_case: str
+    platform: str
+    environment: str
+    tier: str
+    cadence: tuple[str, ...]
+    allow_failure: bool = False  # GitLab alone honours it
+
+
+def rows(recipes: Mapping[str, str]) -> tuple[Row, ...]:
+    """The rows of all recipes (path → text).  A file that does not parse has none."""
+    found: list[Row] = []
+    for path in sorted(recipes):
+        try:
+            recipe = yaml_spans.load(recipes[path])
+        except CannotTell:
+            continue
+        if isinstance(recipe, dict) and isinstance(recipe.get("spec"), dict):
+            for product in recipe.get("products") or ():
+                found += _rows(recipe["spec"], product)
+    return tuple(found)
+
+
+def _rows(spec: Mapping[str, Any], product: Mapping[str, Any]) -> Iterable[Row]:
+    for entry in product.get("products") or ():
+        given = entry.get("cadence", product.get("cadence"))
+        axes = [_listed(entry.get(axis, spec.get(axis))) for axis in ("environment", "scope", "platforms")]
+        for environment, scope, platform in itertools.product(*axes):
+            tier, implied = TIERS.get(scope, (scope, None))
+            cadence = tuple(given) if given else implied or _DEFAULT_CADENCE
+            allowed = "True" in _listed(entry.get("allow_failure"))
+            yield Row(spec.get("model", ""), product["test_case"][0], platform, environment, tier, cadence, allowed)
+
+
+def _listed(value: Any) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list) else [] if value is None else [str(value)]
+
+
+def selected(all_rows: Iterable[Row], asked: Suite, platforms: Collection[str]) -> tuple[Row, ...]:
+    """The functional tests that a run of this suite starts: tiers compare as equal or not at all."""
+    chosen = {
+        (row.platform, row.model, row.test_case): row
+        for row in all_rows
+        if row.tier == asked.tier
+        and row.environment == "dev"
+        and row.platform in platforms
+        and (asked.cadence is None or asked.cadence in row.cadence)
+    }
+    return tuple(chosen[key] for key in sorted(chosen, reverse=True, key=lambda key: (key[0], key[1:])))

@@ -1,0 +1,1 @@
+"""The forge of the practice environment."""

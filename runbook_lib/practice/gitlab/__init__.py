@@ -1,0 +1,1 @@
+"""The GitLab of the practice environment."""

@@ -1,0 +1,1 @@
+"""The image registry of the practice environment."""

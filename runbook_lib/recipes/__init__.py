@@ -1,0 +1,1 @@
+"""Rows of test recipes: read, quarantined, re-enabled and drafted."""

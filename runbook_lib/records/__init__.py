@@ -1,0 +1,1 @@
+"""What a run leaves: statement, hash chain, archive, verification and HTML pages."""

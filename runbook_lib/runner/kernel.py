@@ -1,0 +1,259 @@
+"""One kernel that runs notebooks, one after the other, and the loop that talks to it.
+
+The loop has a thread of its own, so that it works the same from a command, from within another kernel (whose loop is
+running) and when Ctrl-C interrupts whoever waits.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.system.temporary import TemporaryFolder
+
+if TYPE_CHECKING:
+    from jupyter_client.asynchronous.client import AsyncKernelClient
+    from jupyter_client.manager import AsyncKernelManager
+    from nbformat import NotebookNode
+
+T = TypeVar("T")
+
+#: Seconds that a kernel may take to start.
+START_LIMIT = 60
+#: Seconds for a kernel to be made ready for a notebook, and between two looks whether it still lives.
+_ANSWER, _LOOK = 60, 0.5
+#: Bytes of a folder's path that leave room for a socket in it: unix(7) has 108 for an address, macOS 104.
+_LONGEST = 70
+
+
+class CellFailed(Exception):
+    """A cell raised.  ``told`` is whether the message is a sentence for people (a RunbookError)."""
+
+    def __init__(self, count: int, name: str, message: str, told: bool) -> None:
+        super().__init__(message)
+        self.count, self.name, self.message, self.told = count, name, message, told
+
+
+class CellTooSlow(Exception):
+    """A cell did not end within its time limit; the kernel is of no use any more."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(f"cell {count}")
+        self.count = count
+
+
+class KernelDied(Exception):
+    """The kernel's process ended; ``last_words`` is what it wrote to standard error."""
+
+    def __init__(self, last_words: str) -> None:
+        super().__init__(last_words)
+        self.last_words = last_words
+
+
+def _short_place() -> str:
+    """Where a folder for sockets can be: in TMPDIR, unless the system would find its path too long."""
+    places = (tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp")
+    return next(it for it in places if it and len(os.fsencode(it)) <= _LONGEST)
+
+
+class Kernel:
+    """A kernel process of this environment's Python.  It starts at once, in the background."""
+
+    def __init__(self, env: Mapping[str, str], cwd: Path, start_limit: int = START_LIMIT) -> None:
+        self._env, self._cwd, self._start_limit = dict(env), cwd, start_limit
+        # Sockets in a private folder: no port to collide with, and no other user to listen.
+        self._temporary = TemporaryFolder(_short_place())
+        self._folder = self._temporary.path
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the kernel)
+        self._manager: AsyncKernelManager | None = None
+        self._client: AsyncKernelClient | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._stopping: concurrent.futures.Future[None] | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kernel", daemon=True)
+        self._thread.start()
+        self._started = asyncio.run_coroutine_threadsafe(self._start(), self._loop)
+
+    def __enter__(self) -> "Kernel":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def begin(self, env: Mapping[str, str], cwd: Path) -> None:
+        """Clear the namespace, set these variables, and go to that folder.  Raises KernelDied when it never started."""
+        self._wait(self._started)
+        code = f"import runbook_lib.runner.kernel_main as _m; _m.begin_notebook({dict(env)!r}, {str(cwd)!r})"
+        self._call(self._silently(code))
+
+    def run(
+        self,
+        notebook: "NotebookNode",
+        *,
+        limit: float | None,
+        heard: Callable[[str, str], None],
+        cell_done: Callable[["NotebookNode"], None],
+    ) -> None:
+        """Run the cells, filling in their outputs.  ``limit`` is in seconds a cell; None is no limit.
+
+        ``heard`` gets the name (stdout, stderr) and text of what cells print, ``cell_done`` the notebook after each
+        cell; both are called on another thread.  Raises CellFailed, CellTooSlow, KernelDied.  Where Ctrl-C ends it,
+        ``cell_done`` may still be called, until ``interrupt`` or ``close`` has returned.
+        """
+        self._call(self._run(notebook, limit, heard, cell_done))
+
+    def interrupt(self, grace: float) -> None:
+        """Let the running cell end as by Ctrl-C, within so many seconds, so that what it started can end too."""
+        manager = self._manager
+        if self._started.done() and manager is not None and manager.has_kernel:
+            self._call(self._interrupt(manager, grace))
+
+    def close(self) -> None:
+        """End the kernel, within a moment, whatever it does.  Interrupted, it may be called again."""
+        if self._stopping is None:
+            self._started.cancel()
+            stopping = asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
+            stopping.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
+            self._stopping = stopping
+        self._thread.join()
+        if not self._loop.is_closed():
+            self._loop.close()
+            self._stopping.result()
+        self._stderr.close()
+        self._temporary.remove()
+
+    # -- on the loop --------------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+        from jupyter_client.manager import AsyncKernelManager
+
+        arguments = ["-f", "{connection_file}", "--HistoryManager.enabled=False", "--IPKernelApp.log_level=ERROR"]
+        # A file in the notebook's folder is never taken for a module.
+        arguments.append("--InteractiveShellApp.ignore_cwd=True")
+        program = str(Path(__file__).with_name("kernel_main.py"))
+        spec = KernelSpec(argv=[sys.executable, "-P", program, *arguments], display_name="Python 3", language="python")
+
+        class OurKernel(KernelSpecManager):
+            def get_kernel_spec(self, _: str) -> KernelSpec:
+                return spec
+
+        self._manager = AsyncKernelManager(
+            kernel_spec_manager=OurKernel(), transport="ipc", connection_file=str(self._folder / "kernel.json")
+        )
+        # What cells print comes as messages, which are redacted; what else the process writes is kept for a crash.
+        await self._manager.start_kernel(env=self._env, cwd=str(self._cwd), stdout=self._stderr, stderr=self._stderr)
+        self._client = self._manager.client()
+        self._client.start_channels()
+        try:
+            await self._client.wait_for_ready(timeout=self._start_limit)
+        except RuntimeError as error:
+            raise KernelDied(self._last_words() or str(error)) from error
+        self._client.allow_stdin = False
+
+    async def _run(
+        self,
+        notebook: "NotebookNode",
+        limit: float | None,
+        heard: Callable[[str, str], None],
+        cell_done: Callable[["NotebookNode"], None],
+    ) -> None:
+        from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+        from runbook_lib.runner.kernel_client import ListeningClient
+
+        self._running = asyncio.current_task()
+        client = ListeningClient(
+            notebook, self._manager, heard, timeout=limit and max(1, round(limit)), store_widget_state=False,
+            coalesce_streams=True, record_timing=True,
+        )  # fmt: skip
+        client.kc = self._client
+        for index, cell in enumerate(notebook.cells):
+            count = client.code_cells_executed + 1
+            try:
+                await client.async_execute_cell(cell, index, execution_count=count)
+            except CellExecutionError as error:
+                raise CellFailed(count, error.ename, error.evalue, _is_told(cell)) from error
+            except CellTimeoutError as error:
+                raise CellTooSlow(count) from error
+            except DeadKernelError as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():  # nbclient takes that for the kernel's death
+                    raise asyncio.CancelledError from error
+                if client.unanswered:
+                    raise CellFailed(count, "KeyboardInterrupt", "The kernel gave no answer.", told=False) from error
+                raise KernelDied(self._last_words()) from error
+            finally:
+                if cell.cell_type == "code":
+                    cell_done(notebook)  # on the loop, which has nothing else to do: nothing can cut it short
+
+    async def _silently(self, code: str) -> None:
+        client, manager = self._client, self._manager
+        assert client is not None
+        assert manager is not None
+        asked = asyncio.ensure_future(
+            client.execute_interactive(
+                code, silent=True, store_history=False, allow_stdin=False, timeout=_ANSWER, output_hook=lambda _: None
+            )
+        )
+        try:
+            while not (await asyncio.wait({asked}, timeout=_LOOK))[0]:
+                if not await manager.is_alive():
+                    raise KernelDied(self._last_words())
+            reply = await asked
+        except TimeoutError as error:
+            told = f"The kernel did not answer within {_ANSWER} seconds. Run the same command again."
+            raise RunbookError(told) from error
+        finally:
+            asked.cancel()
+        content = reply["content"]
+        if content["status"] != "ok":
+            raise RunbookError(f"The kernel could not be made ready: {content.get('ename')}: {content.get('evalue')}.")
+
+    async def _interrupt(self, manager: "AsyncKernelManager", grace: float) -> None:
+        await manager.interrupt_kernel()
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait({self._running}, timeout=grace)  # it ends by telling how far it came
+        client = self._client
+        if client is not None:  # it answers once the cell has ended
+            with contextlib.suppress(TimeoutError, RuntimeError):
+                await asyncio.wait_for(client.kernel_info(reply=True, timeout=grace), grace)
+
+    async def _stop(self) -> None:
+        if self._client is not None:
+            self._client.stop_channels()
+        if self._manager is not None and self._manager.has_kernel:
+            await self._manager.shutdown_kernel(now=True)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- on the caller's thread ---------------------------------------------------------------------------------
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._wait(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def _wait(self, future: "concurrent.futures.Future[T]") -> T:
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # after Ctrl-C, say; of one that has ended nothing is left to cancel
+
+    def _last_words(self) -> str:
+        self._stderr.seek(0)
+        return "\n".join(self._stderr.read().decode("utf-8", "replace").strip().splitlines()[-5:])
+
+
+def _is_told(cell: "NotebookNode") -> bool:
+    """Whether the error is a RunbookError: of those alone IPython shows one plain line, and no traceback."""
+    errors = [output for output in cell.outputs if output.output_type == "error"]
+    return bool(errors) and errors[-1].traceback == [f"{errors[-1].ename}: {errors[-1].evalue}"]

@@ -1,0 +1,54 @@
+"""The executed notebook: the stored one with the given parameters, and its outputs without secrets."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runbook_lib.runner.parameters import Source
+from runbook_lib.system.atomic_files import remove_left, write
+from runbook_lib.text.redact import Redactor
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+
+def prepared(source: Source, injected: Mapping[str, Any], *, hide_code: bool = False) -> "NotebookNode":
+    """The notebook with papermill's cell of injected parameters, and without outputs of an earlier run."""
+    from papermill.iorw import load_notebook_node
+    from papermill.parameterize import parameterize_notebook
+
+    notebook: NotebookNode = load_notebook_node(str(source.path))
+    if injected:
+        notebook = parameterize_notebook(notebook, dict(injected), kernel_name="python3", language="python")
+    notebook.metadata.pop("widgets", None)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+            if hide_code:
+                cell.metadata["jupyter"] = {**cell.metadata.get("jupyter", {}), "source_hidden": True}
+    return notebook
+
+
+def redacted(notebook: "NotebookNode", redact: Callable[[Any], Any]) -> dict[str, Any]:
+    """What may be kept of it: no secrets, and no widgets, which show nothing where no kernel runs."""
+    data: dict[str, Any] = redact(notebook)
+    for cell in data["cells"]:
+        for output in cell.get("outputs", ()):
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
+    return data
+
+
+def saver(paths: list[Path], redactor: Redactor) -> Callable[["NotebookNode"], None]:
+    """A function that writes the notebook, as it stands, to all of the paths."""
+
+    for path in paths:
+        remove_left(path.parent, path.name)  # by a run that was killed
+    redact = redactor.growing()  # it is saved after each cell
+
+    def save(notebook: "NotebookNode") -> None:
+        content = json.dumps(redacted(notebook, redact), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+        for path in paths:
+            write(path, content.encode("utf-8", "backslashreplace"))
+
+    return save

@@ -1,0 +1,1 @@
+"""Slurm's commands, batch files, job states, and following."""

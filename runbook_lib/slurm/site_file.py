@@ -1,0 +1,211 @@
+"""A cluster as a person describes it: a small YAML file, parameters that override it, or both.  Pure.
+
+partition: batch                  # several: batch,large; or by platform: {dgx_h100: batch, dgx_gb200: grace}
+account: my-account
+image: /shared/images/megatron-lm.sqsh   # or nvcr.io/nvidia/nemo:26.06
+mounts: [/shared/data:/mnt/artifacts]    # what the recipes read: data, tokenizers, checkpoints
+in-image: []                      # folders that the image has itself, such as /mnt/artifacts
+results: /shared/me/results       # seen by all nodes under the same path
+at-once: 0                        # so many tests of an array run at a time; 0: no limit
+gpus: true                        # false where whole nodes are allocated
+least-gpus: 0                     # GPUs a node for tests whose recipe names fewer, such as 8
+options: [--qos=high]             # further options of sbatch
+shared: false                     # true: you vouch that all nodes see the paths
+
+A test that takes all GPUs of its nodes, and every test with ``gpus: false``, has its nodes alone (``--exclusive``).
+Options that say otherwise are taken instead, such as ``--cpus-per-gpu=16`` or ``--oversubscribe``.
+"""
+
+import itertools
+import re
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from runbook_lib.containers.work.image import Image
+from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.recipes.workloads import Workload
+from runbook_lib.slurm.batch_files import Site
+from runbook_lib.slurm.states import Partition
+from runbook_lib.text import yaml_spans
+
+KEYS = (
+    "partition", "account", "image", "mounts", "in-image", "results", "at-once", "gpus", "least-gpus", "options",
+    "shared",
+)  # fmt: skip
+#: Where recipes and settings of tests expect what no image holds.
+_DATA = re.compile(r"(?<![\w./}-])/mnt/[\w.-]{1,100}")
+#: File systems that live in one machine alone, by their names in ``/proc/self/mountinfo``.
+_LOCAL = frozenset({"tmpfs", "ramfs", "overlay", "devtmpfs", "squashfs", "zfs", "ext2", "ext3", "ext4", "xfs", "btrfs"})
+
+
+def parse(
+    text: str, origin: str, checkout: str, *, partition: str = "", account: str = "", image: str = "", mounts: str = "",
+    results: str = "",
+) -> Site:  # fmt: skip
+    """The site of a file (its text may be empty), with what the parameters name put in its place.
+
+    ``mounts`` are ``outside:inside``, divided by commas or blanks.  Raises RunbookError that names file and key.
+    """
+    given = _given(text, origin)
+    listed = re.split(r"[,\s]+", mounts.strip()) if mounts.strip() else _texts(given, "mounts", origin)
+    told = partition or given.get("partition") or {}
+    return Site(
+        checkout,
+        (results or _text(given, "results", origin)).rstrip("/"),
+        image=_image(image or _text(given, "image", origin)),
+        partitions=_partitions(told, origin),
+        account=account or _text(given, "account", origin),
+        mounts=tuple(_mount(it, "" if mounts.strip() else origin) for it in listed),
+        at_once=_number(given, "at-once", origin),
+        gpus=_flag(given, "gpus", origin, default=True),
+        least_gpus=_number(given, "least-gpus", origin),
+        options=tuple(_texts(given, "options", origin)),
+        shared=_flag(given, "shared", origin, default=False),
+        in_image=tuple(_texts(given, "in-image", origin)),
+    )
+
+
+def _image(text: str) -> str:
+    """As Pyxis takes it: a path, what has its ``#`` already, or an address, which without it were Docker Hub's."""
+    if not text or text.startswith("/") or "#" in text or re.search(r"\s", text):
+        return text
+    return Image.parse(text).enroot
+
+
+def lacking(site: Site, partitions: Collection[Partition], chosen: Sequence[Workload]) -> tuple[str, ...]:
+    """What the cluster's partitions cannot give to these tests, as sentences; Slurm would let them wait for ever."""
+    known = {it.name: it for it in partitions}
+    default = [it for it in partitions if it.default]
+    told: dict[str, None] = {}
+    for test in chosen:
+        name = site.partition(test.platform)
+        given = [known[it] for it in name.split(",") if it in known] if name else default
+        if not given and not name:
+            told["The cluster has no default partition. Name one as partition."] = None
+        lacks = [_lacks(site, it, test) for it in given]
+        if all(lacks):  # of several partitions one suffices
+            told |= dict.fromkeys(itertools.chain.from_iterable(lacks))
+    return tuple(told)
+
+
+def _lacks(site: Site, has: Partition, test: Workload) -> list[str]:
+    """What one partition cannot give to a test."""
+    told, gpus = [], site.gpus_for(test)
+    if test.nodes > has.nodes:
+        told.append(f"The partition {has.name} has {has.nodes} nodes, and {test} needs {test.nodes}.")
+    if site.gpus and gpus > has.gpus:
+        hint = " Where Slurm knows no GPUs, set gpus: false in the site file." if not has.gpus else ""
+        told.append(f"The nodes of {has.name} have {has.gpus} GPUs, and {test} needs {gpus}.{hint}")
+    if has.seconds is not None and test.time_limit > has.seconds:
+        told.append(f"{has.name} lets a job run for {has.seconds} s, and {test} needs {test.time_limit} s.")
+    return told
+
+
+def unmounted(site: Site, *texts: str) -> str:
+    """Which folders these texts of a test name that its container will not have, as a sentence; empty where it has all.
+
+    A mount inside of such a folder counts as the folder: whoever mounts parts knows which are read.
+    """
+    if not site.image:
+        return ""
+    have = [it.rstrip("/") for it in (*(inside for _, inside in site.mounts), *site.in_image)]
+    named = dict.fromkeys(it for text in texts for it in _DATA.findall(text))
+    lacks = [it for it in named if not any(f"{it}/".startswith(f"{has}/") or has.startswith(f"{it}/") for has in have)]
+    if not lacks:
+        return ""
+    return (
+        f"The test reads {' and '.join(lacks)}, and nothing is mounted there. Give the folder of its data as mounts, "
+        f"such as /shared/data:{lacks[0]}; or name it as in-image in the site file if the image has it."
+    )
+
+
+def not_shared(path: str, mountinfo: str) -> str:
+    """Why nodes cannot see a path of this machine, as a sentence; empty where they may.
+
+    ``mountinfo`` is the text of ``/proc/self/mountinfo``.  A disk of this machine may be exported to others: only
+    somebody who knows can say so.
+    """
+    best, kind = "", ""
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        words = before.split()
+        if len(words) < 5 or not after:
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda it: chr(int(it[1], 8)), words[4])
+        if (path == point or path.startswith(f"{point.rstrip('/')}/")) and len(point) >= len(best):
+            best, kind = point, after.split()[0]
+    if kind not in _LOCAL:
+        return ""
+    return (
+        f"{path} lies on {best} ({kind}), a file system of this machine, which other nodes do not see. Give a path on "
+        "storage that all nodes share, or set shared: true in the site file if they do see it."
+    )
+
+
+def _given(text: str, origin: str) -> Mapping[str, Any]:
+    try:
+        given = yaml_spans.load(text)
+    except CannotTell as error:
+        raise RunbookError(f"The site file {origin} cannot be read: {error} Correct it.") from error
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise RunbookError(f"The site file {origin} holds no mapping: expected the keys {', '.join(KEYS)}.")
+    for key in given:
+        if key not in KEYS:
+            near = get_close_matches(str(key), KEYS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KEYS)}."
+            raise RunbookError(f"The site file {origin} has the unknown key {key!r}: {hint}")
+    return given
+
+
+def _refuse(origin: str, key: str, value: object, expected: str) -> RunbookError:
+    return RunbookError(f"The site file {origin} sets {key} to {value!r}; expected {expected}.")
+
+
+def _text(given: Mapping[str, Any], key: str, origin: str) -> str:
+    value = given.get(key)
+    if value is None or isinstance(value, str):
+        return value or ""
+    raise _refuse(origin, key, value, "a text")
+
+
+def _texts(given: Mapping[str, Any], key: str, origin: str) -> list[str]:
+    value = given.get(key) or []
+    if isinstance(value, list) and all(isinstance(it, str) for it in value):
+        return value
+    raise _refuse(origin, key, value, "a list of texts")
+
+
+def _number(given: Mapping[str, Any], key: str, origin: str) -> int:
+    value = given.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10_000:
+        raise _refuse(origin, key, value, "a whole number")
+    return value
+
+
+def _flag(given: Mapping[str, Any], key: str, origin: str, *, default: bool) -> bool:
+    value = given.get(key, default)
+    if not isinstance(value, bool):
+        raise _refuse(origin, key, value, "true or false")
+    return value
+
+
+def _partitions(told: object, origin: str) -> dict[str, str]:
+    if isinstance(told, str):
+        return {"": told}
+    if isinstance(told, dict) and all(isinstance(it, str) for pair in told.items() for it in pair):
+        return told
+    raise _refuse(origin, "partition", told, "a name, or names by platform")
+
+
+def _mount(text: str, origin: str) -> tuple[str, str]:
+    outside, colon, inside = text.partition(":")
+    if not colon and not origin:
+        raise RunbookError(
+            f"mounts={text!r} is no mount; expected outside:inside, such as /shared/data:/mnt/artifacts."
+        )
+    if not colon:
+        raise _refuse(origin, "mounts", text, "outside:inside")
+    return outside, inside

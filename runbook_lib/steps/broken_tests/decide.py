@@ -1,0 +1,341 @@
+"""Step 6, first half: what still fails in a CI run, why, and what a person decides about it.  Changes nothing.
+
+A failed test is *explained* by golden values that were refreshed, *decided* when its rows are out of the way on the
+bump's branch, and *flaky* when its cause is infrastructure: that is run again.  All others are open, and hold the
+round's push back.
+"""
+
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from runbook_lib import display
+from runbook_lib.clients.github import issues as github_issues
+from runbook_lib.clients.github.models import Issue
+from runbook_lib.display import View
+from runbook_lib.errors import CannotTell, Refused
+from runbook_lib.git.command import GitFailed
+from runbook_lib.golden.collect import Problem
+from runbook_lib.recipes import quarantine
+from runbook_lib.recipes import rows as recipes
+from runbook_lib.recipes.quarantine import Target
+from runbook_lib.recipes.rows import Row
+from runbook_lib.steps.broken_tests import issue as tracking
+from runbook_lib.steps.broken_tests.issue import Broken
+from runbook_lib.steps.golden_values import collect
+from runbook_lib.steps.golden_values.collect import Asked
+from runbook_lib.steps.run_ci import Standing
+from runbook_lib.text.edits import Edit
+from runbook_lib.triage import failed_jobs
+from runbook_lib.triage.failed_jobs import Seen
+from runbook_lib.workflow.branch import Position
+
+#: Causes that a person may call broken; drift is for step 5, and builds, linters and unit tests stand in no recipe.
+_PROPOSED = frozenset({"hang", "out of memory", "shape", "import error", "unknown"})
+
+
+@dataclass(frozen=True)
+class Triage:
+    """The failed jobs of a run, and of them, by name, those that golden values do not explain.
+
+    ``unread`` says of which of them that is only because their values are not to be had, and why.
+    """
+
+    asked: Asked
+    seen: tuple[Seen, ...] = ()
+    undecided: tuple[str, ...] = ()
+    unread: tuple[Problem, ...] = ()
+
+    @property
+    def standing(self) -> Standing:
+        """The pull request that the run belongs to."""
+        return self.asked.standing
+
+    def show(self) -> View:
+        """Each failed job with its cause and evidence."""
+        if self.asked.source is None:
+            return display.note(f"{self.asked.idle[:1].upper()}{self.asked.idle[1:]}.")
+        lost = display.notes(self.warnings, title="Warnings")
+        return self.asked.show() + lost + failed_jobs.show(self.seen)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a person must know who decides."""
+        told = "Whether golden values explain the failure of {} is not known. {}"
+        return tuple(told.format(it.job, it.sentence) for it in self.unread)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A test that a person calls broken.  ``issue`` tracks it, else one is filed with ``title`` and ``body``."""
+
+    target: Target
+    test: Broken
+    seen: Seen | None
+    issue: Issue | None
+    title: str = ""
+    body: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would be done.  ``done`` are named tests that are out of the way already, ``back`` those that come back."""
+
+    triage: Triage
+    decisions: tuple[Decision, ...] = ()
+    done: tuple[Target, ...] = ()
+    back: tuple[Target, ...] = ()
+    soft: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def stand(self) -> Position:
+        """Where the bump stands."""
+        return self.triage.standing.stand
+
+    def edits(self, issues: Mapping[Target, int]) -> tuple[Edit, ...]:
+        """The recipes with these tests out of the way, each by its issue's number, and others back."""
+        texts = _texts(self.stand, [it.target.case for it in self.decisions] + [it.case for it in self.back])
+        whole = "whole-row" in self.stand.bump.allow
+        made = []
+        for path, before in texts.items():
+            after = before
+            for target, issue in issues.items():
+                beside = tuple(issues)
+                after = quarantine.mark(
+                    path, after, [target], issue, beside=beside, soft=self.soft, whole_rows=whole
+                ).after
+            after = quarantine.unmark(path, after, self.back, whole_rows=whole).after if self.back else after
+            if after != before:
+                made.append(Edit(path, before, after))
+        return tuple(made)
+
+    def show(self) -> View:
+        """The tests, their issues and the change of the recipes; issues to be filed are ``#(new)`` in it."""
+        from runbook_lib.text import edits
+
+        if self.triage.asked.source is None:
+            return display.note("There is nothing to decide.")
+        rows = [
+            {"test": str(it.target), "reason": it.target.reason,
+             "issue": f"#{it.issue.number} {it.issue.url}" if it.issue else "is filed"}
+            for it in self.decisions
+        ]  # fmt: skip
+        rows += [{"test": str(it), "reason": it.reason, "issue": "found: out of the way already"} for it in self.done]
+        rows += [{"test": str(it), "reason": it.reason, "issue": "comes back"} for it in self.back]
+        shown = display.table(rows, empty="No test was named as broken.")
+        if self.soft:
+            shown += display.note(
+                "allow_failure lets these rows fail. Only GitLab honours it: on GitHub they stay red."
+            )
+        numbers = {it.target: it.issue.number if it.issue else 0 for it in self.decisions}
+        shown += display.diff(edits.diff(self.edits(numbers)), empty="No recipe changes.")
+        for it in self.decisions:
+            if it.issue is None:
+                shown += display.code(it.body, title=f"Issue: {it.title}")
+        return shown + display.notes(self.warnings, title="Warnings") + self._proposal()
+
+    def _proposal(self) -> View:
+        text = proposal(self)
+        return (
+            display.code(text, title="Tests that could be called broken; give those that are, with your reason")
+            if (text)
+            else display.View("", "")
+        )
+
+
+def triage(asked: Asked, say: Callable[[str], object] = print) -> Triage:
+    """Why each failed job of the run failed, and which of them no golden value explains.  Prints how far it is."""
+    github = asked.standing.github
+    if asked.source is None or github is None:
+        return Triage(asked)
+    if asked.source.gitlab:
+        seen = failed_jobs.of_gitlab(asked.source, say)
+    else:
+        run = failed_jobs.Place(github.run(asked.number))
+        seen = failed_jobs.triage(github, run, asked.standing.stand.bump.base, say)
+    values = collect.collect(asked, on_branch=True, say=lambda _: None)
+    unread = tuple(it for it in values.missing if it.job in values.undecided)
+    return Triage(asked, seen, values.undecided, unread)
+
+
+def plan(found: Triage, *, broken: str = "", reenable: str = "", soft: bool = False) -> Plan:
+    """What a person's list changes; ``broken`` and ``reenable`` as ``quarantine.named`` takes them.
+
+    Their names are checked whether there is a run or not; looks for the issue of each test.  Raises Refused for a test
+    that no recipe has or that did not fail in the run, and for an issue that is closed.
+    """
+    standing = found.standing
+    stand, bump = standing.stand, standing.stand.bump
+    targets, rows = _settled(stand, broken, "broken")
+    back, _ = _settled(stand, reenable, "reenable")
+    source = found.asked.source
+    if source is None:
+        return Plan(found)
+    decisions, done, warnings = [], [], []
+    for target in targets:
+        mine = [row for row in rows if target.is_of(row)]
+        if all(is_out(row, soft) for row in mine):
+            done.append(target)
+            continue
+        seen = next((it for it in found.seen if it.test == f"{target.model}/{target.case}"), None)
+        if seen is None and "unseen-failure" not in bump.allow:
+            raise Refused(f"{target} did not fail in {source.name}, so it is not broken.", "unseen-failure")
+        if seen is not None and seen.failure.kind == "golden drift":
+            warnings.append(f"{target} only drifted: step 5 refreshes its golden values.")
+        decisions.append(_decision(standing, target, mine, seen, found.asked.url, internal=source.gitlab))
+    return Plan(found, tuple(decisions), tuple(done), back, soft, tuple(warnings))
+
+
+def require(stand: Position, *, accept: str = "", broken: str = "") -> None:
+    """Raise Refused for decisions of another form, and for tests and golden files that the branch does not have.
+
+    So that a run that is given them stops before it changes anything, and not at the step that they are for.
+    """
+    collect.require(stand, accept)
+    _settled(stand, broken, "broken")
+
+
+def _settled(stand: Position, text: str, parameter: str) -> tuple[tuple[Target, ...], tuple[Row, ...]]:
+    """The tests of a person's list, and the rows of the recipes that name their cases."""
+    listed = quarantine.named(text, stand.bump.image_type, parameter)
+    rows = rows_of(stand, [it.case for it in listed])
+    return tuple(quarantine.settle(it, rows) for it in listed), rows
+
+
+def is_out(row: Row, soft: bool) -> bool:
+    """Whether a row stops nothing any more; ``soft``: as it may fail."""
+    return (soft and row.allow_failure) or not any(quarantine.gating(cell.value) for cell in row.scopes)
+
+
+def _decision(
+    standing: Standing, target: Target, rows: Sequence[Row], seen: Seen | None, run: str, *, internal: bool
+) -> Decision:
+    github, bump = standing.github, standing.stand.bump
+    scopes = dict.fromkeys(cell.value for row in rows for cell in row.scopes if quarantine.gating(cell.value))
+    test = Broken(
+        target.model, target.case, target.environment, target.platform, target.reason, rows[0].recipe, tuple(scopes)
+    )
+    issue = None
+    if github is not None:
+        if number := tracking.named_in(target.reason, github.repository):
+            issue = github_issues.read(github, number)
+            if issue.state != "open":
+                raise Refused(f"#{number}, which the reason for {target} names, is {issue.state}. Name an open issue.")
+        else:
+            # The search lags behind what was just filed; the list of our own does not.
+            me = github.me().login
+            own = github_issues.listed(github, me)
+            issue = tracking.choose([*github_issues.search(github, target.case), *own], test, me)
+    old, new = _images(standing.stand)
+    pull = standing.pull.url if standing.pull else ""
+    failure = seen.failure if seen else None
+    body = tracking.body(test, bump, old=old, new=new, run=run, pull=pull, failure=failure, internal=internal)
+    return Decision(target, test, seen, issue, tracking.title(test, bump), body)
+
+
+def _images(stand: Position) -> tuple[str, str]:
+    """The image of the base branch, where its pins tell one, and that of the bump."""
+    from runbook_lib.pins import plan as pins
+
+    role, sites = f"lockstep {stand.bump.image_type}", stand.bump.repository.sites
+    verdicts = pins.check(stand.checkout.read(sites.pin_paths, stand.base_commit), sites)
+    old = {it.image for it in verdicts if it.role == role}
+    return ", ".join(sorted(old)) or "unknown", f"{sites.image}:{stand.bump.tag}"
+
+
+def _texts(stand: Position, cases: Iterable[str], commit: str = "") -> dict[str, str]:
+    """The recipes that have one of these words in them, as the plan's commit has them."""
+    patterns = [part for case in dict.fromkeys(cases) for part in ("-e", case)]
+    if not patterns:
+        return {}
+    ref = commit or stand.start
+    try:
+        listed = stand.checkout.git("grep", "-z", "-l", "--fixed-strings", *patterns, ref, "--", recipes.FOLDER)
+    except GitFailed as error:
+        if error.status != 1:  # git's way to say that nothing was found
+            raise
+        listed = ""
+    paths = [path.partition(":")[2] for path in listed.split("\0") if path.endswith((".yaml", ".yml"))]
+    return {path: text for path, text in stand.checkout.read(paths, ref).items() if text is not None}
+
+
+def rows_of(stand: Position, cases: Sequence[str], commit: str = "") -> tuple[Row, ...]:
+    """The rows of the recipes that name these cases; of all recipes where none does, for a hint at the right name."""
+    texts = _texts(stand, cases, commit)
+    if cases and not texts:
+        texts = _texts(stand, ["test_case"], commit)
+    found: list[Row] = []
+    for path, text in texts.items():
+        try:
+            found += recipes.rows(path, text)
+        except CannotTell as error:
+            raise Refused(f"{error} Mend it first: the test could stand in it. Nothing was changed.") from error
+    return tuple(found)
+
+
+def proposal(made: Plan) -> str:
+    """What is ``proposed``, as the parameter ``broken`` takes it."""
+    return "; ".join(f"{name}: {cause}" for name, cause in proposed(made).items())
+
+
+def proposed(made: Plan) -> dict[str, str]:
+    """The tests that are open and could be called broken, ``model/case@platform``, with their causes.
+
+    A regression of numerics is never among them.
+    """
+    stand = made.stand
+    named = {(it.model, it.case) for it in (*(d.target for d in made.decisions), *made.done)}
+    cases = [it.test.split("/", 1) for it in made.triage.seen if it.test and it.failure.kind in _PROPOSED]
+    open_cases = [(model, case) for model, case in cases if (model, case) not in named]
+    rows = rows_of(stand, [case for _, case in open_cases]) if open_cases else ()
+    entries = {}
+    for it in made.triage.seen:
+        model, _, case = it.test.partition("/")
+        if (model, case) not in open_cases:
+            continue
+        for row in rows:
+            if (row.model, row.case) == (model, case) and stand.bump.image_type in row.environments:
+                for platform in row.platforms if _on_github(row) else ():
+                    cause = tracking.unnamed(" ".join(it.failure.cause.replace(";", ",").split()))
+                    entries[f"{model}/{case}@{platform}"] = textwrap.shorten(cause, 120, placeholder=" …")
+    return entries
+
+
+def _on_github(row: Row) -> bool:
+    return any(cell.value in ("mr-github", "mr-github-slim", "L0", "L1") for cell in row.scopes)
+
+
+def open_jobs(found: Triage, after: Mapping[str, str] | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The jobs that hold the push back, and the flaky ones that are only to run again, by name.
+
+    ``after``: recipes by path as they will be pushed; without it, as the branch has them.
+    """
+    tests = {it.failure.job: it.test for it in found.seen}
+    cases = [test.partition("/")[2] for test in tests.values() if test]
+    out = _taken_out(found, cases, after or {})
+    left = Counter(found.undecided) - Counter({job: out.get(test, 0) for job, test in tests.items()})
+    # The jobs of one test have one name on all platforms, and may fail for different causes: they are counted.
+    flaky = left & Counter(it.failure.job for it in found.seen if it.failure.kind == "flaky infrastructure")
+    return tuple(sorted((left - flaky).elements())), tuple(sorted(flaky.elements()))
+
+
+def _taken_out(found: Triage, cases: Sequence[str], after: Mapping[str, str]) -> dict[str, int]:
+    """On how many platforms each test ran in the run's commit and is out of the way now."""
+    stand = found.standing.stand
+    tested = found.asked.tested if stand.checkout.has(found.asked.tested) else stand.start
+    then = rows_of(stand, cases, tested) if cases else ()
+    texts = {**(_texts(stand, cases) if cases else {}), **after}
+    now = [row for path, text in texts.items() for row in recipes.rows(path, text)]
+    return dict(Counter(test for test, _ in _running(then, stand) - _running(now, stand)))
+
+
+def _running(rows: Iterable[Row], stand: Position) -> set[tuple[str, str]]:
+    return {
+        (f"{row.model}/{row.case}", platform)
+        for row in rows
+        if stand.bump.image_type in row.environments and not row.allow_failure
+        for platform in row.platforms
+        if any(quarantine.gating(cell.value) for cell in row.scopes)
+    }

@@ -1,0 +1,402 @@
+"""Step 5, first half: the run whose golden values are asked for, collected and judged.  Changes nothing.
+
+Old values are those of the bump's branch: what a refresh before this one has brought is not refreshed again.
+"""
+
+import difflib
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from runbook_lib import display
+from runbook_lib.clients.github.ci_status import branch_of, labels_at
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.models import Pull
+from runbook_lib.clients.gitlab.client import GitLab
+from runbook_lib.display import Picture, View
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.golden import ci_runs, match_artifacts, plots, summary
+from runbook_lib.golden import collect as artifacts
+from runbook_lib.golden import coverage as golden_coverage
+from runbook_lib.golden.collect import Collection, GoldenFile, Problem, Source
+from runbook_lib.golden.coverage import Coverage
+from runbook_lib.golden.diff import LINT
+from runbook_lib.golden.judge import Judgement, accept, judge
+from runbook_lib.golden.values import FOLDER, BadGolden, Golden, GoldenName, parse
+from runbook_lib.recipes import rows as recipes
+from runbook_lib.steps import run_ci
+from runbook_lib.steps.run_ci import Standing
+from runbook_lib.system.temporary import TemporaryFolder
+from runbook_lib.text.decisions import entries
+from runbook_lib.triage import failed_jobs
+from runbook_lib.workflow.branch import Position
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: GitLab's words for a pipeline that has not ended.
+_UNFINISHED = ("created", "waiting_for_resource", "preparing", "pending", "running", "scheduled")
+_URL = re.compile(r"https?://[^/\s]+/(?P<repository>[^/\s]+/[^/\s]+)/actions/runs/(?P<run>[0-9]+)(?:[/?#]\S*)?")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The run to take values from.  ``idle`` says why there is none (yet), ``next`` what to do about it.
+
+    ``tested`` is the commit that it tested, ``wrong`` are its jobs that failed, by name; ``named`` says that a person
+    named the run.
+    """
+
+    standing: Standing
+    source: Source | None = None
+    idle: str = ""
+    next: str = ""
+    url: str = ""
+    number: int = 0
+    tested: str = ""
+    wrong: tuple[str, ...] = ()
+    older: str = ""
+    named: bool = False
+
+    def show(self) -> View:
+        """The run and what of it may be used."""
+        if self.source is None:
+            return display.note(f"{self.idle[:1].upper()}{self.idle[1:]}.")
+        states = Counter(job.state for job in self.source.jobs)
+        rows = {
+            "run": f"{self.source.name} {self.url}".strip(),
+            "functional tests": ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none",
+            "usable": self.source.unusable or "yes",
+        }
+        return display.table({"what": name, "value": value} for name, value in rows.items())
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a run gives.  ``old``, ``new`` and ``judged`` are by ``<model>/<test case>/golden_values_….json``.
+
+    ``unused`` are collected files that no recipe uses, ``undecided`` the failed jobs that these values do not explain.
+    """
+
+    asked: Asked
+    collection: Collection = field(default_factory=lambda: Collection((), ()))
+    old: Mapping[str, str | None] = field(default_factory=dict)
+    new: Mapping[str, str] = field(default_factory=dict)
+    judged: tuple[Judgement, ...] = ()
+    coverage: tuple[Coverage, ...] = ()
+    unused: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    accepted: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> tuple[Problem, ...]:
+        """What a job gave, or should have given, and is not to be had."""
+        return tuple(it for it in self.collection.problems if not it.by_job)
+
+    @property
+    def none_given(self) -> tuple[Problem, ...]:
+        """The jobs that gave no values by themselves: that is step 6's."""
+        return tuple(it for it in self.collection.problems if it.by_job)
+
+    def show(self) -> View:
+        """The verdict on each file, and what is missing."""
+        if self.asked.source is None:
+            return display.note("There is nothing to collect.")
+        shown = display.table(summary.verdict_rows(self.judged), empty="No golden value of this run differs from ours.")
+        rows = ({"job": it.job, "file": it.file or it.artifact, "why": it.sentence} for it in self.collection.problems)
+        if self.collection.problems:
+            shown += display.note("Not to be had, and so not used:") + display.table(rows)
+        return shown + display.notes(self.warnings, title="Warnings")
+
+    def frame(self) -> "pd.DataFrame":
+        """A row a (file, metric), what must be seen first, with the columns of the CSV."""
+        import pandas as pd
+
+        return pd.DataFrame(summary.rows(summary.in_order(self.judged)), columns=list(summary.CSV_COLUMNS))
+
+    def listed(self) -> View:
+        """The first rows of that."""
+        return display.frame(self.frame()) if self.judged else display.View("", "")
+
+    def worst(self) -> Picture | View:
+        """Old against new, step by step, for the files that a person must see first."""
+        return plots.worst(self.judged, _parsed(self.old), _parsed(self.new))
+
+    def covered(self) -> View:
+        """How many golden files of this image type the run covered, and why not the others, with what to do."""
+        return display.table(coverage_rows(self.coverage), empty="No run, so nothing is covered.")
+
+
+def choose(standing: Standing, *, run_id: str = "", source: str = "github") -> Asked:
+    """The run that ``run_id`` names (a number, or its address), else the pull request's newest of its head commit.
+
+    Once that is green, and where a GitLab is set up, the failed pipeline of the same commit there.
+    Raises RunbookError for a number that is none and a source that is unknown, Refused for a run of something else.
+    """
+    bump, github, pull = standing.stand.bump, standing.github, standing.pull
+    if source not in ("github", "gitlab"):
+        raise RunbookError(f"source={source!r} is unknown: choose github or gitlab.")
+    if bump.tag is None:
+        return Asked(standing, idle="no tag was given, so no run is looked for", next="-r tag 26.04-py3")
+    if not (bump.repository.golden or bump.repository.recipes):
+        return Asked(standing, idle=f"{bump.repository.name} has neither golden values nor recipes")
+    if source == "gitlab":
+        return _of_gitlab(standing, run_id)
+    if github is None or pull is None:
+        why = standing.problem or f"no pull request is open for {bump.branch}"
+        return Asked(standing, idle=f"waiting for the pull request: {why}", next="03-open-pr, with publish")
+    if run_id:
+        return _of_github(standing, github, pull, _number(run_id, github.repository), named=True)
+    now = run_ci.progress(standing, pull, github)
+    if now.run is None or now.state not in ("passed", "failed"):
+        return Asked(standing, idle=now.sentence.rstrip("."), next=now.next, url=now.run.url if now.run else "")
+    if now.state == "passed" and os.environ.get("GITLAB_URL"):
+        # What GitHub runs is green: the scopes that it never runs are next.
+        mirrored = _of_gitlab(standing, "")
+        if mirrored.source is not None and mirrored.wrong:
+            return mirrored
+    return _of_github(standing, github, pull, now.run.id, named=False)
+
+
+def _number(run_id: str, repository: str) -> int:
+    text = run_id.strip()
+    if found := _URL.fullmatch(text):
+        if found["repository"].lower() != repository.lower():
+            raise Refused(f"{text} is a run of {found['repository']}, and the bump is one of {repository}.")
+        text = found["run"]
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise RunbookError(f"run_id={run_id!r} is no number of a run. Take it from the run's address, …/runs/<number>.")
+    return int(text)
+
+
+def _of_github(standing: Standing, github: GitHub, pull: Pull, run_id: int, *, named: bool) -> Asked:
+    bump, run = standing.stand.bump, github.run(run_id)
+    source = ci_runs.of_github(
+        github, run_id, image_type=bump.image_type, branch=branch_of(pull.number), head=pull.head_sha,
+        labels=labels_at(pull.labels, standing.labellings, run.created), older="older-run" in bump.allow,
+    )  # fmt: skip
+    older = "" if run.head_sha == pull.head_sha else f"{source.name} tested {run.head_sha[:10]}."
+    wrong = tuple(sorted(job.name for job in failed_jobs.failed(github.jobs(run_id))))
+    return Asked(
+        standing, source, url=run.url, number=run_id, tested=run.head_sha, wrong=wrong, older=older, named=named
+    )
+
+
+def _of_gitlab(standing: Standing, run_id: str) -> Asked:
+    bump, stand = standing.stand.bump, standing.stand
+    if run_id and not re.fullmatch(r"[0-9]{1,18}", run_id.strip()):
+        raise RunbookError(
+            f"run_id={run_id!r} is no number of a pipeline. Take it from its address, …/pipelines/<number>; without "
+            "one, the newest pipeline of the bump's commit is taken."
+        )
+    if standing.pull is None and stand.tip is None:
+        return Asked(standing, idle=f"waiting for the branch {bump.branch}: it does not exist yet", next="03-open-pr")
+    head = standing.pull.head_sha if standing.pull else stand.start
+    gitlab = GitLab.connect()
+    pipeline = gitlab.pipeline(int(run_id)) if run_id else next(iter(gitlab.pipelines(head)), None)
+    if pipeline is None:
+        how = "Start one there, with tools/trigger_internal_ci.py (--dry-run first); then run again."
+        return Asked(standing, idle=f"waiting for a pipeline of {head[:10]} on GitLab: it has none", next=how)
+    if pipeline.status in _UNFINISHED:
+        told = f"waiting for pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
+        return Asked(standing, idle=told, next=f"Run again when it has ended: {pipeline.url}", url=pipeline.url)
+    source = ci_runs.of_gitlab(
+        gitlab, pipeline.id, image_type=bump.image_type, head=head, older="older-run" in bump.allow
+    )
+    older = "" if pipeline.sha == head else f"{source.name} tested {pipeline.sha[:10]}."
+    wrong = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))
+    return Asked(
+        standing,
+        source,
+        url=pipeline.url,
+        number=pipeline.id,
+        tested=pipeline.sha,
+        wrong=wrong,
+        older=older,
+        named=bool(run_id),
+    )
+
+
+def collect(
+    asked: Asked, *, only_failing: bool = True, accepted: str = "", on_branch: bool = False,
+    say: Callable[[str], object] = print,
+) -> Found:  # fmt: skip
+    """Read the golden files of the run's jobs and judge each against the branch; ``accepted`` as ``accept`` takes it.
+
+    ``on_branch``: a failed job counts as explained only by values that the branch holds.  Prints how far it is.
+    Raises Refused for an ``accepted`` that names something else.
+    """
+    stand, source = asked.standing.stand, asked.source
+    if source is None:
+        require(stand, accepted)
+        return Found(asked)
+    reasons, listed = entries(accepted, "accept", "file: reason"), _listed(stand)
+    known = _golden(listed)
+    with TemporaryFolder() as folder:
+        collection = artifacts.collect(source, folder, only_failing=only_failing, known=known, progress=_Progress(say))
+        new = {_short(file.path): file.bytes.decode("utf-8", "surrogateescape") for file in collection.files}
+    texts = stand.texts([*(f"{FOLDER}/{name}" for name in new), *{f"{FOLDER}/{_config(name)}" for name in new}])
+    old = {name: texts[f"{FOLDER}/{name}"] for name in new}
+    lint = LINT in listed
+    judged = tuple(
+        judge(name, old[name], text, texts[f"{FOLDER}/{_config(name)}"], lint=lint) for name, text in new.items()
+    )
+    judged = accept(judged, accepted, {_short(path) for path in known})
+    rows, odd = _recipes(stand.texts(path for path in listed if path.startswith(f"{recipes.FOLDER}/")))
+    used = {row.golden for row in rows}
+    unused = tuple(name for name in new if name.replace("_2nd.json", ".json") not in used)
+    warnings = [*odd, *(f"No recipe uses {name}: nothing in CI will compare with it." for name in unused)]
+    return Found(
+        asked, collection, old, new, judged, _coverage(source, collection, known, rows), unused,
+        _undecided(asked, collection.files, judged, new, on_branch), tuple(warnings), reasons,
+    )  # fmt: skip
+
+
+def require(stand: Position, accepted: str) -> None:
+    """Raise Refused for an ``accepted`` of another form, and for a file of no test that the branch has."""
+    reasons = entries(accepted, "accept", "file: reason")
+    known = _golden(_listed(stand)) if reasons else ()
+    tests = {_short(path).rpartition("/")[0] for path in known}
+    for name in reasons:
+        if GoldenName.parse(f"{FOLDER}/{name}") is None or name.rpartition("/")[0] not in tests:
+            near = difflib.get_close_matches(name, [_short(path) for path in known], n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise Refused(f"accept names {name!r}, which is no golden file of a test.{hint} Nothing was changed.")
+
+
+def _listed(stand: Position) -> list[str]:
+    return stand.checkout.git(
+        "ls-tree", "-r", "-z", "--name-only", "--full-tree", stand.start, "--", *_LISTED
+    ).split("\0")  # fmt: skip
+
+
+def _golden(listed: Iterable[str]) -> frozenset[str]:
+    return frozenset(path for path in listed if path.startswith(f"{FOLDER}/") and GoldenName.parse(path))
+
+
+_STOPPED = ("held back", "refused")
+_LISTED = (FOLDER, recipes.FOLDER, LINT)
+
+
+class _Progress:
+    """Says how many artifacts are read, some ten times in all."""
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self.say, self.told = say, 0
+
+    def __call__(self, done: int, total: int, _last: str) -> None:
+        if done * 10 // total > self.told or done == total:
+            self.told = done * 10 // total
+            self.say(f"{done} of {total} artifacts read")
+
+
+def _short(path: str) -> str:
+    return path.removeprefix(f"{FOLDER}/")
+
+
+def _config(name: str) -> str:
+    return f"{name.rpartition('/')[0]}/model_config.yaml"
+
+
+def _parsed(texts: Mapping[str, str | None]) -> dict[str, Golden]:
+    found = {}
+    for name, text in texts.items():
+        try:
+            found[name] = parse(text or "")
+        except BadGolden:
+            continue  # its judgement says so
+    return found
+
+
+def _recipes(texts: Mapping[str, str | None]) -> tuple[list[golden_coverage.Row], list[str]]:
+    rows: list[golden_coverage.Row] = []
+    odd: list[str] = []
+    for path, text in texts.items():
+        if path.endswith((".yaml", ".yml")):
+            more, problems = golden_coverage.rows(path, text or "")
+            rows += more
+            odd += problems
+    return rows, odd
+
+
+def _coverage(
+    source: Source, collection: Collection, known: AbstractSet[str], rows: Sequence[golden_coverage.Row]
+) -> tuple[Coverage, ...]:
+    """What the run covered: files that it gave, and those of jobs that passed with the values that we have."""
+    given = {file.path for file in collection.files}
+    unsure: set[str] = set()
+    ran = Counter((job.model, job.test_case) for job in source.jobs if job.state in ("passed", "failed"))
+    for job in source.jobs:
+        if job.state != "passed":
+            continue
+        files = match_artifacts.expected(known, job, source.environment, {job.platform} if job.platform else ())
+        platforms = {name.platform for path in files if (name := GoldenName.parse(path))}
+        certain = job.platform or ran[job.model, job.test_case] >= len(platforms)
+        (given if certain else unsure).update(files)
+    found = golden_coverage.coverage(
+        [_short(path) for path in known], rows, {_short(path) for path in given}, source.environment
+    )
+    told = "it ran on one of its platforms, and on which the run does not tell"
+    return tuple(replace(it, reason=told) if not it.covered and f"{FOLDER}/{it.file}" in unsure else it for it in found)
+
+
+def _undecided(
+    asked: Asked, files: Sequence[GoldenFile], judged: Sequence[Judgement], new: Mapping[str, str], on_branch: bool
+) -> tuple[str, ...]:
+    """The failed jobs whose failure no golden value explains.
+
+    A job is explained when CI fails its values against those of the tested commit, and none of them is held back.
+    """
+    checkout, files = asked.standing.stand.checkout, [it for it in files if it.failed]
+    stops = (*_STOPPED, "refresh") if on_branch else _STOPPED
+    stopped = {one.file for one in judged if one.verdict in stops}
+    tested = asked.tested if checkout.has(asked.tested) else asked.standing.stand.start
+    texts = checkout.read(
+        [*(f"{FOLDER}/{name}" for name in new), *{f"{FOLDER}/{_config(name)}" for name in new}], tested
+    )
+    drifted = {
+        name
+        for name, text in new.items()
+        if judge(name, texts[f"{FOLDER}/{name}"], text, texts[f"{FOLDER}/{_config(name)}"]).ci
+    } - stopped
+    explained = Counter(
+        job
+        for job, _ in {(it.job, it.artifact) for it in files if _short(it.path) in drifted}
+        - {(it.job, it.artifact) for it in files if _short(it.path) in stopped}
+    )
+    return tuple(sorted((Counter(asked.wrong) - explained).elements()))
+
+
+#: What refreshes a golden file that the run did not cover, by the beginning of the reason.
+_COMMANDS = (
+    ("runs nightly", "05-golden-values with -r source gitlab, once the internal pipeline of this commit has ended"),
+    ("runs weekly", "05-golden-values with -r source gitlab, once the internal pipeline of this commit has ended"),
+    (
+        "GitHub never runs",
+        "05-golden-values with -r source gitlab, once the internal pipeline of this commit has ended",
+    ),
+    ("GB200", "a maintainer comments /ok to test for the commit; then run this step again"),
+    ("put out of the way", "none: first mend the test and give it back its scope"),
+    ("no recipe", "none: nothing runs it"),
+    ("it ran on one", "-p only_failing False"),
+)
+
+
+def coverage_rows(found: Iterable[Coverage]) -> list[dict[str, object]]:
+    """How many golden files were covered, and by reason and scope how many were not, with what to do for them."""
+    listed = list(found)
+    if not listed:
+        return []
+    counted = Counter((it.reason, ", ".join(it.scopes), it.platform) for it in listed if not it.covered)
+    rows: list[dict[str, object]] = [
+        {"golden files": sum(it.covered for it in listed), "scopes": "", "platform": "", "why": "covered", "next": ""}
+    ]
+    for (reason, scopes, platform), count in sorted(counted.items()):
+        command = next((text for start, text in _COMMANDS if reason.startswith(start)), "06-broken-tests")
+        rows.append({"golden files": count, "scopes": scopes, "platform": platform, "why": reason, "next": command})
+    return rows

@@ -1,0 +1,151 @@
+"""Steps 1, 2 and 7: show how the pins would move, move them in the checkout, and verify by reading again."""
+
+from collections.abc import Sequence
+
+from runbook_lib import display
+from runbook_lib.checks import Check
+from runbook_lib.display import View
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins import plan as pins
+from runbook_lib.pins.plan import Plan
+from runbook_lib.records.step_record import Step, command
+from runbook_lib.steps import preflight, sync_check
+from runbook_lib.steps.preflight import Prospect
+from runbook_lib.steps.sync_check import Survey
+from runbook_lib.text import edits
+from runbook_lib.workflow import branch
+from runbook_lib.workflow.branch import Position
+
+NO_TAG = "No tag was given, so nothing is planned."
+HOW = "Run again with a tag, such as -p tag 26.04-py3."
+
+
+def show(stand: Position, plan: Plan) -> View:
+    """Where the plan starts and its diff; without a tag, every pin as it stands."""
+    if stand.bump.tag is None:
+        return display.note(f"{NO_TAG} {HOW}") + display.table(preflight.standing(stand))
+    done = _idle(stand, plan) or f"Every pin of this step already names {stand.bump.tag}: nothing to change."
+    shown = display.note(stand.describe()) + display.diff(edits.diff(plan.edits), empty=done)
+    return shown + display.notes((*stand.warnings, *plan.warnings), title="Warnings")
+
+
+def carry_out(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
+    """Make the edits in the checkout, on the bump's branch; in a preview, say so and do nothing."""
+    if not stand.bump.apply:
+        return display.note("This is a preview: nothing was changed.")
+    ahead.require()
+    written = branch.carry_out(stand, plan.edits)
+    for edit in written:
+        step.effect("edit", edit.path, *edit.digests)
+    if why := _idle(stand, plan):
+        return display.note(why)
+    if not plan.edits:
+        return display.note("The branch holds these values already: nothing was written.")
+    found = len(plan.edits) - len(written)
+    held = f" {display.count(found, 'file')} already held the plan." if found else ""
+    return display.note(f"Wrote {display.count(len(written), 'file')} on the branch {stand.bump.branch}.{held}")
+
+
+def verify(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
+    """Read the files again, and tell the record what was done or would be."""
+    bump = stand.bump
+    step.warn(*stand.warnings, *plan.warnings)
+    step.given(base_commit=stand.base_commit, plan_from=stand.start, digest=ahead.image and ahead.image.digest)
+    step.table("changes", [vars(change) for change in plan.changes])
+    step.diff(edits.diff(plan.edits))
+    for name, why in ahead.used_exceptions.items():
+        step.allowed(name, why)
+    if bump.tag is None:
+        step.done(NO_TAG, HOW)
+        return display.note("There is nothing to verify.")
+    if why := _idle(stand, plan):
+        step.done(why)
+        return display.note(why)
+    step.check(*_checks(stand, plan), ahead.check)
+    count = f"{display.count(len(plan.changes), 'value')} in {display.count(len(plan.edits), 'file')}"
+    if not plan.edits:
+        step.done(f"Found done: every pin of this step names {bump.tag} on {bump.branch if stand.tip else bump.base}.")
+    elif bump.apply:
+        step.done(f"Moved {count} to {bump.tag}, on the branch {bump.branch}.", "03-open-pr commits them.")
+    else:
+        files = ", ".join(edit.path for edit in plan.edits)
+        step.would(f"change {display.count(len(plan.changes), 'line')} on the branch {bump.branch}: {files}")
+        step.done(f"Would change {count} to {bump.tag}.", command(step.name, bump, apply=True))
+    return display.note("The checks are in the record below.")
+
+
+def _idle(stand: Position, plan: Plan) -> str:
+    """Why the repository has nothing for this step to move; empty where it has."""
+    return stand.bump.repository.idle({"github": "01-github-pin", "gitlab": "02-gitlab-pin"}.get(plan.ci, ""))
+
+
+def _checks(stand: Position, plan: Plan) -> list[Check]:
+    holds = "the files hold exactly the plan"
+    if not stand.bump.apply:
+        return [Check(holds, "skipped", "This is a preview.")]
+    texts = stand.checkout.read([edit.path for edit in plan.edits])
+    wrong = [edit.path for edit in plan.edits if texts[edit.path] != edit.after]
+    held = f"{display.count(len(plan.changes), 'value')} in {display.count(len(texts), 'file')}."
+    detail = f"{', '.join(wrong)} is not as planned." if wrong else held
+    return [Check.of(holds, not wrong, detail), untouched(stand)]
+
+
+def untouched(stand: Position, ref: str | None = None) -> Check:
+    """Whether the pins of the other image type are, on the bump's branch, what they are where it left its base.
+
+    ``ref`` None reads the work tree.  Skipped with ``allow=both-types``, as the bump then moves both.
+    """
+    bump = stand.bump
+    kind = bump.repository.other_type(bump.image_type)
+    if kind is None:
+        return Check("no other pin is touched", "skipped", f"{bump.repository.name} has pins of one type alone.")
+    name, sites = f"the {kind} pins are untouched", bump.repository.sites
+    if "both-types" in bump.allow:
+        return Check(name, "skipped", "both-types is allowed.")
+    fork = stand.checkout.merge_base(stand.base_commit, ref or "HEAD") or stand.base_commit
+    before, after = (_frozen(stand.checkout, at, f"lockstep {kind}", sites) for at in (fork, ref))
+    moved = sorted(set(after) ^ set(before))
+    told = "; ".join(f"{path} names {image}" for path, image in moved) or f"{len(after)} pins as on {bump.base}."
+    return Check.of(name, not moved, told)
+
+
+def _frozen(checkout: Checkout, ref: str | None, role: str, sites: pins.Sites) -> list[tuple[str, str]]:
+    verdicts = pins.check(checkout.read(sites.pin_paths, ref), sites)
+    return [(f"{it.path} ({it.selector})", it.image) for it in verdicts if it.role == role]
+
+
+def survey(stand: Position, refs: str) -> Survey:
+    """The pins on the refs asked for (names or patterns, apart by spaces or commas).
+
+    Without any: on the bump's branch, as committed, or as the work tree has it while edits wait to be committed; and
+    before there is a branch, as the work tree has it.
+    """
+    bump, checkout = stand.bump, stand.checkout
+    asked: Sequence[str] = refs.replace(",", " ").split()
+    if not asked and stand.tip and not (stand.on_branch and checkout.uncommitted(bump.repository.sites.pin_paths)):
+        asked = [stand.start]
+    asked = [_known(checkout, stand.base_remote, ref) for ref in asked]
+    # Another branch may well stand on another month: only the bump's own must have the tag.
+    expected = bump.tag if stand.tip and not refs else None
+    return sync_check.survey(
+        checkout.path, asked, expected=expected, image_type=bump.image_type, repository=bump.repository
+    )
+
+
+def _known(checkout: Checkout, remote: str, ref: str) -> str:
+    """The remote's branch of that name, which is newer than a local one and there in a fresh clone too."""
+    tracked = not set(ref) & set("*?[") and checkout.tracked_tip(remote, ref)
+    return f"{remote}/{ref}" if tracked else ref
+
+
+def conclude(step: Step, stand: Position, found: Survey) -> View:
+    """Tell the record whether the pins agree."""
+    outcome = found.outcome
+    step.check(Check.of("all pins agree", outcome == "in sync", " ".join([found.summary, *found.notes])))
+    if stand.tip:
+        step.check(untouched(stand, stand.start))
+    step.table("pins", found.rows())
+    step.warn(*found.sentences)
+    step.given(base_commit=stand.base_commit, head_commit=stand.start)
+    step.done(found.summary, "" if outcome == "in sync" else "Mend the pins named above; a bump moves them together.")
+    return display.notes(found.sentences) + display.note(found.summary)

@@ -1,0 +1,142 @@
+"""The text of a pull request: the repository's template, or what people wrote, around our own part.
+
+Our part stands between two markers, invisible on GitHub.  Renewing replaces what is between them and nothing else.
+What comes from outside (paths, rows, images, warnings) is shown as it is: it mentions nobody, closes no issue and
+makes no table of its own; and nothing of it is hidden, or a command to a bot or to CI.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal
+
+from runbook_lib.bump import Bump
+from runbook_lib.errors import CannotTell
+from runbook_lib.pins.plan import Plan
+from runbook_lib.text.sanitize import inert
+
+_BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->")
+#: Our parts of a text, in the order in which they are made: the pins, the golden values, the tests put out of the way.
+Section = Literal["", "golden-values", "broken-tests"]
+#: Where GitHub looks for a pull request's template, in this order.
+TEMPLATES = tuple(
+    f"{folder}{name}"
+    for folder in (".github/", "", "docs/")
+    for name in ("pull_request_template.md", "PULL_REQUEST_TEMPLATE.md")
+)
+# GitHub makes links of these even where they are escaped as Markdown; an invisible space keeps it from doing so.
+_REFERENCES = r"|(?<=#)(?=\w)|(?<=:)(?=//)|(?<=\bwww)(?=\.)"
+_LINKED = re.compile(rf"(?<=@)(?=\w){_REFERENCES}", re.IGNORECASE)
+# In a commit's message an address is no link, and case@platform mentions nobody.
+_MENTIONED = re.compile(rf"(?<=@)(?<![A-Za-z0-9_]@)(?=\w){_REFERENCES}", re.IGNORECASE)
+_ADDRESS = re.compile(r"https?://[\w.:/?=&%+#~,;-]{1,2000}")
+
+
+def name_of(bump: Bump) -> str:
+    """What a marker calls the bump."""
+    return f"{bump.base}/{bump.image_type}-{bump.tag}"
+
+
+def named_in(body: str) -> str:
+    """The bump that the marker in a body names; empty without a marker."""
+    found = _BEGIN.search(body)
+    return (found["bump"] or "") if found else ""
+
+
+def compose_body(text: str, part: str, section: Section = "") -> str:
+    """``text`` (a template or a body) with ``part`` in it: between the markers where it has them, else at the end.
+
+    What is outside of the markers stays byte for byte.  ``part`` brings its markers, which are those of ``section``.
+    Raises CannotTell when ``text`` has markers other than one pair in order.
+    """
+    name = f"base-image-runbook:{section}{':' * bool(section)}"
+    begins = list(re.finditer(rf"<!-- {name}begin(?: [^\s<>]+)? -->", text))
+    ends = list(re.finditer(rf"<!-- {name}end -->", text))
+    if not begins and not ends:
+        return f"{text.rstrip()}\n\n{part}\n" if text.strip() else f"{part}\n"
+    if len(begins) != 1 or len(ends) != 1 or begins[0].end() > ends[0].start():
+        raise CannotTell(
+            "The markers of this tool's part in the pull request's text are damaged or doubled, so the text was left "
+            "as it is. Remove the lines `<!-- base-image-runbook:… -->` and what is between them, then run again."
+        )
+    start, end = begins[0].start(), ends[0].end()
+    # GitHub's form sends CRLF: equal but for that is equal.
+    if text[start:end].replace("\r\n", "\n") == part:
+        return text
+    return text[:start] + part + text[end:]
+
+
+def marked(text: str, bump: Bump, section: Section) -> str:
+    """A part with the markers of its section around it."""
+    name = f"base-image-runbook:{section}"
+    return f"<!-- {name}:begin {name_of(bump)} -->\n{text.strip()}\n<!-- {name}:end -->"
+
+
+def part(plan: Plan, bump: Bump, *, digests: Mapping[str, str] | None = None, image: str = "", record: str = "") -> str:
+    """Our part, with its markers: the changed pins, what stays, digests (platform → digest), warnings, the record.
+
+    ``image`` is what the new image changes, as Markdown.
+    """
+    begin, end = f"<!-- base-image-runbook:begin {name_of(bump)} -->", "<!-- base-image-runbook:end -->"
+    return "\n".join([begin, *_lines(plan, bump, digests or {}, image, record), end])
+
+
+def _lines(plan: Plan, bump: Bump, digests: Mapping[str, str], image: str, record: str) -> Iterator[str]:
+    yield f"### Base image {bump.tag} ({bump.image_type}) on {code(bump.base)}"
+    yield ""
+    yield "| file | line | pin | old | new |"
+    yield "| --- | --- | --- | --- | --- |"
+    for change in plan.changes:
+        cells = (change.path, str(change.line), change.selector, change.old, change.new)
+        yield f"| {' | '.join(code(cell) for cell in cells)} |"
+    other = bump.repository.other_type(bump.image_type)
+    if other and "both-types" not in bump.allow:
+        yield ""
+        yield f"No {other} pin is touched: each was read before and after, and is the same."
+    if digests:
+        yield ""
+        yield from (f"- {code(platform)}: {code(digest)}" for platform, digest in sorted(digests.items()))
+    if image:
+        yield ""
+        yield "What the new image changes:"
+        yield ""
+        yield image.strip()
+    if plan.warnings:
+        yield ""
+        yield "Worth a look:"
+        yield ""
+        yield from (f"- {prose(warning)}" for warning in plan.warnings)
+    if record:
+        yield ""
+        yield f"Record: {code(record)}"
+
+
+def code(text: str) -> str:
+    """A code span of one line, for a table's cell too: GitHub finds neither names nor issues in it."""
+    flat = inert(_flat(text.replace("<!--", "<!-\u200b-"))).replace("|", "\\|") or " "
+    fence = "`" * (max((len(run) for run in re.findall("`+", flat)), default=0) + 1)
+    padding = " " if len(fence) > 1 else ""
+    return f"{fence}{padding}{flat}{padding}{fence}"
+
+
+def prose(text: str) -> str:
+    """A sentence as it is, with no Markdown, link, mention or closing keyword at work in it."""
+    escaped = re.sub(r"([\\`*_{}\[\]()<>!|~&$]|^[#+=-]|^\d{1,9}(?=\.))", _escaped, inert(_flat(text)))
+    return _LINKED.sub("\u200b", escaped)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"{found[0]}\\" if found[0].isdigit() else f"\\{found[0]}"  # "1." would begin a list
+
+
+def unlinked(text: str) -> str:
+    """A line with nothing in it that GitHub would make a mention or a reference of, also in a commit's message."""
+    return _MENTIONED.sub("\u200b", inert(_flat(text)))
+
+
+def address(url: str, otherwise: Callable[[str], str] = code) -> str:
+    """An address of a forge as it is, which GitHub makes a link of; anything else as code."""
+    return url if _ADDRESS.fullmatch(url) else otherwise(url)
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())

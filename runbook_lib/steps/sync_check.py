@@ -1,0 +1,228 @@
+"""Whether all pins agree, on the work tree or on any number of refs: what ``runbook check`` and step 07 ask."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+from runbook_lib.bump import ImageType
+from runbook_lib.errors import CannotTell
+from runbook_lib.git import blobs
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.images.reference import Tag
+from runbook_lib.pins import plan
+from runbook_lib.pins.plan import Texts, Verdict
+from runbook_lib.pins.repositories import FILE, MEGATRON_LM, Repository
+from runbook_lib.workflow import repository as recognized
+
+Outcome = Literal["in sync", "out of sync", "cannot tell"]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The verdicts on one state of the files.
+
+    ``name`` is a ref as people write it, or ``work tree``, which has no ``commit``.  A ref that a pattern found and
+    that has none of the known pin sites has no verdicts, and decides nothing.
+    """
+
+    name: str
+    commit: str | None
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was asked of a repository, and the answers."""
+
+    repository: Path
+    snapshots: tuple[Snapshot, ...]
+    strict: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """The answer for all: one pin out of sync anywhere decides, then one that could not be told."""
+        answers = {plan.outcome(s.verdicts, strict=self.strict) for s in self.snapshots if s.verdicts}
+        order: tuple[Outcome, ...] = ("out of sync", "cannot tell", "in sync")
+        return next(answer for answer in order if answer in answers)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What is wrong, in whole sentences, each with its ref where there are several.
+
+        Warnings are among them for a single ref; of several they are left to the table.
+        """
+        several = len(self.snapshots) > 1
+        return tuple(
+            f"{snapshot.name}: {verdict.sentence}" if several else verdict.sentence
+            for snapshot in self.snapshots
+            for verdict in snapshot.verdicts
+            if verdict.sentence and (verdict.role != "informational" or self.strict or not several)
+        )
+
+    def rows(self) -> list[dict[str, str]]:
+        """A table for people: the ref where there are several, site, kind of pin, image and verdict."""
+        several = len(self.snapshots) > 1
+        return [
+            ({"ref": snapshot.name} if several else {})
+            | {"site": verdict.site, "pin": verdict.role, "image": verdict.image or "–", "verdict": verdict.answer}
+            for snapshot in self.snapshots
+            for verdict in snapshot.verdicts
+        ]
+
+    def as_text(self) -> str:
+        """The table, what is wrong in whole sentences, and the answer as the last line."""
+        rows = self.rows()
+        lines = [list(rows[0]), *(list(row.values()) for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+        skipped = [f"{s.name} has no known pin site, and was left out." for s in self.snapshots if not s.verdicts]
+        said = [*self.notes, *skipped, *self.sentences]
+        text = "\n".join([*table, "", *said, *([""] if said else []), self.summary])
+        # A value from a repository must not speak to the terminal.
+        return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
+
+    @property
+    def summary(self) -> str:
+        """The answer in a line."""
+        verdicts = [verdict for snapshot in self.snapshots for verdict in snapshot.verdicts]
+        warnings = [v for v in verdicts if v.role == "informational" and v.answer != "in sync"]
+        lockstep = [v.answer for v in verdicts if v.role != "informational" and v.answer != "frozen"]
+        told = [f"{lockstep.count('in sync')} of {len(lockstep)} pins agree"]
+        told += [f"{count} cannot be read"] if (count := lockstep.count("cannot tell")) else []
+        if warnings:
+            places = "1 informational place does" if len(warnings) == 1 else f"{len(warnings)} informational places do"
+            one = len(warnings) == 1
+            means = f"strict, so {'it counts' if one else 'they count'}" if self.strict else ""
+            told.append(f"{places} not ({means or ('a warning' if one else 'warnings')})")
+        return f"{self.outcome.capitalize()}: {', '.join(told)}."
+
+    def as_json(self) -> dict[str, object]:
+        """The survey for machines.  Fields may be added; a changed meaning is a new ``format``.
+
+        ``ref`` is ``work tree`` (with the commit null) or the ref's name; a ref without known pin sites has no
+        ``pins`` and the outcome null.  ``line`` is 0 and ``image`` empty where no pin could be read.
+        """
+        return {
+            "format": 1,
+            "repository": str(self.repository),
+            "strict": self.strict,
+            "outcome": self.outcome,
+            "notes": list(self.notes),
+            "refs": [
+                {
+                    "ref": snapshot.name,
+                    "commit": snapshot.commit,
+                    "outcome": plan.outcome(snapshot.verdicts, strict=self.strict) if snapshot.verdicts else None,
+                    "pins": [
+                        {
+                            "path": verdict.path,
+                            "line": verdict.line,
+                            "selector": verdict.selector,
+                            "image": verdict.image,
+                            "role": verdict.role,
+                            "verdict": verdict.answer,
+                            "detail": verdict.sentence,
+                        }
+                        for verdict in snapshot.verdicts
+                    ],
+                }
+                for snapshot in self.snapshots
+            ],
+        }
+
+
+def survey(
+    place: str | Path,
+    refs: Sequence[str] = (),
+    *,
+    strict: bool = False,
+    expected: Tag | None = None,
+    image_type: ImageType = "dev",
+    repository: Repository | None = None,
+) -> Survey:
+    """Check the clone at ``place``: its work tree, or each of ``refs``, nothing being checked out.
+
+    A ref may be a pattern with ``*``, ``?`` or ``[…]`` over local branches (``core_r*``) and remote-tracking ones
+    (``origin/core_r*``); one that matches no local branch is tried on those of every remote.  ``expected`` is the tag
+    that the pins of ``image_type`` should have; without it they are compared with the newest of them.  Without a
+    ``repository`` it is recognized.
+    Raises CannotTell for a ref or pattern that names nothing, and for a repository without a known pin site.
+    """
+    checkout = Checkout.open(place)
+    repository = repository or recognized.choose(checkout, refs=refs)
+    sites, notes = repository.sites, list[str]()
+    if not refs and checkout.bare:
+        refs = ("HEAD",)
+        notes.append(f"{checkout.path} is a bare repository, so its HEAD was checked.")
+    states: list[tuple[str, str | None, bool, Texts]]
+    if refs:
+        named = _resolve(checkout.path, refs)
+        found = blobs.read_blobs(checkout.path, [(commit, path) for _, commit, _ in named for path in sites.pin_paths])
+        states = [
+            (name, commit, globbed, {path: (blob := found[commit, path]) and blob[1] for path in sites.pin_paths})
+            for name, commit, globbed in named
+        ]
+    else:
+        states = [("work tree", None, False, checkout.read(sites.pin_paths))]
+    snapshots = []
+    for name, commit, globbed, texts in states:
+        known = sites.known(texts)
+        if not known and not globbed:
+            raise CannotTell(_unknown(checkout.path, name, repository))
+        snapshots.append(Snapshot(name, commit, plan.check(texts, sites, expected, image_type) if known else ()))
+    if not any(snapshot.verdicts for snapshot in snapshots):
+        raise CannotTell(_unknown(checkout.path, ", ".join(refs), repository))
+    return Survey(checkout.path, tuple(snapshots), strict, tuple(notes))
+
+
+def _unknown(place: Path, name: str, repository: Repository) -> str:
+    found = f"No known pin site was found in {place} ({name}): there is none of {', '.join(repository.sites.telling)}."
+    if repository is MEGATRON_LM:
+        return (
+            f"{found} Give the path of a clone of Megatron-LM, and a ref from 2025-03 or later; or declare the pins of "
+            f"another repository in its file {FILE}."
+        )
+    return f"{found} These are the pins of {repository.origin or repository.name}: give a ref that has them, or others."
+
+
+def _resolve(place: Path, refs: Sequence[str]) -> list[tuple[str, str, bool]]:
+    """Name, commit and whether a pattern found it, for each ref once and in the order given."""
+    names: dict[str, tuple[str, bool]] = {}  # full or given name -> (name to show, found by a pattern)
+    patterns = [ref for ref in refs if set(ref) & set("*?[")]
+    known = blobs.branches(place) if patterns else []
+    for ref in refs:
+        if ref in patterns:
+            for full in _matching(ref, known):
+                names.setdefault(full, (full.split("/", 2)[2], True))
+        else:
+            names[ref] = (names.get(ref, (ref,))[0], False)
+    found = blobs.commits(place, names)
+    resolved: dict[tuple[str, str], bool] = {}
+    for full, (name, globbed) in names.items():
+        if (commit := found[full]) is None:
+            raise CannotTell(_missing(place, name))
+        resolved[name, commit] = globbed and resolved.get((name, commit), True)
+    return [(name, commit, globbed) for (name, commit), globbed in resolved.items()]
+
+
+def _matching(pattern: str, known: Sequence[str]) -> list[str]:
+    short = {full: full.split("/", 2)[2] for full in known}
+    matched = [full for full in known if fnmatchcase(short[full], pattern) or fnmatchcase(full, pattern)]
+    if not matched:
+        remote = [full for full in known if full.startswith("refs/remotes/")]
+        matched = [full for full in remote if fnmatchcase(short[full].partition("/")[2], pattern)]
+    if not matched:
+        raise CannotTell(
+            f"No branch matches {pattern!r}, neither a local nor a remote-tracking one. "
+            "Fetch first, or correct the pattern; remote-tracking branches are written as origin/core_r*."
+        )
+    return matched
+
+
+def _missing(place: Path, ref: str) -> str:
+    hints = [full.split("/", 2)[2] for full in blobs.branches(place) if full.endswith(f"/{ref}")]
+    hint = f" Did you mean {' or '.join(hints[:3])}?" if ref and hints else " Fetch it first, or correct the name."
+    return f"{ref!r} names no commit in {place}.{hint}"

@@ -1,0 +1,1 @@
+"""This machine: atomic files, locks, processes and provenance."""

@@ -1,0 +1,98 @@
+"""What a command prints, made fit to be shown at one place: without secrets, and steering no terminal."""
+
+import contextlib
+import json
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from itertools import groupby
+from types import TracebackType
+from typing import TextIO
+
+from runbook_lib.text.redact import Redactor
+from runbook_lib.text.sanitize import visible
+
+_PRACTICE_TOKEN = re.compile(r"(?<![\w-])practice-(gitlab-)?token(?![\w-])")
+
+
+class _Screen:
+    """Collects what is printed to both streams, in its order, until one of them is flushed.
+
+    A secret is known by what stands around it, and a single call of ``print`` may write a part of it only.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[TextIO, str]] = []
+
+    def add(self, stream: TextIO, text: str) -> None:
+        self._parts.append((stream, text))
+
+    def show(self) -> None:
+        parts, self._parts = self._parts, []
+        for stream, run in groupby(parts, key=lambda part: part[0]):
+            stream.write(safe("".join(text for _, text in run)))
+            stream.flush()
+
+
+class _Printed:
+    """One of the two streams of a screen; in all else it is the stream beneath."""
+
+    def __init__(self, screen: _Screen, stream: TextIO) -> None:
+        self._screen, self._stream = screen, stream
+
+    def write(self, text: str) -> int:
+        self._screen.add(self._stream, text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._screen.show()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+def safe(text: str) -> str:
+    """Return the text without secrets and control characters; a JSON document stays one."""
+    redactor = Redactor(os.environ)
+    document = _json(text)
+    if document is not None:
+        clean = redactor.data(document)
+        return text if clean == document and text.isascii() else json.dumps(clean, indent=2) + "\n"
+    # Those of the practice environment are to be copied: no pattern takes what begins with < for a secret.
+    text = _PRACTICE_TOKEN.sub(r"<\1practice>", text)
+    # Once more without colours, which may divide a secret.
+    text = redactor.text(visible(redactor.text(text)))
+    return re.sub("<(gitlab-)?practice>", r"practice-\1token", text)
+
+
+def _json(text: str) -> object:
+    """The document that the text is; None for any other text."""
+    if not text.startswith(("{", "[")):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+@contextlib.contextmanager
+def safe_output() -> Iterator[None]:
+    """Show what is printed meanwhile only as ``safe`` text, and a traceback of this program likewise."""
+    screen = _Screen()
+    for stream in (sys.stdout, sys.stderr):
+        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    sys.excepthook = _show_traceback
+    try:
+        with (
+            contextlib.redirect_stdout(_Printed(screen, sys.stdout)),
+            contextlib.redirect_stderr(_Printed(screen, sys.stderr)),
+        ):
+            yield
+    finally:
+        screen.show()
+
+
+def _show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    sys.stderr.write(safe("".join(traceback.format_exception(kind, error, trace))))

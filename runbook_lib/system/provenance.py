@@ -1,0 +1,129 @@
+"""Who runs what: the facts about person, machine and this installation that a record keeps."""
+
+import getpass
+import hashlib
+import os
+import platform
+import socket
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Two readings of one process's start may differ by this many seconds, as clocks are adjusted.
+_START_TOLERANCE = 2.0
+#: How each CI service names who started a run, and the run's address.
+_CI = {
+    "GITHUB_ACTIONS": ("GITHUB_ACTOR", "GITHUB_SERVER_URL / GITHUB_REPOSITORY /actions/runs/ GITHUB_RUN_ID"),
+    "GITLAB_CI": ("GITLAB_USER_LOGIN", "CI_JOB_URL"),
+    "JENKINS_URL": ("BUILD_USER_ID", "BUILD_URL"),
+    "CI": ("", ""),
+}
+
+
+def who(env: Mapping[str, str], checkout: Path | None = None) -> dict[str, Any]:
+    """The person as the operating system, git and a CI service know them, and the host."""
+    return {
+        "user": user(),
+        "host": socket.gethostname(),
+        "git": _git_identity(checkout if checkout is not None and checkout.is_dir() else Path.cwd()),
+        "ci": _ci(env),
+    }
+
+
+def user() -> str:
+    """The person as the operating system knows them."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container may run under a user id that nobody named
+        return str(os.getuid())
+
+
+def _ci(env: Mapping[str, str]) -> dict[str, str] | None:
+    for flag, (actor, url) in _CI.items():
+        if env.get(flag):
+            parts = [part if part.startswith("/") else env.get(part, "") for part in url.split()]
+            return {"service": flag, "actor": env.get(actor, ""), "url": "".join(parts)}
+    return None
+
+
+@cache
+def library() -> dict[str, Any]:
+    """Version of this installation, with commit and dirty flag where it is a git checkout."""
+    try:
+        version = metadata.version("base-image-runbook")
+    except metadata.PackageNotFoundError:
+        version = "unknown"
+    commit = _git(ROOT, "rev-parse", "--verify", "HEAD") if (ROOT / ".git").exists() else None
+    dirty = bool(_git(ROOT, "status", "--porcelain", "--untracked-files=no")) if commit else None
+    return {"version": version, "commit": commit, "dirty": dirty, "python": platform.python_version()}
+
+
+@cache
+def requirements() -> dict[str, str] | None:
+    """Name and sha256 of the locked requirements beside this installation."""
+    file = ROOT / "environment" / "requirements.txt"
+    if not file.is_file():
+        return None
+    return {"name": f"environment/{file.name}", "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+
+
+def process() -> dict[str, Any]:
+    """This process, so that another can tell later whether it still lives."""
+    import psutil  # type: ignore[import-untyped]
+
+    return describe(psutil.Process())
+
+
+def describe(process: Any) -> dict[str, Any]:
+    """A process of this machine, as ``psutil`` has it."""
+    return {"pid": process.pid, "started": process.create_time(), "host": socket.gethostname()}
+
+
+def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two readings are of the same process: numbers are used again."""
+    same = (one["host"], one["pid"]) == (other["host"], other["pid"])
+    return bool(same and abs(one["started"] - other["started"]) < _START_TOLERANCE)
+
+
+def is_here(process: Mapping[str, Any]) -> bool:
+    """Whether it is a process of this machine."""
+    return bool(process["host"] == socket.gethostname())
+
+
+def is_alive(process: Mapping[str, Any]) -> bool:
+    """Whether that very process still runs; a process of another host is believed to."""
+    import psutil
+
+    if not is_here(process):
+        return True
+    try:
+        found = psutil.Process(process["pid"])
+        return is_same(process, describe(found)) and found.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
+
+
+@cache
+def _git_identity(place: Path) -> str | None:
+    ident = _git(place, "var", "GIT_COMMITTER_IDENT")
+    return ident.rpartition(">")[0] + ">" if ident else None
+
+
+def _git(place: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(place), "--no-optional-locks", *arguments]
+    # Within a git hook these name the repository of the hook, whatever place is asked about.
+    env = {k: v for k, v in os.environ.items() if k not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL, env=env
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

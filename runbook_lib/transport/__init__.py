@@ -1,0 +1,1 @@
+"""Bounded HTTP, byte ranges and remote zip files."""

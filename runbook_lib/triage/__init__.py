@@ -1,0 +1,1 @@
+"""From the logs of a failed job to its root cause."""

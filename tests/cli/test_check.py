@@ -1,0 +1,370 @@
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from layouts import DEV, DOCKERFILE, GITLAB, LINTING, LTS, dockerfile, image, layout
+
+from runbook_lib.cli.__main__ import main
+
+
+def git(place, *arguments):
+    return subprocess.run(
+        ["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def write(place: Path, texts):
+    for path, text in texts.items():
+        file = place / path
+        if text is None:
+            file.unlink(missing_ok=True)
+        else:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(text.encode("utf-8", "surrogateescape"))
+
+
+def commit(place: Path, texts, branch=""):
+    """Commit files, on a branch of their own where one is named."""
+    if branch:
+        git(place, "switch", "-qC", branch)
+    write(place, texts)
+    git(place, "add", "-A")
+    git(place, "commit", "-qm", "x", "--allow-empty")
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A repository in layout 4, in sync, on the branch main."""
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    place = tmp_path / "clone"
+    place.mkdir()
+    git(place, "init", "-q", "-b", "main")
+    commit(place, layout(4))
+    return place
+
+
+@pytest.fixture
+def check(capsys):
+    """Run ``runbook check`` and return its exit status, output and error output."""
+
+    def run(*arguments):
+        status = main(["check", *map(str, arguments)])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+# -- the work tree ---------------------------------------------------------------------------------------------------
+
+
+def test_pins_in_sync_are_a_table_and_exit_status_0(clone, check):
+    status, out, err = check(clone)
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].split() == ["site", "pin", "image", "verdict"]
+    assert lines[1].split(maxsplit=4) == [f"{DEV}:1", "lockstep", "dev", image("26.02-py3"), "in sync"]
+    assert lines[-1] == "In sync: 7 of 7 pins agree."
+    assert len({line.index(image("26")[:20]) for line in lines[1:-2]}) == 1  # aligned
+
+
+def test_a_pin_out_of_sync_is_named_and_exit_status_1(clone, check):
+    write(clone, {DEV: image("26.04-py3") + "\n", DOCKERFILE: dockerfile("26.04-py3")})
+    status, out, _ = check(clone)
+    assert status == 1
+    for line, platform in ((30, "amd64"), (35, "arm64")):
+        assert (
+            f"{GITLAB}:{line} (BASE_IMAGE where IMAGE: CI_MCORE_DEV_IMAGE, PLATFORM: {platform}) "
+            "names 26.02-py3, the dev pins should be 26.04-py3."
+        ) in out
+    assert out.endswith("Out of sync: 5 of 7 pins agree, 4 informational places do not (warnings).\n")
+    assert check("--ref", "HEAD", clone)[0] == 0
+
+
+def test_a_site_that_cannot_be_read_is_told_and_exit_status_2(clone, check):
+    write(clone, {LTS: None})
+    status, out, _ = check(clone)
+    assert status == 2
+    assert f"{LTS} (lockstep lts): the file does not exist, but {DEV} does." in out
+    assert "Cannot tell: 6 of 7 pins agree, 1 cannot be read." in out
+    write(clone, {DOCKERFILE: dockerfile("26.01-py3")})
+    assert check(clone)[0] == 1
+
+
+def test_strict_makes_warnings_failures(clone, check):
+    write(clone, {LINTING: dockerfile("26.01-py3")})
+    status, out, _ = check(clone)
+    assert (status, out.splitlines()[-1]) == (
+        0,
+        "In sync: 7 of 7 pins agree, 1 informational place does not (a warning).",
+    )
+    assert f"{LINTING}:3 (ARG FROM_IMAGE_NAME) names 26.01-py3, the dev pins 26.02-py3." in out
+    status, out, _ = check("--strict", clone)
+    assert status == 1
+    assert out.endswith("(strict, so it counts).\n")
+
+
+def test_the_tag_that_the_pins_should_have_can_be_given(clone, check):
+    assert check(clone, "--tag", "26.02-py3")[0] == 0
+    assert check(clone, "--tag", "25.09-py3", "--image-type", "lts")[0] == 0
+    assert "names 26.02-py3, the dev pins should be 26.04-py3." in check(clone, "--tag", "26.04-py3")[1]
+    status, _, err = check(clone, "--tag", "26.4")
+    assert status == 2
+    assert err.startswith("runbook check: '26.4' is not a tag")
+
+
+def test_the_repository_may_be_named_by_any_folder_in_it(clone, check, monkeypatch):
+    assert check(clone / "docker")[0] == 0
+    monkeypatch.chdir(clone / "docs")
+    assert check()[0] == 0
+
+
+def test_a_repository_without_a_commit_is_checked_by_its_files(tmp_path, clone, check):
+    git(tmp_path, "init", "-q", "fresh")
+    write(tmp_path / "fresh", layout(2))
+    assert check(tmp_path / "fresh")[0] == 0
+    status, _, err = check(tmp_path / "fresh", "--ref", "HEAD")
+    assert status == 2
+    assert "'HEAD' names no commit" in err
+
+
+# -- refs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def branches(clone):
+    """The clone with a branch for each layout, one out of sync and one from before all layouts."""
+    for number, dev in ((1, "25.06-py3"), (2, "25.11-py3"), (3, "26.02-py3")):
+        git(clone, "switch", "-q", "--orphan", f"core_r0.{number + 8}.0")
+        commit(clone, layout(number, dev=dev))
+    commit(clone, layout(3) | {DEV: image("26.04-py3")}, "dev")
+    git(clone, "switch", "-q", "--orphan", "core_r0.1.0")
+    commit(clone, {"README.md": "old\n"})
+    git(clone, "switch", "-q", "main")
+    return clone
+
+
+def test_refs_are_checked_without_being_checked_out(branches, check):
+    write(branches, {DEV: "being edited"})
+    status, out, _ = check(branches, "--ref", "main", "--ref", "core_r0.9.0")
+    assert status == 0
+    assert out.splitlines()[0].split()[0] == "ref"
+    assert {line.split()[0] for line in out.splitlines()[1:-3]} == {"main", "core_r0.9.0"}
+    assert (branches / DEV).read_text() == "being edited"
+    assert git(branches, "branch", "--show-current") == "main"
+
+
+def test_one_ref_out_of_sync_decides(branches, check):
+    status, out, _ = check(branches, "--ref", "main", "--ref", "dev")
+    assert status == 1
+    assert f"dev: {GITLAB}:32 (BASE_IMAGE where" in out
+    assert "main: " not in out
+
+
+def test_a_ref_out_of_sync_decides_though_another_cannot_be_told(branches, check):
+    commit(branches, layout(4) | {LTS: None}, "broken")
+    assert check(branches, "--ref", "broken", "--ref", "main")[0] == 2
+    assert check(branches, "--ref", "broken", "--ref", "dev")[0] == 1
+
+
+def test_a_pattern_names_every_branch_and_leaves_out_those_without_pins(branches, check):
+    status, out, _ = check(branches, "--ref", "core_r*")
+    assert status == 0
+    assert list(dict.fromkeys(line.split()[0] for line in out.splitlines() if "lockstep" in line)) == [
+        "core_r0.9.0", "core_r0.10.0", "core_r0.11.0",
+    ]  # fmt: skip
+    assert "core_r0.1.0 has no known pin site, and was left out." in out
+
+
+def test_a_ref_without_pins_that_is_asked_for_by_name_cannot_be_told(branches, check):
+    for refs in (["core_r0.1.0"], ["core_r0.1.*"], ["main", "core_r0.1.0"], ["core_r0.1.0", "core_r*"]):
+        status, out, err = check(branches, *(part for ref in refs for part in ("--ref", ref)))
+        assert (status, out) == (2, "")
+        assert "No known pin site was found in" in err
+        assert GITLAB in err
+
+
+def test_a_ref_named_twice_is_checked_once(branches, check):
+    _, out, _ = check(branches, "--ref", "main", "--ref", "ma*", "--ref", "main", "--ref", "refs/heads/main", "--json")
+    assert [ref["ref"] for ref in json.loads(out)["refs"]] == ["main"]
+    assert check(branches, "--ref", "core_r*", "--ref", "refs/heads/core_r0.1.0")[0] == 2
+
+
+def test_remote_tracking_branches_are_found_by_their_names_and_by_those_without_the_remote(branches, tmp_path, check):
+    git(tmp_path, "clone", "-q", branches.as_uri(), "second")
+    for pattern in ("origin/core_r0.9*", "core_r0.9*", "refs/remotes/origin/core_r0.9*"):
+        status, out, _ = check(tmp_path / "second", "--ref", pattern, "--json")
+        assert status == 0
+        assert [ref["ref"] for ref in json.loads(out)["refs"]] == ["origin/core_r0.9.0"]
+    assert check(tmp_path / "second", "--ref", "*/HEAD")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("ref", "said"),
+    [
+        ("none", "'none' names no commit in "),
+        ("dev", "Did you mean origin/dev?"),
+        ("", "'' names no commit"),
+        ("-x", "'-x' names no commit"),
+        ("main:docker", "names no commit"),
+        ("release_*", "No branch matches 'release_*', neither a local nor a remote-tracking one."),
+    ],
+)
+def test_a_ref_that_names_nothing_cannot_be_told(branches, tmp_path, check, ref, said):
+    git(tmp_path, "clone", "-q", branches.as_uri(), "second")
+    status, out, err = check(tmp_path / "second", f"--ref={ref}")
+    assert (status, out) == (2, "")
+    assert said in err
+
+
+def test_bare_shallow_and_detached_clones_are_checked(branches, tmp_path, check):
+    git(tmp_path, "clone", "-q", "--bare", branches.as_uri(), "bare")
+    status, out, _ = check(tmp_path / "bare")
+    assert status == 0
+    assert f"{tmp_path / 'bare'} is a bare repository, so its HEAD was checked." in out
+    assert check(tmp_path / "bare", "--ref", "dev")[0] == 1
+    git(tmp_path, "clone", "-q", "--depth=1", "--no-single-branch", branches.as_uri(), "shallow")
+    git(tmp_path / "shallow", "checkout", "-q", "--detach")
+    assert check(tmp_path / "shallow")[0] == 0
+    assert check(tmp_path / "shallow", "--ref", "origin/dev")[0] == 1
+    git(branches, "worktree", "add", "-q", str(tmp_path / "tree"), "dev")
+    assert check(tmp_path / "tree")[0] == 1
+
+
+def test_an_empty_bare_repository_cannot_be_told(tmp_path, clone, check):
+    git(tmp_path, "init", "-q", "--bare", "empty")
+    status, _, err = check(tmp_path / "empty")
+    assert status == 2
+    assert "'HEAD' names no commit" in err
+
+
+# -- bad input -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_clone_cannot_be_told(tmp_path, clone, check):
+    (tmp_path / "plain").mkdir()
+    git(tmp_path, "init", "-q", "other")
+    for place, said in (
+        ("plain", "is no git checkout"),
+        ("none", "There is no folder"),
+        ("other", "No known pin site"),
+    ):
+        status, out, err = check(tmp_path / place)
+        assert (status, out) == (2, "")
+        assert err.startswith("runbook check: ")
+        assert said in err
+        assert "Traceback" not in err
+
+
+def test_a_repository_does_not_speak_to_the_terminal(clone, check):
+    text = (
+        layout(4)[GITLAB]
+        .replace("test:pre_build_image:", '"te\\e[31mst":')
+        .replace("PLATFORM: arm64", "PLATFORM: amd64")
+    )
+    write(clone, {GITLAB: text.replace("[test:pre_build_image]", "[]").replace("IMAGE_TYPE: dev", 'IMAGE_TYPE: "\\e"'),
+                  DEV: "\udcff\x1b[2J"})  # fmt: skip
+    status, out, _ = check(clone)
+    assert status == 2
+    assert "te\\x1b[31mst" in out
+    assert all(char.isprintable() or char == "\n" for char in out)
+    out.encode()
+
+
+def test_an_unknown_command_or_option_is_a_usage_error(capsys):
+    for arguments in ([], ["none"], ["check", "--none"], ["audit"]):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2
+        assert "usage: runbook" in capsys.readouterr().err
+
+
+# -- for machines ----------------------------------------------------------------------------------------------------
+
+
+def test_json_holds_all_that_the_table_tells(branches, check):
+    status, out, _ = check(branches, "--ref", "main", "--ref", "dev", "--json")
+    told = json.loads(out)
+    assert status == 1
+    assert {key: told[key] for key in ("format", "repository", "strict", "outcome", "notes")} == {
+        "format": 1, "repository": str(branches), "strict": False, "outcome": "out of sync", "notes": [],
+    }  # fmt: skip
+    assert [(ref["ref"], ref["commit"], ref["outcome"]) for ref in told["refs"]] == [
+        ("main", git(branches, "rev-parse", "main"), "in sync"),
+        ("dev", git(branches, "rev-parse", "dev"), "out of sync"),
+    ]
+    assert told["refs"][1]["pins"][1] == {
+        "path": GITLAB,
+        "line": 32,
+        "selector": "BASE_IMAGE where IMAGE: CI_MCORE_DEV_IMAGE, PLATFORM: amd64",
+        "image": image("26.02-py3"),
+        "role": "lockstep dev",
+        "verdict": "out of sync",
+        "detail": f"{GITLAB}:32 (BASE_IMAGE where IMAGE: CI_MCORE_DEV_IMAGE, PLATFORM: amd64) names 26.02-py3, "
+        "the dev pins should be 26.04-py3.",
+    }
+
+
+def test_json_of_the_work_tree_and_of_a_ref_that_was_left_out(branches, check):
+    work_tree = json.loads(check(branches, "--json")[1])["refs"]
+    assert [(ref["ref"], ref["commit"]) for ref in work_tree] == [("work tree", None)]
+    left_out = json.loads(check(branches, "--ref", "core_r*", "--json")[1])["refs"][0]
+    assert (left_out["ref"], left_out["outcome"], left_out["pins"]) == ("core_r0.1.0", None, [])
+
+
+# -- as a process ----------------------------------------------------------------------------------------------------
+
+
+def test_check_imports_nothing_that_only_other_commands_need(clone):
+    code = (
+        "import sys; from runbook_lib.cli.__main__ import main; main(['check', sys.argv[1]]);"
+        "print(sorted({'httpx', 'githubkit', 'IPython', 'pandas', 'nbformat', 'papermill'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(clone)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("unbuffered", [{}, {"PYTHONUNBUFFERED": "1"}])
+def test_a_reader_that_has_seen_enough_gets_no_traceback(clone, unbuffered):
+    command = [sys.executable, "-m", "runbook_lib", "check", str(clone)]
+    # Whether output is buffered decides where the closed pipe is noticed.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | unbuffered
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_a_command_that_is_interrupted_ends_without_a_traceback(clone, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("runbook_lib.steps.sync_check.survey", interrupt)
+    assert main(["check", str(clone)]) == 130
+
+
+def test_other_commands_are_imported_when_they_run(monkeypatch):
+    seen = []
+
+    class Module:
+        @staticmethod
+        def command_status(options):
+            seen.append((options.json, options.audit))
+            return 3
+
+    monkeypatch.setattr("runbook_lib.cli.__main__.import_module", lambda name: Module)
+    assert main(["status", "--json", "--audit", "there"]) == 3
+    assert seen == [(True, "there")]
+
+
+def test_the_version_is_told_with_the_commit(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert re.fullmatch(
+        r"base-image-runbook \d+\.\d+\.\d+( \(commit [0-9a-f]{12}(, changed)?\))?, Python 3\.\d+\.\d+\S*\n",
+        capsys.readouterr().out,
+    )

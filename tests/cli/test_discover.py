@@ -1,0 +1,705 @@
+"""``runbook pins discover``: what references seem to be, what a pins file should call them, and the draft of one."""
+
+import errno
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from elsewhere import bridge, ml_containers
+from hypothesis import given
+from hypothesis import strategies as st
+from layouts import layout
+
+from runbook_lib.cli import discover
+from runbook_lib.cli.__main__ import main
+from runbook_lib.pins import pins_file, repositories, sites
+from runbook_lib.pins.discover.draft import draft
+from runbook_lib.pins.discover.roles import discover as sorted_out
+from runbook_lib.pins.finders import GivenPattern, Pattern
+from runbook_lib.system import atomic_files
+
+NGC = "nvcr.io/nvidia/pytorch"
+NEW, OLD = f"{NGC}:26.06-py3", f"{NGC}:25.09-py3"
+DOCKERFILE = f"# syntax=x\nARG BASE={NEW}\nFROM ${{BASE}} AS main\n"
+MATRIX = f"""\
+build:
+  parallel:
+    matrix:
+      - IMAGE: LTS_IMAGE
+        BASE_IMAGE: {OLD}
+      - IMAGE: DEV_IMAGE
+        BASE_IMAGE: {NEW}
+      - IMAGE: TOOLS
+        BASE_IMAGE: python:3.10
+nemo:
+  variables:
+    BASE_IMAGE: nvcr.io/nvidian/nemo:nightly
+"""
+WORKFLOW = f"""\
+on:
+  workflow_dispatch:
+    inputs:
+      image:
+        default: {NEW}
+jobs:
+  test:
+    container:
+      image: {OLD}
+    steps:
+      - uses: docker/build-push-action@v6
+        with:
+          file: ./docker/Dockerfile
+          build-args: |
+            BASE=${{{{ inputs.image || '{NEW}' }}}}
+            OTHER={OLD}
+      - run: |
+          docker pull {OLD}
+          docker build --build-arg BASE={OLD} .
+  reused:
+    uses: ./x.yml
+    with:
+      custom-container: {OLD}
+    env:
+      IMAGE: {OLD}
+"""
+
+
+def called(texts):
+    """Place, kind and role of everything that is found."""
+    return [(f"{one.path}:{one.reference.line}", one.nature.kind, one.called) for one in sorted_out(texts.items())]
+
+
+# -- kinds and roles -------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_found_in_nothing():
+    assert sorted_out([]) == ()
+    assert sorted_out([("Dockerfile", "FROM python:3.12\n"), ("x", "")]) == ()
+    assert draft((), {}).text == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "kind"),
+    [
+        ("docker/.version.dev", f"{OLD}\n", "whole-file"),
+        ("docker/version.txt", f"\n {OLD}", "whole-file"),
+        ("docker/x.Dockerfile", f"ARG BASE={OLD}\nFROM $BASE", "dockerfile-arg"),
+        ("docker/Dockerfile.ci", f'ARG A=1 \\\n  BASE="{OLD}"\nFROM $BASE', "dockerfile-arg"),
+        ("Containerfile", f"from {OLD} as x", "dockerfile-from"),
+        ("Dockerfile", f"FROM x\nCOPY --from={OLD} /a /b", "dockerfile-from"),
+        ("Dockerfile", f"FROM x\nRUN echo {OLD}", "code"),
+        ("Dockerfile", f"# FROM {OLD}\nFROM x", "comment"),
+        ("build.sh", f"docker build --build-arg BASE={OLD} .", "build-arg"),
+        ("Makefile", f"\tdocker build --build-arg 'BASE={OLD}' .", "build-arg"),
+        ("docker-compose.yml", f"services:\n  x:\n    build:\n      args:\n        - BASE={OLD}", "build-arg"),
+        ("docker-compose.yml", f"services:\n  x:\n    image: {OLD}", "container-image"),
+        (".gitlab-ci.yml", f"image:\n  name: {OLD}", "container-image"),
+        (".gitlab-ci.yml", f"x:\n  services:\n    - {OLD}", "container-image"),
+        (".gitlab-ci.yml", f"variables:\n  IMAGE: {OLD}", "ci-variable"),
+        (".gitlab-ci.yml", f"x:\n  script:\n    - docker pull {OLD}", "configuration"),
+        (".github/images.yml", f"base: [{OLD}]", "configuration"),
+        ("conf/run.yaml", f"container: {OLD}", "container-image"),
+        ("conf/run.yaml", f"base_container: {OLD}", "configuration"),
+        ("charts/1.2.3/values.yaml", f"image: {OLD}", "container-image"),
+        ("conf/run.toml", f'image = "{OLD}"', "configuration"),
+        ("cards/x/card.yaml", f"base_container: {OLD}", "record"),
+        ("results.json", f'{{"image": "{OLD}"}}', "record"),
+        ("README", f"Use {OLD}.", "documentation"),
+        ("docs/guide.md", f"# docker run {OLD}", "documentation"),
+        ("docs/versions/0.4.2/guide.mdx", f"docker run {OLD}", "record"),
+        ("docs/versions/nightly/guide.mdx", f"docker run {OLD}", "documentation"),
+        ("docs/releases/known-issues.md", f"It is slow on {OLD}.", "record"),
+        ("CHANGELOG.md", f"- Moved to {OLD}", "record"),
+        ("README.md", f"- [12/15/2025] Runs on {OLD}", "record"),
+        ("README.md", f"The numbers were measured on {OLD}.", "record"),
+        ("tutorial.ipynb", f'"source": ["Run it in {OLD}"]', "documentation"),
+        ("tests/unit/test_x.py", f'IMAGE = "{OLD}"', "test"),
+        ("tests/fixtures/pins.yaml", f"image: {OLD}", "test"),
+        ("tests/unit/test_x.py", f"    # Since {OLD} it fails.", "comment"),
+        ("tests/run.sh", f"srun --container-image {OLD}", "script"),
+        ("launch", f"#!/usr/bin/env bash\nIMAGE=${{1:-{OLD}}}", "script"),
+        ("launch.sh", f'# IMAGE="{OLD}"', "comment"),
+        ("launch.sh", f'IMAGE=x  # or "{OLD}"', "comment"),
+        ("launch.sh", f'IMAGE="#1 {OLD}"', "script"),
+        ("launch.py", f'image: str = "{OLD}"', "code"),
+        ("launch.go", f"// image is {OLD}", "comment"),
+        ("launch.go", f'image := "docker://{OLD}"', "code"),
+        ("no suffix", f"x {OLD}", "code"),
+    ],
+)
+def test_a_kind_is_told_from_name_and_surroundings(path, text, kind):
+    assert [one.nature.kind for one in sorted_out([(path, text)])] == [kind]
+
+
+def test_a_workflow_is_read_by_its_keys():
+    path = ".github/workflows/build.yml"
+    assert called({path: WORKFLOW}) == [
+        (f"{path}:5", "workflow-input", "lockstep dev"),
+        (f"{path}:9", "container-image", "informational"),
+        (f"{path}:15", "workflow-input", "lockstep dev"),
+        (f"{path}:16", "build-arg", "informational"),
+        (f"{path}:18", "script", "informational"),
+        (f"{path}:19", "build-arg", "informational"),
+        (f"{path}:23", "workflow-input", "informational"),
+        (f"{path}:25", "ci-variable", "informational"),
+    ]
+
+
+def test_the_rows_of_a_matrix_are_told_apart():
+    path = ".gitlab/build.yml"
+    assert called({path: MATRIX, "Dockerfile": DOCKERFILE, ".version.lts": OLD}) == [
+        (f"{path}:5", "matrix-row", "lockstep lts"),
+        (f"{path}:7", "matrix-row", "lockstep dev"),
+        (f"{path}:12", "ci-variable", "ignore"),
+        (".version.lts:1", "whole-file", "lockstep lts"),
+        ("Dockerfile:2", "dockerfile-arg", "lockstep dev"),
+    ]
+
+
+def test_a_row_is_not_of_the_type_of_its_neighbour():
+    rows = MATRIX.split("\n")
+    turned = "\n".join([*rows[:3], *rows[5:7], *rows[3:5], *rows[7:]])
+    assert [role for _, _, role in called({".gitlab/build.yml": turned})] == ["lockstep dev", "lockstep lts", "ignore"]
+
+
+def test_what_stands_aside_is_no_pin():
+    texts = {"Dockerfile": DOCKERFILE, "examples/x/Dockerfile": f"FROM {NEW}", "tests/Dockerfile": f"FROM {NEW}"}
+    assert [role for _, _, role in called(texts)] == ["lockstep dev", "informational", "informational"]
+
+
+def test_a_pin_that_was_forgotten_is_one_still():
+    texts = {".gitlab/build.yml": MATRIX, ".version.dev": f"{NGC}:26.07-py3", "Dockerfile": DOCKERFILE}
+    roles = {place: role for place, _, role in called(texts)}
+    assert roles[".gitlab/build.yml:7"] == roles[".version.dev:1"] == "lockstep dev"
+    assert roles["Dockerfile:2"] == "informational"
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "argument", "role"),
+    [
+        ("docker/Dockerfile", "BASE", "lockstep dev"),  # by the step's `file`
+        ("build/Dockerfile", "BASE", "lockstep dev"),  # by the workflow's name
+        ("docker/Dockerfile", "OTHER", "informational"),
+        ("docker/Dockerfile.lint", "BASE", "informational"),
+        ("examples/build/Dockerfile", "BASE", "informational"),
+    ],
+)
+def test_the_fallback_of_an_argument_that_ci_passes_is_a_pin(dockerfile, argument, role):
+    texts = {".github/workflows/build.yml": WORKFLOW, dockerfile: f"ARG {argument}={OLD}\nFROM ${argument}"}
+    assert called(texts)[-1] == (f"{dockerfile}:1", "dockerfile-arg", role)
+
+
+def test_what_only_runs_in_a_newer_image_does_not_lead():
+    texts = {"Dockerfile": DOCKERFILE, ".github/workflows/x.yml": f"jobs:\n  x:\n    container: {NGC}:26.07-py3"}
+    assert [role for _, _, role in called(texts)] == ["informational", "lockstep dev"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "role"),
+    [
+        (f"{NGC}:26.06-py3", "lockstep dev"),
+        (NGC, "ignore"),
+        (f"{NGC}:latest", "ignore"),
+        (f"{NGC}:YY.MM-py3", "ignore"),
+        (f"{NGC}:${{TAG}}", "ignore"),
+        (f"{NGC}@sha256:{'0' * 64}", "ignore"),
+        ("registry.local/nvidia/pytorch:26.06-py3", "lockstep dev"),
+        ("$REGISTRY/nvidia/pytorch:26.06-py3", "ignore"),
+        ("nvidia/pytorch:26.06-py3", "ignore"),
+        ("nvcr.io/nvidia/nemo:26.08.rc5", "lockstep dev"),
+        ("nvcr.io/nvidia/nemo:dev", "ignore"),
+        (f"{NGC}:26.06-py3@sha256:{'0' * 64}", "lockstep dev"),
+    ],
+)
+def test_only_a_definite_image_is_a_pin(reference, role):
+    assert [one.called for one in sorted_out([("Dockerfile", f"FROM {reference}\n")])] == [role]
+
+
+def test_each_image_has_a_newest_of_its_own():
+    texts = {
+        "a/Dockerfile": "FROM nvcr.io/nvidia/nemo:25.09",
+        "b/Dockerfile": f"FROM {NEW}",
+        "c/Dockerfile": f"FROM {OLD}",
+    }
+    assert [role for _, _, role in called(texts)] == ["lockstep dev", "lockstep dev", "informational"]
+
+
+# -- the draft -------------------------------------------------------------------------------------------------------
+
+
+def drafted(texts):
+    """The pins that the draft's own file finds, as (path, line, role), and the draft."""
+    found = sorted_out(texts.items())
+    made = draft(found, texts)
+    repository = pins_file.parse(made.text, "x/y")
+    pins = set()
+    for read in sites.read(texts, repository.sites):
+        assert not read.problem
+        pins |= {(pin.site.path, pin.place.start, pin.site.role) for pin in read.pins}
+    return pins, made, repository
+
+
+def expected(texts, image=NGC):
+    return {
+        (one.path, one.reference.start, one.called)
+        for one in sorted_out(texts.items())
+        if one.reference.image == image and one.role in ("lockstep", "informational")
+    }
+
+
+EVERYTHING = {
+    ".gitlab/build.yml": MATRIX,
+    ".github/workflows/build.yml": WORKFLOW,
+    "docker/Dockerfile": DOCKERFILE,
+    "docker/.version.lts": OLD,
+    "README.md": f"Run {OLD}, or `{NEW}`.\nTags are {NGC}:YY.MM-py3.",
+    "guide.md": f"Run {OLD}, or\n\n    {OLD}",
+    "a [b]/Dockerfile": f"FROM {OLD}\n",
+    "cards/card.yaml": f"base: {OLD}",
+    "srun.sh": "srun nvcr.io#nvidia/pytorch:20.12-py3",
+}
+
+
+def test_the_draft_finds_what_was_found():
+    pins, made, repository = drafted(EVERYTHING)
+    left = {"a [b]/Dockerfile", "srun.sh"}
+    assert pins >= {pin for pin in expected(EVERYTHING) if pin[0] not in left and pin[0] != "README.md"}
+    assert pins <= expected(EVERYTHING)
+    assert {sentence.rpartition(":")[0].rpartition(":")[0] for sentence in made.left_out} >= left
+    assert "#   cards/card.yaml" in made.text
+    assert made.text.count("path: guide.md") == 1
+    assert (repository.sites.image, repository.sites.family.name) == (NGC, "NGC PyTorch")
+
+
+def test_the_draft_and_the_table_agree_on_who_reads_it():
+    texts = {"docker/Dockerfile": f"FROM {NEW}\n", "docker/Dockerfile.linting": f"FROM {OLD}\n"}
+    found = sorted_out([*texts.items(), ("README.md", f"Run {OLD}.\n")])
+    assert "a build reads it" in next(one.reason for one in found if one.path.endswith("linting"))
+    pins = pins_file.parse(draft(found, texts | {"README.md": f"Run {OLD}.\n"}).text, "x/y").sites.pins
+    assert {pin.path: pin.ci for pin in pins} == {
+        "docker/Dockerfile": "github", "docker/Dockerfile.linting": "github", "README.md": "people",
+    }  # fmt: skip
+
+
+def test_no_place_is_drafted_twice():
+    texts = {"Dockerfile": DOCKERFILE, "b/Dockerfile": f"FROM {OLD}\nRUN echo {OLD}"}
+    made = draft(sorted_out(texts.items()), texts)
+    assert [site.finder.count for site in pins_file.parse(made.text, "x/y").sites.pins] == [1, 1, 1]
+
+
+def test_a_value_that_is_more_than_the_image_is_found_another_way():
+    digest = f"@sha256:{'0' * 64}"
+    texts = {
+        "Dockerfile": f"ARG BASE={NEW},\nFROM x",
+        "b/Dockerfile": f"ARG BASE={NEW}{digest}\nFROM $BASE",
+        ".github/workflows/x.yml": f"jobs:\n  x:\n    container: {OLD} (x)",
+    }
+    pins, made, _ = drafted(texts)
+    assert pins == expected(texts)
+    assert made.text.count("{regex: ") == 2
+
+
+def test_the_draft_says_what_gets_an_argument():
+    _, _, repository = drafted(EVERYTHING)
+    (dead,) = sites.dead(EVERYTHING, sites.read(EVERYTHING, repository.sites), repository.sites)
+    assert "declares no ARG OTHER" in dead[1]
+
+
+def test_the_draft_is_for_the_image_that_most_pins_name():
+    texts = {"a/Dockerfile": "FROM nvcr.io/nvidia/nemo:26.06"} | {
+        f"{name}.md": "Run nvcr.io/nvidia/nemo:26.06" for name in "xy"
+    }
+    assert drafted(texts)[2].sites.image == "nvcr.io/nvidia/nemo"
+    _, made, repository = drafted(texts | {"b/Dockerfile": f"FROM {NEW}", "c/Dockerfile": f"FROM {NEW}"})
+    assert repository.sites.image == NGC
+    assert "nvcr.io/nvidia/nemo (3 references, 1 pin)" in made.chosen[1]
+
+
+def test_nothing_is_drafted_where_nothing_reads_an_image():
+    made = draft(sorted_out([("README.md", f"Run {NEW}")]), {"README.md": f"Run {NEW}"})
+    assert made.text == ""
+    assert made.chosen[0].startswith("Nothing is drafted")
+
+
+LINES = [
+    f"FROM {NEW}",
+    f"FROM {OLD}",
+    f"ARG BASE={NEW}",
+    f"ARG BASE={OLD} LTS=1",
+    f"  image: {OLD}",
+    f"- {NEW}",
+    "a:",
+    "  b:",
+    f"  - LTS: {OLD}",
+    f"x: 'it''s' {NEW} # {OLD}",
+    f'"{OLD}", "{NEW}"',
+    f"{NGC}:YY.MM-py3",
+    f"{NEW}x",
+    "build-args: |",
+    f"  BASE={NEW}",
+    f"docker build --build-arg BASE={OLD} \\",
+    "",
+    "\t",
+    "# lts",
+    "---",
+    f"{NGC}@sha256:{'a' * 64}",
+    "é\udcff",
+    "nvcr.io#nvidia/pytorch:26.06-py3",
+    "nvcr.io/nvidia/nemo:26.06",
+    f"[{OLD}](x) (?P<image>x) \\d {{{NEW}}}",
+    "x: {",
+    "\r",
+]
+NAMES = [
+    "Dockerfile",
+    ".github/workflows/x.yml",
+    ".gitlab-ci.yml",
+    "a b/'c'.sh",
+    "README.md",
+    "no: yes",
+    "true",
+    "lts.yaml",
+    "é",
+    "new\nline",
+    '"',
+    "a\\b",
+    "*.md",
+    "-",
+    "~",
+    "1.5",
+    "examples/Dockerfile",
+]
+
+
+def steps(path, text):
+    """How many lines of Python finding and drafting take."""
+    count = 0
+
+    def trace(frame, event, arg):
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        draft(sorted_out([(path, text)]), {path: text})
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize(
+    ("path", "row"),
+    [
+        ("a.yaml", f"image: {OLD}\n"),
+        (".gitlab-ci.yml", f"  - image: {OLD}\n    lts: x\n"),
+        (".gitlab-ci.yml", f"j{{at}}:\n  image: {OLD}\n"),
+        (".github/workflows/a.yml", f"          X={OLD}\n"),
+        (".github/workflows/a.yml", f"          build-args: X={OLD}\n          x{{at}}: 1\n"),
+        ("Dockerfile", f"  && echo {OLD} \\\n"),
+        ("Dockerfile", f"ARG A{{at}}={OLD}\n"),
+        ("Dockerfile", f"FROM {OLD} AS a{{at}}\n"),
+        ("a.md", f"- {OLD}\n"),
+        ("a.sh", "docker pull host{at}.example.com/nvidia/pytorch:26.04-py3\n"),
+    ],
+)
+def test_twice_as_many_references_take_twice_as_long(path, row):
+    one, two = ("".join(row.replace("{at}", str(at)) for at in range(count)) for count in (120, 240))
+    head = "build-args: |\n" if "X=" in row else "x:\n"
+    assert steps(path, head + two) < 2.4 * steps(path, head + one)
+
+
+def test_a_file_gets_no_more_entries_than_anybody_reads():
+    text = "".join(f"job{at}:\n  image: {OLD}\n" for at in range(80))
+    drafted = draft(sorted_out([(".gitlab-ci.yml", text)]), {".gitlab-ci.yml": text})
+    assert drafted.text.count("- path:") == 50
+    assert drafted.left_out == (
+        ".gitlab-ci.yml: 30 more of its references; find them by hand, with one pattern for many.",
+    )
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.lists(st.sampled_from(LINES), max_size=8).map("\n".join), max_size=4))
+def test_every_draft_is_a_pins_file_that_finds_what_it_says(texts):
+    found = sorted_out(texts.items())
+    made = draft(found, texts)
+    if not made.text:
+        assert made.left_out or not any(one.role == "lockstep" for one in found)
+        return
+    repository = pins_file.parse(made.text, "x/y")
+    listed, count = set(), 0
+    for site in repository.sites.pins:
+        finder = site.finder.finder
+        count += site.finder.count
+        if isinstance(finder, GivenPattern):  # it would start a process for each
+            finder = Pattern(re.compile(finder.pattern, re.MULTILINE), "")
+        places = finder.find(texts[site.path], repository.sites.image)
+        assert len(places) == site.finder.count
+        listed |= {(site.path, place.start, site.role) for place in places}
+    wanted = expected(texts, repository.sites.image)
+    assert listed <= wanted
+    assert len(listed) == count
+    assert len(wanted - listed) == len(made.left_out)
+
+
+# -- the command -----------------------------------------------------------------------------------------------------
+
+
+def git(place, *arguments):
+    return subprocess.run(
+        ["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    place = tmp_path / "clone"
+    place.mkdir()
+    git(place, "init", "-q", "-b", "main")
+    commit(place, {"docker/Dockerfile": DOCKERFILE, "README.md": f"Run {OLD}.\n"})
+    return place
+
+
+def commit(place, texts):
+    for path, text in texts.items():
+        file = place / os.fsdecode(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    git(place, "add", "-A")
+    git(place, "commit", "-qm", "x", "--allow-empty")
+
+
+@pytest.fixture
+def run(capsys):
+    """Run ``runbook pins discover`` and return its exit status, output and error output."""
+
+    def runs(*arguments):
+        status = main(["pins", "discover", *map(str, arguments)])
+        return status, *capsys.readouterr()
+
+    return runs
+
+
+def test_nothing_to_find(clone, run):
+    commit(clone, {"docker/Dockerfile": "FROM python:3.12", "README.md": "nothing"})
+    (clone / "untracked").write_text(NEW)
+    status, out, _ = run(clone)
+    assert status == 1
+    assert out.startswith("No reference to an image of a known family was found in")
+    assert run(clone, "--write")[0] == 1
+    assert not (clone / ".base-image-pins.yaml").exists()
+    assert json.loads(run(clone, "--json")[1])["references"] == []
+
+
+def test_an_empty_repository(tmp_path, run):
+    git(tmp_path, "init", "-q", "empty")
+    git(tmp_path, "init", "-q", "--bare", "bare")
+    assert run(tmp_path / "empty")[0] == 1
+    status, _, error = run(tmp_path / "bare")
+    assert status == 2
+    assert "'HEAD' names no commit" in error
+
+
+def test_the_table_and_the_draft_are_shown(clone, run):
+    status, out, _ = run(clone / "docker")
+    assert status == 0
+    lines = out.splitlines()
+    assert [line.split()[:4] for line in lines[:3]] == [
+        ["call", "it", "place", "seems"],
+        ["lockstep", "dev", "docker/Dockerfile:2", "dockerfile-arg"],
+        ["informational", "README.md:1", "documentation", "in"],
+    ]
+    assert lines[1].endswith(NEW)
+    assert "2 references in 2 files (work tree): 1 lockstep dev, 1 informational." in lines
+    text = out[out.index("# yaml-language-server: $schema=file://") :]
+    assert Path(text.splitlines()[0].partition("file://")[2]).name == "base-image-pins.schema.json"
+    assert pins_file.parse(text, "x/y").sites.pins[0].path == "docker/Dockerfile"
+    assert not (clone / ".base-image-pins.yaml").exists()
+
+
+def test_the_draft_is_written_once(clone, run):
+    file = clone / repositories.FILE
+    status, out, _ = run(clone, "--write")
+    assert status == 0
+    assert f"Written to {file}." in out
+    before = file.read_bytes()
+    commit(clone, {})
+    status, out, error = run(clone, "--write")
+    assert (status, out) == (2, "")
+    assert "exists, and is never overwritten" in error
+    assert file.read_bytes() == before
+    assert run(clone)[0] == 0  # the file itself names the image, and is no trouble
+
+
+@pytest.mark.parametrize("texts", [bridge(), ml_containers(), layout(4)], ids=["bridge", "ml-containers", "lm"])
+def test_a_repository_that_is_known_is_called_as_check_calls_it(tmp_path, run, capsys, texts):
+    git(tmp_path, "init", "-q", "-b", "main", "clone")
+    place = tmp_path / "clone"
+    commit(place, {path: text for path, text in texts.items() if text is not None})
+    main(["check", str(place), "--json"])
+    (checked,) = json.loads(capsys.readouterr().out)["refs"]
+    status, out, _ = run(place, "--json")
+    found = json.loads(out)
+    called = {(it["path"], it["line"]): it["role"] for it in found["references"]}
+    assert status == 0
+    assert {(it["path"], it["line"]): it["role"] for it in checked["pins"]}.items() <= called.items()
+    assert any("is known already: its pins are built in" in note for note in found["notes"])
+    status, _, error = run(place, "--write")
+    assert (status, (place / repositories.FILE).exists()) == (2, False)
+    assert "--replace-known writes it" in error
+    assert run(place, "--write", "--replace-known")[0] == 0
+    assert pins_file.parse((place / repositories.FILE).read_text(), "x/y").sites.pins
+    assert "is known already" not in run(place)[1]  # its own file is what counts now
+
+
+def test_a_dead_build_argument_of_a_known_repository_is_told(tmp_path, run):
+    git(tmp_path, "init", "-q", "-b", "main", "clone")
+    commit(tmp_path / "clone", {path: text for path, text in bridge().items() if text is not None})
+    dead = [line for line in run(tmp_path / "clone")[1].splitlines() if "does nothing" in line]
+    assert len(dead) == 1
+    assert dead[0].startswith("lockstep dev")
+
+
+def test_what_is_made_meanwhile_is_not_overwritten(clone, run, monkeypatch):
+    file = clone / repositories.FILE
+    monkeypatch.setattr(discover.os.path, "lexists", lambda path: file.write_text("mine") and False)
+    status, _, error = run(clone, "--write")
+    assert (status, file.read_text()) == (2, "mine")
+    assert "exists, and is never overwritten" in error
+    assert list(clone.glob(".*.tmp")) == []
+
+
+def test_where_a_file_has_one_name_only_it_is_written_all_the_same(clone, run, monkeypatch):
+    def link(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr("os.link", link)
+    assert run(clone, "--write")[0] == 0
+    assert pins_file.parse((clone / repositories.FILE).read_text(), "x/y").sites.pins
+    monkeypatch.setattr(discover.os.path, "lexists", lambda path: False)
+    assert run(clone, "--write")[0] == 2
+
+
+def test_a_dangling_link_is_not_overwritten(clone, run):
+    (clone / repositories.FILE).symlink_to("nowhere")
+    assert run(clone, "--write")[0] == 2
+    assert not (clone / "nowhere").exists()
+
+
+def test_nothing_is_written_that_no_one_could_use(clone, run):
+    commit(clone, {"docker/Dockerfile": "FROM python:3.12"})
+    status, _, error = run(clone, "--write")
+    assert status == 2
+    assert "Nothing is drafted" in error
+
+
+def test_a_ref_is_searched_without_checking_it_out(clone, run):
+    git(clone, "tag", "before")
+    commit(clone, {"docker/Dockerfile": "FROM python:3.12", "a\nb\"'ü/Dockerfile": f"FROM {NEW}"})
+    assert len(json.loads(run(clone, "--json", "--ref", "before")[1])["references"]) == 2
+    for options in ([], ["--ref", "main"]):
+        found = json.loads(run(clone, "--json", *options)[1])
+        assert [one["path"] for one in found["references"]] == ["a\nb\"'ü/Dockerfile", "README.md"]
+        assert found["commit"] == (git(clone, "rev-parse", "main") if options else None)
+    status, out, _ = run(clone)
+    assert status == 0
+    assert "a\\nb\"'ü/Dockerfile:1" in out
+    status, _, error = run(clone, "--ref", "nosuch")
+    assert (status, "'nosuch' names no commit" in error) == (2, True)
+    status, _, error = run(clone, "--ref", "before", "--write")
+    assert (status, "Leave --ref out" in error) == (2, True)
+
+
+def test_a_bare_and_a_shallow_clone(clone, run, tmp_path):
+    commit(clone, {})
+    git(tmp_path, "clone", "-q", "--bare", "clone", "bare.git")
+    git(tmp_path, "clone", "-q", "--depth=1", clone.as_uri(), "shallow")
+    status, out, _ = run(tmp_path / "bare.git")
+    assert status == 0
+    assert "is a bare repository, so its HEAD was searched." in out
+    assert run(tmp_path / "bare.git", "--write")[0] == 2
+    status, out, _ = run(tmp_path / "shallow", "--ref", "HEAD")
+    assert (status, "2 references in 2 files (HEAD)" in out) == (0, True)
+
+
+def test_a_clone_with_nothing_checked_out(clone, run, tmp_path):
+    subprocess.run(["git", "clone", "-q", "--no-checkout", clone, tmp_path / "bare"], check=True)
+    status, out, _ = run(tmp_path / "bare")
+    assert status == 0
+    assert f"Nothing is checked out in {tmp_path / 'bare'}, so its HEAD was searched." in out
+    assert run(tmp_path / "bare", "--write")[0] == 2
+
+
+def test_no_repository(tmp_path, run, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    for place, words in ((tmp_path, "is no git checkout"), (tmp_path / "nosuch", "There is no folder")):
+        status, out, error = run(place)
+        assert (status, out) == (2, "")
+        assert words in error
+
+
+def test_files_that_are_no_text(clone, run):
+    commit(
+        clone,
+        {
+            "blob.bin": b"\0" * 9 + NEW.encode(),
+            "latin.md": b"\xe9 " + NEW.encode() + b" \xff\x1b[31m",
+            b"\xff\x1b.md": NEW,
+            "long.json": b'"' + b"x" * 3_000_000 + b" " + OLD.encode() + b'"',
+            "late.bin": NEW.encode() + b"\n" * 9000 + b"\0",
+        },
+    )
+    for options in ([], ["--ref", "HEAD"]):
+        status, out, _ = run(clone, *options)
+        assert status == 0
+        assert "\x1b" not in out
+        assert "blob.bin is a binary file that holds the name of an image; it was not looked into." in out
+        assert "6 references in 6 files" in out
+
+
+def test_what_the_work_tree_lacks(clone, run):
+    (clone / "README.md").unlink()
+    assert "1 reference in 1 file (work tree): 1 lockstep dev." in run(clone)[1]
+    git(clone, "checkout", "-q", "README.md")
+    git(clone, "sparse-checkout", "set", "--no-cone", "/README.md")
+    status, out, _ = run(clone)
+    assert status == 0
+    assert "The work tree is sparse" in out
+    assert "1 reference in 1 file (work tree): 1 informational." in out
+
+
+def test_links_and_submodules_are_left_to_what_they_point_to(clone, run, tmp_path):
+    git(tmp_path, "-c", "protocol.file.allow=always", "clone", "-q", "clone", "other")
+    git(clone, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(tmp_path / "other"), "sub")
+    git(clone, "config", "submodule.recurse", "true")
+    (clone / "link.md").symlink_to("README.md")
+    commit(clone, {})
+    for options in ([], ["--ref", "HEAD"]):
+        assert "2 references in 2 files" in run(clone, *options)[1]
+
+
+def test_an_index_that_cannot_be_read(clone, run):
+    (clone / ".git" / "index").write_bytes(b"nonsense")
+    status, out, error = run(clone)
+    assert (status, out) == (2, "")
+    assert "could not be searched. `git grep" in error
+
+
+def test_a_file_that_may_not_be_read(clone, run, monkeypatch):
+    def refuse(handle, name):
+        os.close(handle)
+        raise PermissionError(13, "Permission denied", name)
+
+    monkeypatch.setattr(atomic_files, "_content", refuse)
+    status, _, error = run(clone)
+    assert status == 2
+    assert re.search(r"README.md in .* could not be read: Permission denied", error)
+
+
+def test_the_file_has_one_name():
+    assert discover.FILE == repositories.FILE

@@ -1,0 +1,385 @@
+"""GitHub as `GitHub` sees it, on canned answers: what is sent, what is read, and what each refusal says."""
+
+import json
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from runbook_lib.clients.github import client as module
+from runbook_lib.clients.github import issues
+from runbook_lib.clients.github.client import GitHub, once
+from runbook_lib.clients.github.errors import NotAllowed
+from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+
+TOKEN = "ghp_secretsecretsecret"
+ENV = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": "https://forge.test/api/v3"}
+Handler = Callable[[httpx.Request], httpx.Response]
+Connect = Callable[[Handler], GitHub]
+
+USER = {"login": "anna", "type": "User"}
+PULL = {
+    "number": 7,
+    "html_url": "https://github.com/o/r/pull/7",
+    "title": "chore: x",
+    "body": None,
+    "draft": True,
+    "state": "open",
+    "merged_at": None,
+    "head": {"ref": "b", "sha": "a" * 40, "user": USER, "repo": None},
+    "base": {"ref": "main", "sha": "b" * 40},
+    "merge_commit_sha": "c" * 40,
+    "labels": [{"name": "Run tests"}],
+    "user": USER,
+}
+COMMENT = {"id": 1, "user": USER, "body": "hi", "created_at": "2026-01-02T03:04:05Z", "html_url": "https://x/1"}
+RUN = {
+    "id": 9, "html_url": "https://x/9", "name": "CI", "head_sha": "a" * 40, "head_branch": "pull-request/7",
+    "event": "push", "status": "queued", "conclusion": None, "run_attempt": 1, "created_at": "2026-01-02T03:04:05Z",
+    "run_started_at": "2026-01-02T03:04:05Z", "updated_at": "2026-01-02T03:04:05Z",
+}  # fmt: skip
+
+
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
+    monkeypatch.setattr(module, "_DELAYS", (0, 0))
+    opened: list[GitHub] = []
+
+    def connect(handler: Handler) -> GitHub:
+        opened.append(GitHub.connect("o/r", ENV, httpx.MockTransport(handler)))
+        return opened[-1]
+
+    yield connect
+    for github in opened:
+        github.close()
+
+
+def answer(status: int = 200, body: object = None, **headers: str) -> Handler:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda _: httpx.Response(status, json=body if body is not None else {}, headers=named)
+
+
+def test_what_is_sent(connect: Connect) -> None:
+    seen: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(201, json=PULL)
+
+    pull = connect(handler).open_pull("t", "anna:b", "main", "body")
+    (request,) = seen
+    assert (request.method, str(request.url)) == ("POST", "https://forge.test/api/v3/repos/o/r/pulls")
+    assert json.loads(request.content) == {
+        "title": "t", "head": "anna:b", "base": "main", "body": "body", "draft": True,
+    }  # fmt: skip
+    # Later versions of the API leave merge_commit_sha out.
+    assert request.headers["X-GitHub-Api-Version"] == "2022-11-28"
+    assert request.headers["Authorization"].endswith(TOKEN)
+    assert (pull.number, pull.body, pull.head_owner, pull.merge_commit) == (7, "", "anna", "c" * 40)
+    assert pull.labels == {"Run tests"}
+
+
+@pytest.mark.parametrize(
+    ("call", "method", "path", "status"),
+    [
+        (lambda gh: gh.remove_label(7, "Run tests / all"), "DELETE", "/issues/7/labels/Run%20tests%20%2F%20all", 200),
+        (lambda gh: gh.add_label(7, "x"), "POST", "/issues/7/labels", 200),
+        (lambda gh: gh.compare("core_r0.16.0", "a#b"), "GET", "/compare/core_r0.16.0...a%23b?per_page=1", 200),
+        (lambda gh: gh.remove_label(7, "x"), "DELETE", "/issues/7/labels/x", 204),
+    ],
+)
+def test_paths(connect: Connect, call: Callable[[GitHub], object], method: str, path: str, status: int) -> None:
+    seen: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(status, json={"ahead_by": 1, "behind_by": 2} if status != 204 else None)
+
+    call(connect(handler))
+    assert (seen[0].method, seen[0].url.raw_path.decode()) == (method, f"/api/v3/repos/o/r{path}")
+
+
+def test_ghosts_and_missing_parts_are_read(connect: Connect) -> None:
+    pull = connect(
+        answer(body={**PULL, "user": None, "head": {**PULL["head"], "user": None}, "merge_commit_sha": None})
+    )
+    assert (pull.pull(7).author, pull.pull(7).head_owner, pull.pull(7).merge_commit) == ("", "", None)
+    assert connect(answer(body=[{**COMMENT, "user": None, "body": None}])).comments(7)[0].author == ""
+    labels = [{"event": "closed"}, {"event": "labeled", "label": {"name": "x"}, "created_at": "2026-01-02T03:04:05Z"}]
+    assert [it.label for it in connect(answer(body=labels)).labellings(7)] == ["x"]
+
+
+def test_labels_of_an_issue_are_objects_or_names(connect: Connect) -> None:
+    issue = {"number": 1, "html_url": "x", "title": "t", "body": None, "state": "open", "user": None}
+    labels = ["bug", {"name": "CI"}, {"name": None}]
+    assert issues.read(connect(answer(body=issue | {"labels": labels})), 1).labels == {"bug", "CI", ""}
+
+
+def test_all_pages_are_read_and_no_other_host_is_asked(connect: Connect) -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        page = int(request.url.params["page"])
+        link = {"Link": '<http://elsewhere.test/next>; rel="next"'} if page < 3 else {}
+        assert request.url.host == "forge.test"
+        return httpx.Response(200, json={"workflow_runs": [{**RUN, "id": page}]}, headers=link)
+
+    assert [run.id for run in connect(handler).runs(branch="pull-request/7")] == [1, 2, 3]
+
+
+def test_pages_without_end_are_not_read_for_ever(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_PAGES", 3)
+    with pytest.raises(CannotTell, match="more than 300"):
+        connect(answer(body=[COMMENT], Link='<http://forge.test/n>; rel="next"')).comments(7)
+
+
+SSO = {"X_GitHub_SSO": "required; url=https://github.com/orgs/o/sso?authorization_request=AB"}
+
+
+@pytest.mark.parametrize(
+    ("handler", "kind", "words"),
+    [
+        (answer(401, {"message": "Bad credentials"}), RunbookError, "(Bad credentials). It is wrong, expired"),
+        (answer(403, {"message": "SAML"}, **SSO), RunbookError, "https://github.com/orgs/o/sso?authorization_request=AB"),
+        (answer(403, {"message": "no"}, X_Accepted_GitHub_Permissions="issues=write"), NotAllowed, "issues=write"),
+        (answer(403, X_Accepted_OAuth_Scopes="repo", X_OAuth_Scopes="gist"), NotAllowed, "repo; the token has gist"),
+        (answer(403, {"message": "Resource not accessible"}), NotAllowed, "write access to actions"),
+        (answer(403, X_RateLimit_Remaining="0", X_RateLimit_Reset="1767323045"), Unreachable, "2026-01-02 03:04:05"),
+        (answer(429, Retry_After="17"), Unreachable, "in 17 seconds"),
+        (answer(429, Retry_After="Fri, 31 Dec 2027 23:59:59 GMT"), Unreachable, "not one of GitHub's"),
+        (answer(403, {"message": "You have exceeded a secondary rate limit"}), Unreachable, "in a few minutes"),
+        (answer(404, {"message": "Not Found"}), NotAllowed, "Check the name o/r"),
+        (answer(404, X_Accepted_OAuth_Scopes="repo", X_OAuth_Scopes="gist"), NotAllowed, "repo; the token has gist"),
+        (answer(404, X_Accepted_OAuth_Scopes="repo", X_OAuth_Scopes="gist, repo"), NotAllowed, "Check the name o/r"),
+        (answer(404, X_Accepted_OAuth_Scopes="", X_OAuth_Scopes=""), NotAllowed, "Check the name o/r"),
+        (answer(400, {"message": "No such version"}), RunbookError, "the version of its API that this tool uses ("),
+        (answer(410, {"message": "This version is gone"}), RunbookError, "A newer release of the tool does"),
+        (answer(400, {"message": "Problems parsing JSON"}), RunbookError, "HTTP 400) (Problems parsing JSON)"),
+        (answer(409, {"message": "Conflict"}), RunbookError, "HTTP 409) (Conflict)"),
+        (
+            answer(422, {"message": "Validation Failed", "errors": [{"message": "A pull request already exists"}]}),
+            RunbookError,
+            "Validation Failed; A pull request already exists",
+        ),
+        (
+            answer(422, {"message": "Invalid", "errors": [{"resource": "Label", "field": "name", "code": "invalid"}]}),
+            RunbookError,
+            "Label name invalid",
+        ),
+        (answer(422, {"message": f"\x1b[31m{TOKEN}\n"}), RunbookError, "([31m***)"),
+        (answer(503), Unreachable, "problem of its own (HTTP 503)"),
+        (lambda _: httpx.Response(502, html="<h1>Bad gateway</h1>"), Unreachable, "HTTP 502"),
+        (lambda _: httpx.Response(200, html="<h1>Log in</h1>"), Unreachable, "no JSON of GitHub's"),
+        (lambda _: httpx.Response(200, content=b"\xff\xfe"), Unreachable, "no JSON of GitHub's"),
+        (answer(301, Location="http://forge.test/repositories/1"), RunbookError, "GITHUB_REPOSITORY to its new name"),
+        (answer(200, {}), CannotTell, "KeyError: 'head'"),
+        (answer(200, [1]), CannotTell, "TypeError"),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_a_sentence(connect: Connect, handler: Handler, kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind) as caught:
+        connect(handler).pull(7)
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("Could not read pull request #7")
+    assert TOKEN not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (httpx.ReadTimeout("slow"), "forge.test did not answer in time"),
+        (httpx.ConnectError("refused"), "forge.test cannot be reached (ConnectError)"),
+        (httpx.ProxyError("407"), "the proxy refused"),
+        (httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed"), "SSL_CERT_FILE"),
+        (ssl.SSLCertVerificationError("[SSL: CERTIFICATE_VERIFY_FAILED]"), "SSL_CERT_FILE"),
+    ],
+)
+def test_no_answer_is_a_sentence(connect: Connect, error: Exception, words: str) -> None:
+    def handler(_: httpx.Request) -> httpx.Response:
+        raise error
+
+    with pytest.raises(Unreachable, match=r"^Could not read") as caught:
+        connect(handler).pull(7)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("first", [httpx.ReadError("gone"), httpx.Response(502)])
+def test_reads_are_tried_again_and_writes_never(connect: Connect, first: Exception | httpx.Response) -> None:
+    asked: list[str] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        asked.append(request.method)
+        if len(asked) > 1:
+            return httpx.Response(200, json=PULL)
+        if isinstance(first, Exception):
+            raise first
+        return first
+
+    assert connect(handler).pull(7).number == 7
+    assert asked == ["GET", "GET"]
+    asked.clear()
+    with pytest.raises(Unreachable, match="running again looks first"):
+        connect(handler).comment(7, "hi")
+    assert asked == ["POST"]
+
+
+def test_reads_are_tried_three_times_at_most(connect: Connect) -> None:
+    asked: list[str] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        asked.append(request.method)
+        return httpx.Response(500)
+
+    with pytest.raises(Unreachable):
+        connect(handler).pull(7)
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ({}, "There is no token for GitHub. Set GITHUB_TOKEN"),
+        ({"GITHUB_TOKEN": " \n"}, "There is no token for GitHub"),
+        ({"GITHUB_TOKEN": "two words"}, "GITHUB_TOKEN holds spaces"),
+        ({"GITHUB_TOKEN": "x", "GITHUB_API_URL": "forge.test"}, "GITHUB_API_URL is not an address"),
+    ],
+)
+def test_what_cannot_be_connected(
+    env: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no gh
+    with pytest.raises(RunbookError, match=words) as caught:
+        GitHub.connect("o/r", env)
+    assert "hush" not in str(caught.value)
+
+
+def test_a_wrong_slug_and_a_wrong_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RunbookError, match="expected owner/name"):
+        GitHub.connect("just-a-name", ENV)
+    monkeypatch.setenv("HTTPS_PROXY", "gopher://me:hush@proxy.test")
+    with pytest.raises(RunbookError, match="Check HTTPS_PROXY") as caught:
+        GitHub.connect("o/r", ENV)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("", "github.com"),
+        ("https://ghe.test/api/v3", "ghe.test"),
+        # The token of github.com must not go to a host that only looks like it.
+        ("https://api.github.com.evil.test", "api.github.com.evil.test"),
+    ],
+)
+def test_gh_is_asked_for_the_token_of_that_host_alone(
+    url: str, host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gh = tmp_path / "gh"
+    gh.write_text('#!/bin/sh\necho "$*" >>"$0.log"\necho from-gh\n')
+    gh.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    seen: list[str] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers["Authorization"])
+        return httpx.Response(200, json=USER)
+
+    with GitHub.connect("o/r", {"GITHUB_API_URL": url}, httpx.MockTransport(handler)) as github:
+        assert github.me().login == "anna"
+    assert seen[0].endswith(" from-gh")
+    assert (tmp_path / "gh.log").read_text() == f"auth token --hostname {host}\n"
+
+
+def test_the_token_is_in_no_repr(connect: Connect) -> None:
+    assert TOKEN not in repr(connect(answer()))
+
+
+def test_once_looks_before_and_after() -> None:
+    there: list[int] = []
+
+    def create(fails: bool, arrives: bool) -> int:
+        if arrives:
+            there.append(1)
+        if fails:
+            raise Unreachable("lost")
+        return 1
+
+    def look() -> int | None:
+        return there[0] if there else None
+
+    with pytest.raises(Unreachable):
+        once(look, lambda: create(fails=True, arrives=False))
+    assert once(look, lambda: create(fails=True, arrives=True)) == 1
+    assert once(look, lambda: create(fails=True, arrives=True)) == 1
+    assert there == [1]
+
+
+def test_an_answer_that_still_holds_is_not_sent_again() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers.get("If-None-Match", ""))
+        if asked[-1] == '"one"' and len(asked) < 4:
+            return httpx.Response(304, headers={"ETag": '"one"'})
+        return httpx.Response(200, json={"login": f"answer {len(asked)}", "type": "User"}, headers={"ETag": '"one"'})
+
+    env = {"GITHUB_TOKEN": "t", "GITHUB_API_URL": "http://127.0.0.1:9"}
+    with GitHub.connect("o/r", env, httpx.MockTransport(answer)) as github:
+        assert [github.me().login for _ in range(4)] == ["answer 1", "answer 1", "answer 1", "answer 4"]
+    assert asked == ["", '"one"', '"one"', '"one"']
+
+
+def test_an_answer_without_sense_is_not_believed_later() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers.get("If-None-Match", ""))
+        body = "null" if len(asked) == 1 else json.dumps(USER)
+        return httpx.Response(200, content=body, headers={"ETag": '"one"'})
+
+    with GitHub.connect("o/r", ENV, httpx.MockTransport(answer)) as github:
+        with pytest.raises(CannotTell, match="not of the form expected"):
+            github.me()
+        assert github.me().login == "anna"
+    assert asked == ["", ""]
+
+
+@pytest.mark.parametrize("body", ["{}", '""', '{"workflow_runs": {}}', "null", "[" * 100_000, '[{"name": Infinity}]'])
+def test_another_form_is_no_empty_list(connect: Connect, body: str) -> None:
+    github = connect(lambda _: httpx.Response(200, content=body))
+    for read in (lambda: github.comments(7), lambda: github.runs(), lambda: github.last_author("README.md", "main")):
+        with pytest.raises((CannotTell, Unreachable)):
+            read()
+
+
+@pytest.mark.parametrize("answered", [httpx.Response(304), httpx.Response(200), httpx.Response(302)])
+def test_what_github_does_not_answer_is_no_success(connect: Connect, answered: httpx.Response) -> None:
+    github = connect(lambda _: answered)
+    for ask in (lambda: github.add_label(7, "x"), lambda: github.rerun_failed(9)):
+        with pytest.raises(Unreachable, match=r"answered HTTP [0-9]+ with nothing, as GitHub does not"):
+            ask()
+    with pytest.raises(Unreachable, match=r"answered (HTTP|with something that is no JSON)"):
+        github.pull(7)
+
+
+def test_whether_somebody_can_be_assigned_is_asked_again(connect: Connect) -> None:
+    answers = [httpx.Response(502), httpx.Response(204), httpx.Response(404)]
+    github = connect(lambda _: answers.pop(0))
+    assert [issues.assignable(github, "anna") for _ in range(2)] == [True, False]
+
+
+def test_an_answer_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
+    monkeypatch.setattr(module, "_LIMIT", 0.05)
+    go_on = threading.Event()
+
+    def drip(_: httpx.Request) -> httpx.Response:
+        go_on.wait(60)
+        return httpx.Response(200, json=PULL)
+
+    github = connect(drip)
+    with pytest.raises(Unreachable, match="did not answer in time"):
+        github.pull(7)
+    go_on.set()
+    monkeypatch.setattr(module, "_LIMIT", 60)
+    assert github.pull(7).number == 7

@@ -1,0 +1,993 @@
+"""The registry client, against a fake that misbehaves and against the practice registry."""
+
+import base64
+import contextlib
+import json
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runbook_lib.clients.registry import connection
+from runbook_lib.clients.registry.cache import ago
+from runbook_lib.clients.registry.client import Registry, verify_tag
+from runbook_lib.clients.registry.credentials import docker
+from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.images.reference import ImageRef, NgcTag
+from runbook_lib.practice.registry import images
+from runbook_lib.practice.registry import server as practice
+
+REF = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
+BASE = "/v2/nvidia/pytorch"
+HELD = images.content()
+TAG = NgcTag.parse("26.04-py3")
+BOTH = ("amd64", "arm64")
+Handler = Callable[[httpx.Request], httpx.Response]
+
+
+class Fake:
+    """nvcr.io with the practice images, without a challenge; ``answers`` replaces the answer for a path."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, httpx.Response | Handler] = {}
+        self.requests: list[httpx.Request] = []
+        self.slept: list[float] = []
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        if request.url.host == "nvcr.io" and path == "/proxy_auth" and path not in self.answers:
+            return httpx.Response(404)  # where nvcr.io gives its tokens: this one is open
+        self.requests.append(request)
+        answer = self.answers.get(path) or self.answers.get("*")
+        if answer is not None:
+            return answer if isinstance(answer, httpx.Response) else answer(request)
+        reference = path.rpartition("/")[2]
+        blob = HELD.manifests.get(HELD.tags.get(reference, reference)) or HELD.blobs.get(reference)
+        if path == f"{BASE}/tags/list":
+            return httpx.Response(200, json={"name": "nvidia/pytorch", "tags": sorted(HELD.tags)})
+        if blob is None:
+            return httpx.Response(404, json={"errors": [{"code": "MANIFEST_UNKNOWN"}]})
+        return httpx.Response(200, content=blob.data, headers={"Content-Type": blob.media_type})
+
+    @property
+    def asked(self) -> list[httpx.Request]:
+        """What the registry was asked, without the requests for tokens."""
+        return [request for request in self.requests if request.url.path.startswith("/v2/")]
+
+    @property
+    def tokens(self) -> list[httpx.Request]:
+        return [request for request in self.requests if request not in self.asked]
+
+    def registry(self, **env: str) -> Registry:
+        return Registry.connect(REF, env, transport=httpx.MockTransport(self.handle), sleep=self.slept.append)
+
+    def manifest(self, document: object, media_type: str = images.MANIFEST) -> Registry:
+        """The registry, with the given document behind the tag."""
+        answer = httpx.Response(200, json=document, headers={"Content-Type": media_type})
+        self.answers[f"{BASE}/manifests/{TAG}"] = answer
+        return self.registry()
+
+
+@pytest.fixture
+def fake() -> Fake:
+    return Fake()
+
+
+def env_of(tag: str, platform: str = "amd64") -> dict[str, str]:
+    """What the config of a practice image says, read directly."""
+    index = json.loads(HELD.manifests[HELD.tags[tag]].data)
+    member = next(m for m in index["manifests"] if m["platform"]["architecture"] == platform)
+    manifest = json.loads(HELD.manifests[member["digest"]].data)
+    config = json.loads(HELD.blobs[manifest["config"]["digest"]].data)
+    return dict(entry.split("=", 1) for entry in config["config"]["Env"])
+
+
+# What it reads
+
+
+def test_an_image_has_digest_platforms_sizes_and_environment(fake: Fake) -> None:
+    image = fake.registry().image("26.04-py3")
+    assert image is not None
+    assert image.digest == HELD.tags["26.04-py3"]
+    assert sorted(image.platforms) == ["amd64", "arm64"]
+    members = json.loads(HELD.manifests[image.digest].data)["manifests"]
+    assert [image.platforms[platform].digest for platform in BOTH] == [member["digest"] for member in members]
+    amd64 = image.platforms["amd64"]
+    assert amd64.env == env_of("26.04-py3")
+    assert amd64.env["CUDA_VERSION"] == "13.2.0.046"
+    manifest = json.loads(HELD.manifests[amd64.digest].data)
+    assert amd64.labels["org.opencontainers.image.version"] == "24.04"
+    assert amd64.size == manifest["config"]["size"] + manifest["layers"][0]["size"]
+
+
+def test_no_layer_is_ever_read(fake: Fake) -> None:
+    fake.registry().image("26.04-py3")
+    layers = {blob.digest for blob in HELD.blobs.values() if blob.media_type == images.LAYER}
+    assert not layers & {request.url.path.rpartition("/")[2] for request in fake.requests}
+
+
+def test_an_image_is_found_by_digest(fake: Fake) -> None:
+    registry = fake.registry()
+    assert registry.image(HELD.tags["26.04-py3"]) == registry.image("26.04-py3")
+
+
+def test_what_does_not_exist_is_none(fake: Fake) -> None:
+    assert fake.registry().image("27.01-py3") is None
+    assert fake.registry().image("sha256:" + "0" * 64) is None
+    assert fake.slept == []
+
+
+def test_a_manifest_without_an_index_is_one_platform(fake: Fake) -> None:
+    index = json.loads(HELD.manifests[HELD.tags["26.04-py3"]].data)
+    alone = HELD.manifests[index["manifests"][1]["digest"]]
+    fake.answers[f"{BASE}/manifests/{TAG}"] = httpx.Response(200, content=alone.data)
+    image = fake.registry().image(str(TAG))
+    assert image is not None
+    assert image.digest == alone.digest
+    assert list(image.platforms) == ["arm64"]
+
+
+def test_attestations_are_no_platform(fake: Fake) -> None:
+    index = json.loads(HELD.manifests[HELD.tags["26.04-py3"]].data)
+    unknown = {"architecture": "unknown", "os": "unknown"}
+    index["manifests"].append({"mediaType": images.MANIFEST, "digest": "sha256:" + "0" * 64, "platform": unknown})
+    index["manifests"].append({"mediaType": "application/vnd.example.signature", "digest": "sha256:" + "0" * 64})
+    image = fake.manifest(index, images.INDEX).image(str(TAG))
+    assert image is not None
+    assert sorted(image.platforms) == ["amd64", "arm64"]
+
+
+@pytest.mark.parametrize("config", [{}, {"config": None}, {"config": {}}, {"config": {"Env": None}}])
+def test_a_config_without_environment_is_an_image_all_the_same(fake: Fake, config: dict[str, object]) -> None:
+    blob = images.Blob(images.CONFIG, json.dumps({"os": "windows", "architecture": "amd64", **config}).encode())
+    fake.answers[f"{BASE}/blobs/{blob.digest}"] = httpx.Response(200, content=blob.data)
+    image = fake.manifest({"schemaVersion": 2, "config": blob.descriptor(), "layers": []}).image(str(TAG))
+    assert image is not None
+    assert image.platforms["windows/amd64"].env == {}
+    assert image.platforms["windows/amd64"].size == len(blob.data)
+
+
+def test_tags_are_read_to_the_last_page(fake: Fake) -> None:
+    def page(request: httpx.Request) -> httpx.Response:
+        if request.url.params.get("last") == "b c":
+            return httpx.Response(200, json={"tags": ["d"]})
+        link = f'<https://nvcr.io/other>; rel="prev", <{BASE}/tags/list?last=b%20c&n=2>; rel="next"'
+        return httpx.Response(200, json={"tags": ["a", "b c"]}, headers={"Link": link})
+
+    fake.answers[f"{BASE}/tags/list"] = page
+    assert fake.registry().tags() == ["a", "b c", "d"]
+    assert fake.requests[0].url.params["n"] == "1000"
+
+
+def test_no_repository_and_no_tags_are_both_an_empty_list(fake: Fake) -> None:
+    fake.answers[f"{BASE}/tags/list"] = httpx.Response(404, json={"errors": [{"code": "NAME_UNKNOWN"}]})
+    assert fake.registry().tags() == []
+    fake.answers[f"{BASE}/tags/list"] = httpx.Response(200, json={"name": "nvidia/pytorch", "tags": None})
+    assert fake.registry().tags() == []
+
+
+# Where it asks, and what it tells whom
+
+
+@pytest.mark.parametrize(
+    ("env", "origin"),
+    [
+        ({}, "https://nvcr.io"),
+        ({"RUNBOOK_REGISTRY": " "}, "https://nvcr.io"),
+        ({"RUNBOOK_REGISTRY": "http://127.0.0.1:5001"}, "http://127.0.0.1:5001"),
+        ({"RUNBOOK_REGISTRY": "https://mirror.example.com/"}, "https://mirror.example.com"),
+    ],
+)
+def test_the_address(fake: Fake, env: dict[str, str], origin: str) -> None:
+    fake.registry(**env).tags()
+    assert str(fake.asked[0].url) == f"{origin}{BASE}/tags/list?n=1000"
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1:5001", "nvcr.io", "ftp://x", "https://", "https://me:secret@x", "https://x/v2", "https://x?a=secret"],
+)
+def test_a_wrong_address_is_refused_and_not_repeated(fake: Fake, address: str) -> None:
+    with pytest.raises(RunbookError, match="RUNBOOK_REGISTRY is not the address of a registry") as refused:
+        fake.registry(RUNBOOK_REGISTRY=address)
+    assert "secret" not in str(refused.value)
+    assert fake.requests == []
+
+
+def challenge(realm: str) -> Handler:
+    """A registry that wants a token from ``realm``, and token services everywhere that say who asked."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/token":
+            return httpx.Response(200, json={"token": "let-me-in"})
+        if request.headers.get("Authorization") == "Bearer let-me-in":
+            return httpx.Response(200, json={"tags": ["26.04-py3"]})
+        header = f'Bearer realm="{realm}",service="s",scope="repository:nvidia/pytorch:pull,push"'
+        return httpx.Response(401, headers={"WWW-Authenticate": header})
+
+    return handle
+
+
+def test_a_token_is_fetched_once_and_only_to_pull(fake: Fake) -> None:
+    fake.answers["*"] = challenge("https://auth.example.com/token")
+    registry = fake.registry()
+    assert registry.tags() == registry.tags() == ["26.04-py3"]
+    asked, token, *_ = [request for request in fake.requests if request.url.path == "/token"] * 2
+    assert asked is token
+    assert dict(token.url.params) == {"service": "s", "scope": "repository:nvidia/pytorch:pull"}
+    assert "Authorization" not in token.headers
+    assert len(fake.requests) == 4
+
+
+def test_two_questions_side_by_side_sign_in_once(fake: Fake) -> None:
+    both = threading.Barrier(2, timeout=60)
+    refused = challenge("https://auth.example.com/token")
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/token":
+            return refused(request)
+        if "Authorization" not in request.headers:
+            both.wait()
+            return refused(request)
+        return Fake().handle(request)
+
+    fake.answers["*"] = handle
+    image, tags = fake.registry().look(str(TAG))
+    assert image is not None
+    assert tags.names == tuple(sorted(HELD.tags))
+    assert [request.url.path for request in fake.requests].count("/token") == 1
+
+
+def test_the_key_goes_to_the_token_service_alone(fake: Fake) -> None:
+    fake.answers["*"] = challenge("https://auth.example.com/token")
+    assert fake.registry(NGC_API_KEY=" the key\n").tags() == ["26.04-py3"]
+    sent = {request.url.host: request.headers.get("Authorization") for request in fake.requests}
+    assert sent["auth.example.com"] == "Basic " + base64.b64encode(b"$oauthtoken:the key").decode()
+    assert sent["nvcr.io"] == "Bearer let-me-in"
+
+
+def test_the_key_is_not_sent_in_clear(fake: Fake) -> None:
+    fake.answers["*"] = challenge("http://auth.example.com/token")
+    with pytest.raises(Unreachable, match="by plain http"):
+        fake.registry(NGC_API_KEY="secret").tags()
+    assert {request.url.scheme for request in fake.requests} == {"https"}
+
+
+def test_the_key_is_not_for_other_registries() -> None:
+    fake = Fake()
+    fake.answers["*"] = challenge("https://auth.example.com/token")
+    ref = ImageRef.parse("ghcr.io/nvidia/pytorch:1")
+    Registry.connect(ref, {"NGC_API_KEY": "secret"}, transport=httpx.MockTransport(fake.handle)).tags()
+    assert all("Basic" not in request.headers.get("Authorization", "") for request in fake.requests)
+
+
+PLAIN = {"RUNBOOK_REGISTRY": "http://mirror.example.com:5000", "NGC_API_KEY": "secret"}
+
+
+@pytest.mark.parametrize("realm", ["https://attacker.example.com/token", "http://mirror.example.com:5000/token"])
+def test_whoever_answers_in_clear_gets_no_key(fake: Fake, tmp_path: Path, realm: str) -> None:
+    fake.answers["*"] = challenge(realm)
+    env = {**PLAIN, **login(tmp_path, {"auths": {"mirror.example.com:5000": AUTH}}), "HOME": str(tmp_path)}
+    assert fake.registry(**env).tags() == ["26.04-py3"]
+    assert all("Basic" not in request.headers.get("Authorization", "") for request in fake.requests)
+    fake.answers["/token"] = httpx.Response(401)
+    with pytest.raises(
+        Unreachable, match=r"No credentials were sent, for mirror\.example\.com:5000 is asked over plain"
+    ):
+        fake.registry(**env, RUNBOOK_CACHE="off").tags()
+
+
+def test_a_challenge_that_came_in_clear_is_forgotten(fake: Fake, tmp_path: Path, clock: "Clock") -> None:
+    fake.answers["*"] = challenge("https://attacker.example.com/token")
+    env = {**PLAIN, "HOME": str(tmp_path)}
+    fake.registry(**env).tags()
+    clock.passed = 1000
+    fake.requests.clear()
+    fake.answers["*"] = httpx.Response(200, json={"tags": ["a"]})
+    assert fake.registry(**env).tags() == ["a"]
+    assert {request.url.host for request in fake.requests} == {"mirror.example.com"}
+
+
+def test_the_key_goes_to_a_mirror_on_this_machine_or_over_tls(fake: Fake) -> None:
+    for mirror in ("http://127.0.0.1:5000", "https://mirror.example.com"):
+        fake.answers["*"] = challenge(f"{mirror}/token")
+        assert fake.registry(RUNBOOK_REGISTRY=mirror, NGC_API_KEY="secret").tags() == ["26.04-py3"]
+        assert "Basic" in fake.tokens[-1].headers["Authorization"]
+
+
+def test_the_key_is_for_images_of_nvcr_alone_and_a_mirror_has_its_own_credentials(fake: Fake, tmp_path: Path) -> None:
+    fake.answers["*"] = challenge("https://mirror.example.com/token")
+    env = {"RUNBOOK_REGISTRY": "https://mirror.example.com", "NGC_API_KEY": "secret"}
+    ghcr(fake, env).tags()
+    assert all("Authorization" not in request.headers for request in fake.tokens)
+    env |= login(tmp_path, {"auths": {"mirror.example.com": AUTH, "nvcr.io": AUTH, "ghcr.io": AUTH}})
+    for registry in (ghcr(fake, env), fake.registry(**env)):
+        registry.tags()
+        assert fake.tokens[-1].headers["Authorization"] == f"Basic {AUTH['auth']}"
+    ngc = "Basic " + base64.b64encode(b"$oauthtoken:secret").decode()
+    fake.answers["*"] = challenge("https://nvcr.io/token")
+    fake.registry(NGC_API_KEY="secret", DOCKER_CONFIG=str(tmp_path)).tags()
+    assert fake.tokens[-1].headers["Authorization"] == ngc
+
+
+def test_a_blob_on_another_host_gets_no_credentials(fake: Fake) -> None:
+    store: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "store.example.com":
+            store.append(request)
+            return httpx.Response(200, content=HELD.blobs[request.url.path[1:]].data)
+        if request.headers.get("Authorization") != "Bearer let-me-in":
+            return challenge("https://nvcr.io/token")(request)
+        if "/blobs/" in request.url.path:
+            digest = request.url.path.rpartition("/")[2]
+            return httpx.Response(307, headers={"Location": f"https://store.example.com/{digest}?signature=x"})
+        return Fake().handle(request)
+
+    fake.answers["*"] = handle
+    image = fake.registry(NGC_API_KEY="secret").image("26.04-py3")
+    assert image is not None
+    assert image.platforms["arm64"].env == env_of("26.04-py3", "arm64")
+    assert len(store) == 2
+    assert all("Authorization" not in request.headers for request in store)
+
+
+@pytest.mark.parametrize("elsewhere", ["https://store.example.com", "https://nvcr.io:8443"])
+def test_a_list_that_lies_elsewhere_is_fetched_without_credentials(fake: Fake, elsewhere: str) -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/list":
+            return httpx.Response(200, json={"tags": ["a"]})
+        if request.headers.get("Authorization") != "Bearer let-me-in":
+            return challenge("https://nvcr.io/token")(request)
+        return httpx.Response(307, headers={"Location": f"{elsewhere}/list"})
+
+    fake.answers["*"] = handle
+    assert fake.registry(NGC_API_KEY="secret").tags() == ["a"]
+    (redirected,) = [request for request in fake.requests if request.url.path == "/list"]
+    assert "Authorization" not in redirected.headers
+
+
+@pytest.mark.parametrize("elsewhere", ["http://nvcr.io", "http://192.0.2.1", "http://store.example.com"])
+def test_nothing_is_asked_where_anybody_could_read_along(fake: Fake, elsewhere: str) -> None:
+    fake.answers["*"] = lambda _: httpx.Response(307, headers={"Location": f"{elsewhere}/list"})
+    with pytest.raises(Unreachable, match="by plain http"):
+        fake.registry().tags()
+    assert {request.url.scheme for request in fake.requests} == {"https"}
+
+
+def test_a_challenge_from_where_a_redirect_led_gets_nothing(fake: Fake) -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "nvcr.io":
+            return httpx.Response(307, headers={"Location": "https://evil.example.com/list"})
+        return httpx.Response(401, headers={"WWW-Authenticate": 'Bearer realm="https://evil.example.com/token"'})
+
+    fake.answers["*"] = handle
+    with pytest.raises(Unreachable, match="refuses to be read"):
+        fake.registry(NGC_API_KEY="secret").tags()
+    assert [request.url.path for request in fake.requests] == [f"{BASE}/tags/list", "/list"]
+
+
+def test_a_token_service_that_redirects_is_not_followed(fake: Fake) -> None:
+    fake.answers["*"] = challenge("https://nvcr.io/token")
+    fake.answers["/token"] = httpx.Response(302, headers={"Location": "https://evil.example.com/token"})
+    with pytest.raises(Unreachable, match=r"nvcr\.io gives no token for nvcr\.io/nvidia/pytorch \(HTTP 302\)"):
+        fake.registry(NGC_API_KEY="secret").tags()
+    assert {request.url.host for request in fake.requests} == {"nvcr.io"}
+
+
+@pytest.mark.parametrize(
+    ("image", "told", "origin"),
+    [
+        ("nvcr.io/a", "nvcr.io=http://127.0.0.1:5001", "http://127.0.0.1:5001"),
+        ("ghcr.io/a", "nvcr.io=http://127.0.0.1:5001", "https://ghcr.io"),
+        (
+            "ghcr.io/a",
+            "nvcr.io=http://127.0.0.1:5001, ghcr.io=https://mirror.example.com",
+            "https://mirror.example.com",
+        ),
+        ("ghcr.io/a", "nvcr.io=http://127.0.0.1:5001,https://rest.example.com", "https://rest.example.com"),
+        ("docker.io/a", "", "https://registry-1.docker.io"),
+    ],
+)
+def test_each_registry_may_have_another_address(fake: Fake, image: str, told: str, origin: str) -> None:
+    fake.answers["*"] = httpx.Response(200, json={"tags": []})
+    transport = httpx.MockTransport(fake.handle)
+    Registry.connect(ImageRef.parse(image), {"RUNBOOK_REGISTRY": told}, transport=transport).tags()
+    repository = "library/a" if image == "docker.io/a" else "a"
+    assert str(fake.asked[0].url) == f"{origin}/v2/{repository}/tags/list?n=1000"
+
+
+# Credentials of docker login and its kin
+
+
+def ghcr(fake: Fake, env: dict[str, str]) -> Registry:
+    ref = ImageRef.parse("ghcr.io/coreweave/ml-containers/torch:1")
+    return Registry.connect(ref, env, transport=httpx.MockTransport(fake.handle), sleep=fake.slept.append)
+
+
+def login(folder: Path, document: object) -> dict[str, str]:
+    """An environment whose Docker configuration says that."""
+    (folder / "config.json").write_text(document if isinstance(document, str) else json.dumps(document))
+    return {"DOCKER_CONFIG": str(folder), "PATH": str(folder)}
+
+
+AUTH = {"auth": base64.b64encode(b"ada:pass:word").decode()}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ghcr.io", "https://ghcr.io", "https://ghcr.io/v2/", "ghcr.io/coreweave", "ghcr.io/coreweave/ml-containers/torch"],
+)
+def test_what_docker_login_kept_goes_to_the_token_service(fake: Fake, tmp_path: Path, name: str) -> None:
+    fake.answers["*"] = challenge("https://ghcr.io/token")
+    other = {"auth": base64.b64encode(b"eve:no").decode()}
+    env = login(tmp_path, {"auths": {"ghcr.io/other": other, "nvcr.io": other, name: AUTH}})
+    assert ghcr(fake, env).tags() == ["26.04-py3"]
+    assert fake.tokens[0].headers["Authorization"] == f"Basic {AUTH['auth']}"
+
+
+def test_the_most_exact_entry_counts(tmp_path: Path) -> None:
+    other = {"auth": base64.b64encode(b"eve:no").decode()}
+    env = login(tmp_path, {"auths": {"ghcr.io": other, "ghcr.io/a": other, "ghcr.io/a/b": AUTH}})
+    for repository, user in (("a/b", "ada"), ("a/b/c", "ada"), ("a/c", "eve"), ("b", "eve")):
+        found = docker("ghcr.io", repository, env).credential
+        assert found is not None
+        assert found.user == user
+    assert docker("nvcr.io", "a/b", env).credential is None
+
+
+def test_the_files_of_podman_are_known_too(tmp_path: Path) -> None:
+    (tmp_path / ".config/containers").mkdir(parents=True)
+    (tmp_path / ".config/containers/auth.json").write_text(json.dumps({"auths": {"ghcr.io": AUTH}}))
+    found = docker("ghcr.io", "a/b", {"HOME": str(tmp_path)}).credential
+    assert found is not None
+    assert (found.user, found.secret) == ("ada", "pass:word")
+    assert "pass" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    "kept", [{"credHelpers": {"ghcr.io": "test"}}, {"credsStore": "test", "auths": {"ghcr.io": {}}}]
+)
+def test_a_credential_helper_is_asked_for_the_registry(fake: Fake, tmp_path: Path, kept: object) -> None:
+    fake.answers["*"] = challenge("https://ghcr.io/token")
+    env = login(tmp_path, kept)
+    helper = tmp_path / "docker-credential-test"
+    helper.write_text(
+        '#!/bin/sh\nread -r host; [ "$1 $host" = "get ghcr.io" ] || exit 1\n'
+        'echo \'{"ServerURL": "ghcr.io", "Username": "ada", "Secret": "pass:word"}\'\n'
+    )
+    helper.chmod(0o755)
+    assert ghcr(fake, env).tags() == ["26.04-py3"]
+    assert fake.tokens[0].headers["Authorization"] == f"Basic {AUTH['auth']}"
+
+
+@pytest.mark.parametrize(
+    ("document", "helper", "said"),
+    [
+        ("{", None, "config.json is not JSON"),
+        ([], None, ""),
+        ({"auths": 1, "credHelpers": [], "credsStore": 1}, None, ""),
+        ({"auths": {"ghcr.io": {}}}, None, ""),
+        ({"auths": {"ghcr.io": {"auth": "ä"}}}, None, "cannot be read. Sign in again"),
+        ({"auths": {"ghcr.io": {"auth": AUTH["auth"], "identitytoken": "x"}}}, None, "an identity token"),
+        ({"credHelpers": {"ghcr.io": "../evil"}}, None, "is not the name of a credential helper"),
+        ({"credHelpers": {"ghcr.io": "gone"}}, None, "docker-credential-gone is not on PATH"),
+        ({"credHelpers": {"ghcr.io": "test"}}, "echo credentials not found in native keychain; exit 1", ""),
+        ({"credHelpers": {"ghcr.io": "test"}}, "echo secret; exit 3", "docker-credential-test failed (status 3)"),
+        ({"credHelpers": {"ghcr.io": "test"}}, "echo secret", "gave no user's name and password"),
+        (
+            {"credHelpers": {"ghcr.io": "test"}},
+            """echo '{"Username": "<token>", "Secret": "secret"}'""",
+            "gave no user's name and password",
+        ),
+    ],
+)
+def test_credentials_that_cannot_be_used_do_not_hide_what_is_public(
+    fake: Fake, tmp_path: Path, document: object, helper: str | None, said: str
+) -> None:
+    fake.answers["*"] = challenge("https://ghcr.io/token")
+    env = login(tmp_path, document)
+    if helper:
+        (tmp_path / "docker-credential-test").write_text(f"#!/bin/sh\n{helper}\n")
+        (tmp_path / "docker-credential-test").chmod(0o755)
+    assert ghcr(fake, env).tags() == ["26.04-py3"]
+    assert "Authorization" not in fake.tokens[0].headers
+    fake.answers["/token"] = httpx.Response(403)
+    with pytest.raises(Unreachable, match="docker login ghcr") as refused:
+        ghcr(fake, env).tags()
+    assert said in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_registry_that_asks_for_a_password_gets_it_over_tls_alone(fake: Fake, tmp_path: Path) -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        if "Authorization" in request.headers:
+            return httpx.Response(200, json={"tags": ["a"]})
+        return httpx.Response(401, headers={"WWW-Authenticate": 'Basic realm="x"'})
+
+    fake.answers["*"] = handle
+    env = login(tmp_path, {"auths": {"ghcr.io": AUTH, "plain.example.com": AUTH}})
+    assert ghcr(fake, env).tags() == ["a"]
+    sent = len(fake.asked)
+    with pytest.raises(
+        Unreachable, match=r"asks for a password\. No credentials were sent, for plain\.example\.com is"
+    ):
+        ghcr(fake, {**env, "RUNBOOK_REGISTRY": "http://plain.example.com"}).tags()
+    assert len(fake.asked) == sent + 1
+    assert all("Authorization" not in request.headers for request in fake.requests if request.url.scheme == "http")
+
+
+def test_stale_credentials_are_named_by_where_they_stand(fake: Fake, tmp_path: Path) -> None:
+    fake.answers["*"] = challenge("https://ghcr.io/token")
+    fake.answers["/token"] = httpx.Response(401)
+    with pytest.raises(Unreachable, match=r"come from .*config\.json: docker login ghcr\.io renews them"):
+        ghcr(fake, login(tmp_path, {"auths": {"ghcr.io": AUTH}})).tags()
+
+
+# What it remembers
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.passed = 0.0
+        real = time.time
+        monkeypatch.setattr("runbook_lib.clients.registry.cache.time.time", lambda: real() + self.passed)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_what_was_read_a_moment_ago_is_not_asked_for_again(fake: Fake, tmp_path: Path, clock: Clock) -> None:
+    first = fake.registry(XDG_CACHE_HOME=str(tmp_path)).look(str(TAG))
+    assert first[0] is not None
+    assert first[1].names == tuple(sorted(HELD.tags))
+    asked = len(fake.requests)
+    clock.passed = 200
+    again = fake.registry(XDG_CACHE_HOME=str(tmp_path)).look(str(TAG))
+    assert again[0] == first[0]
+    assert again[1].names == first[1].names
+    assert 199 < again[1].age < 260
+    assert len(fake.requests) == asked
+    check, _ = verify_tag(fake.registry(XDG_CACHE_HOME=str(tmp_path)), TAG, BOTH)
+    assert check.detail.endswith("It was read 3 minutes ago.")
+
+
+@pytest.mark.parametrize("passed", [301.0, -3600.0])
+def test_what_is_old_or_of_the_future_is_asked_for_again_but_not_content(
+    fake: Fake, tmp_path: Path, clock: Clock, passed: float
+) -> None:
+    env = {"HOME": str(tmp_path)}
+    fake.registry(**env).image(str(TAG))
+    assert len(fake.requests) == 5
+    clock.passed = passed
+    fake.registry(**env).image(str(TAG))
+    assert [request.url.path for request in fake.requests[5:]] == [f"{BASE}/manifests/{TAG}"]
+
+
+def test_an_etag_saves_the_answer(fake: Fake, tmp_path: Path, clock: Clock) -> None:
+    def page(request: httpx.Request) -> httpx.Response:
+        if request.headers.get("If-None-Match") == '"1"':
+            return httpx.Response(304)
+        return httpx.Response(200, json={"tags": ["a"]}, headers={"ETag": '"1"'})
+
+    fake.answers[f"{BASE}/tags/list"] = page
+    env = {"HOME": str(tmp_path)}
+    for passed in (0, 1000, 1200):  # the second renews the time of the first
+        clock.passed = passed
+        assert fake.registry(**env).tags() == ["a"]
+    assert len(fake.requests) == 2
+    clock.passed = 5000
+    fake.answers[f"{BASE}/tags/list"] = httpx.Response(200, json={"tags": ["b"]}, headers={"ETag": '"2"'})
+    assert fake.registry(**env).tags() == ["b"]
+
+
+def test_offline_the_last_list_is_shown_with_its_age(fake: Fake, tmp_path: Path, clock: Clock) -> None:
+    env = {"HOME": str(tmp_path)}
+    fake.registry(**env).look(str(TAG))
+    fake.answers["*"] = httpx.Response(503)
+    fake.answers.pop(f"{BASE}/tags/list", None)
+    clock.passed = 3 * 24 * 3600 + 100
+    tags = fake.registry(**env).known_tags()
+    assert tags.names == tuple(sorted(HELD.tags))
+    assert ago(tags.age) == "3 days ago"
+    assert "HTTP 503" in tags.problem
+    check, image = verify_tag(fake.registry(**env), TAG, BOTH)
+    assert (check.status, image) == ("skipped", None)
+    assert f"When it was last read, 3 days ago, {TAG} was {HELD.tags[str(TAG)]}, for amd64 and arm64." in check.detail
+    check, _ = verify_tag(fake.registry(**env), NgcTag.parse("27.01-py3"), BOTH)
+    assert check.detail.endswith("The list of tags, read 3 days ago, does not name 27.01-py3.")
+    assert verify_tag(fake.registry(), TAG, BOTH)[0].detail.endswith("in RUNBOOK_REGISTRY.")
+    with pytest.raises(Unreachable):
+        fake.registry().known_tags()
+
+
+def test_a_tag_that_is_gone_is_forgotten(fake: Fake, tmp_path: Path, clock: Clock) -> None:
+    env = {"HOME": str(tmp_path)}
+    fake.registry(**env).image(str(TAG))
+    clock.passed = 1000
+    fake.answers[f"{BASE}/manifests/{TAG}"] = httpx.Response(404, json={})
+    assert fake.registry(**env).image(str(TAG)) is None
+    assert fake.registry(**env).offline().image(str(TAG)) is None
+
+
+def test_a_damaged_or_useless_cache_is_an_empty_one(fake: Fake, tmp_path: Path) -> None:
+    env = {"HOME": str(tmp_path)}
+    first = fake.registry(**env).image(str(TAG))
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(kept) == 6  # the tag's answer, and index, manifests and configs by digest
+    for path in kept:
+        path.write_text('{"key": "other", "headers": 1}')
+    assert fake.registry(**env).image(str(TAG)) == first
+    assert len(fake.requests) == 10
+    (tmp_path / "file").write_text("")
+    assert fake.registry(HOME=str(tmp_path / "file")).image(str(TAG)) == first
+    assert fake.registry(HOME=str(tmp_path), RUNBOOK_CACHE="off").image(str(TAG)) == first
+    assert len(fake.requests) == 20
+
+
+def test_what_made_no_sense_is_not_remembered(fake: Fake, tmp_path: Path) -> None:
+    fake.answers["*"] = httpx.Response(200, json={"tags": 5})
+    for _ in range(2):
+        with pytest.raises(CannotTell):
+            fake.registry(HOME=str(tmp_path)).tags()
+    assert len(fake.requests) == 2
+
+
+def test_no_secret_is_remembered_and_only_the_user_may_read(fake: Fake, tmp_path: Path) -> None:
+    fake.answers["*"] = challenge("https://auth.example.com/token")
+    fake.registry(NGC_API_KEY="secret", HOME=str(tmp_path)).tags()
+    folder = tmp_path / ".cache/base-image-runbook/registry"
+    assert folder.stat().st_mode & 0o077 == 0
+    kept = b"".join(path.read_bytes() for path in folder.rglob("*.json"))
+    assert kept
+    for secret in (b"let-me-in", b"secret"):
+        assert secret not in kept
+        assert base64.b64encode(secret).rstrip(b"=") not in kept
+
+
+def test_a_challenge_is_known_for_a_day(fake: Fake, tmp_path: Path, clock: Clock) -> None:
+    fake.answers["*"] = challenge("https://auth.example.com/token")
+    env = {"HOME": str(tmp_path)}
+    fake.registry(**env).tags()
+    assert len(fake.requests) == 3
+    Registry.connect(REF, env, max_age=0, transport=httpx.MockTransport(fake.handle)).tags()
+    assert [request.url.path for request in fake.requests[3:]] == ["/token", f"{BASE}/tags/list"]
+    clock.passed = 23 * 3600
+    Registry.connect(REF, env, max_age=0, transport=httpx.MockTransport(fake.handle)).tags()
+    clock.passed = 25 * 3600  # a challenge that is used is not renewed by that
+    fake.requests.clear()
+    Registry.connect(REF, env, max_age=0, transport=httpx.MockTransport(fake.handle)).tags()
+    assert [path for path in (request.url.path for request in fake.requests) if path != "/token"] == [
+        f"{BASE}/tags/list"
+    ] * 2
+    fake.answers["/token"] = httpx.Response(503)
+    fake.answers["*"] = httpx.Response(200, json={"tags": ["open now"]})
+    registry = Registry.connect(
+        REF, env, max_age=0, transport=httpx.MockTransport(fake.handle), sleep=fake.slept.append
+    )
+    assert registry.tags() == ["open now"]
+    assert fake.slept == []
+
+
+@pytest.mark.parametrize(
+    ("age", "words"),
+    [
+        (0, "just now"), (-5, "just now"), (59, "just now"), (60, "1 minute ago"), (7300, "2 hours ago"),
+        (86400, "1 day ago"), (-90, "at a time that this machine's clock has not reached"),
+    ],
+)  # fmt: skip
+def test_ages_in_words(age: float, words: str) -> None:
+    assert ago(age).startswith(words)
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (httpx.Response(200, html="<h1>Welcome</h1>"), "nvcr.io answered with a web page"),
+        (httpx.Response(404, html="<h1>Not here</h1>"), "nvcr.io answered with a web page"),
+        (httpx.Response(200, text="oops"), "not JSON"),
+        (httpx.Response(200, text="[" * 100_000), "not JSON"),
+        (httpx.Response(403, json={}), "set NGC_API_KEY"),
+        (httpx.Response(401), "a sign-in of a kind that we do not know"),
+        (httpx.Response(401, headers={"WWW-Authenticate": 'Basic realm="x"'}), "asks for a password. If the image"),
+        (httpx.Response(401, headers={"WWW-Authenticate": 'Bearer realm="file:///etc/passwd"'}), "a sign-in of a kind"),
+        (httpx.Response(401, headers={"WWW-Authenticate": "Bearer"}), "a sign-in of a kind"),
+        (httpx.Response(418, json={}), "answered HTTP 418"),
+        (httpx.Response(307, headers={"Location": "/v2/again"}), "redirects without end"),
+    ],
+)
+def test_whatever_is_no_answer_of_a_registry_is_unreachable(fake: Fake, answer: httpx.Response, sentence: str) -> None:
+    fake.answers["*"] = answer
+    with pytest.raises(Unreachable, match=sentence):
+        fake.registry().tags()
+    check, image = verify_tag(fake.registry(), TAG, BOTH)
+    assert (check.status, image) == ("skipped", None)
+    assert sentence in check.detail
+
+
+@pytest.mark.parametrize("token", [{}, {"token": ""}, {"token": 1}, {"token": "a b"}, {"token": "a\nX: b"}, []])
+def test_a_token_that_is_none(fake: Fake, token: object) -> None:
+    fake.answers["*"] = challenge("https://nvcr.io/token")
+    fake.answers["/token"] = httpx.Response(200, json=token)
+    with pytest.raises(Unreachable, match="gave no usable token"):
+        fake.registry().tags()
+
+
+def test_a_key_that_is_not_accepted_is_named_and_not_shown(fake: Fake) -> None:
+    fake.answers["*"] = challenge("https://nvcr.io/token")
+    fake.answers["/token"] = httpx.Response(401, json={})
+    with pytest.raises(Unreachable, match="Renew NGC_API_KEY") as refused:
+        fake.registry(NGC_API_KEY="secret").tags()
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_a_passing_trouble_is_waited_out(fake: Fake, status: int) -> None:
+    troubles = [httpx.Response(status), httpx.Response(status, headers={"Retry-After": "3"})]
+    fake.answers["*"] = lambda request: troubles.pop(0) if troubles else httpx.Response(200, json={"tags": ["a"]})
+    assert fake.registry().tags() == ["a"]
+    assert fake.slept == [0.5, 3.0]
+
+
+def test_trouble_that_stays_is_told_after_three_attempts(fake: Fake) -> None:
+    fake.answers["*"] = httpx.Response(503)
+    with pytest.raises(Unreachable, match=r"nvcr\.io/nvidia/pytorch could not be read: .* HTTP 503\. Try again later"):
+        fake.registry().tags()
+    assert len(fake.requests) == 3
+
+
+@pytest.mark.parametrize("value", ["3600", "Fri, 31 Dec 2100 23:59:59 GMT"])
+def test_who_asks_for_an_hour_is_not_waited_for(fake: Fake, value: str) -> None:
+    fake.answers["*"] = httpx.Response(429, headers={"Retry-After": value})
+    with pytest.raises(Unreachable, match=r"HTTP 429\. It asks to be left alone for \d+ s"):
+        fake.registry().tags()
+    assert fake.slept == []
+
+
+def test_a_date_to_come_back_is_read_by_the_servers_own_clock(fake: Fake) -> None:
+    dates = {"Date": "Fri, 31 Dec 2100 23:59:55 GMT", "Retry-After": "Fri, 31 Dec 2100 23:59:59 GMT"}
+    answers = [httpx.Response(429, headers=dates)]
+    fake.answers["*"] = lambda request: answers.pop() if answers else httpx.Response(200, json={"tags": ["a"]})
+    assert fake.registry().tags() == ["a"]
+    assert fake.slept == [4.0]
+
+
+def test_an_expired_certificate_asks_about_the_clock(fake: Fake) -> None:
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("certificate has expired") from ssl.SSLError("certificate has expired")
+
+    fake.answers["*"] = fail
+    with pytest.raises(Unreachable, match=r"this machine's clock says 20.* UTC, is that right\?"):
+        fake.registry().tags()
+
+
+@given(st.text(st.characters(codec="latin-1")))
+def test_any_retry_after_is_a_number_of_seconds(value: str) -> None:
+    assert connection._retry_after(value) >= 0
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (httpx.ConnectError("[Errno 111] Connection refused"), "Connection refused"),
+        (httpx.ReadTimeout(""), "it did not answer in time"),
+        (httpx.ConnectTimeout(""), "it did not answer in time"),
+        (httpx.RemoteProtocolError(""), "RemoteProtocolError"),
+    ],
+)
+def test_a_network_that_fails(fake: Fake, error: httpx.RequestError, sentence: str) -> None:
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise error
+
+    fake.answers["*"] = fail
+    check, _ = verify_tag(fake.registry(), TAG, BOTH)
+    assert check.status == "skipped"
+    assert sentence in check.detail
+    assert len(fake.requests) == 3
+
+
+def test_content_with_another_digest_is_not_believed(fake: Fake) -> None:
+    index = json.loads(HELD.manifests[HELD.tags[str(TAG)]].data)
+    digest = index["manifests"][0]["digest"]
+    fake.answers[f"{BASE}/manifests/{digest}"] = httpx.Response(200, json={"schemaVersion": 2})
+    check, image = verify_tag(fake.registry(), TAG, BOTH)
+    assert (check.status, image) == ("failed", None)
+    assert "has another digest: it is damaged or was changed on the way" in check.detail
+
+
+def test_of_two_images_for_one_platform_the_first_counts(fake: Fake) -> None:
+    index = json.loads(HELD.manifests[HELD.tags[str(TAG)]].data)
+    older = json.loads(HELD.manifests[HELD.tags["26.02-py3"]].data)
+    index["manifests"] += older["manifests"]
+    image = fake.manifest(index, images.INDEX).image(str(TAG))
+    assert image is not None
+    assert image.platforms["amd64"].digest == index["manifests"][0]["digest"]
+
+
+def test_a_config_with_another_digest_is_not_believed(fake: Fake) -> None:
+    for digest in HELD.blobs:
+        fake.answers[f"{BASE}/blobs/{digest}"] = httpx.Response(200, json={"os": "linux", "architecture": "amd64"})
+    with pytest.raises(CannotTell, match="has another digest"):
+        fake.registry().image(str(TAG))
+
+
+def test_a_tag_whose_header_names_another_digest_is_not_believed(fake: Fake) -> None:
+    data = HELD.manifests[HELD.tags[str(TAG)]].data
+    for wrong in ("sha256:" + "0" * 64, "sha256:short", "md5:" + "0" * 32):
+        answer = httpx.Response(200, content=data, headers={"Docker-Content-Digest": wrong})
+        fake.answers[f"{BASE}/manifests/{TAG}"] = answer
+        with pytest.raises(CannotTell, match="digest"):
+            fake.registry().image(str(TAG))
+
+
+GOOD = {"schemaVersion": 2, "config": {"digest": "sha256:" + "0" * 64, "size": 1}, "layers": []}
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        ([], "is not a manifest"),
+        ({"schemaVersion": 1, "fsLayers": []}, "old schema, which names no config. Pull the image and push"),
+        ({"fsLayers": []}, "old schema"),
+        ({**GOOD, "config": "x"}, "without a usable 'config'"),
+        ({**GOOD, "config": {"digest": "../../x"}}, "a digest that is none"),
+        ({**GOOD, "layers": None}, "without a usable 'layers'"),
+        (GOOD, "a config that the registry does not have"),
+        ({"mediaType": images.INDEX, "manifests": []}, "names 0 platforms"),
+        ({"mediaType": images.INDEX}, "without a usable 'manifests'"),
+        ({"manifests": [{"mediaType": images.MANIFEST, "digest": "sha256:" + "0" * 64}]}, "does not have it"),
+        ({"manifests": [{"mediaType": images.MANIFEST}] * 51}, "names 51 platforms"),
+        ({"manifests": [{"mediaType": images.MANIFEST}]}, "without a usable 'digest'"),
+    ],
+)
+def test_manifests_without_sense(fake: Fake, document: object, sentence: str) -> None:
+    with pytest.raises(CannotTell, match=sentence):
+        fake.manifest(document).image(str(TAG))
+
+
+def test_a_signed_manifest_of_the_first_schema_is_told_as_such(fake: Fake) -> None:
+    """Its digest is that of the part that is signed: a mismatch says nothing."""
+    answer = httpx.Response(
+        200,
+        json={"schemaVersion": 1, "fsLayers": [], "signatures": []},
+        headers={
+            "Content-Type": "application/vnd.docker.distribution.manifest.v1+prettyjws",
+            "Docker-Content-Digest": "sha256:" + "0" * 64,
+        },
+    )
+    fake.answers[f"{BASE}/manifests/{TAG}"] = answer
+    with pytest.raises(CannotTell, match="a manifest of an old schema"):
+        fake.registry().image(str(TAG))
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 60)
+    | st.text(max_size=5)
+    | st.sampled_from(["linux", HELD.tags[str(TAG)]]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["config", "digest", "layers", "size", "manifests", "tags", "Env"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(manifest=JSON, config=JSON, tags=JSON)
+def test_whatever_json_a_registry_sends_is_read_or_a_sentence(manifest: object, config: object, tags: object) -> None:
+    fake = Fake()
+    blob = images.Blob(images.CONFIG, json.dumps(config).encode())
+    fake.answers[f"{BASE}/blobs/{blob.digest}"] = httpx.Response(200, content=blob.data)
+    fake.answers[f"{BASE}/tags/list"] = httpx.Response(200, json=tags)
+    told = {"schemaVersion": 2, "config": blob.descriptor(), "layers": []}
+    for document in (manifest, told, told | manifest if isinstance(manifest, dict) else told):
+        for ask in (fake.manifest(document).image, fake.registry().look):
+            with contextlib.suppress(CannotTell, Unreachable):
+                ask(str(TAG))
+
+
+def test_an_answer_without_end_is_not_read_to_its_end(fake: Fake) -> None:
+    fake.answers["*"] = httpx.Response(200, content=b" " * 5_000_000)
+    with pytest.raises(CannotTell, match="sent more than 4194304 bytes"):
+        fake.registry().tags()
+
+
+@pytest.mark.parametrize(
+    ("link", "sentence", "requests"),
+    [
+        (f"<{BASE}/tags/list?last=a>; rel=next", "goes on after 100 pages", 100),
+        ("<https://evil.example.com/tags>; rel=next", "another host, evil.example.com: not followed", 1),
+        ("<//evil.example.com/tags>; rel=next", "another host", 1),
+        ("<//nvcr.io:port>; rel=next", "an address that is none", 1),
+        (f"<{BASE}/tags/list?last=sha256:00>; rel=next", "goes on after 100 pages", 100),
+    ],
+)
+def test_pages_that_lead_nowhere(fake: Fake, link: str, sentence: str, requests: int) -> None:
+    fake.answers["*"] = httpx.Response(200, json={"tags": ["a"]}, headers={"Link": link})
+    with pytest.raises(CannotTell, match=sentence):
+        fake.registry().tags()
+    assert len(fake.requests) == requests
+
+
+def test_pages_that_come_slowly_are_not_all_waited_for(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr("runbook_lib.clients.registry.client.time.monotonic", lambda: now + 7 * len(fake.requests))
+    link = {"Link": f"<{BASE}/tags/list?last=a>; rel=next"}
+    fake.answers["*"] = httpx.Response(200, json={"tags": ["a"]}, headers=link)
+    with pytest.raises(Unreachable, match="did not end within 60 s; 9 came"):
+        fake.registry().tags()
+
+
+# The judgement
+
+
+def test_a_tag_for_all_platforms_passes(fake: Fake) -> None:
+    check, image = verify_tag(fake.registry(), TAG, BOTH)
+    assert check.status == "passed"
+    assert check.detail == f"nvcr.io/nvidia/pytorch:26.04-py3 is {HELD.tags['26.04-py3']}, for amd64 and arm64."
+    assert image == fake.registry().image("26.04-py3")
+
+
+def test_an_absent_tag_fails_and_the_newest_are_named(fake: Fake) -> None:
+    tags = ["26.06-py3-igpu", "26.6", "latest", *sorted(HELD.tags)]
+    fake.answers[f"{BASE}/tags/list"] = httpx.Response(200, json={"tags": tags})
+    check, image = verify_tag(fake.registry(), NgcTag.parse("27.01-py3"), BOTH)
+    assert (check.status, image) == ("failed", None)
+    assert check.detail == (
+        "nvcr.io/nvidia/pytorch has no tag 27.01-py3. Its newest tags are "
+        "26.06-py3, 26.05-py3, 26.04-py3, 26.03-py3, 26.02-py3: choose one that exists, or wait."
+    )
+
+
+def test_the_newest_of_a_variant_are_of_that_variant(fake: Fake) -> None:
+    tags = ["26.05-py3-igpu", "26.06-py3", "26.04-py3-igpu"]
+    fake.answers[f"{BASE}/tags/list"] = httpx.Response(200, json={"tags": tags})
+    check, _ = verify_tag(fake.registry(), NgcTag.parse("27.01-py3-igpu"), BOTH)
+    assert "Its newest tags are 26.05-py3-igpu, 26.04-py3-igpu: choose" in check.detail
+    check, _ = verify_tag(fake.registry(), NgcTag.parse("27.01-py3-sbsa"), BOTH)
+    assert check.detail.endswith("It has no tag of this kind at all.")
+
+
+def test_a_missing_platform_fails_and_those_there_are_named(fake: Fake) -> None:
+    check, image = verify_tag(fake.registry(), NgcTag.parse("26.03-py3"), BOTH)
+    assert check.status == "failed"
+    assert check.detail.startswith("nvcr.io/nvidia/pytorch:26.03-py3 exists for amd64, and not for arm64. Its newest")
+    assert image is not None
+    assert verify_tag(fake.registry(), NgcTag.parse("26.03-py3"), ("amd64",))[0].status == "passed"
+
+
+def test_an_absent_tag_is_absent_even_when_the_list_cannot_be_read(fake: Fake) -> None:
+    fake.answers[f"{BASE}/tags/list"] = httpx.Response(403)
+    check, _ = verify_tag(fake.registry(), NgcTag.parse("27.01-py3"), BOTH)
+    assert check.status == "failed"
+    assert "has no tag 27.01-py3. Which tags it has could not be read" in check.detail
+
+
+# Real servers
+
+
+def test_the_practice_registry_is_read_like_any_other() -> None:
+    server = practice.serve()
+    with Registry.connect(REF, {"RUNBOOK_REGISTRY": server.url, "NGC_API_KEY": "any"}) as registry:
+        assert registry.tags() == sorted(HELD.tags)
+        check, image = verify_tag(registry, TAG, BOTH)
+        assert check.status == "passed"
+        assert image is not None
+        assert image.platforms["arm64"].env == env_of("26.04-py3", "arm64")
+        assert registry.image("27.01-py3") is None
+    server.close()

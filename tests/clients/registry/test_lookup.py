@@ -1,0 +1,77 @@
+"""``runbook image diff``, and what preflight shows of a new image, against the practice registry."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runbook_lib.bump import Bump
+from runbook_lib.cli.__main__ import main
+from runbook_lib.clients.registry.lookup import reference
+from runbook_lib.errors import RunbookError
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.images.families import COREWEAVE
+from runbook_lib.practice import environment
+from runbook_lib.steps import preflight
+from runbook_lib.workflow import branch
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[environment.World]:
+    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
+    with environment.start() as started:
+        for name, value in started.env.items():
+            monkeypatch.setenv(name, value)
+        yield started
+
+
+def test_a_tag_alone_is_one_of_the_image_that_a_bump_moves() -> None:
+    assert str(reference("26.04-py3")) == "nvcr.io/nvidia/pytorch:26.04-py3"
+    assert str(reference("ghcr.io/o/i:v1")) == "ghcr.io/o/i:v1"
+    alibaba = "egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/egslingjun/training-nv-pytorch"
+    assert str(reference("25.05-serverless")) == f"{alibaba}:25.05-serverless"
+
+
+@pytest.mark.parametrize(
+    ("tag", "says"),
+    [
+        (
+            "26.06",
+            r"'26\.06' may be a tag of nvcr\.io/nvidia/nemo, nvcr\.io/nvidian/nemo, egslingjun.*: give the whole",
+        ),
+        ("26.08.rc5", r"may be a tag of nvcr\.io/nvidia/nemo, .* such as nvcr\.io/nvidia/nemo:26\.08\.rc5"),
+        ("26.4", r"a month has two digits\. Did you mean '26\.04-py3'\? Give the whole tag\. Of another image give"),
+        ("latest-and-greatest", "is a tag of no image that we know: give the whole reference"),
+        (COREWEAVE.examples[0], "may be a tag of ghcr.io/coreweave/ml-containers/torch, "),
+    ],
+)
+def test_a_tag_that_several_images_or_none_may_have_asks_for_the_whole_reference(tag: str, says: str) -> None:
+    with pytest.raises(RunbookError, match=says):
+        reference(tag)
+
+
+@pytest.mark.usefixtures("world")
+def test_two_months_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["image", "diff", "26.02-py3", "nvcr.io/nvidia/pytorch:26.04-py3"]) == 0
+    out = capsys.readouterr().out
+    assert "| CUDA | `13.1.1.006` | `13.2.0.046` |" in out
+    assert "Download for `arm64`" in out
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("26.12-py3", "has no image nvcr.io/nvidia/pytorch:26.12-py3. Its newest tags are 26."), ("b@d name", "b@d name")],
+)
+def test_an_image_that_is_not_there_is_a_sentence(capsys: pytest.CaptureFixture[str], name: str, says: str) -> None:
+    assert main(["image", "diff", "26.02-py3", name]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_preflight_shows_what_the_image_changes(world: environment.World) -> None:
+    stand = branch.find(Checkout.open(world.checkout), Bump.parse(tag="26.04-py3"))
+    ahead = preflight.prospect(stand)
+    assert "Transformer Engine" in ahead.show_changes().text
+    assert ahead.changes is not None
+    back = preflight.prospect(branch.find(stand.checkout, Bump.parse(tag="26.02-py3")))
+    assert "nothing to compare" in back.show_changes().text

@@ -1,0 +1,305 @@
+"""The registry client against servers that are not ours: Debian's docker-registry, and TLS that nobody trusts."""
+
+import base64
+import contextlib
+import datetime
+import json
+import socket
+import socketserver
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import IPv4Address
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import jwt
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from loopback import serving
+
+from runbook_lib.clients.registry.client import Registry, verify_tag
+from runbook_lib.clients.registry.connection import Connection
+from runbook_lib.errors import Unreachable
+from runbook_lib.images.reference import Image, ImageRef, NgcTag
+from runbook_lib.practice.registry import images
+from runbook_lib.practice.registry import server as practice
+
+REF = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
+HELD = images.content()
+TAG = NgcTag.parse("26.04-py3")
+BOTH = ("amd64", "arm64")
+LOOPBACK = IPv4Address("127.0.0.1")
+
+
+class NoTags(BaseHTTPRequestHandler):
+    """An open registry without tags."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"tags": []}')
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.mark.parametrize(
+    ("days", "trusted", "says"),
+    [
+        ((-1, 1), True, ""),
+        ((-1, 1), False, r"certificate is not accepted .*; a company's own CA goes into SSL_CERT_FILE"),
+        ((-9, -1), True, r"certificate is not accepted .*expired.* this machine's clock says 20.* is that right\?"),
+        ((1, 9), True, r"certificate is not accepted .*not yet valid.* this machine's clock says 20"),
+    ],
+)
+def test_certificates_that_are_not_trusted_or_not_of_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: tuple[int, int], trusted: bool, says: str
+) -> None:
+    key, certificate = key_and_certificate(days)
+    (tmp_path / "both.pem").write_text(key + certificate)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "both.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "both.pem")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), NoTags)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    slept: list[float] = []
+    env = {"RUNBOOK_REGISTRY": f"https://127.0.0.1:{server.server_port}"}
+    with Registry.connect(REF, env, sleep=slept.append) as registry:
+        if says:
+            with pytest.raises(Unreachable, match=says):
+                registry.tags()
+        else:
+            assert registry.tags() == []
+    assert slept == []
+    server.shutdown()
+    server.server_close()
+
+
+def key_and_certificate(days: tuple[int, int] = (-1, 1)) -> tuple[str, str]:
+    """A new RSA key and a certificate that it signed itself, valid from and to that many days from now, both PEM."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "practice")])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(now + datetime.timedelta(days=days[0]))
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.IPAddress(LOOPBACK)]), critical=False)
+    certificate = builder.not_valid_after(now + datetime.timedelta(days=days[1])).sign(key, hashes.SHA256())
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return secret.decode(), certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+@pytest.fixture(params=["headers", "body"])
+def dripping(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A server that sends a byte now and then, for ever."""
+    stop = threading.Event()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(10_000)
+            with contextlib.suppress(OSError):
+                self.request.sendall(b"HTTP/1.1 200 OK\r\n" + (b"\r\n" if request.param == "body" else b"X-A: "))
+                while not stop.wait(0.02):
+                    self.request.sendall(b" ")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+        stop.set()
+        server.shutdown()
+
+
+def test_an_answer_that_drips_is_not_waited_for(dripping: str) -> None:
+    slept: list[float] = []
+    connection = Connection(httpx.URL(dripping), "nvidia/pytorch", limit=0.2, sleep=slept.append)
+    with pytest.raises(Unreachable, match=r"it did not finish its answer within 0\.2 s"):
+        Registry(connection).tags()
+    assert slept == []
+    connection.close()
+
+
+class TokenServer(BaseHTTPRequestHandler):
+    """Distribution's token service: anybody may pull nvidia/pytorch, who has the key may pull nvidia/private."""
+
+    key = certificate = ""
+
+    def do_GET(self) -> None:
+        query = parse_qs(urlsplit(self.path).query)
+        scope = query["scope"][0].split(":")
+        good = "Basic " + base64.b64encode(b"$oauthtoken:good").decode()
+        allowed = scope[1] == "nvidia/pytorch" or self.headers.get("Authorization") == good
+        now = int(time.time())
+        claims = {
+            "iss": "tests",
+            "sub": "",
+            "aud": query["service"][0],
+            "exp": now + 300,
+            "nbf": now - 10,
+            "iat": now,
+            "jti": "1",
+            "access": [{"type": scope[0], "name": scope[1], "actions": ["pull"]}] if allowed else [],
+        }
+        chain = "".join(self.certificate.splitlines()[1:-1])
+        body = json.dumps({"token": jwt.encode(claims, self.key, "RS256", {"x5c": [chain]})}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+def debian_registry(folder: Path, storage: Path, auth: str = "") -> tuple[subprocess.Popen[bytes], str]:
+    """Start docker-registry on a free port; ends by its process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = f"""version: 0.1
+log: {{level: error, accesslog: {{disabled: true}}}}
+storage: {{filesystem: {{rootdirectory: {storage}}}}}
+http: {{addr: "127.0.0.1:{port}"}}
+{auth}"""
+    (folder / f"{port}.yml").write_text(config)
+    process = subprocess.Popen(["docker-registry", "serve", str(folder / f"{port}.yml")], stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    for _ in range(1200):
+        try:
+            httpx.get(f"{url}/v2/", trust_env=False)
+            return process, url
+        except httpx.TransportError:
+            time.sleep(0.05)
+    process.kill()
+    raise AssertionError("docker-registry did not start")
+
+
+def oci_layout(folder: Path) -> None:
+    """Write the practice images as skopeo reads them."""
+    (folder / "blobs/sha256").mkdir(parents=True)
+    (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    for digest, blob in {**HELD.manifests, **HELD.blobs}.items():
+        (folder / "blobs/sha256" / digest.removeprefix("sha256:")).write_bytes(blob.data)
+    named = [
+        HELD.manifests[digest].descriptor(annotations={"org.opencontainers.image.ref.name": tag})
+        for tag, digest in HELD.tags.items()
+    ]
+    (folder / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": named}))
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A storage folder filled by skopeo, and the open registry on it."""
+    folder = tmp_path_factory.mktemp("debian")
+    process, url = debian_registry(folder, folder / "storage")
+    oci_layout(folder / "oci")
+    try:
+        for repository, tag in (("pytorch", "26.03-py3"), ("pytorch", "26.04-py3"), ("private", "26.04-py3")):
+            target = f"docker://{url.removeprefix('http://')}/nvidia/{repository}:{tag}"
+            copy = ["skopeo", "--insecure-policy", "copy", "--quiet", "--all", "--preserve-digests"]
+            subprocess.run(
+                [*copy, "--dest-tls-verify=false", f"oci:{folder}/oci:{tag}", target], check=True, timeout=200
+            )
+        yield folder, url
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def guarded(storage: tuple[Path, str]) -> Iterator[str]:
+    """The same content behind token authentication."""
+    folder, _ = storage
+    TokenServer.key, TokenServer.certificate = key_and_certificate()
+    (folder / "certificate.pem").write_text(TokenServer.certificate)
+    with serving(TokenServer) as tokens:
+        auth = (
+            f'auth: {{token: {{realm: "{tokens}/token", service: tests, issuer: tests, '
+            f"rootcertbundle: {folder / 'certificate.pem'}}}}}"
+        )
+        process, url = debian_registry(folder, folder / "storage", auth)
+        yield url
+        process.terminate()
+        process.wait(60)
+
+
+def practice_image() -> Image | None:
+    """The same image, as our own registry shows it."""
+    server = practice.serve()
+    with Registry.connect(REF, {"RUNBOOK_REGISTRY": server.url}) as registry:
+        image = registry.image(str(TAG))
+    server.close()
+    return image
+
+
+def read_debian(url: str) -> None:
+    with Registry.connect(REF, {"RUNBOOK_REGISTRY": url}) as registry:
+        assert sorted(registry.tags()) == ["26.03-py3", "26.04-py3"]
+        check, image = verify_tag(registry, TAG, BOTH)
+        assert check.status == "passed"
+        assert image == practice_image()
+        assert verify_tag(registry, NgcTag.parse("26.03-py3"), BOTH)[0].status == "failed"
+        assert verify_tag(registry, NgcTag.parse("26.05-py3"), BOTH)[0].detail.startswith(f"{registry.name} has no tag")
+
+
+@pytest.mark.component("registry")
+def test_debians_registry_open(storage: tuple[Path, str]) -> None:
+    read_debian(storage[1])
+
+
+@pytest.mark.component("registry")
+def test_debians_registry_with_tokens(guarded: str) -> None:
+    read_debian(guarded)
+
+
+@pytest.mark.component("registry")
+def test_debians_registry_keeps_what_is_private(guarded: str) -> None:
+    ref = ImageRef.parse("nvcr.io/nvidia/private:26.04-py3")
+    with Registry.connect(ref, {"RUNBOOK_REGISTRY": guarded}) as anonymous:
+        check, _ = verify_tag(anonymous, TAG, BOTH)
+        assert check.status == "skipped"
+        assert "refuses to be read (HTTP 401). If the image is not public, set NGC_API_KEY" in check.detail
+    with Registry.connect(ref, {"RUNBOOK_REGISTRY": guarded, "NGC_API_KEY": "good"}) as signed_in:
+        assert verify_tag(signed_in, TAG, BOTH)[0].status == "passed"
+
+
+@pytest.mark.component("registry")
+def test_debians_registry_is_asked_by_etag(storage: tuple[Path, str], tmp_path: Path) -> None:
+    env = {"RUNBOOK_REGISTRY": storage[1], "XDG_CACHE_HOME": str(tmp_path)}
+    statuses: list[int] = []
+
+    class Noting(httpx.HTTPTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            response = super().handle_request(request)
+            if request.url.path.startswith("/v2/"):
+                statuses.append(response.status_code)
+            return response
+
+    looked = []
+    for _ in range(2):
+        with Registry.connect(REF, env, max_age=0, transport=Noting()) as registry:
+            looked.append(registry.image(str(TAG)))
+    assert looked[0] == looked[1] == practice_image()
+    assert statuses == [200] * 5 + [304]
+
+
+@pytest.mark.component("registry")
+def test_several_repositories_and_registries_in_one_process(storage: tuple[Path, str], guarded: str) -> None:
+    private = ImageRef.parse("nvcr.io/nvidia/private:26.04-py3")
+    with (
+        Registry.connect(REF, {"RUNBOOK_REGISTRY": storage[1]}) as open_one,
+        Registry.connect(REF, {"RUNBOOK_REGISTRY": f"nvcr.io={guarded}"}) as public,
+        Registry.connect(private, {"RUNBOOK_REGISTRY": guarded, "NGC_API_KEY": "good"}) as secret,
+    ):
+        for _ in range(2):
+            assert open_one.image(str(TAG)) == public.image(str(TAG)) == secret.image(str(TAG)) == practice_image()

@@ -1,0 +1,407 @@
+"""environment/run and what belongs to it, as far as it can be shown without network; .ci/run installs for real."""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import hostile_folder
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+from small_runbooks import notebook
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = ROOT / "environment"
+# Enough for a test to do without the machine's own Pythons.
+TOOLS = ("sh", "cat", "cmp", "dirname", "echo", "env", "readlink", "true")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what environment/run needs, in a folder with a space, without an environment."""
+    place = tmp_path / "a checkout"
+    shutil.copytree(ENVIRONMENT, place / "environment", ignore=shutil.ignore_patterns(".*"))
+    shutil.copy(ROOT / "pyproject.toml", place)
+    return place
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A PATH without any Python; tests put stand-ins there."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    for tool in TOOLS:
+        (folder / tool).symlink_to(str(shutil.which(tool)))
+    return folder
+
+
+def install(checkout: Path) -> None:
+    """Make the checkout look like one whose environment is whole."""
+    environment = checkout / "environment"
+    (environment / ".venv/bin").mkdir(parents=True)
+    (environment / ".venv/bin/python").symlink_to(sys.executable)
+    sources = (environment / "uv.txt", environment / "requirements.txt", checkout / "pyproject.toml")
+    content = f"{checkout}\n" + "".join(source.read_text() for source in sources)
+    (environment / ".venv/installed").write_text(content)
+
+
+def put(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def run(command: Path | str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    options = {"input": "", **options}
+    return subprocess.run([command, *arguments], text=True, capture_output=True, check=False, **options)  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.mark.parametrize("arguments", [[], [""]])
+def test_without_a_command_it_explains_itself(checkout: Path, arguments: list[str]) -> None:
+    done = run(checkout / "environment/run", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "environment/run COMMAND" in done.stderr
+
+
+def test_help_is_an_answer(checkout: Path) -> None:
+    done = run(checkout / "environment/run", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "environment/run COMMAND" in done.stdout
+
+
+def test_a_whole_environment_starts_at_once(checkout: Path, tools: Path, tmp_path: Path) -> None:
+    """Without a word, and without a Python, whose start would take longer than all the rest."""
+    install(checkout)
+    command = (checkout / "environment/run", "sh", "-c", "pwd; cat; exit 7")
+    done = run(*command, cwd=tmp_path, input="given", env={"PATH": str(tools), "PWD": str(tmp_path)})
+    assert (done.returncode, done.stdout, done.stderr) == (7, f"{tmp_path}\ngiven", "")
+
+
+def test_a_command_that_is_not_there_is_told_with_those_that_are(checkout: Path, tools: Path) -> None:
+    install(checkout)
+    done = run(checkout / "environment/run", "runbok", env={"PATH": f"{tools}:/usr/bin:/bin"})
+    assert (done.returncode, done.stdout) == (127, "")
+    assert done.stderr.startswith("environment/run: There is no command runbok here. This environment has papermill, ")
+
+
+def test_by_links_and_from_another_folder(checkout: Path, tmp_path: Path) -> None:
+    install(checkout)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/second").symlink_to("../a checkout/environment/run")
+    (tmp_path / "bin/first").symlink_to("second")
+    (tmp_path / "elsewhere/bin").mkdir(parents=True)
+    (tmp_path / "elsewhere/a checkout/environment").mkdir(parents=True)
+    away = {**os.environ, "CDPATH": str(tmp_path / "elsewhere")}
+    done = run("bin/first", "sh", "-c", 'echo "$VIRTUAL_ENV"; pwd', cwd=tmp_path, env=away)
+    assert (done.stdout, done.stderr) == (f"{checkout}/environment/.venv\n{tmp_path}\n", "")
+
+
+def test_the_command_takes_the_place_of_the_script(checkout: Path) -> None:
+    install(checkout)
+    with subprocess.Popen([checkout / "environment/run", "sh", "-c", "echo $$"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert int(process.stdout.read()) == process.pid
+
+
+def test_nothing_of_the_persons_python_gets_in(checkout: Path) -> None:
+    install(checkout)
+    mine = {"PYTHONPATH": "/mine", "PYTHONHOME": "/mine", "JUPYTER_CONFIG_PATH": "/my/jupyter"}
+    done = run(checkout / "environment/run", "env", env={**os.environ, **mine})
+    seen = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    environment = checkout / "environment"
+    assert seen["PATH"].split(":")[:2] == [str(environment / "bin"), str(environment / ".venv/bin")]
+    assert seen["VIRTUAL_ENV"] == str(environment / ".venv")
+    assert seen["PYTHONNOUSERSITE"] == "1"
+    assert seen["JUPYTER_CONFIG_PATH"] == f"{environment}/jupyter:/my/jupyter"
+    assert not {"PYTHONPATH", "PYTHONHOME"} & seen.keys()
+
+
+@pytest.fixture
+def inside(checkout: Path) -> Path:
+    """The environment of a checkout, with the packages of the one that runs the tests."""
+    install(checkout)
+    programs = checkout / "environment/.venv/bin"
+    (programs / "python").unlink()
+    for name in ("python", "runbook", "jupyter"):
+        put(programs, name, f'exec "{sys.prefix}/bin/{name}" "$@"')
+    return checkout / "environment/run"
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (("runbook", "check", "."), (0, 1, 2)),
+        (("runbook", "--version"), (0,)),
+        (("python", "-m", "runbook_lib.run", "--version"), (0,)),
+        (("python3", "-m", "runbook_lib", "--version"), (0,)),
+        (("python", "-c", "import yaml, runbook_lib, IPython, matplotlib"), (0,)),
+        (("python", "-"), (0,)),
+        (("papermill", "--version"), (0,)),
+        (("papermill", "NOTEBOOK", "out.ipynb", "--cwd", "."), (0,)),
+        (("jupyter", "lab", "--version"), (0,)),
+        (("jupyter", "--paths"), (0,)),
+    ],
+    ids=lambda it: " ".join(map(str, it)),
+)
+def test_nothing_is_run_or_imported_from_the_current_folder(
+    inside: Path, tmp_path: Path, command: tuple[str, ...], status: tuple[int, ...]
+) -> None:
+    folder = tmp_path / "their clone"
+    marker = hostile_folder.fill(folder)
+    run("git", "init", "--quiet", str(folder))
+    book = notebook(tmp_path / "book.ipynb", "import yaml, runbook_lib.text.redact", "step.done('Done.')")
+    words = [str(book) if word == "NOTEBOOK" else word for word in command]
+    theirs = {"PATH": f":.:{os.environ['PATH']}:", "PYTHONSTARTUP": "yaml.py", "RUNBOOK_AUDIT": str(tmp_path / "audit")}
+    done = run(inside, *words, cwd=folder, env={**os.environ, **theirs})
+    assert not marker.exists(), marker.read_text()
+    assert done.returncode in status, done.stderr
+
+
+def test_a_script_that_is_named_has_the_modules_beside_it(inside: Path, tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/beside.py").write_text("NAME = 'beside'\n")
+    (tmp_path / "scripts/script.py").write_text("import sys, beside\nprint(beside.NAME, *sys.argv[1:])\n")
+    assert run(inside, "python", "scripts/script.py", "-x", "a b", cwd=tmp_path).stdout == "beside -x a b\n"
+
+
+def test_papermill_is_the_one_that_keeps_records(checkout: Path, tmp_path: Path) -> None:
+    install(checkout)
+    put(checkout / "environment/.venv/bin", "papermill", "echo papermill itself")
+    (checkout / "environment/.venv/bin/python").unlink()
+    put(checkout / "environment/.venv/bin", "python", 'echo "$@"')
+    done = run(checkout / "environment/run", "papermill", "a b.ipynb", "-p", "tag", "26.04-py3", cwd=tmp_path)
+    assert done.stdout == "-P -m runbook_lib.run a b.ipynb -p tag 26.04-py3\n"
+
+
+@pytest.mark.parametrize("name", ["environment/uv.txt", "environment/requirements.txt", "pyproject.toml"])
+def test_what_has_changed_is_installed_anew(checkout: Path, tools: Path, name: str) -> None:
+    install(checkout)
+    put(tools, "python3", 'case $1$2 in -I-c) ;; *) echo "building" >&2; exit 125 ;; esac')
+    with (checkout / name).open("a") as file:
+        file.write("\n# changed\n")
+    done = run(checkout / "environment/run", "echo", "started", env={"PATH": str(tools)})
+    assert (done.returncode, done.stdout, done.stderr) == (125, "", "building\n")
+
+
+def test_a_moved_checkout_is_installed_anew(checkout: Path, tools: Path) -> None:
+    install(checkout)
+    put(tools, "python3", 'case $1$2 in -I-c) ;; *) echo "building" >&2; exit 125 ;; esac')
+    moved = checkout.rename(checkout.with_name("moved"))
+    assert run(moved / "environment/run", "true", env={"PATH": str(tools)}).stderr == "building\n"
+
+
+def test_an_environment_whose_python_is_gone_is_installed_anew(checkout: Path, tools: Path) -> None:
+    install(checkout)
+    (checkout / "environment/.venv/bin/python").unlink()
+    (checkout / "environment/.venv/bin/python").symlink_to("/removed/by/an/upgrade/python3")
+    put(tools, "python3", 'case $1$2 in -I-c) ;; *) echo "building" >&2; exit 125 ;; esac')
+    assert run(checkout / "environment/run", "true", env={"PATH": str(tools)}).stderr == "building\n"
+
+
+def test_a_python_that_is_too_old(checkout: Path, tools: Path) -> None:
+    put(tools, "python3", 'case $1 in --version) echo "Python 3.9.18" ;; *) exit 1 ;; esac')
+    done = run(checkout / "environment/run", "true", env={"PATH": str(tools)})
+    assert done.returncode == 125
+    assert "needs Python 3.11 or newer, and found Python 3.9.18 on PATH" in done.stderr
+
+
+def test_no_python_at_all(checkout: Path, tools: Path) -> None:
+    done = run(checkout / "environment/run", "true", env={"PATH": str(tools)})
+    assert done.returncode == 125
+    assert "found no working python3 on PATH" in done.stderr
+    assert not (checkout / "environment/.venv").exists()
+
+
+def test_a_python_without_venv(checkout: Path, tools: Path) -> None:
+    put(tools, "python3.12", "case $3 in *ensurepip*) exit 1 ;; *print*) echo 3.12 ;; esac")
+    done = run(checkout / "environment/run", "true", env={"PATH": str(tools)})
+    assert done.returncode == 125
+    assert "python3.12 (Python 3.12) lacks the module venv" in done.stderr
+    assert "apt-get install python3.12-venv" in done.stderr
+
+
+def test_a_stand_in_without_a_python_behind_it_is_passed_over(checkout: Path, tools: Path) -> None:
+    put(tools, "python3", "echo 'python3: command not found' >&2; exit 127")
+    put(tools, "python3.13", 'case $1$2 in -I-c) ;; *) echo "building with 3.13" >&2; exit 125 ;; esac')
+    put(tools, "python3.11", 'case $1$2 in -I-c) ;; *) echo "building with 3.11" >&2; exit 125 ;; esac')
+    assert run(checkout / "environment/run", "true", env={"PATH": str(tools)}).stderr == "building with 3.13\n"
+
+
+def test_a_second_start_waits_for_the_first(checkout: Path, tools: Path) -> None:
+    put(tools, "python3", f'exec "{sys.executable}" "$@"')
+    with (checkout / "environment/.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        second = subprocess.Popen(
+            [checkout / "environment/run", "echo", "started"],
+            env={"PATH": str(tools)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert second.stderr is not None
+        assert "Another command is building the environment: waiting" in second.stderr.readline()
+        install(checkout)
+    assert second.communicate(timeout=200) == ("started\n", "")
+
+
+def test_a_failed_installation_says_what_to_do_and_is_not_taken_for_whole(checkout: Path, tools: Path) -> None:
+    put(tools, "python3", f'exec "{sys.executable}" "$@"')
+    nowhere = {"PATH": str(tools), "PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1"}
+    done = run(checkout / "environment/run", "echo", "started", env=nowhere)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "uv could not be installed." in done.stderr
+    assert "run the same command again" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (checkout / "environment/.venv/installed").exists()
+
+
+def test_a_checkout_that_cannot_be_written(checkout: Path, tools: Path) -> None:
+    put(tools, "python3", f'exec "{sys.executable}" "$@"')
+    (checkout / "environment/.lock").mkdir()
+    done = run(checkout / "environment/run", "true", env={"PATH": str(tools)})
+    assert done.returncode == 125
+    assert "The environment could not be built in" in done.stderr
+
+
+def locked(name: str) -> Iterator[tuple[Requirement, int]]:
+    """Each entry of a locked file, with the number of its hashes."""
+    text = (ENVIRONMENT / name).read_text()
+    for entry in re.split(r"\n(?=[a-z0-9])", re.sub(r"(?m)^ *#.*\n", "", text)):
+        requirement, *hashes = re.split(r" \\\n +", entry.strip())
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", hash_) for hash_ in hashes)
+        yield Requirement(requirement), len(hashes)
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "uv.txt"])
+def test_locked_is_exact_hashed_and_names_no_host(name: str) -> None:
+    for requirement, hashes in locked(name):
+        assert [specifier.operator for specifier in requirement.specifier] == ["=="], requirement
+        assert hashes > 0, requirement
+        assert requirement.url is None
+    assert "://" not in (ENVIRONMENT / name).read_text()
+
+
+def test_the_lock_is_in_accord_with_pyproject() -> None:
+    versions: dict[str, list[Version]] = {}
+    for requirement, _ in locked("requirements.txt"):
+        (specifier,) = requirement.specifier
+        versions.setdefault(requirement.name, []).append(Version(specifier.version))
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = pyproject["project"]
+    wanted = (
+        project["dependencies"] + project["optional-dependencies"]["runbooks"] + pyproject["dependency-groups"]["dev"]
+    )
+    for requirement in map(Requirement, wanted):
+        found = versions.get(re.sub(r"[._]", "-", requirement.name), [])
+        assert found, f"{requirement} is not locked: run environment/lock"
+        assert all(version in requirement.specifier for version in found), f"{requirement}, locked is {found}"
+
+
+def test_the_hook_needs_only_the_core_dependencies(tmp_path: Path) -> None:
+    """`runbook check`, as a pre-commit hook, is installed without the extra `runbooks`."""
+    program = """if True:
+        import sys
+        class CoreOnly:
+            def find_spec(self, name, path=None, target=None):
+                top = name.partition(".")[0]
+                if top not in {*sys.stdlib_module_names, "yaml", "_yaml", "runbook_lib"}:
+                    raise ModuleNotFoundError(f"{top} is no core dependency")
+        sys.meta_path.insert(0, CoreOnly())
+        from runbook_lib.cli.__main__ import main
+        sys.exit(main(["check", sys.argv[1]]))
+    """
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker/.ngc_version.dev").write_text("nvcr.io/nvidia/pytorch:26.04-py3\n")
+    run("git", "init", "--quiet", str(tmp_path))
+    done = run(sys.executable, "-c", program, str(tmp_path))
+    assert "core dependency" not in done.stderr
+    assert done.returncode in (0, 1, 2), done.stderr
+
+
+def test_jupyterlab_knows_every_setting() -> None:
+    schemas = Path(sysconfig.get_path("data"), "share/jupyter/lab/schemas")
+    overrides = json.loads((ENVIRONMENT / "jupyter/labconfig/default_setting_overrides.json").read_text())
+    for plugin, settings in overrides.items():
+        package, _, name = plugin.partition(":")
+        known = json.loads((schemas / package / f"{name}.json").read_text())["properties"]
+        assert settings.keys() <= known.keys(), plugin
+
+
+def test_components_names_those_it_knows() -> None:
+    done = run(ENVIRONMENT / "components", "printer")
+    assert done.returncode == 2
+    assert "printer is no component" in done.stderr
+    assert "registry" in done.stderr
+
+
+def test_components_leaves_alone_what_is_there(checkout: Path, tools: Path) -> None:
+    (tools / "sed").symlink_to(str(shutil.which("sed")))
+    for command in ("docker-registry", "skopeo"):
+        put(tools, command, "")
+    put(tools, "apt-get", "echo must not be called >&2; exit 1")
+    done = run(checkout / "environment/components", "registry", env={"PATH": str(tools)})
+    assert (done.returncode, done.stderr) == (0, "environment/components: registry is there.\n")
+
+
+GUARDED = """
+import os, socket, subprocess, urllib.request
+from contextlib import suppress
+import pytest
+
+def test_a_connection():
+    with suppress(OSError):
+        socket.create_connection(("192.0.2.1", 80))
+
+def test_a_name():
+    with suppress(OSError):
+        socket.getaddrinfo("example.org", 80)
+
+def test_a_server_for_everyone():
+    with suppress(OSError):
+        socket.create_server(("0.0.0.0", 0))
+
+def test_a_client_that_knows_proxies():
+    with suppress(OSError):
+        urllib.request.urlopen("http://example.org")
+
+def test_a_child_process():
+    subprocess.run(["git", "ls-remote", "https://example.org/x.git"], capture_output=True)
+
+def test_passes_on_loopback():
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        os.environ["LEAK"] = "1"
+
+def test_passes_with_an_environment_of_its_own():
+    assert not {"LEAK", "GITHUB_TOKEN", "XDG_STATE_HOME"} & os.environ.keys()
+
+@pytest.mark.component("absent")
+def test_a_component():
+    raise AssertionError("ran without its component")
+"""
+
+
+@pytest.mark.parametrize(("ci", "others"), [("", {"error": 5, "skipped": 1}), ("true", {"error": 6})])
+def test_the_guard_of_our_tests_guards(tmp_path: Path, ci: str, others: dict[str, int]) -> None:
+    (tmp_path / "tests").mkdir()
+    shutil.copy(ROOT / "tests/conftest.py", tmp_path / "tests")
+    (tmp_path / "tests/test_guarded.py").write_text(GUARDED)
+    (tmp_path / "environment").mkdir()
+    (tmp_path / "environment/components.txt").write_text("absent | no-such-command | apt | no-such-package\n")
+    secrets = {
+        "GITHUB_TOKEN": "hush",
+        "XDG_STATE_HOME": "/home/me/state",
+        "CI": ci,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path))
+    done = run(sys.executable, *command, cwd=tmp_path, env={**os.environ, **secrets})
+    counts = re.findall(r"(\d+) (passed|failed|skipped|error)", done.stdout.splitlines()[-1])
+    # What fails a test after it has ended, or before it starts, is an error.
+    assert {outcome: int(number) for number, outcome in counts} == {"passed": 7, **others}, done.stdout

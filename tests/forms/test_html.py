@@ -1,0 +1,75 @@
+"""What a form shows of a run."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.forms import html
+from runbook_lib.records.run_view import Run
+
+PLANNED = ({"sentence": "change 2 lines", "publish": False}, {"sentence": "push the branch", "publish": True})
+
+
+def run(state: str = "previewed", **more: Any) -> Run:
+    given = {"sentence": "Preview.", "next": "", "planned": (), "decisions": (), "links": {}} | more
+    return Run(Path("/audit/x"), "bump", state, "2026-01-01T00:00:00.000Z", parameters={}, process={}, **given)
+
+
+def words(markup: str) -> str:
+    return " ".join(re.sub("<[^>]*>", " ", markup).split())
+
+
+def test_what_apply_does_is_told_apart_by_where_it_happens() -> None:
+    here = "Apply will, in the checkout on this machine: change 2 lines"
+    shown = words(html.planned(run(planned=PLANNED), publish=True, practice=False))
+    assert f"{here} Apply will also, and this leaves the machine: push the branch" in shown
+    shown = words(html.planned(run(planned=PLANNED), publish=False, practice=False))
+    assert f"{here} Left out, as Publish is not chosen: push the branch" in shown
+    shown = words(html.planned(run(planned=PLANNED), publish=True, practice=True))
+    assert "in the practice forge (nothing leaves this machine): push the branch" in shown
+
+
+def test_a_plan_that_changes_nothing_says_so() -> None:
+    shown = words(html.planned(run(sentence="waiting for CI"), publish=True, practice=False))
+    assert shown.startswith("Apply will change nothing now: waiting for CI")
+
+
+def test_how_far_a_run_is_is_told_in_words() -> None:
+    steps = (run("done", sentence="ok"), run("running", sentence=""))
+    shown = words(html.progress(run("running", steps=steps), "one\n✓ done  bump: ok\ntwo\n", 3.2, 3))
+    assert shown == "3 s ✓ done bump: ok ▸ running bump: one two"
+    assert html.far(None, 3) == "0 of 3 steps done"
+    assert html.far(run("running", steps=steps), 3) == "1 of 3 steps done"
+    assert html.far(run("running", steps=steps), 0) == "running"
+
+
+def test_a_long_plan_is_cut_and_says_where_the_rest_is(tmp_path: Path) -> None:
+    diff = "--- a/x\n+++ b/x\n@@ -1,3000 +1,3000 @@\n" + "+line\n" * 3000
+    (tmp_path / "change.diff").write_text(diff)
+    shown = html.planned(replace(run(), folder=tmp_path), publish=True, practice=True)
+    assert shown.count("line") < 2100
+    assert "1003 more lines stand in change.diff" in shown
+
+
+def test_an_outcome_names_the_record_and_what_is_next() -> None:
+    shown = words(html.result(run("waiting", sentence="waiting for CI", next="Run again."), Path("/r/bump.ipynb")))
+    assert shown.startswith("… waiting: waiting for CI Next: Run again.")
+    assert shown.endswith("Record: /audit/x Its report")
+    asked = run("waiting", next="-r accept …", decisions=({"name": "a"},))
+    assert "Decide what is listed above" in html.result(asked, Path("/r/bump.ipynb"))
+
+
+@given(st.text())
+def test_text_from_outside_is_harmless(text: str) -> None:
+    steps = (run("failed", sentence=text),)
+    told = run("failed", sentence=text, next=text, planned=({"sentence": text, "publish": True},), steps=steps)
+    for shown in (
+        html.error(text), html.problem(text), html.hint(text), html.progress(told, text, 0),
+        html.planned(told, publish=True, practice=False), html.result(told, Path("/r/bump.ipynb")),
+    ):  # fmt: skip
+        rest = re.sub(r"</?[a-z]+( [a-z-]+(=(\"[^\"<>]*\"|'[^'<>]*'))?)*>", "", shown)
+        assert "<" not in rest

@@ -1,0 +1,105 @@
+import subprocess
+
+import pytest
+
+from runbook_lib.errors import CannotTell
+from runbook_lib.git import blobs
+
+
+def git(place, *arguments):
+    return subprocess.run(
+        ["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def clone(tmp_path):
+    place = tmp_path / "a clone"
+    place.mkdir()
+    git(place, "init", "-q", "-b", "main")
+    (place / "docker").mkdir()
+    (place / "docker" / "one").write_bytes(b"one\r\n")
+    (place / "with space").write_bytes(b"\xff\xfe no utf-8\n\nmissing\n")
+    (place / "empty").write_bytes(b"")
+    git(place, "add", ".")
+    git(place, "commit", "-qm", "first")
+    git(place, "branch", "core_r0.9")
+    git(place, "branch", "core_r0.10")
+    (place / "docker" / "one").write_bytes(b"two")
+    git(place, "commit", "-qam", "second")
+    git(place, "tag", "-am", "x", "annotated")
+    git(place, "update-ref", "refs/remotes/origin/main", "HEAD~1")
+    git(place, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
+    return place
+
+
+def test_nothing_wanted_is_nothing_read(clone):
+    assert blobs.read_blobs(clone, []) == {}
+    assert blobs.commits(clone, []) == {}
+
+
+def test_files_of_several_refs_are_read_as_they_are(clone):
+    wanted = [("main", "docker/one"), ("HEAD~1", "docker/one"), ("main", "with space"), ("main", "empty")]
+    found = blobs.read_blobs(clone, wanted)
+    assert [blob and blob[1] for blob in found.values()] == ["two", "one\r\n", "\udcff\udcfe no utf-8\n\nmissing\n", ""]
+    assert list(found) == wanted
+    assert found["main", "empty"] == (git(clone, "rev-parse", "main:empty"), "")
+
+
+@pytest.mark.parametrize(
+    ("ref", "path"),
+    [
+        ("main", "none"), ("main", "docker"), ("main", "docker/one/x"), ("none", "docker/one"), ("main", "x\ny"),
+        ("main\nmain:empty", "x"), ("no such thing", "empty"), ("main", "x missing"), ("", "unknown"), ("-x", "empty"),
+    ],
+)  # fmt: skip
+def test_what_is_no_file_is_none_and_does_not_disturb_the_others(clone, ref, path):
+    found = blobs.read_blobs(clone, [("main", "empty"), (ref, path), ("main", "docker/one")])
+    assert [blob and blob[1] for blob in found.values()] == ["", None, "two"]
+
+
+def test_equal_files_share_their_text(clone):
+    found = blobs.read_blobs(clone, [("main", "with space"), ("HEAD~1", "with space")])
+    assert found["main", "with space"][1] is found["HEAD~1", "with space"][1]
+
+
+def test_refs_name_commits(clone):
+    head = git(clone, "rev-parse", "main")
+    found = blobs.commits(clone, ["main", "HEAD", head[:12], "annotated", "none", "main:empty", "", "a b"])
+    assert list(found.values()) == [head, head, head, head, None, None, None, None]
+
+
+def test_branches_are_listed_by_version_without_a_remotes_head(clone):
+    assert blobs.branches(clone) == [
+        "refs/heads/core_r0.9",
+        "refs/heads/core_r0.10",
+        "refs/heads/main",
+        "refs/remotes/origin/main",
+    ]
+
+
+def test_it_reads_the_place_it_is_given_even_in_a_hook_of_another(clone, tmp_path, monkeypatch):
+    git(tmp_path, "init", "-q", "other")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other" / ".git" / "index"))
+    assert blobs.read_blobs(clone, [("main", "docker/one")])["main", "docker/one"][1] == "two"
+
+
+def test_bare_shallow_and_detached_clones_are_read_alike(clone, tmp_path):
+    git(tmp_path, "clone", "-q", "--bare", clone.as_uri(), "bare")
+    git(tmp_path, "clone", "-q", "--depth=1", clone.as_uri(), "shallow")
+    git(tmp_path / "shallow", "checkout", "-q", "--detach")
+    for place in (tmp_path / "bare", tmp_path / "shallow"):
+        assert blobs.read_blobs(place, [("HEAD", "docker/one")])["HEAD", "docker/one"][1] == "two"
+
+
+def test_a_folder_without_a_repository_is_told_in_words(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(CannotTell, match=r"git could not read the repository .* It says: fatal: not a git repository"):
+        blobs.read_blobs(tmp_path, [("main", "x")])
+
+
+def test_a_machine_without_git_is_told_in_words(clone, monkeypatch):
+    monkeypatch.setenv("PATH", str(clone))
+    with pytest.raises(CannotTell, match="git was not found"):
+        blobs.commits(clone, ["main"])

@@ -1,0 +1,332 @@
+"""git as it really is: clones, remotes, hooks and locks in tmp_path."""
+
+import _thread
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from runbook_lib.errors import Refused, RunbookError, Unreachable
+from runbook_lib.git import command as git_command
+from runbook_lib.git.checkout import Checkout, slug_of
+from runbook_lib.text.edits import Edit
+
+
+def git(place: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Path:
+    source = tmp_path / "source"
+    subprocess.run(["git", "init", "-q", "-b", "main", str(source)], check=True)
+    (source / "pin").write_bytes(b"old\r\n")
+    (source / "odd\xa0name").write_bytes(b"\xff\xfe no utf-8")
+    git(source, "add", "-A")
+    git(source, "commit", "-qm", "first")
+    git(source, "branch", "core_r1")
+    bare = tmp_path / "remote.git"
+    subprocess.run(["git", "clone", "-q", "--bare", str(source), str(bare)], check=True)
+    return bare
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, remote: Path) -> Checkout:
+    subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / "clone")], check=True)
+    return Checkout.open(tmp_path / "clone")
+
+
+def state(checkout: Checkout) -> tuple[str, ...]:
+    """Everything that must stay as it was: files, index, branch and refs."""
+    files = [f"{path.name}={path.read_bytes()!r}" for path in sorted(checkout.path.iterdir()) if path.is_file()]
+    return (*files, checkout.git("status", "--porcelain=v2", "--branch"), checkout.git("for-each-ref"))
+
+
+def test_open_finds_the_top_from_a_folder_below(checkout: Checkout) -> None:
+    (checkout.path / "below").mkdir()
+    assert Checkout.open(checkout.path / "below") == checkout
+
+
+@pytest.mark.parametrize(("make", "says"), [(False, "There is no folder"), (True, "is no git checkout")])
+def test_open_refuses_what_is_no_checkout(tmp_path: Path, make: bool, says: str) -> None:
+    place = tmp_path / "elsewhere"
+    if make:
+        place.mkdir()
+    with pytest.raises(RunbookError, match=says):
+        Checkout.open(place)
+
+
+def test_a_bare_repository_is_read_and_not_edited(remote: Path) -> None:
+    bare = Checkout.open(remote)
+    assert bare.bare
+    assert bare.read(["pin", "missing"], "main") == {"pin": "old\r\n", "missing": None}
+    with pytest.raises(Refused, match="bare repository"):
+        bare.apply([Edit("pin", "old\r\n", "new\r\n")])
+
+
+def test_reading_keeps_every_byte(checkout: Checkout) -> None:
+    for ref in (None, "HEAD"):
+        text = checkout.read(["odd\xa0name"], ref)["odd\xa0name"]
+        assert text is not None
+        assert text.encode("utf-8", "surrogateescape") == b"\xff\xfe no utf-8"
+
+
+def test_apply_changes_the_file_and_nothing_else(checkout: Checkout) -> None:
+    (checkout.path / "pin").chmod(0o755)
+    checkout.apply([])
+    checkout.apply([Edit("pin", "old\r\n", "new\r\n")])
+    assert (checkout.path / "pin").read_bytes() == b"new\r\n"
+    assert (checkout.path / "pin").stat().st_mode & 0o777 == 0o755
+    assert sorted(path.name for path in checkout.path.iterdir()) == [".git", "odd\xa0name", "pin"]
+
+
+def test_apply_is_all_or_none(checkout: Checkout) -> None:
+    before = state(checkout)
+    with pytest.raises(Refused, match="no longer what the plan was made from"):
+        checkout.apply([Edit("pin", "old\r\n", "new\r\n"), Edit("missing", "a", "b")])
+    assert state(checkout) == before
+
+
+def test_a_disk_that_fails_at_the_second_file_leaves_the_first_as_it_was(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout.path / "other").write_text("a")
+    before = state(checkout)
+    replace, calls = os.replace, []
+
+    def failing(source: Path, target: Path) -> None:
+        calls.append(target)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", failing)
+    with pytest.raises(RunbookError, match="Nothing was changed"):
+        checkout.apply([Edit("pin", "old\r\n", "new\r\n"), Edit("other", "a", "b")])
+    assert state(checkout) == before
+
+
+def test_apply_refuses_a_link_that_leads_outside(checkout: Checkout, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("a")
+    (checkout.path / "link").symlink_to(tmp_path / "outside")
+    with pytest.raises(Refused, match="link"):
+        checkout.apply([Edit("link", "a", "b")])
+    assert (tmp_path / "outside").read_text() == "a"
+
+
+def test_fetch_brings_the_commit_and_moves_no_ref(checkout: Checkout, remote: Path, tmp_path: Path) -> None:
+    subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / "other")], check=True)
+    git(tmp_path / "other", "commit", "-q", "--allow-empty", "-m", "newer")
+    git(tmp_path / "other", "push", "-q")
+    before = state(checkout)
+    tip = checkout.fetch("origin", "main")
+    assert tip == git(remote, "rev-parse", "main")
+    assert checkout.has(tip)
+    assert state(checkout) == before
+
+
+@pytest.mark.parametrize(
+    ("remote_name", "branch", "error", "says"),
+    [
+        ("origin", "gone", RunbookError, "does not exist on the remote"),
+        ("fork", "main", RunbookError, "has no remote named 'fork'"),
+        (".", "main", RunbookError, "has no remote named '.'"),  # git would take these for repositories
+        ("", "main", RunbookError, "has no remote named ''"),
+        ("broken", "main", Unreachable, "could not be asked"),
+    ],
+)
+def test_fetch_says_what_is_wrong(
+    checkout: Checkout, remote_name: str, branch: str, error: type[RunbookError], says: str
+) -> None:
+    checkout.git("remote", "add", "broken", "/does/not/exist")
+    with pytest.raises(error, match=says):
+        checkout.fetch(remote_name, branch)
+
+
+def test_credentials_in_a_remote_never_show(checkout: Checkout) -> None:
+    checkout.git("remote", "set-url", "origin", "https://user:s3cret@127.0.0.1:1/o/n.git")
+    with pytest.raises(Unreachable) as caught:
+        checkout.remote_tip("origin", "main")
+    assert "s3cret" not in str(caught.value)
+    assert "s3cret" not in str(checkout.remote_url("origin"))
+    assert checkout.repository({}) == "o/n"
+
+
+def test_commit_holds_exactly_the_files_and_a_sign_off(checkout: Checkout) -> None:
+    (checkout.path / "pin").write_text("new")
+    (checkout.path / "mine").write_text("a person's own work")
+    checkout.git("add", "mine")
+    made = checkout.commit(["pin"], "chore: move\n\nA body 'quoted' $(x).")
+    assert checkout.git("show", "--format=", "--name-only", made) == "pin"
+    name, mail = checkout.identity()
+    assert checkout.git("log", "-1", "--format=%B", made) == (
+        f"chore: move\n\nA body 'quoted' $(x).\n\nSigned-off-by: {name} <{mail}>\n"
+    )
+    assert checkout.uncommitted(["mine"]) == ["mine"]
+
+
+def test_a_failing_hook_is_told_and_commits_nothing(checkout: Checkout) -> None:
+    hook = checkout.path / ".git/hooks/pre-commit"
+    hook.write_text("#!/bin/sh\necho 'style is wrong' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    (checkout.path / "pin").write_text("new")
+    head = checkout.resolve("HEAD")
+    with pytest.raises(Refused, match="style is wrong"):
+        checkout.commit(["pin"], "chore: move")
+    assert checkout.resolve("HEAD") == head
+
+
+def test_signing_that_wants_a_pass_phrase_fails_at_once(checkout: Checkout, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "pass phrase", "-f", str(key)], check=True)
+    for name, value in {"gpg.format": "ssh", "user.signingkey": str(key), "commit.gpgsign": "true"}.items():
+        checkout.git("config", name, value)
+    with pytest.raises(RunbookError, match="failed"):
+        checkout.empty_commit("chore: again")
+    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "pass phrase", "-N", "", "-f", str(key)], check=True)
+    made = checkout.empty_commit("chore: again")
+    assert "gpgsig" in checkout.git("cat-file", "commit", made)
+
+
+def test_an_empty_commit_leaves_what_is_staged_alone(checkout: Checkout) -> None:
+    (checkout.path / "mine").write_text("a")
+    checkout.git("add", "mine")
+    made = checkout.empty_commit("chore: once more")
+    assert checkout.git("show", "--format=", "--name-only", made) == ""
+    assert "Signed-off-by: " in checkout.git("log", "-1", "--format=%B")
+    assert checkout.uncommitted(["mine"]) == ["mine"]
+
+
+def test_a_conflict_is_undone(checkout: Checkout) -> None:
+    checkout.git("switch", "-q", "-c", "one")
+    (checkout.path / "pin").write_text("one")
+    checkout.commit(["pin"], "one")
+    checkout.switch("other", "main")
+    (checkout.path / "pin").write_text("other")
+    checkout.commit(["pin"], "other")
+    before = state(checkout)
+    with pytest.raises(Refused, match="the branch is as it was"):
+        checkout.merge("one", "Merge one")
+    assert state(checkout) == before
+
+
+def test_push_never_forces(checkout: Checkout, remote: Path) -> None:
+    checkout.switch("bump", "main")
+    checkout.empty_commit("one")
+    checkout.push("origin", "bump", "bump")
+    assert git(remote, "rev-parse", "bump") == checkout.resolve("HEAD")
+    checkout.git("reset", "-q", "--hard", "main")
+    checkout.empty_commit("other")
+    with pytest.raises(Refused, match="did not take the branch"):
+        checkout.push("origin", "bump", "bump")
+
+
+def test_a_remote_that_refuses_is_told(checkout: Checkout, remote: Path) -> None:
+    hook = remote / "hooks/pre-receive"
+    hook.write_text("#!/bin/sh\necho 'protected for robots' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    checkout.switch("bump", "main")
+    with pytest.raises(Refused, match="protected for robots"):
+        checkout.push("origin", "bump", "bump")
+
+
+@pytest.mark.parametrize(
+    ("url", "slug"),
+    [
+        ("https://github.com/NVIDIA/Megatron-LM.git", "NVIDIA/Megatron-LM"),
+        ("https://github.com/NVIDIA/Megatron-LM/", "NVIDIA/Megatron-LM"),
+        ("git@github.com:NVIDIA/Megatron-LM.git", "NVIDIA/Megatron-LM"),
+        ("ssh://git@host:22/o/n", "o/n"),
+        ("/srv/git/o/n.git", "o/n"),
+    ],
+)
+def test_slug(url: str, slug: str) -> None:
+    assert slug_of(url) == slug
+
+
+def test_a_local_path_below_one_folder_names_no_repository() -> None:
+    with pytest.raises(RunbookError, match="names no owner/name"):
+        slug_of("n.git")
+
+
+@pytest.mark.parametrize("prepare", ["shallow", "detached"])
+def test_shallow_and_detached_clones_are_read(remote: Path, tmp_path: Path, prepare: str) -> None:
+    clone = tmp_path / prepare
+    depth = ["--depth=1"] if prepare == "shallow" else []
+    subprocess.run(["git", "clone", "-q", *depth, f"file://{remote}", str(clone)], check=True)
+    git(clone, "switch", "-q", "--detach")
+    checkout = Checkout.open(clone)
+    assert checkout.current_branch() is None
+    assert checkout.read(["pin"], "HEAD") == checkout.read(["pin"])
+
+
+def test_variables_of_a_git_hook_do_not_bind_us_to_its_index(
+    checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
+    assert checkout.uncommitted(["pin"]) == []
+
+
+def begun(checkout: Checkout) -> None:
+    """Wait until git runs the hook; a process that has just been started has no command line for a moment."""
+    while not (checkout.path / "begun").exists():
+        time.sleep(0.01)
+
+
+def test_what_a_killed_run_left_git_doing_is_waited_for(checkout: Checkout) -> None:
+    said: list[str] = []
+    git_command.settle(checkout.path, said.append)
+    assert said == []
+    hook = checkout.path / ".git/hooks/pre-commit"
+    hook.write_text("#!/bin/sh\ntouch begun\nwhile ! [ -e go-on ]; do sleep 0.05; done\n")
+    hook.chmod(0o755)
+    command = ["git", "-C", str(checkout.path), "commit", "-q", "--allow-empty", "-m", "late"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as left:
+        begun(checkout)
+
+        def say(text: str) -> None:
+            said.append(text)
+            (checkout.path / "go-on").touch()
+
+        git_command.settle(checkout.path, say)
+        assert checkout.git("log", "-1", "--format=%s") == "late"
+    assert said == [
+        f"Waiting for git, which still works in {checkout.path} for a run that has ended (process {left.pid}).\n"
+    ]
+
+
+def test_git_that_never_ends_is_named(checkout: Checkout) -> None:
+    hook = checkout.path / ".git/hooks/pre-commit"
+    hook.write_text("#!/bin/sh\ntouch begun\nexec sleep 600\n")
+    hook.chmod(0o755)
+    command = ["git", "-C", str(checkout.path), "commit", "-q", "--allow-empty", "-m", "never"]
+    with subprocess.Popen(command, start_new_session=True) as left:
+        begun(checkout)
+        with pytest.raises(RunbookError, match=rf"process {left.pid}\), and was waited for.*`kill {left.pid}`"):
+            git_command.settle(checkout.path, lambda _: None, limit=0.2)
+        os.killpg(left.pid, signal.SIGTERM)
+
+
+def test_a_git_of_this_machine_comes_to_its_own_end_when_interrupted(checkout: Checkout) -> None:
+    hook = checkout.path / ".git/hooks/post-checkout"
+    hook.write_text("#!/bin/sh\ntouch begun\nsleep 0.2\ntouch done\n")
+    hook.chmod(0o755)
+
+    def interrupt() -> None:
+        while not (checkout.path / "begun").exists():
+            time.sleep(0.01)
+        _thread.interrupt_main()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with contextlib.suppress(KeyboardInterrupt):
+        checkout.git("switch", "--quiet", "-c", "other")
+        thread.join()
+    assert (checkout.path / "done").exists()

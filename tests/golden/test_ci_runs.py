@@ -1,0 +1,110 @@
+"""Golden values of a practice bump's CI run, from the forge's own artifacts; runs that must not be used."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bumping import World, bump_to, git
+from bumping import world as start
+
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.golden import ci_runs, collect
+from runbook_lib.golden.collect import Source
+from runbook_lib.steps import run_ci
+from runbook_lib.workflow import branch
+
+BRANCH = "bump/main/dev-26.04-py3"
+CASES = "tests/functional_tests/test_cases"
+LABELS = frozenset({"Run functional tests"})
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with start(tmp_path) as made:
+        made.open_pr()
+        yield made
+
+
+def authorized(world: World) -> str:
+    """Let CI go; the head commit."""
+    step = world.step(bump_to())
+    run_ci.authorize(step, run_ci.look(branch.find(world.checkout, bump_to()), world.github()))
+    return git(world.remote, "rev-parse", BRANCH)
+
+
+def source(world: World, head: str, **options: Any) -> Source:
+    github = world.github()
+    run = github.runs(branch="pull-request/10")[0]
+    options = {"image_type": "dev", "branch": "pull-request/10", "head": head, "labels": LABELS} | options
+    return ci_runs.of_github(github, run.id, **options)
+
+
+def known(world: World) -> set[str]:
+    return {path for path in git(world.remote, "ls-tree", "-r", "--name-only", BRANCH).splitlines() if CASES in path}
+
+
+def test_a_run_of_the_practice_world(world: World, tmp_path: Path) -> None:
+    head = authorized(world)
+    assert "has not ended" in source(world, head).unusable
+    world.now[0] += 1000
+    found = collect.collect(source(world, head), tmp_path / "into", known=known(world))
+    assert found.files
+    assert {it.path for it in found.files} <= known(world)
+    said = {(it.job.partition(" - ")[0], it.sentence.partition(":")[0]) for it in found.problems}
+    assert said == {
+        ("gpt/gpt3_mcore_te_tp4_pp1_long", "The job was cancelled"),
+        ("mimo/mimo_vlm_tp1", "The artifact holds no golden file"),
+        ("moe/gpt3_moe_mcore_tp2_ep4_memory", "The artifact holds no golden file"),
+    }
+    platforms = {(it.model, it.platform) for it in found.files}
+    assert {("moe", "dgx_h100"), ("moe", "dgx_gb200"), ("hybrid", "dgx_h100")} <= platforms
+    everything = collect.collect(source(world, head), tmp_path / "into", known=known(world), only_failing=False)
+    assert {it.path for it in found.files} < {it.path for it in everything.files}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"labels": {*LABELS, "container::lts"}}, "LTS image"),
+        ({"labels": {*LABELS, "Run tests"}}, "lightweight"),
+        ({"image_type": "lts"}, "GitLab alone"),
+    ],
+)
+def test_runs_of_no_use(world: World, tmp_path: Path, options: Any, words: str) -> None:
+    head = authorized(world)
+    world.now[0] += 1000
+    made = source(world, head, **options)
+    assert words in made.unusable
+    found = collect.collect(made, tmp_path / "into")
+    assert (found.files, len(found.problems)) == ((), 1)
+
+
+def test_a_red_unit_test_is_the_reason(world: World) -> None:
+    world.forge.break_jobs("tests/unit_tests/data/")
+    head = authorized(world)
+    world.now[0] += 1000
+    unit = next(job.name for job in world.github().jobs(world.github().runs(branch="pull-request/10")[0].id)
+                if job.conclusion == "failure")  # fmt: skip
+    said = source(world, head).unusable
+    assert "because of failed unit tests" in said
+    assert unit in said
+
+
+def test_runs_of_something_else(world: World) -> None:
+    head = authorized(world)
+    with pytest.raises(Refused, match="allow=older-run"):
+        source(world, "0" * 40)
+    assert source(world, "0" * 40, older=True).unusable
+    with pytest.raises(Refused, match="is no run of CICD Megatron-LM on pull-request/11"):
+        source(world, head, branch="pull-request/11")
+    with pytest.raises(RunbookError, match="does not find it"):
+        ci_runs.of_github(world.github(), 99999, image_type="dev", branch="x", head=head, labels=LABELS)
+
+
+def test_expired_artifacts(world: World, tmp_path: Path) -> None:
+    head = authorized(world)
+    world.now[0] += 91 * 86400
+    found = collect.collect(source(world, head), tmp_path / "into", known=known(world))
+    assert found.files == ()
+    assert sum("has expired" in it.sentence for it in found.problems) >= 3

@@ -1,0 +1,565 @@
+"""Golden files out of the artifacts of a run: read by ranges, matched, and whatever is not to be had is named."""
+
+import io
+import json
+import random
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stores import TOKEN, Fault, Store, packed, serve
+
+from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.golden import collect as artifacts
+from runbook_lib.golden import match_artifacts
+from runbook_lib.golden.collect import Collection, Source
+from runbook_lib.golden.match_artifacts import RanJob, Upload
+from runbook_lib.transport import ranges, remote_zip
+from runbook_lib.transport.ranges import Address, Web
+
+RUN = 4711
+NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
+H100, GB200 = "golden_values_dev_dgx_h100.json", "golden_values_dev_dgx_gb200.json"
+LOGS = {f"logs/1/run/attempt_0/{rank}/stdout.log": random.Random(rank).randbytes(40_000) for rank in range(8)}
+VALUES = json.dumps({"lm loss": {"values": {"1": 10.5, "2": 1e-05}}}).encode()
+
+
+def job(number: int, name: str = "gpt/a", *, at: int = 0, until: int = 600, state: str = "failed", **more: str) -> Any:
+    model, case = name.split("/")
+    start, end = NOON + timedelta(seconds=at), NOON + timedelta(seconds=until)
+    return RanJob(number, f"{name} - latest", model, case, state, start, end, **more)  # type: ignore[arg-type]
+
+
+def upload(number: int, case: str = "a", *, at: int = 600, unique: int | None = None, **more: Any) -> Upload:
+    ending = "-retry" if more.pop("again", False) else ""
+    uuid = f"{unique if unique is not None else number:08x}-0000-4000-8000-000000000000"
+    created = NOON + timedelta(seconds=at)
+    return Upload(number, f"logs-{case}-{RUN}-{uuid}{ending}", more.pop("size", 0), more.pop("expired", False), created)
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with serve(Store()) as served:
+        yield served
+
+
+class Run:
+    """A run with its artifacts in the store."""
+
+    def __init__(self, store: Store, place: Path) -> None:
+        self.store = store
+        self.place = place
+        self.jobs: list[RanJob] = []
+        self.uploads: list[Upload] = []
+        self.slept: list[float] = []
+        self.lines: list[tuple[int, int, str]] = []
+
+    def add(self, made: Any, left: Upload, content: dict[str, bytes] | list[tuple[str, bytes]] | bytes) -> None:
+        if made is not None:
+            self.jobs.append(made)
+        data = content if isinstance(content, bytes) else packed(content)
+        self.store.contents[left.id] = data
+        self.uploads.append(Upload(left.id, left.name, len(data), left.expired, left.created))
+
+    def collect(self, *, workers: int = 4, **options: Any) -> Collection:
+        pairs = match_artifacts.pair(self.jobs, self.uploads, RUN)
+        source = Source("CI run 4711", tuple(self.jobs), pairs, self.address, gitlab=options.pop("gitlab", False))
+        now = [0.0]
+
+        def sleep(seconds: float) -> None:
+            self.slept.append(seconds)
+            now[0] += seconds
+
+        web = Web(workers, sleep=sleep, clock=lambda: now[0])
+        progress = lambda done, total, name: self.lines.append((done, total, name))  # noqa: E731
+        return artifacts.collect(source, self.place / "into", workers=workers, web=web, progress=progress, **options)
+
+    def address(self, it: Upload) -> Address:
+        return Address(f"{self.store.forge}/artifacts/{it.id}", {"Authorization": f"Bearer {TOKEN}"})
+
+
+@pytest.fixture
+def run(store: Store, tmp_path: Path) -> Run:
+    return Run(store, tmp_path)
+
+
+def told(found: Collection) -> str:
+    return "\n".join(f"{it.job}|{it.artifact}|{it.file}|{it.sentence}" for it in found.problems)
+
+
+def place(name: str, file: str = H100) -> str:
+    return f"tests/functional_tests/test_cases/{name}/{file}"
+
+
+# -- nothing to do ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["passed"])
+def test_nothing_is_asked_for(run: Run, state: str) -> None:
+    run.add(job(1, state=state), upload(1), {H100: VALUES})
+    assert run.collect() == Collection((), ())
+    assert not run.store.seen
+
+
+def test_no_golden_file_by_design(run: Run) -> None:
+    run.add(job(1), upload(1), LOGS)
+    run.jobs.append(job(2, "gpt/b"))
+    run.add(job(3, "gpt/c"), upload(3, "c", expired=True), LOGS)
+    assert run.collect(known=frozenset({place("gpt/other")})).problems == ()
+
+
+# -- what is there ----------------------------------------------------------------------------------------------------
+
+
+def test_only_golden_members_are_read(run: Run) -> None:
+    second = H100.replace(".json", "_2nd.json")
+    run.add(job(1), upload(1), {**LOGS, H100: VALUES, second: b"{}", "tensorboard/events": b"x" * 999})
+    found = run.collect(known={place("gpt/a"), place("gpt/a", second)})
+    assert found.complete
+    assert [(it.path, it.platform, it.model, it.test_case, it.bytes) for it in found.files] == [
+        (place("gpt/a"), "dgx_h100", "gpt", "a", VALUES),
+        (place("gpt/a", second), "dgx_h100", "gpt", "a", b"{}"),
+    ]
+    assert found.files[0].job == "gpt/a - latest"
+    assert found.received == run.store.sent < 4000 < len(run.store.contents[1])
+    assert run.lines == [(1, 1, "gpt/a - latest")]
+
+
+def test_the_token_stays_with_the_forge(run: Run) -> None:
+    run.add(job(1), upload(1), {H100: VALUES})
+    assert run.collect().complete
+    places = [(where, "authorization" in headers) for where, headers in run.store.seen]
+    assert set(places) == {("forge", True), ("storage", False)}
+    assert TOKEN not in repr(run.address(run.uploads[0]))
+
+
+@pytest.mark.parametrize("count", [1, 200, 900])
+def test_directories_of_any_size(run: Run, count: int) -> None:
+    members = {f"logs/{number:04}": b"" for number in range(count)}
+    for number in (1, 2, 3):
+        run.add(job(number, f"gpt/{number}"), upload(number, str(number)), {**members, H100: VALUES})
+    found = run.collect(workers=1)
+    assert len(found.files) == 3
+    assert found.received <= 3 * (1.3 * 56 * count + 2500)
+    # The first archive shows how large directories are: the next need one request for it, and one for the members.
+    assert [where for where, _ in run.store.seen].count("storage") <= 7
+
+
+def test_a_listed_size_that_is_wrong(run: Run) -> None:
+    run.add(job(1), upload(1), {**LOGS, H100: VALUES})
+    for size in (0, 10, 10_000_000, len(run.store.contents[1]) - 100):
+        run.uploads[0] = upload(1, size=size)
+        assert len(run.collect().files) == 1
+
+
+def test_without_ranges_the_whole_archive_is_read(run: Run) -> None:
+    run.store.ranges = False
+    run.add(job(1), upload(1), {**LOGS, H100: VALUES})
+    assert [it.bytes for it in run.collect().files] == [VALUES]
+
+
+# -- matching ---------------------------------------------------------------------------------------------------------
+
+
+def test_platforms_of_one_test_case(run: Run) -> None:
+    run.add(job(1, until=600), upload(1, at=600), {H100: VALUES})
+    run.add(job(2, until=900), upload(2, at=900), {GB200: b"{}"})
+    found = run.collect()
+    assert found.complete
+    assert {it.path: it.bytes for it in found.files} == {place("gpt/a"): VALUES, place("gpt/a", GB200): b"{}"}
+
+
+def test_jobs_that_end_together_and_both_failed(run: Run) -> None:
+    run.add(job(1), upload(1), {H100: VALUES})
+    run.add(job(2), upload(2), {GB200: b"{}"})
+    found = run.collect()
+    assert found.complete
+    assert len(found.files) == 2
+
+
+@pytest.mark.parametrize("state", ["passed", "cancelled", "timed out"])
+def test_jobs_that_end_together_and_ended_otherwise(run: Run, state: str) -> None:
+    run.add(job(1), upload(1), {H100: VALUES})
+    run.add(job(2, state=state), upload(2), {GB200: b"{}"})
+    found = run.collect()
+    assert found.files == ()
+    assert told(found).count("cannot be told which of these jobs") == 2
+
+
+def test_a_known_platform_tells_them_apart(run: Run) -> None:
+    run.add(job(1, platform="dgx_h100"), upload(1), {H100: VALUES})
+    run.add(job(2, state="passed", platform="dgx_gb200"), upload(2), {GB200: b"{}"})
+    assert [it.path for it in run.collect().files] == [place("gpt/a")]
+
+
+def test_one_test_case_in_two_models(run: Run) -> None:
+    run.add(job(1, "gpt/a", until=300), upload(1, at=300), {H100: VALUES})
+    run.add(job(2, "moe/a", at=400), upload(2), {H100: b"{}"})
+    assert {it.path: it.bytes for it in run.collect().files} == {place("gpt/a"): VALUES, place("moe/a"): b"{}"}
+    run.jobs[1] = job(2, "moe/a", until=301)
+    run.uploads[1] = upload(2, at=301, size=run.uploads[1].size)
+    found = run.collect()
+    assert found.files == ()
+    assert "moe/a - latest (failed)" in told(found)
+
+
+def test_artifacts_of_earlier_attempts_and_other_runs(run: Run) -> None:
+    run.add(job(1, at=1000, until=1600), upload(1, at=600), {H100: b"1"})
+    run.add(None, upload(2, at=1600), {H100: VALUES})
+    other = Upload(9, run.uploads[0].name.replace(str(RUN), "1"), 1, False, NOON + timedelta(seconds=1600))
+    run.uploads.append(other)
+    assert [it.bytes for it in run.collect().files] == [VALUES]
+
+
+def test_the_second_try_to_upload_counts(run: Run) -> None:
+    run.add(job(1), upload(1, unique=7), b"half of a z")
+    run.add(None, upload(2, unique=7, again=True), {H100: VALUES})
+    found = run.collect()
+    assert found.complete
+    assert [it.bytes for it in found.files] == [VALUES]
+
+
+@pytest.mark.parametrize("other", [H100, GB200])
+def test_two_artifacts_of_one_job(run: Run, other: str) -> None:
+    run.add(job(1), upload(1), {H100: VALUES})
+    run.add(None, upload(2), {other: b"{}"})
+    found = run.collect()
+    assert found.files == ()
+    assert told(found).count("which counts?") == 2
+
+
+def test_fewer_artifacts_than_jobs(run: Run) -> None:
+    run.add(job(1), upload(1), {H100: VALUES})
+    run.jobs.append(job(2))
+    found = run.collect()
+    assert [it.path for it in found.files] == [place("gpt/a")]
+    assert "left fewer artifacts" in told(found)
+
+
+def test_gitlab_the_last_restart_of_the_last_iteration() -> None:
+    base = "results/iteration={}/{}/assets/basic/a-dev-dgx-h100/{}"
+    names = [
+        base.format(0, "restart_2", H100), base.format(2, "restart_9", H100),
+        base.format(2, "restart_10", "generations_dev_dgx_h100.json"), base.format(10, "restart_1", "other.json"),
+    ]  # fmt: skip
+    assert match_artifacts.golden_members(names, gitlab=True) == (names[2],)
+    assert match_artifacts.golden_members(["x/../../" + H100, "x/" + H100], gitlab=True) == ("x/../../" + H100,)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("golden_values_dev_dgx_h100.json", ("golden_values_dev_dgx_h100.json", "dev", "dgx_h100", False)),
+        ("golden_values_lts_dgx_a100_2nd.json", ("golden_values_lts_dgx_a100_2nd.json", "lts", "dgx_a100", True)),
+        ("golden_values_dev.json", ("golden_values_dev.json", "dev", "", False)),
+        ("generations_dev_dgx_h100.json", ("golden_values_dev_dgx_h100.json", "dev", "dgx_h100", False)),
+        ("golden_values_dev_.json", None),
+        ("golden_values_dev_dgx_h100.json.bak", None),
+        ("golden_values_prod_dgx_h100.json", None),
+        ("golden_values_dev_../../x.json", None),
+    ],
+)
+def test_names_of_golden_files(name: str, expected: tuple[str, str, str, bool] | None) -> None:
+    found = match_artifacts.golden(name)
+    assert (found and (found.file, found.environment, found.platform, found.second)) == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "linting",
+        "a - latest",
+        "${{ matrix.model }}/${{ matrix.test_case }} - latest",
+        "../x - latest",
+        "a/b",
+        "tests/unit_tests - latest",
+    ],
+)
+def test_jobs_that_are_no_functional_test(name: str) -> None:
+    assert match_artifacts.named(name) is None
+    assert match_artifacts.named("gpt/a_b-c.1 - latest") == ("gpt", "a_b-c.1")
+
+
+# -- what is not to be had --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [("cancelled", "was cancelled"), ("timed out", "ran into its time limit"), ("unfinished", "has not ended")],
+)
+def test_jobs_that_did_not_end(run: Run, state: str, words: str) -> None:
+    run.add(job(1, state=state), upload(1), {H100: VALUES})
+    found = run.collect()
+    assert found.files == ()
+    assert words in told(found)
+    assert not run.store.seen
+
+
+def test_what_is_missing_is_named(run: Run) -> None:
+    run.add(job(1, "gpt/a"), upload(1, expired=True), {H100: VALUES})
+    run.jobs.append(job(2, "gpt/b"))
+    run.add(job(3, "gpt/c"), upload(3, "c"), LOGS)
+    run.add(job(4, "gpt/d"), upload(4, "d"), {H100: VALUES})
+    run.add(job(5, "gpt/e"), upload(5, "e"), {H100: VALUES})
+    second = H100.replace(".json", "_2nd.json")
+    known = {place(f"gpt/{name}") for name in "abcd"} | {place("gpt/d", second), place("gpt/d", GB200)}
+    found = run.collect(known=known)
+    assert [it.path for it in found.files] == [place("gpt/d"), place("gpt/e")]
+    said = {it.job[:5]: (it.file, it.sentence) for it in found.problems}
+    assert said == {
+        "gpt/a": ("", "The artifact has expired: run the test again."),
+        "gpt/b": ("", "The job left no artifact."),
+        "gpt/c": ("", "The artifact holds no golden file: the test ended before it wrote one."),
+        "gpt/d": (place("gpt/d", second), "The artifact lacks this file."),
+    }
+    assert not found.complete
+
+
+def test_values_of_the_other_image(run: Run) -> None:
+    run.add(job(1), upload(1), {"golden_values_lts_dgx_h100.json": VALUES})
+    found = run.collect()
+    assert found.files == ()
+    assert "values of the lts image" in told(found)
+
+
+# -- a network that misbehaves ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["forge", "storage"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("", 503), Fault("", 500, times=3), Fault("", 0), Fault("", 429),
+        Fault("", 429, headers={"Retry-After": "7"}),
+        Fault("", 403, body=b'{"message": "You have exceeded a secondary rate limit"}'),
+        Fault("", 403, headers={"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1"}),
+    ],
+)  # fmt: skip
+def test_trouble_that_passes(run: Run, where: str, fault: Fault) -> None:
+    run.store.faults.append(Fault(where, fault.status, fault.times, fault.headers, fault.body))
+    run.add(job(1), upload(1), {**LOGS, H100: VALUES})
+    found = run.collect()
+    assert told(found) == ""
+    assert [it.bytes for it in found.files] == [VALUES]
+    assert "Retry-After" not in fault.headers or max(run.slept) == 7
+
+
+def test_answers_that_break_off(run: Run) -> None:
+    run.store.faults.append(Fault("storage", 0, times=2, cut=True))
+    run.add(job(1), upload(1), {**LOGS, H100: VALUES})
+    assert [it.bytes for it in run.collect().files] == [VALUES]
+    run.store.ranges = False
+    run.store.faults.append(Fault("storage", 0, times=2, cut=True))
+    assert [it.bytes for it in run.collect().files] == [VALUES]
+
+
+def test_all_threads_wait_when_a_server_asks_to(run: Run) -> None:
+    for number in range(8):
+        run.add(job(number, f"gpt/{number}"), upload(number, str(number)), {H100: VALUES})
+    run.store.faults.append(Fault("forge", 429, headers={"Retry-After": "50"}))
+    assert len(run.collect(workers=1).files) == 8
+    assert run.slept == [50]
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Fault("forge", 503, times=99), "answers HTTP 503"),
+        (Fault("forge", 0, times=99), "connection failed"),
+        (Fault("forge", 429, times=99, headers={"Retry-After": "4000"}), "asks to be left alone for 4000 s"),
+        (Fault("forge", 410, times=99), "it has expired (HTTP 410)"),
+        (Fault("forge", 404, times=99), "does not find it"),
+        (Fault("forge", 403, times=99), "does not let this token read it"),
+        (Fault("forge", 401, times=99), "does not let this token read it"),
+        (Fault("forge", 302, times=99, headers={"Location": "/artifacts/1"}), "redirects without end"),
+        (Fault("forge", 302, times=99, headers={"Location": "http://evil.example/1"}), "not followed"),
+        (Fault("forge", 302, times=99, headers={"Location": "file:///etc/passwd"}), "not followed"),
+        (Fault("storage", 404, times=99), "does not find it"),
+        (Fault("storage", 418, times=99), "HTTP 418"),
+        (Fault("storage", 206, times=99, headers={"Content-Range": "bytes 5-6/99"}), "something else"),
+        (Fault("storage", 206, times=99, body=b"x" * 9), "something else"),
+    ],
+)
+def test_trouble_that_stays(run: Run, fault: Fault, words: str) -> None:
+    run.add(job(1), upload(1), {H100: VALUES})
+    run.add(job(2, "gpt/b"), upload(2, "b"), {H100: VALUES})
+    run.store.faults.append(fault)
+    found = run.collect()
+    assert found.files == ()
+    assert [it.job for it in found.problems] == ["gpt/a - latest", "gpt/b - latest"] or len(found.problems) == 2
+    assert words in told(found)
+    assert TOKEN not in told(found)
+
+
+def test_one_that_fails_leaves_the_others(run: Run) -> None:
+    run.add(job(1), upload(1), {H100: VALUES})
+    run.add(job(2, "gpt/b"), upload(2, "b"), b"no zip at all")
+    found = run.collect()
+    assert [it.path for it in found.files] == [place("gpt/a")]
+    assert "no whole zip file" in told(found)
+
+
+def test_an_address_that_runs_out_is_asked_for_again(run: Run) -> None:
+    run.add(job(1), upload(1), {**LOGS, H100: VALUES, **{f"logs/{n}": b"" for n in range(99)}})
+    good = run.store.content
+
+    def expiring(number: int) -> bytes:
+        if sum(where == "storage" for where, _ in run.store.seen) == 1:
+            run.store.faults.append(Fault("storage", 403))
+        return good(number)
+
+    run.store.content = expiring  # type: ignore[method-assign]
+    assert [it.bytes for it in run.collect().files] == [VALUES]
+    assert [where for where, _ in run.store.seen].count("forge") == 2
+
+
+# -- archives that misbehave ------------------------------------------------------------------------------------------
+
+
+def link() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        entry = zipfile.ZipInfo(H100)
+        entry.external_attr = 0o120777 << 16
+        archive.writestr(entry, "/etc/passwd")
+    return buffer.getvalue()
+
+
+def encrypted() -> bytes:
+    data = bytearray(packed({H100: VALUES}))
+    for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(mark) + offset] |= 1
+    return bytes(data)
+
+
+def bent(change: Callable[[bytearray, int], None]) -> bytes:
+    """A zip whose directory has been changed at the entry of the golden file."""
+    data = bytearray(packed({H100: b"0" * 100_000}))
+    change(data, data.index(b"PK\x01\x02"))
+    return bytes(data)
+
+
+def lying(data: bytearray, entry: int) -> None:
+    data[entry + 24 : entry + 28] = (500).to_bytes(4, "little")
+
+
+def huge(data: bytearray, entry: int) -> None:
+    data[entry + 24 : entry + 28] = (2**31).to_bytes(4, "little")
+
+
+def flipped() -> bytes:
+    data = bytearray(packed({H100: VALUES}, zipfile.ZIP_STORED))
+    data[data.index(b"10.5")] ^= 1
+    return bytes(data)
+
+
+def twice() -> bytes:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return packed([(H100, VALUES), (H100, b"{}")])
+
+
+@pytest.mark.parametrize(
+    ("archive", "words"),
+    [
+        (link(), "it is a link"),
+        (encrypted(), "it is encrypted"),
+        (bent(lying), "cannot be unpacked"),
+        (bent(huge), "larger than 32 MB"),
+        (flipped(), "cannot be unpacked"),
+        (twice(), "2 members of this name"),
+        (packed({"../" + H100: VALUES}), "leads out of"),
+        (packed({"/etc/" + H100: VALUES}), "leads out of"),
+        (packed({"a/../../" + H100: VALUES}), "leads out of"),
+        (packed({"C:\\x\\" + H100: VALUES}), "leads out of"),
+        (packed({H100: VALUES, H100.replace("golden_values", "generations"): b"{}"}), "Two members"),
+    ],
+)
+@pytest.mark.parametrize("ranged", [True, False])
+def test_members_that_are_refused(run: Run, archive: bytes, words: str, ranged: bool) -> None:
+    run.store.ranges = ranged
+    run.add(job(1), upload(1), archive)
+    found = run.collect()
+    assert found.files == ()
+    assert words in told(found)
+    assert {it.parent for it in run.place.rglob("*.json")} <= {run.place / "into"}
+
+
+WHOLE = packed({**LOGS, H100: VALUES})
+
+
+@pytest.mark.parametrize("size", [0, 1, 21, 22, 1000, len(WHOLE) // 2, len(WHOLE) - 1])
+@pytest.mark.parametrize("ranged", [True, False])
+def test_truncated_archives(run: Run, size: int, ranged: bool) -> None:
+    run.store.ranges = ranged
+    run.add(job(1), upload(1), WHOLE[:size])
+    found = run.collect()
+    assert found.files == ()
+    assert "no whole zip file" in told(found)
+
+
+def test_damage_anywhere_is_told_and_never_believed(run: Run) -> None:
+    chance = random.Random(5)
+    original = packed({"logs/x": b"x" * 500, H100: VALUES})
+    for _ in range(150):
+        data = bytearray(original)
+        for _ in range(chance.randint(1, 4)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        run.jobs, run.uploads = [], []
+        run.add(job(1), upload(1), bytes(data))
+        found = run.collect(workers=1)
+        # What zipfile cannot notice is damage to the name: then the file is not there, or of another place.
+        assert all(it.bytes == VALUES for it in found.files)
+        assert found.files or found.problems
+
+
+def test_a_whole_archive_without_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_zip, "_LARGEST_ARCHIVE", 100_000)
+    run.store.ranges = False
+    run.add(job(1), upload(1), WHOLE)
+    assert "more than 100000 bytes" in told(run.collect())
+
+
+def test_a_disk_that_is_full(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise RunbookError("The disk is full.")
+
+    monkeypatch.setattr(artifacts.atomic_files, "write", full)
+    run.add(job(1), upload(1), {H100: VALUES})
+    found = run.collect()
+    assert found.files == ()
+    assert "The disk is full." in told(found)
+
+
+def test_an_interruption_stops_everything(run: Run) -> None:
+    for number in range(20):
+        run.add(job(number, f"gpt/{number}"), upload(number, str(number)), {H100: VALUES})
+
+    class Stop(BaseException):
+        pass
+
+    def stop(*_: object) -> None:
+        raise Stop
+
+    source = Source("run", tuple(run.jobs), match_artifacts.pair(run.jobs, run.uploads, RUN), run.address)
+    with pytest.raises(Stop):
+        artifacts.collect(source, run.place / "into", workers=1, progress=stop)
+    assert sum(where == "forge" for where, _ in run.store.seen) < 10
+
+
+def test_a_proxy_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "nonsense://x")
+    with pytest.raises(RunbookError, match="HTTPS_PROXY"):
+        Web(1)
+
+
+def test_patience_has_an_end() -> None:
+    slept: list[float] = []
+    web = Web(1, sleep=slept.append)
+    with web, pytest.raises(Unreachable, match="connection failed"):
+        web.file(Address("http://127.0.0.1:9/")).part(0, 10)
+    assert slept == list(ranges._PAUSES)

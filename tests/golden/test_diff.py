@@ -1,0 +1,129 @@
+import csv
+import json
+import subprocess
+
+import pytest
+
+from runbook_lib.cli.__main__ import main
+from runbook_lib.golden.values import FOLDER
+
+NAME = "gpt/case/golden_values_dev_dgx_h100.json"
+
+
+def series(value, mark=None):
+    values = {str(step): value for step in range(1, 51)} | ({"1": mark} if mark else {})
+    entry = {"start_step": 1, "end_step": 50, "step_interval": 1, "values": values}
+    return json.dumps({"lm loss": entry, "num-zeros": entry, "iteration-time": entry})
+
+
+def folder(root, files):
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return root
+
+
+def git(place, *arguments):
+    subprocess.run(["git", "-C", str(place), *arguments], check=True, capture_output=True)
+
+
+def clone(root, *states):
+    git(root, "init")
+    for number, files in enumerate(states):
+        folder(root, files)
+        git(root, "add", ".")
+        git(root, "commit", "--allow-empty", "-m", "state")
+        git(root, "tag", f"v{number}")
+    return root
+
+
+@pytest.fixture
+def sides(tmp_path):
+    def make(old, new):
+        return str(folder(tmp_path / "old", old)), str(folder(tmp_path / "new", new))
+
+    return make
+
+
+@pytest.mark.parametrize("content", [series(1.0), "", "{}", "broken", b"\xff", series(1.0, "nan")])
+def test_nothing_changed(sides, capsys, content):
+    old, new = sides({NAME: content}, {NAME: content})
+    assert main(["golden", "diff", old, new]) == 0
+    assert "0 refreshed, 0 held back, 0 refused, 1 unchanged" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "status", "told"),
+    [
+        (series(1.0), series(1.001), 0, "1 refreshed"),
+        (series(1.0), series(5.0), 1, "1 held back"),
+        (series(1.0), series(1.0, "nan"), 1, "1 refused"),
+        (series(1.0), "broken", 1, "1 refused"),
+        (series(1.0), b"\xff", 1, "UTF-8"),
+        (series(1.0, "nan"), series(1.001, "nan"), 0, "1 refreshed"),
+    ],
+)
+def test_folders(sides, capsys, old, new, status, told):
+    assert main(["golden", "diff", *sides({NAME: old}, {NAME: new})]) == status
+    assert told in capsys.readouterr().out
+
+
+def test_csv_and_json(sides, tmp_path, capsys):
+    old, new = sides({NAME: series(1.0), "gpt/case/other.txt": "x"}, {NAME: series(1.5)})
+    file = tmp_path / "out.csv"
+    assert main(["golden", "diff", old, new, "--csv", str(file), "--json"]) == 1
+    rows = list(csv.DictReader(file.read_text().splitlines()))
+    assert file.read_text().startswith("file,metric,n_steps,avg_rel_diff,")
+    assert [(row["file"], row["metric"], row["n_steps"], row["avg_rel_diff"]) for row in rows][:2] == [
+        (NAME, "lm loss", "50", "-0.5"),
+        (NAME, "num-zeros", "50", "-0.5"),
+    ]
+    told = json.loads(capsys.readouterr().out)
+    assert (told["outcome"], told["compared"], len(told["measures"])) == ("held back", 1, 3)
+    assert told["files"][0]["file"] == NAME
+
+
+def test_infinite_measures_are_still_json(sides, capsys):
+    small, large = ({"m": {"values": {"1": value}}} for value in (1e-11, 1e300))
+    old, new = sides({NAME: json.dumps(small)}, {NAME: json.dumps(large)})
+    assert main(["golden", "diff", old, new, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["measures"][0]["avg_rel_diff"] is None
+
+
+def test_commits_of_a_clone(tmp_path, capsys):
+    path = f"{FOLDER}/{NAME}"
+    config = f"{FOLDER}/gpt/case/model_config.yaml"
+    nan = series(1.0, "nan")
+    lint = {"tools/check_golden_values.py": ""}
+    root = clone(tmp_path, {path: nan, config: "METRICS: [num-zeros]"}, {path: series(1.01, "nan")}, lint)
+    git(root, "checkout", "--detach", "v0")
+    assert main(["golden", "diff", "v0", "v0", "--repo", str(root)]) == 0
+    assert main(["golden", "diff", "v0", "v1", "--repo", str(root), "--json"]) == 0
+    measures = json.loads(capsys.readouterr().out.split("\n", 3)[3])["measures"]
+    assert [(row["metric"], row["ci"] != "") for row in measures] == [
+        ("lm loss", False), ("num-zeros", True), ("iteration-time", False)
+    ]  # fmt: skip
+    # Where the repository has the lint, no changed file may hold NaN, whether or not it was there before.
+    assert main(["golden", "diff", "v0", "v2", "--repo", str(root)]) == 1
+    assert main(["golden", "diff", "v1", str(root), "--repo", str(root)]) == 0
+
+
+@pytest.mark.parametrize("names", [("nope", "v0"), ("--", "v0", "-x"), ("v0", "v0"), ("empty", "empty")])
+def test_what_cannot_be_told(tmp_path, capsys, names, monkeypatch):
+    root = clone(tmp_path, {"a": "b"})
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(root)
+    assert main(["golden", "diff", *names]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("runbook golden: ")
+    if names[0] == "nope":
+        assert told.startswith(f"runbook golden: 'nope' is neither a folder nor a commit of {root}: ")
+
+
+def test_links_are_not_followed(tmp_path, sides):
+    old, new = sides({NAME: series(1.0)}, {NAME: series(1.0)})
+    secret = tmp_path / "secret"
+    secret.write_text(series(9.0))
+    (tmp_path / "new" / "gpt/case/golden_values_dev.json").symlink_to(secret)
+    assert main(["golden", "diff", old, new]) == 0

@@ -1,0 +1,280 @@
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.errors import Refused
+from runbook_lib.golden.ci_rules import TestConfig, ci_failures, steady_steps, within
+from runbook_lib.golden.judge import Judgement, accept, judge
+from runbook_lib.golden.measure import measure
+from runbook_lib.golden.values import parse
+
+FILE = "gpt/case/golden_values_dev_dgx_h100.json"
+N = 50
+LOOSE = "METRICS: [lm loss]\nENV_VARS: {NON_DETERMINSTIC_RESULTS: 1}"
+INFERENCE, RL = "MODE: inference\nMETRICS: ", "MODE: rl\nMETRICS: "
+
+
+def series(metric="lm loss", values=None, **more):
+    values = values or {step: 10.0 - step / 10 for step in range(1, N + 1)}
+    entry = {
+        "start_step": 1,
+        "end_step": len(values),
+        "step_interval": 1,
+        "values": {str(k): v for k, v in values.items()},
+    }
+    return {metric: entry} | more
+
+
+def text(data):
+    return json.dumps(data)
+
+
+def scaled(metric, factor, value=100.0):
+    return text(series(metric, dict.fromkeys(range(1, N + 1), value * factor)))
+
+
+def request(**fields):
+    base = {
+        "input_prompt": "Hi",
+        "generated_text": "abc",
+        "generated_tokens": [1, 2, 3],
+        "logprobs": [-0.5, -1.0, -2.0],
+    }
+    return text({"0": base | fields})
+
+
+OLD = text(series())
+
+
+@pytest.mark.parametrize("content", ["", "{}", "not json", OLD, request(), text(series(values={1: "nan", 2: 1.0}))])
+def test_a_file_equals_itself_whatever_is_in_it(content):
+    assert judge(FILE, content, content, lint=True).verdict == "unchanged"
+
+
+def test_another_way_to_write_the_same_changes_nothing():
+    assert judge(FILE, OLD, json.dumps(series(), indent=4)).verdict == "unchanged"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (OLD, text(series(values={s: 10.0001 - s / 10 for s in range(1, N + 1)})), None),
+        (scaled("iteration-time", 1), scaled("iteration-time", 1.9), None),
+        (scaled("iteration-time", 1), scaled("iteration-time", 0.2), None),
+        (scaled("iteration-time", 1), scaled("iteration-time", 5), "5.00 times as long"),
+        (scaled("mem-allocated-bytes", 1), scaled("mem-allocated-bytes", 1.04), None),
+        (scaled("mem-allocated-bytes", 1), scaled("mem-allocated-bytes", 0.5), None),
+        (scaled("mem-allocated-bytes", 1), scaled("mem-allocated-bytes", 1.06), "+6.0% memory"),
+        (scaled("num-zeros", 1), scaled("num-zeros", 3), None),
+        (scaled("lm loss", 1), scaled("lm loss", 1.06), "beyond 5%"),
+        (scaled("lm loss", 1), scaled("lm loss", 0.9), "beyond 5%"),
+        (scaled("lm loss", 1), scaled("lm loss", 1.03), "diverging"),
+        (scaled("lm loss", 1), scaled("lm loss", 0.97), None),
+        (OLD, text(series(values={s: 10.0 - s / 10 for s in range(1, N)})), "1 of 50 steps are gone, from step 50"),
+        (OLD, text(series(values={s: 10.0 - s / 10 for s in range(1, N + 51)})), "longer"),
+        (OLD, text(series("num-zeros")), "the metric is gone"),
+        (OLD, "{}", "the metric is gone"),
+        (OLD, request(), "something else"),
+        (OLD, None, "gone"),
+        ("broken", OLD, "old file cannot be read"),
+        (request(), request(logprobs=[-0.51, -1.0, -2.0]), None),
+        (request(), request(generated_text="abd"), "position 2"),
+        (request(), request(generated_tokens=[1, 2, 4]), "it changed"),
+        (request(), request(logprobs=[-0.5]), "1 entries instead of 3"),
+        (request(), request(logprobs=None), "the field is gone"),
+        (request(), text({"1": json.loads(request())["0"]}), "requests are gone"),
+        (request(), text(json.loads(request()) | {"1": {"logprobs": []}}), "are new"),
+        (text({"throughput": [1, 100, 100]}), text({"throughput": [1, 60, 60]}), None),
+        (text({"throughput": [1, 100, 100]}), text({"throughput": [1, 40, 40]}), "0.40 times the throughput"),
+        (text({"throughput": [1, 100, 100]}), text({"throughput": [0, 0]}), "fell to 0"),
+        (text({"mem-max-allocated-bytes": 100}), text({"mem-max-allocated-bytes": 106}), "+6.0% memory"),
+        (text({"throughput": 5}), text({"other": 5}), "the metric is gone"),
+        ("", OLD, None),
+        (None, OLD, None),
+    ],
+)
+def test_drift_is_told_from_what_a_person_must_see(old, new, why):
+    found = judge(FILE, old, new)
+    assert found.verdict == ("refresh" if why is None else "held back"), found
+    assert (why or "") in "; ".join(reason.sentence for reason in found.reasons)
+    assert bool(found.reasons) == (why is not None)
+
+
+@pytest.mark.parametrize("mark", ["nan", "Infinity", math.nan, math.inf])
+def test_a_finite_step_that_is_no_number_any_more_is_refused(mark):
+    turned = text(series(values={s: mark if s == 3 else 10.0 - s / 10 for s in range(1, N + 1)}))
+    for old in (OLD, "", None, "broken"):
+        found = judge(FILE, old, turned)
+        assert (found.verdict, found.reasons[0].sentence) == ("refused", "NaN or infinity: lm loss at step 3")
+    assert len(judge(FILE, OLD, turned).measures) == 1
+    assert judge(FILE, request(), request(logprobs=[-0.5, "nan", 0])).verdict == "refused"
+
+
+def test_steps_that_were_never_observed():
+    old = text(series(values={1: "nan"} | dict.fromkeys(range(2, N + 1), 2.0)))
+    kept = text(series(values={1: "nan"} | dict.fromkeys(range(2, N + 1), 2.0001)))
+    dropped = text(series(values=dict.fromkeys(range(2, N + 1), 2.0)))
+    filled = text(series(values=dict.fromkeys(range(1, N + 1), 2.0)))
+    assert judge(FILE, old, dropped, lint=True).verdict == "refresh"
+    assert judge(FILE, old, filled, lint=True).verdict == "refresh"
+    found = judge(FILE, old, kept)
+    assert (found.verdict, found.notes[0]) == ("refresh", "NaN or infinity in 1 of its values, as before")
+    assert judge(FILE, old, kept, lint=True).verdict == "refused"
+
+
+@pytest.mark.parametrize("content", ["{", "", "[1]", '{"a": {"values": {"x": 1}}}'])
+def test_a_new_file_that_does_not_parse_is_refused(content):
+    assert judge(FILE, OLD, content).verdict == "refused"
+
+
+def test_reinforcement_learning_has_limits_of_its_own():
+    config = RL + "[lm-loss, mem-allocated-bytes]\n"
+    old = scaled("mem-allocated-bytes", 1)
+    assert judge(FILE, old, scaled("mem-allocated-bytes", 1.08), config).verdict == "refresh"
+    assert judge(FILE, old, scaled("mem-allocated-bytes", 1.12), config).verdict == "held back"
+    assert judge(FILE, scaled("lm-loss", 1), scaled("lm-loss", 0.98), config).verdict == "held back"
+
+
+@given(
+    st.recursive(
+        st.none() | st.floats() | st.integers() | st.text(max_size=3),
+        lambda x: (
+            st.lists(x)
+            | st.dictionaries(
+                st.sampled_from(["0", "lm loss", "values", "iteration-time", "throughput", "logprobs", "mem-x"]), x
+            )
+        ),
+    ).map(json.dumps),
+    st.recursive(
+        st.none() | st.floats() | st.integers(),
+        lambda x: (
+            st.lists(x)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["0", "lm loss", "values", "iteration-time", "throughput", "logprobs", "mem-x", "1", "2"]
+                ),
+                x,
+            )
+        ),
+    ).map(json.dumps),
+    st.sampled_from(["", RL + "[iteration-time, lm-loss]", INFERENCE + "[]"]),
+)
+def test_nothing_crashes_the_judge(old, new, config):
+    assert judge(FILE, old, new, config).verdict in ("unchanged", "refresh", "held back", "refused")
+
+
+def test_measures():
+    old, new = {1: 1.0, 2: 2.0, 3: 0.0, 4: math.inf, 5: 4.0}, {1: 1.1, 2: 1.8, 3: 5.0, 4: 1.0, 5: 4.0, 6: 1.0}
+    found = measure(FILE, "x", old, new)
+    assert found.n_steps == 3
+    assert found.avg_rel_diff == pytest.approx(0.0, abs=1e-12)
+    assert (found.median_abs, found.max_abs) == (pytest.approx(0.1), pytest.approx(0.1))
+    even = measure(FILE, "x", {1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0}, {1: 1.0, 2: 1.1, 3: 0.7, 4: 1.4})
+    assert even.median_abs == pytest.approx(0.2)
+    assert even.avg_rel_diff == pytest.approx(-0.05)
+    late = measure(FILE, "x", dict.fromkeys(range(100), 1.0), {s: 1.0 if s < 90 else 1.5 for s in range(100)})
+    assert (late.median_abs, late.last_shift) == (0.0, pytest.approx(0.5))
+    assert measure(FILE, "x", {1: 0.0}, {1: 1.0}).avg_rel_diff is None
+
+
+def test_accept():
+    held = Judgement("a.json", "held back")
+    others = (Judgement("b.json", "refused"), Judgement("c.json", "refresh"))
+    assert accept((held, *others), " ; ") == (held, *others)
+    found = accept((held, *others), "a.json: slower: but right ; c.json: as well;")
+    assert [(one.verdict, one.accepted) for one in found] == [
+        ("refresh", "slower: but right"),
+        ("refused", ""),
+        ("refresh", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("a.json", "file: reason"),
+        ("a.json:", "file: reason"),
+        (": why", "file: reason"),
+        ("a.json: x; a.json: y", "twice"),
+        ("d.json: x", "Held back: a.json"),
+        ("b.json: x", "cannot be accepted"),
+    ],
+)
+def test_accept_is_strict(text, word):
+    with pytest.raises(Refused, match=word):
+        accept((Judgement("a.json", "held back"), Judgement("b.json", "refused")), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "metrics", "deterministic"),
+    [
+        ("TEST_TYPE: regular", "pretraining", ("lm loss", "num-zeros"), True),
+        ("METRICS: [a]\nENV_VARS: {NVTE_ALLOW_NONDETERMINISTIC_ALGO: 1}", "pretraining", ("a",), False),
+        ('MODE: rl\nMETRICS: []\nENV_VARS: {NON_DETERMINSTIC_RESULTS: "1"}', "rl", (), False),
+        (INFERENCE + "[x]\nENV_VARS: {NVTE_ALLOW_NONDETERMINISTIC_ALGO: 0}", "inference", ("x",), True),
+    ],
+)
+def test_configurations(text, kind, metrics, deterministic):
+    found = TestConfig.parse(text)
+    assert (found.kind, found.metrics, found.deterministic, found.known) == (kind, metrics, deterministic, True)
+
+
+@pytest.mark.parametrize("text", [None, "", "a: [", "- a", "\x00", "{" * 5000])
+def test_without_a_readable_configuration_the_form_decides(text):
+    assert not TestConfig.parse(text).known
+    assert TestConfig.parse(text, parse(request())).kind == "inference"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "config", "failed"),
+    [
+        (OLD, OLD, "METRICS: [lm loss]", {}),
+        (OLD, OLD, "METRICS: [lm loss, num-zeros]", {"num-zeros"}),
+        (OLD, scaled("lm loss", 1), "METRICS: [iteration-time]", {"iteration-time"}),
+        (scaled("lm loss", 1), scaled("lm loss", 1.0001), "METRICS: [lm loss]", {"lm loss"}),
+        (scaled("lm loss", 1), scaled("lm loss", 1.0001), LOOSE, set()),
+        (scaled("lm loss", 1), scaled("lm loss", 1.06), LOOSE, {"lm loss"}),
+        (scaled("iteration-time", 1), scaled("iteration-time", 1.04), "METRICS: [iteration-time]", set()),
+        (scaled("iteration-time", 1), scaled("iteration-time", 1.06), "METRICS: [iteration-time]", {"iteration-time"}),
+        (scaled("iteration-time", 1), scaled("iteration-time", 9), "TEST_TYPE: checkpoint-consistency", set()),
+        (scaled("iteration-time", 1), scaled("iteration-time", 1.1), RL + "[iteration-time]", set()),
+        (scaled("iteration-time", 1), scaled("iteration-time", 1.2), RL + "[iteration-time]", {"iteration-time"}),
+        (scaled("mem-allocated-bytes", 1), scaled("mem-allocated-bytes", 0.5), RL + "[mem-allocated-bytes]", set()),
+        (request(), request(generated_text="abcdef"), INFERENCE + "[generated_text]", set()),
+        (request(), request(generated_text="x"), INFERENCE + "[generated_text]", {"generated_text"}),
+        (request(), request(logprobs=[-0.5005, -1.0, -2.0]), INFERENCE + "[logprobs]", set()),
+        (request(), request(logprobs=[-0.502, -1.0, -2.0]), INFERENCE + "[logprobs]", {"logprobs"}),
+        (request(), request(logprobs=[9.0], generated_tokens=[]), INFERENCE + "[]", set()),
+        (text({"throughput": [0, 100]}), text({"throughput": [0, 89]}), INFERENCE + "[throughput]", {"throughput"}),
+        (text({"throughput": [0, 100]}), text({"throughput": [0, 119]}), INFERENCE + "[throughput]", set()),
+    ],
+)  # fmt: skip
+def test_ci_fails_as_upstream_says(old, new, config, failed):
+    assert set(ci_failures(parse(old), parse(new), TestConfig.parse(config))) == set(failed)
+
+
+def test_routing_is_compared_for_the_kept_tokens_in_any_order():
+    config = TestConfig.parse(INFERENCE + "[routing_indices]")
+    old = parse(request(routing_indices=[[[1, 2]], [[3, 4]]], routing_indices_token_indices=[0, 2]))
+    same = parse(request(routing_indices=[[[2, 1]], [[9, 9]], [[4, 3]]]))
+    other = parse(request(routing_indices=[[[2, 1]], [[4, 3]], [[9, 9]]]))
+    assert ci_failures(old, same, config) == {}
+    assert "routing_indices" in ci_failures(old, other, config)
+
+
+@pytest.mark.parametrize(
+    ("steps", "missed", "passes"), [(1, 1, False), (50, 1, True), (50, 2, False), (300, 3, True), (300, 4, False)]
+)
+def test_one_step_in_a_hundred_may_miss(steps, missed, passes):
+    old = dict.fromkeys(range(steps), 1.0)
+    assert within(old, old | dict.fromkeys(range(missed), 2.0), 0.05) is passes
+
+
+def test_the_steady_window():
+    assert steady_steps(dict.fromkeys(range(1, 26), 1.0)) == list(range(5, 21))
+    assert steady_steps(dict.fromkeys(range(1, 51), 1.0)) == list(range(30, 46))
+    assert steady_steps({100: 1.0, 200: 1.0, 300: math.inf, 400: 1.0, 500: 1.0, 600: 1.0}) == [100, 200, 400, 500]
+    assert steady_steps({1: 1.0}) == []

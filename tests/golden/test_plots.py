@@ -1,0 +1,75 @@
+import math
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from runbook_lib.golden import plots
+from runbook_lib.golden.judge import Judgement, Reason
+from runbook_lib.golden.measure import Measure
+from runbook_lib.golden.values import Golden
+
+FILES = [f"gpt/case<{i}>$x$/golden_values_dev_dgx_h100.json" for i in range(3)]
+
+
+def judged(*values, metric="iteration-time", ratio=5.0, verdict="held back"):
+    return [
+        Judgement(
+            file,
+            verdict,
+            (Reason(metric, "worse", 2.0),),
+            (Measure(file, metric, 3, value, abs(value), abs(value), 0.0, ratio),),
+        )
+        for file, value in zip(FILES, values, strict=False)
+    ]
+
+
+def goldens(metric, *values):
+    steps = dict(enumerate(values, 1))
+    return {file: Golden(series={metric: steps}) for file in FILES}
+
+
+def drawn(picture):
+    root = ElementTree.fromstring(picture.svg)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert root.get("aria-label") == picture.text
+    assert not [it for it in root.iter() if it.tag.endswith("script")]
+    return picture
+
+
+@pytest.mark.parametrize("found", [[], [Judgement("a", "unchanged")]])
+def test_without_data_a_sentence_stands_there(found):
+    views = (plots.drift(found), plots.times(found), plots.worst(found, {}, {}))
+    assert all(view.text.startswith("No ") and "<svg" not in view.html for view in views)
+
+
+@pytest.mark.parametrize("values", [(0.0,), (0.0, 0.0), (-4.1, 1e-12, 0.2), (1e300, math.inf)])
+def test_drift(values):
+    assert "iteration-time" in drawn(plots.drift(judged(*values))).text
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.1, 4.45, 1000.0])
+def test_times(ratio):
+    assert f"{ratio:.2f} times" in drawn(plots.times(judged(0.1, 0.2, ratio=ratio))).text
+
+
+@pytest.mark.parametrize("metric", ["iteration-time", "mem-allocated-bytes", "lm loss"])
+@pytest.mark.parametrize("values", [(1.0, 2.0), (0.0, 0.0), (math.inf, 1.0), (math.inf,), (-1.0, 2.0)])
+def test_trajectories_of_the_worst(metric, values):
+    view = plots.worst(judged(1.0, 2.0, metric=metric), goldens(metric, *values), goldens(metric, 1.0), count=1)
+    assert drawn(view).text == f"{metric} of {FILES[0]}, old and new"
+
+
+def test_a_metric_that_turned_nan_is_the_one_that_is_shown():
+    found = [
+        Judgement(
+            FILES[0],
+            "refused",
+            (Reason("", "NaN or infinity: lm loss at step 3"),),
+            tuple(Measure(FILES[0], metric, 3, 0.5, 0.5, 0.5, 0.0) for metric in ("num-zeros", "lm loss")),
+        )
+    ]
+    assert plots.worst(found, goldens("lm loss", 1.0), goldens("lm loss", 1.0)).text.startswith("lm loss of")
+
+
+def test_the_same_data_give_the_same_bytes():
+    assert plots.drift(judged(0.1)).svg == plots.drift(judged(0.1)).svg

@@ -1,0 +1,110 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.golden import summary
+from runbook_lib.golden.judge import Judgement, Reason
+from runbook_lib.golden.measure import Measure
+from runbook_lib.steps.pull_request.body import code
+
+
+def moved(file, metric, value, *, ratio=None, largest=None, verdict="refresh", **more):
+    one = Measure(file, metric, 50, value, abs(value), abs(value) if largest is None else largest, 0.0, ratio)
+    return Judgement(file, verdict, measures=(one,), **more)
+
+
+@pytest.mark.parametrize("judged", [(), (Judgement("a", "unchanged"),)])
+def test_nothing_to_tell(judged):
+    assert summary.by_metric(judged) == ()
+    assert summary.rows(judged) == summary.verdict_rows(judged) == []
+    assert f"{len(judged)} unchanged" in summary.markdown(judged)
+    assert "|" not in summary.markdown(judged)
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (0.0, "== 0"),
+        (1e-12, "(0, 1e-6)"),
+        (1e-6, "[1e-6, 1e-4)"),
+        (-1e-5, "[1e-6, 1e-4)"),
+        (1e-4, "[1e-4, 1e-3)"),
+        (-1e-3, "[1e-3, 1e-2)"),
+        (0.01, "[1e-2, 1e-1)"),
+        (0.1, ">= 1e-1"),
+        (-4.1, ">= 1e-1"),
+    ],
+)
+def test_buckets(value, name):
+    assert summary.BUCKETS[summary.bucket(value)] == name
+    (one,) = summary.by_metric([moved("a", "m", value)])
+    assert one.buckets[summary.bucket(value)] == sum(one.buckets) == 1
+
+
+@pytest.mark.parametrize(("values", "median"), [([0.1, -0.3], 0.2), ([0.1, -0.2, 0.9], 0.2), ([-0.5], 0.5)])
+def test_the_median_of_an_even_count_is_between_the_middle_two(values, median):
+    (one,) = summary.by_metric(moved(f"f{i}", "m", value) for i, value in enumerate(values))
+    assert (one.n, one.median_abs, one.max_abs) == (len(values), pytest.approx(median), max(map(abs, values)))
+
+
+def test_what_a_person_must_see_comes_first():
+    judged = [
+        moved("d", "m", 0.1),
+        Judgement("c", "held back", (Reason("m", "a little", 1.0),)),
+        Judgement("b", "held back", (Reason("x", "small"), Reason("iteration-time", "4.45 times as long", 2.2))),
+        Judgement("a", "unchanged"),
+        Judgement("e", "refused", (Reason("", "NaN"),)),
+        Judgement("f", "refresh", (Reason("m", "big", 9.0),), accepted="known @team"),
+    ]
+    assert [one.file for one in summary.in_order(judged)] == list("ebcfda")
+    told = summary.markdown(judged)
+    places = [told.index(f"`{name}`") for name in "ebcf"]
+    assert places == sorted(places)
+    assert "2 refreshed, 2 held back, 1 refused, 1 unchanged" in told
+    assert "accepted: `known @team`" in told.replace("\u200b", "")
+
+
+def test_only_lines_that_fit_the_data():
+    steady = summary.markdown([moved("a", "iteration-time", 0.0, ratio=1.0)])
+    slower = summary.markdown(
+        [moved("a", "iteration-time", -0.5, ratio=1.5), moved("b", "iteration-time", 0, ratio=1.0)]
+    )
+    assert "longer" not in steady
+    assert "shorter" not in steady
+    assert "more than 25% longer in 1 of 2 files (median of all: 1.25 times)" in slower
+    assert "shorter in 1 of 1" in summary.markdown([moved("a", "iteration-time", 0.5, ratio=0.5)])
+    assert "`lm loss` moved by less than 1e-4 in all 1 files" in summary.markdown([moved("a", "lm loss", 5e-5)])
+    assert "`lm loss` is the same" in summary.markdown([moved("a", "lm loss", 0.0)])
+    assert "`lm loss` moved" not in summary.markdown([moved("a", "lm loss", 0.2)])
+    assert "signed mean hides it: `x`" in summary.markdown([moved("a", "x", 0.0, largest=0.1)])
+    assert "CI fails 1" in summary.markdown([moved("a", "x", 0.0, ci={"x": "differs"})])
+
+
+@given(st.text(max_size=40))
+def test_no_text_leaves_its_code_span(text):
+    span = code(text)
+    assert "\n" not in span
+    assert "|" not in span.replace("\\|", "")
+    ticks = len(span) - len(span.lstrip("`"))
+    assert span.endswith("`" * ticks)
+    assert "`" * ticks not in span[ticks:-ticks].strip(" ") or ticks == 0
+
+
+def test_rows_and_their_columns():
+    (row,) = summary.rows([moved("a", "m", 0.5, ci={"m": "differs"})])
+    assert tuple(row) == summary.CSV_COLUMNS
+    assert (row["file"], row["metric"], row["n_steps"], row["avg_rel_diff"], row["ci"]) == (
+        "a",
+        "m",
+        50,
+        0.5,
+        "differs",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [("a", "`a`"), ("a|b", "`a\\|b`"), ("a`b", "`` a`b ``"), ("`", "`` ` ``"), ("@x\n# y", "`@\u200bx # y`")],
+)
+def test_code_spans(text, span):
+    assert code(text) == span

@@ -1,0 +1,126 @@
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.golden import values
+from runbook_lib.golden.values import BadGolden, Golden, GoldenName, parse
+
+SERIES = {"lm loss": {"start_step": 1, "end_step": 3, "step_interval": 1, "values": {"1": 10.5, "2": 9.5, "3": 9}}}
+REQUEST = {"input_prompt": "Hi", "generated_text": " there", "generated_tokens": [1, 2], "logprobs": [-0.5, -1.5]}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", Golden(blank=True)),
+        (" \n", Golden(blank=True)),
+        ("{}", Golden()),
+        (json.dumps(SERIES), Golden(series={"lm loss": {1: 10.5, 2: 9.5, 3: 9.0}})),
+        (json.dumps(json.dumps(SERIES)), Golden(series={"lm loss": {1: 10.5, 2: 9.5, 3: 9.0}})),
+        (
+            '{"lm loss": {"start_step": 5, "step_interval": 5, "values": [3.0, 2.0]}, "iteration_timing_avg": 0.2}',
+            Golden(series={"lm loss": {5: 3.0, 10: 2.0}}, others={"iteration_timing_avg": 0.2}),
+        ),
+        (json.dumps({"0": REQUEST}), Golden(requests={"0": REQUEST})),
+        (json.dumps(REQUEST), Golden(requests={"": REQUEST})),
+        (
+            json.dumps({"0": REQUEST, "throughput": [1.0, 2.0], "mem-max-allocated-bytes": 7}),
+            Golden(requests={"0": REQUEST}, others={"throughput": [1.0, 2.0], "mem-max-allocated-bytes": 7}),
+        ),
+        ('{"a": {"values": {}}}', Golden(series={"a": {}})),
+    ],
+)
+def test_every_form_is_read(content, expected):
+    assert parse(content) == expected
+    assert parse(content.encode()) == expected
+
+
+@pytest.mark.parametrize(
+    "mark", ['"nan"', '"NaN"', '"-inf"', '" Infinity "', "NaN", "-Infinity", "1e999", "1" + "0" * 400]
+)
+def test_what_is_not_finite_is_named_with_its_place(mark):
+    assert parse(f'{{"lm loss": {{"values": {{"1": 2.5, "2": {mark}}}}}}}').not_finite == ("lm loss at step 2",)
+    if "0" * 400 not in mark:
+        assert parse(f'{{"0": {{"logprobs": [-0.5, {mark}]}}}}').not_finite == ("0 logprobs at 1",)
+        assert parse(f'{{"0": {{"top": [{{"a": {mark}}}]}}, "throughput": [{mark}]}}').not_finite == (
+            "0 top at 0 a",
+            "throughput at 0",
+        )
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        ("{", "line 1"),
+        ("nonsense", "no JSON"),
+        ("[1, 2]", "a list"),
+        ("null", "null"),
+        ("3", "a number"),
+        ('"text"', "no JSON"),
+        (b"\xff\xfe{}", "UTF-8"),
+        ("{}\udc80", "UTF-8"),
+        ('{"a": 1, "a": 2}', "twice"),
+        ('{"a": {"values": {"1": 1.0, "1": 2.0}}}', "twice"),
+        ('{"a": {"values": {"1": 1.0, "01": 2.0}}}', "twice"),
+        ('{"a": {"values": {"first": 1.0}}}', "first"),
+        ('{"a": {"values": {"-1": 1.0}}}', "-1"),
+        ('{"a": {"values": {"1": "10.5"}}}', "a text"),
+        ('{"a": {"values": {"1": true}}}', "a truth value"),
+        ('{"a": {"values": {"1": null}}}', "null"),
+        ('{"a": {"values": {"1": [1.0]}}}', "a list"),
+        ('{"a": {"values": 3}}', "a number"),
+        ('{"a": {"start_step": "x", "values": [1.0]}}', "start_step"),
+        ('{"a": {"step_interval": 0, "values": [1.0]}}', "step_interval"),
+        ('{"a": "text"}', "a text"),
+        ('{"a": null}', "null"),
+        ('{"a":' * 40 + "1" + "}" * 40, "deeper"),
+        ("[" * 200_000, "deeper"),
+        ('{"a": {"values": {"1": ' + "9" * 5000 + "}}}", "digits"),
+    ],
+)
+def test_what_is_no_golden_file_is_told(content, word):
+    with pytest.raises(BadGolden, match=word):
+        parse(content)
+
+
+def test_a_huge_file_is_not_read(monkeypatch):
+    monkeypatch.setattr(values, "MAX_BYTES", 10)
+    with pytest.raises(BadGolden, match="more than 10"):
+        parse("{" + " " * 10 + "}")
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["nan", "values"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["values", "1", "2", "logprobs", "lm loss", "start_step"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(_json.map(json.dumps) | st.text() | st.binary())
+def test_nothing_crashes_the_reader(content):
+    with suppress(BadGolden):
+        parse(content)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("gpt/a/golden_values_dev.json", GoldenName("gpt", "a", "dev", "", False)),
+        ("x/gpt/a/golden_values_lts_dgx_a100_2nd.json", GoldenName("gpt", "a", "lts", "dgx_a100", True)),
+        ("gpt/a/golden_values_dev_2nd.json", GoldenName("gpt", "a", "dev", "", True)),
+        ("gpt/a/golden_values_dev_dgx_gb200.json", GoldenName("gpt", "a", "dev", "dgx_gb200", False)),
+        ("a/golden_values_dev.json", None),
+        ("gpt/../golden_values_dev.json", None),
+        ("gpt/a/golden_values_devx.json", None),
+        ("gpt/a/golden_values_dev.json.bak", None),
+        ("gpt/a/model_config.yaml", None),
+    ],
+)
+def test_names(path, expected):
+    assert GoldenName.parse(path) == expected

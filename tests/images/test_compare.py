@@ -1,0 +1,162 @@
+"""What a new image changes, as tables, as Markdown, and for configs that say strange things."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.clients.registry.client import Registry
+from runbook_lib.images.compare import Component, compare, merged, versions
+from runbook_lib.images.reference import Image, ImageRef, PlatformImage
+from runbook_lib.practice.registry import server as practice
+
+UBUNTU = {"org.opencontainers.image.ref.name": "ubuntu", "org.opencontainers.image.version": "24.04"}
+
+
+def image(**platforms):
+    """Platform → environment, or environment and size."""
+    told = {name: it if isinstance(it, tuple) else (it, 10_000_000_000) for name, it in platforms.items()}
+    return Image(
+        "sha256:" + "0" * 64,
+        {name: PlatformImage("sha256:" + "1" * 64, size, env, UBUNTU) for name, (env, size) in told.items()},
+    )
+
+
+OLD = {"CUDA_VERSION": "12.9.1.006", "NCCL_VERSION": "2.27.3", "PYTORCH_VERSION": "2.8.0a0+5228986", "OLD_ONE": "1"}
+NEW = {"CUDA_VERSION": "13.0.0.044", "NCCL_VERSION": "2.27.7", "PYTORCH_VERSION": "2.8.0a0+34c6371", "NEW_ONE": "2"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "change"),
+    [
+        ("", "", "same"),
+        ("13.1", "13.1", "same"),
+        ("13.1", "13.2", "changed"),
+        ("2.9.0a0+a", "2.9.0a0+b", "changed"),
+        ("9.20.0.48", "9.100.0", "changed"),
+        ("12.9", "13.0", "major"),
+        ("9", "10.1", "major"),
+        ("580.82.07", "595.45.04", "major"),
+        ("22.04", "24.04", "major"),
+        ("v1.2", "v2.0", "major"),
+        ("13.2", "13.1", "back"),
+        ("13.0", "12.9", "back"),
+        ("2.29.2-1", "2.9.1", "back"),
+        ("", "2.12", "new"),
+        ("2.12", "", "gone"),
+        ("one", "other", "changed"),
+        ("one", "2.0", "changed"),
+        ("2.0", "one", "changed"),
+    ],
+)
+def test_the_change_of_a_version(old, new, change):
+    assert Component("x", old, new).change == change
+
+
+def test_platforms_in_which_the_same_changes_share_a_row():
+    same = {"component": "CUDA", "old": "13.1", "new": "13.2", "change": "changed"}
+    other = same | {"component": "NCCL"}
+    rows = [{"platform": "amd64"} | same, {"platform": "amd64"} | other, {"platform": "arm64"} | same]
+    assert merged([]) == []
+    assert merged(rows) == [{"platform": "amd64, arm64"} | same, {"platform": "amd64"} | other]
+
+
+def test_the_same_image_changes_nothing():
+    found = compare(image(amd64=OLD), image(amd64=OLD))
+    assert {row["change"] for row in found.rows()} == {"same"}
+    assert found.environment() == []
+    assert "major" not in found.markdown()
+    assert "Environment" not in found.markdown()
+
+
+def test_components_are_shown_for_the_platforms_that_share_them():
+    arm = NEW | {"NCCL_VERSION": "2.28.0"}
+    same = compare(image(amd64=OLD, arm64=OLD), image(amd64=NEW, arm64=NEW), ("25.06-py3", "25.09-py3")).markdown()
+    assert same.splitlines()[:6] == [
+        "| `amd64`, `arm64` | `25.06-py3` | `25.09-py3` | |",
+        "| --- | --- | --- | --- |",
+        "| CUDA | `12.9.1.006` | `13.0.0.044` | **major** |",
+        "| NCCL | `2.27.3` | `2.27.7` |  |",
+        "| PyTorch | `2.8.0a0+5228986` | `2.8.0a0+34c6371` |  |",
+        "| Ubuntu | `24.04` | `24.04` | same |",
+    ]
+    assert "Neither image names its driver, cuDNN, cuBLAS, Transformer Engine, Python." in same
+    assert "Environment variables added: `NEW_ONE`." in same
+    assert "Environment variables dropped: `OLD_ONE`." in same
+    apart = compare(image(amd64=OLD, arm64=OLD), image(amd64=NEW, arm64=arm)).markdown()
+    assert "| `amd64` | `old` | `new` | |" in apart
+    assert "| `arm64` | `old` | `new` | |" in apart
+
+
+def test_the_download_is_shown_and_is_no_version():
+    found = compare(image(amd64=(OLD, 9_900_000_000)), image(amd64=(OLD, 10_890_000_000)))
+    assert "- Download for `amd64`: 10.89 GB compressed (before: 9.90 GB, +10.0%)" in found.markdown()
+    (row,) = (row for row in found.rows() if row["component"] == "download")
+    assert row == {
+        "platform": "amd64", "component": "download", "old": "9.90 GB", "new": "10.89 GB", "change": "changed"
+    }  # fmt: skip
+    assert "0 bytes" in compare(image(amd64=(OLD, 0)), image(amd64=(OLD, 5))).markdown()
+
+
+def test_platforms_that_come_and_go_are_told():
+    found = compare(image(amd64=OLD, arm64=OLD), image(amd64=NEW, riscv64=NEW))
+    assert (found.gone, found.arrived, list(found.platforms)) == (("arm64",), ("riscv64",), ["amd64"])
+    assert "**No longer published for `arm64`.**" in found.markdown()
+    assert "New for `riscv64`." in found.markdown()
+    assert compare(image(amd64=OLD), image(arm64=OLD)).markdown().startswith("`old` and `new` have no platform in")
+
+
+def test_variables_of_one_platform_are_told_apart():
+    found = compare(image(amd64={}, arm64={}), image(amd64={"A": "1"}, arm64={}))
+    assert "Environment variables added for `amd64`: `A`." in found.markdown()
+    assert found.environment() == [{"platform": "amd64", "variable": "A", "old": "", "new": "1", "change": "new"}]
+
+
+def test_values_of_secrets_are_not_shown_and_long_ones_are_cut():
+    env = {"BUILD_TOKEN": "abcdefgh12345", "OTHER": "nvapi-" + "x" * 30, "LONG": "y" * 500}
+    found = compare(image(amd64={}), image(amd64=env))
+    assert {row["variable"]: row["new"] for row in found.environment()} == {
+        "BUILD_TOKEN": "***", "OTHER": "***", "LONG": "y" * 79 + "…"
+    }  # fmt: skip
+    assert "abcdefgh" not in found.markdown()
+
+
+def test_many_variables_are_counted():
+    env = {f"V{number:03}": "" for number in range(50)}
+    assert "`V039` and 10 more." in compare(image(amd64={}), image(amd64=env)).markdown()
+
+
+def test_the_variables_of_coreweaves_bases_are_known():
+    env = {"NV_CUDNN_VERSION": "9.10.2.21-1", "NV_LIBCUBLAS_VERSION": "12.9.1.4-1", "NCCL_VERSION": "2.27.3-1"}
+    found = versions(PlatformImage("", 0, env))
+    assert (found["cuDNN"], found["cuBLAS"], found["NCCL"]) == ("9.10.2.21-1", "12.9.1.4-1", "2.27.3-1")
+    assert found["Ubuntu"] == ""
+    assert versions(PlatformImage("", 0, {}, {"org.opencontainers.image.version": "9"}))["Ubuntu"] == ""
+
+
+_ENV = st.dictionaries(
+    st.sampled_from(["CUDA_VERSION", "NCCL_VERSION", "PYTHON_VERSION", "A", "B|C", "`"]),
+    st.text("0123456789.|`\\\n\r<!->ab+") | st.text(),
+)
+
+
+@given(_ENV, _ENV)
+def test_whatever_configs_say_the_table_stays_a_table(old, new):
+    found = compare(image(amd64=old), image(amd64=new), ("a|b", "c`d"))
+    rows = [line for line in found.markdown().split("\n") if line.startswith("|")]
+    for line in rows:
+        assert line.replace("\\|", "").count("|") == 5
+    assert len(rows) == 2 + len(found.rows()) - 1
+    assert "<!--" not in found.markdown()
+
+
+def test_the_images_of_a_registry_are_compared():
+    server = practice.serve()
+    with Registry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch"), {"RUNBOOK_REGISTRY": server.url}) as registry:
+        old, new = registry.image("25.09-py3"), registry.image("26.04-py3")
+    server.close()
+    found = compare(old, new, ("25.09-py3", "26.04-py3"))
+    changes = {row["component"]: row["change"] for row in found.rows() if row["platform"] == "arm64"}
+    assert list(changes) == [
+        "CUDA", "driver", "cuDNN", "cuBLAS", "NCCL", "PyTorch", "Transformer Engine", "Python", "Ubuntu", "download"
+    ]  # fmt: skip
+    assert (changes["driver"], changes["CUDA"], changes["Python"]) == ("major", "changed", "same")

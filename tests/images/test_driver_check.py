@@ -1,0 +1,150 @@
+"""``runbook image driver``, and preflight's check of the drivers that RUNBOOK_DRIVERS names."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runbook_lib.cli.__main__ import main
+from runbook_lib.errors import RunbookError
+from runbook_lib.images import driver_check
+from runbook_lib.images.compare import compare
+from runbook_lib.images.driver_inventory import Seen
+from runbook_lib.images.reference import Image, PlatformImage
+from runbook_lib.practice.registry import server as practice
+
+
+def image(**platforms: dict[str, str]) -> Image:
+    held = {name: PlatformImage("sha256:" + "1" * 64, 1, env) for name, env in platforms.items()}
+    return Image("sha256:" + "0" * 64, held)
+
+
+CUDA_12_9 = {"CUDA_VERSION": "12.9.0.043", "CUDA_DRIVER_VERSION": "575.51.03"}
+SAME = image(amd64=CUDA_12_9, arm64=CUDA_12_9)
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    server = practice.serve()
+    monkeypatch.setenv("RUNBOOK_REGISTRY", server.url)
+    monkeypatch.setenv("RUNBOOK_CACHE", "off")
+    yield
+    server.close()
+
+
+@pytest.mark.usefixtures("registry")
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        ([], 0, "CUDA 13.2 comes with driver 595; on data-center GPUs R535, R570, R580 or R590 will do"),
+        (["--driver", "595.45.04"], 0, "- 595.45.04: runs. Driver 595.45.04 runs CUDA 13.2"),
+        (["--driver", "535.104.05"], 0, "- 535.104.05: runs by the compatibility package."),
+        (["--driver", "535.104.05", "--workstation"], 1, "- 535.104.05: does not run."),
+        (["--driver", "580.65.06", "--workstation"], 2, "- 580.65.06: unknown."),
+        (["--driver", "595.45.04", "--driver", "580.65.06", "--workstation"], 2, "- 595.45.04: runs."),
+        (["--driver", "580.65.06,550.54.14", "--workstation"], 1, "- 550.54.14: does not run."),
+    ],
+)
+def test_the_command_answers_by_its_status(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, says: str
+) -> None:
+    assert main(["image", "driver", "26.04-py3", *arguments]) == status
+    out = capsys.readouterr().out
+    assert out.startswith("nvcr.io/nvidia/pytorch:26.04-py3 for amd64, arm64: CUDA 13.2")
+    assert says in out
+    assert "\n- https://docs.nvidia.com/" in out
+
+
+@pytest.mark.usefixtures("registry")
+def test_the_command_reads_what_tools_print(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nodes").write_text("NodeName=n7 ActiveFeatures=driver=570.86.15 Gres=gpu:8\nNodeName=n8 Gres=gpu:8\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"n1: 535.104.05\nn2: 535.104.05\nn3: \xff\n")))
+    asked = ["image", "driver", "26.04-py3", "--nvidia-smi", "-", "--slurm", str(tmp_path / "nodes"), "--json"]
+    assert main(asked) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert told["verdict"] == "unknown"
+    assert told["needs"][0]["needs"] == "595"
+    assert [(it["driver"], it["nodes"], it["verdict"]) for it in told["drivers"]] == [
+        ("", ["n3", "n8"], "unknown"),
+        ("535.104.05", ["n1", "n2"], "runs by the compatibility package"),
+        ("570.86.15", ["n7"], "runs by the compatibility package"),
+    ]
+
+
+@pytest.mark.usefixtures("registry")
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["27.12-py3"], "has no image"),
+        (["b@d name"], "is not a full image reference"),
+        (["26.04-py3", "--driver", "535"], "--driver names drivers, divided by commas. '535' is not the version"),
+        (["26.04-py3", "--nvidia-smi", "/nowhere"], "/nowhere could not be read: No such file or directory. Name"),
+        (["26.04-py3", "--slurm", "/dev/null"], "names no node of Slurm"),
+    ],
+)
+def test_what_cannot_be_told_is_a_sentence_and_status_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    assert main(["image", "driver", *arguments]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_platforms_that_need_the_same_are_told_together() -> None:
+    assert [one.platforms for one in driver_check.judge(SAME, [Seen("575.51.03")])] == [("amd64", "arm64")]
+    apart = image(amd64=CUDA_12_9, arm64=CUDA_12_9 | {"CUDA_VERSION": "13.2.0"})
+    judged = driver_check.judge(apart, [Seen("575.51.03", "n1"), Seen("575.51.03", "n2")])
+    assert {one.platforms: one.answer.verdict for one in judged} == {("amd64",): "runs", ("arm64",): "runs"}
+    assert {one.nodes for one in judged} == {("n1", "n2")}
+    assert driver_check.worst(driver_check.judge(apart, [Seen("560.1")])) == "does not run"
+
+
+def test_many_nodes_are_not_all_named() -> None:
+    (judged,) = driver_check.judge(SAME, [Seen("575.51.03", f"n{number}") for number in range(9)])
+    assert judged.name == "575.51.03 (n0, n1, n2, n3, n4, n5 and 3 more)"
+
+
+@pytest.mark.parametrize(
+    ("drivers", "status", "says"),
+    [
+        ("", "skipped", "CUDA 12.9 needs driver 575 or later; on data-center GPUs"),
+        (" ", "skipped", "Name the drivers of the runners in RUNBOOK_DRIVERS to have them compared."),
+        ("575.57.08", "passed", "Driver 575.57.08 runs CUDA 12.9"),
+        ("535.104.05, 575.57.08", "passed", "by the compatibility package, which takes 535.86 or later"),
+        ("560.35.03", "failed", "R560 is not forward compatible"),
+        ("575.57.08, 560.35.03, 550.54.14", "failed", "R560 is not forward compatible"),
+        ("575.57.08, 550.54.14", "skipped", "Nothing tells whether driver 550.54.14 will do"),
+    ],
+)
+def test_preflights_check(drivers: str, status: str, says: str) -> None:
+    check = driver_check.check(SAME, {"RUNBOOK_DRIVERS": drivers})
+    assert (check.name, check.status) == ("the driver of the runners", status)
+    assert says in check.detail
+
+
+def test_preflights_table() -> None:
+    assert driver_check.rows(None, {"RUNBOOK_DRIVERS": "575.57.08"}) == []
+    (row,) = driver_check.rows(SAME, {})
+    assert (row["platform"], row["CUDA"], row["needs"], row["driver"]) == ("amd64, arm64", "12.9", "575", "")
+    rows = driver_check.rows(SAME, {"RUNBOOK_DRIVERS": "575.57.08, 560.35.03"})
+    assert [(row["driver"], row["verdict"]) for row in rows] == [("560.35.03", "does not run"), ("575.57.08", "runs")]
+    assert {*row} == {*rows[0]}
+
+
+def test_an_image_that_says_nothing_of_itself_is_unknown() -> None:
+    check = driver_check.check(image(amd64={}), {"RUNBOOK_DRIVERS": "575.57.08"})
+    assert check.status == "skipped"
+    assert "its config does not name its CUDA release" in check.detail
+    assert driver_check.check(None, {}).status == "skipped"
+
+
+def test_a_list_of_drivers_that_cannot_be_read_stops_preflight() -> None:
+    with pytest.raises(RunbookError, match="RUNBOOK_DRIVERS names drivers"):
+        driver_check.check(SAME, {"RUNBOOK_DRIVERS": "new"})
+
+
+def test_the_text_of_a_pull_request_names_the_needed_driver() -> None:
+    assert "CUDA 12.9 needs driver 575 or later" in compare(image(amd64={}), SAME, ("a", "b")).markdown()

@@ -1,0 +1,243 @@
+"""Which driver runs an image: the decision tables of the rules, and what each answer says."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.images.driver_rules import GUIDE, MINOR, MINORS, PACKAGES, RULES
+from runbook_lib.images.drivers import Needed, numbers
+
+RUNS, PACKAGE, NO, UNKNOWN = "runs", "runs by the compatibility package", "does not run", "unknown"
+CUDA_12_9 = Needed("12.9", "575.51.03")
+CUDA_13_2 = Needed("13.2", "595.45.04")
+
+
+@pytest.mark.parametrize(
+    ("driver", "data_center", "elsewhere"),
+    [
+        # 575 or later runs it, on any GPU.
+        ("575.51.02", RUNS, RUNS),
+        ("575.57.08", RUNS, RUNS),
+        ("580.65.06", RUNS, RUNS),
+        ("615.31", RUNS, RUNS),
+        # By the package, from the named driver of each branch on, on data-center GPUs only.
+        ("470.57.02", PACKAGE, NO),
+        ("470.57", PACKAGE, NO),
+        ("470.256.02", PACKAGE, NO),
+        ("470.56.99", NO, NO),
+        ("470.42.01", NO, NO),
+        ("525.85.12", PACKAGE, NO),
+        ("525.85", PACKAGE, NO),
+        ("525.147.05", PACKAGE, NO),
+        ("525.84", NO, NO),
+        ("525.60.13", NO, NO),
+        ("535.86.10", PACKAGE, NO),
+        ("535.104.05", PACKAGE, NO),
+        ("535.104", PACKAGE, NO),
+        ("535.85.99", NO, NO),
+        ("535.54.03", NO, NO),
+        ("545.23.08", PACKAGE, NO),
+        ("545.29.06", PACKAGE, NO),
+        ("545.22", NO, NO),
+        # Branches that are not forward compatible.
+        ("418.226.00", NO, NO),
+        ("440.118.02", NO, NO),
+        ("450.248.02", NO, NO),
+        ("460.106.00", NO, NO),
+        ("510.108.03", NO, NO),
+        ("520.61.05", NO, NO),
+        ("530.41.03", NO, NO),
+        ("545.0", NO, NO),
+        ("555.58.02", NO, NO),
+        ("560.35.03", NO, NO),
+        # Of these the notes on the image say nothing; NVIDIA's guide names one of them.
+        ("570.124.06", PACKAGE, NO),
+        ("550.163.01", UNKNOWN, UNKNOWN),
+        ("565.57.01", UNKNOWN, UNKNOWN),
+        ("515.105.01", NO, NO),
+        ("495.29.05", NO, NO),
+        ("390.157", NO, NO),
+    ],
+)
+def test_cuda_12_9(driver: str, data_center: str, elsewhere: str) -> None:
+    assert CUDA_12_9.judge(driver).verdict == data_center
+    assert CUDA_12_9.judge(driver, data_center=False).verdict == elsewhere
+
+
+@pytest.mark.parametrize(
+    ("driver", "data_center", "elsewhere"),
+    [
+        ("595.45.04", RUNS, RUNS),
+        ("610.43.02", RUNS, RUNS),
+        # Minor-version compatibility reaches down to 580; what an image then lacks nobody says.
+        ("590.48.01", PACKAGE, UNKNOWN),
+        ("580.65.06", PACKAGE, UNKNOWN),
+        ("585.1", UNKNOWN, UNKNOWN),
+        ("570.86.15", PACKAGE, NO),
+        ("535.54.03", PACKAGE, NO),
+        ("575.57.08", NO, NO),
+        ("550.54.14", NO, NO),
+        ("470.57.02", NO, NO),
+    ],
+)
+def test_cuda_13_2(driver: str, data_center: str, elsewhere: str) -> None:
+    assert CUDA_13_2.judge(driver).verdict == data_center
+    assert CUDA_13_2.judge(driver, data_center=False).verdict == elsewhere
+
+
+@pytest.mark.parametrize(
+    ("cuda", "lowest", "too_old"),
+    [
+        ("11.8", "520.61.05", "460.32.03"),
+        ("12.0", "525.60.13", "520.61.05"),
+        ("12.1", "530.30.02", "520.61.05"),
+        ("12.2", "535.54.03", "520.61.05"),
+        ("12.3", "545.23.06", "450.80.02"),
+        ("12.4", "545.23.06", "450.80.02"),
+        ("12.5", "545.23.06", "450.80.02"),
+        ("12.6", "560.28.03", "555.42.02"),
+        ("12.8", "570.26", "560.35.05"),
+        ("13.0", "580.65.06", "575.57.08"),
+        ("13.1", "590.44.01", "565.57.01"),
+        ("13.3", "610.43.02", "560.35.05"),
+        ("13.4", "615.31", "525.147.05"),
+    ],
+)
+def test_other_releases(cuda: str, lowest: str, too_old: str) -> None:
+    assert Needed(cuda).judge(lowest, data_center=False).verdict == RUNS
+    assert Needed(cuda).judge(too_old).verdict == NO
+
+
+def test_a_driver_that_is_in_both_lists_of_its_source_is_told_so() -> None:
+    reason = CUDA_12_9.judge("545.23.08").reason
+    assert "calls R545 not forward compatible" in reason
+    assert "said of CUDA 12.8" in reason
+    assert "not forward compatible" not in CUDA_12_9.judge("535.104.05").reason
+
+
+def test_an_answer_names_its_rule_and_where_it_stands() -> None:
+    runs = CUDA_12_9.judge("535.104.05")
+    assert runs.reason == (
+        "Driver 535.104.05 runs CUDA 12.9 on data-center GPUs by the compatibility package, which takes 535.86 or "
+        "later of branch R535 (NVIDIA's notes on the PyTorch image 25.04, 2025-04)."
+    )
+    assert runs.sources == (RULES["12.9"].source.address,)
+    assert CUDA_12_9.judge("570.124.06").sources == (GUIDE.address,)
+    assert CUDA_12_9.judge("560.35.03").reason.startswith(
+        "Driver 560.35.03 does not run CUDA 12.9, which needs driver 575 or later: R560 is not forward compatible ("
+    )
+
+
+@pytest.mark.parametrize(
+    ("driver", "said"), [("560.35.03", True), ("550.163.01", True), ("470.42.01", False), ("575.57.08", False)]
+)
+def test_minor_version_compatibility_is_told_as_a_rule_of_its_own(driver: str, said: bool) -> None:
+    answer = CUDA_12_9.judge(driver)
+    assert ("CUDA minor-version compatibility is a rule of its own" in answer.reason) == said
+    assert (MINOR.address in answer.sources) == said
+
+
+@pytest.mark.parametrize(
+    ("env", "needed"),
+    [
+        ({}, Needed()),
+        ({"CUDA_VERSION": "", "CUDA_DRIVER_VERSION": ""}, Needed()),
+        ({"CUDA_VERSION": "13.2.0.046", "CUDA_DRIVER_VERSION": "595.45.04"}, CUDA_13_2),
+        ({"CUDA_VERSION": "12.9.1"}, Needed("12.9")),
+        ({"CUDA_VERSION": "12.9"}, Needed("12.9")),
+        ({"CUDA_VERSION": "12"}, Needed()),
+        ({"CUDA_VERSION": "twelve", "CUDA_DRIVER_VERSION": "new"}, Needed()),
+        ({"CUDA_VERSION": "12.9999"}, Needed()),
+        ({"CUDA_VERSION": "٣.٢"}, Needed()),
+        ({"CUDA_DRIVER_VERSION": "575.51.03+cuda"}, Needed()),
+    ],
+)
+def test_what_an_image_says_of_itself(env: dict[str, str], needed: Needed) -> None:
+    assert Needed.of(env) == needed
+
+
+def test_a_release_without_a_rule_is_not_guessed() -> None:
+    future = Needed("14.0", "700.10.01")
+    assert future.judge("700.10.01").verdict == RUNS
+    assert future.judge("710.1").verdict == RUNS
+    older = future.judge("695.1")
+    assert older.verdict == UNKNOWN
+    assert older.reason == (
+        "Nothing tells whether driver 695.1 runs the image: no rule for CUDA 14.0 is known, and 695.1 is older than "
+        "700.10.01, which the image is built with."
+    )
+    assert Needed("14.0").judge("999.9").verdict == UNKNOWN
+    assert Needed().judge("999.9").reason.endswith("its config does not name its CUDA release.")
+    assert (Needed().told.verdict, Needed().driver) == (UNKNOWN, "")
+    assert (future.told.verdict, future.driver) == (RUNS, "700.10.01")
+
+
+def test_the_driver_that_an_image_is_built_with_runs_it_whatever_the_rule_says() -> None:
+    early = Needed("13.3", "600.41.02")
+    assert early.judge("600.41.02", data_center=False).verdict == RUNS
+    assert "a driver runs all that is older" in early.judge("605.1").reason
+    assert early.judge("600.1", data_center=False).verdict == UNKNOWN
+
+
+def test_what_is_needed_is_told_with_its_source() -> None:
+    told = CUDA_12_9.told
+    assert told.reason.startswith(
+        "CUDA 12.9 needs driver 575 or later; on data-center GPUs 470.57+, 525.85+, 535.86+, 545.23+ or R570 will do, "
+        "by the compatibility package (NVIDIA's notes on the PyTorch image 25.04, 2025-04; NVIDIA's guide"
+    )
+    assert len(told.sources) == 2
+    assert CUDA_13_2.told.reason.startswith("CUDA 13.2 comes with driver 595; on data-center GPUs R535, R570, R580 or")
+
+
+@pytest.mark.parametrize("text", ["", "535", "R535", "535.", "53.1", "535.104.05.1", "535.104-1", "v535.1", "５３５.1"])
+def test_what_is_no_version_of_a_driver_is_refused(text: str) -> None:
+    with pytest.raises(RunbookError, match=r"is not the version of a driver\. Give the whole version"):
+        numbers(text)
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    assert numbers("535.104.05") > numbers("535.86.10") > numbers("535.86")
+    assert numbers("535.9") < numbers("535.86")
+
+
+# The data
+
+
+def test_every_rule_has_a_public_source_with_a_date() -> None:
+    for source in [GUIDE, MINOR, *(rule.source for rule in RULES.values())]:
+        assert source.address.startswith("https://docs.nvidia.com/")
+        assert re.fullmatch(r"20\d\d(-\d\d){0,2}", source.dated)
+
+
+def test_rules_are_well_formed() -> None:
+    assert set(PACKAGES) <= set(RULES)
+    for cuda, rule in RULES.items():
+        assert cuda.partition(".")[0] in MINORS
+        assert list(rule.forward) == sorted(rule.forward)
+        assert all(re.fullmatch(r"\d{3}\.\d\d", lowest) for lowest in rule.forward)
+        assert all(re.fullmatch(r"\d{3}", branch) for branch in (rule.needs, *rule.refused, *PACKAGES.get(cuda, ())))
+        assert all(branch < rule.needs for branch in (*rule.refused, *PACKAGES.get(cuda, ())))
+
+
+@given(
+    st.sampled_from(sorted(RULES)),
+    st.tuples(st.integers(350, 700), st.integers(0, 300), st.integers(0, 99)),
+    st.booleans(),
+)
+def test_an_answer_is_whole_and_a_workstation_never_fares_better(
+    cuda: str, version: tuple[int, int, int], built: bool
+) -> None:
+    needed = Needed(cuda, "600.41.02" if built else "")
+    driver = "{}.{}.{:02}".format(*version)
+    here, elsewhere = needed.judge(driver), needed.judge(driver, data_center=False)
+    order = [RUNS, PACKAGE, UNKNOWN, NO]
+    assert order.index(here.verdict) <= order.index(elsewhere.verdict)
+    assert elsewhere.verdict != PACKAGE
+    for answer in (here, elsewhere):
+        assert answer.reason[0].isupper()
+        assert answer.reason.endswith(".")
+        assert driver in answer.reason
+        assert answer.sources

@@ -1,0 +1,391 @@
+"""The families of tags: real ones of each, what is refused, and that printing, reading and order agree."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.images.families import ALIBABA, COREWEAVE, FAMILIES, NEMO, NGC, OTHER, OtherTag, family_of, is_older
+from runbook_lib.images.reference import ImageRef, NgcTag
+from runbook_lib.images.tags import alibaba
+from runbook_lib.images.tags.alibaba import AlibabaTag
+from runbook_lib.images.tags.coreweave import CoreWeaveTag, search
+from runbook_lib.images.tags.nemo import NemoTag
+
+#: Tags as the publishers' documents, workflows and their history write them.
+REAL = {
+    "NGC PyTorch": ["24.01-py3", "25.04-py3", "25.09-py3", "26.06-py3", "26.04-py3-igpu"],
+    "NeMo": [
+        "nightly", "dev", "25.09.nemotron_nano_v2_vl", "25.09", "25.09.00", "25.11.nemotron_3_nano", "25.11",
+        "26.02.nemotron_3_super", "26.02", "26.04", "26.04.00", "26.06", "26.06.01", "26.08.rc2", "26.08.rc5", "26.08",
+    ],
+    "CoreWeave ml-containers": [
+        "afecfe9-base-cuda11.8.0-torch2.0.0-vision0.15.1",
+        "afecfe9-nccl-cuda11.8.0-nccl2.16.2-1-torch2.0.0-vision0.15.1",
+        "4112cb1-nccl-cuda11.8.0-nccl2.16.2-1-torch2.0.1-vision0.15.2-audio2.0.2",
+        "es-22.04-58a49a2-base-cuda12.1.1-torch2.1.2-vision0.16.2-audio2.1.2-flash_attn2.4.2",
+        "es-22.04-3ce72cc-nccl-cuda12.2.2-nccl2.19.3-1-torch2.1.2-vision0.16.2-audio2.1.2-flash_attn2.3.6",
+        "696032c-base-cuda12.2.2-ubuntu22.04-torch2.3.0-vision0.18.0-audio2.3.0",
+        "es-actions-68fbfd1-nccl-cuda12.4.1-ubuntu22.04-nccl2.25.1-1-torch2.6.0-vision0.21.0-audio2.6.0-abi0",
+        "es-cuda-12.9.1-74755e9-nccl-cuda12.9.1-ubuntu22.04-nccl2.27.5-1-torch2.7.1-vision0.22.1-audio2.7.1-abi1",
+        "17ad6db-nccl-cuda12.9.1-ubuntu22.04-nccl2.29.2-1-torch2.10.0-vision0.25.0-audio2.10.0-abi1",
+        "8c5de3e-nccl-cuda13.2.1-ubuntu24.04-nccl2.30.4-1-torch2.13.0-vision0.28.0-audio2.11.0-abi1",
+        "1234567-base-cuda12.0.1-torch2.0.0-rc1-vision0.15.1-rc1",
+        "1234567-base-cuda13.2.1-ubuntu24.04-torch2.13.0-abi1",
+        "8552fbc-nccl-25080505-cuda12.9.1-ubuntu22.04-nccl2.27.6-1-torch2.9.0a0-vision0.24.0a0-audio2.8.0a0",
+        "base-25080505-cuda12.9.1-ubuntu22.04-torch2.9.0a0-vision0.24.0a0-audio2.8.0a0",
+    ],
+    "Alibaba training-nv-pytorch": ["25.05", "25.05-serverless"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_every_real_tag_is_read_printed_and_sorted(family):
+    texts = [*REAL[family.name], *family.examples]
+    assert [str(family.read(text)) for text in texts] == texts
+    listing = family.listed(texts)
+    assert listing.others == ()
+    assert sorted(map(str, [*listing.releases, *listing.candidates, *listing.specials])) == sorted(texts)
+
+
+@pytest.mark.parametrize(
+    ("family", "texts"),
+    [
+        (NGC, ["", "26.04", "25.05-serverless", REAL["CoreWeave ml-containers"][0], "x" * 40_000]),
+        (
+            NEMO,
+            [
+                "",
+                " 26.06",
+                "26.13",
+                "26.1",
+                "26.06.",
+                "26.06-py3",
+                "v26.06",
+                "x" * 40_000,
+                "26.04.rc05",
+                "26.04.rc.5",
+                "26.04.rc",
+            ],
+        ),
+        (COREWEAVE, ["", "latest", "26.06", "1234567", "1234567-base-", "17ad6db-nccl-cuda12", "a-" * 20_000]),
+        (ALIBABA, ["", "25.13", "25.5", "25.05-", "25.05-dedicated", "25.04-py3", "25.05.rc1", "x" * 40_000]),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_what_is_no_tag_of_the_family_is_refused_in_words(family, texts):
+    for text in texts:
+        with pytest.raises(RunbookError, match="is not a tag of"):
+            family.read(text)
+
+
+def test_releases_come_first_then_candidates_and_specials_are_set_apart():
+    tags = [
+        "26.08.rc10",
+        "26.04",
+        "26.06",
+        "nightly",
+        "26.08.rc5",
+        "26.02.nemotron_3_super",
+        "26.06.01",
+        "26.8",
+        "26.04.00",
+    ]
+    listing = NEMO.listed(tags)
+    assert [str(tag) for tag in listing.releases] == ["26.06.01", "26.06", "26.04.00", "26.04"]
+    assert [str(tag) for tag in listing.candidates] == ["26.08.rc10", "26.08.rc5"]
+    assert [str(tag) for tag in listing.specials] == ["26.02.nemotron_3_super", "nightly"]
+    assert listing.others == ("26.8",)
+
+
+def test_a_release_is_newer_than_its_candidates_and_those_are_newer_than_the_month_before():
+    ordered = ["nightly", "26.06", "26.06.01", "26.08.some_model", "26.08.rc5", "26.08.rc10", "26.08", "26.08.01.rc1"]
+    assert [str(tag) for tag in sorted(map(NemoTag.parse, reversed(ordered)))] == ordered
+
+
+def test_variants_of_ngc_are_set_apart():
+    listing = NGC.listed(["26.04-py3-igpu", "26.04-py3", "26.06-py3", "latest"])
+    assert listing.releases == (NgcTag(26, 6), NgcTag(26, 4))
+    assert listing.specials == (NgcTag(26, 4, "py3-igpu"),)
+    assert listing.specials[0].notes == ("A variant of 26.04-py3: py3-igpu.",)
+
+
+@pytest.mark.parametrize(
+    ("text", "family"),
+    [
+        ("nvcr.io/nvidia/pytorch:26.04-py3", NGC),
+        ("mirror.example.com:5000/nvidia/pytorch:26.04-py3", NGC),
+        ("mirror.example.com/cache/nvidia/pytorch", NGC),
+        ("nvcr.io/nvidian/nemo:nightly", NEMO),
+        ("ghcr.io/coreweave/ml-containers/nightly-torch-extras", COREWEAVE),
+        ("acs-registry-vpc.cn-beijing.cr.aliyuncs.com/egslingjun/training-nv-pytorch:25.05", ALIBABA),
+        ("nvcr.io/nvidia/pytorch-extra", None),
+        ("nvcr.io/other-nvidia/pytorch", None),
+        ("ghcr.io/coreweave/nccl-tests:1", None),
+    ],
+)
+def test_the_family_is_known_by_the_path(text, family):
+    assert family_of(ImageRef.parse(text)) is family
+
+
+# Alibaba
+
+
+def test_alibaba_says_what_each_edition_is_for_and_stands_on():
+    plain, serverless = AlibabaTag.parse("25.05"), AlibabaTag.parse("25.05-serverless")
+    assert plain.notes == ("For Lingjun single-tenant.", "It stands on NGC's 25.04-py3, the month before.")
+    assert serverless.notes[0] == "For ACS and Lingjun multi-tenant, not for Lingjun single-tenant."
+    assert plain < serverless < AlibabaTag.parse("25.06")
+    assert AlibabaTag.parse("26.01").ngc == NgcTag(25, 12)
+
+
+def test_alibabas_address_depends_on_the_region():
+    tag = AlibabaTag.parse("25.05-serverless")
+    path = "egslingjun/training-nv-pytorch:25.05-serverless"
+    assert str(alibaba.address(tag)) == f"egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/{path}"
+    assert str(alibaba.address(tag, "cn-beijing")) == f"acs-registry-vpc.cn-beijing.cr.aliyuncs.com/{path}"
+    assert family_of(alibaba.address(tag, "cn-beijing")) is ALIBABA
+    for wrong in ("beijing", "cn-", "evil.example.com/x", "cn-beijing.evil"):
+        with pytest.raises(RunbookError, match="is not the name of a region"):
+            alibaba.address(tag, wrong)
+
+
+# CoreWeave
+
+
+def test_a_tag_is_composed_as_the_workflows_do():
+    tag = CoreWeaveTag(
+        "nccl", "12.9.1", "2.10.0", "0.25.0", "2.10.0", "1", nccl="2.29.2-1", os="ubuntu22.04", commit="17ad6db"
+    )
+    assert str(tag) == COREWEAVE.examples[0]
+    assert tag.suffix == COREWEAVE.examples[0].removeprefix("17ad6db-")
+    assert tag.kind == "release"
+    assert "fast multi-node" in tag.notes[0]
+
+
+def test_the_parts_of_an_old_tag_with_dashes_in_a_version():
+    tag = CoreWeaveTag.parse("afecfe9-nccl-cuda11.8.0-nccl2.16.2-1-torch2.0.0-rc1-vision0.15.1")
+    assert (tag.os, tag.nccl, tag.torch, tag.vision, tag.kind) == ("", "2.16.2-1", "2.0.0-rc1", "0.15.1", "candidate")
+    assert CoreWeaveTag.parse("1234567-nccl-cuda11.8.0-nccl2.16.2-torch2.0.0").os == ""
+
+
+def test_branch_and_date_set_a_build_apart():
+    branch = CoreWeaveTag.parse("es-cuda-12.9.1-74755e9-base-cuda12.9.1-ubuntu22.04-torch2.7.1-vision0.22.1")
+    assert (branch.branch, branch.commit, branch.kind) == ("es-cuda-12.9.1", "74755e9", "special")
+    nightly = CoreWeaveTag.parse(COREWEAVE.examples[-1])
+    assert (nightly.date, nightly.commit, nightly.kind) == ("25080505", "", "candidate")
+
+
+_GOOD = {"edition": "base", "cuda": "12.9.1", "torch": "2.10.0", "commit": "17ad6db"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"branch": "b" * 200}, r"has \d+ characters, and a tag may have 128\. A shorter name of the branch helps"),
+        ({"cuda": ""}, "is not a tag of CoreWeave's"),
+        ({"cuda": "12.9.1-ubuntu22.04"}, "is not a tag of CoreWeave's"),
+        ({"os": "nccl2.3"}, "is not a tag of CoreWeave's"),
+        ({"branch": "a/b"}, "is not a tag of CoreWeave's"),
+        ({"commit": "17ad6d"}, "is not a tag of CoreWeave's"),
+        ({"commit": ""}, "lacks the commit"),
+        ({"edition": "nccl"}, "contradicts itself"),
+        ({"nccl": "2.29.2-1"}, "contradicts itself"),
+        ({"abi": "2"}, "is not a tag of CoreWeave's"),
+        ({"edition": "fast"}, "is not a tag of CoreWeave's"),
+    ],
+)
+def test_a_tag_that_cannot_be_is_not_composed(changed, said):
+    assert str(CoreWeaveTag(**_GOOD)) == "17ad6db-base-cuda12.9.1-torch2.10.0"
+    with pytest.raises(RunbookError, match=said):
+        CoreWeaveTag(**{**_GOOD, **changed})
+
+
+def test_a_tag_of_128_characters_is_the_longest():
+    rest = len("-17ad6db-base-cuda12.9.1-torch2.10.0")
+    assert len(str(CoreWeaveTag(**_GOOD, branch="b" * (128 - rest)))) == 128
+    with pytest.raises(RunbookError, match="has 129 characters"):
+        CoreWeaveTag(**_GOOD, branch="b" * (129 - rest))
+
+
+@pytest.mark.parametrize(
+    ("constraints", "found"),
+    [
+        ("", [3, 2, 1, 0]),
+        ("edition=nccl", [3, 1]),
+        ("cuda=12.9", [2, 1]),
+        ("cuda<=12.9", [2, 1, 0]),
+        ("cuda>12.9", [3]),
+        ("cuda>=12 cuda<13", [2, 1, 0]),
+        ("cuda!=12.9", [3, 0]),
+        ("torch>=2.9 os=ubuntu22.04", [2, 1]),
+        ("torch=2.10.0 edition==base", [2]),
+        ("nccl>=2.30", [3]),
+        ("nccl=2.29.2-1", [1]),
+        ("nccl!=2.29", [3, 2, 0]),
+        ("torch=2.1", []),
+        ("abi>=1 branch!=x", [3]),
+    ],
+)
+def test_tags_are_searched_by_constraint_newest_first(constraints, found):
+    texts = [
+        "1234567-base-cuda12.0.1-torch2.0.0-rc1",
+        "1234567-nccl-cuda12.9.1-ubuntu22.04-nccl2.29.2-1-torch2.9.1",
+        "1234567-base-cuda12.9.1-ubuntu22.04-torch2.10.0",
+        "1234567-nccl-cuda13.2.1-ubuntu24.04-nccl2.30.4-1-torch2.10.0-abi1",
+    ]
+    assert [str(tag) for tag in search(map(CoreWeaveTag.parse, texts), constraints)] == [texts[i] for i in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("cuda", "expected a part, a sign and a value"),
+        ("cudnn=9", "Parts: abi, audio, branch, commit, cuda, date"),
+        ("os>ubuntu22.04", "os can be = or !="),
+        ("cuda>=twelve", "names no version"),
+        ("cuda=", "expected a part"),
+    ],
+)
+def test_a_constraint_that_is_none_is_refused(text, said):
+    with pytest.raises(RunbookError, match=said):
+        search([], text)
+
+
+# Properties
+
+_VERSIONS = st.from_regex(r"[0-9]{1,2}(\.[0-9]{1,2}){0,2}((a|rc|-rc|\.dev)[0-9]{1,2})?(-[0-9])?", fullmatch=True)
+_MONTHS = {"year": st.integers(1, 99), "month": st.integers(1, 12)}
+_NEMO = st.one_of(
+    st.builds(NemoTag, **_MONTHS, patch=st.none() | st.integers(0, 99), candidate=st.none() | st.integers(0, 9999)),
+    st.builds(NemoTag, **_MONTHS, name=st.from_regex(r"[a-qs-z][a-z0-9_]{0,8}", fullmatch=True)),
+)
+_COREWEAVE = st.tuples(st.booleans(), _VERSIONS).flatmap(
+    lambda nccl: st.builds(
+        CoreWeaveTag,
+        st.just("nccl" if nccl[0] else "base"),
+        nccl=st.just(nccl[1] if nccl[0] else ""),
+        cuda=_VERSIONS,
+        torch=_VERSIONS,
+        vision=st.just("") | _VERSIONS,
+        audio=st.just("") | _VERSIONS,
+        abi=st.sampled_from(["", "0", "1"]),
+        os=st.sampled_from(["", "ubuntu22.04", "ubi9"]),
+        commit=st.from_regex(r"[0-9a-f]{7}", fullmatch=True),
+        branch=st.from_regex(r"([a-z]{1,5}(-[a-z0-9.]{1,5})?)?", fullmatch=True),
+        date=st.sampled_from(["", "25080505", "26010123"]),
+    )
+)
+_TAGS = {
+    NGC: st.builds(NgcTag, **_MONTHS, variant=st.sampled_from(["py3", "py3-igpu"])),
+    NEMO: _NEMO,
+    COREWEAVE: _COREWEAVE,
+    ALIBABA: st.builds(AlibabaTag, **_MONTHS, edition=st.sampled_from(["", "serverless"])),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@given(st.data())
+def test_printing_and_reading_are_inverse(family, data):
+    tag = data.draw(_TAGS[family])
+    assert family.read(str(tag)) == tag
+    assert len(str(tag)) <= 128
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@given(
+    st.text()
+    | st.text("0123456789.-_abcdefpy rc")
+    | st.sampled_from([text for texts in REAL.values() for text in texts])
+)
+def test_any_text_is_a_tag_that_prints_as_itself_or_is_refused(family, text):
+    try:
+        tag = family.read(text)
+    except RunbookError:
+        return
+    assert str(tag) == text
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@given(st.data())
+def test_the_order_is_total(family, data):
+    tags = data.draw(st.lists(_TAGS[family], min_size=2, max_size=4))
+    for one, other in itertools.product(tags, tags):
+        assert (one < other) + (other < one) + (one == other) == 1
+    for a, b, c in itertools.permutations(tags, 3):
+        assert not (a < b and b < c) or a < c
+
+
+def test_tags_of_no_known_family_are_ordered_part_by_part():
+    texts = ["dev", "v1", "v2-rc1", "v2", "v10", "1.9", "1.9-a", "1.10", "2"]
+    listed = OTHER.listed([*reversed(texts), "a b", "", "x" * 129])
+    assert set(listed.others) == {"a b", "", "x" * 129}
+    assert [str(tag) for tag in sorted(map(OtherTag.parse, ["1.10", "1.9", "1.9-a"]))] == ["1.9", "1.9-a", "1.10"]
+    assert sorted(map(str, listed.releases)) == sorted(texts)
+
+
+@given(st.lists(st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}", fullmatch=True), unique=True))
+def test_the_order_of_other_tags_is_total(texts):
+    tags = sorted(map(OtherTag.parse, texts))
+    assert all(one < two and not two < one for one, two in itertools.pairwise(tags))
+    assert {str(tag) for tag in tags} == set(texts)
+
+
+@pytest.mark.parametrize(
+    ("read", "one", "two", "older"),
+    [
+        (NGC.read, "26.02-py3", "26.04-py3", True),
+        (NGC.read, "26.04-py3", "26.04-py3", False),
+        (NEMO.read, "26.08.rc5", "26.08", True),
+        (COREWEAVE.read, "0000000-base-cuda12.0.1-torch2.0.0", "fffffff-base-cuda12.0.1-torch2.0.0", False),
+        (COREWEAVE.read, "fffffff-base-cuda12.0.1-torch2.0.0", "0000000-base-cuda12.0.1-torch2.0.0", False),
+        (COREWEAVE.read, "fffffff-base-cuda12.0.1-torch2.0.0", "0000000-base-cuda12.0.1-torch2.0.1", True),
+        (
+            COREWEAVE.read,
+            "fffffff-base-cuda12.0.1-torch2.0.0",
+            "0000000-base-cuda12.0.1-torch2.0.0-vision0.15.1",
+            False,
+        ),
+    ],
+)
+def test_what_is_older_is_never_told_by_a_commit(read, one, two, older):
+    assert is_older(read(one), read(two)) is older
+
+
+_NIGHTLY = "base-25080505-cuda12.9.1-ubuntu22.04-torch2.9.0a0-vision0.24.0a0-audio2.8.0a0"
+_RELEASE = "17ad6db-base-cuda12.9.1-ubuntu22.04-torch{}-vision0.25.0-audio2.10.0"
+
+
+@pytest.mark.parametrize(
+    ("read", "older", "newer"),
+    [
+        (COREWEAVE.read, _NIGHTLY, _RELEASE.format("2.10.0")),
+        (COREWEAVE.read, _NIGHTLY, _RELEASE.format("2.9.0")),
+        (COREWEAVE.read, _RELEASE.format("2.8.0"), _NIGHTLY),
+        (COREWEAVE.read, _NIGHTLY, _NIGHTLY.replace("25080505", "25080605")),
+        (ALIBABA.read, "25.04-serverless", "25.05-serverless"),
+        (NGC.read, "26.04-py3-igpu", "26.05-py3-igpu"),
+    ],
+)
+def test_a_nightly_build_is_older_than_a_release_of_a_higher_version(read, older, newer):
+    assert is_older(read(older), read(newer))
+    assert not is_older(read(newer), read(older))
+    assert read(older) < read(newer)
+
+
+@pytest.mark.parametrize(
+    ("read", "one", "two"),
+    [
+        (ALIBABA.read, "25.05", "25.05-serverless"),
+        (ALIBABA.read, "25.04", "25.05-serverless"),
+        (NGC.read, "26.04-py3", "26.04-py3-igpu"),
+        (NEMO.read, "26.02.nemotron_3_super", "26.04"),
+        (NEMO.read, "nightly", "26.04"),
+        (COREWEAVE.read, "17ad6db-base-cuda13.0.0-torch2.9.0", "17ad6db-nccl-cuda13.0.0-nccl2.29.2-1-torch2.10.0"),
+    ],
+)
+def test_of_two_editions_neither_is_older(read, one, two):
+    assert not is_older(read(one), read(two))
+    assert not is_older(read(two), read(one))

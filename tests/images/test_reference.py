@@ -1,0 +1,151 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.images.reference import ImageRef, NgcTag
+
+_DIGEST = "sha256:" + "0a" * 32
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("nvcr.io/nvidia/pytorch:26.04-py3", ImageRef("nvcr.io", "nvidia/pytorch", "26.04-py3")),
+        ("nvcr.io/nvidia/pytorch", ImageRef("nvcr.io", "nvidia/pytorch")),
+        (f"nvcr.io/nvidia/pytorch@{_DIGEST}", ImageRef("nvcr.io", "nvidia/pytorch", None, _DIGEST)),
+        (f"nvcr.io/a:b@{_DIGEST}", ImageRef("nvcr.io", "a", "b", _DIGEST)),
+        ("localhost/a/b:c", ImageRef("localhost", "a/b", "c")),
+        ("127.0.0.1:5001/a__b/c-d.e:F_1", ImageRef("127.0.0.1:5001", "a__b/c-d.e", "F_1")),
+        ("Registry.Example:443/a", ImageRef("Registry.Example:443", "a")),
+        ("[::1]:5000/a", ImageRef("[::1]:5000", "a")),
+        ("nvcr.io/a:" + "x" * 128, ImageRef("nvcr.io", "a", "x" * 128)),
+        ("nvcr.io/" + "a" * 247, ImageRef("nvcr.io", "a" * 247)),
+    ],
+)
+def test_a_reference_is_read_into_its_parts_and_printed_again(text, expected):
+    assert ImageRef.parse(text) == expected
+    assert str(expected) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "26.04-py3", "python:3.10", "nvidia/pytorch:26.04-py3", "nvcr.io/", "nvcr.io/nvidia/pytorch:",
+        "nvcr.io/Nvidia/pytorch:1", "nvcr.io/nvidia/pytorch:26.04-py3\n", " nvcr.io/nvidia/pytorch:1", "nvcr.io//a",
+        "nvcr.io/a..b", "nvcr.io/a:b c", "nvcr.io/a:$TAG", "https://nvcr.io/a", "nvcr.io/a:b:c",
+        "-nvcr.io/a", "nvcr.io#nvidia/pytorch:1", "nvcr.io/ä",
+    ],
+)  # fmt: skip
+def test_what_is_no_full_reference_is_refused_in_words(text):
+    with pytest.raises(RunbookError, match=f"^{re.escape(repr(text))} is not a full image reference: expected "):
+        ImageRef.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nvcr.io/a:" + "x" * 129, "its tag has 129 characters, and a tag may have 128"),
+        ("nvcr.io/" + "a" * 248, "more than 255 characters together"),
+        ("nvcr.io/a@sha256:12", "its digest has 2 digits, and sha256 has 64. Copy the whole digest"),
+        (f"nvcr.io/a:b@{_DIGEST}0", "its digest has 65 digits, and sha256 has 64"),
+        (f"nvcr.io/a@sha512:{'0' * 64}", "its digest has 64 digits, and sha512 has 128"),
+        ("nvcr.io/a@sha256:" + "0A" * 32, "the digits of a digest are written small"),
+        ("nvcr.io/a@md5:" + "0" * 32, "expected registry/repository:tag"),
+    ],
+)
+def test_lengths_and_digests_are_told_exactly(text, said):
+    with pytest.raises(RunbookError) as caught:
+        ImageRef.parse(text)
+    assert said in str(caught.value)
+
+
+def test_a_new_tag_drops_the_digest_of_the_old_one():
+    old = ImageRef.parse(f"nvcr.io/nvidia/pytorch:26.02-py3@{_DIGEST}")
+    assert str(old.with_tag(NgcTag(26, 4))) == "nvcr.io/nvidia/pytorch:26.04-py3"
+    assert old.name == "nvcr.io/nvidia/pytorch"
+
+
+_PART = st.from_regex(r"[a-z0-9]{1,6}(?:(?:\.|_|__|-{1,3})[a-z0-9]{1,6}){0,2}", fullmatch=True)
+_REFS = st.builds(
+    ImageRef,
+    st.from_regex(r"[a-z0-9]{1,9}(?:\.[a-zA-Z0-9]{1,5}){1,2}(?::[0-9]{1,5})?|localhost", fullmatch=True),
+    st.lists(_PART, min_size=1, max_size=3).map("/".join),
+    st.none() | st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}", fullmatch=True),
+    st.none() | st.from_regex(r"sha256:[0-9a-f]{64}", fullmatch=True),
+)
+
+
+@given(_REFS)
+def test_printing_and_reading_a_reference_are_inverse(ref):
+    assert ImageRef.parse(str(ref)) == ref
+
+
+@given(st.text() | st.text("nvcr.io/pytorch:26.04-py3@sha256abc"))
+def test_any_text_is_a_reference_that_prints_as_itself_or_is_refused(text):
+    try:
+        ref = ImageRef.parse(text)
+    except RunbookError:
+        return
+    assert str(ref) == text
+
+
+@given(st.integers(0, 99), st.integers(1, 12), st.from_regex(r"py3(?:-[a-z0-9]{1,5}){0,2}", fullmatch=True))
+def test_printing_and_reading_a_tag_are_inverse(year, month, variant):
+    tag = NgcTag(year, month, variant)
+    assert NgcTag.parse(str(tag)) == tag
+
+
+@given(st.text() | st.text("0123456789.-py") | st.from_regex(r"[0-9]{2}\.[0-9]{1,2}(?:-py3)?"))
+def test_any_text_is_a_tag_that_prints_as_itself_or_is_refused(text):
+    try:
+        tag = NgcTag.parse(text)
+    except RunbookError as error:
+        # A tag that the message proposes is one.
+        for proposed in re.findall(r"did you mean '([^']*)'", str(error)):
+            NgcTag.parse(proposed)
+        return
+    assert str(tag) == text
+    assert 1 <= tag.month <= 12
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("26.4", "a month has two digits. Did you mean '26.04-py3'? Give the whole tag."),
+        ("26.1", "Did you mean '26.01-py3' or '26.10-py3'? Give the whole tag."),
+        ("26.10", "the variant is missing; did you mean '26.10-py3'?"),
+        ("26.13", "expected YY.MM-py3"),
+        ("26.0", "expected YY.MM-py3"),
+        ("26.00-py3", "expected YY.MM-py3"),
+        ("latest", "expected YY.MM-py3, such as 26.04-py3."),
+        ("", "expected YY.MM-py3"),
+        (" 26.04-PY3", "it has spaces or capitals; did you mean '26.04-py3'?"),
+        ("26.04-py3 ", "did you mean '26.04-py3'?"),
+        ("26.04-py3\n", "did you mean '26.04-py3'?"),
+        ("nvcr.io/nvidia/pytorch:26.04-py3", "give the tag alone"),
+        ("2026.04-py3", "expected YY.MM-py3"),
+        ("26.04-py2", "expected YY.MM-py3"),
+        ("26.04-py3-", "expected YY.MM-py3"),
+        ("٢٦.٠٤-py3", "expected YY.MM-py3"),
+    ],
+)
+def test_a_tag_of_another_form_is_refused_with_what_is_wrong(text, said):
+    with pytest.raises(RunbookError) as caught:
+        NgcTag.parse(text)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(f"{text!r} is not a tag of the monthly NGC images: ")
+
+
+def test_tags_are_ordered_by_month_and_then_by_variant():
+    ordered = ["24.01-py3", "25.09-py3", "25.11-py3", "26.04-py3", "26.04-py3-igpu", "26.10-py3"]
+    assert sorted(map(NgcTag.parse, reversed(ordered))) == [NgcTag.parse(text) for text in ordered]
+
+
+@pytest.mark.parametrize("text", ["a" * 40_000, "a-" * 20_000, "a." * 20_000, "nvcr.io/" + "a/" * 20_000 + "!"])
+def test_long_nonsense_is_refused_and_not_pondered(text):
+    # A pattern that backtracks exponentially would run into the time limit of the suite.
+    with pytest.raises(RunbookError):
+        ImageRef.parse(text)

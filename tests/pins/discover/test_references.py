@@ -1,0 +1,259 @@
+"""References found in texts, and the paths of YAML values told from indentation."""
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.images.families import FAMILIES
+from runbook_lib.pins.discover.references import references
+from runbook_lib.pins.discover.yaml_outline import Outline
+
+LONG = "bc8c66e-nccl-cuda13.2.1-ubuntu24.04-nccl2.30.4-1-torch2.11.0-vision0.26.0-audio2.11.0-abi1"
+
+
+def found(text):
+    return [(one.image, one.tag) for one in references(text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n\n",
+        "nvidia/pytorch",  # a path alone says nothing without a tag of the family
+        "see nvidia/pytorch:yours",
+        "NVIDIA/PyTorch:26.04-py3",
+        "nvcr.io/nvidia/pytorch-geometric:26.04",
+        "nvcr.io/nvidia/nemo-automodel:26.04",
+        "nvcr.io/nvidia/nemo.sub:26.04",
+        "nvcr.io/nvidia/nemo/curator:26.04",
+        "hf.co/nvidia/nemotron:26.04",
+        "huggingface.co/nvidia/nemo",
+        "github.com/nvidia/nemo",
+        "git@github.com:nvidia/nemo.git",
+        "https://github.com/nvidia/nemo",
+        "https://catalog.example.com/orgs/nvidia/nemo",
+        "https://opensource.example.com/teams/nvidia/nemo/${DATE}:x",
+        "https://ghcr.io/v2/coreweave/ml-containers%2Ftorch/tags/list",
+        "rg 'nvcr\\.io/nvidia/pytorch:' .",
+        "some/nvidia/pytorch:26.04-py3",
+    ],
+)
+def test_nothing_is_found(text):
+    assert found(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "image", "tag"),
+    [
+        ("FROM nvcr.io/nvidia/pytorch:26.04-py3 AS x", "nvcr.io/nvidia/pytorch", "26.04-py3"),
+        ("`nvcr.io/nvidia/pytorch`", "nvcr.io/nvidia/pytorch", ""),
+        ("nvcr.io/nvidia/nemo.", "nvcr.io/nvidia/nemo", ""),
+        ("as in nvcr.io/nvidia/nemo:26.04.", "nvcr.io/nvidia/nemo", "26.04"),
+        ("nvcr.io/nvidia/nemo:26.02.nemotron_3_super", "nvcr.io/nvidia/nemo", "26.02.nemotron_3_super"),
+        ("nvcr.io/nvidia/nemo:dev'", "nvcr.io/nvidia/nemo", "dev"),
+        ("docker://nvcr.io/nvidia/nemo:26.06 x", "nvcr.io/nvidia/nemo", "26.06"),
+        ("https://nvcr.io/nvidia/nemo", "nvcr.io/nvidia/nemo", ""),
+        ('--container-image "nvcr.io#nvidia/pytorch:20.12-py3"', "nvcr.io/nvidia/pytorch", "20.12-py3"),
+        ("(nvcr.io/nvidia/pytorch:21.12-py3)", "nvcr.io/nvidia/pytorch", "21.12-py3"),
+        ("sed s/nvcr.io/nvidia/pytorch/", "nvcr.io/nvidia/pytorch", ""),
+        (
+            f"'ghcr.io/coreweave/ml-containers/torch-extras:{LONG}'",
+            "ghcr.io/coreweave/ml-containers/torch-extras",
+            LONG,
+        ),
+        ("registry.local:5000/nvidia/pytorch:26.04-py3", "registry.local:5000/nvidia/pytorch", "26.04-py3"),
+        ("registry.local/cache/nvidia/pytorch", "registry.local/cache/nvidia/pytorch", ""),
+        ("a.b/proxy/nvcr.io/nvidia/pytorch:26.04-py3", "a.b/proxy/nvcr.io/nvidia/pytorch", "26.04-py3"),
+        ("localhost/nvidia/pytorch:26.04-py3", "localhost/nvidia/pytorch", "26.04-py3"),
+        ("$CI_REGISTRY/nvidia/pytorch:26.04-py3", "$CI_REGISTRY/nvidia/pytorch", "26.04-py3"),
+        ("${REG:-x.y}/mirror/nvidia/pytorch:26.04-py3", "${REG:-x.y}/mirror/nvidia/pytorch", "26.04-py3"),
+        ("${{ vars.REG }}/nvidia/nemo:26.06", "${{ vars.REG }}/nvidia/nemo", "26.06"),
+        ('f"{registry}/nvidia/nemo:26.06"', "{registry}/nvidia/nemo", "26.06"),
+        ("<registry>/nvidia/nemo:26.06", "<registry>/nvidia/nemo", "26.06"),
+        ("image: nvidia/pytorch:26.04-py3", "nvidia/pytorch", "26.04-py3"),
+        (
+            "acs-registry-vpc.cn-beijing.cr.aliyuncs.com/egslingjun/training-nv-pytorch:25.05-serverless",
+            "acs-registry-vpc.cn-beijing.cr.aliyuncs.com/egslingjun/training-nv-pytorch",
+            "25.05-serverless",
+        ),
+    ],
+)
+def test_a_reference_is_found(text, image, tag):
+    assert found(text) == [(image, tag)]
+
+
+@pytest.mark.parametrize("tag", ["${TAG}", "$TAG", "${{ matrix.tag }}", "<YY.MM>-py3", "{tag}", "%s", "26.${M}", "\\0"])
+def test_a_tag_in_a_variable_is_no_tag(tag):
+    (one,) = references(f"x: nvcr.io/nvidia/nemo:{tag}")
+    assert one.variable
+    assert one.read_tag is None
+
+
+def test_a_digest_is_kept():
+    digest = "sha256:" + "0a" * 32
+    with_tag, alone = references(f"nvcr.io/nvidia/nemo:26.06@{digest} nvcr.io/nvidia/nemo@{digest}")
+    assert (with_tag.tag, with_tag.digest) == ("26.06", digest)
+    assert (alone.tag, alone.digest) == ("", digest)
+
+
+def test_places_are_counted_as_git_counts_them():
+    text = "\r\nx\x0c\x85\u2028 nvcr.io/nvidia/nemo:26.06\nnvcr.io/nvidia/nemo, nvidia/pytorch:26.04-py3"
+    assert [(one.line, one.column) for one in references(text)] == [(2, 5), (3, 0), (3, 21)]
+    assert [text[one.start : one.end] for one in references(text)] == [
+        "nvcr.io/nvidia/nemo:26.06",
+        "nvcr.io/nvidia/nemo",
+        "nvidia/pytorch:26.04-py3",
+    ]
+
+
+def test_what_belongs_to_one_reference_names_no_registry_of_the_next():
+    assert found("s#nvcr.io/nvidia/pytorch#nvcr.io/nvidia/nemo:26.06#") == [
+        ("nvcr.io/nvidia/pytorch", ""),
+        ("nvcr.io/nvidia/nemo", "26.06"),
+    ]
+
+
+def test_an_official_name_is_official_in_any_spelling():
+    texts = ["nvcr.io/nvidia/nemo", "nvcr.io#nvidia/nemo", "a.b/nvidia/nemo", "a.b/nvcr.io/nvidia/nemo"]
+    assert [next(references(text)).official for text in texts] == [True, True, False, False]
+
+
+IMAGES = [image for family in FAMILIES for image in family.images]
+PIECES = st.one_of(
+    st.sampled_from([*IMAGES, *(image.partition("/")[2] for image in IMAGES), "nvcr.io", "26.04-py3", "${X}", LONG]),
+    st.sampled_from([*"/:#@ \n-.\"'`<>{}$=", "://", "sha256:", "\udcff"]),
+    st.text(max_size=5),
+)
+
+
+@given(st.lists(PIECES, max_size=12).map("".join))
+def test_any_text_has_references_in_order_where_they_say(text):
+    end = 0
+    for one in references(text):
+        assert end <= one.start < one.end
+        end = one.end
+        assert text[one.start : one.end].replace("#", "/") == str(one)
+        assert text.split("\n")[one.line - 1][one.column :].startswith(text[one.start : one.end])
+
+
+@given(
+    st.sampled_from(IMAGES),
+    st.sampled_from(
+        ["", " ", "\n", '"', "'", "`", "=", "(", "[", ">", ":- ", "//", "://", "->", "\udcff", "x/", "{", "|"]
+    ),
+    st.sampled_from(["", " ", "\n", '"', ".", ",", ")", "`", ";", ":", "\\", "}", "|", "\udcff", "/"]),
+)
+def test_a_published_name_is_found_whatever_surrounds_it(image, before, after):
+    assert [one.image.endswith(image) for one in references(f"{before}{image}{after}")] == [True]
+
+
+def test_long_lines_are_no_trouble():
+    text = ("x" * 300 + " nvcr.io/nvidia/nemo:26.06 ") * 3000 + "nvidia/pytorch" * 20000
+    assert len(list(references(text))) == 3000
+
+
+# -- paths of YAML values --------------------------------------------------------------------------------------------
+
+WORKFLOW = """\
+on:
+  workflow_dispatch:
+    inputs:
+      image:
+        default: HERE
+jobs:
+  "a b":   # a comment: with a colon
+    container: HERE
+    steps:
+    - name: x
+      run: |
+        # a: comment
+        image: HERE
+        if a: then
+            HERE
+    - with:
+        build-args: |
+          A=1
+          B=HERE
+      uses: x
+    -   env: {IMAGE: HERE}
+  test:build:
+    parallel:
+      matrix:
+        - IMAGE: x
+          BASE: y
+        - BASE: HERE
+          PLATFORM:
+            - 'amd64'
+            - HERE
+        - - z
+          - HERE
+---
+other: HERE
+---
+- x
+- HERE
+"""
+
+
+def test_the_path_of_a_value():
+    lines = WORKFLOW.split("\n")
+    paths = [Outline(lines).path(at, line.index("HERE")) for at, line in enumerate(lines) if "HERE" in line]
+    matrix = "jobs", "test:build", "parallel", "matrix", "1"
+    assert [(one.keys, one.block, one.whole) for one in paths] == [
+        (("on", "workflow_dispatch", "inputs", "image", "default"), False, True),
+        (("jobs", "a b", "container"), False, True),
+        (("jobs", "a b", "steps", "0", "run"), True, False),
+        (("jobs", "a b", "steps", "0", "run"), True, False),
+        (("jobs", "a b", "steps", "1", "with", "build-args"), True, False),
+        (("jobs", "a b", "steps", "2", "env"), False, False),
+        ((*matrix, "BASE"), False, True),
+        ((*matrix, "PLATFORM", "1"), False, True),
+        ((*matrix[:-1], "2", "1"), False, True),
+        (("other",), False, True),
+        (("1",), False, True),
+    ]
+
+
+KEYS = st.sampled_from(["a", "image", "b c", "x-y", "on", "1", "true", "a:b", "~", "", "#x", "- x", "é"])
+TREES = st.recursive(
+    st.sampled_from(["plain", "with: colon", "# hash", "two\nlines\n", "- dash", "", "1"]),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3), st.dictionaries(KEYS, inner, min_size=1, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+def places(tree, keys=()):
+    if isinstance(tree, dict | list):
+        for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from places(value, (*keys, str(key)))
+    else:
+        yield keys
+
+
+def planted(tree, keys):
+    if not keys:
+        return "HERE"
+    if isinstance(tree, list):
+        return [planted(value, keys[1:]) if str(at) == keys[0] else value for at, value in enumerate(tree)]
+    return {key: planted(value, keys[1:]) if key == keys[0] else value for key, value in tree.items()}
+
+
+@given(TREES, st.data(), st.booleans())
+def test_the_path_is_what_a_parser_says(tree, data, sort):
+    keys = data.draw(st.sampled_from(sorted(places(tree))))
+    text = yaml.safe_dump(planted(tree, keys), sort_keys=sort, allow_unicode=True, default_style=None, width=10_000)
+    lines = text.split("\n")
+    (at,) = [at for at, line in enumerate(lines) if "HERE" in line]
+    found = Outline(lines).path(at, lines[at].index("HERE"))
+    if "?" not in text and not any(key in ("", "- x", "#x") for key in keys):
+        assert found.keys == keys
+
+
+@given(st.text(alphabet="ab:-#'\"|>{}[]&* \t\n\udcff", max_size=60), st.integers(0, 20), st.integers(0, 20))
+def test_any_text_has_some_path(text, at, column):
+    lines = text.split("\n")
+    Outline(lines).path(at % len(lines), column)

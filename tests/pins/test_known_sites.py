@@ -1,0 +1,120 @@
+import re
+
+import pytest
+from layouts import DEV, DOCKERFILE, GITLAB, INSTALL_GUIDE, INSTALL_TEST, LTS, NCCL, PROJECT, image, layout
+
+from runbook_lib.errors import CannotTell
+from runbook_lib.pins.known_sites import MEGATRON_LM
+from runbook_lib.pins.sites import read
+
+
+def found(path, text):
+    """Tags that the informational site of a file finds in a text."""
+    (site,) = [site for site in MEGATRON_LM.pins if site.path == path and not site.lockstep]
+    return [place.value.rpartition(":")[2] for place in site.finder.find(text, MEGATRON_LM.image)]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_every_lockstep_pin_of_every_layout_is_found(number):
+    readings = read(layout(number), MEGATRON_LM)
+    assert [reading.problem for reading in readings if reading.problem] == []
+    pins = [(r.site.image_type, r.site.path, str(p.tag)) for r in readings if r.site.lockstep for p in r.pins]
+    rows = 2 if number >= 3 else 1
+    files = number >= 2
+    assert pins == [
+        *[("dev", DEV, "26.02-py3")] * files,
+        *[("dev", GITLAB, "26.02-py3")] * rows,
+        *[("dev", DOCKERFILE, "26.02-py3")] * (number == 4),
+        *[("lts", LTS, "25.09-py3")] * files,
+        *[("lts", GITLAB, "25.09-py3")] * rows,
+    ]
+
+
+def test_the_files_to_read_are_each_named_once():
+    assert len(set(MEGATRON_LM.paths)) == len(MEGATRON_LM.paths)
+    assert set(MEGATRON_LM.pin_paths) < set(MEGATRON_LM.paths)
+    assert {NCCL, PROJECT} == set(MEGATRON_LM.paths) - set(MEGATRON_LM.pin_paths)
+
+
+def test_no_text_of_an_informational_site_is_ever_edited():
+    assert {site.ci for site in MEGATRON_LM.pins if not site.lockstep} == {"people"}
+    assert {site.needs for site in MEGATRON_LM.pins if not site.lockstep} == {"never"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "known"),
+    [
+        ({}, False),
+        ({"README.md": "x"}, False),
+        ({DOCKERFILE: ""}, False),
+        ({INSTALL_TEST: ""}, False),
+        ({GITLAB: None, DEV: None}, False),
+        ({GITLAB: ""}, True),
+        ({LTS: ""}, True),
+    ],
+)
+def test_a_repository_is_known_by_its_matrix_or_its_version_files(texts, known):
+    assert MEGATRON_LM.known(texts) is known
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "tags"),
+    [
+        (INSTALL_TEST, f"    container:\n      image: {image('25.05-py3')}\n", ["25.05-py3"]),
+        (INSTALL_TEST, f"      image: '{image('25.05-py3')}' # {image('25.06-py3')}\n", ["25.05-py3"]),
+        (INSTALL_TEST, f"      # image: {image('25.05-py3')}\n      image: python:3.10\n", []),
+        (INSTALL_GUIDE, f"docker run \\\n  {image('26.01-py3')}\n", ["26.01-py3"]),
+        (INSTALL_GUIDE, "Images are named nvcr.io/nvidia/pytorch:YY.MM-py3.\n", []),
+        (".github/workflows/cicd-main.yml", f"            FROM_IMAGE_NAME={image('25.09-py3')}\n", ["25.09-py3"]),
+        (".github/workflows/cicd-main.yml", "            FROM_IMAGE_NAME=${{ steps.base.outputs.version }}\n", []),
+        (
+            ".github/workflows/_update_dependencies.yml",
+            f'          docker build -f x --build-arg FROM_IMAGE_NAME="{image("25.06-py3")}" --target=main .\n',
+            ["25.06-py3"],
+        ),
+        (
+            ".github/workflows/build-test-publish-wheel.yml",
+            f"      custom-container: {image('25.05-py3')}\n",
+            ["25.05-py3"],
+        ),
+    ],
+)
+def test_informational_lines_are_found(path, text, tags):
+    assert found(path, text) == tags
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "expected"),
+    [
+        (DOCKERFILE, "ARG NCCL_VERSION=2.30.7-1+cuda13.3\n", [("2.30.7-1+cuda13.3", "13.3")]),
+        (DOCKERFILE, "# ARG NCCL_VERSION=2.30.7-1+cuda13.3\nARG NCCL_VERSION\n", []),
+        (DOCKERFILE, "    uv pip install nvidia-nvshmem-cu13==3.4.5\n", [("nvidia-nvshmem-cu13==3.4.5", "13")]),
+        (DOCKERFILE, "        --no-install-package nvidia-cublas-cu12 \\\n", []),
+        (NCCL, 'NCCL_VER="2.30.4-1+cuda13.2"\n', [("2.30.4-1+cuda13.2", "13.2")]),
+        (NCCL, '        --NCCL_VER=?*) NCCL_VER="${i#*=}";;\n', []),
+        (PROJECT, '    "transformer-engine[pytorch,core_cu13]",\n', [("core_cu13", "13")]),
+        (PROJECT, '    "transformer-engine[pytorch,core_cu12]>=2.9.0a0,<2.10.0",\n', [("core_cu12", "12")]),
+        (PROJECT, '    "transformer-engine[pytorch]>=2.9",\n', []),
+        (PROJECT, '    # "transformer-engine[pytorch,core_cu13]",\n', []),
+    ],
+)
+def test_versions_that_name_their_cuda_are_found(path, text, expected):
+    matches = [m for c in MEGATRON_LM.couplings if c.path == path for m in c.regex.finditer(text)]
+    assert [(match["version"], match["cuda"]) for match in matches] == expected
+
+
+def test_a_file_whose_presence_nobody_tells_of_may_be_missing():
+    for path in (INSTALL_TEST, INSTALL_GUIDE):
+        assert [reading.problem for reading in read(layout(4) | {path: None}, MEGATRON_LM) if reading.problem] == []
+    # Before the version files there was no such folder on every branch, and the rows are the pins.
+    assert [reading.problem for reading in read(layout(1) | {DOCKERFILE: None}, MEGATRON_LM) if reading.problem] == []
+
+
+def test_a_row_of_either_type_never_counts_for_the_other():
+    texts = layout(4)
+    swapped = texts[GITLAB].replace(
+        "CI_MCORE_DEV_IMAGE\n        FILE: Dockerfile.ci.dev", "CI_MCORE_LTS_IMAGE\n        FILE: x"
+    )
+    (site,) = [s for s in MEGATRON_LM.pins if s.path == GITLAB and s.image_type == "dev"]
+    with pytest.raises(CannotTell, match=re.escape("found none.")):
+        site.finder.find(swapped, MEGATRON_LM.image)

@@ -1,0 +1,456 @@
+"""Other repositories than Megatron-LM: recognized, checked, and bumped by the same notebooks on the practice forge."""
+
+import contextlib
+import csv
+import dataclasses
+import io
+import json
+import os
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elsewhere import CICD, MEGATRON_YML, NEW_TORCH, OLD_TORCH, PYTORCH, TORCH_EXTRAS, bridge, ml_containers, own
+from layouts import layout
+
+from runbook_lib.bump import Bump
+from runbook_lib.cli.__main__ import main
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.images.families import OTHER
+from runbook_lib.images.reference import NgcTag
+from runbook_lib.images.tags.coreweave import CoreWeaveTag
+from runbook_lib.pins import plan as pins
+from runbook_lib.pins.finders import BuildArg
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, REPOSITORIES, Repository
+from runbook_lib.pins.sites import PinSite
+from runbook_lib.practice.ci import plan as ci
+from runbook_lib.practice.github import server as forge
+from runbook_lib.practice.registry import images
+from runbook_lib.practice.registry import server as registry
+from runbook_lib.practice.registry.images import Content
+from runbook_lib.records.verify import verify
+from runbook_lib.runner import execute
+from runbook_lib.runner.execute import StepResult
+from runbook_lib.steps.sync_check import survey
+from runbook_lib.workflow import repository
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def git(place: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def clone(place: Path, texts: dict[str, Any], remote: str = "") -> Path:
+    """A repository with these files committed on main."""
+    for path, text in texts.items():
+        if text is not None:
+            (place / path).parent.mkdir(parents=True, exist_ok=True)
+            (place / path).write_text(text)
+    git(place, "init", "-q", "-b", "main")
+    git(place, "add", "-A")
+    git(place, "commit", "-qm", "all")
+    if remote:
+        git(place, "remote", "add", "origin", remote)
+    return place
+
+
+# -- whose pins ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("texts", "remote", "given", "expected"),
+    [
+        ({"a": "b"}, "", "", "NVIDIA/Megatron-LM"),
+        ({"a": "b"}, "https://github.com/NVIDIA-NeMo/Megatron-Bridge.git", "", "NVIDIA-NeMo/Megatron-Bridge"),
+        ({"a": "b"}, "git@github.com:somebody/megatron-bridge.git", "", "NVIDIA-NeMo/Megatron-Bridge"),
+        ({"a": "b"}, "https://github.com/coreweave/ml-containers", "", "coreweave/ml-containers"),
+        ({"a": "b"}, "https://github.com/coreweave/ml-containers", "megatron-bridge", "NVIDIA-NeMo/Megatron-Bridge"),
+        ({"a": "b"}, "", "Coreweave/ML-Containers", "coreweave/ml-containers"),
+        # Without a remote that tells, by the files.
+        (bridge(), "", "", "NVIDIA-NeMo/Megatron-Bridge"),
+        (ml_containers(), "https://example.org/somebody/fork.git", "", "coreweave/ml-containers"),
+        (layout(4), "", "", "NVIDIA/Megatron-LM"),
+        # Its own file comes first.
+        (own(), "https://github.com/NVIDIA/Megatron-LM", "", "NVIDIA/Megatron-LM by .base-image-pins.yaml"),
+        (own(), "https://github.com/a/b", "ml-containers", "coreweave/ml-containers"),
+    ],
+)
+def test_whose_pins_a_clone_has(tmp_path: Path, texts: dict[str, Any], remote: str, given: str, expected: str) -> None:
+    found = repository.choose(Checkout.open(clone(tmp_path, texts, remote)), given)
+    assert found.name + (f" by {found.origin}" if found.origin else "") == expected
+
+
+def test_a_bare_clone_is_recognized_by_its_head(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    clone(tmp_path / "a", own())
+    subprocess.run(["git", "clone", "-q", "--bare", tmp_path / "a", tmp_path / "bare"], check=True)
+    assert repository.choose(Checkout.open(tmp_path / "bare")).origin == ".base-image-pins.yaml"
+
+
+def test_a_clone_with_nothing_checked_out_is_recognized_by_its_commits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").mkdir()
+    clone(tmp_path / "a", bridge())
+    subprocess.run(["git", "clone", "-q", "--no-checkout", tmp_path / "a", tmp_path / "b"], check=True)
+    subprocess.run(["git", "-C", tmp_path / "b", "switch", "-q", "--orphan", "empty"], check=True)
+    there = Checkout.open(tmp_path / "b")
+    assert repository.choose(there).name == "NVIDIA/Megatron-LM"
+    assert repository.choose(there, refs=["", "origin/*", "gone", "origin/main"]).name == "NVIDIA-NeMo/Megatron-Bridge"
+    assert main(["check", str(tmp_path / "b"), "--ref", "origin/main"]) == 1
+    assert "docker/Dockerfile.ci:1" in capsys.readouterr().out
+    subprocess.run(["git", "-C", tmp_path / "b", "symbolic-ref", "HEAD", "refs/heads/main"], check=True)
+    assert repository.choose(there).name == "NVIDIA-NeMo/Megatron-Bridge"
+
+
+def test_the_pins_file_of_a_ref_counts_where_the_work_tree_has_none(tmp_path: Path) -> None:
+    place = clone(tmp_path, own())
+    subprocess.run(["git", "-C", place, "rm", "-q", ".base-image-pins.yaml"], check=True)
+    assert repository.choose(Checkout.open(place)).origin == ""
+    assert repository.choose(Checkout.open(place), refs=["HEAD"]).origin == ".base-image-pins.yaml"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("megatron", "pins='megatron' names no repository that is known: choose one of megatron-lm, megatron-bridge"),
+        ("no/such.yaml", "The pins file no/such.yaml cannot be read: No such file"),
+        (".", "cannot be read: Is a directory"),
+    ],
+)
+def test_pins_that_name_nothing_are_refused_in_words(tmp_path: Path, given: str, says: str) -> None:
+    with pytest.raises(RunbookError, match=says.replace("(", r"\(")):
+        repository.choose(Checkout.open(clone(tmp_path, {"a": "b"})), given)
+
+
+# -- as data ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("it", REPOSITORIES, ids=lambda it: it.name)
+def test_every_repository_is_whole(it: Repository) -> None:
+    assert it.title.count("{tag}") == 1
+    assert any(site.lockstep for site in it.sites.pins)
+    assert it.sites.telling
+    assert {step for step in STEPS if it.idle(step)} == IDLE[it.name]
+
+
+STEPS = ("00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci", "05-golden-values",
+         "06-broken-tests", "07-sync-check")  # fmt: skip
+IDLE = {
+    "NVIDIA/Megatron-LM": set(),
+    "NVIDIA-NeMo/Megatron-Bridge": {"02-gitlab-pin", "05-golden-values", "06-broken-tests"},
+    "coreweave/ml-containers": {"02-gitlab-pin", "04-run-ci", "05-golden-values", "06-broken-tests"},
+}
+
+
+def test_a_bump_takes_title_labels_and_tags_from_its_repository() -> None:
+    lm, there, torch = (
+        Bump.parse(tag=tag, repository=it)
+        for tag, it in (("26.04-py3", MEGATRON_LM), ("26.04-py3", MEGATRON_BRIDGE), (NEW_TORCH, ML_CONTAINERS))
+    )
+    assert lm.title == "chore: Update Docker image version to 26.04-py3"
+    assert lm.labels == (frozenset({"Run functional tests"}), frozenset({"Run tests", "container::lts"}))
+    assert there.title == "[build] chore: Update base image to 26.04-py3"
+    assert there.labels == (frozenset({"needs-more-tests"}), frozenset())
+    assert torch.title.endswith(NEW_TORCH)
+    assert (str(torch.tag), torch.labels) == (NEW_TORCH, (frozenset(), frozenset()))
+    with pytest.raises(RunbookError, match="not a tag of CoreWeave's"):
+        Bump.parse(tag="26.04-py3", repository=ML_CONTAINERS)
+    ours = dataclasses.replace(ML_CONTAINERS, sites=dataclasses.replace(ML_CONTAINERS.sites, family=OTHER))
+    with pytest.raises(RunbookError, match=r"tag='1\.\.2' cannot be the name of a branch"):
+        Bump.parse(tag="1..2", repository=ours)
+
+
+# -- dead build arguments -----------------------------------------------------------------------------------------
+
+
+def verdicts(texts: dict[str, str], it: Repository = MEGATRON_BRIDGE) -> dict[str, pins.Verdict]:
+    given = {path: texts.get(path) for path in it.sites.paths}
+    return {verdict.path: verdict for verdict in pins.check(given, it.sites)}
+
+
+def test_a_dead_build_argument_is_named_with_what_is_built_instead() -> None:
+    found = verdicts(bridge())[CICD]
+    assert (found.answer, found.role) == ("out of sync", "lockstep dev")
+    assert found.sentence == (
+        f"{CICD}:9 (build-arg FROM_IMAGE_NAME) names 25.09-py3, the dev pins should be 26.02-py3. This is a dead "
+        "build argument: docker/Dockerfile.ci declares no ARG FROM_IMAGE_NAME, so it does nothing (its image comes "
+        "from ARG BASE_IMAGE)."
+    )
+
+
+def test_an_argument_that_nothing_passes_is_told() -> None:
+    found = verdicts(bridge())["docker/Dockerfile.ci"]
+    assert (found.answer, found.sentence) == (
+        "in sync",
+        "docker/Dockerfile.ci:1 (ARG BASE_IMAGE) names 26.02-py3. Nothing passes ARG BASE_IMAGE (CI passes "
+        "FROM_IMAGE_NAME): this default is built.",
+    )
+    alone = bridge() | {CICD: "name: CICD NeMo\n"}
+    assert verdicts(alone)["docker/Dockerfile.ci"].sentence == ""
+    assert verdicts(ml_containers(), ML_CONTAINERS)[MEGATRON_YML].sentence == ""
+
+
+def test_what_another_dockerfile_gets_is_not_what_this_one_is_passed() -> None:
+    other = {"x.yml": f"--build-arg BASE_IMAGE={PYTORCH}:26.02-py3\n", "other/Dockerfile": "ARG BASE_IMAGE\n"}
+    site = PinSite("x.yml", BuildArg("BASE_IMAGE"), "dev", "github", dockerfile="other/Dockerfile")
+    sites = dataclasses.replace(MEGATRON_BRIDGE.sites, pins=(*MEGATRON_BRIDGE.sites.pins, site))
+    found = verdicts(bridge() | other, dataclasses.replace(MEGATRON_BRIDGE, sites=sites))
+    assert found["docker/Dockerfile.ci"].sentence.endswith("(CI passes FROM_IMAGE_NAME): this default is built.")
+    assert found["x.yml"].sentence == ""
+
+
+def test_a_dead_argument_that_agrees_is_told_and_fails_nothing() -> None:
+    found = verdicts(bridge(passed="26.02-py3"))
+    assert found[CICD].answer == "in sync"
+    assert "dead build argument" in found[CICD].sentence
+    assert pins.outcome(list(found.values())) == "in sync"
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "says"),
+    [
+        ("ARG BASE_IMAGE=x\nARG FROM_IMAGE_NAME\nFROM $BASE_IMAGE\n", ""),
+        ("FROM a AS b\nFROM b\narg WITH_EXTRAS FROM_IMAGE_NAME=none\n", ""),
+        ("ARG A=1 \\\n    FROM_IMAGE_NAME=2\nFROM $A\n", ""),
+        ("# ARG FROM_IMAGE_NAME\nARG FROM_IMAGE=x\nFROM a\n", "declares no ARG FROM_IMAGE_NAME"),
+        (None, "FROM_IMAGE_NAME is passed to docker/Dockerfile.ci, which does not exist"),
+    ],
+)
+def test_an_argument_lives_where_any_stage_declares_it(dockerfile: str | None, says: str) -> None:
+    texts = {path: text for path, text in (bridge() | {"docker/Dockerfile.ci": dockerfile}).items() if text}
+    found = verdicts(texts)[CICD].sentence
+    assert says in found if says else "dead" not in found
+
+
+# -- check and plan -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("texts", "status", "says"),
+    [
+        (bridge(), 1, ["dead build argument", "install-test.yml:7 (image) names 25.05-py3", "1 of 2 pins agree"]),
+        (bridge(passed="26.02-py3"), 0, ["In sync: 2 of 2 pins agree, 2 informational"]),
+        (ml_containers(), 0, ["In sync: 1 of 1 pins agree."]),
+        (ml_containers() | {MEGATRON_YML: "jobs: {}\n"}, 2,
+         ["expected an image for BASE_IMAGE once (as in every known layout), found none."]),
+        (own(), 0, ["In sync: 3 of 3 pins agree, 1 informational", "frozen"]),
+        (own() | {"Dockerfile": "FROM x\n"}, 2, ["Dockerfile (lockstep dev): expected find: regex once "
+                                                 "(.base-image-pins.yaml:8), found none."]),
+        (own() | {"image.txt": None}, 0, ["image.txt (informational): the file does not exist, but the pins file"]),
+        (own() | {"results/README.md": ""}, 2, ["find: build-arg 2 times (.base-image-pins.yaml:17), found none."]),
+    ],
+)  # fmt: skip
+def test_check_answers_by_its_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], texts: dict[str, str], status: int, says: list[str]
+) -> None:
+    assert main(["check", str(clone(tmp_path, texts))]) == status
+    out = "".join(capsys.readouterr())
+    assert [it for it in says if it not in out] == []
+
+
+def test_a_survey_recognizes_the_repository_by_itself(tmp_path: Path) -> None:
+    assert survey(clone(tmp_path, bridge())).outcome == "out of sync"
+
+
+def test_check_takes_whose_pins_and_a_tag_of_their_family(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = str(clone(tmp_path, ml_containers()))
+    assert main(["check", "--tag", NEW_TORCH, place]) == 1
+    assert f"the dev pins should be {NEW_TORCH}" in capsys.readouterr().out
+    assert main(["check", "--pins", "megatron-bridge", place]) == 2
+    assert "These are the pins of NVIDIA-NeMo/Megatron-Bridge" in capsys.readouterr().err
+    assert main(["check", "--tag", "26.04-py3", place]) == 2
+
+
+def planned(texts: dict[str, str], it: Repository, tag: str, *allow: str) -> pins.Plan:
+    given = {path: texts.get(path) for path in it.sites.paths}
+    return pins.plan(given, it.sites, it.sites.family.read(tag), "dev", allow=frozenset(allow))
+
+
+def test_a_default_in_an_expression_moves_and_nothing_beside_it() -> None:
+    texts = ml_containers()
+    (edit,) = planned(texts, ML_CONTAINERS, NEW_TORCH).edits
+    assert edit.after == texts[MEGATRON_YML].replace(OLD_TORCH, NEW_TORCH)
+
+
+def test_older_is_what_the_family_calls_older() -> None:
+    again = OLD_TORCH.replace("17ad6db", "0000000")
+    assert len(planned(ml_containers(), ML_CONTAINERS, again).changes) == 1  # the same versions, built again
+    texts = ml_containers(NEW_TORCH)
+    with pytest.raises(Refused, match="allow=older-tag"):
+        planned(texts, ML_CONTAINERS, OLD_TORCH)
+    assert len(planned(texts, ML_CONTAINERS, OLD_TORCH, "older-tag").changes) == 1
+
+
+def test_a_plan_says_that_a_dead_argument_moves_no_image_and_names_the_platforms() -> None:
+    plan = planned(bridge(), MEGATRON_BRIDGE, "26.04-py3")
+    assert {change.path for change in plan.changes} == {CICD, "docker/Dockerfile.ci"}
+    assert [it for it in plan.warnings if "Moving it changes no image." in it]
+    assert plan.platforms == ("amd64", "arm64")
+    assert plan.part("gitlab").changes == ()
+    assert plan.part("github").changes == plan.changes
+
+
+# -- whole bumps --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, dict[str, str]], Path]]:
+    """Makes a clone of a bare remote with these files, which the practice forge serves under this name."""
+    with contextlib.ExitStack() as undo:
+
+        def made(name: str, texts: dict[str, str]) -> Path:
+            bare = tmp_path / "practice" / f"{name}.git"
+            (tmp_path / "seed").mkdir()
+            seed = clone(tmp_path / "seed", texts)
+            subprocess.run(["git", "clone", "-q", "--bare", str(seed), str(bare)], check=True)
+            place = tmp_path / "clone"
+            subprocess.run(["git", "clone", "-q", str(bare), str(place)], check=True)
+            hub = undo.enter_context(forge.serve(tmp_path / "forge.sqlite", bare, repository=f"practice/{name}"))
+            monkeypatch.setenv("GITHUB_API_URL", hub.url)
+            monkeypatch.setenv("GITHUB_REPOSITORY", f"practice/{name}")
+            return place
+
+        held = images.content()
+        tags = {**held.tags, NEW_TORCH: held.tags["26.06-py3"], OLD_TORCH: held.tags["26.04-py3"]}
+        served = undo.enter_context(
+            contextlib.closing(registry.RegistryServer(held=Content(held.manifests, held.blobs, tags)))
+        )
+        monkeypatch.setenv("GITHUB_TOKEN", "practice-token")
+        monkeypatch.setenv("RUNBOOK_REGISTRY", served.url)
+        monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
+        yield made
+
+
+def bumped(place: Path, tag: str, **parameters: object) -> tuple[StepResult, dict[str, str]]:
+    """The outcome of a whole bump, and the sentence of each step."""
+    result = execute.execute(
+        ROOT / "runbooks/bump.ipynb", {"tag": tag, "repo": str(place), "publish": True, **parameters}
+    )
+    assert result.record is not None
+    checks = json.loads((result.record / "run.json").read_text())["predicate"]["checks"]
+    return result, {it["name"]: it["detail"] for it in checks}
+
+
+def test_a_whole_bump_of_a_bridge(
+    world: Callable[[str, dict[str, str]], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ci, "WORKFLOW", "CICD NeMo")
+    place = world("Megatron-Bridge", bridge())
+    result, steps = bumped(place, "26.04-py3")
+    assert result.state == "waiting", result.summary
+    for name in ("02-gitlab-pin", "05-golden-values", "06-broken-tests"):
+        assert steps[name].startswith("Not applicable: NVIDIA-NeMo/Megatron-Bridge has no "), steps
+    assert steps["04-run-ci"].startswith("waiting for CI run"), steps
+    bare = tmp_path / "practice/Megatron-Bridge.git"
+    branch = "bump/main/dev-26.04-py3"
+    assert git(bare, "log", "-1", "--format=%s", branch) == "[build] chore: Update base image to 26.04-py3"
+    assert "Signed-off-by: " in git(bare, "log", "-1", "--format=%b", branch)
+    assert git(bare, "diff", "--name-only", "main", branch).splitlines() == [CICD, "docker/Dockerfile.ci"]
+    (pull,) = found("pulls")
+    assert [label["name"] for label in pull["labels"]] == ["needs-more-tests"]
+    assert "dead build argument" in pull["body"]
+    assert "pin is touched" not in pull["body"]
+    tip = git(bare, "rev-parse", branch)
+    again, _ = bumped(place, "26.04-py3")
+    assert (again.ok, git(bare, "rev-parse", branch)) == (True, tip), again.summary
+    assert verify(tmp_path / "audit")[0] == []
+
+
+def test_a_whole_bump_of_ml_containers(
+    world: Callable[[str, dict[str, str]], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "REPOSITORY", TORCH_EXTRAS.partition("/")[2])
+    place = world("ml-containers", ml_containers())
+    result, steps = bumped(place, NEW_TORCH)
+    assert result.ok, result.summary
+    assert steps["04-run-ci"].startswith("Not applicable: coreweave/ml-containers has no copy-pr-bot")
+    assert result.summary.startswith("Ready to merge, but for CI, which is not followed here: ")
+    assert "Look at the checks of http" in result.next
+    bare, branch = tmp_path / "practice/ml-containers.git", f"bump/main/dev-{NEW_TORCH}"
+    after = git(bare, "show", f"{branch}:{MEGATRON_YML}")
+    assert after == ml_containers(NEW_TORCH)[MEGATRON_YML].strip()
+    (pull,) = found("pulls")
+    assert pull["title"] == f"feat(megatron): Update default base image to {NEW_TORCH}"
+    assert (pull["labels"], pull["draft"]) == ([], True)
+
+
+def test_a_tag_that_the_registry_lacks_is_refused_with_the_newest_of_its_family(
+    world: Callable[[str, dict[str, str]], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "REPOSITORY", TORCH_EXTRAS.partition("/")[2])
+    place = world("ml-containers", ml_containers())
+    result, _ = bumped(place, NEW_TORCH.replace("bc8c66e", "0000000"))
+    assert result.state == "failed"
+    assert f"Its newest tags are {NEW_TORCH}, {OLD_TORCH}: choose one" in result.summary
+    assert git(place, "branch", "--format=%(refname:short)") == "main"
+
+
+def test_a_whole_bump_by_a_pins_file(world: Callable[[str, dict[str, str]], Path], tmp_path: Path) -> None:
+    place = world("own", own())
+    result, steps = bumped(place, "26.03-py3")  # which exists for amd64 alone, as asked for
+    assert result.ok, result.summary
+    bare, branch = tmp_path / "practice/own.git", "bump/main/dev-26.03-py3"
+    changed = {path: git(bare, "show", f"{branch}:{path}") for path in own()}
+    assert changed == {path: text.strip() for path, text in own("26.03-py3").items()}
+    assert git(bare, "log", "-1", "--format=%s", branch) == "build: base image 26.03-py3"
+    (pull,) = found("pulls")
+    assert [label["name"] for label in pull["labels"]] == ["needs review"]
+    assert steps["05-golden-values"] == "Not applicable: practice/own has no golden values."
+    assert f"{PYTORCH}:25.01-py3" in changed["results/README.md"]
+    assert NgcTag.parse("26.03-py3") < NgcTag.parse("26.04-py3")
+
+
+def test_a_pins_file_beside_the_repository_is_found_from_the_folder_that_one_is_in(
+    world: Callable[[str, dict[str, str]], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = own()
+    (tmp_path / "ours.yaml").write_text(texts.pop(".base-image-pins.yaml"))
+    place = world("own", texts)
+    monkeypatch.chdir(tmp_path)
+    result, steps = bumped(place, "26.03-py3", pins="ours.yaml", publish=False)
+    assert result.ok, result.summary
+    assert steps["01-github-pin"].startswith("Moved 2 values in 2 files")
+    assert steps["02-gitlab-pin"].startswith("Moved 1 value in 1 file")
+
+
+def test_after_a_merge_the_other_branches_are_told_by_their_own_family(
+    world: Callable[[str, dict[str, str]], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "REPOSITORY", TORCH_EXTRAS.partition("/")[2])
+    place = world("ml-containers", ml_containers(NEW_TORCH))
+    result = execute.execute(ROOT / "runbooks/08-after-merge.ipynb", {"tag": NEW_TORCH, "repo": str(place)})
+    assert result.ok, result.summary
+    assert result.summary.startswith(f"main names {NEW_TORCH} since "), result.summary
+    assert "GitLab" not in result.summary
+    assert CoreWeaveTag.parse(OLD_TORCH) < CoreWeaveTag.parse(NEW_TORCH)
+
+
+def test_after_a_merge_the_release_branches_are_those_of_the_repository(
+    world: Callable[[str, dict[str, str]], Path],
+) -> None:
+    place = world("Megatron-Bridge", bridge("26.02-py3"))
+    git(place, "switch", "-qc", "r0.4.0")
+    (place / "docker/Dockerfile.ci").write_text(bridge("25.11-py3")["docker/Dockerfile.ci"])
+    git(place, "commit", "-qam", "older")
+    git(place, "push", "-q", "origin", "r0.4.0", "main:core_r0.1.0", "main:r0.4.0-scan")
+    git(place, "switch", "-q", "main")
+    result = execute.execute(ROOT / "runbooks/08-after-merge.ipynb", {"tag": "26.02-py3", "repo": str(place)})
+    assert result.ok, result.summary
+    assert result.record is not None
+    (row,) = list(csv.DictReader(io.StringIO((result.record / "branches.csv").read_text())))
+    assert (row["branch"], row["image"], row["state"]) == ("r0.4.0", "25.09-py3, 25.11-py3", "older")
+
+
+def found(what: str) -> list[dict[str, Any]]:
+    """What the practice forge lists."""
+    url = f"{os.environ['GITHUB_API_URL']}/repos/{os.environ['GITHUB_REPOSITORY']}/{what}"
+    request = urllib.request.Request(url, headers={"Authorization": "Bearer practice-token"})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)  # type: ignore[no-any-return]

@@ -1,0 +1,228 @@
+"""Pins files: read into pin sites, refused in words with line and key, and described by the schema that ships."""
+
+import contextlib
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from elsewhere import PINS_FILE, own
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.images.families import COREWEAVE, NEMO, NGC, OTHER
+from runbook_lib.pins import pins_file
+from runbook_lib.pins import plan as pins
+from runbook_lib.pins.pins_file import parse
+from runbook_lib.pins.repositories import TITLE, Repository
+
+SCHEMA = json.loads((Path(pins_file.__file__).parent / "base-image-pins.schema.json").read_text())
+SMALLEST = "version: 1\nimage: nvcr.io/nvidia/pytorch\npins:\n  - path: a/b\n    find: {arg: X}\n"
+TOP, PIN = "version: 1\nimage: nvcr.io/nvidia/pytorch\n", "pins:\n  - path: a\n    find: {arg: X}\n"
+
+
+def valid(text: str) -> bool:
+    """What an editor thinks of it."""
+    return jsonschema.Draft7Validator(SCHEMA).is_valid(yaml.safe_load(text))
+
+
+def test_the_smallest_file_has_all_defaults() -> None:
+    it = parse(SMALLEST, "a/b")
+    (site,) = it.sites.pins
+    assert (it.name, it.title, it.labels, it.origin) == (
+        "a/b", "chore: Update Docker image version to {tag}", (), ".base-image-pins.yaml",
+    )  # fmt: skip
+    assert (site.path, site.role, site.ci, site.needs) == ("a/b", "lockstep dev", "github", "declared")
+    assert it.sites.family is NGC
+    assert valid(SMALLEST)
+    assert it.idle("05-golden-values") == "Not applicable: a/b has no golden values."
+
+
+def test_every_way_finds_its_pins() -> None:
+    it = parse(PINS_FILE, "a/b")
+    assert valid(PINS_FILE)
+    assert (it.title, it.labels, it.sites.platforms) == ("build: base image {tag}", ("needs review",), ("amd64",))
+    texts = {path: own().get(path) for path in it.sites.paths}
+    found = [(v.site, v.role, v.answer) for v in pins.check(texts, it.sites)]
+    assert found == [
+        ("Dockerfile:2", "lockstep dev", "in sync"),
+        (".gitlab-ci.yml:3", "lockstep dev", "in sync"),
+        (".github/workflows/ci.yml:6", "lockstep dev", "in sync"),
+        ("image.txt:1", "informational", "lagging"),
+        ("results/README.md:1", "frozen", "frozen"),
+        ("results/README.md:2", "frozen", "frozen"),
+    ]
+    assert [site.ci for site in it.sites.pins] == ["github", "gitlab", "github", "people", "people"]
+
+
+def test_a_bump_by_it_splices_and_dumps_nothing_back() -> None:
+    it = parse(PINS_FILE, "a/b")
+    texts = {path: own().get(path) for path in it.sites.paths}
+    plan = pins.plan(texts, it.sites, it.sites.family.read("26.04-py3"), "dev")
+    assert {**texts, **{edit.path: edit.after for edit in plan.edits}} == {
+        path: own("26.04-py3").get(path) for path in it.sites.paths
+    }
+
+
+@pytest.mark.parametrize(
+    ("image", "more", "family"),
+    [
+        ("nvcr.io/nvidia/nemo", "", NEMO),
+        ("mirror.example.org/nvidia/pytorch", "", NGC),
+        ("ghcr.io/coreweave/ml-containers/torch", "", COREWEAVE),
+        ("docker.io/library/python", "family: other\n", OTHER),
+        ("example.org/ours", "family: ngc\n", NGC),
+    ],
+)
+def test_the_family_is_that_of_the_image_or_the_named_one(image: str, more: str, family: object) -> None:
+    text = f"version: 1\nimage: {image}\n{more}{PIN}"
+    assert parse(text, "a/b").sites.family is family
+    assert valid(text)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("    find: {build-arg: BASE_IMAGE}\n    kind: frozen\n", "as frozen finds the same text"),
+        ("    find: {regex: 'pytorch:(?P<image>.*)'}\n", "not a full image reference"),
+        ("    find: {regex: '(?P<image>nvcr.*py)'}\n", "is not a tag of the monthly"),
+        ("    find: {regex: 'IMAGE=.(?P<image>.*)'}\n", "layout, correct the pins file."),
+    ],
+)
+def test_a_value_that_is_declared_twice_or_in_part_is_never_moved(more: str, says: str) -> None:
+    text = f"{SMALLEST.replace('arg: X', 'arg: BASE_IMAGE')}  - path: a/b\n{more}"
+    it = parse(text, "a/b")
+    texts = {"a/b": "ARG BASE_IMAGE=nvcr.io/nvidia/pytorch:26.02-py3\nFROM $BASE_IMAGE\n"}
+    with pytest.raises(RunbookError) as told:
+        pins.plan(texts, it.sites, it.sites.family.read("26.04-py3"), "dev")
+    assert says in str(told.value)
+
+
+def test_a_value_that_a_person_declares_twice_moves_once() -> None:
+    it = parse(f"{SMALLEST}  - path: a/b\n    find: {{build-arg: X}}\n", "a/b")
+    texts = {"a/b": "ARG X=nvcr.io/nvidia/pytorch:26.02-py3\nFROM $X\n"}
+    (change,) = pins.plan(texts, it.sites, it.sites.family.read("26.04-py3"), "dev").changes
+    assert change.selector == "ARG X; build-arg X"
+
+
+def test_what_only_people_read_moves_with_the_step_for_github() -> None:
+    it = parse(f"{SMALLEST}    read-by: people\n", "a/b")
+    plan = pins.plan(
+        {"a/b": "ARG X=nvcr.io/nvidia/pytorch:26.02-py3\n"}, it.sites, it.sites.family.read("26.04-py3"), "dev"
+    )
+    assert len(plan.part("github").changes) == 1
+    assert (plan.part("gitlab").changes, plan.part("gitlab").edits) == ((), ())
+    assert (it.idle("01-github-pin"), it.idle("02-gitlab-pin")[:14]) == ("", "Not applicable")
+    alone = parse(f"{SMALLEST}    read-by: gitlab\n", "a/b")
+    assert alone.idle("01-github-pin") == "Not applicable: a/b has no pin outside of GitLab."
+
+
+def test_tags_of_no_known_family_move_and_are_ordered_by_their_numbers() -> None:
+    text = f"version: 1\nimage: docker.io/library/python\nfamily: other\n{PIN}"
+    it = parse(text, "a/b")
+    texts = {"a": "ARG X=docker.io/library/python:3.9-slim\nFROM $X\n"}
+    read = it.sites.family.read
+    assert len(pins.plan(texts, it.sites, read("3.10-slim"), "dev").changes) == 1
+    with pytest.raises(RunbookError, match="older than the pin"):
+        pins.plan(texts, it.sites, read("3.8-slim"), "dev")
+
+
+BAD = [
+    ("", "holds no mapping"),
+    ("- a\n", "holds no mapping"),
+    ("a: [b\n", "does not parse as YAML"),
+    (f"---\n{SMALLEST}---\n{SMALLEST}", "holds no mapping"),
+    ("\ud800: 1\n", "is not UTF-8"),
+    (SMALLEST.replace("version: 1", "version: 2"), "pins.yaml:1: version is 2; expected 1, the only"),
+    (SMALLEST.replace("version: 1", "version: '1'"), "pins.yaml:1: version is '1'; expected 1"),
+    (SMALLEST.replace("version: 1\n", ""), "pins.yaml:1: the file lacks version."),
+    (SMALLEST.replace("image", "imag"), "pins.yaml:2: the file has the unknown key 'imag'"),
+    (SMALLEST.replace("image", "imag"), "(did you mean image?)"),
+    (f"{SMALLEST}version: 1\n", "the file gives version more than once."),
+    (SMALLEST.replace("pytorch", "pytorch:26.04-py3"), "expected nvcr.io/nvidia/pytorch, without tag and digest."),
+    (SMALLEST.replace("nvcr.io/nvidia/pytorch", "pytorch"), "image is pytorch; expected registry and repository"),
+    (SMALLEST.replace("nvcr.io/nvidia/pytorch", "example.org/x"), "or the key family (ngc, nemo, coreweave"),
+    (f"{TOP}family: NGC\n{PIN}", "pins.yaml:3: family is NGC; expected ngc or nemo"),
+    (f"{TOP}title: Bump\n{PIN}", "title is Bump; expected one line with {tag} in it once"),
+    (f"{TOP}title: '{{tag}} {{x}}'\n{PIN}", "and no other braces."),
+    (f"{TOP}labels: a\n{PIN}", "labels is a; expected a list."),
+    (f"{TOP}labels: [[a]]\n{PIN}", "labels is [a]; expected a single value."),
+    (f"{TOP}labels: ['']\n{PIN}", "labels is ''; expected a text."),
+    (f'{TOP}labels: ["a\\nb"]\n{PIN}', "expected labels of one line."),
+    (f'{TOP}labels: ["a\\u2028b"]\n{PIN}', "expected labels of one line."),
+    (f'{TOP}title: "x\\u2028{{tag}}"\n{PIN}', "expected one line with {tag} in it once"),
+    (f'{TOP}title: "{{tag}}\\r"\n{PIN}', "expected one line with {tag} in it once"),
+    (f"{TOP}pins:\n  - path: .GIT/config\n    find: {{file: whole}}\n", "path is .GIT/config; expected one file"),
+    (f'{TOP}pins:\n  - path: "a\\u2028b"\n    find: {{file: whole}}\n', "expected one file"),
+    (f"{TOP}platforms: [arm]\n{PIN}", "expected amd64 or arm64 (did you mean arm64?)."),
+    (f"{TOP}pins: []\n", "expected a list with at least one pin."),
+    (f"{TOP}pins: {{a: b}}\n", "expected a list with at least one pin."),
+    (f"{TOP}pins: [a]\n", "expected a mapping with path and find."),
+    (f"{TOP}pins:\n  - path: a\n", "pins.yaml:4: a pin lacks find."),
+    (f"{TOP}{PIN}    kinds: frozen\n", "pins.yaml:6: a pin has the unknown key 'kinds'"),
+    (f"{TOP}{PIN}    kind: frozen\n", "at least one pin of the kind lockstep"),
+    (f"{TOP}{PIN}    kind: lock\n", "expected lockstep or informational or frozen (did you mean lockstep?)."),
+    (f"{TOP}{PIN}    type: prod\n", "expected dev or lts."),
+    (f"{TOP}{PIN}    read-by: jenkins\n", "expected github or gitlab or people."),
+    (f"{TOP}{PIN}    count: 0\n", "count is 0; expected a number from 1 to 1000."),
+    (f"{TOP}{PIN}    count: true\n", "count is true; expected a number"),
+    (f"{TOP}{PIN}    count: [1]\n", "count is [1]; expected a number"),
+    (f"{TOP}{PIN}    dockerfile: Dockerfile\n", "dockerfile is Dockerfile; expected none with find: {arg: …}"),
+    (SMALLEST.replace("a/b", "/etc/passwd"), "path is /etc/passwd; expected one file"),
+    (SMALLEST.replace("a/b", "a/../../b"), "path is a/../../b; expected one file"),
+    (SMALLEST.replace("a/b", "'**/Dockerfile'"), "expected one file, from the repository's root"),
+    (SMALLEST.replace("a/b", ".git/config"), "expected one file, from the repository's root"),
+    (SMALLEST.replace("a/b", "5"), "path is 5; expected a text."),
+    (SMALLEST.replace("{arg: X}", "{}"), "find is {}; expected exactly one of arg, file"),
+    (SMALLEST.replace("{arg: X}", "{arg: X, file: whole}"), "expected exactly one of"),
+    (SMALLEST.replace("{arg: X}", "X"), "find is X; expected one of the ways arg, file, yaml"),
+    (SMALLEST.replace("{arg: X}", "{args: X}"), "find has the unknown key 'args'"),
+    (SMALLEST.replace("{arg: X}", "{arg: a-b}"), "arg is a-b; expected the name of a build argument"),
+    (SMALLEST.replace("{arg: X}", "{file: all}"), "file is all; expected whole."),
+    (SMALLEST.replace("{arg: X}", "{yaml: a..b}"), "yaml is a..b; expected keys and indexes"),
+    (SMALLEST.replace("{arg: X}", "{regex: '('}"), "expected a regular expression of Python (missing ), unterminated"),
+    (SMALLEST.replace("{arg: X}", "{regex: 'FROM (.*)'}"), "expected a group (?P<image>…) around"),
+    (SMALLEST.replace("{arg: X}", f"{{regex: '(?P<image>{'a' * 1000})'}}"), "expected at most 1000 characters."),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), BAD, ids=[says[:40] for _, says in BAD])
+def test_what_cannot_be_used_is_refused_with_line_and_key(text: str, says: str) -> None:
+    with pytest.raises(RunbookError, match=re.escape(says)):
+        parse(text, "a/b")
+
+
+#: What only a reader of the file itself can tell: the form of a tag, of a regular expression, of the YAML.
+BEYOND = ("YAML", "UTF-8", "holds no mapping", "more than once", "without tag", "registry and repository", "key family",
+          "regular expression", "unterminated")  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "says"), [it for it in BAD if not any(word in it[1] for word in BEYOND)])
+def test_the_schema_refuses_the_same(text: str, says: str) -> None:
+    assert not valid(text)
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    assert set(SCHEMA["properties"]) == set(pins_file.KEYS)
+    pin = SCHEMA["definitions"]["pin"]["properties"]
+    assert set(pin) == set(pins_file.PIN_KEYS)
+    assert tuple(pin["find"]["properties"]) == pins_file.WAYS
+    assert (tuple(pin["kind"]["enum"]), tuple(pin["read-by"]["enum"])) == (pins_file.KINDS, pins_file.READERS)
+    assert tuple(SCHEMA["properties"]["family"]["enum"]) == tuple(pins_file.FAMILIES)
+    assert SCHEMA["properties"]["title"]["default"] == TITLE
+
+
+KEYS = st.sampled_from([*pins_file.KEYS, *pins_file.PIN_KEYS, *pins_file.WAYS, "x"])
+NESTED = st.recursive(
+    st.none() | st.text() | st.integers(), lambda value: st.lists(value) | st.dictionaries(KEYS, value)
+)
+
+
+@given(st.text() | NESTED.map(yaml.safe_dump))
+def test_any_text_is_read_or_refused_in_words(text: str) -> None:
+    with contextlib.suppress(RunbookError):
+        assert isinstance(parse(text, "a/b"), Repository)

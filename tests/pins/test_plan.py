@@ -1,0 +1,508 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layouts import (
+    DEV,
+    DOCKERFILE,
+    DOCKERFILE_LTS,
+    GITLAB,
+    INSTALL_GUIDE,
+    INSTALL_TEST,
+    LINTING,
+    LTS,
+    NCCL,
+    NEMO,
+    PROJECT,
+    dockerfile,
+    image,
+    layout,
+    matrix,
+    row,
+    rows,
+)
+
+from runbook_lib.errors import CannotTell, Refused, RunbookError
+from runbook_lib.images.reference import NgcTag
+from runbook_lib.pins import plan as pins
+from runbook_lib.pins.known_sites import MEGATRON_LM
+from runbook_lib.text import edits
+
+TARGET = NgcTag(26, 4)
+LAYOUTS = [1, 2, 3, 4]
+
+
+def plan(texts, target="26.04-py3", image_type="dev", **options):
+    return pins.plan(texts, MEGATRON_LM, NgcTag.parse(target), image_type, **options)
+
+
+def applied(texts, made):
+    return {**texts, **{edit.path: edit.after for edit in made.edits}}
+
+
+def changed_lines(made):
+    return [line for line in edits.diff(made.edits).splitlines() if line[0] in "+-" and line[:3] not in ("+++", "---")]
+
+
+# -- plan: nothing to do ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", LAYOUTS)
+@pytest.mark.parametrize(("image_type", "tag"), [("dev", "26.02-py3"), ("lts", "25.09-py3")])
+def test_a_plan_for_the_tag_that_is_pinned_changes_nothing(number, image_type, tag):
+    made = plan(layout(number), tag, image_type)
+    assert (made.changes, made.edits) == ((), ())
+
+
+# -- plan: what it changes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", LAYOUTS)
+@pytest.mark.parametrize("dev", ["26.02-py3", "25.09-py3"], ids=["other tag than lts", "same tag as lts"])
+def test_a_dev_bump_moves_every_dev_pin_and_nothing_else(number, dev):
+    texts = layout(number, dev=dev)
+    made = plan(texts)
+    wanted = layout(number, dev="26.04-py3")
+    paths = {1: [GITLAB], 2: [DEV, GITLAB], 3: [DEV, GITLAB], 4: [DEV, GITLAB, DOCKERFILE]}[number]
+    assert [edit.path for edit in made.edits] == paths
+    assert [edit.after for edit in made.edits] == [wanted[path] for path in paths]
+    assert [edit.before for edit in made.edits] == [texts[path] for path in paths]
+    assert {line[0] for line in changed_lines(made) if dev in line} == {"-"}
+    assert plan(applied(texts, made)).edits == ()
+
+
+@pytest.mark.parametrize("number", LAYOUTS)
+@pytest.mark.parametrize("dev", ["26.02-py3", "25.09-py3"], ids=["other tag than dev", "same tag as dev"])
+def test_an_lts_bump_moves_every_lts_pin_and_nothing_else(number, dev):
+    texts = layout(number, dev=dev)
+    made = plan(texts, "25.11-py3", "lts")
+    wanted = layout(number, dev=dev, lts="25.11-py3")
+    paths = [GITLAB] if number == 1 else [LTS, GITLAB]
+    assert {edit.path: edit.after for edit in made.edits} == {path: wanted[path] for path in paths}
+    assert plan(applied(texts, made), "25.11-py3", "lts").edits == ()
+
+
+@pytest.mark.parametrize("ending", ["", "\n", "\r\n", " \n\n"])
+def test_the_ending_of_a_whole_file_pin_stays(ending):
+    texts = layout(4) | {DEV: image("26.02-py3") + ending}
+    assert applied(texts, plan(texts))[DEV] == image("26.04-py3") + ending
+
+
+def test_an_lts_default_is_moved_by_an_lts_bump():
+    texts = layout(4) | {DOCKERFILE_LTS: dockerfile("25.09-py3")}
+    after = applied(texts, plan(texts, "25.11-py3", "lts"))
+    assert after[DOCKERFILE_LTS] == dockerfile("25.11-py3")
+    assert after[DOCKERFILE] == texts[DOCKERFILE]
+
+
+def test_a_half_done_bump_is_finished():
+    texts = layout(4) | {DEV: image("26.04-py3")}
+    assert [edit.path for edit in plan(texts).edits] == [GITLAB, DOCKERFILE]
+    texts = layout(3) | {GITLAB: matrix(rows(3, "26.04-py3", "25.09-py3").replace("26.04", "26.02", 1))}
+    assert [(change.path, change.line) for change in plan(texts).changes] == [(DEV, 1), (GITLAB, 32)]
+
+
+def test_changes_name_file_line_row_and_values():
+    made = plan(layout(4))
+    assert [(change.path, change.line, change.ci, change.selector) for change in made.changes] == [
+        (DEV, 1, "github", "whole file"),
+        (GITLAB, 30, "gitlab", "BASE_IMAGE where IMAGE: CI_MCORE_DEV_IMAGE, PLATFORM: amd64"),
+        (GITLAB, 35, "gitlab", "BASE_IMAGE where IMAGE: CI_MCORE_DEV_IMAGE, PLATFORM: arm64"),
+        (DOCKERFILE, 3, "github", "ARG FROM_IMAGE_NAME"),
+    ]
+    assert {(change.old, change.new) for change in made.changes} == {(image("26.02-py3"), image("26.04-py3"))}
+    assert made.platforms == ("amd64", "arm64")
+
+
+def test_the_part_of_a_plan_that_one_ci_reads():
+    made = plan(layout(4))
+    assert [edit.path for edit in made.part("github").edits] == [DEV, DOCKERFILE]
+    assert [edit.path for edit in made.part("gitlab").edits] == [GITLAB]
+    assert made.part("github").changes + made.part("gitlab").changes == (
+        made.changes[0], made.changes[3], made.changes[1], made.changes[2],
+    )  # fmt: skip
+
+
+def test_a_layout_without_platforms_tells_none():
+    assert plan(layout(2)).platforms == ()
+
+
+# -- plan: values that several rows share ----------------------------------------------------------------------------
+
+_SHARED = (
+    "      - &{name}\n        IMAGE: CI_MCORE_DEV_IMAGE\n        FILE: Dockerfile.ci.dev\n        IMAGE_TYPE: dev\n"
+)
+
+
+def lts_rows(tag):
+    return rows(4, "26.02-py3", tag).partition("      - IMAGE: CI_MCORE_DEV")[0]
+
+
+def dev_rows(*values):
+    return "".join(
+        row("CI_MCORE_DEV_IMAGE", "X", file="Dockerfile.ci.dev", image_type="dev", platform=platform)
+        .replace(image("X"), value)
+        for platform, value in zip(("amd64", "arm64"), values, strict=True)
+    )  # fmt: skip
+
+
+def test_one_value_of_two_rows_is_one_change():
+    texts = layout(4) | {GITLAB: matrix(lts_rows("25.09-py3") + dev_rows(f"&dev '{image('26.02-py3')}'", "*dev"))}
+    made = plan(texts).part("gitlab")
+    assert [(change.line, change.selector.count("PLATFORM")) for change in made.changes] == [(30, 2)]
+    assert changed_lines(made) == [
+        f"-        BASE_IMAGE: &dev '{image('26.02-py3')}'",
+        f"+        BASE_IMAGE: &dev '{image('26.04-py3')}'",
+    ]
+
+
+def test_a_value_that_is_defined_elsewhere_is_changed_there():
+    text = f".dev: &dev {image('26.02-py3')}\n" + matrix(lts_rows("25.09-py3") + dev_rows("*dev", "*dev"))
+    (edit,) = plan(layout(4) | {GITLAB: text}).part("gitlab").edits
+    assert edit.after == text.replace("26.02", "26.04")
+
+
+def test_a_value_shared_with_the_other_type_is_refused_unless_both_may_move():
+    shared = lts_rows("25.09-py3").replace(f"BASE_IMAGE: {image('25.09-py3')}", "BASE_IMAGE: *both")
+    text = f".both: &both {image('25.09-py3')}\n" + matrix(shared + dev_rows("*both", "*both"))
+    texts = layout(4, dev="25.09-py3") | {GITLAB: text}
+    for image_type in ("dev", "lts"):
+        with pytest.raises(Refused, match=r"build\.yml:1 is one value \(an anchor\) for .* allow=both-types") as caught:
+            plan(texts, image_type=image_type)
+        assert caught.value.exception == "both-types"
+    after = applied(texts, plan(texts, allow=frozenset({"both-types"})))
+    assert after[GITLAB] == text.replace("25.09", "26.04")
+    assert (after[DEV], after[LTS]) == (image("26.04-py3") + "\n", image("26.04-py3"))
+
+
+def test_pins_of_both_types_move_only_when_that_is_allowed():
+    assert [edit.path for edit in plan(layout(4), allow=frozenset({"both-types"})).edits] == [
+        DEV, GITLAB, DOCKERFILE, LTS,
+    ]  # fmt: skip
+
+
+# -- plan: refusals --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", LAYOUTS)
+def test_an_older_tag_is_refused_with_the_exception_that_permits_it(number):
+    with pytest.raises(Refused, match=r"The tag 25\.11-py3 is older than the pin in .*allow=older-tag") as caught:
+        plan(layout(number), "25.11-py3")
+    assert caught.value.exception == "older-tag"
+    made = plan(layout(number), "25.11-py3", allow=frozenset({"older-tag"}))
+    assert {change.new for change in made.changes} == {image("25.11-py3")}
+
+
+def test_a_tag_older_than_the_newest_pin_is_refused_though_another_pin_is_older_still():
+    with pytest.raises(Refused, match=r"older than the pin in docker/\.ngc_version\.dev:1 \(26\.06-py3\), so"):
+        plan(layout(4) | {DEV: image("26.06-py3")}, "26.04-py3")
+
+
+def test_the_age_of_the_other_type_does_not_matter():
+    assert plan(layout(4, lts="26.08-py3")).edits
+    assert plan(layout(4, dev="26.08-py3"), "25.11-py3", "lts").edits
+
+
+@pytest.mark.parametrize(
+    ("number", "broken", "said"),
+    [
+        (4, {GITLAB: None}, f"{GITLAB} (lockstep dev): the file does not exist, but every known layout"),
+        (4, {DEV: None}, f"{DEV} (lockstep dev): the file does not exist, but docker/.ngc_version.lts does."),
+        (4, {DEV: None, LTS: None},
+         f"{DEV} (lockstep dev): the file does not exist, but the matrix row in line 27 has IMAGE_TYPE"),
+        (2, {DEV: None, LTS: None}, "has IMAGE_TYPE, as rows have only since it was made."),
+        (4, {DOCKERFILE: None}, f"{DOCKERFILE} (lockstep dev): the file does not exist, but the matrix row in line 27"),
+        (4, {GITLAB: ""}, f"{GITLAB} (lockstep dev): expected BASE_IMAGE in rows with IMAGE: CI_MCORE_DEV_IMAGE once"),
+        (4, {GITLAB: "a: [b"}, f"{GITLAB} (lockstep dev): it does not parse as YAML"),
+        (4, {GITLAB: matrix(lts_rows("25.09-py3"))}, "found none."),
+        (4, {GITLAB: matrix(rows(4, "26.02-py3", "25.09-py3") * 2)},
+         "found amd64 (line 30), arm64 (line 35), amd64 (line 48), arm64 (line 53)."),
+        (4, {GITLAB: matrix(rows(4, "26.02-py3", "25.09-py3").replace("IMAGE_TYPE: dev", "IMAGE_TYPE: lts", 1))},
+         "is of an unknown shape: expected FILE: Dockerfile.ci.dev, IMAGE_TYPE: (absent) or"),
+        (4, {GITLAB: matrix(rows(4, "26.02-py3", "25.09-py3").replace("ci.lts", "ci.dev", 1))},
+         "the row IMAGE: CI_MCORE_LTS_IMAGE in line 19 (test:pre_build_image) is of an unknown shape"),
+        (4, {GITLAB: matrix(rows(4, "26.02-py3", "25.09-py3").replace("CI_MCORE_DEV_IMAGE", "NEW_IMAGE"))},
+         "sets BASE_IMAGE to 'nvcr.io/nvidia/pytorch:26.02-py3', but its IMAGE is 'NEW_IMAGE'"),
+        (4, {GITLAB: matrix(rows(4, "26.02-py3", "25.09-py3").replace("BASE_IMAGE: n", "BASE_IMAGE: >-\n          n"))},
+         "it is a block of text"),
+        (4, {GITLAB: matrix(rows(4, "26.02-py3", "25.09-py3").replace(image("26.02-py3"), "$BASE", 1))},
+         "line 30, BASE_IMAGE where IMAGE: CI_MCORE_DEV_IMAGE, PLATFORM: amd64: '$BASE' is not a full image reference"),
+        (4, {DEV: "nvcr.io/nvidia/tensorrt:26.02-py3"},
+         f"{DEV} (lockstep dev): line 1, whole file: it names the image nvcr.io/nvidia/tensorrt; expected"),
+        (4, {DEV: "mirror.example/nvidia/pytorch:26.02-py3"}, "it names the image mirror.example/nvidia/pytorch"),
+        (4, {DEV: image("latest")}, "'latest' is not a tag of the monthly NGC images"),
+        (4, {DEV: "nvcr.io/nvidia/pytorch"}, "'' is not a tag"),
+        (4, {DEV: "\udcff"}, "is not a full image reference"),
+        (4, {DOCKERFILE: dockerfile("26.02-py3").replace("FROM $", f"FROM {image('26.02-py3')} AS x\nFROM $")},
+         f"{DOCKERFILE} (lockstep dev): expected FROM to take its image from ARG"),
+    ],
+)  # fmt: skip
+def test_sites_missing_doubled_or_of_an_unknown_shape_stop_the_plan(number, broken, said):
+    with pytest.raises(CannotTell) as caught:
+        plan(layout(number) | broken)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("The pins cannot be planned, so nothing was changed. ")
+
+
+def test_a_problem_of_the_other_type_in_a_file_of_its_own_is_a_warning():
+    texts = layout(4) | {LTS: "two\nlines\n"}
+    (warning,) = plan(texts).warnings[:1]
+    assert warning.startswith(f"{LTS} (lockstep lts): expected one image reference and nothing else, found ")
+    assert warning.endswith(" This bump does not touch it.")
+    with pytest.raises(CannotTell):
+        plan(texts, "25.11-py3", "lts")
+
+
+@pytest.mark.parametrize("texts", [{}, {GITLAB: None}, {"README.md": "x"}])
+def test_a_repository_without_known_sites_stops_the_plan(texts):
+    with pytest.raises(CannotTell):
+        plan(texts)
+
+
+def test_an_edit_that_would_not_read_back_as_planned_is_not_handed_out(monkeypatch):
+    # The way an edit could go wrong is a mistake of ours in the spans.
+    def splice_elsewhere(text, spans):
+        return edits.splice(text, [(start - 1, end - 1, new) for start, end, new in spans if start])
+
+    monkeypatch.setattr(pins, "splice", splice_elsewhere)
+    with pytest.raises(RunbookError, match=r"pins are not as planned\. Nothing was changed"):
+        plan(layout(4))
+
+
+# -- plan: warnings --------------------------------------------------------------------------------------------------
+
+
+def test_informational_sites_that_lag_are_warned_of():
+    texts = layout(4) | {INSTALL_TEST: None, INSTALL_GUIDE: f"x\n  {image('26.08-py3')}\n", NEMO: dockerfile()}
+    assert plan(texts).warnings == (
+        f"{LINTING}:3 names {image('26.02-py3')}, behind 26.04-py3: no bump moves it; change it by hand if wanted.",
+    )
+    assert plan(texts, "25.11-py3", "lts").warnings == ()
+
+
+def test_a_digest_that_goes_with_its_tag_is_warned_of():
+    old = f"{image('26.02-py3')}@sha256:{'0' * 64}"
+    texts = layout(2) | {DEV: old, INSTALL_TEST: None, INSTALL_GUIDE: None}
+    made = plan(texts)
+    assert applied(texts, made)[DEV] == image("26.04-py3")
+    assert made.warnings == (
+        f"{DEV}:1 names its image with a digest as well ({old}); the digest goes with the old tag.",
+    )
+
+
+def test_a_digest_beside_the_target_stays():
+    texts = layout(2, dev="26.04-py3") | {DEV: f"{image('26.04-py3')}@sha256:{'0' * 64}"}
+    made = plan(texts)
+    assert (made.edits, made.warnings) == ((), ())
+
+
+COUPLED = {
+    DOCKERFILE: dockerfile("26.02-py3")
+    + "# NCCL for cuda13.9\nARG NCCL_VERSION=2.1-1+cuda13.3\nRUN uv pip install nvidia-nvshmem-cu13==3.4.5\n",
+    NCCL: '#!/bin/bash\nNCCL_VER="2.1-1+cuda13.3"\n',
+    PROJECT: 'te = [\n    "transformer-engine[pytorch,core_cu13]>=2.9,<3",\n]\n',
+    DOCKERFILE_LTS: dockerfile(more="RUN uv pip install nvidia-nvshmem-cu12==3.4.5\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cuda", "warned"),
+    [
+        ("13.3", []),
+        ("13.3.0.5", []),
+        ("13.4", ["NCCL", "NCCL"]),
+        ("13.30", ["NCCL", "NCCL"]),
+        ("14.0", ["NCCL", "NCCL", "the extra of Transformer Engine", "NVSHMEM"]),
+        (None, ["NCCL", "NCCL", "the extra of Transformer Engine", "NVSHMEM"]),
+        ("", ["NCCL", "NCCL", "the extra of Transformer Engine", "NVSHMEM"]),
+    ],
+)
+def test_versions_that_fit_another_cuda_are_warned_of(cuda, warned):
+    texts = layout(4, dev="26.04-py3") | COUPLED | {DOCKERFILE: COUPLED[DOCKERFILE].replace("26.02", "26.04")}
+    warnings = plan(texts, cuda=cuda).warnings
+    assert [warning.partition(" fixes ")[2].partition(" at ")[0] for warning in warnings] == warned
+    if warned:
+        assert warnings[0].startswith(f"{DOCKERFILE}:6 fixes NCCL at 2.1-1+cuda13.3, for CUDA 13.3: ")
+        assert warnings[0].endswith(f"26.04-py3 has CUDA {cuda}." if cuda else "look up which CUDA 26.04-py3 has.")
+
+
+def test_an_lts_bump_is_warned_of_the_versions_of_lts():
+    (warning,) = plan(layout(4) | COUPLED, "25.11-py3", "lts", cuda="13.0").warnings
+    assert warning == (
+        f"{DOCKERFILE_LTS}:5 fixes NVSHMEM at nvidia-nvshmem-cu12==3.4.5, for CUDA 12: 25.11-py3 has CUDA 13.0."
+    )
+
+
+# -- check -----------------------------------------------------------------------------------------------------------
+
+
+def check(texts, **options):
+    return pins.check(texts, MEGATRON_LM, **options)
+
+
+def wrong(texts, **options):
+    return [(verdict.site, verdict.answer) for verdict in check(texts, **options) if verdict.answer != "in sync"]
+
+
+@pytest.mark.parametrize("number", LAYOUTS)
+def test_pins_that_agree_are_in_sync_type_by_type(number):
+    verdicts = check(layout(number))
+    assert {verdict.answer for verdict in verdicts} == {"in sync"}
+    assert {verdict.sentence for verdict in verdicts} == {""}
+    assert pins.outcome(verdicts) == pins.outcome(verdicts, strict=True) == "in sync"
+    assert sum(verdict.role == "lockstep lts" for verdict in verdicts) == {1: 1, 2: 2, 3: 3, 4: 3}[number]
+
+
+@pytest.mark.parametrize(
+    ("broken", "found"),
+    [
+        ({DEV: image("26.04-py3")},
+         [(f"{GITLAB}:30", "out of sync"), (f"{GITLAB}:35", "out of sync"), (f"{DOCKERFILE}:3", "out of sync"),
+          (f"{NEMO}:3", "lagging"), (f"{LINTING}:3", "lagging"), (f"{INSTALL_TEST}:4", "lagging"),
+          (f"{INSTALL_GUIDE}:5", "lagging")]),
+        ({DEV: image("25.11-py3")}, [(f"{DEV}:1", "out of sync")]),
+        ({DOCKERFILE: dockerfile("26.01-py3")}, [(f"{DOCKERFILE}:3", "out of sync")]),
+        ({LTS: image("25.08-py3")}, [(f"{LTS}:1", "out of sync")]),
+        ({LTS: image("26.02-py3")}, [(f"{GITLAB}:21", "out of sync"), (f"{GITLAB}:25", "out of sync")]),
+        ({DEV: image("26.02-py3-igpu")}, None),
+        ({LINTING: dockerfile("25.01-py3")}, [(f"{LINTING}:3", "lagging")]),
+        ({INSTALL_GUIDE: f"  {image('26.08-py3')}\n"}, [(f"{INSTALL_GUIDE}:1", "ahead")]),
+        ({LTS: None}, [(LTS, "cannot tell")]),
+        ({DEV: "x"}, [(DEV, "cannot tell")]),
+        ({LINTING: dockerfile("latest")}, [(LINTING, "cannot tell")]),
+        ({LINTING: dockerfile("26.02-py3").replace(image("26.02-py3"), "python:3.10")}, []),
+        ({GITLAB: "a: ["}, [(GITLAB, "cannot tell"), (GITLAB, "cannot tell")]),
+    ],
+)  # fmt: skip
+def test_what_does_not_agree_is_named(broken, found):
+    if found is None:
+        assert (f"{GITLAB}:30", "out of sync") in wrong(layout(4) | broken)
+    else:
+        assert wrong(layout(4) | broken) == found
+
+
+def test_one_site_that_cannot_be_read_does_not_hide_the_others():
+    texts = layout(4) | {DEV: "x", DOCKERFILE: dockerfile("26.01-py3")}
+    assert wrong(texts) == [(DEV, "cannot tell"), (f"{DOCKERFILE}:3", "out of sync")]
+    assert pins.outcome(check(texts)) == "out of sync"
+
+
+def test_an_expected_tag_is_what_the_pins_of_its_type_should_be():
+    assert wrong(layout(2), expected=NgcTag(26, 2)) == []
+    assert wrong(layout(2), expected=NgcTag(26, 4))[:2] == [
+        (f"{DEV}:1", "out of sync"),
+        (f"{GITLAB}:26", "out of sync"),
+    ]
+    assert wrong(layout(2), expected=NgcTag(25, 9)) == [
+        (f"{DEV}:1", "out of sync"), (f"{GITLAB}:26", "out of sync"), (f"{INSTALL_TEST}:4", "ahead"),
+        (f"{INSTALL_GUIDE}:5", "ahead"),
+    ]  # fmt: skip
+    assert wrong(layout(2), expected=NgcTag(25, 10), image_type="lts") == [
+        (f"{LTS}:1", "out of sync"), (f"{GITLAB}:22", "out of sync"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("broken", "normal", "strict"),
+    [
+        ({}, "in sync", "in sync"),
+        ({LINTING: dockerfile("25.01-py3")}, "in sync", "out of sync"),
+        ({INSTALL_GUIDE: f"  {image('26.08-py3')}\n"}, "in sync", "out of sync"),
+        ({LINTING: dockerfile("latest")}, "in sync", "cannot tell"),
+        ({LTS: None}, "cannot tell", "cannot tell"),
+        ({LTS: None, DEV: image("25.11-py3")}, "out of sync", "out of sync"),
+    ],
+)
+def test_the_outcome_follows_from_the_pins_and_with_strict_from_all(broken, normal, strict):
+    verdicts = check(layout(4) | broken)
+    assert (pins.outcome(verdicts), pins.outcome(verdicts, strict=True)) == (normal, strict)
+
+
+def test_nothing_to_check_cannot_be_told():
+    assert pins.outcome(()) == "cannot tell"
+
+
+# -- any text --------------------------------------------------------------------------------------------------------
+
+OLD = image("26.02-py3")
+_QUOTES = st.sampled_from(["", "'", '"'])
+_SPACE = st.sampled_from([" ", "  ", "   "])
+
+
+@st.composite
+def matrices(draw):
+    """A function from the dev tag to a GitLab file: everything but the tag is drawn once, and stays."""
+    number = draw(st.sampled_from(LAYOUTS))
+    platforms = ["amd64", "arm64"] if number >= 3 else [""]
+    drawn = [(name, platform) for name in ("DEV", "LTS") for platform in platforms] + [("UTILITY", "")]
+    indent, newline = draw(st.sampled_from(["", "  ", "    "])), draw(st.sampled_from(["\n", "\r\n"]))
+    lines: list[str] = []
+    for name, platform in draw(st.permutations(drawn)):
+        file = {"DEV": "Dockerfile.ci.dev", "LTS": "Dockerfile.ci.lts" if number in (1, 4) else "Dockerfile.ci.dev"}
+        image_type = {"DEV": "dev" if number >= 2 else "", "LTS": "lts" if number in (2, 3) else ""}.get(name, "")
+        keys = {
+            "IMAGE": f"CI_MCORE_{name}_IMAGE" if name in file else "UTILITY_IMAGE",
+            "FILE": file.get(name, "Dockerfile.linting"),
+            "IMAGE_TYPE": image_type,
+            "BASE_IMAGE": {"DEV": image("DEV"), "LTS": image("25.09-py3")}.get(name, "python:3.10"),
+            "PLATFORM": platform,
+        }
+        pairs = []
+        for key, value in draw(st.permutations([pair for pair in keys.items() if pair[1]])):
+            quote, space = draw(_QUOTES), draw(_SPACE)
+            pairs.append(f"{key}:{space}{quote}{value}{quote}")
+        if draw(st.booleans()):
+            lines.append(f"{indent}- {{{', '.join(pairs)}}}{draw(st.sampled_from(['', ' # ü 26.02-py3']))}")
+        else:
+            comments = [draw(st.sampled_from(["", f" # {OLD}", "   "])) for _ in pairs]
+            heads = ["- ", *["  "] * len(pairs)]
+            lines += [f"{indent}{head}{pair}{note}" for head, pair, note in zip(heads, pairs, comments, strict=False)]
+            lines += draw(st.sampled_from([[], ["", f"# BASE_IMAGE: {OLD}"]]))
+    head = [draw(st.sampled_from(["# ✓", "", ".x: &x [1]"])), "job:", " parallel:", "  matrix:"]
+    text = newline.join([*head, *(f"   {line}" if line else line for line in lines)])
+    text = draw(st.sampled_from(["", "\ufeff"])) + text + draw(st.sampled_from(["", newline, newline * 3]))
+    return number, lambda tag: text.replace("pytorch:DEV", f"pytorch:{tag}")
+
+
+@settings(deadline=None)
+@given(matrices())
+def test_whatever_a_matrix_looks_like_only_the_values_change(drawn):
+    number, text = drawn
+    texts = layout(number) | {GITLAB: text("26.02-py3")}
+    made = plan(texts)
+    assert applied(texts, made)[GITLAB] == text("26.04-py3")
+    assert len(changed_lines(made.part("gitlab"))) == (4 if number >= 3 else 2)
+    assert plan(applied(texts, made)).edits == ()
+
+
+def mutated(text):
+    """The text with a piece of it taken out, repeated or replaced."""
+    cuts = st.lists(st.integers(0, len(text)), min_size=2, max_size=2).map(sorted)
+    news = (
+        st.sampled_from(["", "\n", ":", "- ", "&a ", "*a", "'", '"', "{", "[", "<<: ", "\t", "#", "\\", "\r"])
+        | st.text()
+    )
+    return st.builds(lambda cut, new, copies: text[: cut[0]] + new + text[cut[0] : cut[1]] * copies + text[cut[1] :],
+                     cuts, news, st.integers(0, 2))  # fmt: skip
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_any_text_is_planned_and_checked_or_refused_in_words(data):
+    texts = layout(data.draw(st.sampled_from(LAYOUTS)))
+    for path in data.draw(st.sets(st.sampled_from(sorted(texts)), min_size=1, max_size=2)):
+        texts[path] = data.draw(mutated(texts[path]) | st.text() | st.none())
+    verdicts = check(texts)
+    assert all(bool(verdict.sentence) == (verdict.answer != "in sync") for verdict in verdicts)
+    try:
+        made = plan(texts)
+    except RunbookError:
+        return
+    after = applied(texts, made)
+    assert plan(after).edits == ()
+    assert all(edit.before.count("\n") == edit.after.count("\n") for edit in made.edits)
+    assert len({(change.path, change.line) for change in made.changes}) * 2 >= len(changed_lines(made))
+    assert {v.image for v in check(after) if v.role == "lockstep dev"} == {image("26.04-py3")}
+    lts = [[v.image for v in check(given) if v.role == "lockstep lts"] for given in (texts, after)]
+    assert all(one == other for one, other in pairwise(lts))

@@ -1,0 +1,366 @@
+"""The practice CI as pure functions: which jobs, when, and what they measure."""
+
+import json
+import zipfile
+from dataclasses import replace
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.git.blobs import read_blobs
+from runbook_lib.practice import content
+from runbook_lib.practice.ci import evidence, measure, plan, suites
+from runbook_lib.practice.git import Bare
+
+TREE = content.main()
+RECIPES = {path: text for path, text in TREE.items() if path.startswith(suites.RECIPES)}
+GOLDEN = {path: text for path, text in TREE.items() if path.startswith(plan.TEST_CASES) and path.endswith(".json")}
+FUNCTIONAL = frozenset({"Run functional tests"})
+OLD, NEW = "nvcr.io/nvidia/pytorch:26.02-py3", "nvcr.io/nvidia/pytorch:26.04-py3"
+BUMP = plan.Situation(FUNCTIONAL, True, 20.0, NEW, OLD, RECIPES, GOLDEN, GOLDEN)
+BEFORE = replace(BUMP, image=OLD)
+PLANNED = plan.plan(BUMP)
+
+
+def jobs(at: plan.Situation, conclusion: str) -> set[str]:
+    return {
+        f"{job.name.removesuffix(' - latest')} {job.platform}" for job in plan.plan(at) if job.conclusion == conclusion
+    }
+
+
+# -- which tests ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("labels", "tier", "repeats", "lightweight", "lts", "cadence"),
+    [
+        (set(), "L0", 5, False, False, "pr"),
+        ({"bug", "complexity: low", "run functional tests"}, "L0", 5, False, False, "pr"),
+        ({"Run functional tests"}, "L1", 5, False, False, None),
+        ({"Run tests"}, "L1", 1, True, False, None),
+        ({"Run tests", "Run functional tests"}, "L1", 1, True, False, None),
+        ({"container::lts"}, "L0", 5, False, True, "pr"),
+        ({"container::lts", "Run functional tests"}, "L1", 5, False, True, None),
+    ],
+)
+def test_labels_decide(
+    labels: set[str], tier: str, repeats: int, lightweight: bool, lts: bool, cadence: str | None
+) -> None:
+    assert suites.suite(labels) == suites.Suite(tier, repeats, lightweight, lts, cadence)
+
+
+def test_a_dispatched_run_has_no_labels() -> None:
+    assert suites.suite({"Run tests"}, "workflow_dispatch") == suites.Suite("L1", 5, False, False, "nightly")
+    known = [
+        suites.Row("gpt", case, "dgx_h100", "dev", "L1", cadence) for case, cadence in (("a", ALWAYS), ("b", ("pr",)))
+    ]
+    chosen = suites.selected(known, suites.suite((), "workflow_dispatch"), ["dgx_h100"])
+    assert [row.test_case for row in chosen] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("allow", "expected"),
+    [("", False), ("allow_failure: [true]", True), ("allow_failure: true", True), ("allow_failure: [false]", False)],
+)
+def test_rows_that_may_fail(allow: str, expected: bool) -> None:
+    row = f"{{environment: [dev], scope: [mr]{', ' if allow else ''}{allow}}}"
+    text = f"spec: {{model: gpt, platforms: dgx_h100}}\nproducts: [{{test_case: [a], products: [{row}]}}]"
+    assert [it.allow_failure for it in suites.rows({"a.yaml": text})] == [expected]
+
+
+def rows(*products: str, platform: str = "dgx_h100") -> list[tuple[str, ...]]:
+    text = f"spec: {{model: gpt, platforms: {platform}}}\nproducts:\n" + "".join(f"  - {each}\n" for each in products)
+    found = suites.rows({"a.yaml": text})
+    assert {row.model for row in found} <= {"gpt"}
+    return [(row.test_case, row.environment, row.tier, row.platform, *row.cadence) for row in found]
+
+
+ALWAYS = ("pr", "nightly", "mergegroup")
+
+
+@pytest.mark.parametrize(
+    ("product", "expected"),
+    [
+        ("{test_case: [a]}", []),
+        ("{test_case: [a], products: [{environment: [dev], scope: []}]}", []),
+        (
+            "{test_case: [a, b], products: [{environment: [dev], scope: [mr-github]}]}",
+            [("a", "dev", "L1", "dgx_h100", *ALWAYS)],
+        ),
+        (
+            "{test_case: [a], products: [{environment: [dev, lts], scope: [mr-github-slim, nightly]}]}",
+            [
+                ("a", "dev", "L0", "dgx_h100", *ALWAYS),
+                ("a", "dev", "L2", "dgx_h100", "nightly"),
+                ("a", "lts", "L0", "dgx_h100", *ALWAYS),
+                ("a", "lts", "L2", "dgx_h100", "nightly"),
+            ],
+        ),
+        (
+            "{test_case: [a], cadence: [nightly], products: [{environment: [dev], scope: [mr-github-broken]}]}",
+            [("a", "dev", "mr-github-broken", "dgx_h100", "nightly")],
+        ),
+        (
+            "{test_case: [a], products: [{environment: [dev], scope: [weekly], cadence: [pr], platforms: [dgx_a100]}]}",
+            [("a", "dev", "L3", "dgx_a100", "pr")],
+        ),
+    ],
+)
+def test_rows_of_a_recipe(product: str, expected: list[tuple[str, ...]]) -> None:
+    assert rows(product) == expected
+
+
+def test_recipes_that_are_none() -> None:
+    assert suites.rows({"a": "products: [", "b": "", "c": "- a", "d": "spec: x", "e": "spec: {}\nproducts:"}) == ()
+
+
+def test_selection_is_equality() -> None:
+    def row(case: str, tier: str, *cadence: str) -> suites.Row:
+        return suites.Row("gpt", case, "dgx_h100", "dev", tier, cadence or ALWAYS)
+
+    known = [row("a", "L1"), row("a", "L1"), row("b", "L1-broken"), row("c", "L0"), row("d", "L1", "nightly")]
+    known += [replace(row("e", "L1"), environment="lts"), replace(row("f", "L1"), platform="dgx_gb200")]
+
+    def chosen(labels: set[str], *platforms: str) -> list[str]:
+        return [each.test_case for each in suites.selected(known, suites.suite(labels), platforms)]
+
+    assert chosen({"Run functional tests"}, "dgx_h100") == ["d", "a"]  # the label switches the cadence off
+    assert chosen({"Run functional tests"}, "dgx_h100", "dgx_gb200") == ["d", "a", "f"]
+    assert chosen(set(), "dgx_h100") == ["c"]
+    assert suites.selected(known, suites.Suite("L1", 5, False, False, "pr"), ["dgx_h100"]) == (known[0],)
+
+
+def test_the_real_recipes(megatron_lm: Path) -> None:
+    """The numbers that were counted in the repository at that commit."""
+    commit = "d98e8a64ddf34856e74b24714e3bedb2f5a39553"
+    found = suites.rows(Bare(megatron_lm).texts(commit, suites.RECIPES))
+    both = ["dgx_h100", "dgx_gb200"]
+    assert len(suites.selected(found, suites.suite(set()), both)) == 12
+    per_platform = [len(suites.selected(found, suites.suite(FUNCTIONAL), [platform])) for platform in both]
+    assert per_platform == [77, 31]
+
+
+def test_the_label_table_is_the_real_one(megatron_lm: Path) -> None:
+    blob = read_blobs(megatron_lm, [("d98e8a64ddf3", plan.WORKFLOW_PATH)])["d98e8a64ddf3", plan.WORKFLOW_PATH]
+    assert blob is not None
+    assert f"name: {plan.WORKFLOW}\n" in blob[1]
+    for label, tier, repeats, lightweight in suites.SUITES:
+        assert f'"{label}"' in blob[1]
+        assert f"SCOPE={tier}; N_REPEAT={repeats}; LIGHTWEIGHT={str(lightweight).lower()}" in blob[1]
+    assert '"workflow_dispatch" ]; then\n            CADENCE=nightly' in blob[1]
+
+
+# -- what becomes of them -------------------------------------------------------------------------------------------
+
+
+def test_every_fate_is_somebodys() -> None:
+    cases = {case.name for case in content.FUNCTIONAL_TESTS}
+    assert set(plan.FATES) <= cases
+    assert set(plan.FATES.values()) == {"drift", "hang", "memory", "regression", "nccl"}
+
+
+def test_without_a_new_image_all_is_well() -> None:
+    assert jobs(BEFORE, "failure") == {f"{name} dgx_h100" for name in plan.FAIL_ON_MAIN_TOO} | {"Nemo_CICD_Test "}
+    assert {job.conclusion for job in plan.plan(replace(BEFORE, labels=frozenset()))} == {"success"}
+
+
+def test_a_new_image_breaks_what_it_is_to_break() -> None:
+    caused = {f"{job.model}/{job.test_case}": job.cause for job in PLANNED if job.cause}
+    assert caused == {name: cause for name, cause in plan.FATES.items() if name != "gpt/gpt3_mcore_tp1_pp4"}
+    assert jobs(BUMP, "cancelled") == {"gpt/gpt3_mcore_te_tp4_pp1_long dgx_h100"}
+    assert PLANNED[-1].name == "Nemo_CICD_Test"
+    assert PLANNED[-1].conclusion == "failure"
+    assert PLANNED[-1].ends == pytest.approx(20.0)
+
+
+def test_refreshed_values_pass_and_broken_ones_do_not() -> None:
+    new: dict[str, str] = {}
+    for job in (job for job in PLANNED if job.measures):
+        new |= plan.measured(job, GOLDEN, GOLDEN, image=NEW, base_image=OLD, lts=False)
+    refreshed = replace(BUMP, golden=GOLDEN | new)
+    assert jobs(refreshed, "failure") == {
+        "moe/gpt3_moe_mcore_tp2_ep4_memory dgx_h100", "mimo/mimo_vlm_tp1 dgx_h100", "Nemo_CICD_Test "
+    }  # fmt: skip
+    path = f"{plan.TEST_CASES}/gpt/gpt3_mcore_te_tp2_pp2_resume/golden_values_dev_dgx_h100_2nd.json"
+    spoilt = replace(BEFORE, golden=GOLDEN | {path: GOLDEN[path].replace("10.", "11.")})
+    assert "gpt/gpt3_mcore_te_tp2_pp2_resume dgx_h100" in jobs(spoilt, "failure")
+
+
+def test_lightweight_jobs_compare_and_measure_nothing() -> None:
+    planned = plan.plan(replace(BUMP, labels=frozenset({"Run tests"})))
+    assert {job.cause for job in planned} == {"", "hang", "memory", "nccl"}
+    assert not [job.name for job in planned if job.measures]
+
+
+def test_lts_runs_measure_another_image() -> None:
+    planned = plan.plan(replace(BEFORE, labels=FUNCTIONAL | {"container::lts"}))
+    assert "drift" in {job.cause for job in planned}
+
+
+@pytest.mark.parametrize("maintainer", [True, False])
+@pytest.mark.parametrize("gb200", [True, False])
+def test_gb200_is_for_maintainers(maintainer: bool, gb200: bool) -> None:
+    platforms = {
+        job.platform for job in plan.plan(replace(BEFORE, maintainer=maintainer, gb200=gb200)) if job.test_case
+    }
+    assert ("dgx_gb200" in platforms) == (maintainer and gb200)
+
+
+@pytest.mark.parametrize(
+    ("at", "last", "skipped"),
+    [
+        (replace(BUMP, conflict=True), "configure", "cicd-wait-in-queue"),
+        (replace(BUMP, refused=True), "cicd-wait-in-queue", "cicd-container-build / Build CI container"),
+        (replace(BUMP, broken=frozenset({"linting"})), "linting", "cicd-wait-in-queue"),
+        (
+            replace(BUMP, broken=frozenset({"cicd-container-build"})),
+            "cicd-container-build / Build CI container",
+            "${{ matrix.bucket }} - latest",
+        ),
+        (
+            replace(BUMP, broken=frozenset({"tests/unit_tests/models/"})),
+            "tests/unit_tests/models/ - latest",
+            "${{ matrix.model }}/${{ matrix.test_case }} - latest",
+        ),
+    ],
+)
+def test_what_needs_a_failed_job_is_skipped(at: plan.Situation, last: str, skipped: str) -> None:
+    planned = plan.plan(at)
+    assert [job.name for job in planned if job.conclusion == "failure"] == [last, "Nemo_CICD_Test"]
+    assert skipped in {job.name for job in planned if job.conclusion == "skipped"}
+    assert not [job.name for job in planned if job.kind == "functional" and job.test_case]
+    assert len({(job.name, job.platform) for job in planned}) == len(planned)
+    assert plan.again(planned, 60.0)[-1].conclusion == "failure"
+
+
+# -- what is seen when ----------------------------------------------------------------------------------------------
+
+
+@given(st.floats(0, 30), st.floats(0, 30), st.none() | st.floats(0, 30))
+def test_time_only_adds(first: float, second: float, cancelled: float | None) -> None:
+    early, late = sorted((first, second))
+    states = {"queued": 0, "waiting": 1, "in_progress": 1, "completed": 2}
+    for job in PLANNED:
+        before, after = (plan.job_at(job, 1000.0, 1000.0 + now, _stop(cancelled, now)) for now in (early, late))
+        if before is not None:
+            assert after is not None
+            assert states[before.status] <= states[after.status]
+        if before is not None and before.status == "completed":
+            assert before == after
+    for now in (early, late):
+        stop = _stop(cancelled, now)
+        run = plan.run_at(PLANNED, 1000.0, 1000.0 + now, stop)
+        listed = [seen for job in PLANNED if (seen := plan.job_at(job, 1000.0, 1000.0 + now, stop))]
+        if run.status == "completed":
+            assert {seen.status for seen in listed} == {"completed"}
+        assert (run.status == "completed") == (run.conclusion is not None)
+        assert plan.changed_at(PLANNED, 1000.0, 1000.0 + now) <= 1000.0 + now
+
+
+def _stop(cancelled: float | None, now: float) -> float | None:
+    # Nobody knows of a cancellation before it happens.
+    return None if cancelled is None or cancelled > now else 1000.0 + cancelled
+
+
+def test_the_second_attempt() -> None:
+    second = plan.again(PLANNED, 100.0)
+    assert len(second) == len(PLANNED)
+    kept = [job for job in second if job.ends < 0]
+    assert {job.conclusion for job in kept} == {"success"}
+    assert {job.name for job in second if job.ends >= 0 and job.conclusion == "success"} == {
+        "mimo/mimo_vlm_tp1 - latest"
+    }
+    assert plan.run_at(second, 1000.0, 1000.0).status == "in_progress"
+    assert plan.run_at(second, 1000.0, 1020.0).conclusion == "failure"
+
+
+# -- what is measured -----------------------------------------------------------------------------------------------
+
+SERIES = {"start_step": 1, "end_step": 3, "step_interval": 1, "values": {"1": 10.5, "2": "nan", "3": 10.25}}
+
+
+def test_measuring_is_repeatable_and_keeps_the_form() -> None:
+    text = json.dumps({"lm loss": SERIES, "iteration-time": SERIES, "0": {"generated_text": "x"}}, indent=4)
+    for kind in ("same", "drift", "regression"):
+        new = measure.on(text, kind, "seed")
+        assert new == measure.on(text, kind, "seed")
+        assert json.loads(new)["lm loss"]["values"]["2"] == "nan"
+        assert new.count("\n") == text.count("\n")
+    assert measure.on(text, "drift", "one") != measure.on(text, "drift", "two")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "NaN", '"text"', "{}"])
+def test_golden_files_of_odd_forms_stay_as_they_are(text: str) -> None:
+    assert measure.on(text, "drift", "seed") == text
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN))
+def test_kinds_of_change(path: str) -> None:
+    old = GOLDEN[path]
+    assert measure.agrees(old, measure.on(old, "same", path))
+    if "lm loss" not in old:
+        return
+    drifted, diverged = measure.on(old, "drift", path), measure.on(old, "regression", path)
+    assert not measure.agrees(old, drifted)
+    assert not measure.agrees(old, diverged)
+    losses = [list(json.loads(text)["lm loss"]["values"].values()) for text in (old, drifted, diverged)]
+    relative = [[abs(new / value - 1) for new, value in zip(series, losses[0], strict=True)] for series in losses]
+    assert 1e-5 < max(relative[1]) < 0.01
+    assert max(relative[2]) > 0.5
+    assert relative[2][0] == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ({"lm loss": 1.0}, {"lm loss": 1.0}, True),
+        ({"lm loss": 1.0}, {"lm loss": 1.00001}, False),
+        ({"iteration-time": {"values": {"1": 1.0}}}, {"iteration-time": {"values": {"1": 1.04}}}, True),
+        ({"iteration-time": {"values": {"1": 1.0}}}, {"iteration-time": {"values": {"1": 1.2}}}, False),
+        ({"iteration-time": {"values": {"1": 1.0}}}, {"iteration-time": {"values": {}}}, False),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        ({"throughput": [1]}, {"throughput": [1]}, True),
+    ],
+)
+def test_how_ci_compares(old: object, new: object, same: bool) -> None:
+    assert measure.agrees(json.dumps(old), json.dumps(new)) is same
+
+
+def test_what_cannot_be_read_agrees_with_itself_alone() -> None:
+    assert measure.agrees("{", "{")
+    assert not measure.agrees("{", "{}")
+
+
+# -- what is left behind --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        ("drift", "The following metrics failed"),
+        ("hang", "exceeded the maximum execution time"),
+        ("memory", "rank      : 3"),
+        ("nccl", "Some NCCL operations have failed or timed out."),
+        ("regression", "The following metrics failed"),
+    ],
+)
+def test_logs_tell_what_happened(cause: str, words: str) -> None:
+    job = next(job for job in PLANNED if job.cause == cause)
+    log = evidence.log(job, 1_800_000_000.0)
+    assert words in log
+    assert log.startswith("2027-01-15T08:00:00.000")
+    ends = 1_800_000_000 + job.ends - job.starts
+    assert log.splitlines()[-1].startswith(f"{datetime.fromtimestamp(ends, UTC):%Y-%m-%dT%H:%M:%S}")
+
+
+def test_archives_are_the_same_each_time() -> None:
+    job = next(job for job in PLANNED if job.cause == "drift")
+    data = evidence.archive(job, {"golden_values_dev_dgx_h100.json": "{}"}, 1_800_000_000.0)
+    assert data == evidence.archive(job, {"golden_values_dev_dgx_h100.json": "{}"}, 1_800_000_000.0)
+    with zipfile.ZipFile(BytesIO(data)) as archive:
+        assert archive.testzip() is None
+        assert len(archive.namelist()) == 1 + 2 * evidence.RANKS * 3  # the harness tried three times

@@ -1,0 +1,107 @@
+"""What the practice checkout holds: branches, pins, recipes, test cases and golden values."""
+
+import json
+import math
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from runbook_lib.images.reference import NgcTag
+from runbook_lib.pins import plan as pins
+from runbook_lib.pins.known_sites import MEGATRON_LM
+from runbook_lib.practice import content, seed
+
+TIPS = {commit.branch: commit.tree for commit in content.history()}
+
+
+def test_commit_ids_are_the_same_everywhere(tmp_path: Path) -> None:
+    """Whoever changes the template counts its VERSION up, and puts the new commits here."""
+    seed.create(tmp_path / "remote.git", tmp_path / "checkout")
+    command = ["git", "for-each-ref", "--format=%(refname:short) %(objectname)"]
+    branches = subprocess.run(command, cwd=tmp_path / "remote.git", check=True, capture_output=True, text=True).stdout
+    assert content.VERSION == 2
+    assert dict(line.split() for line in branches.splitlines()) == {
+        "core_r0.1.0": "3ee11e863abca768413683aff6f6ee61608dbe50",
+        "dev": "f6c340270dc0e48c9aef1d73a5aa2b97e280ed7c",
+        "main": "bd40161ea78f75f534b51853987f563dad32c951",
+    }
+
+
+@pytest.mark.parametrize(
+    ("branch", "answer"), [("main", "in sync"), ("dev", "out of sync"), ("core_r0.1.0", "in sync")]
+)
+def test_the_pins_of_each_branch(branch: str, answer: str) -> None:
+    tree = TIPS[branch]
+    verdicts = pins.check({path: tree.get(path) for path in MEGATRON_LM.pin_paths}, MEGATRON_LM)
+    assert pins.outcome(verdicts) == answer
+    assert {verdict.path for verdict in verdicts if verdict.answer == "out of sync"} == (
+        {"docker/.ngc_version.dev"} if branch == "dev" else set()
+    )
+
+
+def test_a_bump_of_main_moves_four_pins_and_warns_of_the_rest() -> None:
+    texts = {path: TIPS["main"].get(path) for path in MEGATRON_LM.paths}
+    plan = pins.plan(texts, MEGATRON_LM, NgcTag.parse("26.04-py3"), "dev", cuda="13.2")
+    assert [change.path for change in plan.changes] == [
+        "docker/.ngc_version.dev",
+        ".gitlab/stages/01.build.yml",
+        ".gitlab/stages/01.build.yml",
+        "docker/Dockerfile.ci.dev",
+    ]
+    assert plan.platforms == ("amd64", "arm64")
+    lagging = {warning.split(":")[0] for warning in plan.warnings if "behind" in warning}
+    assert lagging == {
+        "docker/Dockerfile.ci.nemo",
+        "docker/Dockerfile.linting",
+        ".github/workflows/install-test.yml",
+        "docs/get-started/install.md",
+    }
+    assert sum("for CUDA 13.1" in warning for warning in plan.warnings) == 2
+
+
+def rows(tree: content.Tree) -> Iterator[tuple[str, str, str, str]]:
+    """Model, test case, environment and platform of every row of every recipe."""
+    for path, text in tree.items():
+        if not path.startswith("tests/test_utils/recipes/"):
+            continue
+        recipe: Any = YAML(typ="safe").load(text)
+        for entry in recipe["products"]:
+            for product in entry["products"]:
+                for environment in product["environment"]:
+                    for platform in product.get("platforms", [recipe["spec"]["platforms"]]):
+                        yield recipe["spec"]["model"], entry["test_case"][0], environment, platform
+
+
+def test_recipes_test_cases_and_golden_files_belong_together() -> None:
+    tree = TIPS["main"]
+    functional = {row for row in rows(tree) if row[0] != "unit-tests"}
+    for model, case, environment, platform in functional:
+        assert f"{content.CASES}/{model}/{case}/model_config.yaml" in tree
+        assert f"{content.CASES}/{model}/{case}/golden_values_{environment}_{platform}.json" in tree
+    golden = [path for path in tree if "/golden_values_" in path and not path.endswith("_2nd.json")]
+    assert len(golden) == len(functional)
+    assert {row[1] for row in rows(tree) if row[0] == "unit-tests"} == {
+        "tests/unit_tests/data/",
+        "tests/unit_tests/models/",
+    }
+
+
+def test_golden_values_have_fifty_finite_steps() -> None:
+    for path, text in TIPS["main"].items():
+        if "/golden_values_" not in path or "inference" in path:
+            continue
+        for name, metric in json.loads(text).items():
+            steps = [int(step) for step in metric["values"]]
+            assert steps == list(range(metric["start_step"], metric["end_step"] + 1)), name
+            assert len(steps) == 50
+            assert all(math.isfinite(value) for value in metric["values"].values())
+
+
+def test_every_yaml_file_loads() -> None:
+    for path, text in TIPS["main"].items():
+        if path.endswith((".yml", ".yaml")):
+            assert YAML(typ="safe").load(text), path

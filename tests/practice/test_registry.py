@@ -1,0 +1,165 @@
+"""The practice registry, asked without our own client."""
+
+import base64
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from runbook_lib.practice.registry import images
+from runbook_lib.practice.registry.server import serve
+
+ACCEPT = {"Accept": images.INDEX + ", " + images.MANIFEST}
+
+
+@pytest.fixture
+def client() -> Iterator[httpx.Client]:
+    server = serve()
+    with httpx.Client(base_url=server.url, trust_env=False) as client:
+        yield client
+    server.close()
+
+
+@pytest.fixture
+def signed_in(client: httpx.Client) -> httpx.Client:
+    token = client.get("/token?service=practice-registry&scope=repository:nvidia/pytorch:pull").json()["token"]
+    client.headers["Authorization"] = f"Bearer {token}"
+    return client
+
+
+def code(answer: httpx.Response) -> str:
+    return str(answer.json()["errors"][0]["code"])
+
+
+@pytest.mark.parametrize(
+    ("path", "scope"),
+    [
+        ("/v2/", ""),
+        ("/v2/nvidia/pytorch/tags/list", ',scope="repository:nvidia/pytorch:pull"'),
+        ("/v2/nobody/knows/manifests/it", ',scope="repository:nobody/knows:pull"'),
+    ],
+)
+def test_everything_is_challenged(client: httpx.Client, path: str, scope: str) -> None:
+    answer = client.get(path)
+    assert (answer.status_code, code(answer)) == (401, "UNAUTHORIZED")
+    realm = client.base_url.join("/token")
+    assert answer.headers["WWW-Authenticate"] == f'Bearer realm="{realm}",service="practice-registry"{scope}'
+
+
+def test_a_token_opens_its_own_repository_only(signed_in: httpx.Client) -> None:
+    assert signed_in.get("/v2/nvidia/pytorch/tags/list").status_code == 200
+    assert signed_in.get("/v2/nvidia/nemo/tags/list").status_code == 401
+    assert signed_in.get("/v2/").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("credentials", "status"),
+    [("$oauthtoken:key", 200), ("$oauthtoken:", 401), ("me:key", 401), ("no colon", 401), ("\u00e9", 401)],
+)
+def test_sign_in_is_by_key(client: httpx.Client, credentials: str, status: int) -> None:
+    header = "Basic " + base64.b64encode(credentials.encode("latin-1")).decode()
+    assert client.get("/token", headers={"Authorization": header}).status_code == status
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_every_digest_is_that_of_its_content(signed_in: httpx.Client, method: str) -> None:
+    base = "/v2/nvidia/pytorch"
+    index = signed_in.get(f"{base}/manifests/26.04-py3", headers=ACCEPT).json()
+    assert [member["platform"]["architecture"] for member in index["manifests"]] == ["amd64", "arm64"]
+    for member in index["manifests"]:
+        manifest = signed_in.get(f"{base}/manifests/{member['digest']}", headers=ACCEPT)
+        assert manifest.headers["Content-Type"] == member["mediaType"]
+        for part in (manifest.json()["config"], *manifest.json()["layers"]):
+            whole = signed_in.get(f"{base}/blobs/{part['digest']}").content
+            assert f"sha256:{hashlib.sha256(whole).hexdigest()}" == part["digest"]
+            assert len(whole) == part["size"]
+            answer = signed_in.request(method, f"{base}/blobs/{part['digest']}")
+            assert answer.headers["Docker-Content-Digest"] == part["digest"]
+            assert int(answer.headers["Content-Length"]) == part["size"]
+            assert answer.content == (whole if method == "GET" else b"")
+
+
+def test_content_is_the_same_on_every_machine() -> None:
+    held = images.content()
+    assert held.tags["26.02-py3"] == "sha256:44f1fb39c4e53ae7f8da5cb909e96ca2b93b3951826aa1c7158ea6b8f3a58f76"
+    assert held.manifests.keys() | held.blobs.keys() == images.content().manifests.keys() | held.blobs.keys()
+
+
+def test_months_differ_and_one_lacks_arm64() -> None:
+    held = images.content()
+    assert sorted(held.tags) == [f"{month}-py3" for month in sorted(images.MONTHS)]
+    assert len(set(held.tags.values())) == len(held.tags)
+    platforms = {
+        tag: [member["platform"]["architecture"] for member in json.loads(held.manifests[digest].data)["manifests"]]
+        for tag, digest in held.tags.items()
+    }
+    assert platforms.pop("26.03-py3") == ["amd64"]
+    assert all(both == ["amd64", "arm64"] for both in platforms.values())
+
+
+def test_layers_unpack_and_name_their_image() -> None:
+    held = images.content()
+    layers = [blob.data for blob in held.blobs.values() if blob.media_type == images.LAYER]
+    with tarfile.open(fileobj=io.BytesIO(layers[0])) as archive:
+        file = archive.extractfile("etc/practice-image")
+        assert file is not None
+        assert file.read() == b"practice image 25.09 for amd64\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/v2/nvidia/pytorch/manifests/27.01-py3", "MANIFEST_UNKNOWN"),
+        (f"/v2/nvidia/pytorch/manifests/sha256:{'0' * 64}", "MANIFEST_UNKNOWN"),
+        (f"/v2/nvidia/pytorch/blobs/sha256:{'0' * 64}", "BLOB_UNKNOWN"),
+        ("/v2/nvidia/pytorch/tags/other", "NOT_FOUND"),
+    ],
+)
+def test_what_is_not_there(signed_in: httpx.Client, path: str, expected: str) -> None:
+    answer = signed_in.get(path, headers=ACCEPT)
+    assert (answer.status_code, code(answer)) == (404, expected)
+
+
+def test_another_repository_is_not_known(client: httpx.Client) -> None:
+    token = client.get("/token?scope=repository:nvidia/nemo:pull").json()["token"]
+    answer = client.get("/v2/nvidia/nemo/tags/list", headers={"Authorization": f"Bearer {token}"})
+    assert (answer.status_code, code(answer)) == (404, "NAME_UNKNOWN")
+
+
+def test_an_index_is_not_given_to_who_cannot_read_it(signed_in: httpx.Client) -> None:
+    path = "/v2/nvidia/pytorch/manifests/26.02-py3"
+    assert signed_in.get(path, headers={"Accept": images.MANIFEST}).status_code == 404
+    assert signed_in.get(path, headers={"Accept": f"text/plain, {images.INDEX};q=0.5"}).status_code == 200
+
+
+def test_tags_come_in_pages(signed_in: httpx.Client) -> None:
+    url = "/v2/nvidia/pytorch/tags/list?n=3"
+    tags: list[str] = []
+    sizes: list[int] = []
+    while url:
+        answer = signed_in.get(url)
+        tags += answer.json()["tags"]
+        sizes.append(len(answer.json()["tags"]))
+        url = answer.links.get("next", {}).get("url", "")
+    assert tags == sorted(f"{month}-py3" for month in images.MONTHS)
+    assert sizes == [3, 3, 1]
+
+
+def test_pages_that_do_not_exist(signed_in: httpx.Client) -> None:
+    assert signed_in.get("/v2/nvidia/pytorch/tags/list?last=99").json()["tags"] == []
+    assert "Link" not in signed_in.get("/v2/nvidia/pytorch/tags/list?n=7").headers
+    assert signed_in.get("/v2/nvidia/pytorch/tags/list?n=-1").status_code == 400
+
+
+def test_closed_is_closed_on_open_connections_too() -> None:
+    server = serve()
+    with httpx.Client(base_url=server.url, trust_env=False) as client:
+        assert client.get("/v2/").status_code == 401
+        server.close()
+        server.close()
+        with pytest.raises(httpx.TransportError):
+            client.get("/v2/")

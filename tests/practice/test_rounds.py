@@ -1,0 +1,319 @@
+"""Rounds of the practice CI: what a refresh, a quarantine, another attempt and a merge change, and what logs tell."""
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from forging import REPO, World, copied
+
+from runbook_lib.practice.ci import plan
+
+RECIPES = "tests/test_utils/recipes"
+MEMORY, FLAKY = "moe/gpt3_moe_mcore_tp2_ep4_memory", "mimo/mimo_vlm_tp1"
+LABEL = "Run functional tests"
+
+
+@pytest.fixture
+def world(seeded: Path, tmp_path: Path) -> Iterator[World]:
+    with copied(seeded, tmp_path) as made:
+        yield made
+
+
+def failed(world: World, run: int) -> set[str]:
+    """The functional tests, and other jobs, that did not pass."""
+    names = {it["name"] for it in world.jobs(run) if it["conclusion"] not in ("success", "skipped", None)}
+    return {name.removesuffix(" - latest") for name in names} - {"Nemo_CICD_Test"}
+
+
+def ran(world: World, run: int) -> set[str]:
+    return {it["name"].removesuffix(" - latest") for it in world.jobs(run) if it["conclusion"] != "skipped"}
+
+
+def ended(world: World, *labels: str) -> int:
+    """A bump's run that has ended."""
+    _, run = world.authorized(*(labels or (LABEL,)))
+    world.clock.now += 60
+    return run
+
+
+def again(world: World) -> int:
+    """A run of what the checkout holds now, when it has ended."""
+    world.comment(10, f"/ok to test {world.push()}")
+    world.clock.now += 60
+    return int(world.runs()[0]["id"])
+
+
+def unpacked(world: World, run: int, test: str) -> dict[str, str]:
+    """The members of the artifact of a test on H100."""
+    found = []
+    for it in world.get(f"{REPO}/actions/runs/{run}/artifacts?per_page=100")["artifacts"]:
+        if it["name"].startswith(f"logs-{test.rpartition('/')[2]}-"):
+            data = world.call("GET", it["archive_download_url"], follow_redirects=True).content
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                found.append({name: archive.read(name).decode() for name in archive.namelist()})
+    return next(it for it in found if not any("gb200" in name for name in it))
+
+
+def log(world: World, run: int, name: str) -> str:
+    job = next(it["id"] for it in world.jobs(run) if it["name"].startswith(name) and it["conclusion"] != "skipped")
+    return world.call("GET", f"{REPO}/actions/jobs/{job}/logs", follow_redirects=True).text
+
+
+def quarantine(world: World, file: str, case: str) -> None:
+    recipe = world.checkout / RECIPES / file
+    before, found, after = recipe.read_text().partition(f"[{case}]")
+    assert found
+    recipe.write_text(before + found + after.replace("[mr, mr-github]", "[mr-broken, mr-github-broken]", 1))
+
+
+def refresh(world: World, run: int) -> None:
+    """Commit what the failed jobs of a run have measured."""
+    for it in world.get(f"{REPO}/actions/runs/{run}/artifacts?per_page=100")["artifacts"]:
+        data = world.call("GET", it["archive_download_url"], follow_redirects=True).content
+        case = it["name"].removeprefix("logs-").partition(f"-{run}-")[0]
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            for name in archive.namelist():
+                if name.endswith(".json"):
+                    (folder,) = (world.checkout / plan.TEST_CASES).glob(f"*/{case}")
+                    (folder / name).write_bytes(archive.read(name))
+
+
+# -- rounds ------------------------------------------------------------------------------------------------------
+
+
+def test_from_a_red_run_to_a_green_one(world: World) -> None:
+    first = ended(world)
+    assert failed(world, first) == {name for name in plan.FATES if name != "gpt/gpt3_mcore_tp1_pp4"}
+    refresh(world, first)
+    second = again(world)
+    assert failed(world, second) == {"gpt/gpt3_mcore_te_tp4_pp1_long", MEMORY, FLAKY}
+    quarantine(world, "h100/gpt.yaml", "gpt3_mcore_te_tp4_pp1_long")
+    quarantine(world, "h100/moe.yaml", MEMORY.rpartition("/")[2])
+    third = again(world)
+    assert failed(world, third) == {FLAKY}
+    assert ran(world, second) - ran(world, third) == {"gpt/gpt3_mcore_te_tp4_pp1_long", MEMORY}
+    world.post(f"{REPO}/actions/runs/{third}/rerun-failed-jobs", None)
+    world.clock.now += 60
+    assert world.run(third)["conclusion"] == "success"
+
+
+def test_a_new_push_stops_the_round(world: World) -> None:
+    _, run = world.authorized(LABEL)
+    world.clock.now += 13
+    quarantine(world, "h100/hybrid.yaml", "hybrid_mr_tp2_cp2")
+    world.push()
+    assert world.run(run)["conclusion"] == "cancelled"
+    for name in ("gpt/gpt3_mcore_te_tp4_pp1_long", MEMORY):  # what had not happened yet is in no log
+        assert log(world, run, name).splitlines()[-1].endswith("##[error]The operation was canceled.")
+        assert "maximum execution time" not in log(world, run, name)
+        members = unpacked(world, run, name)
+        assert not [path for path, text in members.items() if path.endswith(".json") or "OutOfMemory" in text]
+    assert "hybrid/hybrid_mr_tp2_cp2" not in ran(world, again(world))
+
+
+# -- more attempts -----------------------------------------------------------------------------------------------
+
+
+def test_one_job_once_more(world: World) -> None:
+    run = ended(world)
+    before = {it["name"]: it for it in world.jobs(run)}
+    flaky = before[f"{FLAKY} - latest"]["id"]
+    rerun = f"{REPO}/actions/jobs/{flaky}/rerun"
+    world.post(rerun, None, 401, token="")
+    world.post(rerun, None, 403, token="contributor-token")
+    world.post(f"{REPO}/actions/jobs/1/rerun", None, 404)
+    world.post(rerun, None)
+    assert world.run(run)["run_attempt"] == 2
+    assert world.post(rerun, None, 403)["message"] == "This workflow is already running"
+    world.clock.now += 60
+    assert failed(world, run) == {name for name in plan.FATES if name not in (FLAKY, "gpt/gpt3_mcore_tp1_pp4")}
+    hanging = next(it for it in world.jobs(run) if it["name"].startswith("gpt/gpt3_mcore_te_tp4_pp1_long"))
+    assert hanging["conclusion"] == "cancelled"  # it was not run again
+    world.post(rerun, None, 403)  # a job of the attempt before
+    assert world.run(run)["run_attempt"] == 2
+
+
+def test_a_job_that_passed_may_run_again(world: World) -> None:
+    run = ended(world)
+    passed = next(it for it in world.jobs(run) if it["name"].startswith("gpt/gpt3_mcore_te_tp2_pp2_resume"))
+    world.post(f"{REPO}/actions/jobs/{passed['id']}/rerun", None)
+    running = {it["name"] for it in world.jobs(run) if it["status"] != "completed"}
+    assert running == {passed["name"]}
+    world.clock.now += 60
+    assert FLAKY in failed(world, run)
+
+
+# -- main --------------------------------------------------------------------------------------------------------
+
+
+def test_what_fails_on_main_too(world: World) -> None:
+    (run,) = world.runs(branch="main")
+    assert (run["event"], run["status"], run["conclusion"]) == ("workflow_dispatch", "completed", "failure")
+    assert run["head_sha"] == world.git("rev-parse", "origin/main")
+    assert run["actor"]["login"] == "github-actions[bot]"
+    assert failed(world, run["id"]) == set(plan.FAIL_ON_MAIN_TOO) == {MEMORY}
+    assert "gpt/gpt3_mcore_te_tp1_pp1" in ran(world, run["id"])
+    assert world.runs(branch="main", event="push") == []
+    assert world.runs(branch="main", event="workflow_dispatch", head_sha=run["head_sha"], status="failure") == [run]
+    assert any("OutOfMemoryError" in text for text in unpacked(world, run["id"], MEMORY).values())
+    page = world.call("GET", run["html_url"], token="").text
+    assert "of main at" in page
+
+
+@pytest.mark.parametrize("refreshed", [False, True])
+def test_after_the_merge_both_cis_test_the_base(world: World, refreshed: bool) -> None:
+    run = ended(world)
+    if refreshed:
+        refresh(world, run)
+        again(world)
+    tip = world.forge.merge(10)
+    newest = world.runs(branch="main")[0]
+    assert (newest["head_sha"], newest["status"]) == (tip, "in_progress")
+    world.clock.now += 60
+    drifted = {name for name, cause in plan.FATES.items() if cause in ("drift", "regression")}
+    expected = set(plan.FATES) - {"gpt/gpt3_mcore_tp1_pp4"} - (drifted if refreshed else set())
+    assert failed(world, newest["id"]) == expected
+    assert len(world.runs(branch="main")) == 2
+    url = f"{world.forge.url}/gitlab/api/v4/projects/practice%2FMegatron-LM/pipelines"
+    found = httpx.get(url, headers={"PRIVATE-TOKEN": "practice-gitlab-token"}, trust_env=False).json()
+    assert (found[0]["ref"], found[0]["sha"]) == ("main", tip)
+
+
+def test_a_merge_by_a_push_is_seen_too(world: World) -> None:
+    ended(world)
+    world.git("push", "-q", "origin", "HEAD:main")
+    assert world.get(f"{REPO}/pulls/10")["merged"] is True
+    assert world.runs(branch="main")[0]["head_sha"] == world.git("rev-parse", "HEAD")
+
+
+# -- logs --------------------------------------------------------------------------------------------------------
+
+CAUSES = {
+    "gpt/gpt3_mcore_te_tp4_pp1_long": (2, "use of fork() may lead to deadlocks"),
+    MEMORY: (3, "torch.OutOfMemoryError: CUDA out of memory."),
+    FLAKY: (5, "Connection reset by peer"),
+}
+
+
+@pytest.mark.parametrize("test", CAUSES)
+def test_one_rank_alone_tells_the_cause(world: World, test: str) -> None:
+    culprit, words = CAUSES[test]
+    members = unpacked(world, ended(world), test)
+    form = re.compile(r"logs/[12]/none_[0-9a-f]{8}/attempt_0/(\d)/std(?:out|err)\.log")
+    ranks = {name: int(match[1]) for name in members if (match := form.fullmatch(name))}
+    assert set(ranks.values()) == set(range(8))
+    assert {ranks[name] for name, text in members.items() if words in text} == {culprit}
+
+
+def test_how_far_a_hanging_test_came(world: World) -> None:
+    run = ended(world)
+    members = unpacked(world, run, "gpt/gpt3_mcore_te_tp4_pp1_long")
+    steps: dict[str, int] = {}  # by repeat
+    for name, text in members.items():
+        for step in re.findall(r"iteration +(\d+)/", text):
+            steps[name.split("/")[1]] = int(step)
+    assert steps == {"1": 50, "2": 12}
+    text = log(world, run, "gpt/gpt3_mcore_te_tp4_pp1_long")
+    assert text.splitlines()[-2].endswith("##[error]The job has exceeded the maximum execution time of 1h0m0s")
+    assert "Watchdog" not in text
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        ("gpt/gpt3_mcore_te_tp1_pp1", "The following metrics failed: lm loss, num-zeros"),
+        ("hybrid/hybrid_mr_tp2_cp2", "The following metrics failed: lm loss\n"),
+        (MEMORY, "ChildFailedError"),
+        (FLAKY, "Detected flaky failure, attempt restart."),
+    ],
+)
+def test_what_the_log_of_a_job_says(world: World, test: str, words: str) -> None:
+    text = log(world, ended(world), test)
+    assert words in text
+    assert all(re.match(r"2027-01-15T08:00:\d\d\.\d{7}Z ", line) for line in text.splitlines())
+    times = [line[:28] for line in text.splitlines()]
+    assert times == sorted(times)
+    # Of the ranks the first and the last alone are in it.
+    assert set(re.findall(r"Z \[default(\d)\]", text)) <= {"0", "7"}
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "code"),
+    [
+        ("cicd-container-build", "E: Version '2.29.3-1+cuda13.1' for 'libnccl2' was not found", 100),
+        ("tests/unit_tests/models/", "short test summary info", 1),
+        ("linting", "golden values and formatting", 1),
+    ],
+)
+def test_jobs_that_a_person_breaks(world: World, name: str, words: str, code: int) -> None:
+    world.forge.break_jobs(name)
+    run = ended(world)
+    text = log(world, run, name)
+    assert words in text
+    assert f"##[error]Process completed with exit code {code}." in text
+    assert not {it for it in ran(world, run) if it.startswith(("gpt/", "moe/"))}
+    if name.startswith("tests/"):
+        found = unpacked(world, run, name.replace("/", "-"))
+        assert any("FAILED tests/unit_tests/models/test_practice.py" in it for it in found.values())
+        assert all(member.startswith("1/") for member in found)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [("import", "ImportError: libcublasLt.so.12"), ("shape", "AssertionError: 12 is not divisible by 8")],
+)
+def test_functional_tests_that_break_in_other_ways(world: World, how: str, words: str) -> None:
+    world.forge.break_jobs("gpt3_mcore_te_tp2_pp2_resume", how=how)
+    run = ended(world)
+    members = unpacked(world, run, "gpt3_mcore_te_tp2_pp2_resume")
+    assert len({name.split("/")[-2] for name, text in members.items() if words in text}) == 1
+    assert not [name for name in members if name.endswith(".json")]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [("NaN", "nan"), ('"nan"', "'nan'"), ("-Infinity", "-inf"), ('"+Inf"', "'+Inf'"), ("x", "Could not read")],
+)
+def test_the_linter_refuses_golden_files_that_are_not_finite(world: World, value: str, words: str) -> None:
+    path = f"{plan.TEST_CASES}/gpt/gpt3_mcore_te_tp2_pp2_resume/golden_values_dev_dgx_h100.json"
+    world.push()
+    text = (world.checkout / path).read_text()
+    loss = json.loads(text)["lm loss"]["values"]["7"]
+    (world.checkout / path).write_text(text.replace(f'"7": {loss}', f'"7": {value}', 1))
+    run = ended(world)
+    assert failed(world, run) == {"linting"}
+    said = log(world, run, "linting")
+    assert path in said
+    assert words in said
+    assert log(world, run, "linting").count("golden_values_dev") == 1
+
+
+def test_golden_files_that_nobody_touched_are_not_judged(world: World) -> None:
+    path = f"{plan.TEST_CASES}/gpt/gpt3_mcore_te_tp2_pp2_resume/golden_values_dev_dgx_h100.json"
+    world.git("checkout", "-q", "-b", "older", "origin/main")
+    text = (world.checkout / path).read_text()
+    loss = json.loads(text)["lm loss"]["values"]["7"]
+    (world.checkout / path).write_text(text.replace(f'"7": {loss}', '"7": "nan"', 1))
+    world.git("commit", "-qam", "As it was long ago")
+    world.git("push", "-q", "origin", "HEAD:main")
+    world.git("fetch", "-q")
+    run = ended(world)
+    assert "linting" not in failed(world, run)
+
+
+def runs_of(world: World, number: int) -> list[Any]:
+    return [it for it in world.runs() if it["head_branch"] == f"pull-request/{number}"]
+
+
+def test_two_pull_requests_have_runs_of_their_own(world: World) -> None:
+    world.authorized(LABEL)
+    sha = world.push("other", pin="26.03-py3")
+    number = world.open_pull("other")["number"]
+    world.comment(number, f"/ok to test {sha}")
+    assert [len(runs_of(world, it)) for it in (10, number)] == [1, 1]

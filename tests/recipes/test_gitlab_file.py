@@ -1,0 +1,53 @@
+"""GitLab's file after the edit of step 2: still valid by GitLab's schema, with the jobs that we wait for."""
+
+from pathlib import Path
+
+import pytest
+from gitlab_reader import NotValid, jobs
+
+from runbook_lib.images.reference import ImageType, NgcTag
+from runbook_lib.pins import plan as pins
+from runbook_lib.pins.known_sites import MEGATRON_LM
+from runbook_lib.practice import content
+from runbook_lib.steps.internal_ci.plan import builds
+
+pytestmark = pytest.mark.component("gitlab-ci-local")
+BUILD = ".gitlab/stages/01.build.yml"
+
+
+def files() -> dict[str, str]:
+    return {path: text for path, text in content.main().items() if path.startswith(".gitlab")}
+
+
+def plain(name: str) -> str:
+    # GitLab puts a space after each comma, the reader none.
+    return name.replace(", ", ",")
+
+
+@pytest.mark.parametrize(("image_type", "tag"), [("dev", "26.02-py3"), ("dev", "26.04-py3"), ("lts", "25.11-py3")])
+def test_the_practice_file_stays_valid(tmp_path: Path, image_type: ImageType, tag: str) -> None:
+    texts = {path: content.main().get(path) for path in MEGATRON_LM.paths}
+    plan = pins.plan(texts, MEGATRON_LM, NgcTag.parse(tag), image_type).part("gitlab")
+    edited = files() | {it.path: it.after for it in plan.edits}
+    before, after = jobs(tmp_path / "before", files()), jobs(tmp_path / "after", edited)
+    old = {"dev": "26.02-py3", "lts": "25.09-py3"}[image_type]
+    assert after == [name.replace(old, tag) for name in before]
+    assert {plain(it.name) for it in builds({BUILD: edited[BUILD]}, MEGATRON_LM, image_type)} <= set(after)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("    max: 2", "    max: two", "must be integer"),
+        ("  retry:", "  retri:", "'retri' property is not expected"),
+        ("parallel:\n    matrix:", "parallel:\n    matrx:", "parallel"),
+        ("extends: [.build_image]", "extends: [.no_such_job]", "no_such_job"),
+        ("needs: [test:pre_build_image]", "needs: [nothing]", "nothing"),
+        ("        PLATFORM: arm64", "       PLATFORM: arm64", "YAML"),
+    ],
+)
+def test_a_file_that_gitlab_would_refuse_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
+    texts = files()
+    assert old in texts[BUILD]
+    with pytest.raises(NotValid, match=words):
+        jobs(tmp_path / "spoilt", texts | {BUILD: texts[BUILD].replace(old, new)})

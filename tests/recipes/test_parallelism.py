@@ -1,0 +1,104 @@
+"""How a test spreads its model, and whether that fits."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.errors import CannotTell
+from runbook_lib.recipes.parallelism import Parallelism
+
+CONFIG = """\
+ENV_VARS:
+  CUDA_DEVICE_MAX_CONNECTIONS: "1"
+MODEL_ARGS:
+  --tensor-model-parallel-size: 2
+  --context-parallel-size: 4
+  --pipeline-model-parallel-size: 8
+  --num-attention-heads: 16
+  --use-megatron-fsdp: true
+  --use-torch-fsdp2: false
+  --overlap-moe-expert-parallel-comm: true
+"""
+
+
+@pytest.mark.parametrize("text", ["{}", "MODEL_ARGS:\nENV_VARS:\n", "MODEL_ARGS: []\n"])
+def test_what_a_config_does_not_say_has_its_default(text: str) -> None:
+    assert Parallelism.parse(text) == Parallelism()
+
+
+def test_a_config_is_read() -> None:
+    read = Parallelism.parse(CONFIG)
+    assert read == Parallelism(2, 4, 8, 0, 16, False, True, True, 1)
+    assert read.model == 64
+    more = "  --num-query-groups: 4\n  --num-experts: 8\n  --expert-model-parallel-size: 2\n"
+    more += "  --expert-tensor-parallel-size: 1\n"
+    experts = Parallelism.parse(CONFIG + more)
+    assert (experts.groups, experts.experts, experts.expert, experts.expert_tensor) == (0, 8, 2, 1)
+    assert Parallelism.parse(f"{CONFIG}{more}  --group-query-attention: true\n").groups == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [", "x.yaml does not parse as YAML"),
+        ("just words", "x.yaml holds no settings"),
+        ("", "x.yaml holds no settings"),
+        ("MODEL_ARGS: {--context-parallel-size: many}", "sets --context-parallel-size to 'many'; expected a whole"),
+        ("MODEL_ARGS: {--num-attention-heads: true}", "sets --num-attention-heads to 'True'"),
+        ("ENV_VARS: {CUDA_DEVICE_MAX_CONNECTIONS: -1}", "sets CUDA_DEVICE_MAX_CONNECTIONS to '-1'"),
+    ],
+)
+def test_what_cannot_be_read_is_said(text: str, says: str) -> None:
+    with pytest.raises(CannotTell, match=says):
+        Parallelism.parse(text, "x.yaml")
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(CannotTell):
+        Parallelism.parse(f"MODEL_ARGS:\n  --tensor-model-parallel-size: {text}")
+
+
+@pytest.mark.parametrize(
+    ("spread", "world", "told"),
+    [
+        (Parallelism(), 1, []),
+        (Parallelism(), 8, []),
+        (Parallelism(2, 2, 2), 8, []),
+        (Parallelism(2, 2, 2, 4), 32, []),
+        (Parallelism(4, heads=8), 4, []),
+        (Parallelism(2, 2, 2), 12, ["WORLD_SIZE is 12, which is no multiple of 8 (TP 2 × CP 2 × PP 2)."]),
+        (Parallelism(4), 2, ["WORLD_SIZE is 2, which is no multiple of 4 (TP 4 × CP 1 × PP 1)."]),
+        (Parallelism(), 0, ["WORLD_SIZE is 0, which is no multiple of 1 (TP 1 × CP 1 × PP 1)."]),
+        (Parallelism(2, data=2), 8, ["WORLD_SIZE is 8, and TP 2 × CP 1 × PP 1 × DP 2 needs 4."]),
+        (Parallelism(3, heads=8), 3, ["8 attention heads cannot be divided by TP 3."]),
+        (Parallelism(4, groups=2), 4, []),
+        (Parallelism(2, groups=8), 2, []),
+        (Parallelism(4, groups=6), 4, ["6 query groups are neither a multiple nor a divisor of TP 4."]),
+        (Parallelism(2, expert=4, experts=8, expert_tensor=1), 4, []),
+        (Parallelism(2, expert=4, experts=8), 8, []),
+        (Parallelism(experts=7), 1, []),
+        (Parallelism(expert=4, experts=6), 4, ["6 experts cannot be divided by EP 4."]),
+        (Parallelism(2, expert=4), 4, ["WORLD_SIZE is 4, which is no multiple of 8 (expert TP 2 × EP 4 × PP 1)."]),
+        (Parallelism(expert_tensor=2), 1, ["WORLD_SIZE is 1, which is no multiple of 2 (expert TP 2 × EP 1 × PP 1)."]),
+        (Parallelism(expert=0), 3, ["EP is 0; expected at least 1."]),
+        (Parallelism(0, pipeline=0), 3, ["TP is 0 and PP is 0; expected at least 1."]),
+    ],
+)
+def test_whether_it_fits(spread: Parallelism, world: int, told: list[str]) -> None:
+    assert list(spread.problems(world)) == told
+
+
+@pytest.mark.parametrize(
+    ("given", "on"),
+    [
+        ("", False),
+        ("--use-custom-fsdp: false", False),
+        ("--use-custom-fsdp: true", True),  # its name in older releases
+        ("--use-megatron-fsdp: true", True),
+    ],
+)
+def test_megatron_fsdp_by_either_name(given: str, on: bool) -> None:
+    assert Parallelism.parse(f"MODEL_ARGS:\n  --num-layers: 2\n  {given}\n").megatron_fsdp == on

@@ -1,0 +1,205 @@
+"""Tests put out of CI's way and back: only scopes and one comment change, and the bytes come back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.errors import Refused
+from runbook_lib.recipes.quarantine import Target, gating, mark, named, settle, unmark
+from runbook_lib.recipes.rows import rows
+
+HEAD = "spec:\n  model: gpt\nproducts:\n  - test_case: [x]\n    products:\n"
+ROW = "      - environment: [dev]\n        scope: [mr, mr-github]\n        platforms: [dgx_h100]\n"
+X = Target("x", "dgx_h100", "dev", "gpt", "it hangs")
+
+
+def row(scope: str, *, environment: str = "dev", platforms: str = "dgx_h100") -> str:
+    return f"{HEAD}      - environment: [{environment}]\n        scope: {scope}\n        platforms: [{platforms}]\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", HEAD, row("[mr-broken]"), row("[deprecated]"), row("[flaky, cleanup]"), row("[mr-github-temp-disabled]"),
+        row("[mr]", environment="lts"), row("[mr]", platforms="dgx_gb200"), row("[mr]").replace("[x]", "[x_y]"),
+        row("[mr]").replace("gpt", "moe"), f"{HEAD}#{ROW}",
+    ],
+)  # fmt: skip
+def test_what_is_not_this_test_or_out_of_the_way_stays(text: str) -> None:
+    assert mark("r.yaml", text, [X], 7).after == text
+    assert unmark("r.yaml", text.replace("-broken", ""), [X]).after == text.replace("-broken", "")
+
+
+COMMENT = "        # Broken: it hangs — see issue #7.\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (HEAD + ROW,
+         HEAD + ROW.replace("        scope: [mr, mr-github]", f"{COMMENT}        scope: [mr-broken, mr-github-broken]")
+         ),
+        (row("mr"), row("mr-broken").replace("        scope", f"{COMMENT}        scope")),
+        (row("[mr, flaky]  # a"), row("[mr-broken, flaky]  # a").replace("        scope", f"{COMMENT}        scope")),
+        (row("\n          - 'mr'\n          - nightly"),
+         row("\n          - 'mr-broken'\n          - nightly-broken")
+         .replace("        scope", f"{COMMENT}        scope")),
+        (f"{HEAD}      - scope: [weekly]\n        environment: [dev]\n        platforms: [dgx_h100]",
+         f"{HEAD}      # Broken: it hangs — see issue #7.\n      - scope: [weekly-broken]\n        environment: [dev]\n"
+         "        platforms: [dgx_h100]"),
+        (row("[mr, mr-github-broken]"),
+         row("[mr-broken, mr-github-broken]")
+         .replace("        scope", "        # Broken (scope 1): it hangs — see issue #7.\n        scope")),
+        (row("[mr]").replace("\n", "\r\n"),
+         row("[mr-broken]").replace("        scope", f"{COMMENT}        scope").replace("\n", "\r\n")),
+        (f"{HEAD}      - {{environment: [dev], scope: [mr], platforms: [dgx_h100]}}",
+         f"{HEAD}      # Broken: it hangs — see issue #7.\n"
+         "      - {environment: [dev], scope: [mr-broken], platforms: [dgx_h100]}"),
+    ],
+)  # fmt: skip
+def test_mark_and_unmark_are_inverse(before: str, after: str) -> None:
+    assert mark("r.yaml", before, [X], 7).after == after
+    assert mark("r.yaml", after, [X], 8).after == after
+    assert unmark("r.yaml", after, [X]).after == before
+
+
+def test_several_rows_of_one_test_go_together() -> None:
+    text = HEAD + ROW + ROW.replace("mr, mr-github", "nightly")
+    marked = mark("r.yaml", text, [X], 7).after
+    assert [cell.value for it in rows("r", marked) for cell in it.scopes] == [
+        "mr-broken",
+        "mr-github-broken",
+        "nightly-broken",
+    ]
+    assert unmark("r.yaml", marked, [X]).after == text
+
+
+def test_what_a_person_marked_comes_back_without_their_comment_lost() -> None:
+    theirs = row("[mr-broken]").replace("        scope", "        # Broken: see #1\n        scope")
+    assert unmark("r.yaml", theirs, [X]).after == theirs.replace("-broken", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (row("[mr]", environment="lts, dev"), "lts on dgx_h100 as well"),
+        (row("[mr]", platforms="dgx_a100, dgx_h100"), "dev on dgx_a100 as well.*allow=whole-row"),
+        (HEAD.replace("gpt", "gpt\n  scope: mr") + "      - {environment: [dev], platforms: [dgx_h100]}\n",
+         "no scope of its own"),
+        (f"{HEAD}      - {{environment: [dev], platforms: [dgx_h100], scope: &s [mr]}}\n      - {{scope: *s}}\n",
+         "alias"),
+    ],
+)  # fmt: skip
+def test_a_row_that_stands_for_more_is_refused(text: str, says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        mark("r.yaml", text, [X], 7)
+
+
+def test_a_row_is_marked_when_all_that_it_stands_for_is_named_or_it_is_permitted() -> None:
+    text = row("[mr]", platforms="dgx_a100, dgx_h100")
+    both = [X, Target("x", "dgx_a100", "dev", "gpt", "too")]
+    assert "mr-broken" in mark("r.yaml", text, both, 7).after
+    assert "mr-broken" in mark("r.yaml", text, [X], 7, whole_rows=True).after
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        row("[mr]"),
+        row("[mr]").rstrip("\n"),
+        row("[mr]").replace("\n", "\r\n"),
+        row("[nightly]\n        cadence: [weekly]"),
+        row("[mr,\n          nightly\n          ] # both"),
+        row("[]"),
+        row("\n          - mr # one\n          - nightly\n          # none"),
+    ],
+)
+def test_the_soft_form_lets_the_row_fail(text: str) -> None:
+    soft = mark("r.yaml", text, [X], 7, soft=True).after
+    (found,) = rows("r.yaml", soft)
+    assert found.allow_failure
+    assert mark("r.yaml", soft, [X], 7, soft=True).after == soft
+    assert unmark("r.yaml", soft, [X]).after == text
+
+
+def test_a_row_that_says_otherwise_about_failures_is_a_persons_to_edit() -> None:
+    with pytest.raises(Refused, match=r"r\.yaml:6 sets allow_failure already"):
+        mark("r.yaml", row("[mr]\n        allow_failure: [false]"), [X], 7, soft=True)
+
+
+def test_a_reason_stays_in_its_comment() -> None:
+    told = Target("x", "dgx_h100", "dev", "gpt", "it hangs:\n- [ é\u2028 — \tsince Monday")
+    marked = mark("r.yaml", row("[mr]"), [told], 7).after
+    assert "# Broken: it hangs: - [ é — since Monday — see issue #7.\n" in marked
+    assert unmark("r.yaml", marked, [X]).after == row("[mr]")
+    with pytest.raises(Refused, match="no YAML comment can hold"):
+        mark("r.yaml", row("[mr]"), [Target("x", "dgx_h100", "dev", "gpt", "it rings \x07")], 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []), (" ; ", []),
+        ("x@dgx_h100: hangs; moe/y: see https://github.com/o/r/issues/3", [("", "x", "dgx_h100"), ("moe", "y", "")]),
+    ],
+)  # fmt: skip
+def test_a_persons_list(text: str, expected: list[tuple[str, str, str]]) -> None:
+    assert [(it.model, it.case, it.platform) for it in named(text, "dev")] == expected
+
+
+@pytest.mark.parametrize("text", ["x@dgx_h100", "x: ", ": why", "x: a; x: b", "a b@c: why", "x@a-b: why", "-- x: why"])
+def test_a_list_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(Refused):
+        named(text, "dev")
+
+
+def test_a_name_is_settled_by_the_recipes() -> None:
+    found = rows("r.yaml", row("[mr]"))
+    assert settle(Target("x", "", "dev", "", "why"), found) == Target("x", "dgx_h100", "dev", "gpt", "why")
+    two = (*found, *rows("s.yaml", row("[mr]", platforms="dgx_gb200")))
+    for test, says in (
+        (Target("y", "", "dev"), "Did you mean another"),
+        (Target("x", "dgx_b200", "dev"), "Its platforms there: dgx_h100"),
+        (Target("x", "", "lts"), "none"), (Target("x", "", "dev"), "Say which"),
+    ):  # fmt: skip
+        with pytest.raises(Refused, match=says):
+            settle(test, two if "Say" in says else found)
+
+
+def test_which_scopes_gate() -> None:
+    named_here = "nightly mr mr-github mr-github-slim mr-slim L0-smoke L2 weekly unit-tests"
+    assert all(map(gating, named_here.split()))
+    assert not any(
+        map(gating, ["", "deprecated", "flaky", "cleanup", "mr-github-temp-disabled", "mr-broken", "nightly-broken"])
+    )
+
+
+#: Of a row that was out of the way before, the way back is another: a person's.
+scopes = st.lists(st.sampled_from(["mr", "mr-github", "nightly", "flaky", "mr-broken", "L2"]), min_size=1, unique=True)
+scopes = scopes.filter(lambda names: any(map(gating, names)) or "mr-broken" not in names)
+
+
+@given(
+    st.lists(scopes, min_size=1, max_size=3),
+    st.booleans(),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_any_row_comes_back_byte_for_byte(
+    lists: list[list[str]], block: bool, newline: str, final: bool, soft: bool
+) -> None:
+    text = HEAD
+    for names in lists:
+        scope = "".join(f"\n          - {name}" for name in names) if block else f"[{', '.join(names)}]"
+        text += f"      - environment: [dev]\n        platforms: [dgx_h100]\n        scope: {scope}\n"
+    text = (text if final else text.rstrip("\n")).replace("\n", newline)
+    marked = mark("r.yaml", text, [X], 7, soft=soft).after
+    after = rows("r.yaml", marked)
+    assert [row.case for row in after] == ["x"] * len(lists)
+    assert (
+        all(row.allow_failure for row in after)
+        if soft
+        else not any(gating(it.value) for row in after for it in row.scopes)
+    )
+    assert unmark("r.yaml", marked, [X]).after == text

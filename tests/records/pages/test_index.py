@@ -1,0 +1,174 @@
+"""The page of all bumps: one row each, that can be sifted, and opens anywhere."""
+
+import base64
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from archives import BUMP, READY, elements, record, words
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.records.pages import index
+from runbook_lib.records.statement import Identity
+from runbook_lib.records.verify import verify
+from runbook_lib.system import provenance
+
+HOSTILE = Identity("o/<script>alert(1)</script>", "a b/c", "dev", "x' onclick='y", practice=False)
+
+
+def page(archive: Path) -> str:
+    index.write_index(archive)
+    return (archive / "index.html").read_text()
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return [attributes for tag, attributes in elements(text) if tag == "li"]
+
+
+def test_an_archive_without_bumps_says_so(tmp_path: Path) -> None:
+    assert "0 bumps." in words(page(tmp_path))
+
+
+def test_every_bump_has_one_row_the_newest_first(tmp_path: Path) -> None:
+    parent = record(tmp_path, "bump", "waiting", "Waits for CI.", at=1)
+    record(tmp_path, "04-run-ci", "waiting", "Waiting for *CI*.", at=2, parent=parent, links={"PR": "https://ci/1"})
+    practised = Identity("o/s", "dev", "lts", "26.03-py3", practice=True)
+    record(tmp_path, "bump", "done", "Ready.", at=9, bump=practised, **READY)
+    record(tmp_path, "bump", "failed", "No such tag.", at=5, bump=Identity("o/r", "main", "dev", "x", practice=False))
+    text = page(tmp_path)
+    assert [(row["data-state"], row["data-repository"], row["data-world"]) for row in rows(text)] == [
+        ("ready", "o/s", "practice"), ("not begun", "o/r", "real"), ("waiting", "o/r", "real"),
+    ]  # fmt: skip
+    told = words(text)
+    assert "3 bumps: 1 ready, 1 not begun, 1 waiting." in told
+    assert (
+        "26.04-py3 (dev) on main o/r … waiting 04-run-ci: Waiting for CI. waiting since 2026-04-01 00:02:30 UTC" in told
+    )
+    assert "90.0 s from the first run to the last · 2 records PR · report of 04-run-ci" in told
+    assert "26.03-py3 (lts) on dev o/s · practice: nothing left the machine ✓ ready" in told
+    assert "As of 2026-04-01 00:09:30 UTC" in told
+    assert "<em>CI</em>" in text
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    record(tmp_path, "01-pin", "done", "see https://ci/1 <b>", bump=HOSTILE, links={"x": "javascript:alert(1)"})
+    text = page(tmp_path)
+    assert [tag for tag, _ in elements(text)].count("script") == 1
+    assert "b" not in [tag for tag, attributes in elements(text)]
+    assert not any(name.startswith("on") for _, attributes in elements(text) for name in attributes)
+    links = [attributes["href"] for tag, attributes in elements(text) if tag == "a"]
+    assert [link for link in links if ":" in unquote(link)] == ["https://ci/1"]
+    assert all((tmp_path / unquote(link)).is_file() for link in links if not link.startswith("https:"))
+    assert len(links) == 3  # its story, the address, its report
+
+
+def test_the_page_loads_nothing_and_runs_its_own_script_alone(tmp_path: Path) -> None:
+    record(tmp_path, "01-pin", "done")
+    text = page(tmp_path)
+    loading = {"src", "srcset", "action", "background", "data", "poster"}
+    assert not [attributes for _, attributes in elements(text) if loading & attributes.keys()]
+    assert not [tag for tag, _ in elements(text) if tag in ("link", "img", "iframe", "object", "form")]
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy.startswith("default-src 'none'; ")
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "@import" not in text
+    assert "url(" not in text
+
+
+def test_without_its_script_the_page_is_the_full_list_without_controls(tmp_path: Path) -> None:
+    record(tmp_path, "01-pin", "done")
+    found = elements(page(tmp_path))
+    (sieve,) = [attributes for tag, attributes in found if attributes.get("role") == "search"]
+    assert "hidden" in sieve
+    assert not [row for row in rows(page(tmp_path)) if "hidden" in row]
+
+
+def test_every_control_has_a_label_and_the_states_are_counted(tmp_path: Path) -> None:
+    record(tmp_path, "01-pin", "done")
+    record(tmp_path, "bump", "done", bump=Identity("o/r", "dev", "dev", "26.04-py3", practice=False), **READY)
+    text = page(tmp_path)
+    labels = re.findall(r"<label>(\w+) <(input|select)", text)
+    assert labels == [("Words", "input"), ("State", "select"), ("Repository", "select"), ("World", "select")]
+    for option in ("ready (1)", "in progress (1)", "o/r (2)", "real (2)"):
+        assert f">{option}</option>" in text
+
+
+def test_records_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    name = record(tmp_path, "01-pin", "done", "Pinned.")
+    record(tmp_path, "04-run-ci", "done", at=3)
+    (tmp_path.joinpath(*BUMP.parts) / name / "run.json").write_text("{")
+    assert f"Warning: 1 record cannot be read, so this may not be all ({name})." in words(page(tmp_path))
+
+
+# -- stories -------------------------------------------------------------------------------------------------------
+
+
+def story(archive: Path, bump: Identity = BUMP) -> Path:
+    return archive.joinpath(*bump.parts, "story.html")
+
+
+def test_only_the_bump_that_changed_gets_its_story_again(tmp_path: Path) -> None:
+    other = Identity("o/s", "main", "dev", "26.04-py3", practice=False)
+    stories = [story(tmp_path, bump) for bump in (BUMP, other)]
+    record(tmp_path, "bump", "waiting", "Waits.")
+    record(tmp_path, "bump", "waiting", "Waits.", bump=other)
+
+    def written() -> list[bool]:
+        for path in stories:
+            os.utime(path, (0, 0))
+        index.write_index(tmp_path)
+        return [path.stat().st_mtime > 0 for path in stories]
+
+    index.write_index(tmp_path)
+    assert written() == [False, False]
+    record(tmp_path, "04-run-ci", "done", "CI passed.", at=1)
+    assert written() == [True, False]
+    assert "CI passed." in stories[0].read_text()
+    stories[1].write_text("of another version")
+    assert written() == [False, True]
+    stories[1].unlink()
+    index.write_index(tmp_path)
+    assert "Waits." in stories[1].read_text()
+    assert verify(tmp_path)[0] == []
+
+
+def test_a_run_whose_process_is_gone_is_killed_in_its_story_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path, "bump", "running")
+    assert "▸ running" in words(page(tmp_path))
+    assert "▸ running" in words(story(tmp_path).read_text())
+    monkeypatch.setattr(provenance, "is_alive", lambda _process: False)
+    assert "✗ killed" in words(page(tmp_path))
+    assert "✗ killed" in words(story(tmp_path).read_text())
+
+
+def test_what_a_run_that_goes_on_has_said_since_is_in_its_story(tmp_path: Path) -> None:
+    name = record(tmp_path, "bump", "running")
+    index.write_index(tmp_path)
+    line = {"kind": "warning", "at": "then", "sentence": "The disk is full."}
+    (tmp_path.joinpath(*BUMP.parts) / name / "contributions.jsonl").write_text(json.dumps(line))
+    index.write_index(tmp_path)
+    assert "The disk is full." in story(tmp_path).read_text()
+
+
+def test_a_story_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    record(tmp_path, "bump", "done")
+    story(tmp_path).mkdir()
+    with pytest.raises(RunbookError, match=r"story\.html could not be written"):
+        index.write_index(tmp_path)
+
+
+def test_the_same_records_give_the_same_pages(tmp_path: Path) -> None:
+    record(tmp_path, "bump", "waiting", "Waits.")
+    record(tmp_path, "bump", "failed", "Lost.", at=1, inputs={"digest": "sha256:1"})
+    first: Any = (page(tmp_path), story(tmp_path).read_text())
+    story(tmp_path).unlink()
+    assert (page(tmp_path), story(tmp_path).read_text()) == first

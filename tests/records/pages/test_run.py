@@ -1,0 +1,47 @@
+"""The page of one record."""
+
+from typing import Any
+
+from archives import BUMP, elements, words
+
+from runbook_lib import display
+from runbook_lib.display import MARKS
+from runbook_lib.records.pages import run
+
+RUN: dict[str, Any] = {
+    "id": "1-bump", "state": "done", "notebook": {"name": "01-pin"}, "bump": BUMP.as_json(), "parent": None,
+    "started": "2026-04-01T10:00:00.000Z", "ended": "2026-04-01T10:01:00.000Z",
+    "outcome": {"sentence": "Done.", "next": "Press *Ready for review* on https://x/1."},
+}  # fmt: skip
+
+
+def page(*outputs: dict[str, Any], **fields: Any) -> str:
+    cells = [{"cell_type": "code", "source": ["x"], "outputs": [{"output_type": "display_data", "data": data}]}
+             for data in outputs]  # fmt: skip
+    return run.render({**RUN, **fields}, {"cells": cells})
+
+
+def test_words_between_stars_are_no_markdown_in_the_page() -> None:
+    assert 'Press <em>Ready for review</em> on <a class="url" href="https://x/1">https://x/1</a>.' in page()
+
+
+def test_effects_are_told_in_time_with_their_address() -> None:
+    effect = {"at": "2026-04-01T10:00:07.100Z", "effect": "push", "target": "#7", "before": None, "after": "a" * 40,
+              "url": "https://x/7"}  # fmt: skip
+    text = page(effects=[effect])
+    assert "at (UTC) effect target before after 10:00:07 push #7 https://x/7 aaaaaaaaaa" in words(text)
+    assert [attributes["href"] for tag, attributes in elements(text) if tag == "a"].count("https://x/7") == 1
+
+
+def test_every_table_scrolls_in_a_box_that_keys_reach_and_other_outputs_do_not() -> None:
+    text = page({"text/html": display.table([{"a": 1}]).html}, {"text/html": "<p>A sentence.</p>"}, checks=[
+        {"name": "pins", "status": "waiting", "detail": "CI runs"}])  # fmt: skip
+    boxes = [attributes for _, attributes in elements(text) if "tabindex" in attributes]
+    assert [(box["class"], box["role"], box["aria-label"]) for box in boxes] == [
+        ("wide", "group", "Checks"), ("output", "group", "table"),
+    ]  # fmt: skip
+    assert text.count("<table") == 2
+
+
+def test_every_state_and_status_has_a_word_beside_its_mark() -> None:
+    assert all(mark.split(" ", 1)[1] == name for name, mark in MARKS.items())

@@ -1,0 +1,346 @@
+"""The page that tells a bump: in order, from the records alone, and small however much there is."""
+
+import base64
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archives import BUMP, elements, record, words
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.records import timeline
+from runbook_lib.records.archive import runs
+from runbook_lib.records.pages import story
+from runbook_lib.records.pages.html import to_bytes
+from runbook_lib.records.status import bump_status
+
+FOLDER = Path(*BUMP.parts)
+PINS = """path,line,selector,old,new,ci
+docker/.ngc_version.dev,1,whole file,nvcr.io/nvidia/pytorch:26.02-py3,nvcr.io/nvidia/pytorch:26.04-py3,github
+"""
+DIFF = "--- a/docker/.ngc_version.dev\n+++ b/docker/.ngc_version.dev\n@@ -1 +1 @@\n-old:26.02-py3\n+new:26.04-py3\n"
+
+
+def page(archive: Path) -> str:
+    folder = archive / FOLDER
+    found = runs(folder)
+    status = bump_status(folder, found.readable, found.unreadable)
+    assert status is not None
+    return story.render(folder, status, found.readable)
+
+
+def executed(*images: str, kind: str = "image/svg+xml") -> str:
+    outputs = [{"output_type": "display_data", "data": {kind: image, "text/plain": "A plot"}} for image in images]
+    return json.dumps({"cells": [{"cell_type": "code", "outputs": outputs}]})
+
+
+def effect(kind: str, target: str, before: object = None, after: object = None, url: str = "") -> dict[str, Any]:
+    return {"at": "2026-04-01T00:00:01.000Z", "effect": kind, "target": target, "before": before, "after": after,
+            "url": url}  # fmt: skip
+
+
+# -- in order ------------------------------------------------------------------------------------------------------
+
+
+def test_a_bump_is_told_in_order_with_all_that_belongs_to_it(tmp_path: Path) -> None:
+    parent = record(
+        tmp_path, "bump", "done", "Ready to merge.", who={"git": "Ada <ada@x>"},
+        checks=[{"name": "01-github-pin", "status": "passed", "detail": "Moved."},
+                {"name": "before the merge: a green CI run", "status": "passed", "detail": "Run 5."}],
+    )  # fmt: skip
+    record(
+        tmp_path, "01-github-pin", "done", "Moved 1 value.", at=1, parent=parent, who={"git": "Ada <ada@x>"},
+        inputs={"digest": "sha256:abc", "base_commit": "c0ffee"}, warnings=["docker/x lags."],
+        effects=[effect("edit", "docker/.ngc_version.dev", "sha256:1", "sha256:2")],
+        files={"changes.csv": PINS, "change.diff": DIFF},
+    )  # fmt: skip
+    record(
+        tmp_path, "04-run-ci", "waiting", "waiting for a person: CI run 5 failed", at=2, parent=parent,
+        links={"CI run": "https://ci/5"}, warnings=["docker/x lags."],
+        checks=[{"name": "CI passed", "status": "waiting", "detail": "waiting for a person: CI run 5 failed"}],
+    )  # fmt: skip
+    record(
+        tmp_path, "06-broken-tests", "done", "Marked 1 test broken.", at=3, parent=parent,
+        parameters={"resolved": {"broken": "gpt_long@dgx_h100: it hangs; other: never seen"}},
+        checks=[{"name": "tracked", "status": "passed", "detail": "gpt/gpt_long@dgx_h100 (dev): #11"}],
+        effects=[effect("issue", "#11", None, "gpt/gpt_long hangs", "https://x/11")],
+        files={"failures.csv": "job,class,cause,url\ngpt/gpt_long,hang,No output for an hour,https://ci/job/3\n"},
+    )  # fmt: skip
+    record(
+        tmp_path, "05-golden-values", "done", "Refreshed 2 files.", at=4, parent=parent,
+        exceptions=[{"at": "2026-04-01T00:04:10.000Z", "exception": "accept a/b.json", "reason": "known"}],
+        files={"executed.ipynb": executed("<svg/>"),
+               "verdicts.csv": "file,verdict,reasons,accepted\na/b.json,refresh,up to 0.9,known\nc/d.json,refresh,,\n"},
+    )  # fmt: skip
+    text = page(tmp_path)
+    told = words(text)
+    expected = [
+        "Base image 26.02-py3 → 26.04-py3 (dev) on main",
+        "✓ ready since 2026-04-01 00:00:30 UTC: Ready to merge.",
+        "o/r, branch main", "26.04-py3 (dev) sha256:abc", "CI run https://ci/5", "issue #11 https://x/11", "c0ffee",
+        "Ada <ada@x>", "What moves", "docker/.ngc_version.dev:1 whole file nvcr.io/nvidia/pytorch:26.02-py3",
+        "What people decided",
+        "put gpt_long@dgx_h100 out of CI's way as broken, with the issue #11 it hangs 2026-04-01 00:03:00",
+        "accepted the new values of a/b.json known 2026-04-01 00:04:10",
+        "Before the merge", "a green CI run ✓ holds Run 5.",
+        "What happened", "1. bump", "01-github-pin: ✓ done", "Moved 1 value.",
+        "Edited docker/.ngc_version.dev: sha256:1 → sha256:2.", "docker/x lags.", "+new:26.04-py3",
+        "04-run-ci: … waiting", "waiting for a person: CI run 5 failed",
+        "06-broken-tests: ✓ done", "Opened the issue #11: gpt/gpt_long hangs. https://x/11",
+        "gpt/gpt_long hang No output for an hour",
+        "05-golden-values: ✓ done", "a/b.json refresh up to 0.9 known", "A plot",
+        "✓ done: Ready to merge.",
+    ]  # fmt: skip
+    position = 0
+    for part in expected:
+        found = told.find(part, position)
+        assert found >= 0, (part, told[position:])
+        position = found + len(part)
+    # Each is told once, and only what is more than refreshed.
+    assert told.count("docker/x lags.") == 1
+    assert told.count("waiting for a person: CI run 5 failed") == 1
+    assert "c/d.json" not in told
+    assert "never seen" not in told
+    images = [attributes for tag, attributes in elements(text) if tag == "img"]
+    assert [(it["alt"], it["src"]) for it in images] == [
+        ("A plot", f"data:image/svg+xml;base64,{base64.b64encode(b'<svg/>').decode()}")
+    ]
+
+
+def test_the_order_does_not_depend_on_when_runs_ended(tmp_path: Path) -> None:
+    for at in (5, 1, 3):
+        record(tmp_path, f"0{at}-step", "done", f"Number {at}.", at=at)
+    told = words(page(tmp_path))
+    assert told.index("1. 01-step") < told.index("2. 03-step") < told.index("3. 05-step")
+
+
+# -- folded --------------------------------------------------------------------------------------------------------
+
+
+def test_runs_that_only_repeat_what_was_found_are_folded(tmp_path: Path) -> None:
+    for at in range(13):
+        record(tmp_path, "04-run-ci", "waiting", f"waiting for CI run 5 ({at} of 20 jobs done)", at=at)
+    record(tmp_path, "04-run-ci", "done", "CI run 5 passed.", at=20)
+    told = words(page(tmp_path))
+    assert "12 more runs found the same, the last on 2026-04-01 00:12:00 UTC: waiting for CI run 5 (12 of 20" in told
+    assert "2. 04-run-ci" in told
+    assert "3. " not in told
+
+
+NOT_FOLDED: dict[str, dict[str, Any]] = {
+    "another outcome": {"sentence": "Waits for CI 2."},
+    "another state": {"state": "failed"},
+    "another notebook": {"notebook": "05-golden-values"},
+    "an effect": {"effects": [effect("push", "origin b", None, "c0ffee")]},
+    "one that runs": {"state": "running"},
+}
+
+
+@pytest.mark.parametrize("name", NOT_FOLDED)
+def test_a_run_that_differs_stands_by_itself(tmp_path: Path, name: str) -> None:
+    same: dict[str, Any] = {"notebook": "04-run-ci", "state": "waiting", "sentence": "Waits for CI 1."}
+    record(tmp_path, **same)
+    record(tmp_path, **(same | NOT_FOLDED[name]), at=1)
+    entries = timeline.entries(runs(tmp_path / FOLDER).readable)
+    assert [len(entry.again) for entry in entries] == [0, 0]
+
+
+def test_steps_that_found_what_they_had_found_are_only_named(tmp_path: Path) -> None:
+    for at in (0, 10):
+        parent = record(tmp_path, "bump", "waiting", f"Waits {at}.", at=at)
+        record(tmp_path, "00-preflight", "done", "All is well.", at=at + 1, parent=parent)
+        record(tmp_path, "04-run-ci", "waiting", f"CI {at}.", at=at + 2, parent=parent)
+    told = words(page(tmp_path))
+    assert told.count("All is well.") == 1
+    assert "04-run-ci: … waiting 00:12:00 UTC, 30.0 s · report CI 10. As before: 00-preflight." in told
+
+
+def test_of_previews_only_the_outcome_is_told_and_no_decision(tmp_path: Path) -> None:
+    for at in (0, 10):
+        parent = record(tmp_path, "bump", "previewed", "4 values would move.", at=at)
+        record(tmp_path, "01-pin", "previewed", "Two of them.", at=at + 1, parent=parent)
+    told = words(page(tmp_path))
+    assert "1. bump, as a preview" in told
+    assert "1 more run found the same" in told
+    assert "Two of them." not in told
+    assert "What people decided" not in told
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (effect("edit", "a.yml", None, "sha256:2"), "Edited a.yml: a new file → sha256:2."),
+        (effect("branch", "bump/x", None, "c0ffee"), "Made the branch bump/x at c0ffee."),
+        (effect("commit", "bump/x", "b" * 40, "a" * 40), f"Committed {'a' * 10} on bump/x, after {'b' * 10}."),
+        (effect("merge", "bump/x", "one", "two"), "Merged the base into bump/x: one → two."),
+        (effect("push", "origin bump/x", None, "two"), "Pushed to origin bump/x: nothing there → two."),
+        (effect("pull request", "#7", None, "chore: move"), "Opened the pull request #7: chore: move."),
+        (effect("pull request", "#7 text", "a\nb", "a\nc\nd"), "Changed the text of #7: 2 lines added, 1 removed."),
+        (effect("label", "#7 Run tests", False, True), "Set the label Run tests on #7."),
+        (effect("label", "#7 Run tests", True, False), "Took Run tests off #7."),
+        (effect("comment", "#7", None, f"/ok to test {'a' * 40}"), f"Commented on #7: /ok to test {'a' * 10}"),
+        (effect("issue", "#8", None, "It hangs"), "Opened the issue #8: It hangs."),
+        (effect("rerun", "CI run 5", 1, 2), "Had CI run 5 run again: attempt 2, after 1."),
+        (effect("reset", "a.json", "git blob x", "y"), "Took a.json back: git blob x → y."),
+        (effect("something new", "there", None, "now"), "something new there: nothing → now."),
+        ({}, "  : nothing → nothing.".strip()),
+        (effect("edit", "a", "b" * 500, ["c", 1]), f"Edited a: {'b' * 160} … → c, 1."),
+    ],
+)
+def test_what_was_changed_in_words(given: dict[str, Any], sentence: str) -> None:
+    assert timeline.told(given).strip() == sentence
+
+
+# -- small, and harmless -------------------------------------------------------------------------------------------
+
+
+def test_a_story_stays_below_a_megabyte_and_says_what_it_left_out(tmp_path: Path) -> None:
+    for at in range(40):
+        plots = [f"<svg>{at} {number} {'x' * 40_000}</svg>" for number in range(2)]
+        lines = "".join(f"+{at} {number}\n" for number in range(300))
+        record(
+            tmp_path, "05-golden-values", "done", f"Round {at}.", at=at, warnings=["ü" * 20_000 + str(at)],
+            files={"executed.ipynb": executed(*plots), "change.diff": f"--- a/x\n+++ b/x\n@@ -0,0 +1,300 @@\n{lines}"},
+        )  # fmt: skip
+    text = page(tmp_path)
+    assert len(text.encode()) < 1_000_000
+    told = words(text)
+    assert "2 plots had no room here: see executed.ipynb." in told
+    assert "The change (1 file, 303 lines: change.diff):" in told
+    assert "… and 263 more lines." in told
+    assert "There was no room for more of it here." in told
+    assert [told.count(f"Round {at}.") > 0 for at in (0, 39)] == [True, True]
+
+
+def test_runs_without_end_are_cut_at_the_oldest(tmp_path: Path) -> None:
+    many: list[dict[str, Any]] = [
+        {"id": f"{at:04}-05", "state": "done", "notebook": {"name": "05-golden-values"}, "bump": BUMP.as_json(),
+         "started": "2026-04-01T00:00:00.000Z", "ended": "2026-04-01T00:01:00.000Z",
+         "outcome": {"sentence": f"Round {at}. {'x' * 30_000}"}}
+        for at in range(300)
+    ]  # fmt: skip
+    # What stands above the runs takes from their room.
+    many[-1]["checks"] = [{"name": f"before the merge: {it}", "detail": "x" * 400} for it in range(200)]
+    status = bump_status(tmp_path, many)
+    assert status is not None
+    text = story.render(tmp_path, status, many)
+    assert len(text.encode()) < 1_000_000
+    assert "older runs had no room here: the records beside this page have all." in words(text)
+    assert "Round 299." in text
+    assert "Round 2." not in text
+
+
+LONG = (
+    "x" * 2_000_000,
+    '"' * 100_000,
+    "*a* " * 100_000,
+    "https://a " * 100_000,
+    "\U0001f600" * 100_000,
+    " (" * 100_000,
+)
+HEAD = PINS.partition("\n")[0] + "\n"
+PIN = "d/{},1,whole file,nvcr.io/nvidia/pytorch:26.02-py3,nvcr.io/nvidia/pytorch:26.04-py3,github\n"
+#: What is there too much of, and what the page says of the rest.
+TOO_MUCH: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    **{
+        f"sentences of {text[:9]}": (
+            {"outcome": {"sentence": f"It failed. {text}", "next": text}},
+            ("It failed.", "… (all of it in the record)"),
+        )
+        for text in LONG
+    },
+    "checks": (
+        {"checks": [{"name": f"before the merge: {it}", "detail": "x" * 5_000} for it in range(400)]},
+        ("… and 200 more, which had no room here: see run.json of that run's record.",),
+    ),
+    "facts": (
+        {"links": {f"CI run {it}": f"https://ci/{it}/{'x' * 300}" for it in range(1_000)}},
+        ("CI run 3", "more facts had no room here: see run.json of the records."),
+    ),
+    "people": ({"who": {"git": "ü" * 2_000_000}}, ("ü …",)),
+    "decisions": (
+        {"exceptions": [{"exception": f"accept {it}", "reason": '"' * 9_000} for it in range(60)]},
+        ("more, which had no room here: see the records.", "… and 10 older ones, which the records have."),
+    ),
+    "pins": (
+        {"files": {"changes.csv": HEAD + "".join(PIN.format(it) for it in range(3_000))}},
+        ("d/3:1", "… and 2800 more, which had no room here: see changes.csv of the records."),
+    ),
+    "long pins": (
+        {"files": {"changes.csv": HEAD + "".join(PIN.format("&" * 90_000 + str(it)) for it in range(5))}},
+        ("&&& …",),
+    ),
+    "effects": ({"effects": [effect("push", "y" * 9_000)] * 300}, ("There was no room for more of it here.",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_whatever_there_is_too_much_of_the_page_stays_small_and_says_so(tmp_path: Path, name: str) -> None:
+    fields, expected = TOO_MUCH[name]
+    record(tmp_path, "bump", "failed", **({"effects": [effect("push", "origin b")]} | fields))
+    text = page(tmp_path)
+    assert len(to_bytes(text)) < 1_000_000
+    for sentence in expected:
+        assert sentence in words(text)
+
+
+def test_all_of_it_at_once_stays_below_a_megabyte(tmp_path: Path) -> None:
+    for at, (text, (fields, _)) in enumerate(itertools.product(LONG[1:3], TOO_MUCH.values())):
+        told = {"outcome": {"sentence": text, "next": text}, "warnings": [text], "inputs": {"digest": text}}
+        record(tmp_path, "05-golden-values", "failed", at=at, **(told | fields))
+    text = page(tmp_path)
+    assert 800_000 < len(to_bytes(text)) < 1_000_000
+
+
+@given(st.text(), st.text())
+def test_whatever_a_record_says_stays_text(tmp_path_factory: pytest.TempPathFactory, one: str, two: str) -> None:
+    hostile = f"{one}</p><script>x</script><img src=http://x onerror=y>{two}"
+    folder = tmp_path_factory.mktemp("bump")
+    run = {
+        "id": "1-bump", "state": "failed", "notebook": {"name": hostile}, "bump": BUMP.as_json(), "parent": None,
+        "started": "2026-04-01T00:00:00.000Z", "ended": "2026-04-01T00:01:00.000Z", "warnings": [hostile],
+        "outcome": {"sentence": hostile, "next": hostile}, "inputs": {"digest": hostile, "base_commit": [hostile]},
+        "effects": [effect(hostile, hostile, hostile, hostile, hostile), effect("pull request", "1 text", one, two)],
+        "checks": [{"name": hostile, "status": hostile, "detail": hostile}], "links": {hostile: hostile},
+        "exceptions": [{"exception": hostile, "reason": hostile}], "who": {"git": hostile},
+    }  # fmt: skip
+    status = bump_status(folder, [run])
+    assert status is not None
+    found = elements(story.render(folder, status, [run]))
+    assert {tag for tag, _ in found}.isdisjoint({"script", "img", "iframe", "link", "form"})
+    assert not any(name.startswith("on") for _, attributes in found for name in attributes)
+
+
+DAMAGE: dict[str, dict[str, str]] = {
+    "no files": {},
+    "a notebook that is none": {"executed.ipynb": '"image/svg+xml"'},
+    "outputs that are none": {"executed.ipynb": '{"cells": [{"outputs": [{"data": {"image/png": 7}}]}]}'},
+    "an output that is none": {"executed.ipynb": '{"cells": [{"outputs": [{"data": {"image/png": "x"}}, 3]}]}'},
+    "data of another shape": {
+        "executed.ipynb": '{"cells": [{"outputs": [{"data": "image/png"}, {"data": ["image/png"]}]}]}'
+    },
+    "tables of other columns": {"changes.csv": "a\n1,2,3\n", "verdicts.csv": "\x00,\n", "failures.csv": "\n\n"},
+    "a change that is none": {"change.diff": "@@\x00\n+++"},
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_files_of_a_record_do_not_stop_its_story(tmp_path: Path, name: str) -> None:
+    record(tmp_path, "05-golden-values", "done", "Refreshed.", files=DAMAGE[name])
+    assert "Refreshed." in page(tmp_path)
+
+
+def test_links_that_a_run_left_are_not_followed(tmp_path: Path) -> None:
+    made = record(tmp_path, "05-golden-values", "done", "Refreshed.")
+    (tmp_path / "outside").write_text(DIFF)
+    (tmp_path / FOLDER / made / "change.diff").symlink_to(tmp_path / "outside")
+    assert "new:26.04-py3" not in page(tmp_path)
+
+
+def test_two_runs_that_go_on_are_both_told(tmp_path: Path) -> None:
+    for at in (0, 1):
+        record(tmp_path, "04-run-ci", "running", at=at)
+    assert len(timeline.entries(runs(tmp_path / FOLDER).readable)) == 2

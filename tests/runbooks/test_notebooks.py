@@ -1,0 +1,271 @@
+"""The notebooks as they are shipped: their form, their previews that change nothing, and the whole bump."""
+
+import ast
+import hashlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runbook_lib.practice import environment
+from runbook_lib.practice.state import Store
+from runbook_lib.records.verify import verify
+from runbook_lib.runner import execute as run
+from runbook_lib.runner.execute import StepResult
+from runbook_lib.runner.job import LOCK
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((ROOT / "runbooks").glob("*.ipynb"))
+TAG = "26.04-py3"
+COMMON = ["tag", "repo", "image_type", "base", "remote", "audit", "allow", "pins", "apply", "publish"]
+
+
+def cells(path: Path, kind: str) -> list[dict[str, Any]]:
+    return [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == kind]
+
+
+def source(cell: dict[str, Any]) -> str:
+    return "".join(cell["source"])
+
+
+# -- form --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_thin_and_stored_without_outputs(path: Path) -> None:
+    code = cells(path, "code")
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in code)
+    (parameters,) = [cell for cell in code if "parameters" in cell["metadata"].get("tags", [])]
+    for cell in code:
+        tree = ast.parse(source(cell))
+        heavy = (ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.Try, ast.With, ast.Lambda, ast.ListComp)
+        assert not [node for node in ast.walk(tree) if isinstance(node, heavy)]
+        assert cell is parameters or len(source(cell).splitlines()) <= 11
+    assert code[-1]["source"] == ["step.raise_if_failed()"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_takes_the_common_parameters_with_their_defaults(path: Path) -> None:
+    (cell,) = [cell for cell in cells(path, "code") if "parameters" in cell["metadata"].get("tags", [])]
+    lines = source(cell).splitlines()
+    assert all(" = " in line and "  # " in line and line.count(": ") for line in lines)
+    declared = {node.target.id: ast.literal_eval(node.value) for node in ast.parse(source(cell)).body}  # type: ignore[attr-defined]
+    assert list(declared)[: len(COMMON)] == COMMON
+    expected = {"image_type": "dev", "base": "main", "remote": "origin", "apply": path.stem == "bump", "publish": False}
+    assert {name: declared[name] for name in COMMON} == dict.fromkeys(COMMON, "") | expected
+
+
+def test_every_notebook_has_words_before_each_cell() -> None:
+    for path in NOTEBOOKS:
+        kinds = [cell["cell_type"] for cell in json.loads(path.read_text())["cells"]]
+        assert kinds[0] == "markdown"
+        assert all(before == "markdown" for before, kind in itertools.pairwise(kinds) if kind == "code")
+
+
+# -- runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[environment.World]:
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
+    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
+    monkeypatch.setenv("RUNBOOK_PRACTICE_CI_SECONDS", "3600")  # it ends where a test lets it
+    with environment.start() as started:
+        yield started
+
+
+def seen(world: environment.World) -> str:
+    """All that a run could change: checkout, remote, and what the forge tells (but the rate limit)."""
+    digest = hashlib.sha256()
+    for place in (world.checkout, world.home / "remote.git"):
+        for file in sorted(path for path in place.rglob("*") if path.is_file() and "objects" not in path.parts):
+            if file.name not in ("index", "ORIG_HEAD", "FETCH_HEAD", LOCK):
+                digest.update(f"{file}\n".encode() + file.read_bytes())
+    for path in ("pulls?state=all", "issues?state=all", "actions/runs", "issues/1/comments"):
+        url = f"{world.env['GITHUB_API_URL']}/repos/{world.env['GITHUB_REPOSITORY']}/{path}"
+        request = urllib.request.Request(url, headers={"Authorization": "Bearer practice-token"})
+        try:
+            with urllib.request.urlopen(request) as answer:
+                digest.update(answer.read())
+        except urllib.error.HTTPError as error:
+            digest.update(str(error.code).encode())
+    return digest.hexdigest()
+
+
+def execute(name: str, **parameters: object) -> StepResult:
+    return run.execute(ROOT / "runbooks" / f"{name}.ipynb", parameters)
+
+
+def predicate(result: StepResult) -> dict[str, Any]:
+    assert result.record is not None
+    return json.loads((result.record / "run.json").read_text())["predicate"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_preview_changes_nothing(path: Path, world: environment.World) -> None:
+    before = seen(world)
+    for parameters in ({}, {"tag": TAG, "apply": False}):
+        result = execute(path.stem, **parameters)
+        assert result.ok, result.summary
+        assert predicate(result)["effects"] == []
+        assert seen(world) == before
+
+
+def test_the_steps_one_by_one_then_again(world: environment.World) -> None:
+    names = ["01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci", "07-sync-check"]
+    first = [execute(name, tag=TAG, apply=True) for name in names]
+    assert [result.state for result in first] == ["done", "done", "done", "waiting", "done"]
+    again = [execute(name, tag=TAG, apply=True) for name in names]
+    assert [predicate(result)["effects"] for result in again] == [[]] * 5
+    assert all(result.ok for result in again)
+    assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
+
+
+def test_the_whole_bump_and_again_nothing_twice(world: environment.World) -> None:
+    first = execute("bump", tag=TAG)
+    assert (first.state, "pull request" in first.links) == ("waiting", True), first.summary
+    counts = [len(found(world, path)) for path in ("pulls?state=all", "issues/10/comments")]
+    second = execute("bump", tag=TAG)
+    assert second.ok, second.summary
+    assert [len(found(world, path)) for path in ("pulls?state=all", "issues/10/comments")] == counts
+    audit = Path(os.environ["RUNBOOK_AUDIT"])
+    steps = [path for path in NOTEBOOKS if path.stem[0].isdigit() and path.stem not in ("00-start", "08-after-merge")]
+    assert len(list(audit.glob("practice/*/main/*/*/executed.ipynb"))) == 2 * (1 + len(steps))
+    assert verify(audit)[0] == []
+    for notebook in audit.glob("practice/*/main/*/*/executed.ipynb"):
+        text = notebook.read_text()
+        assert "application/vnd.jupyter.widget" not in text
+        assert len(text) < 1_000_000
+
+
+def test_a_preview_says_what_applying_would_do(world: environment.World) -> None:
+    result = execute("bump", tag=TAG, apply=False)
+    assert (result.state, result.summary[:15]) == ("previewed", "Preview: would ")
+    planned = [(it["publish"], it["sentence"].split()[0]) for it in result.planned]
+    assert planned == [
+        (False, "change"), (False, "change"), (False, "make"), (True, "push"), (True, "set"), (True, "let"),
+    ]  # fmt: skip
+    assert predicate(result)["planned"] == list(result.planned)
+    assert result.next == (
+        "Run it without -p apply False: environment/run papermill runbooks/bump.ipynb -r tag 26.04-py3"
+    )
+    waiting = execute("bump", tag=TAG, apply=False, wait=True)
+    *first, here, away = waiting.planned
+    assert first == list(result.planned)
+    assert here["sentence"].startswith("follow CI until it has ended, then refresh the golden values that drifted")
+    assert "never accepts values that are held back and never calls a test broken" in here["sentence"]
+    assert away["publish"]
+    assert away["sentence"].startswith("after each run of CI, for up to 8 of them, ")
+    assert "push the answers to that run, once" in waiting.summary
+    assert waiting.next.endswith("bump.ipynb -r tag 26.04-py3 -p wait True")
+
+
+def test_two_bumps_at_once_make_one_pull_request(world: environment.World) -> None:
+    command = [sys.executable, "-m", "runbook_lib.run", str(ROOT / "runbooks/bump.ipynb"), "-p", "tag", TAG]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
+    told = [process.communicate(timeout=250)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    assert len(found(world, "pulls?state=all")) == 1
+    assert len([it for it in found(world, "issues/10/comments") if it["body"].startswith("/ok to test")]) == 1
+    assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
+
+
+def found(world: environment.World, path: str) -> list[Any]:
+    url = f"{world.env['GITHUB_API_URL']}/repos/{world.env['GITHUB_REPOSITORY']}/{path}"
+    request = urllib.request.Request(url, headers={"Authorization": "Bearer practice-token"})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)  # type: ignore[no-any-return]
+
+
+ACCEPT = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: known, and right"
+BROKEN = "gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs; moe/gpt3_moe_mcore_tp2_ep4_memory: out of memory"
+
+
+def test_the_whole_loop_to_ready_to_merge(world: environment.World) -> None:
+    store = Store(world.home / "forge.sqlite")
+    with store.transaction():
+        store.set("ci seconds", 4.0)
+    store.close()
+    first = execute("bump", tag=TAG, wait=True)
+    assert first.state == "waiting"
+    assert first.summary.startswith("not ready to merge; missing: a green CI run of the head commit, ")
+    assert "gpt/gpt3_mcore_te_tp4_pp1_long@dgx_h100: " in first.next  # what a person may decide
+    second = execute("bump", tag=TAG, wait=True, accept=ACCEPT, broken=BROKEN)
+    assert (second.state, second.summary[:14]) == ("done", "Ready to merge"), second.summary
+    before = seen(world)
+    third = execute("bump", tag=TAG, accept=ACCEPT, broken=BROKEN)
+    assert third.summary == second.summary
+    assert seen(world) == before
+    titles = [issue["title"] for issue in found(world, "issues?state=all") if "pull_request" not in issue]
+    assert len([title for title in titles if title.startswith("CI failure with base image")]) == 2
+    assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"tag": "26.12-py3"}, "has no tag 26.12-py3"),
+        ({"tag": "26.03-py3"}, "not for arm64"),
+        ({"tag": "26.01-py3"}, "allow=older-tag"),
+        ({"tag": "latest"}, "not a tag of the monthly NGC images"),
+        ({"tag": TAG, "base": "gone"}, "'gone' does not exist"),
+        ({"tag": TAG, "repo": "/does/not/exist"}, "There is no folder"),
+        ({"tag": TAG, "allow": "everything"}, "allow names no known exception"),
+        ({"tag": TAG, "remote": "fork"}, "no remote named 'fork'"),
+        ({"tag": TAG, "accept": "nonsense"}, "must read `file: reason`"),
+        ({"tag": TAG, "broken": "nosuch: x"}, "No recipe runs nosuch@"),
+    ],
+)
+def test_what_a_bump_refuses_leaves_everything_as_it_was(
+    world: environment.World, parameters: dict[str, str], says: str
+) -> None:
+    before = seen(world)
+    result = execute("bump", **parameters)
+    assert result.state == "failed"
+    assert says in result.summary
+    assert seen(world) == before
+
+
+@pytest.mark.parametrize(("base", "image_type"), [("dev", "dev"), ("core_r0.1.0", "dev"), ("main", "lts")])
+def test_other_branches_and_the_other_type_bump_by_the_same_way(
+    world: environment.World, base: str, image_type: str
+) -> None:
+    result = execute("bump", tag=TAG, base=base, image_type=image_type)
+    assert result.state == "waiting", result.summary
+    (pull,) = found(world, "pulls")
+    assert pull["base"]["ref"] == base
+    assert ("container::lts" in {label["name"] for label in pull["labels"]}) == (image_type == "lts")
+
+
+# -- nbval -------------------------------------------------------------------------------------------------------
+
+
+def nbval(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "--nbval-current-env", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_nbval_runs_the_notebooks_as_shipped(world: environment.World) -> None:
+    before = seen(world)
+    done = nbval("--nbval-lax", *map(str, NOTEBOOKS))
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert seen(world) == before
+
+
+def test_nbval_finds_an_executed_sync_check_the_same_again(world: environment.World, tmp_path: Path) -> None:
+    result = run.execute(ROOT / "runbooks/07-sync-check.ipynb", {"tag": TAG}, tmp_path / "executed.ipynb")
+    assert result.ok
+    sanitize = f"--nbval-sanitize-with={ROOT / 'tests/sanitize.cfg'}"
+    done = nbval("--nbval", sanitize, str(tmp_path / "executed.ipynb"))
+    assert done.returncode == 0, done.stdout[-3000:]
+    pin = world.checkout / "docker/.ngc_version.dev"
+    pin.write_text(pin.read_text().replace("26.02", "26.01"))
+    assert nbval("--nbval", sanitize, str(tmp_path / "executed.ipynb")).returncode == 1

@@ -1,0 +1,328 @@
+"""Running notebooks: how runs end, and what is kept of them."""
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_runbooks import PARAMETERS, bump, notebook, outputs, records, shared_kernel, warm  # noqa: F401
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.records import archive
+from runbook_lib.records.chain import read, read_head
+from runbook_lib.records.verify import verify
+from runbook_lib.runner import execute
+from runbook_lib.runner.parameters import BadParameter
+
+
+@pytest.fixture(autouse=True)
+def audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
+    return tmp_path / "audit"
+
+
+def document(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "run.json").read_bytes())
+    return found
+
+
+# -- how runs end --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_a_whole_record(tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "0123456789abc")
+    monkeypatch.setenv("JPY_SESSION_NAME", "a notebook in JupyterLab")
+    monkeypatch.chdir(tmp_path)  # this checkout may have a name of its own
+    path = notebook(
+        tmp_path / "my runbooks" / "01-pin.ipynb",
+        "print('a token: ' + os.environ['GITHUB_TOKEN'])\nprint('JPY_SESSION_NAME' in os.environ, os.getcwd(), run_id)",
+        "step.given(digest='sha256:1', commit='c0ffee')\nstep.effect('edit', 'a.yml', 'old', 'new')\n"
+        "step.check(Check('pins', 'passed', 'all agree'))\nstep.diff('-old\\n+new\\n')\n"
+        "step.link('PR', 'https://github.com/o/r/pull/1')\nstep.done('4 lines changed.', next='papermill 03.ipynb')",
+        "step.show()",
+    )
+    heard: list[str] = []
+    output = tmp_path / "out" / "deep" / "01.ipynb"
+    text = 'it\'s "quoted" {tag} \\n $(x) ü'
+    result = execute.execute(
+        path, {"tag": "26.04-py3", "run_id": text, "repo": "."}, output, heard=lambda name, text: heard.append(text)
+    )
+    assert (result.notebook, result.state, result.summary) == ("01-pin", "done", "4 lines changed.")
+    assert (result.next, result.links) == ("papermill 03.ipynb", {"PR": "https://github.com/o/r/pull/1"})
+
+    folder = result.record
+    assert folder is not None
+    assert folder.parent == audit / "o-r" / "main" / "dev-26.04-py3"
+    assert folder.name.split("-", 1)[1].startswith("01-pin-")
+    found = document(folder)
+    files = ["change.diff", "contributions.jsonl", "executed.ipynb", "report.html"]
+    assert [subject["name"] for subject in found["subject"]] == files
+    assert sorted(entry.name for entry in folder.iterdir()) == sorted([*files, "run.json"])
+    predicate = found["predicate"]
+    assert predicate["state"] == "done"
+    assert predicate["started"] < predicate["ended"]
+    assert predicate["parameters"]["given"] == {"tag": "26.04-py3", "run_id": text, "repo": "."}
+    assert predicate["parameters"]["resolved"]["repo"] == str(Path.cwd())
+    assert predicate["parameters"]["resolved"]["audit"] == str(audit)
+    assert predicate["inputs"] == {"digest": "sha256:1", "commit": "c0ffee"}
+    assert predicate["effects"][0]["after"] == "new"
+    assert predicate["who"]["git"] == "Ada Tester <ada@example.org>"
+    assert len(predicate["notebook"]["sha256"]) == len(predicate["requirements"]["sha256"]) == 64
+    assert predicate["library"].keys() >= {"version", "commit", "dirty", "python"}
+
+    assert output.read_bytes() == (folder / "executed.ipynb").read_bytes()
+    printed = outputs(output)
+    assert printed[0] == f"a token: ***\nFalse {path.parent} {text}\n"
+    assert "".join(heard).endswith(printed[0].split("\n", 1)[1])
+    assert not any(b"0123456789abc" in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert verify(audit) == ([], verify(audit)[1])
+    assert (audit / "index.html").read_text().count("01-pin") >= 2
+
+
+@pytest.mark.parametrize(
+    ("cells", "parameters", "state", "words"),
+    [
+        (["step.done('x')"], {"apply": False}, "previewed", "x"),
+        (["step.waiting('Waiting for run 1.', next='again')"], {}, "waiting", "Waiting for run 1."),
+        (["step.check(Check('pins', 'failed', 'differ'))"], {}, "failed", "This check failed: pins."),
+        (
+            ["step.check(Check('pins', 'failed', 'differ'))\nstep.raise_if_failed()"],
+            {},
+            "failed",
+            "This check failed: pins (differ). (a b, cell 4)",
+        ),
+        (["raise RunbookError('No such tag: 26.04. Take another.')"], {}, "failed", "Take another. (a b, cell 4)"),
+        (["1 / 0", "print('never')"], {}, "failed", "a b, cell 4 raised ZeroDivisionError: division by zero."),
+        (["raise SystemExit(3)"], {}, "failed", "raised SystemExit: 3"),
+    ],
+)
+@pytest.mark.usefixtures("warm")
+def test_how_a_run_ends(
+    tmp_path: Path, audit: Path, cells: list[str], parameters: dict[str, Any], state: str, words: str
+) -> None:
+    path = notebook(tmp_path / "runbooks" / "a b.ipynb", *cells)
+    result = execute.execute(path, parameters)
+    assert (result.state, result.ok) == (state, state in ("previewed", "waiting"))
+    assert words in result.summary
+    assert result.record is not None
+    assert document(result.record)["predicate"]["outcome"]["sentence"] == result.summary
+    assert words.split(" (")[0] in (result.record / "report.html").read_text().replace("&#x27;", "'")
+    assert "never" not in " ".join(outputs(result.record / "executed.ipynb"))
+    assert verify(audit)[0] == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "state", "words"),
+    [
+        ("time.sleep(60)", "failed", "Cell 5 of 01-a did not end within 1 second and was stopped."),
+        ("os.kill(os.getpid(), 9)", "killed", "The kernel that ran 01-a died"),
+        (
+            "import sys; print('Out of memory', file=sys.__stderr__, flush=True); os._exit(1)",
+            "killed",
+            "Its last words: Out of memory",
+        ),
+    ],
+)
+def test_a_kernel_that_is_lost(tmp_path: Path, audit: Path, cell: str, state: str, words: str) -> None:
+    path = notebook(tmp_path / "runbooks" / "01-a.ipynb", "print('so far')", cell)
+    result = execute.execute(path, {}, cell_timeout=1)
+    assert (result.state, result.ok) == (state, False)
+    assert words in result.summary
+    assert result.record is not None
+    assert outputs(result.record / "executed.ipynb")[0] == "so far\n"
+    assert verify(audit)[0] == []
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_notebook_that_gives_no_account_is_incomplete(tmp_path: Path) -> None:
+    path = notebook(tmp_path / "a.ipynb", "del step", parameters="x: int = 1")
+    data = json.loads(path.read_bytes())
+    data["cells"] = [data["cells"][1]]
+    path.write_text(json.dumps(data))
+    result = execute.execute(path, {})
+    assert (result.state, result.ok) == ("incomplete", False)
+    assert "never called step_record.step" in result.summary
+
+
+def test_wrong_parameters_run_nothing_and_leave_nothing(tmp_path: Path, audit: Path) -> None:
+    path = notebook(tmp_path / "runbooks" / "a.ipynb", "open('touched', 'w')")
+    with pytest.raises(BadParameter, match="Did you mean tag"):
+        execute.execute(path, {"tga": "26.04-py3"})
+    assert not audit.exists()
+    assert not (path.parent / "touched").exists()
+
+
+def test_an_archive_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    path = notebook(tmp_path / "runbooks" / "a.ipynb", "open('touched', 'w')")
+    with pytest.raises(RunbookError, match="could not be written"):
+        execute.execute(path, {"audit": str(tmp_path / "file" / "audit")})
+    assert not (path.parent / "touched").exists()
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_disk_that_fills_up_ends_the_run_with_a_sentence(
+    tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from runbook_lib.runner import notebook as executed
+
+    saved: list[bytes] = []
+
+    def write(path: Path, content: bytes) -> None:
+        saved.append(content)
+        if b"first" in content.rpartition(b'"stdout"')[2]:
+            raise RunbookError(f"{path} could not be written. The disk is full.")
+
+    monkeypatch.setattr(executed, "write", write)
+    path = notebook(tmp_path / "runbooks" / "a.ipynb", "print('first')", "open('touched', 'w')")
+    result = execute.execute(path, {})
+    assert result.state == "failed"
+    assert "The disk is full" in result.summary
+    assert not (path.parent / "touched").exists()
+
+
+# -- steps ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("warm")
+def test_steps_are_records_of_their_own_on_one_clean_kernel(tmp_path: Path, audit: Path) -> None:
+    folder = tmp_path / "runbooks"
+    notebook(
+        folder / "01-a.ipynb",
+        "left = 1; import colorsys as left_imported; print(os.getpid())",
+        "os.chdir('/'); step.done('A is done.')",
+    )
+    notebook(
+        folder / "02-b.ipynb",
+        "import sys; print(os.getpid(), 'left' in dir(), 'colorsys' in sys.modules, os.getcwd())",
+        "step.waiting('Waiting for CI.', next='run again'); step.link('run', 'https://ci/1')",
+        parameters=PARAMETERS.replace("run_id", "other"),
+    )
+    notebook(folder / "03-c.ipynb", "print(run_id)\nstep.done('C is done.')")
+    heard: list[str] = []
+    result = execute.execute(
+        bump(folder, "01-a", "02-b", "03-c", run_id="7"), {"tag": "26.04-py3"}, heard=lambda _, text: heard.append(text)
+    )
+    assert (result.state, result.summary) == ("waiting", "02-b: Waiting for CI.")
+    assert (result.next, result.links) == ("run again", {"run": "https://ci/1"})
+    assert [line for line in "".join(heard).splitlines() if not line.startswith("    ")] == [
+        "✓ done  01-a: A is done.",
+        "… waiting  02-b: Waiting for CI.",
+        "✓ done  03-c: C is done.",
+    ]
+    assert "Waiting for CI.\n    7\n✓ done  03-c" in "".join(heard)
+    assert result.record is not None
+    found = {read(path)["notebook"]["name"]: path for path in records(audit)}
+    assert len(found) == 4
+    assert [check["status"] for check in read(result.record)["checks"]] == ["passed", "waiting", "passed"]
+    assert {read(found[name])["parent"] for name in ("01-a", "02-b", "03-c")} == {result.record.name}
+    assert {path.parent for path in found.values()} == {audit / "o-r" / "main" / "dev-26.04-py3"}
+    (*_, pid), (again, *rest) = (outputs(found[name] / "executed.ipynb")[0].split() for name in ("01-a", "02-b"))
+    assert pid == again
+    assert rest == ["False", "True", str(folder)]
+    assert outputs(found["03-c"] / "executed.ipynb") == ["7\n"]
+    assert json.loads((found["02-b"] / "executed.ipynb").read_bytes())["cells"][1]["execution_count"] == 1
+    assert verify(audit)[0] == []
+    assert [(one.state, one.step, one.sentence) for one in archive.status(audit)] == [
+        ("waiting", "02-b", "Waiting for CI.")
+    ]
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_failed_step_stops_the_rest(tmp_path: Path, audit: Path) -> None:
+    folder = tmp_path / "runbooks"
+    notebook(folder / "01-a.ipynb", "raise RunbookError('No such tag. Take another.')")
+    notebook(folder / "02-b.ipynb", "step.done('never')")
+    heard: list[str] = []
+    result = execute.execute(bump(folder, "01-a", "02-b"), {}, heard=lambda _, text: heard.append(text))
+    assert result.state == "failed"
+    assert result.summary == "01-a: No such tag. Take another. (01-a, cell 4)"
+    assert "".join(heard).splitlines() == [
+        "✗ failed  01-a: No such tag. Take another. (01-a, cell 4)",
+        "– not run  02-b: A step before it did not end well.",
+    ]
+    assert len(records(audit)) == 2
+
+
+@pytest.mark.usefixtures("warm")
+def test_steps_refuse_a_parameter_that_none_has(tmp_path: Path, audit: Path) -> None:
+    folder = tmp_path / "runbooks"
+    notebook(folder / "01-a.ipynb")
+    result = execute.execute(bump(folder, "01-a", taag="x"), {})
+    assert "None of the steps has a parameter taag" in result.summary
+    assert len(records(audit)) == 1
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_running_record_is_no_problem(tmp_path: Path, audit: Path) -> None:
+    path = notebook(
+        tmp_path / "runbooks" / "01-a.ipynb",
+        "from pathlib import Path",
+        "from runbook_lib.records import archive\nfrom runbook_lib.records.verify import verify",
+        f"audit = Path({str(audit)!r})\nproblems, counts = verify(audit)",
+        "print(problems, counts.running, archive.status(audit)[0].state)",
+    )
+    result = execute.execute(path, {})
+    assert result.record is not None
+    assert outputs(result.record / "executed.ipynb") == ["[] 1 running\n"]
+    assert read_head(result.record.parent)[1] == []
+
+
+# -- the report ----------------------------------------------------------------------------------------------------
+
+
+def elements(page: str) -> list[tuple[str, list[tuple[str, str]]]]:
+    """All elements of a page, with their attributes."""
+    found = []
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            found.append((tag, [(name, value or "") for name, value in attrs]))
+
+    Parser().feed(page)
+    return found
+
+
+@pytest.mark.usefixtures("warm")
+def test_the_report_loads_nothing_and_stays_small(tmp_path: Path) -> None:
+    hostile = (
+        "<p onclick='x()'>text<script>alert(1)</script><img src='http://x/a.png'><a href='javascript:x()'>a</a>"
+        "<a href='https://ok/'>ok</a><iframe src='http://x'></iframe><link href='http://x'><div><table>"
+        "<style>@import 'http://x'</style><td style='background:url(http://x)'>cell</p></div></div></body>"
+    )
+    path = notebook(
+        tmp_path / "runbooks" / "01-a.ipynb",
+        f"from IPython.display import HTML, SVG\nHTML({hostile!r})",
+        "print('line <b>\\n' * 500_000)",
+        'SVG(\'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><script>x</script></svg>\')',
+        "import ipywidgets\nipywidgets.Text('shown nowhere')",
+        "step.done('<script>alert(2)</script>')",
+    )
+    result = execute.execute(path, {})
+    assert result.record is not None
+    page = (result.record / "report.html").read_text()
+    assert len(page) < 1_000_000
+    for tag, attributes in elements(page):
+        assert tag not in {"script", "iframe", "link", "object", "b"}
+        assert not [name for name, _ in attributes if name.startswith("on")]
+        assert not [value for name, value in attributes if name == "src" and not value.startswith("data:image/")]
+        assert not [value for _, value in attributes if "url(" in value or value.startswith("javascript:")]
+    assert "@import" not in page.partition('class="output"')[2]
+    assert 'href="https://ok/"' in page
+    assert "&lt;script&gt;alert(2)" in page
+    assert page.count("</div>") == page.count("<div")
+    assert "default-src 'none'" in page
+    data = json.loads((result.record / "executed.ipynb").read_bytes())
+    assert "widgets" not in data["metadata"]
+    assert "widget-view" not in json.dumps(data)
+
+
+def test_a_folder_for_temporary_files_may_have_a_long_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("d" * 90)
+    deep.mkdir()
+    monkeypatch.setenv("TMPDIR", str(deep))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    assert execute.execute(notebook(tmp_path / "01-a.ipynb", "step.done('A is done.')"), {}).state == "previewed"
+    assert list(deep.iterdir()) == []

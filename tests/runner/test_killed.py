@@ -1,0 +1,280 @@
+"""Runs that are interrupted or killed: no kernel stays, and the record says what happened."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import psutil
+import pytest
+from small_runbooks import bump, command, environ, notebook, outputs, records
+
+from runbook_lib.records import archive
+from runbook_lib.records.chain import Ledger, read
+from runbook_lib.records.verify import verify
+from runbook_lib.runner import execute, kernel_client
+from runbook_lib.runner import notebook as executed
+from runbook_lib.runner.kernel import Kernel
+from runbook_lib.system import temporary
+
+
+@pytest.fixture(autouse=True)
+def audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
+    return tmp_path / "audit"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_behind(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every test ends without a kernel and without a temporary file."""
+    place = tmp_path_factory.mktemp("t")
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    yield
+    assert list(place.iterdir()) == []
+    assert not [child for child in psutil.Process().children(recursive=True) if _is_kernel(child)]
+
+
+def _is_kernel(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and "kernel_main.py" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return False
+
+
+def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+    return found
+
+
+def start(path: Path, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        command(path, *arguments), env=environ(), cwd=path.parent, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def forget_temporary_files() -> None:
+    """Remove what a killed process cannot, as the next run does."""
+    temporary.remove_left(Path(os.environ["TMPDIR"]))
+
+
+def kernels(launcher: int) -> list[psutil.Process]:
+    return [child for child in psutil.Process(launcher).children(recursive=True) if _is_kernel(child)]
+
+
+SLEEP = "open('begun', 'w').close()\ntime.sleep(600)"
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "state"),
+    [(signal.SIGINT, 130, "cancelled"), (signal.SIGTERM, 143, "cancelled"), (signal.SIGKILL, -9, "running")],
+)
+def test_a_stopped_launcher_leaves_no_kernel_and_a_record_that_says_so(
+    tmp_path: Path, audit: Path, number: int, status: int, state: str
+) -> None:
+    folder = tmp_path / "runbooks"
+    notebook(folder / "01-a.ipynb", "print('so far')", SLEEP)
+    notebook(folder / "02-b.ipynb", "step.done('never')")
+    process = start(bump(folder, "01-a", "02-b"), "-p", "tag", "26.04-py3")
+    until((folder / "begun").exists)
+    alive = kernels(process.pid)
+    assert len(alive) == 2
+    process.send_signal(number)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == status, out + err
+    assert "Traceback" not in out + err
+    until(lambda: not any(map(_is_kernel, alive)))
+    assert [read(path)["state"] for path in records(audit)] == [state, state]
+    assert "so far\n" in outputs(records(audit)[1] / "executed.ipynb")
+    assert verify(audit)[0] == []
+    if state == "running":  # the next command closes them
+        assert [one.state for one in archive.status(audit)] == ["killed"]
+        notebook(folder / "03-c.ipynb", "step.done('C is done.')")
+        execute.execute(folder / "03-c.ipynb", {"tag": "26.04-py3"})
+        assert [read(path)["state"] for path in records(audit)] == ["killed", "killed", "done"]
+        assert all((path / "report.html").is_file() for path in records(audit))
+        assert verify(audit)[0] == []
+        forget_temporary_files()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere such a kernel ends only once its cell does")
+def test_a_kernel_that_is_deaf_to_everything_ends_with_its_launcher(tmp_path: Path) -> None:
+    # PyDLL keeps the interpreter's lock: no other thread of the kernel runs, so nothing in it can look for its parent.
+    deaf = "import ctypes; open('begun', 'w').close(); ctypes.PyDLL(None).sleep(600)"
+    path = notebook(tmp_path / "runbooks" / "01-a.ipynb", deaf)
+    process = start(path)
+    until((path.parent / "begun").exists)
+    (kernel,) = kernels(process.pid)
+    process.kill()
+    process.communicate()
+    try:
+        until(lambda: not _is_kernel(kernel), 60)
+    finally:
+        if _is_kernel(kernel):
+            kernel.kill()
+    forget_temporary_files()
+
+
+def test_a_kernel_of_steps_that_dies_takes_only_its_step(tmp_path: Path, audit: Path) -> None:
+    folder = tmp_path / "runbooks"
+    notebook(folder / "01-a.ipynb", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    notebook(folder / "02-b.ipynb", "step.done('never')")
+    result = execute.execute(bump(folder, "01-a", "02-b"), {})
+    assert result.state == "failed"
+    assert [read(path)["state"] for path in records(audit)] == ["failed", "killed"]
+    assert verify(audit)[0] == []
+
+
+def test_a_launcher_whose_kernel_is_killed_closes_what_that_left_open(tmp_path: Path, audit: Path) -> None:
+    folder = tmp_path / "runbooks"
+    notebook(folder / "01-a.ipynb", SLEEP)
+    process = start(bump(folder, "01-a"))
+    until((folder / "begun").exists)
+    (outer,) = (child for child in psutil.Process(process.pid).children() if _is_kernel(child))
+    outer.kill()
+    out, _ = process.communicate(timeout=200)
+    assert process.returncode == 1
+    assert "The kernel that ran bump died" in out
+    assert [read(path)["state"] for path in records(audit)] == ["killed", "killed"]
+    assert verify(audit)[0] == []
+    forget_temporary_files()  # those of the kernel's own kernel
+
+
+def test_two_at_once_on_one_bump_keep_one_chain(tmp_path: Path, audit: Path) -> None:
+    path = notebook(tmp_path / "runbooks" / "01-a.ipynb", "step.done('A is done.')")
+    both = [start(path, "-p", "tag", "26.04-py3") for _ in range(2)]
+    assert [(process.communicate(), process.returncode)[1] for process in both] == [0, 0]
+    problems, counts = verify(audit)
+    assert (problems, counts.records, counts.running) == ([], 2, 0)
+
+
+def test_an_open_record_of_a_live_process_is_left_alone(tmp_path: Path, audit: Path) -> None:
+    path = notebook(tmp_path / "runbooks" / "01-a.ipynb", SLEEP)
+    process = start(path)
+    until((path.parent / "begun").exists)
+    (folder,) = records(audit)
+    with Ledger.hold(folder.parent) as ledger:
+        assert archive.close_dead(ledger) == []
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert read(folder)["state"] == "cancelled"
+
+
+def test_a_cell_that_is_stopped_for_its_limit_ends_what_it_started(tmp_path: Path, audit: Path) -> None:
+    began = "from runbook_lib.system.subprocess_lines import followed; from pathlib import Path; here = Path.cwd()"
+    build = "followed(['sh', '-c', 'echo $$ >group; sleep 300; true'], here, here / 'log', print, os.environ)"
+    path = notebook(tmp_path / "01-a.ipynb", began, build)
+    result = execute.execute(path, {}, cell_timeout=4)
+    assert (result.state, "was stopped" in result.summary) == ("failed", True)
+    group = int((tmp_path / "group").read_text())
+    until(lambda: not [it for it in psutil.process_iter() if _in_group(it, group)])
+
+
+def test_a_kernel_whose_end_was_interrupted_can_be_ended_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel(dict(os.environ), tmp_path)
+    join = kernel._thread.join
+
+    def interrupted() -> None:
+        join()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel._thread, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            kernel.close()
+    again = threading.Thread(target=kernel.close, daemon=True)
+    again.start()
+    again.join(120)
+    assert not again.is_alive()
+
+
+#: Ctrl-C, as it comes in the moment between the end of a cell and the answer that it has ended.
+AS_IT_ANSWERS = """from IPython import get_ipython
+session = get_ipython().kernel.session
+send = session.send
+def interrupted(stream, what, *arguments, **more):
+    if what == "execute_reply":
+        session.send = send
+        raise KeyboardInterrupt
+    return send(stream, what, *arguments, **more)
+session.send = interrupted"""
+
+
+def test_a_kernel_that_is_interrupted_as_it_answers_is_not_waited_for(
+    tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_client, "_ANSWER", 0.5)
+    result = execute.execute(notebook(tmp_path / "01-a.ipynb", AS_IT_ANSWERS, "print('never')"), {})
+    assert result.state == "cancelled"
+    assert result.summary.startswith("The run was cancelled (01-a, cell ")
+    assert verify(audit)[0] == []
+
+
+def test_a_kernel_begins_the_next_notebook_although_the_folder_of_the_last_is_gone(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    where = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("import os\nprint(os.getcwd())")])
+    with Kernel(environ(), tmp_path) as kernel:
+        kernel.begin({}, first)
+        first.rmdir()
+        kernel.begin({}, second)
+        kernel.run(where, limit=30, heard=lambda *_: None, cell_done=lambda _: None)
+    assert str(second) in str(where.cells)
+
+
+def press_ctrl_c() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_nothing_is_written_to_the_record_of_an_interrupted_step_once_it_is_closed(
+    tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch, deaf: bool
+) -> None:
+    redacted, interrupt, interrupted = executed.redacted, Kernel.interrupt, threading.Event()
+
+    def slowly(*given: Any) -> dict[str, Any]:
+        if "so far" in str(given[0]) and not deaf:
+            press_ctrl_c()
+            assert interrupted.wait(120)
+            time.sleep(1)  # time for a record to be closed that does not wait for this
+        return redacted(*given)
+
+    def noticed(kernel: Kernel, grace: float) -> None:
+        interrupted.set()
+        interrupt(kernel, grace)
+
+    monkeypatch.setattr(Kernel, "interrupt", noticed)
+    monkeypatch.setattr(executed, "redacted", slowly)
+    monkeypatch.setattr(execute, "_GRACE_OF_STEPS", 0.3)
+    writing = "while True:\n  try: step.warn(str(time.monotonic())); open('begun', 'w').close(); time.sleep(0.01)\n"
+    cells = [f"{writing}  except BaseException: pass"] if deaf else ["print('so ' + 'far')", "step.done('never')"]
+    folder = notebook(tmp_path / "01-a.ipynb", *cells).parent
+    monkeypatch.chdir(folder)
+    if deaf:
+        threading.Thread(target=lambda: (until((folder / "begun").exists), press_ctrl_c())).start()
+    with pytest.raises(KeyboardInterrupt):
+        execute.steps(["01-a"])
+    time.sleep(1)  # time for something to be written too late
+    assert verify(audit)[0] == []
+    (record,) = records(audit)
+    assert read(record)["state"] == "cancelled"
+    assert deaf or outputs(record / "executed.ipynb") == ["so far\n"]
+
+
+def _in_group(process: psutil.Process, group: int) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and os.getpgid(process.pid) == group
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        return False

@@ -1,0 +1,246 @@
+"""The environment's papermill command, as people and scripts type it."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_runbooks import command, environ, notebook, outputs, papermill, records, shared_kernel, warm  # noqa: F401
+
+from runbook_lib.records.chain import read
+from runbook_lib.runner import execute
+from runbook_lib.runner import papermill as papermill_command
+
+
+@pytest.fixture
+def runbooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout's ``runbooks`` with one notebook; the archive is beside it."""
+    notebook(
+        tmp_path / "runbooks" / "01-pin.ipynb", "print('hello', tag, apply, run_id)\nstep.done('4 lines changed.')"
+    )
+    monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
+    return tmp_path / "runbooks"
+
+
+def on_a_terminal(*arguments: object, cwd: Path) -> tuple[int, str]:
+    """Run it on a terminal of its own; exit status and all that the terminal showed."""
+    controller, terminal = pty.openpty()
+    with subprocess.Popen(
+        command(*arguments), cwd=cwd, env=environ(), stdin=terminal, stdout=terminal, stderr=terminal
+    ) as process:
+        os.close(terminal)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(controller, 65536)
+            except OSError:  # how Linux says that the other side is closed
+                break
+            if not piece:
+                break
+            shown += piece
+    os.close(controller)
+    return process.returncode, shown.decode().replace("\r\n", "\n")
+
+
+def piped(*arguments: object, cwd: Path) -> tuple[int, str]:
+    """Run it with a pipe as standard input, which makes papermill alone take the one path for the output."""
+    code, out, err = papermill(*arguments, cwd=cwd, stdin=subprocess.PIPE)
+    return code, err + out
+
+
+def unpiped(*arguments: object, cwd: Path) -> tuple[int, str]:
+    code, out, err = papermill(*arguments, cwd=cwd)
+    return code, err + out
+
+
+@pytest.mark.parametrize("way", [on_a_terminal, piped, unpiped])
+def test_the_missions_own_words(runbooks: Path, way: Callable[..., tuple[int, str]]) -> None:
+    before = (runbooks / "01-pin.ipynb").read_bytes()
+    code, shown = way("01-pin.ipynb", "-p", "tag", "26.04-py3", cwd=runbooks)
+    assert code == 0, shown
+    (folder,) = records(runbooks.parent / "audit")
+    assert shown.splitlines() == [
+        "hello 26.04-py3 True ",
+        "✓ done  01-pin: 4 lines changed.",
+        f"No output path was given: the executed notebook is {folder / 'executed.ipynb'}",
+        f"Record: {folder}",
+    ]
+    assert outputs(folder / "executed.ipynb") == ["hello 26.04-py3 True \n"]
+    assert [path.name for path in runbooks.iterdir()] == ["01-pin.ipynb"]
+    assert (runbooks / "01-pin.ipynb").read_bytes() == before
+
+
+def test_an_output_with_parameters_in_its_name_in_a_new_folder(runbooks: Path, tmp_path: Path) -> None:
+    code, out, err = papermill(
+        "runbooks/01-pin.ipynb", "out of it/{tag}/a.ipynb", "-r", "tag", "26.04-py3", "-p", "run_id", "0123",
+        "--no-progress-bar", "--stdout-file", "printed", cwd=tmp_path,
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    output = tmp_path / "out of it" / "26.04-py3" / "a.ipynb"
+    assert f"Executed notebook: {output}" in out
+    assert outputs(output) == ["hello 26.04-py3 True 123\n"]
+    assert (tmp_path / "printed").read_text() == "hello 26.04-py3 True 123\n"
+    assert [read(folder)["parameters"]["given"] for folder in records(tmp_path / "audit")] == [
+        {"tag": "26.04-py3", "run_id": 123}
+    ]
+
+
+def test_a_dash_puts_the_notebook_alone_on_standard_output(runbooks: Path) -> None:
+    code, out, err = papermill("01-pin.ipynb", "-", cwd=runbooks)
+    assert code == 0
+    assert json.loads(out)["nbformat"] == 4
+    assert "4 lines changed." in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-p", "tga", "26.04-py3"], "no parameter 'tga'. Did you mean tag?"),
+        (["-p", "tag", "26.10"], "may have been 26.10, 26.1 or 26.01"),
+        (["-p", "apply", "yes"], "-p apply True"),
+        (["-y", "{tag: 26.10}"], "may have been 26.10"),
+        (["-y", "[1"], "as YAML cannot be read"),
+        (["-y", "[1]"], "must be YAML of names and values"),
+        (["-b", "a"], "must be YAML of names and values"),
+        (["-f", "none.yaml"], "parameters file cannot be read"),
+        (["-k", "julia"], "--kernel julia was given"),
+        (["--engine", "noteable"], "--engine noteable was given"),
+        (["--cwd", "/nowhere"], "--cwd /nowhere is no folder"),
+        (["--inject-paths"], "no parameter 'PAPERMILL_INPUT_PATH'"),
+        (["--prepare-only"], "--prepare-only needs an output path"),
+        (["01-pin.ipynb"], "is the notebook itself"),
+        (["."], "is a folder"),
+        (["/dev/null"], "is a link or no regular file"),
+        (["s3://bucket/a.ipynb"], "is no path on this machine"),
+        (["{nothing}.ipynb"], "cannot be filled in"),
+        (["--no-such-option"], "No such option"),
+    ],
+)
+def test_wrong_usage_runs_nothing(
+    runbooks: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    words: str,
+) -> None:
+    monkeypatch.chdir(runbooks)
+    monkeypatch.setattr(execute, "execute", None)
+    assert papermill_command.main(["01-pin.ipynb", *arguments]) == 2
+    told = capsys.readouterr()
+    assert (words in told.err, told.out) == (True, "")
+    assert not (runbooks.parent / "audit").exists()
+
+
+def test_a_misspelt_notebook_is_told(
+    runbooks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(runbooks)
+    assert papermill_command.main(["01-pins.ipynb", "out.ipynb"]) == 2
+    assert "There is no notebook 01-pins.ipynb. Did you mean 01-pin.ipynb?" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (
+            "raise RunbookError('No such tag. Take another.')",
+            "✗ failed  01-pin: No such tag. Take another. (01-pin, cell",
+        ),
+        ("1 / 0", "raised ZeroDivisionError: division by zero. The traceback is in the record."),
+    ],
+)
+def test_a_failure_is_a_sentence_and_status_1(
+    runbooks: Path, capsys: pytest.CaptureFixture[str], cell: str, words: str
+) -> None:
+    path = notebook(runbooks / "01-pin.ipynb", cell)
+    assert papermill_command.main([str(path)]) == 1
+    told = capsys.readouterr()
+    assert words in told.out
+    assert "Record: " in told.out
+    assert "Traceback" not in told.out + told.err
+
+
+@pytest.mark.usefixtures("warm")
+def test_an_archive_that_cannot_be_written_is_a_sentence_and_status_1(
+    runbooks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (runbooks.parent / "audit").write_text("")
+    assert papermill_command.main([str(runbooks / "01-pin.ipynb")]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"papermill: {runbooks.parent / 'audit'}")
+    assert "could not be written" in told.err
+    assert len(told.err.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("warm")
+def test_secrets_do_not_reach_the_terminal(
+    runbooks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GH_TOKEN", "0123456789abc")
+    printing = "print('x0123', end='')\nprint('456789abc')\nprint('https://a:b@c', end='')"
+    path = notebook(runbooks / "01-pin.ipynb", printing)
+    papermill_command.main([str(path)])
+    told = capsys.readouterr()
+    assert told.err.endswith("x***\nhttps://***@c\n")
+    assert "0123456789abc" not in told.out
+
+
+@pytest.mark.usefixtures("warm")
+def test_options_that_change_how_it_runs(runbooks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = notebook(runbooks / "01-pin.ipynb", "print(os.getcwd(), os.environ['RUNBOOK_CELL_LIMIT'])\nstep.done('x')")
+    arguments = ["--cwd", str(tmp_path), "--execution-timeout", "77", "--report-mode", "-k", "python3", "--log-output"]
+    assert papermill_command.main([str(path), *arguments]) == 0
+    (folder,) = records(tmp_path / "audit")
+    assert outputs(folder / "executed.ipynb")[0] == f"{tmp_path} 77\n"
+    cells = json.loads((folder / "executed.ipynb").read_bytes())["cells"]
+    assert all(cell["metadata"]["jupyter"]["source_hidden"] for cell in cells if cell["cell_type"] == "code")
+
+
+def test_a_notebook_prepared_only(runbooks: Path) -> None:
+    code, _, _ = papermill("01-pin.ipynb", "new/p.ipynb", "--prepare-only", "-p", "tag", "x", cwd=runbooks)
+    assert code == 0
+    assert 'tag = "x"\n' in "".join(
+        "".join(cell["source"]) for cell in json.loads((runbooks / "new" / "p.ipynb").read_bytes())["cells"]
+    )
+    assert not (runbooks.parent / "audit").exists()
+
+
+def test_any_other_notebook_is_papermills_own_affair(tmp_path: Path) -> None:
+    notebook(tmp_path / "plain.ipynb", "print(tag)", step=None)
+    code, _, err = papermill("plain.ipynb", "out.ipynb", "-p", "tga", "x", cwd=tmp_path)
+    assert code == 0
+    assert "Passed unknown parameter: tga" in err
+    assert outputs(tmp_path / "out.ipynb") == ["\n"]
+    assert not (tmp_path.parent / "audit").exists()
+
+
+def test_papermills_help_and_that_of_a_notebook_are_there(runbooks: Path) -> None:
+    code, out, _ = papermill("--version", cwd=runbooks)
+    assert (code, "papermill_command" in out, "papermill" in out) == (0, False, True)
+    code, out, _ = papermill("01-pin.ipynb", "--help-notebook", cwd=runbooks)
+    assert code == 0
+    assert 'tag: str (default "")' in out
+
+
+def test_a_second_interruption_still_closes_the_record(runbooks: Path, tmp_path: Path) -> None:
+    notebook(
+        runbooks / "01-pin.ipynb",
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); open('begun', 'w').close(); time.sleep(600)",
+    )
+    with subprocess.Popen(command("01-pin.ipynb"), cwd=runbooks, env=environ(), stdin=subprocess.DEVNULL) as process:
+        while not (runbooks / "begun").exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(0.2)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+        process.wait(120)
+    assert process.returncode == 130
+    assert [read(folder)["state"] for folder in records(tmp_path / "audit")] == ["cancelled"]

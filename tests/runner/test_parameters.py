@@ -1,0 +1,164 @@
+"""Parameters: what a notebook declares, and what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.runner.job import CELL_LIMIT, WAITING_LIMIT, Job
+from runbook_lib.runner.parameters import BadParameter, Source, is_ours, resolve
+
+CELL = """\
+# The parameters.
+tag: str = ""  # monthly tag, such as 26.04-py3
+run_id: str = ""
+apply: bool = False
+wait = True
+limit: int = 3
+ratio: float = 0.5
+note: str | None = None
+text = "a = b"
+"""
+
+
+def notebook(path: Path, cell: str = CELL, **metadata: object) -> Path:
+    cells = [
+        {"cell_type": "markdown", "metadata": {}, "source": "# Title"},
+        {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": cell.splitlines(keepends=True)},
+    ]
+    path.write_text(json.dumps({"metadata": metadata, "cells": cells, "nbformat": 4, "nbformat_minor": 5}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    return Source.read(notebook(tmp_path_factory.mktemp("runbooks") / "01-pin.ipynb", runbook={"step": "01-pin"}))
+
+
+DEFAULTS = {
+    "tag": "", "run_id": "", "apply": False, "wait": True, "limit": 3, "ratio": 0.5, "note": None, "text": "a = b",
+}  # fmt: skip
+
+
+def test_without_given_values_all_are_the_declared_defaults(source: Source) -> None:
+    assert source.name == source.step == "01-pin"
+    assert resolve(source, {}) == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("given", "resolved"),
+    [
+        ({"tag": "26.04-py3"}, {"tag": "26.04-py3"}),
+        ({"tag": ""}, {"tag": ""}),
+        ({"apply": True, "wait": False}, {"apply": True, "wait": False}),
+        ({"run_id": 123}, {"run_id": "123"}),
+        ({"run_id": "123"}, {"run_id": "123"}),
+        ({"limit": -1, "ratio": 2}, {"limit": -1, "ratio": 2.0}),
+        ({"note": "anything"}, {"note": "anything"}),
+    ],
+)
+def test_values_of_the_declared_type_are_taken(source: Source, given: dict[str, Any], resolved: dict[str, Any]) -> None:
+    found = resolve(source, given)
+    assert found == DEFAULTS | resolved
+    assert [type(found[name]) for name in resolved] == [type(value) for value in resolved.values()]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"tga": "26.04-py3"}, ["no parameter 'tga'", "Did you mean tag?"]),
+        ({"Apply": True}, ["no parameter 'Apply'", "Did you mean apply?"]),
+        ({"zzz": 1}, ["no parameter 'zzz'", "It knows tag, run_id"]),
+        ({"apply": "yes"}, ["apply was given 'yes'", "-p apply True"]),
+        ({"apply": 1}, ["apply was given 1", "-p apply True"]),
+        ({"apply": "true"}, ["-p apply True"]),
+        ({"apply": None}, ["-p apply True"]),
+        ({"tag": 26.1}, ["may have been 26.10, 26.1 or 26.01", "-r tag 26.10-py3"]),
+        ({"tag": 26.04}, ["arrived as the number 26.04", "-r tag 26.04-py3"]),
+        ({"tag": 26.4}, ["may have been 26.4 or 26.04", "-r tag 26.04-py3"]),
+        ({"tag": 26.12}, ["-r tag 26.12-py3"]),
+        ({"tag": 2604}, ["leading zeros", "-r tag 2604-py3"]),
+        ({"text": 12345678}, ["leading zeros", "-r text '…'"]),
+        ({"text": 1e30}, ["a commit id", "-r text '…'"]),
+        ({"text": float("inf")}, ["a commit id"]),
+        ({"tag": True}, ["papermill's -p makes of that word", "-r tag True"]),
+        ({"tag": None}, ["-r tag None"]),
+        ({"tag": ["26.04-py3"]}, ["takes text"]),
+        ({"run_id": 1.5}, ["arrived as the number 1.5"]),
+        ({"run_id": True}, ["-r run_id True"]),
+        ({"limit": True}, ["takes a whole number"]),
+        ({"limit": 2.0}, ["takes a whole number"]),
+        ({"ratio": "much"}, ["takes a number"]),
+    ],
+)
+def test_anything_else_is_refused_with_the_form_to_use(source: Source, given: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(BadParameter) as refused:
+        resolve(source, given)
+    assert all(word in str(refused.value) for word in words), refused.value
+    assert "Nothing was run." in str(refused.value)
+
+
+def test_a_notebook_without_parameters_takes_none(tmp_path: Path) -> None:
+    plain = notebook(tmp_path / "a.ipynb", "", runbook={"step": "a"})
+    assert resolve(Source.read(plain), {}) == {}
+    with pytest.raises(BadParameter, match="takes no parameters"):
+        resolve(Source.read(plain), {"tag": "x"})
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"), [("tag: str = = 1", "not Python"), ("tag = make()", "default of the parameter tag")]
+)
+def test_a_parameters_cell_that_cannot_be_read_is_an_error(tmp_path: Path, cell: str, words: str) -> None:
+    with pytest.raises(RunbookError, match=words):
+        Source.read(notebook(tmp_path / "a.ipynb", cell, runbook={"step": "a"}))
+
+
+def test_only_notebooks_that_say_so_are_ours(tmp_path: Path) -> None:
+    assert is_ours(notebook(tmp_path / "a.ipynb", runbook={"step": "a"}))
+    assert not is_ours(notebook(tmp_path / "b.ipynb", "x = make("))
+    assert not is_ours(notebook(tmp_path / "c.ipynb", runbook=None))
+    assert not is_ours(tmp_path / "none.ipynb")
+    (tmp_path / "d.ipynb").write_text("no JSON")
+    assert not is_ours(tmp_path / "d.ipynb")
+
+
+@given(
+    name=st.text(),
+    value=st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text())),
+)
+def test_any_name_and_value_are_taken_or_refused_in_words(source: Source, name: str, value: Any) -> None:
+    for key in (name, *DEFAULTS):
+        try:
+            found = resolve(source, {key: value})
+        except BadParameter as refused:
+            assert str(refused)  # noqa: PT017
+        else:
+            assert key == "note" or type(found[key]) is type(DEFAULTS[key])
+
+
+RUNBOOKS = Path(__file__).resolve().parents[2] / "runbooks"
+
+
+@pytest.mark.parametrize(
+    ("step", "given", "limit"),
+    [
+        ("07-sync-check", {}, CELL_LIMIT),
+        ("internal-ci", {}, CELL_LIMIT),
+        ("internal-ci", {"wait": True}, WAITING_LIMIT),
+        ("build-image", {}, WAITING_LIMIT),  # an image takes an hour
+        ("work-inside", {}, WAITING_LIMIT),  # an import, a sync, tests, or srun in its queue
+    ],
+)
+def test_a_cell_may_take_as_long_as_what_it_waits_for(
+    step: str, given: dict[str, Any], limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RUNBOOK_CELL_LIMIT", raising=False)
+    source = Source.read(RUNBOOKS / f"{step}.ipynb")
+    assert Job.prepare(source, given).limit == limit
+    assert Job.prepare(source, given, limit=7).limit == 7
+    monkeypatch.setenv("RUNBOOK_CELL_LIMIT", "8")
+    assert Job.prepare(source, given).limit == 8

@@ -1,0 +1,160 @@
+"""What became of a test, from its files and from what Slurm says."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from runbook_lib.recipes.workloads import Workload
+from runbook_lib.slurm.follow import GONE, Now, last_seen
+from runbook_lib.slurm.outcome import Outcome, conclude
+from runbook_lib.slurm.submissions import Entry
+from runbook_lib.steps.slurm_verify import run
+
+FILE, SECOND = "golden_values_dev_dgx_h100.json", "golden_values_dev_dgx_h100_2nd.json"
+GOLDEN = '{"lm loss": {"start_step": 1, "end_step": 2, "step_interval": 1, "values": {"1": 10.5, "2": 10.4}}}'
+DRIFT, FAR, CUT = GOLDEN.replace("10.5", "10.51"), GOLDEN.replace("10.4", "20.4"), GOLDEN[:40]
+CONFIG = "MODEL_ARGS:\n  --tensor-model-parallel-size: 2\n  '--micro-batch-size': 4\n"
+TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: the cause\n'
+
+
+def look(
+    folder: Path, state: str = "COMPLETED", files: Mapping[str, str] | None = None, *, reason: str = "",
+    over: bool = True, more: tuple[str, ...] = (),
+) -> Outcome:  # fmt: skip
+    for name, text in (files or {}).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
+    now = Now(Entry(test, 1, "array", 0, folder, 7), state, reason)
+    assert now.over == over
+    return conclude(now, {FILE: GOLDEN}, (FILE, *more), CONFIG)
+
+
+@pytest.mark.parametrize("state", ["", "PENDING", "RUNNING"])
+def test_what_is_not_over_has_no_verdict(tmp_path: Path, state: str) -> None:
+    found = look(tmp_path, state, {f"assets/{FILE}": FAR}, over=False)
+    assert (found.word, found.failure, found.judged) == ("not over", None, ())
+
+
+@pytest.mark.parametrize(
+    ("files", "word", "verdicts"),
+    [
+        ({f"assets/{FILE}": GOLDEN}, "passed", ["unchanged"]),
+        ({f"assets/{FILE}": DRIFT}, "drifted", ["refresh"]),
+        ({f"assets/{FILE}": FAR}, "to be judged", ["held back"]),
+        ({f"assets/{FILE}": CUT}, "to be judged", ["refused"]),
+        ({f"assets/{FILE}": GOLDEN, "assets/golden_values_lts_dgx_h100.json": FAR}, "passed", ["unchanged"]),
+        ({"assets/other.json": FAR, "job.log": "well\n"}, "failed", []),
+    ],
+)
+def test_golden_values_decide_about_a_test_that_ended_well(
+    tmp_path: Path, files: dict[str, str], word: str, verdicts: list[str]
+) -> None:
+    found = look(tmp_path, files=files)
+    assert (found.word, [one.verdict for one in found.judged]) == (word, verdicts)
+
+
+def test_values_that_were_not_written_are_told(tmp_path: Path) -> None:
+    found = look(tmp_path, files={"job.log": "well\n"})
+    assert found.row["golden values"] == f"{FILE} was not written"
+    assert found.failure is not None
+    assert found.failure.cause.startswith("It ended well, says Slurm, but left no golden values.")
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "kind", "cause"),
+    [
+        ("NODE_FAIL", "", "flaky infrastructure", "A node failed or did not answer, says Slurm."),
+        ("PREEMPTED", "", "flaky infrastructure", "The job was preempted by another, says Slurm."),
+        ("BOOT_FAIL", "BootFail", "flaky infrastructure", "A node did not boot, says Slurm (BootFail)."),
+        ("CANCELLED", "", "unknown", "The job was cancelled, says Slurm."),
+        ("TIMEOUT", "", "hang", "The job ran into its time limit"),
+        ("OUT_OF_MEMORY", "", "out of memory", "The node's memory (not the GPU's) ran out"),
+        (GONE, "", "unknown", "Neither Slurm nor the job says how it ended."),
+        ("FAILED", "", "unknown", "The log names no cause"),
+    ],
+)
+def test_what_slurm_says_is_a_cause(tmp_path: Path, state: str, reason: str, kind: str, cause: str) -> None:
+    found = look(tmp_path, state, {"job.log": "began\n"}, reason=reason)
+    assert found.failure is not None
+    assert (found.word, found.failure.kind) == ("failed", kind)
+    assert found.failure.cause.startswith(cause)
+    assert found.failure.next
+
+
+@pytest.mark.parametrize("state", ["FAILED", "TIMEOUT", GONE])
+def test_the_traceback_of_a_rank_counts_more(tmp_path: Path, state: str) -> None:
+    files = {"job.log": "srun: error: node1: task 0: Exited\n", "assets/logs/1/x/attempt_0/3/stderr.log": TRACE}
+    found = look(tmp_path, state, files)
+    assert found.failure is not None
+    assert "Rank 3 failed with ValueError: the cause" in found.failure.cause
+
+
+def test_a_test_without_a_log_tells_of_its_node(tmp_path: Path) -> None:
+    found = look(tmp_path, "FAILED")
+    assert found.failure is not None
+    assert "its node does not see the folder for results" in found.failure.cause
+
+
+def test_memory_is_told_with_the_sizes_of_the_test(tmp_path: Path) -> None:
+    text = TRACE.replace("ValueError: the cause", "torch.OutOfMemoryError: CUDA out of memory.")
+    found = look(tmp_path, "FAILED", {"node-0.err.log": text})
+    assert found.failure is not None
+    told = {"parallelism": "TP 2, CP 1, PP 1, DP 4", "micro batch size": "4", "GPUs": "1 × 8"}
+    assert found.failure.details | told == found.failure.details
+
+
+def test_a_drift_alone_is_no_failure_and_one_with_lost_steps_is_to_be_judged(tmp_path: Path) -> None:
+    log = {"job.log": "AssertionError: The following metrics failed: lm loss\n"}
+    assert look(tmp_path / "a", "FAILED", {**log, f"assets/{FILE}": DRIFT}).word == "drifted"
+    assert look(tmp_path / "b", "FAILED", {**log, f"assets/{FILE}": FAR}).word == "to be judged"
+    assert look(tmp_path / "c", "FAILED", log).word == "failed"
+    assert look(tmp_path / "d", "FAILED", {**log, f"assets/{FILE}": DRIFT}, more=(SECOND,)).word == "failed"
+
+
+def test_pitfalls_of_a_nodes_own_words_are_named(tmp_path: Path) -> None:
+    files = {"node-0.err.log": "bash: line 1: uv: command not found\n", "assets/logs/1/x/attempt_0/3/stderr.log": TRACE}
+    found = look(tmp_path, "FAILED", files)
+    assert ["CI Dockerfile" in it.mend for it in found.pitfalls] == [True]
+
+
+@pytest.mark.parametrize(
+    ("log", "state"),
+    [
+        ("", "FAILED"), ("*** JOB 1 CANCELLED AT x DUE TO TIME LIMIT ***", "TIMEOUT"),
+        ("*** JOB 1 CANCELLED AT x DUE TO PREEMPTION ***", "PREEMPTED"),
+        ("srun: error: Node failure on n", "NODE_FAIL"),
+        ("slurmstepd: error: Detected 1 oom_kill event", "OUT_OF_MEMORY"),
+        ("*** STEP 1.0 CANCELLED AT x", "CANCELLED"),
+        ("*** JOB 1 CANCELLED AT x DUE TO JOB REQUEUE ***\nit broke", "FAILED"),
+    ],
+)  # fmt: skip
+def test_a_job_that_ended_badly_is_asked_what_slurm_said(tmp_path: Path, log: str, state: str) -> None:
+    test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
+    (tmp_path / "job.log").write_text(log)
+    (tmp_path / "ended").write_text("7 143\n")
+    assert last_seen(Entry(test, 1, "array", 0, tmp_path, 7)).state == state
+    (tmp_path / "ended").write_text("7 0\n")
+    assert last_seen(Entry(test, 1, "array", 0, tmp_path, 7)).state == "COMPLETED"
+    for damaged in ("", "7", "7 x", "a b c"):
+        (tmp_path / "ended").write_text(damaged)
+        assert last_seen(Entry(test, 1, "array", 0, tmp_path, 7)).state == ""
+
+
+def test_an_attempt_that_slurm_began_anew_is_told(tmp_path: Path) -> None:
+    (tmp_path / "0.attempt-1").mkdir()
+    (tmp_path / "0.attempt-10").mkdir()
+    (tmp_path / "0.attempt-2").mkdir()
+    (tmp_path / "0.attempt-1/job.log").write_text("error: *** JOB 3 ON n1 CANCELLED AT … DUE TO PREEMPTION ***\n")
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0/ended").write_text("7 0\n")
+    test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
+    now = last_seen(Entry(test, 1, "array", 0, tmp_path / "0", 7))
+    told = run.Found((conclude(now, {}, (), CONFIG),))
+    assert told.outcomes[0].row["state"] == "passed (attempt 4)"
+    assert [it.partition("attempt ")[2].partition(":")[0] for it in told.begun_anew] == [
+        "1 (preempted), which is not judged", "2, which is not judged", "3, which is not judged",
+    ]  # fmt: skip
+    assert told.begun_anew[2].endswith("0.attempt-10")
+    assert told.begun_anew[0] in told.show().text

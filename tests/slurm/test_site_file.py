@@ -1,0 +1,180 @@
+"""A cluster as its user describes it."""
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.recipes.workloads import Workload
+from runbook_lib.slurm.batch_files import Site
+from runbook_lib.slurm.site_file import KEYS, lacking, not_shared, parse, unmounted
+from runbook_lib.slurm.states import Partition
+
+FILE = """\
+partition: {dgx_h100: batch, dgx_gb200: grace}
+account: me
+image: /images/mcore.sqsh
+mounts: [/data:/mnt/artifacts, /models:/models]
+results: /lustre/me/
+at-once: 4
+gpus: false
+in-image: [/opt/data]
+least-gpus: 8
+options: [--qos=high]
+shared: true
+"""
+MOUNTS = """\
+30 22 0:30 / /dev/shm rw - tmpfs tmpfs rw
+31 22 8:1 / /shared rw,noatime shared:1 - nfs4 server:/shared rw
+32 31 8:2 / /shared/scratch\\040space rw - xfs /dev/sdb rw
+33 22 0:40 / /lustre rw - lustre mds@o2ib:/fs rw
+22 1 0:20 / / rw - overlay overlay rw
+"""
+TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 3600, "true")
+
+
+def test_an_empty_file_and_no_parameters_are_an_empty_site() -> None:
+    assert parse("", "s", "/c") == Site("/c", "")
+    assert parse("# nothing\n", "s", "/c") == Site("/c", "")
+
+
+def test_a_whole_file() -> None:
+    assert parse(FILE, "s", "/c") == Site(
+        "/c", "/lustre/me", "/images/mcore.sqsh", {"dgx_h100": "batch", "dgx_gb200": "grace"}, "me",
+        (("/data", "/mnt/artifacts"), ("/models", "/models")), 4, False, 8, ("--qos=high",), True, {}, ("/opt/data",),
+    )  # fmt: skip
+
+
+def test_parameters_count_more_than_the_file() -> None:
+    image = "nvcr.io/nvidia/nemo:26.06"
+    site = parse(FILE, "s", "/c", partition="p", account="a", image=image, mounts="/x:/y, /z:/z", results="/r")
+    assert (site.partitions, site.account, site.image, site.mounts, site.results) == (
+        {"": "p"}, "a", "nvcr.io#nvidia/nemo:26.06", (("/x", "/y"), ("/z", "/z")), "/r",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("image", ["", "/i.sqsh", "nvcr.io#nvidia/nemo:26.06"])
+def test_an_image_as_pyxis_takes_it_stays(image: str) -> None:
+    assert parse("", "s", "/c", image=image, results="/r").image == image
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("image: megatron-lm:local", "Import it into a .sqsh file on shared storage first"),
+        ("[", "The site file s cannot be read: it does not parse as YAML"),
+        (f"at-once: 0x{'f' * 5000}", "holds a number of 5002 characters"),
+        ("- a", "holds no mapping"),
+        ("partitions: x", r"unknown key 'partitions': did you mean partition\?"),
+        ("zzz: x", "unknown key 'zzz': known are partition"),
+        ("partition: 3", "sets partition to 3; expected a name"),
+        ("partition: {a: 1}", "expected a name, or names by platform"),
+        ("image: [a]", r"sets image to \['a'\]; expected a text"),
+        ("mounts: /a:/b", "expected a list of texts"),
+        ("mounts: [/a]", "sets mounts to '/a'; expected outside:inside"),
+        ("at-once: -1", "expected a whole number"),
+        ("at-once: true", "expected a whole number"),
+        ("gpus: no thanks", "expected true or false"),
+    ],
+)
+def test_what_cannot_be_used_is_said(text: str, says: str) -> None:
+    with pytest.raises(RunbookError, match=says):
+        parse(text, "s", "/c")
+
+
+def test_a_mount_that_is_none_is_told_of_whoever_gave_it() -> None:
+    with pytest.raises(RunbookError, match=r"^mounts='/a' is no mount; expected outside:inside"):
+        parse(FILE, "s", "/c", mounts="/a")
+
+
+@given(st.text(alphabet="apcountimges:-[]{}/ \n&*'", max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(RunbookError):
+        parse(text, "s", "/c")
+
+
+@pytest.mark.parametrize(
+    ("path", "on"),
+    [
+        ("/shared/me", ""), ("/lustre/me/x", ""), ("/dev/shm/x", "/dev/shm (tmpfs)"), ("/else/x", "/ (overlay)"),
+        ("/shared/scratch space/x", "/shared/scratch space (xfs)"), ("/shared/scratch", ""),
+        ("/lustrex", "/ (overlay)"),
+    ],
+)  # fmt: skip
+def test_a_file_system_of_one_machine_is_known(path: str, on: str) -> None:
+    told = not_shared(path, MOUNTS)
+    assert told.startswith(f"{path} lies on {on}, a file system of this machine") if on else told == ""
+
+
+def test_a_machine_that_does_not_tell_its_mounts_is_believed() -> None:
+    assert not_shared("/x", "") == not_shared("/x", "odd\n- -\n1 2 3 4 / - \n") == ""
+
+
+@pytest.mark.parametrize(
+    ("site", "partition", "says"),
+    [
+        ({}, {}, []),
+        ({"partitions": {"": "batch"}}, {"default": False}, []),
+        ({"partitions": {"": "other"}}, {}, []),  # told by Site.problems
+        ({}, {"default": False}, ["The cluster has no default partition. Name one as partition."]),
+        ({}, {"nodes": 2}, []),
+        ({}, {"nodes": 1}, ["The partition batch has 1 nodes, and gpt/a@dgx_h100 (dev) needs 2."]),
+        ({}, {"gpus": 4}, ["The nodes of batch have 4 GPUs, and gpt/a@dgx_h100 (dev) needs 8."]),
+        ({"gpus": False}, {"gpus": 0}, []),
+        ({}, {"seconds": 3600}, []),
+        (
+            {"partitions": {"": "gone,batch"}},
+            {"nodes": 1},
+            ["The partition batch has 1 nodes, and gpt/a@dgx_h100 (dev) needs 2."],
+        ),
+        ({}, {"seconds": 3599}, ["batch lets a job run for 3599 s, and gpt/a@dgx_h100 (dev) needs 3600 s."]),
+    ],
+)
+def test_what_a_partition_lacks(site: dict[str, Any], partition: dict[str, Any], says: list[str]) -> None:
+    has = replace(Partition("batch", None, 4, 8, True), **partition)
+    assert list(lacking(replace(Site("/c", "/r"), **site), [has], [TEST, TEST])) == says
+
+
+def test_of_several_partitions_one_suffices() -> None:
+    site = Site("/c", "/r", partitions={"": "small,large"})
+    small, large = Partition("small", 60, 1, 8), Partition("large", None, 9, 8)
+    assert lacking(site, [small, large], [TEST]) == ()
+    assert len(lacking(site, [small, replace(large, nodes=1)], [TEST])) == 3
+
+
+@pytest.mark.parametrize(
+    ("site", "texts", "lacks"),
+    [
+        ({}, ["DATA_PATH=/mnt/artifacts"], ""),  # without an image it is for the nodes to have
+        ({"image": "i"}, ["", "ls /tmp /mnt /mnt/"], ""),
+        ({"image": "i"}, ["{artifacts_dir}/mnt/x ./mnt/x /lustre/cache"], ""),
+        ({"image": "i", "mounts": (("/d", "/mnt/artifacts"),)}, ["DATA=/mnt/artifacts/", "/mnt/artifacts/a"], ""),
+        ({"image": "i", "mounts": (("/d", "/mnt/"),)}, ["DATA=/mnt/artifacts/"], ""),
+        ({"image": "i", "mounts": (("/d", "/mnt/artifacts/text"),)}, ["DATA=/mnt/artifacts/"], ""),
+        ({"image": "i", "in_image": ("/mnt/artifacts",)}, ["DATA=/mnt/artifacts/"], ""),
+        ({"image": "i", "mounts": (("/d", "/mnt/art"),)}, ["DATA=/mnt/artifacts/x"], "/mnt/artifacts,"),
+        ({"image": "i"}, ["--load /mnt/artifacts/x", "a: /mnt/models/b/c"], "/mnt/artifacts and /mnt/models,"),
+    ],
+)
+def test_what_a_container_would_not_have_is_known(site: dict[str, Any], texts: list[str], lacks: str) -> None:
+    told = unmounted(replace(Site("/c", "/r"), **site), *texts)
+    assert told.startswith(f"The test reads {lacks} and nothing is mounted there.") if lacks else told == ""
+
+
+def test_a_cluster_that_knows_no_gpus_is_told_how_to_go_on() -> None:
+    told = lacking(Site("/c", "/r"), [Partition("batch", None, 4, 0, True)], [TEST])
+    assert told[0].endswith("Where Slurm knows no GPUs, set gpus: false in the site file.")
+
+
+def test_the_file_in_the_guide_is_one() -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs/build-and-verify.md").read_text()
+    text = guide.partition("```yaml\n")[2].partition("```")[0]
+    site = parse(text, "s", "/c")
+    assert site.problems() == ()
+    assert set(yaml.safe_load(text)) == set(KEYS)

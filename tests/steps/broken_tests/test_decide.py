@@ -1,0 +1,434 @@
+"""Step 6 in a practice repository with its forge: causes, issues, rows out of the way, one push, ready to merge."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
+from test_refresh import REGRESSION, after_first_run, step05
+
+from runbook_lib.clients.github import issues as github_issues
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.errors import NotAllowed
+from runbook_lib.clients.github.models import Issue
+from runbook_lib.errors import Refused
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.practice.github import actions
+from runbook_lib.records.step_record import Step
+from runbook_lib.steps import run_ci
+from runbook_lib.steps.broken_tests import decide, quarantine
+from runbook_lib.steps.broken_tests.decide import Plan, Triage
+from runbook_lib.steps.broken_tests.quarantine import Done
+from runbook_lib.steps.golden_values import collect
+from runbook_lib.triage.diagnose import Failure
+from runbook_lib.triage.failed_jobs import Seen
+from runbook_lib.triage.patterns import Kind
+from runbook_lib.workflow import branch, push_round, readiness
+from runbook_lib.workflow.readiness import Readiness
+
+HANG = "gpt3_mcore_te_tp4_pp1_long"
+MEMORY = "gpt3_moe_mcore_tp2_ep4_memory"
+BOTH = f"{HANG}@dgx_h100: it hangs; moe/{MEMORY}: out of memory"
+TITLE = "test: mark broken tests for 26.04-py3"
+
+
+@dataclass(frozen=True)
+class Ran:
+    step: Step
+    plan: Plan
+    done: Done
+
+
+def step06(
+    at: World, *, mode: str = "publish", allow: str = "", token: str = "practice-token", run_id: str = "",
+    broken_tests: str = "", reenable: str = "", soft: bool = False,
+) -> Ran:  # fmt: skip
+    """Step 6, as its notebook runs it."""
+    bump = bump_to(mode=mode, allow=allow)
+    step = at.step(bump)
+    asked = collect.choose(
+        run_ci.look(branch.find(at.checkout, bump), at.github(token), records=step.records), run_id=run_id
+    )
+    plan = decide.plan(decide.triage(asked), broken=broken_tests, reenable=reenable, soft=soft)
+    assert plan.show().text
+    done = quarantine.carry_out(step, plan)
+    quarantine.verify(step, done)
+    return Ran(step, plan, done)
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Iterator[World]:
+    with after_first_run(tmp_path) as made:
+        yield made
+
+
+def issues(at: World) -> tuple[github_issues.Issue, ...]:
+    return github_issues.listed(at.github())
+
+
+def test_an_issue_for_a_run_of_gitlab_quotes_nothing_of_its_log(at: World) -> None:
+    found = decide.triage(collect.choose(run_ci.look(branch.find(at.checkout, bump_to(mode="preview")), at.github())))
+    assert found.asked.source is not None
+    internal = replace(found, asked=replace(found.asked, source=replace(found.asked.source, gitlab=True)))
+    for seen, quoted in ((found, True), (internal, False)):
+        (decision,) = decide.plan(seen, broken=f"{HANG}@dgx_h100: it hangs").decisions
+        assert decision.seen is not None
+        lines = decision.seen.failure.evidence
+        assert len(lines) > 3
+        assert (max(lines, key=len).strip() in decision.body) is quoted
+
+
+def look(at: World, **parameters: str) -> Readiness:
+    return readiness.look(branch.find(at.checkout, bump_to(**parameters)), at.github(), at.records)
+
+
+# -- nothing to do -----------------------------------------------------------------------------------------------
+
+
+def test_before_there_is_a_run_nothing_is_done(tmp_path: Path) -> None:
+    with world(tmp_path) as at:
+        step06(at, mode="preview", broken_tests=BOTH)
+        for named, says in (("nosuch: x", "No recipe runs nosuch@"), ("nonsense", "must read `case@platform: reason`")):
+            with pytest.raises(Refused, match=says):
+                step06(at, mode="preview", broken_tests=named)
+        step06(at)
+        assert at.outcome().startswith("waiting for the pull request")
+        at.open_pr()
+        before = at.state()
+        step06(at)
+        assert at.outcome().startswith("waiting for a comment: none lets CI test ")
+        assert at.said("waiting")[-1]["next"].startswith("Run 04-run-ci, with publish")
+        assert (at.state(), at.effects()) == (before, [])
+
+
+def test_a_preview_tells_all_and_changes_nothing(at: World) -> None:
+    before = at.state()
+    ran = step06(at, mode="preview", broken_tests=BOTH)
+    assert (at.state(), at.effects(), len(issues(at))) == (before, [], len(issues(at)))
+    shown = ran.plan.triage.show().text + ran.plan.show().text
+    assert shown.count("see issue #(new).") == 2
+    assert "issue #0" not in shown
+    assert all(text in shown for text in ("OutOfMemoryError", "CI failure with base image", "mr-github-broken", HANG))
+    assert at.outcome() == "Preview: 2 tests would be marked broken; 5 failed jobs are open."  # drift is not refreshed
+
+
+def test_a_preview_announces_the_push_of_what_earlier_runs_committed(at: World) -> None:
+    step05(at, accept=f"{REGRESSION}: right")
+    step06(at, mode="preview")
+    assert [it["sentence"] for it in at.said("planned")] == [push_round.PUSH]
+    assert at.outcome() == "Preview: 0 tests would be marked broken; 2 failed jobs are open."
+
+
+def test_drift_that_is_not_refreshed_yet_is_open(at: World) -> None:
+    ran = step06(at, broken_tests=f"{BOTH}; hybrid_mr_tp2_cp2@dgx_h100: diverges")
+    assert ran.done.sent.commit == ""
+    assert "moe/gpt3_moe_mcore_te_ep8 - latest" in ran.done.open
+
+
+def test_without_decisions_what_is_open_is_listed_with_a_proposal(at: World) -> None:
+    step05(at)
+    before = at.state()[:-1]
+    step06(at)
+    assert at.effects() == ["pull request"]  # its text tells why the jobs failed
+    assert at.state()[:4] == before[:4]
+    assert at.outcome().startswith("waiting for a person: 3 failed jobs to decide")
+    following = at.said("waiting")[-1]["next"]
+    assert f"gpt/{HANG}@dgx_h100" in following
+    assert "hybrid" not in following  # a regression is never proposed
+
+
+def test_values_that_are_not_to_be_had_leave_their_job_open_and_are_told(at: World) -> None:
+    step05(at, accept=f"{REGRESSION}: right")
+    at.forge.fail("GET", "/actions/artifacts/[0-9]+/zip$", 404, times=99)
+    found = step06(at, broken_tests=BOTH).plan.triage
+    open_job = "hybrid/hybrid_mr_tp2_cp2 - latest"
+    assert open_job in {it.job for it in found.unread}
+    assert f"failure of {open_job} is not known. Its golden files are not to be had." in found.show().text
+    assert any(open_job in it["sentence"] for it in at.said("warning"))
+    assert at.said("waiting")[-1]["next"].startswith("Run 06-broken-tests again")
+    at.forge._faults.clear()
+    assert not step06(at).plan.triage.unread
+    assert at.effects()[:2] == ["push", "comment"]
+
+
+def test_values_that_another_look_would_not_find_are_told_without_advising_it(
+    at: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step05(at)
+    monkeypatch.setattr(actions, "_KEPT", -1)
+    found = step06(at, broken_tests=BOTH).plan.triage
+    assert "is not known. The artifact has expired: run the test again." in found.show().text
+    assert "06-broken-tests again" not in at.said("waiting")[-1]["next"]
+
+
+# -- decided -----------------------------------------------------------------------------------------------------
+
+
+def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -> None:
+    step05(at, accept=f"{REGRESSION}: right")
+    count = len(issues(at))
+    ran = step06(at, broken_tests=BOTH)
+    effects = [effect for effect in at.effects() if effect != "edit"]
+    assert effects == ["issue", "issue", "commit", "push", "comment", "pull request"]
+    filed = issues(at)[count:]
+    assert [HANG in filed[0].title, MEMORY in filed[1].title] == [True, True]
+    message = git(at.checkout.path, "log", "-1", "--format=%B")
+    assert message.startswith(f"{TITLE}\n")
+    assert f"(#{filed[0].number})" in message
+    diff = git(at.checkout.path, "show", "--format=", "--unified=0", "HEAD").splitlines()
+    assert [line[1:].strip() for line in diff if line.startswith("+ ")] == [
+        f"# Broken: it hangs — see issue #{filed[0].number}.", "scope: [mr-broken, mr-github-broken]",
+        f"# Broken: out of memory — see issue #{filed[1].number}.", "scope: [mr-broken, mr-github-broken]",
+    ]  # fmt: skip
+    assert ran.step.folder is not None
+    kept = ran.step.folder / "change.diff"
+    added = [line[1:].strip() for line in kept.read_text().splitlines() if line.startswith("+ ")]
+    assert added == [line[1:].strip() for line in diff if line.startswith("+ ")]
+    assert set(at.checks().values()) == {"passed"}
+    assert ran.done.sent.commit == git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
+    body = at.github().pulls()[0].body
+    assert f"(tracked by #{filed[0].number})" in body
+    # The same command again, before and after the next run has ended.
+    for _ in range(2):
+        before = at.state()
+        step06(at, broken_tests=BOTH)
+        at.now[0] += 1000
+        assert (len(issues(at)), "commit" in at.effects()) == (count + 2, False)
+    assert at.effects() == ["rerun", "pull request"]  # one test is flaky
+    assert at.state()[:4] == before[:4]
+
+
+def test_an_open_issue_that_names_the_test_is_used(at: World) -> None:
+    theirs = github_issues.file(at.github(), f"{HANG} hangs", "Since Monday.")
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    assert "issue" not in at.effects()
+    assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_strangers_issue_is_not_taken_for_ours(at: World, marked: bool) -> None:
+    marker = f"<!-- base-image-runbook:broken gpt/{HANG}@dgx_h100 -->" if marked else "Since Monday."
+    title = f"CI failure with base image 26.04-py3: gpt/{HANG} (dev, dgx_h100)"
+    stranger = at.github("contributor-token")
+    theirs = github_issues.file(stranger, title, marker)
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    assert at.effects().count("issue") == 1
+    assert f"see issue #{theirs.number}." not in git(at.checkout.path, "show", "HEAD")
+    assert github_issues.read(stranger, theirs.number) == theirs
+    # And once more: ours is found.
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    assert "issue" not in at.effects()
+
+
+def test_of_two_issues_filed_at_the_same_moment_the_older_one_stays(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, count = github_issues.file, len(issues(at))
+
+    def both(github: GitHub, *asked: Any) -> Issue:
+        file(at.github(), *asked)
+        return file(github, *asked)
+
+    monkeypatch.setattr(github_issues, "file", both)
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    (theirs,) = [issue for issue in issues(at)[count:] if issue.state == "open"]
+    assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
+
+
+def test_rows_that_a_killed_run_has_marked_and_not_committed_are_taken_up(
+    at: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkout, "commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            step06(at, broken_tests=BOTH)
+    assert "recipes" in git(at.checkout.path, "status", "--porcelain")
+    count = len(issues(at))
+    step06(at, broken_tests=BOTH)
+    assert (len(issues(at)), git(at.checkout.path, "status", "--porcelain")) == (count, "")
+    assert git(at.checkout.path, "log", "-1", "--format=%s") == TITLE
+
+
+def killed(*_: object) -> str:
+    raise KeyboardInterrupt
+
+
+def test_an_issue_that_the_reason_names_is_used_if_it_is_open(at: World) -> None:
+    theirs = github_issues.file(at.github(), "Something else", "")
+    step06(at, broken_tests=f"{HANG}@dgx_h100: see #{theirs.number}")
+    assert f"see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
+    at.github().send("close", "PATCH", f"/repos/{REPOSITORY}/issues/{theirs.number}", {"state": "closed"}, bool)
+    with pytest.raises(Refused, match="is closed"):
+        step06(at, broken_tests=f"{MEMORY}@dgx_h100: see #{theirs.number}")
+
+
+def test_where_an_issue_cannot_be_filed_no_row_is_touched(at: World) -> None:
+    before = git(at.checkout.path, "rev-parse", "HEAD")
+    at.forge.disable_issues()
+    with pytest.raises(NotAllowed, match="Issues are disabled"):
+        step06(at, broken_tests=BOTH)
+    at.forge.disable_issues(False)
+    at.forge.fail("POST", r"/issues$", 403, times=9)
+    ran = step06(at, broken_tests=BOTH)
+    assert git(at.checkout.path, "rev-parse", "HEAD") == before
+    assert at.checks()["every broken test has its issue"] == "failed"
+    assert len(ran.done.problems) == 2
+
+
+def test_without_publish_no_issue_and_so_no_row(at: World) -> None:
+    before = at.state()
+    step06(at, mode="apply", broken_tests=BOTH)
+    assert (at.state(), at.effects()) == (before, [])
+    assert "only publish files one" in " ".join(entry["detail"] for entry in at.said("check"))
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("nothing_like_it@dgx_h100: why", "No recipe runs"),
+        (f"{HANG}@dgx_b200: why", "Its platforms there: dgx_h100"),
+        (f"{HANG}@dgx_h100", "must read `case@platform: reason`"),
+        ("gpt3_mcore_te_tp2_pp2_resume@dgx_h100: why", "did not fail.*allow=unseen-failure"),
+    ],
+)
+def test_what_cannot_be_called_broken_is_refused(at: World, named: str, says: str) -> None:
+    before = at.state()
+    with pytest.raises(Refused, match=says):
+        step06(at, broken_tests=named)
+    assert at.state() == before
+
+
+def test_a_persons_edit_of_the_recipe_stops_it(at: World) -> None:
+    recipe = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    recipe.write_text(recipe.read_text() + "# mine\n")
+    count = len(issues(at))
+    with pytest.raises(Refused, match="uncommitted changes"):
+        step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    assert len(issues(at)) == count
+    assert recipe.read_text().endswith("# mine\n")
+
+
+def test_a_test_comes_back_as_it_was(at: World) -> None:
+    path = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    before = path.read_bytes()
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    assert path.read_bytes() != before
+    step06(at, reenable=f"{HANG}@dgx_h100: mended")
+    assert path.read_bytes() == before
+    assert "comes back: mended" in git(at.checkout.path, "log", "-1", "--format=%B")
+
+
+def test_the_soft_form_says_who_honours_it(at: World) -> None:
+    ran = step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs", soft=True)
+    assert "Only GitLab honours it" in ran.plan.show().text
+    assert "allow_failure: [true] # Broken: it hangs — see issue #" in git(at.checkout.path, "show", "HEAD")
+
+
+# -- ready to merge ----------------------------------------------------------------------------------------------
+
+
+def test_ready_to_merge_after_all_rounds(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITLAB_URL", raising=False)
+    found = look(at)
+    assert [it.name for it in found.missing] == ["a green CI run of the head commit"]
+    step05(at, accept=f"{REGRESSION}: right")
+    assert "a push of what is here" in [it.name for it in look(at).missing]
+    step06(at, broken_tests=BOTH)
+    at.now[0] += 1000
+    step06(at)  # the flaky test again
+    assert at.effects()[0] == "rerun"
+    at.now[0] += 1000
+    found = look(at)
+    assert found.missing == ()
+    assert [it.ok for it in found.items if "GitLab" in it.name] == [None]
+    assert "Ready for review" in found.people[0]
+    github_issues_closed = issues(at)[-1]
+    at.github().send(
+        "close", "PATCH", f"/repos/{REPOSITORY}/issues/{github_issues_closed.number}", {"state": "closed"}, bool
+    )
+    assert [it.name for it in look(at).missing] == ["an open issue for every broken test"]
+
+
+@pytest.mark.parametrize(("how", "ok"), [("run", False), ("skipped", None), ("none", False)])
+def test_gitlabs_pipeline_counts_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, ok: bool | None
+) -> None:
+    with world(tmp_path) as at:
+        for name, value in (("URL", f"{at.forge.url}/gitlab"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
+            monkeypatch.setenv(f"GITLAB_{name}", value)
+        at.forge.skip_gitlab(how)
+        at.open_pr()
+        step05(at, let_go=True)
+        at.now[0] += 1000
+        (item,) = [it for it in look(at).items if "GitLab" in it.name]
+        assert item.ok is ok
+
+
+def test_a_preview_looks_nothing_up(at: World) -> None:
+    assert look(at, mode="preview").idle
+
+
+# -- jobs of one name --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kinds", "undecided", "expected"),
+    [
+        ((), (), ((), ())),
+        (("golden drift",), (), ((), ())),
+        (("flaky infrastructure",), ("j",), ((), ("j",))),
+        (("out of memory",), ("j",), (("j",), ())),
+        (("golden drift", "flaky infrastructure"), ("j",), ((), ("j",))),  # the drift is explained
+        (("golden drift", "flaky infrastructure"), ("j", "j"), (("j",), ("j",))),  # it is held back
+        (("out of memory", "flaky infrastructure"), ("j", "j"), (("j",), ("j",))),
+    ],
+)
+def test_jobs_of_one_name_are_counted(
+    at: World, kinds: tuple[Kind, ...], undecided: tuple[str, ...], expected: tuple[tuple[str, ...], ...]
+) -> None:
+    standing = run_ci.look(branch.find(at.checkout, bump_to()), at.github())
+    seen = tuple(Seen(Failure("j", "", kind, "")) for kind in kinds)
+    assert decide.open_jobs(Triage(collect.choose(standing), seen, undecided)) == expected
+
+
+# -- what a review found -----------------------------------------------------------------------------------------
+
+
+def test_a_row_without_an_issue_does_not_take_its_neighbours(at: World) -> None:
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    path = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    lines = path.read_text().split("\n")
+    ours = next(i for i, line in enumerate(lines) if "# Broken: it hangs" in line)
+    above = max(i for i in range(ours) if "scope: [mr" in lines[i])  # the test before it, by hand and without a word
+    lines[above] = lines[above].replace("]", "-broken]")
+    path.write_text("\n".join(lines))
+    git(at.checkout.path, "commit", "-qsam", "Something of mine")
+    found = quarantine.marked(branch.find(at.checkout, bump_to()))
+    assert sorted((bool(row["issue"]), str(row["test"]).endswith(HANG)) for row in found) == [
+        (False, False), (True, True),
+    ]  # fmt: skip
+
+
+def test_a_cause_from_a_log_is_quoted_for_the_shell(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = '"$(touch pwned)"'
+    monkeypatch.setattr(decide, "proposal", lambda _: f"case@platform: {hostile}")
+    step06(at)
+    following = at.said("waiting")[-1]["next"]
+    given = following.partition("-r broken ")[2]
+    assert shlex.split(given.rpartition(". A regression")[0]) == [f"case@platform: {hostile}"]
+
+
+def test_a_text_that_github_does_not_take_ends_nothing(at: World) -> None:
+    at.forge.fail("PATCH", r"/pulls/", 422, times=9)
+    ran = step06(at, broken_tests=BOTH)
+    assert len(ran.done.issues) == 2
+    assert at.said("warning")
+
+
+def test_what_cannot_be_looked_up_hides_no_other_item(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("URL", "http://127.0.0.1:9"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
+        monkeypatch.setenv(f"GITLAB_{name}", value)
+    names = [it.name for it in look(at).missing]
+    assert names[-1] == "a green pipeline on GitLab"
+    assert "a green CI run of the head commit" in names

@@ -1,0 +1,470 @@
+"""Step 5 in a practice repository with its forge: values refreshed, held back, accepted, pushed once, told once."""
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
+
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.golden.values import FOLDER
+from runbook_lib.practice.ci import evidence
+from runbook_lib.records.step_record import Step
+from runbook_lib.steps import run_ci
+from runbook_lib.steps.golden_values import collect, refresh
+from runbook_lib.steps.golden_values.collect import Found
+from runbook_lib.steps.golden_values.refresh import Refresh
+from runbook_lib.workflow import branch, push_round
+from runbook_lib.workflow.push_round import Sent
+
+REGRESSION = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json"
+DRIFTED = [
+    f"{case}/golden_values_dev_dgx_{platform}.json"
+    for case in ("gpt/gpt3_mcore_te_tp1_pp1", "moe/gpt3_moe_mcore_te_ep8")
+    for platform in ("gb200", "h100")
+]
+TITLE = "test: refresh golden values for 26.04-py3"
+
+
+@dataclass(frozen=True)
+class Ran:
+    step: Step
+    found: Found
+    plan: Refresh
+    sent: Sent
+
+
+def step05(
+    at: World, *, mode: str = "publish", allow: str = "", token: str = "practice-token", let_go: bool = False,
+    reset: bool = False, only_failing: bool = True, accept: str = "", **asked: str,
+) -> Ran:  # fmt: skip
+    """Step 5, as its notebook runs it; ``let_go`` authorizes CI first."""
+    bump = bump_to(mode=mode, allow=allow)
+    step = at.step(bump)
+    standing = run_ci.look(branch.find(at.checkout, bump), at.github(token), records=step.records)
+    if let_go:
+        standing = run_ci.authorize(step, standing)
+        assert not standing.held
+    found = collect.collect(collect.choose(standing, **asked), only_failing=only_failing, accepted=accept)
+    plan = refresh.plan(found, reset=reset)
+    sent = refresh.carry_out(step, plan)
+    refresh.verify(step, plan, sent)
+    return Ran(step, found, plan, sent)
+
+
+@contextmanager
+def after_first_run(home: Path) -> Iterator[World]:
+    """A bump whose first CI run has ended."""
+    with world(home) as made:
+        made.open_pr()
+        step05(made, let_go=True)
+        made.now[0] += 1000
+        yield made
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Iterator[World]:
+    with after_first_run(tmp_path) as made:
+        yield made
+
+
+def changed(at: World, since: str = "HEAD~1") -> list[str]:
+    return git(at.checkout.path, "diff", "--name-only", since, "HEAD").splitlines()
+
+
+# -- nothing to do -----------------------------------------------------------------------------------------------
+
+
+def test_before_there_is_a_pull_request_nothing_is_done(tmp_path: Path) -> None:
+    with world(tmp_path) as at:
+        before = at.state()
+        step05(at)
+        assert at.outcome().startswith("waiting for the pull request")
+        assert (at.state(), at.effects()) == (before, [])
+
+
+def test_before_ci_has_ended_nothing_is_done(tmp_path: Path) -> None:
+    with world(tmp_path) as at:
+        at.open_pr()
+        step05(at)
+        assert at.outcome().startswith("waiting for a comment: none lets CI test ")
+        step05(at, let_go=True)
+        at.now[0] += 30
+        before = at.state()
+        step05(at)
+        assert at.outcome().startswith("waiting for CI run")
+        assert (at.state(), at.effects()) == (before, [])
+
+
+def test_a_preview_tells_all_and_changes_nothing(at: World) -> None:
+    before = at.state()
+    ran = step05(at, mode="preview")
+    assert (at.state(), at.effects()) == (before, [])
+    assert set(at.checks().values()) == {"passed", "skipped"}
+    assert at.outcome() == "Preview: would refresh 4 golden files, and hold back 1."
+    shown = ran.found.show().text + ran.plan.show().text + ran.found.covered().text
+    assert all(name in shown for name in [*DRIFTED, REGRESSION, TITLE, "runs nightly, in GitLab only"])
+    assert "lm loss of hybrid" in ran.found.worst().text
+    assert list(ran.found.frame().columns)[:4] == ["file", "metric", "n_steps", "avg_rel_diff"]
+
+
+# -- refresh, held back, accepted --------------------------------------------------------------------------------
+
+
+def test_drift_is_refreshed_and_a_regression_held_back(at: World) -> None:
+    base = git(at.checkout.path, "rev-parse", "HEAD")
+    ran = step05(at, mode="apply")
+    assert changed(at) == [f"{FOLDER}/{name}" for name in DRIFTED]
+    for name in DRIFTED:
+        assert git(at.checkout.path, "show", f"HEAD:{FOLDER}/{name}") == ran.found.new[name].rstrip("\n")
+    message = git(at.checkout.path, "log", "-1", "--format=%B")
+    assert message.startswith(f"{TITLE}\n")
+    assert "Signed-off-by: " in message
+    assert at.outcome().startswith("waiting for a person: 1 golden file is held back (")
+    assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == base
+    assert at.checks() == dict.fromkeys(at.checks(), "passed")
+
+
+def test_a_second_run_does_nothing(at: World) -> None:
+    step05(at)
+    before = at.state()
+    ran = step05(at)
+    assert (at.state(), at.effects(), ran.plan.edits) == (before, [], ())
+    assert ran.found.undecided == step05(at, mode="preview").found.undecided
+    assert len(ran.found.undecided) == 4  # the refreshed ones stay explained
+
+
+def test_an_accepted_value_is_refreshed_and_the_reason_kept(at: World) -> None:
+    step05(at)
+    before = at.github().pulls()[0].body
+    step05(at, accept=f"{REGRESSION}: the new cuDNN sums in another order")
+    assert changed(at) == [f"{FOLDER}/{REGRESSION}"]
+    assert "another order" in git(at.checkout.path, "log", "-1", "--format=%B")
+    (said,) = at.said("exception")
+    assert (said["exception"], said["reason"]) == (f"accept {REGRESSION}", "the new cuDNN sums in another order")
+    body = at.github().pulls()[0].body
+    assert "5 refreshed, 0 held back" in body
+    assert "another order" in body
+    assert body.replace(body[body.index("### Golden") :], "") == before.replace(
+        before[before.index("### Golden") :], ""
+    )
+    # Said again, with the file no more held back, it is nothing new.
+    step05(at, accept=f"{REGRESSION}: the new cuDNN sums in another order")
+    assert at.effects() == []
+
+
+@pytest.mark.parametrize(
+    ("accept", "says"),
+    [
+        ("gpt/nothing/golden_values_dev_dgx_h100.json: why", "is no file of this comparison"),
+        (REGRESSION, "must read `file: reason`"),
+        (f"{REGRESSION}: a; {REGRESSION}: b", "twice"),
+    ],
+)
+def test_what_cannot_be_accepted_is_refused(at: World, accept: str, says: str) -> None:
+    before = at.state()
+    with pytest.raises(Refused, match=says):
+        step05(at, accept=accept)
+    assert at.state() == before
+
+
+# -- one push a round --------------------------------------------------------------------------------------------
+
+
+def test_a_round_is_pushed_once_and_tested(at: World) -> None:
+    ran = step05(at, allow="partial-round", accept=f"{REGRESSION}: right")
+    head = git(at.checkout.path, "rev-parse", "HEAD")
+    assert (ran.sent.commit, git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")) == (head, head)
+    assert [effect for effect in at.effects() if effect != "edit"] == ["commit", "push", "comment", "pull request"]
+    assert at.github().comments(at.github().pulls()[0].number)[-1].body == f"/ok to test {head}"
+    at.now[0] += 1000
+    again = step05(at)
+    assert {one.file for one in again.found.judged} == set()  # what was refreshed passes now
+    assert at.effects() == ["pull request"]  # the text names the newest run
+    assert at.github().pulls()[0].body.count("golden-values:begin") == 1
+
+
+def test_undecided_tests_hold_the_push_back(at: World) -> None:
+    ran = step05(at)
+    assert ran.sent.commit == ""
+    assert "allow=partial-round" in ran.sent.next
+    # Step 6 may decide them in the very same run: here it is only known what golden values do not explain.
+    assert ran.sent.held.startswith("waiting for 06-broken-tests: 4 failed tests of this run are not explained by")
+    assert sorted(name.split("/")[0] for name in ran.found.undecided) == ["gpt", "hybrid", "mimo", "moe"]
+    assert "push" not in at.effects()
+
+
+def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
+    with world(tmp_path) as at:
+        at.open_pr()
+        step05(at, let_go=True)
+        at.now[0] += 30
+        git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", TITLE)
+        for allow, starts in (("", "waiting for CI run"), ("push-while-running", "")):
+            bump = bump_to(allow=allow)
+            sent = push_round.send(at.step(bump), run_ci.look(branch.find(at.checkout, bump), at.github()))
+            assert sent.held.startswith(starts)
+            assert at.effects() == ["push", "comment"] * bool(sent.commit)
+        assert sent.commit
+        assert [entry["exception"] for entry in at.said("exception")] == ["push-while-running"]
+
+
+@pytest.mark.parametrize(
+    ("accept", "says"),
+    [
+        ("nonsense", "must read `file: reason`"),
+        (f"{REGRESSION.replace('hybrid_', 'hybird_')}: why", f"Did you mean {REGRESSION}"),
+        ("gpt/gpt3_nothing: why", "is no golden file of a test"),
+    ],
+)
+def test_what_cannot_be_accepted_is_refused_before_there_is_a_run(tmp_path: Path, accept: str, says: str) -> None:
+    with world(tmp_path) as at:
+        step05(at, mode="preview", accept=f"{REGRESSION}: right")
+        with pytest.raises(Refused, match=says):
+            step05(at, mode="preview", accept=accept)
+
+
+@pytest.mark.parametrize(
+    ("committed", "accept", "planned"),
+    [
+        (False, "", ["refresh 4 golden files in one commit on the branch bump/main/dev-26.04-py3", push_round.PUSH]),
+        (True, "", [push_round.PUSH]),  # what an earlier run committed and did not push
+        (True, f"{REGRESSION}: right", ["refresh 1 golden file in one commit on the branch bump/main/dev-26.04-py3",
+                                        push_round.PUSH]),
+    ],
+)  # fmt: skip
+def test_a_preview_announces_every_push(at: World, committed: bool, accept: str, planned: list[str]) -> None:
+    if committed:
+        step05(at, mode="apply")
+    step05(at, mode="preview", accept=accept)
+    assert [it["sentence"] for it in at.said("planned")] == planned
+    assert [it["publish"] for it in at.said("planned")] == [it == push_round.PUSH for it in planned]
+
+
+def test_step_3_leaves_the_answers_of_a_round_unpushed(at: World) -> None:
+    step05(at)
+    there = git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
+    made = at.open_pr()
+    assert "are pushed when all are given" in made.view.text
+    assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == there
+    assert at.checks()["its head is the bump's commit"] == "passed"
+
+
+# -- what is in the way ------------------------------------------------------------------------------------------
+
+
+def test_somebodys_edit_of_a_golden_file_stops_it_and_reset_undoes_that_alone(at: World) -> None:
+    golden, other = at.checkout.path / FOLDER / DRIFTED[0], at.checkout.path / "README.md"
+    golden.write_text("{}")
+    other.write_text("mine\n")
+    with pytest.raises(Refused, match="uncommitted changes"):
+        step05(at, mode="apply")
+    assert (golden.read_text(), git(at.checkout.path, "log", "-1", "--format=%s") == TITLE) == ("{}", False)
+    ran = step05(at, mode="preview", reset=True)
+    assert f"{FOLDER}/{DRIFTED[0]}" in ran.plan.show().text
+    assert golden.read_text() == "{}"
+    step05(at, mode="apply", reset=True)
+    assert other.read_text() == "mine\n"
+    assert f"{FOLDER}/{DRIFTED[0]}" in changed(at)
+    (undone,) = [entry for entry in at.said("effect") if entry["effect"] == "reset"]
+    assert git(at.checkout.path, "cat-file", "-p", undone["before"].removeprefix("git blob ")) == "{}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"run_id": "twelve"}, "is no number of a run"),
+        ({"run_id": "1" * 40}, "is no number of a run"),
+        ({"run_id": "https://github.com/someone/else/actions/runs/5000000010"}, "is a run of someone/else"),
+        ({"run_id": "999999999"}, "does not find it"),
+        ({"source": "jenkins"}, "choose github or gitlab"),
+        ({"source": "gitlab", "run_id": "x"}, "is no number of a pipeline"),
+    ],
+)
+def test_a_run_that_is_none_of_the_bump_is_refused(at: World, asked: dict[str, str], says: str) -> None:
+    before = at.state()
+    with pytest.raises(RunbookError, match=says):
+        step05(at, **asked)
+    assert at.state() == before
+
+
+def test_the_values_of_a_forks_run_are_refused(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, before = GitHub.run, at.state()
+    monkeypatch.setattr(GitHub, "run", lambda *asked: replace(run(*asked), fork=True))
+    named = str(at.github().runs("pull-request/10")[0].id)
+    for allow in ("", "older-run"):
+        with pytest.raises(Refused, match="a fork's branch"):
+            step05(at, run_id=named, allow=allow)
+    assert at.state() == before
+
+
+def test_a_run_of_an_older_commit_needs_the_exception(at: World) -> None:
+    ran = step05(at, allow="partial-round", accept=f"{REGRESSION}: right")
+    old = ran.found.asked.url.rpartition("/")[2]
+    with pytest.raises(Refused, match="allow=older-run"):
+        step05(at, run_id=old)
+    step05(at, run_id=old, allow="older-run", mode="apply")
+    assert [entry["exception"] for entry in at.said("exception")] == ["older-run"]
+
+
+def test_a_missing_file_fails_the_step_and_the_rest_is_refreshed(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = evidence.archive
+
+    def torn(job: Any, *rest: Any) -> bytes:
+        data = whole(job, *rest)
+        return data[: len(data) // 2] if job.test_case == "gpt3_moe_mcore_te_ep8" else data
+
+    monkeypatch.setattr(evidence, "archive", torn)
+    ran = step05(at, mode="apply")
+    assert changed(at) == [f"{FOLDER}/{name}" for name in DRIFTED if name.startswith("gpt")]
+    assert len(ran.found.missing) == 2
+    assert at.checks()["every golden file asked for is there"] == "failed"
+    with pytest.raises(RunbookError, match="gpt3_moe_mcore_te_ep8"):
+        ran.step.raise_if_failed()
+
+
+def test_nan_is_refused_even_if_it_is_accepted(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = evidence.archive
+
+    def poisoned(job: Any, *rest: Any) -> bytes:
+        out = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(whole(job, *rest))) as old, zipfile.ZipFile(out, "w") as new:
+            for name in old.namelist():
+                data = old.read(name)
+                if name.startswith("golden_values") and job.model == "hybrid":
+                    values = json.loads(data)
+                    values["lm loss"]["values"]["3"] = float("nan")
+                    data = json.dumps(values).encode()
+                new.writestr(name, data)
+        return out.getvalue()
+
+    monkeypatch.setattr(evidence, "archive", poisoned)
+    ran = step05(at)
+    assert {one.file: one.verdict for one in ran.found.judged}[REGRESSION] == "refused"
+    with pytest.raises(Refused, match="NaN"):
+        step05(at, accept=f"{REGRESSION}: never mind")
+
+
+def test_a_contributor_without_rights_is_told(at: World) -> None:
+    before = at.state()
+    ran = step05(at, mode="preview", token="contributor-token")
+    assert len(ran.found.judged) == 5
+    assert at.state() == before
+
+
+# -- GitLab ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gitlab(at: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """The same, with what the environment says of the GitLab that mirrors it."""
+    monkeypatch.setenv("GITLAB_URL", f"{at.forge.url}/gitlab")
+    monkeypatch.setenv("GITLAB_TOKEN", GITLAB_TOKEN)
+    monkeypatch.setenv("GITLAB_PROJECT", REPOSITORY)
+    return at
+
+
+def test_values_of_the_scopes_that_github_never_runs_come_from_gitlab(gitlab: World) -> None:
+    step05(gitlab, mode="apply")  # GitHub's
+    ran = step05(gitlab, mode="apply", source="gitlab", only_failing=False)
+    assert ran.found.asked.source is not None
+    assert ran.found.asked.source.name.startswith("pipeline ")
+    assert f"{FOLDER}/gpt/gpt3_mcore_tp1_pp4/golden_values_dev_dgx_h100.json" in changed(gitlab)  # a nightly test
+    reasons = {it.file: it.reason for it in ran.found.coverage if not it.covered}
+    assert not [reason for reason in reasons.values() if reason.startswith(("runs nightly", "GitHub never"))]
+    again = step05(gitlab, mode="apply", source="gitlab", run_id=ran.found.asked.url.rpartition("/")[2])
+    assert again.plan.edits == ()
+    assert gitlab.effects() == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [("GITLAB_URL", "", "GITLAB_URL is not an address"), ("GITLAB_TOKEN", "wrong", "does not accept the token")],
+)
+def test_a_gitlab_that_cannot_be_asked_is_told(
+    gitlab: World, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    before = gitlab.state()
+    with pytest.raises(RunbookError, match=says):
+        step05(gitlab, source="gitlab")
+    assert gitlab.state() == before
+
+
+def test_a_pipeline_of_another_commit_is_refused(gitlab: World) -> None:
+    number = gitlab.gitlab().pipelines(git(gitlab.remote, "rev-parse", "bump/main/dev-26.04-py3"))[0].id
+    step05(gitlab, allow="partial-round", accept=f"{REGRESSION}: right")
+    with pytest.raises(Refused, match="allow=older-run"):
+        step05(gitlab, source="gitlab", run_id=str(number))
+
+
+def test_somebodys_commit_on_the_branch_is_not_pushed_along(at: World) -> None:
+    git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", "Something of mine")
+    there = git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
+    ran = step05(at, allow="partial-round")
+    assert "not only by answers" in ran.sent.held
+    assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == there
+
+
+# -- what a review found -----------------------------------------------------------------------------------------
+
+
+def slower(monkeypatch: pytest.MonkeyPatch, case: str, factor: float) -> None:
+    """Let the artifacts of a test tell longer iteration times than the test measured."""
+    whole = evidence.archive
+
+    def stretched(job: Any, *rest: Any) -> bytes:
+        out = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(whole(job, *rest))) as old, zipfile.ZipFile(out, "w") as new:
+            for name in old.namelist():
+                data = old.read(name)
+                if name.startswith("golden_values") and job.test_case == case:
+                    values = json.loads(data)
+                    times = values["iteration-time"]["values"]
+                    values["iteration-time"]["values"] = {step: time * factor for step, time in times.items()}
+                    data = json.dumps(values).encode()
+                new.writestr(name, data)
+        return out.getvalue()
+
+    monkeypatch.setattr(evidence, "archive", stretched)
+
+
+def test_a_value_that_creeps_over_two_rounds_is_held_back_and_can_be_accepted(
+    at: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = "moe/gpt3_moe_mcore_te_ep8"
+    file = f"{case}/golden_values_dev_dgx_h100.json"
+    with monkeypatch.context() as patch:
+        slower(patch, case.partition("/")[2], 1.6)
+        assert file not in [one.file for one in step05(at, mode="apply").plan.stopped]
+    slower(monkeypatch, case.partition("/")[2], 2.5)  # against the branch only half as much again
+    ran = step05(at, mode="apply")
+    assert file in [one.file for one in ran.plan.stopped]
+    assert ran.plan.edits == ()
+    accepted = f"{file}: the new kernel is slower; {case}/golden_values_dev_dgx_gb200.json: so is this"
+    assert f"{FOLDER}/{file}" in [edit.path for edit in step05(at, mode="apply", accept=accepted).plan.edits]
+
+
+def test_a_job_that_passed_explains_none_that_failed(at: World) -> None:
+    (one, *_) = step05(at, mode="preview").found.collection.files
+    asked = collect.choose(run_ci.look(branch.find(at.checkout, bump_to(mode="preview")), at.github()))
+    found = collect.collect(asked, say=lambda _: None)
+    passed = [replace(file, failed=False) for file in found.collection.files]
+    left = [collect._undecided(asked, files, found.judged, found.new, False) for files in (passed, passed[:0])]
+    assert left[0] == left[1] == tuple(sorted(asked.wrong))
+    assert one.failed
+
+
+def test_gitlabs_values_need_the_bumps_branch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with world(tmp_path) as at:
+        for name, value in (("URL", f"{at.forge.url}/gitlab"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
+            monkeypatch.setenv(f"GITLAB_{name}", value)
+        step05(at, mode="apply", source="gitlab")
+        assert (at.effects(), at.outcome()[:22]) == ([], "waiting for the branch")

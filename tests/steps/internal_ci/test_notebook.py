@@ -1,0 +1,105 @@
+"""The notebook of the internal pipeline, run headlessly in the practice world: dry run, confirmation, following."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bumping import git
+
+from runbook_lib.practice import environment
+from runbook_lib.practice.state import InternalRun, Store
+from runbook_lib.records.verify import verify
+from runbook_lib.runner import execute as run
+from runbook_lib.runner.execute import StepResult
+
+RUNBOOKS = Path(__file__).resolve().parents[3] / "runbooks"
+TAG, TO = "26.04-py3", "pull-request/bump/main/dev-26.04-py3"
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[environment.World]:
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
+    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
+    monkeypatch.setenv("RUNBOOK_PRACTICE_CI_SECONDS", "3")
+    with environment.start() as started:
+        yield started
+
+
+def execute(name: str, **parameters: object) -> StepResult:
+    return run.execute(RUNBOOKS / f"{name}.ipynb", {"tag": TAG, **parameters})
+
+
+def predicate(result: StepResult) -> dict[str, Any]:
+    assert result.record is not None
+    return json.loads((result.record / "run.json").read_text())["predicate"]  # type: ignore[no-any-return]
+
+
+def branches(world: environment.World) -> str:
+    return git(world.home / "gitlab.git", "for-each-ref", "--format=%(refname:short) %(objectname)")
+
+
+def pipelines(world: environment.World) -> list[InternalRun]:
+    store = Store(world.home / "forge.sqlite")
+    with store.transaction():
+        found = store.all(InternalRun)
+    store.close()
+    return found
+
+
+def test_from_the_dry_run_to_a_pin_that_builds(world: environment.World, tmp_path: Path) -> None:
+    before = branches(world)
+    assert execute("03-open-pr", apply=True).state == "done"
+    asked = execute("internal-ci", apply=True)
+    assert asked.state == "waiting"
+    assert asked.next.endswith(f"-r confirm {TO}")
+    assert (branches(world), pipelines(world)) == (before, [])
+
+    begun = execute("internal-ci", apply=True, confirm=TO, wait=True)
+    assert begun.state == "done", begun.summary
+    assert begun.summary.startswith("The GitLab pin builds: nvcr.io/nvidia/pytorch:26.04-py3 for amd64")
+    effects = [(it["effect"], it["target"], it["before"]) for it in predicate(begun)["effects"]]
+    assert effects == [("push", f"gitlab {TO}", None), ("pipeline", TO, None)]
+    assert "GitLab pipeline" in begun.links
+    head = git(world.checkout, "rev-parse", "bump/main/dev-26.04-py3")
+    assert set(branches(world).splitlines()) - set(before.splitlines()) == {f"{TO} {head}"}
+    assert begun.record is not None
+    assert "test:pre_build_image" in (begun.record / "build-jobs.csv").read_text()
+
+    again = execute("internal-ci", apply=True, confirm=TO)
+    assert (again.state, predicate(again)["effects"], len(pipelines(world))) == ("done", [], 1)
+    assert verify(tmp_path / "audit")[0] == []
+
+
+def test_a_build_that_fails_waits_for_a_person(world: environment.World) -> None:
+    execute("03-open-pr", apply=True)
+    store = Store(world.home / "forge.sqlite")
+    with store.transaction():
+        store.set("broken jobs", ["26.04-py3, arm64"])
+        store.set("broken how", "#9 ERROR: write /layers/1: no space left on device")
+    store.close()
+    result = execute("internal-ci", apply=True, confirm=TO, wait=True)
+    assert result.state == "waiting", result.summary
+    assert result.summary.startswith("the GitLab pin does not build: test:pre_build_image: [CI_MCORE_DEV_IMAGE")
+    assert result.next.startswith("Free some space")
+    assert result.record is not None
+    assert "install_nccl.sh" in (result.record / "executed.ipynb").read_text()
+
+
+def test_a_world_of_an_older_version_gets_its_gitlab(tmp_path: Path) -> None:
+    home = tmp_path / "world"
+    environment.start(home).close()
+    shutil.rmtree(home / "gitlab.git")
+    git(home / "Megatron-LM", "remote", "remove", "gitlab")
+    (home / "gitlab.git.new").mkdir()  # somebody was killed here
+    with environment.start(home) as world:
+        assert git(world.checkout, "remote", "get-url", "gitlab") == str(home / "gitlab.git")
+        assert git(home / "gitlab.git", "rev-parse", "main") == git(home / "remote.git", "rev-parse", "main")
+    shutil.rmtree(home / "gitlab.git")
+    git(home / "Megatron-LM", "remote", "set-url", "gitlab", "/somewhere/else")
+    with environment.start(home) as world:  # a remote of one's own is kept
+        assert git(world.checkout, "remote", "get-url", "gitlab") == "/somewhere/else"
+    assert environment.reset(home)
+    assert not home.exists()

@@ -1,0 +1,545 @@
+"""The internal pipeline of a bump: real git, the practice GitLab with a bare repository of its own, a set clock."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bumping import REPOSITORY, World, bump_to, git, world
+
+from runbook_lib.clients.github import client
+from runbook_lib.errors import Refused, RunbookError, Unreachable
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE
+from runbook_lib.practice.git import Bare
+from runbook_lib.practice.github import server
+from runbook_lib.practice.state import InternalRun
+from runbook_lib.practice.tokens import GITLAB_TOKEN
+from runbook_lib.records.step_record import Step
+from runbook_lib.steps.internal_ci import logs
+from runbook_lib.steps.internal_ci import run as internal_ci
+from runbook_lib.steps.internal_ci.run import Ahead, Found
+from runbook_lib.steps.pull_request import publish
+from runbook_lib.workflow import branch as position
+
+BRANCH = "bump/main/dev-26.04-py3"
+TO = f"pull-request/{BRANCH}"
+START = 1_800_000_000.0
+PIPELINE = "/gitlab/api/v4/projects/.*/pipeline$"
+
+
+@dataclass
+class At:
+    """A bump whose branch is committed, and a GitLab that knows nothing of it yet."""
+
+    world: World
+    gitlab: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        url = f"{self.world.forge.url}/gitlab"
+        return {"GITLAB_URL": url, "GITLAB_TOKEN": GITLAB_TOKEN, "GITLAB_PROJECT": REPOSITORY}
+
+    @property
+    def head(self) -> str:
+        return git(self.world.home / "checkout", "rev-parse", BRANCH)
+
+    def tips(self) -> dict[str, str]:
+        return Bare(self.gitlab).tips()
+
+    def pipelines(self) -> list[InternalRun]:
+        store = self.world.forge.hub.store
+        with store.transaction():
+            return store.all(InternalRun)
+
+    def look(self, mode: str = "publish", tests: str = "", env: dict[str, str] | None = None, **more: Any) -> Ahead:
+        stand = position.find(self.world.checkout, bump_to(mode=mode, **more))
+        return internal_ci.look(stand, tests=tests, env=self.env if env is None else env)
+
+    def run(self, mode: str = "publish", *, confirm: str = TO, tests: str = "", **more: Any) -> Found | None:
+        """As the notebook runs it."""
+        ahead = self.look(mode, tests, **more)
+        step = self.world.step(ahead.stand.bump)
+        assert ahead.show().html
+        ahead = internal_ci.carry_out(step, ahead, confirm)
+        found = internal_ci.follow(step, ahead, sleep=lambda _: None)
+        assert internal_ci.show(ahead, found).html
+        internal_ci.verify(step, ahead, found)
+        step.raise_if_failed()
+        return found
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A world in which step 3 is done, and the repository of a GitLab beside it, to be copied for each test."""
+    home = tmp_path_factory.mktemp("prepared")
+    with world(home) as made:
+        git(home, "clone", "-q", "--bare", str(made.remote), str(home / "gitlab.git"))
+        git(home / "checkout", "remote", "add", "gitlab", str(home / "gitlab.git"))
+        made.open_pr()
+    return home
+
+
+@pytest.fixture
+def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[At]:
+    monkeypatch.setattr(internal_ci, "_DELAYS", (0.0, 0.0))
+    monkeypatch.setattr(client, "_DELAYS", (0, 0))
+    monkeypatch.setattr(publish, "_DELAYS", (0, 0))
+    monkeypatch.setenv("GITHUB_REPOSITORY", REPOSITORY)
+    home = tmp_path / "home"
+    shutil.copytree(prepared, home, ignore=shutil.ignore_patterns("records", "outside-contributor"))
+    for config in (home / "checkout/.git/config", home / "gitlab.git/config"):
+        config.write_text(config.read_text().replace(str(prepared), str(home)))
+    now = [START]
+    with ExitStack() as undo:
+        served = undo.enter_context(
+            server.serve(
+                home / "forge.sqlite", home / "remote.git", repository=REPOSITORY, clock=lambda: now[0],
+                gitlab=home / "gitlab.git", ci_seconds=100,
+            )
+        )  # fmt: skip
+        yield At(World(home, served, now, undo), home / "gitlab.git")
+
+
+# -- nothing happens ---------------------------------------------------------------------------------------------
+
+
+def test_a_preview_changes_nothing_and_says_what_it_would_do(at: At) -> None:
+    before = at.tips()
+    assert at.run("preview") is None
+    assert at.world.effects() == []
+    planned = at.world.said("planned")
+    assert [it["publish"] for it in planned] == [True, True]
+    assert planned[0]["sentence"].startswith(f"push {at.head[:10]} to {at.gitlab} as {TO}; what stands there now: not")
+    assert planned[1]["sentence"] == f"start a pipeline of {TO} there"
+    assert set(at.world.checks().values()) == {"skipped"}
+    assert (at.tips(), at.pipelines()) == (before, [])
+
+
+@pytest.mark.parametrize(
+    ("mode", "confirm", "words"),
+    [("apply", TO, "waiting for publish"), ("publish", "", f"waiting for confirmation of the destination {TO}")],
+)
+def test_without_publish_and_confirmation_nothing_leaves(at: At, mode: str, confirm: str, words: str) -> None:
+    before = at.tips()
+    at.run(mode, confirm=confirm)
+    assert words in at.world.outcome()
+    assert at.world.effects() == []
+    assert (at.tips(), at.pipelines()) == (before, [])
+
+
+def test_a_confirmation_of_something_else_is_refused(at: At) -> None:
+    before, ahead = at.tips(), at.look()
+    for confirm in (BRANCH, "main", f" {TO}", f"{TO}\n", "True", TO.upper(), "26.04-py3"):
+        with pytest.raises(Refused, match="nothing was pushed"):
+            internal_ci.carry_out(at.world.step(ahead.stand.bump), ahead, confirm)
+    assert (at.tips(), at.pipelines()) == (before, [])
+
+
+def test_without_a_tag_or_pin_there_is_nothing_to_do(at: At) -> None:
+    assert at.look(tag="").problem == "No tag was given."
+    assert "Not applicable" in at.look(repository=MEGATRON_BRIDGE).problem
+    assert "nothing to build" in at.look(tag="26.02-py3").problem
+
+
+def test_before_the_branch_holds_the_pin_it_waits(at: At) -> None:
+    assert "waiting for the branch bump/dev/" in at.look(base="dev").held
+    git(at.world.home / "checkout", "switch", "-q", BRANCH)
+    build = at.world.home / "checkout/.gitlab/stages/01.build.yml"
+    build.write_text(build.read_text().replace("26.04-py3", "26.01-py3", 1))
+    git(at.world.home / "checkout", "commit", "-qam", "Take a row back")
+    held = at.look().held
+    assert "waiting for the pin" in held
+    assert "26.01-py3" in held
+
+
+def test_a_pin_that_no_job_builds_is_not_started(at: At) -> None:
+    git(at.world.home / "checkout", "switch", "-q", BRANCH)
+    build = at.world.home / "checkout/.gitlab/stages/01.build.yml"
+    build.write_text(build.read_text().replace("IMAGE: CI_MCORE_DEV_IMAGE", "IMAGE: CI_OTHER_IMAGE"))
+    git(at.world.home / "checkout", "commit", "-qam", "Rename")
+    assert "no row of a GitLab matrix names this pin" in at.look().held
+    at.run()
+    assert at.world.effects() == []
+
+
+def test_a_scope_that_is_none(at: At) -> None:
+    with pytest.raises(RunbookError, match="choose one of"):
+        at.look(tests="mr-broken")
+
+
+def test_a_preview_goes_on_without_gitlab(at: At) -> None:
+    for env, words in (
+        ({**at.env, "GITLAB_TOKEN": ""}, "no token"),
+        ({**at.env, "GITLAB_TOKEN": "wrong"}, "does not accept the token"),
+        ({**at.env, "GITLAB_PROJECT": "practice/other"}, "does not find it"),
+    ):
+        assert words in at.look("preview", env=env).problem
+        with pytest.raises(RunbookError, match=words):
+            at.look(env=env)
+    git(at.world.home / "checkout", "remote", "rename", "gitlab", "other")
+    assert "no remote named 'gitlab'" in at.look("preview").problem
+
+
+# -- once --------------------------------------------------------------------------------------------------------
+
+
+def test_pushed_once_started_once_then_followed(at: At) -> None:
+    before = at.tips()
+    found = at.run()
+    assert found is not None
+    assert found.progress.state == "waiting"
+    assert at.world.effects() == ["push", "pipeline"]
+    assert at.tips() == before | {TO: at.head}
+    (run,) = at.pipelines()
+    assert (run.head_sha, run.head_branch) == (at.head, TO)
+    assert set(run.variables) == {"BUILD=yes", "UNIT_TEST=no", "INTEGRATION_TEST=no", "FUNCTIONAL_TEST=no"}
+    assert at.world.outcome().startswith("waiting for pipeline")
+    at.world.now[0] += 60
+    again = at.run(confirm="")
+    assert again is not None
+    assert again.progress.sentence.startswith("The GitLab pin builds: nvcr.io/nvidia/pytorch:26.04-py3 for amd64")
+    assert at.world.effects() == []
+    assert set(at.world.checks().values()) == {"passed"}
+    assert len(at.pipelines()) == 1
+    assert at.world.said("given")[-1]["values"]["pipeline_state"] == "passed"
+
+
+def test_a_commit_that_is_there_gets_its_pipeline_without_a_push(at: At) -> None:
+    git(at.world.home / "checkout", "push", "-q", "gitlab", f"{BRANCH}:refs/heads/{TO}")
+    assert "nothing is pushed" in at.look().replaces
+    at.run(tests="mr")
+    assert at.world.effects() == ["pipeline"]
+    (run,) = at.pipelines()
+    assert {"FUNCTIONAL_TEST=yes", "FUNCTIONAL_TEST_SCOPE=mr"} <= set(run.variables)
+
+
+def test_a_pipeline_of_the_commit_elsewhere_is_followed(at: At) -> None:
+    at.world.github().comment(10, f"/ok to test {at.head}")
+    at.world.now[0] += 90
+    found = at.run()
+    assert found is not None
+    assert found.progress.state == "passed"
+    assert found.progress.pipeline is not None
+    assert found.progress.pipeline.ref == "pull-request/10"
+    assert at.world.effects() == []
+    assert TO not in at.tips()
+    assert at.world.said("warning") == []
+    at.run(tests="mr")
+    assert at.world.effects() == []
+    assert "none is started for tests=mr: look there whether" in at.world.said("warning")[0]["sentence"]
+
+
+def test_a_pipeline_without_the_builds_or_cancelled_tells_nothing_and_another_starts(at: At) -> None:
+    gitlab = at.world.gitlab()
+    git(at.world.home / "checkout", "push", "-q", "gitlab", f"{BRANCH}:refs/heads/{TO}")
+    gitlab.start(TO, {"BUILD": "no", "FUNCTIONAL_TEST": "no"})
+    assert at.look().pipeline is None
+    at.run()
+    assert at.world.effects() == ["pipeline"]
+    assert len(at.pipelines()) == 2
+
+
+def test_an_answer_that_is_lost_leads_to_no_second_pipeline(at: At) -> None:
+    at.world.forge.fail("POST", PIPELINE, 502, carried_out=True)
+    found = at.run()
+    assert found is not None
+    assert len(at.pipelines()) == 1
+    assert at.world.effects() == ["push", "pipeline"]
+
+
+def test_a_push_whose_answer_is_lost_is_found(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+    push = Checkout.push_commit
+
+    def and_break_off(*given: Any, **more: Any) -> None:
+        push(*given, **more)
+        raise Refused("the connection broke off")
+
+    monkeypatch.setattr(Checkout, "push_commit", and_break_off)
+    assert at.run() is not None
+    assert at.world.effects() == ["push", "pipeline"]
+
+
+def test_a_pipeline_that_did_not_start_is_started_by_the_next_run(at: At) -> None:
+    at.world.forge.fail("POST", PIPELINE, 503, times=3)
+    with pytest.raises(Unreachable, match="HTTP 503"):
+        at.run()
+    assert at.world.effects() == ["push"]
+    assert at.pipelines() == []
+    at.world.forge._faults.clear()
+    at.run()
+    assert at.world.effects() == ["pipeline"]
+
+
+def test_gitlab_may_need_a_moment_to_know_the_branch(at: At) -> None:
+    unknown = {"message": {"base": ["Reference not found"]}}
+    at.world.forge.fail("POST", PIPELINE, 400, content=unknown, times=2)
+    assert at.run() is not None
+    assert at.world.effects() == ["push", "pipeline"]
+
+
+def test_what_gitlab_refuses_is_said(at: At) -> None:
+    for status, content, words in (
+        (400, {"message": {"base": ["Insufficient permissions to set variables"]}}, "Insufficient permissions"),
+        (400, {"message": {"base": ["Reference not found"]}}, "Reference not found"),
+        (401, None, r"Renew GITLAB_TOKEN \(api\)"),
+        (403, None, "scope api"),
+        (404, None, "does not find it"),
+        (422, {"message": f"odd {GITLAB_TOKEN}\nsecond line"}, r"odd \*\*\* second line"),
+        (500, None, "HTTP 500"),
+    ):
+        at.world.forge._faults.clear()
+        at.world.forge.fail("POST", PIPELINE, status, content=content, times=9)
+        with pytest.raises(RunbookError, match=words) as caught:
+            at.run()
+        assert GITLAB_TOKEN not in str(caught.value)
+    assert at.pipelines() == []
+
+
+# -- what stands there -------------------------------------------------------------------------------------------
+
+
+def somebody(at: At, text: str) -> str:
+    """A commit of somebody else's on the destination, from main."""
+    other = at.world.home / "other-gitlab"
+    if not other.exists():
+        git(at.world.home, "clone", "-q", str(at.gitlab), str(other))
+    git(other, "switch", "-q", "-C", "theirs", "origin/main")
+    (other / "theirs.txt").write_text(text)
+    git(other, "add", ".")
+    git(other, "commit", "-qm", text)
+    git(other, "push", "-qf", "origin", f"theirs:{TO}")
+    return git(other, "rev-parse", "HEAD")
+
+
+def test_what_is_replaced_is_shown_then_replaced(at: At) -> None:
+    theirs = somebody(at, "An older try")
+    shown = at.look().replaces
+    assert theirs[:10] in shown
+    assert "'An older try', by Ada Tester" in shown
+    assert "(force)" in shown
+    at.run("preview")
+    assert shown in at.world.said("planned")[0]["sentence"]  # so a plan that was shown holds for this commit alone
+    assert at.run() is not None
+    assert at.tips()[TO] == at.head
+    (push, _) = at.world.said("effect")
+    assert (push["before"], push["after"]) == (theirs, at.head)
+
+
+def test_a_branch_that_goes_forward_is_not_called_replaced(at: At) -> None:
+    git(at.world.home / "checkout", "push", "-q", "gitlab", f"{BRANCH}^:refs/heads/{TO}")
+    assert "goes forward" in at.look().replaces
+
+
+def test_somebody_who_was_quicker_is_not_overwritten(at: At) -> None:
+    for first in (None, "Theirs"):
+        if first:
+            somebody(at, first)
+        ahead = at.look()
+        theirs = somebody(at, f"While it was read {first}")
+        step = at.world.step(ahead.stand.bump)
+        with pytest.raises(Refused, match="look again"):
+            internal_ci.carry_out(step, ahead, TO)
+        assert at.tips()[TO] == theirs
+        assert at.world.effects() == []
+    assert at.pipelines() == []
+
+
+def test_somebody_who_pushes_before_the_pipeline_starts_is_found(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+    push = internal_ci._push
+
+    def and_theirs(step: Step, ahead: Ahead) -> None:
+        push(step, ahead)
+        somebody(at, "Quicker")
+
+    monkeypatch.setattr(internal_ci, "_push", and_theirs)
+    with pytest.raises(Refused, match="somebody else pushed"):
+        at.run()
+    assert at.world.effects() == ["push", "pipeline"]  # what was done is told all the same
+
+
+def test_a_pipeline_that_runs_there_is_not_cancelled_unasked(at: At) -> None:
+    somebody(at, "Theirs")
+    at.world.gitlab().start(TO, {})
+    with pytest.raises(Refused, match="allow=push-while-running"):
+        at.run()
+    assert at.tips()[TO] != at.head
+    at.run(allow="push-while-running")
+    assert at.tips()[TO] == at.head
+    assert [it["exception"] for it in at.world.said("exception")] == ["push-while-running"]
+
+
+def test_a_protected_destination_is_refused(at: At) -> None:
+    before, ahead = at.tips(), at.look()
+    for pattern in ("pull-request/*", "*", TO):
+        at.world.forge.protect("main", pattern)
+        with pytest.raises(Refused, match="GitLab protects"):
+            at.look()
+        with pytest.raises(Refused, match="GitLab protects"):
+            internal_ci.carry_out(at.world.step(ahead.stand.bump), ahead, TO)
+    assert (at.tips(), at.pipelines()) == (before, [])
+
+
+def test_a_branch_that_is_protected_by_its_group_is_refused(at: At) -> None:
+    theirs = somebody(at, "Theirs")
+    branch = {"name": TO, "protected": True, "commit": {"id": theirs}}
+    at.world.forge.fail("GET", "/repository/branches/", 200, content=branch, times=9)
+    with pytest.raises(Refused, match="GitLab protects"):
+        at.look()
+
+
+def test_protection_that_cannot_be_asked_lets_nothing_through(at: At) -> None:
+    at.world.forge.fail("GET", "/protected_branches", 403, times=9)
+    with pytest.raises(RunbookError, match="protected branches"):
+        at.run()
+    assert TO not in at.tips()
+
+
+def test_a_remote_of_another_project_is_refused(at: At) -> None:
+    for url in ("git@127.0.0.1:practice/other.git", "https://gitlab.example.com/adlr/x", str(at.world.remote)):
+        git(at.world.home / "checkout", "remote", "set-url", "gitlab", url)
+        with pytest.raises(Refused, match="leads to practice/Megatron-LM on 127"):
+            at.look()
+    for key, value in (("url", str(at.gitlab)), ("pushurl", str(at.world.remote))):
+        git(at.world.home / "checkout", "config", f"remote.gitlab.{key}", value)
+    with pytest.raises(RunbookError, match="pushes to another place"):
+        at.look()
+    git(at.world.home / "checkout", "config", "remote.gitlab.pushurl", str(at.gitlab))
+    git(at.world.home / "checkout", "config", "--add", "remote.gitlab.pushurl", str(at.world.remote))
+    with pytest.raises(RunbookError, match="or to several"):
+        at.look()
+
+
+# -- following ---------------------------------------------------------------------------------------------------
+
+
+def test_following_says_each_change_until_it_is_known(at: At) -> None:
+    ahead = at.look()
+    step = at.world.step(ahead.stand.bump)
+    ahead = internal_ci.carry_out(step, ahead, TO)
+    said: list[str] = []
+
+    def sleep(_: float) -> None:
+        at.world.now[0] += 3
+
+    found = internal_ci.follow(step, ahead, wait=True, sleep=sleep, clock=lambda: at.world.now[0], say=said.append)
+    assert found is not None
+    assert found.progress.state == "passed"
+    assert "min  waiting for pipeline" in said[0]
+    assert len(said) == len(set(said))
+    assert said[-1].endswith(found.progress.sentence)
+
+
+def test_following_ends_after_its_time(at: At) -> None:
+    ahead = at.look()
+    step = at.world.step(ahead.stand.bump)
+    ahead = internal_ci.carry_out(step, ahead, TO)
+    passed = [0.0]
+
+    def sleep(_: float) -> None:
+        passed[0] += 3600
+
+    found = internal_ci.follow(step, ahead, wait=True, sleep=sleep, clock=lambda: passed[0], say=lambda _: None)
+    assert found is not None
+    assert found.progress.state == "waiting"
+    assert passed[0] < 10 * 3600
+
+
+def test_following_survives_a_server_that_is_away_and_gives_up_on_one_that_stays_away(
+    at: At, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = at.look()
+    step = at.world.step(ahead.stand.bump)
+    ahead = internal_ci.carry_out(step, ahead, TO)
+    at.world.now[0] += 90
+    assert ahead.gitlab is not None
+    ahead.gitlab._client.retry_transient_errors = False
+    at.world.forge.fail("GET", "/pipelines/[0-9]+$", 503, times=3)
+    found = internal_ci.follow(step, ahead, wait=True, sleep=lambda _: None, say=lambda _: None)
+    assert found is not None
+    assert found.progress.state == "passed"
+    at.world.forge.fail("GET", "/pipelines/[0-9]+$", 503, times=99)
+    with pytest.raises(Unreachable, match="HTTP 503"):
+        internal_ci.follow(step, ahead, wait=True, sleep=lambda _: None, say=lambda _: None)
+
+
+def test_a_build_that_fails_is_explained(at: At) -> None:
+    at.world.forge.break_jobs("26.04-py3, arm64", how="#31 write /var/lib/docker/tmp: no space left on device")
+    at.run()
+    at.world.now[0] += 90
+    found = at.run()
+    assert found is not None
+    assert found.progress.state == "failed"
+    (job,) = found.progress.bad
+    assert job.name.endswith("nvcr.io/nvidia/pytorch:26.04-py3, arm64]")
+    (explained,) = found.explained
+    assert explained.failure.kind == "container build"
+    assert explained.failure.evidence
+    assert any("disk" in it.sign for it in explained.pitfalls)
+    assert "does not build" in at.world.outcome()
+    (waiting,) = at.world.said("waiting")
+    assert "Free some space" in waiting["next"]
+    assert job.url in waiting["next"]
+    assert at.world.checks()["the GitLab pin builds"] == "waiting"
+    shown = logs.show(found.explained)
+    assert "docker/common/install_nccl.sh" in shown.text
+    assert "The disk is full." in shown.text
+
+
+def test_a_log_that_is_not_to_be_had_is_said(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+    at.world.forge.break_jobs("26.04-py3, arm64")
+    at.run()
+    at.world.now[0] += 90
+    at.world.forge.fail("GET", "/jobs/[0-9]+/trace", 404, times=9)
+    found = at.run()
+    assert found is not None
+    (explained,) = found.explained
+    assert "could not be read" in explained.failure.cause
+    assert explained.pitfalls == ()
+
+
+def test_the_other_type_has_jobs_of_its_own(at: At) -> None:
+    found = at.look(image_type="lts", tag="25.11-py3")
+    assert "waiting for the branch" in found.held
+    at.world.open_pr(image_type="lts", tag="25.11-py3")
+    ahead = at.look(image_type="lts", tag="25.11-py3")
+    assert ahead.destination == "pull-request/bump/main/lts-25.11-py3"
+    assert [it.image for it in ahead.builds] == ["nvcr.io/nvidia/pytorch:25.11-py3"] * 2
+    assert ahead.show().text.count("CI_MCORE_LTS_IMAGE") == 2
+
+
+# -- the answers of a server that fails --------------------------------------------------------------------------
+
+
+def test_refusals_are_sentences(at: At) -> None:
+    before = at.tips()
+    for path, status, headers, words in (
+        ("LM$", 401, {}, "does not accept the token"),
+        ("LM$", 403, {}, "read_api"),
+        ("LM$", 404, {}, "does not find it"),
+        ("/protected_branches", 429, {"Retry-After": "7200"}, "left alone for 7200 s"),
+        ("/protected_branches", 429, {"Retry-After": "0"}, "limits how often"),
+        ("/pipelines$", 503, {"Retry-After": "0"}, "HTTP 503"),
+        ("/pipelines$", 500, {"Retry-After": "0"}, "HTTP 500"),
+        ("/pipelines$", 418, {}, "HTTP 418"),
+    ):
+        at.world.forge._faults.clear()
+        at.world.forge.fail("GET", f"/gitlab/api/v4/.*{path}", status, headers=headers, times=99)
+        with pytest.raises(RunbookError, match=words) as caught:
+            at.look()
+        assert GITLAB_TOKEN not in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert at.tips() == before
+
+
+def test_the_token_is_in_no_record(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITLAB_TOKEN", GITLAB_TOKEN)
+    at.run()
+    for folder, _, names in os.walk(at.world.home):
+        for name in names:
+            if "record" in folder or "checkout" in folder:
+                assert GITLAB_TOKEN.encode() not in (Path(folder) / name).read_bytes()

@@ -1,0 +1,288 @@
+"""What is left after the merge: in a practice repository whose forge merges and starts both CIs on the base."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bumping import REPOSITORY, World, bump_to, git, world
+from hypothesis import given
+from hypothesis import strategies as st
+from test_refresh import step05
+
+from runbook_lib.bump import Bump
+from runbook_lib.clients.github import issues
+from runbook_lib.errors import CannotTell
+from runbook_lib.images.reference import NgcTag
+from runbook_lib.practice.tokens import GITLAB_TOKEN
+from runbook_lib.recipes.quarantined import listed
+from runbook_lib.steps import after_merge, base_ci
+from runbook_lib.steps.after_merge import After
+from runbook_lib.workflow import branch
+
+RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
+REPO = "owner/name"
+
+# -- which issue a comment names -----------------------------------------------------------------------------------
+
+
+def rows(body: str) -> list[tuple[str, int | None]]:
+    text = f"spec: {{model: gpt}}\nproducts:\n{body}"
+    found, odd = listed({RECIPE: text}, REPO)
+    assert odd == ()
+    return [(it.test, it.issue) for it in found]
+
+
+def entry(scope: str, *, above: str = "", before: str = "", case: str = "a") -> str:
+    return (
+        f"{before}  - test_case: [{case}]\n    products:\n      - environment: [dev]\n{above}        scope: {scope}\n"
+        "        platforms: [dgx_h100]\n"
+    )
+
+
+@pytest.mark.parametrize("body", ["", entry("[mr]"), entry("[flaky]"), entry("[mr-disabled]"), "  # - test_case: [a]\n"
+                                  "  #   products:\n  #     - scope: [mr-broken]\n"])  # fmt: skip
+def test_what_ci_runs_is_not_listed(body: str) -> None:
+    assert rows(body) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "issue"),
+    [
+        (entry("[mr-broken]"), None),
+        (entry("[mr-broken] # hangs"), None),
+        (entry("[mr-broken] # hangs: #12"), 12),
+        (entry("[mr-broken]", above="        # Broken: it hangs — see issue #12.\n"), 12),
+        (entry("[mr-broken]", above="        # Broken: it hangs\n        # since #12\n"), 12),
+        (entry("[mr-broken] # see owner/name#12"), 12),
+        (entry("[mr-broken] # see other/name#12"), None),
+        (entry("[mr-broken] # https://github.com/owner/name/issues/12"), 12),
+        (entry("[mr-broken]", before="  # Broken, see #12\n"), 12),
+        (entry("[mr-broken]", before="  #######\n  # - test_case: [x]\n  #   products: # hang: #12\n"), None),
+        (entry("[mr]", case="b").rstrip("\n") + " # is fine: #12\n" + entry("[mr-broken]"), None),
+        (entry("\n          - mr-broken # hangs: #12"), 12),
+        (entry("[mr-broken]").rstrip("\n") + " # hang: #12\n", 12),
+        (entry("[mr-broken]") + entry("[mr]", case="b", before="  # hang: #12\n"), None),
+        (entry("[mr-broken]") + "        # - environment: [lts] # hang: #12\n", None),
+    ],
+)  # fmt: skip
+def test_the_issue_that_a_comment_names(body: str, issue: int | None) -> None:
+    assert [found for test, found in rows(body) if test == "gpt/a"] == [issue]
+
+
+def test_a_recipe_that_cannot_be_read_is_told() -> None:
+    found, odd = listed({RECIPE: "a: [", "other.yaml": None}, REPO)
+    assert found == ()
+    assert RECIPE in odd[0]
+
+
+@given(st.text())
+def test_any_text_is_read_or_told(text: str) -> None:
+    listed({RECIPE: text}, REPO)
+    listed({RECIPE: f"products:\n- test_case: [a]\n  products:\n  - scope: [mr-broken] # {text}\n"}, REPO)
+
+
+# -- after the merge -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as made:
+        yield made
+
+
+def look(at: World, refs: str = "", *, token: bool = True, **parameters: Any) -> After:
+    """Step 8, as its notebook runs it."""
+    bump = bump_to(**parameters) if parameters.get("tag", "26.04-py3") else Bump.parse()
+    step = at.step(bump)
+    found = after_merge.look(branch.find(at.checkout, bump), at.github() if token else None, refs)
+    assert found.show().text
+    after_merge.conclude(step, found)
+    step.raise_if_failed()
+    return found
+
+
+def outcome(at: World) -> tuple[str, str, str]:
+    (said,) = [*at.said("done"), *at.said("waiting")]
+    return said["kind"], said["sentence"], said["next"]
+
+
+@pytest.fixture
+def merged(at: World) -> World:
+    """A bump that CI tested, and that was merged just now."""
+    made = at.open_pr()
+    step05(at, let_go=True)
+    at.now[0] += 1000
+    assert made.pull is not None
+    at.forge.merge(made.pull.number)
+    return at
+
+
+def test_without_a_tag_branches_and_quarantines_are_shown(at: World) -> None:
+    before = at.state()
+    found = look(at, tag="")
+    assert (found.merged, found.lanes, found.uncovered) == ("", (), ())
+    assert {row["branch"]: row["state"] for row in found.branches} == {"dev": "out of sync", "core_r0.1.0": "in sync"}
+    assert [row["test"] for row in found.quarantines] == ["gpt/gpt3_mcore_te_tp8_pp1_fp8"]
+    assert outcome(at)[0] == "done"
+    assert (at.state(), at.effects()) == (before, [])
+
+
+def test_before_the_merge_it_says_so(at: World) -> None:
+    at.open_pr()
+    found = look(at)
+    assert (found.merged, found.lanes) == ("", ())
+    assert outcome(at) == ("done", "main does not name 26.04-py3 yet: what is left is 07-sync-check, and the merge.",
+                           "07-sync-check")  # fmt: skip
+
+
+def test_while_ci_runs_on_the_base_it_waits_and_then_tells(merged: World) -> None:
+    at = merged
+    before = at.state()
+    found = look(at)
+    assert found.merged == git(at.remote, "rev-parse", "main")
+    assert [(it.name, it.state) for it in found.lanes] == [("GitHub", "waiting"), ("GitLab", "skipped")]
+    assert outcome(at)[0] == "waiting"
+    assert "GITLAB_URL" in found.lanes[1].found
+    at.now[0] += 1000
+    found = look(at)
+    assert found.lanes[0].state == "failed"  # what fails there fails for people to look at, not this step
+    kind, sentence, following = outcome(at)
+    assert kind == "done"
+    assert "GitHub: failed; GitLab: skipped" in sentence
+    assert following.startswith("environment/run papermill runbooks/investigate-ci.ipynb -r place http")
+    assert set(at.checks().values()) == {"skipped"}
+    assert at.effects() == []
+    assert at.state()[3:] == before[3:]
+
+
+def test_gitlab_is_asked_where_there_is_one(merged: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = merged
+    for name, value in (("URL", f"{at.forge.url}/gitlab"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
+        monkeypatch.setenv(f"GITLAB_{name}", value)
+    assert [it.state for it in look(at).lanes] == ["waiting", "waiting"]
+    at.now[0] += 1000
+    found = look(at)
+    gitlab = found.lanes[1]
+    assert gitlab.state in ("passed", "failed")
+    assert gitlab.found.startswith(f"Pipeline {gitlab.pipeline} of {found.merged[:10]}")
+    commands = {str(row["next"]) for row in found.uncovered if "in GitLab" in str(row["why"])}
+    (command,) = commands
+    assert command.startswith(
+        "environment/run papermill runbooks/05-golden-values.ipynb -r tag 26.04-py3 -r source gitlab"
+    )
+    assert f"run_id {gitlab.pipeline}," in command
+    monkeypatch.setenv("GITLAB_TOKEN", "wrong")
+    assert (look(at).lanes[1].state, outcome(at)[0]) == ("skipped", "done")
+
+
+def test_a_run_of_a_later_commit_counts_as_it_holds_the_merge(merged: World) -> None:
+    at = merged
+    first = look(at)
+    at.commit_on("main", ".gitlab/stages/02.yml", "a: 1\n")
+    at.commit_on("main", ".gitlab/stages/02.yml", "a: 2\n")
+    found = look(at)
+    assert found.merged == first.merged != found.stand.base_commit
+    assert found.lanes[0].url
+    asked = base_ci.since(found.stand, found.merged)
+    assert asked == git(at.remote, "rev-list", "--first-parent", f"{first.merged}~1..main").split()
+    assert len(asked) == 3
+
+
+def test_what_the_run_covered_and_what_not(merged: World) -> None:
+    found = look(merged)
+    covered, *others = found.uncovered
+    assert covered["why"] == "covered"
+    assert int(str(covered["golden files"])) > 3
+    reasons = {str(row["why"]) for row in others}
+    assert "runs nightly, in GitLab only" in reasons
+    assert "put out of the way: runs only when its scope is named" in reasons
+    hanging = [row for row in others if row["why"] == "the run gave none"]
+    assert [(row["golden files"], row["scopes"]) for row in hanging] == [(1, "mr, mr-github")]
+    assert all(row["next"] for row in others)
+
+
+def test_without_the_pull_requests_run_only_what_github_never_runs_is_told(merged: World) -> None:
+    found = look(merged, token=False)
+    assert [it.state for it in found.lanes] == ["skipped", "skipped"]
+    assert "runs nightly, in GitLab only" in {row["why"] for row in found.uncovered}
+    assert not {"covered", "the run gave none"} & {str(row["why"]) for row in found.uncovered}
+    assert any("is not known" in note for note in found.notes)
+    assert {row["state"] for row in found.quarantines} == {"not looked up: no token"}
+
+
+def test_branches_on_the_old_image_have_the_command_that_bumps_them(merged: World) -> None:
+    found = look(merged)
+    assert {row["branch"]: (row["state"], row["next"]) for row in found.branches}["dev"] == (
+        "older", "environment/run papermill runbooks/bump.ipynb -r tag 26.04-py3 -r base dev",
+    )  # fmt: skip
+    assert "main" not in {row["branch"] for row in found.branches}
+    (main,) = look(merged, "main").branches
+    assert (main["state"], main["next"]) == ("names it", "")
+    assert [row["branch"] for row in look(merged, "origin/core_r*").branches] == ["core_r0.1.0"]
+
+
+def test_refs_that_name_no_branch_are_refused(at: World) -> None:
+    with pytest.raises(CannotTell, match="No branch of origin matches 'gone'"):
+        look(at, "dev gone")
+
+
+def test_a_branch_without_pins_is_left_out(at: World) -> None:
+    other = at.home / "other"
+    at.commit_on("dev", "x", "x")
+    git(other, "switch", "-q", "--orphan", "core_r0.0.1")
+    git(other, "commit", "-q", "--allow-empty", "-m", "old")
+    git(other, "push", "-q", "origin", "core_r0.0.1")
+    git(at.checkout.path, "fetch", "-q")
+    found = look(at, tag="")
+    assert "core_r0.0.1" not in {row["branch"] for row in found.branches}
+    assert any("core_r0.0.1" in note for note in found.notes)
+
+
+def quarantine(at: World, comment: str) -> None:
+    text = (at.checkout.path / RECIPE).read_text()
+    here = next(line for line in text.splitlines() if "mr-broken" in line)
+    at.commit_on("main", RECIPE, text.replace(here, f"        scope: [mr-broken] # {comment}"))
+
+
+def test_open_quarantines_with_the_state_of_their_issues(at: World) -> None:
+    issue = issues.file(at.github(), "It hangs", "…")
+    quarantine(at, f"hangs, see #{issue.number}")
+    (row,) = look(at, tag="").quarantines
+    assert (row["issue"], row["state"], row["next"]) == (f"#{issue.number}", "open", "")
+    path = at.github().path(f"/issues/{issue.number}")
+    at.github().send("close it", "PATCH", path, {"state": "closed"}, lambda _: None)
+    (row,) = look(at, tag="").quarantines
+    assert row["state"] == "closed"
+    assert f'-r reenable "{row["test"]}@dgx_h100: #{issue.number} is closed"' in str(row["next"])
+    assert "1 of them with a closed issue" in outcome(at)[1]
+    quarantine(at, "hangs")
+    (row,) = look(at, tag="").quarantines
+    assert (row["issue"], row["state"]) == ("none named", "no issue")
+    assert "File an issue" in str(row["next"])
+    quarantine(at, "see #99999")
+    (row,) = look(at, tag="").quarantines
+    assert str(row["state"]).startswith("cannot be read")
+
+
+def test_the_other_image_type_is_of_gitlab_alone(merged: World) -> None:
+    found = look(merged, image_type="lts")
+    assert found.merged == ""
+    stand = replace(found.stand, bump=bump_to(image_type="lts"))
+    assert after_merge._given(stand, merged.github(), [], {}) == (set(), ())
+    assert str(found.branches[0]["next"]).endswith("-r image_type lts")
+
+
+@pytest.mark.parametrize(
+    ("tags", "state"),
+    [
+        (["26.04-py3"], "names it"),
+        (["26.02-py3", "26.04-py3"], "older"),
+        (["26.06-py3"], "newer"),
+        (["26.04-py3-igpu"], "another edition or build"),
+    ],
+)
+def test_a_branch_on_another_edition_is_neither_older_nor_on_the_tag(tags: list[str], state: str) -> None:
+    bump = Bump.parse(tag="26.04-py3")
+    assert after_merge._standing([NgcTag.parse(tag) for tag in tags], bump, "dev")["state"] == state

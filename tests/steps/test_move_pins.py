@@ -1,0 +1,238 @@
+"""Steps 0, 1, 2 and 7 as the notebooks compose them, on the practice world's checkout and registry."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runbook_lib.bump import Bump
+from runbook_lib.errors import CannotTell, Refused
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.practice import environment
+from runbook_lib.records import step_record
+from runbook_lib.records.statement import CONTRIBUTIONS
+from runbook_lib.steps import move_pins, preflight
+from runbook_lib.workflow import branch
+from runbook_lib.workflow.branch import Position
+
+TAG = "26.04-py3"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Checkout]:
+    with environment.start(tmp_path / "world") as world:
+        for name, value in world.env.items():
+            monkeypatch.setenv(name, value)
+        yield Checkout.open(world.checkout)
+
+
+@pytest.fixture
+def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> step_record.Step:
+    folder = tmp_path / "record"
+    folder.mkdir()
+    monkeypatch.setenv("RUNBOOK_RECORD", str(folder))
+    return step_record.step("01-github-pin", Bump.parse(), repository="practice/Megatron-LM")
+
+
+def told(step: step_record.Step) -> list[dict[str, object]]:
+    assert step.folder is not None
+    return [json.loads(line) for line in (step.folder / CONTRIBUTIONS).read_text().splitlines()]
+
+
+def stand(checkout: Checkout, **asked: object) -> Position:
+    return branch.find(checkout, Bump.parse(**({"tag": TAG} | asked)))  # type: ignore[arg-type]
+
+
+def state(checkout: Checkout) -> tuple[str, ...]:
+    files = [f"{path}={path.read_bytes()!r}" for path in sorted(checkout.path.rglob("*")) if path.is_file()]
+    return (*(name for name in files if "/.git/" not in name), checkout.git("for-each-ref"), checkout.git("status"))
+
+
+@pytest.mark.parametrize("asked", [{}, {"tag": ""}, {"publish": False}])
+def test_a_preview_changes_nothing(checkout: Checkout, step: step_record.Step, asked: dict[str, object]) -> None:
+    before = state(checkout)
+    here = stand(checkout, **asked)
+    ahead = preflight.prospect(here)
+    for ci in ("github", "gitlab"):
+        plan = ahead.plan.part(ci)
+        move_pins.show(here, plan)
+        move_pins.carry_out(step, here, ahead, plan)
+        move_pins.verify(step, here, ahead, plan)
+    assert state(checkout) == before
+    assert not [it for it in told(step) if it["kind"] == "effect"]
+    assert not [it for it in told(step) if it["kind"] == "check" and it["name"] == "the files hold exactly the plan"
+                and it["status"] == "passed"]  # fmt: skip
+
+
+def test_both_parts_move_the_pins_and_nothing_else(checkout: Checkout, step: step_record.Step) -> None:
+    here = stand(checkout, apply=True)
+    ahead = preflight.prospect(here)
+    for ci in ("github", "gitlab"):
+        plan = ahead.plan.part(ci)
+        move_pins.carry_out(step, here, ahead, plan)
+        move_pins.verify(step, here, ahead, plan)
+    changed = [
+        line for line in checkout.git("diff", "HEAD").splitlines() if line[:1] in "+-" and line[1:3] not in "--++"
+    ]
+    assert len(changed) == 8
+    assert all(TAG in line for line in changed if line.startswith("+"))
+    assert [it["target"] for it in told(step) if it["kind"] == "effect"] == [
+        "docker/.ngc_version.dev",
+        "docker/Dockerfile.ci.dev",
+        ".gitlab/stages/01.build.yml",
+    ]
+    assert {it["status"] for it in told(step) if it["kind"] == "check"} == {"passed"}
+    again = stand(checkout, apply=True)
+    assert "already held the plan" in move_pins.carry_out(step, again, ahead, ahead.plan).text
+
+
+def test_a_pin_of_the_other_type_that_moved_on_the_branch_is_found(checkout: Checkout) -> None:
+    here = stand(checkout, apply=True)
+    branch.carry_out(here, preflight.prospect(here).plan.edits)
+    assert move_pins.untouched(here).status == "passed"
+    pin = checkout.path / "docker/.ngc_version.lts"
+    pin.write_text(pin.read_text().replace("25.09", TAG[:5]))
+    check = move_pins.untouched(here)
+    assert check.status == "failed"
+    assert "docker/.ngc_version.lts" in check.detail
+    assert move_pins.untouched(stand(checkout, apply=True, allow="both-types")).status == "skipped"
+
+
+def test_a_branch_of_that_name_with_other_content_is_refused_before_anything_moves(checkout: Checkout) -> None:
+    checkout.switch(Bump.parse(tag=TAG).branch, "main")
+    checkout.empty_commit("Keep my notes")
+    checkout.switch("main")
+    before = state(checkout)
+    with pytest.raises(Refused, match=r"has other content than this bump: [0-9a-f]{10} \(Keep my notes\)"):
+        preflight.prospect(stand(checkout, apply=True))
+    assert state(checkout) == before
+
+
+def test_a_roll_back_does_not_take_up_the_branch_of_the_bump_it_goes_back_to(checkout: Checkout) -> None:
+    here = stand(checkout, apply=True)
+    edits = preflight.prospect(here).plan.edits
+    branch.carry_out(here, edits)
+    checkout.commit([edit.path for edit in edits], here.bump.title)
+    checkout.switch("main")
+    newer = branch.find(checkout, Bump.parse(tag="26.05-py3", apply=True))
+    branch.carry_out(newer, preflight.prospect(newer).plan.edits)
+    checkout.git("commit", "-qam", "chore: newer")
+    checkout.git("push", "-q", "origin", "HEAD:main")
+    with pytest.raises(Refused, match="allow=older-tag"):
+        preflight.prospect(stand(checkout, apply=True))
+    with pytest.raises(Refused, match="from an earlier bump"):
+        preflight.prospect(stand(checkout, apply=True, allow="older-tag"))
+
+
+def test_nothing_to_edit_makes_no_branch(checkout: Checkout) -> None:
+    before = state(checkout)
+    here = stand(checkout, tag="26.02-py3", apply=True)
+    assert branch.carry_out(here, preflight.prospect(here).plan.edits) == []
+    assert state(checkout) == before
+
+
+@pytest.mark.parametrize(
+    ("tag", "says"),
+    [
+        ("26.12-py3", "has no tag 26.12-py3"),
+        ("26.03-py3", "exists for amd64, and not for arm64"),
+    ],
+)
+def test_a_tag_that_is_not_there_for_every_platform_is_refused(
+    checkout: Checkout, step: step_record.Step, tag: str, says: str
+) -> None:
+    before = state(checkout)
+    here = stand(checkout, tag=tag, apply=True)
+    ahead = preflight.prospect(here)
+    with pytest.raises(Refused, match=says):
+        move_pins.carry_out(step, here, ahead, ahead.plan)
+    assert state(checkout) == before
+
+
+def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(checkout: Checkout, step: step_record.Step) -> None:
+    with pytest.raises(Refused, match="allow=older-tag"):
+        preflight.prospect(stand(checkout, tag="26.01-py3"))
+    here = stand(checkout, tag="26.01-py3", allow="older-tag", apply=True)
+    ahead = preflight.prospect(here)
+    move_pins.carry_out(step, here, ahead, ahead.plan)
+    move_pins.verify(step, here, ahead, ahead.plan)
+    assert [it["exception"] for it in told(step) if it["kind"] == "exception"] == ["older-tag"]
+
+
+def test_without_the_registry_apply_goes_on_and_publishing_wants_an_exception(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
+    preflight.prospect(stand(checkout, apply=True)).require()
+    with pytest.raises(Refused, match="allow=unverified-tag"):
+        preflight.prospect(stand(checkout, apply=True, publish=True)).require()
+    ahead = preflight.prospect(stand(checkout, apply=True, publish=True, allow="unverified-tag"))
+    ahead.require()
+    assert list(ahead.used_exceptions) == ["unverified-tag"]
+
+
+def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: step_record.Step) -> None:
+    here = stand(checkout)
+    ahead = preflight.prospect(here)
+    with contextlib.closing(preflight.connect(checkout.repository(), here.bump)) as github:  # type: ignore[type-var]
+        checks = preflight.report(step, here, ahead, github)
+    (runners,) = [check for check in checks if check.name == "the driver of the runners"]
+    assert "CUDA 13.2 comes with driver 595" in runners.detail
+    assert {check.status for check in checks if check != runners} == {"passed"}
+    assert [row["platform"] for row in ahead.platforms] == ["amd64", "arm64"]
+    (checkout.path / "docker/.ngc_version.dev").write_text("mine")
+    failed = [check for check in preflight.report(step, here, ahead, None) if check.status == "failed"]
+    assert [check.name for check in failed] == ["no other changes are in the way"]
+
+
+@pytest.mark.parametrize(
+    ("token", "statuses"),
+    [("contributor-token", ["passed", "skipped", "passed"]), ("practice-token", ["passed"] * 3)],
+)
+def test_rights_tell_who_may_label(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, token: str, statuses: list[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", token)
+    bump = Bump.parse(tag=TAG, apply=True, publish=True)
+    with contextlib.closing(preflight.connect(checkout.repository(), bump)) as github:  # type: ignore[type-var]
+        found = preflight.rights(github, bump)
+    assert [check.status for check in found] == statuses
+
+
+def test_without_a_token_only_publishing_is_refused(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITHUB_TOKEN")
+    assert preflight.connect("o/n", Bump.parse(tag=TAG)) is None
+    assert {check.status for check in preflight.rights(None, Bump.parse(tag=TAG))} == {"skipped"}
+    with pytest.raises(Exception, match="There is no token for GitHub"):
+        preflight.connect("o/n", Bump.parse(tag=TAG, apply=True, publish=True))
+
+
+@pytest.mark.parametrize(
+    ("refs", "outcome"),
+    [("", "in sync"), ("main", "in sync"), ("origin/dev", "out of sync"), ("main, origin/core_r*", "in sync")],
+)
+def test_the_sync_check_looks_where_it_is_asked_to(checkout: Checkout, refs: str, outcome: str) -> None:
+    assert move_pins.survey(stand(checkout, tag=""), refs).outcome == outcome
+
+
+def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, step: step_record.Step) -> None:
+    here = stand(checkout, apply=True)
+    branch.carry_out(here, preflight.prospect(here).plan.part("github").edits)
+    half = stand(checkout, apply=True)
+    found = move_pins.survey(half, "")
+    assert found.outcome == "out of sync"
+    assert ".gitlab/stages/01.build.yml" in move_pins.conclude(step, half, found).text
+    with pytest.raises(Exception, match="all pins agree"):
+        step.raise_if_failed()
+    branch.carry_out(half, preflight.prospect(half).plan.edits)
+    assert move_pins.survey(half, "").outcome == "in sync"
+    checkout.commit([edit.path for edit in preflight.prospect(half).plan.edits], "move")
+    (checkout.path / "docker/.ngc_version.dev").write_text("nvcr.io/nvidia/pytorch:26.01-py3\n")
+    assert move_pins.survey(stand(checkout, apply=True), "").outcome == "out of sync"
+
+
+def test_a_ref_that_is_not_there_is_told(checkout: Checkout) -> None:
+    with pytest.raises(CannotTell, match="gone"):
+        move_pins.survey(stand(checkout), "gone")

@@ -1,0 +1,399 @@
+"""Step 4 on a practice repository: CI is let go once a commit, with the right labels, and its run is followed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bumping import CONTRIBUTOR, World, bump_to, git
+from bumping import world as start
+
+from runbook_lib.clients.github.ci_status import Progress
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.models import Account, Comment
+from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.steps import run_ci as ci
+from runbook_lib.workflow import branch
+
+BRANCH = "bump/main/dev-26.04-py3"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with start(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def opened(world: World) -> World:
+    world.open_pr()
+    return world
+
+
+def run_ci(world: World, token: str = "practice-token", *, wait: bool = False, **parameters: Any) -> Progress | None:
+    """Step 4, as its notebook runs it; the clock moves on while it waits."""
+    bump = bump_to(**parameters)
+    step = world.step(bump)
+    standing = ci.authorize(step, ci.look(branch.find(world.checkout, bump), world.github(token)))
+
+    def sleep(seconds: float) -> None:
+        world.now[0] += seconds
+
+    found = ci.follow(step, standing, wait=wait, sleep=sleep, clock=lambda: world.now[0])
+    ci.show(standing, found)
+    ci.verify(step, standing, found)
+    step.raise_if_failed()
+    return found
+
+
+def told(world: World) -> list[tuple[str, str]]:
+    """Every command to copy-pr-bot, with its author."""
+    comments = world.github().comments(10)
+    return [(it.author, it.body) for it in comments if it.body.startswith("/ok")]
+
+
+def waiting(world: World) -> str:
+    said = world.said("waiting")
+    return str(said[-1]["sentence"]) if said else ""
+
+
+def head(world: World) -> str:
+    return git(world.remote, "rev-parse", BRANCH)
+
+
+def test_ci_is_let_go_once_a_commit(opened: World) -> None:
+    run_ci(opened)
+    assert told(opened) == [("release-engineer", f"/ok to test {head(opened)}")]
+    assert opened.effects() == ["comment"]
+    assert waiting(opened).startswith("waiting for CI run ")
+    given = {name: value for entry in opened.said("given") for name, value in entry["values"].items()}
+    assert given["head_commit"] == head(opened)
+    assert given["merge_commit"] == git(opened.remote, "rev-parse", "refs/pull/10/merge")
+    assert given["base_commit"] == git(opened.remote, "rev-parse", "main")
+    run_ci(opened)
+    assert opened.effects() == []
+    assert len(told(opened)) == 1
+
+
+def test_a_new_head_is_let_go_too(opened: World) -> None:
+    run_ci(opened)
+    first = head(opened)
+    commit = opened.commit_on(BRANCH, "notes", "more\n")
+    found = run_ci(opened, allow=f"foreign-commit:{commit}")
+    assert [body for _, body in told(opened)] == [f"/ok to test {first}", f"/ok to test {head(opened)}"]
+    assert found is not None
+    assert found.head == head(opened) != first
+
+
+@pytest.mark.parametrize("mode", ["preview", "apply"])
+def test_nothing_is_written_without_publish(opened: World, mode: str) -> None:
+    before = opened.state()
+    assert run_ci(opened, mode=mode) is None
+    assert opened.state() == before
+    said = opened.said("done" if mode == "preview" else "waiting")
+    assert f"/ok to test {head(opened)}" in said[0]["sentence"]
+
+
+def test_a_run_under_way_is_shown_without_publish(opened: World) -> None:
+    run_ci(opened)
+    found = run_ci(opened, mode="preview")
+    assert found is not None
+    assert found.run is not None
+
+
+def test_without_a_pull_request_it_waits_for_one(world: World) -> None:
+    assert run_ci(world) is None
+    assert waiting(world).startswith(
+        "waiting for the pull request: no pull request is open for bump/main/dev-26.04-py3"
+    )
+
+
+def test_without_a_tag_there_is_nothing_to_run(world: World) -> None:
+    assert run_ci(world, tag="") is None
+    assert world.said("waiting") == []
+
+
+def test_ci_is_not_let_go_without_the_label(opened: World) -> None:
+    opened.github().remove_label(10, "Run functional tests")
+    opened.github().add_label(10, "Run tests")
+    run_ci(opened)
+    assert told(opened) == []
+    assert waiting(opened) == "waiting for the labels of #10: CI must not start without them"
+    assert (
+        "set the label 'Run functional tests' and take the label 'Run tests' off" in opened.said("waiting")[0]["next"]
+    )
+
+
+def test_a_commit_that_is_not_pushed_is_not_tested(opened: World) -> None:
+    git(opened.checkout.path, "commit", "-q", "--allow-empty", "-m", "more")
+    run_ci(opened)
+    assert told(opened) == []
+    assert waiting(opened).startswith("waiting for a push")
+
+
+def test_a_conflict_is_for_a_person(opened: World) -> None:
+    opened.commit_on("main", "docker/.ngc_version.dev", "nvcr.io/nvidia/pytorch:26.03-py3\n")
+    run_ci(opened)
+    assert told(opened) == []
+    assert waiting(opened) == "waiting for a person: #10 conflicts with main"
+
+
+def test_a_moved_base_is_told(opened: World) -> None:
+    opened.commit_on("main", "CHANGES", "more\n")
+    run_ci(opened)
+    assert any("main has moved: it has 1 commits" in entry["sentence"] for entry in opened.said("warning"))
+    assert len(told(opened)) == 1
+
+
+def test_a_run_that_started_by_itself_needs_no_comment(opened: World) -> None:
+    hub = opened.forge.hub
+    with hub.store.transaction():
+        hub.start_run(hub.ticket(10))
+    assert run_ci(opened) is not None
+    assert told(opened) == []
+    assert opened.checks()["CI may test the head commit"] == "passed"
+
+
+# -- copy-pr-bot ------------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_deployment_gets_another_commit(opened: World) -> None:
+    opened.forge.refuse_deployment()
+    first = head(opened)
+    found = run_ci(opened)
+    assert found is not None
+    assert found.state == "refused"
+    assert "an empty commit" in opened.said("waiting")[0]["next"]
+    run_ci(opened)
+    assert opened.effects() == ["commit", "push", "comment"]
+    assert [body for _, body in told(opened)] == [f"/ok to test {first}", f"/ok to test {head(opened)}"]
+    assert git(opened.remote, "log", "-1", "--format=%P", BRANCH) == first
+    assert git(opened.remote, "diff", first, BRANCH) == ""
+    assert "Signed-off-by: Ada Tester" in git(opened.remote, "log", "-1", "--format=%B", BRANCH)
+    run_ci(opened)
+    assert opened.effects() == []
+
+
+@pytest.mark.parametrize("mode", ["preview", "apply"])
+def test_a_refused_deployment_changes_nothing_without_publish(opened: World, mode: str) -> None:
+    opened.forge.refuse_deployment()
+    run_ci(opened)
+    before = opened.state()
+    assert run_ci(opened, mode=mode) is None
+    assert opened.effects() == []
+    assert opened.state() == before
+
+
+def test_a_refused_deployment_is_seen_without_a_comment(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ci, "refusals", lambda *_: ())
+    opened.forge.refuse_deployment()
+    run_ci(opened)
+    opened.now[0] += 100
+    run_ci(opened)
+    assert opened.effects() == ["commit", "push", "comment"]
+
+
+def test_somebody_elses_commits_are_let_go_by_a_person_alone(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ci, "is_mine", lambda *_: False)
+    assert run_ci(opened) is None
+    assert opened.effects() == []
+    assert "must be let go by hand" in waiting(opened)
+    assert "Read every line" in opened.said("waiting")[0]["next"]
+
+
+def test_a_merged_bump_is_done(opened: World) -> None:
+    opened.forge.merge(10)
+    assert run_ci(opened) is None
+    assert "already names 26.04-py3" in opened.said("done")[0]["sentence"]
+
+
+def test_a_push_that_github_is_slow_to_notice_is_waited_for(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened.forge.refuse_deployment()
+    run_ci(opened)
+    stale = opened.github().pull(10)
+    monkeypatch.setattr(ci, "settled", lambda *_: stale)
+    assert run_ci(opened) is None
+    assert opened.effects() == ["commit", "push"]
+    assert waiting(opened).startswith("waiting for GitHub to notice the push")
+    monkeypatch.undo()
+    run_ci(opened)
+    assert opened.effects() == ["comment"]
+    assert len(told(opened)) == 2
+
+
+def test_commits_are_not_pushed_for_ever(opened: World) -> None:
+    for _ in range(4):
+        opened.forge.refuse_deployment()
+        run_ci(opened)
+    assert len(told(opened)) == 3
+    assert waiting(opened) == "waiting for a maintainer: 3 commits of #10 could not be deployed"
+
+
+def test_a_contributor_asks_a_maintainer(world: World) -> None:
+    git(world.checkout.path, "remote", "add", "fork", str(world.fork))
+    world.open_pr("contributor-token", remote="fork")
+    world.github().add_label(10, "Run functional tests")
+    for _ in range(2):
+        run_ci(world, "contributor-token", remote="fork")
+        assert waiting(world) == "waiting for a maintainer: copy-pr-bot did not take the command (E3)"
+    commit = world.github().pull(10).head_sha
+    assert told(world) == [(CONTRIBUTOR, f"/ok to test {commit}")]
+    world.github().comment(10, f"/ok to test {commit}")
+    run_ci(world, "contributor-token", remote="fork")
+    assert waiting(world).startswith("waiting for CI run ")
+    assert world.effects() == []
+
+
+@pytest.mark.parametrize("length", [7, 39, 40])
+def test_a_strangers_command_neither_stops_ours_nor_counts(opened: World, length: int) -> None:
+    text = f"/ok to test {head(opened)[:length]}"
+    opened.github("contributor-token").comment(10, text)
+    run_ci(opened)
+    assert told(opened) == [(CONTRIBUTOR, text), ("release-engineer", f"/ok to test {head(opened)}")]
+    assert opened.checks()["CI may test the head commit"] == "passed"
+    (check,) = [it for it in opened.said("check") if it["name"] == "CI may test the head commit"]
+    assert CONTRIBUTOR not in check["detail"]
+    # What copy-pr-bot answers to a later command of theirs is no answer to ours.
+    opened.github("contributor-token").comment(10, text)
+    assert run_ci(opened) is not None
+    assert waiting(opened).startswith("waiting for CI run ")
+    assert len([author for author, _ in told(opened) if author != CONTRIBUTOR]) == 1
+
+
+def test_a_strangers_command_is_none_without_publish(opened: World) -> None:
+    opened.github("contributor-token").comment(10, f"/ok to test {head(opened)}")
+    assert run_ci(opened, mode="apply") is None
+    assert waiting(opened).startswith("waiting for publish")
+
+
+def test_a_maintainers_command_stops_ours(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    maintainer = ("release-engineer", f"/ok to test {head(opened)}")
+    opened.github().comment(10, maintainer[1])
+    monkeypatch.setattr(GitHub, "me", lambda _: Account("somebody-else", "User"))
+    run_ci(opened)
+    assert told(opened) == [maintainer]
+    assert opened.checks()["CI may test the head commit"] == "passed"
+
+
+def test_a_run_from_a_fork_that_calls_its_branch_so_is_none_of_ours(
+    opened: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = GitHub.runs
+    hub = opened.forge.hub
+    with hub.store.transaction():
+        hub.start_run(hub.ticket(10))
+    monkeypatch.setattr(GitHub, "runs", lambda *asked: tuple(replace(it, fork=True) for it in runs(*asked)))
+    run_ci(opened)
+    assert told(opened) == [("release-engineer", f"/ok to test {head(opened)}")]
+
+
+def test_a_lost_answer_writes_no_second_comment(opened: World) -> None:
+    opened.forge.fail("POST", "/comments$", 0, carried_out=True)
+    run_ci(opened)
+    assert len(told(opened)) == 1
+
+
+def test_of_two_comments_at_the_same_moment_the_older_one_stays(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    comment = GitHub.comment
+
+    def both(github: GitHub, number: int, body: str) -> Comment:
+        comment(opened.github(), number, body)
+        return comment(github, number, body)
+
+    monkeypatch.setattr(GitHub, "comment", both)
+    run_ci(opened)
+    assert len(told(opened)) == 1
+
+
+def test_a_refused_comment_is_a_sentence(opened: World) -> None:
+    opened.forge.fail("POST", "/comments$", 403, content={"message": "Blocked"})
+    with pytest.raises(RunbookError, match=r"Could not comment on #10 .*Blocked"):
+        run_ci(opened)
+
+
+# -- following ----------------------------------------------------------------------------------------------------
+
+
+def test_a_preview_does_not_wait(opened: World) -> None:
+    run_ci(opened)
+    begun = opened.now[0]
+    found = run_ci(opened, wait=True, mode="preview")
+    assert found is not None
+    assert not found.ended
+    assert opened.now[0] == begun
+
+
+def test_a_run_is_followed_to_its_end(opened: World, capsys: pytest.CaptureFixture[str]) -> None:
+    begun = opened.now[0]
+    found = run_ci(opened, wait=True)
+    assert found is not None
+    assert found.state == "failed"
+    assert opened.now[0] - begun < 250
+    lines = capsys.readouterr().out.splitlines()
+    assert 5 < len(lines) < 60
+    assert any("waits in the test queue" in line for line in lines)
+    assert waiting(opened).startswith("waiting for a person: CI run ")
+    assert "05-golden-values" in opened.said("waiting")[0]["next"]
+    # The base image drifts, hangs and breaks tests: the jobs are all in the record.
+    assert opened.steps[-1].folder is not None
+    assert (opened.steps[-1].folder / "jobs.csv").read_text().count("failure") == len(
+        [job for job in found.bad_jobs if job.conclusion == "failure"]
+    )
+    assert opened.checks()["CI passed"] == "waiting"
+
+
+def test_a_connection_lost_for_a_while_is_no_end(opened: World) -> None:
+    run_ci(opened)
+    opened.forge.fail("GET", "/actions/runs$", 503, times=8)
+    assert (found := run_ci(opened, wait=True)) is not None
+    assert found.state == "failed"
+    opened.forge.fail("GET", "/actions/runs$", 503, times=99)
+    with pytest.raises(Unreachable, match="problem of its own"):
+        run_ci(opened, wait=True)
+
+
+def test_a_run_that_does_not_start_is_given_up(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ci, "choose", lambda *_: None)
+    begun = opened.now[0]
+    assert (found := run_ci(opened, wait=True)) is not None
+    assert (found.state, opened.now[0] - begun < 1200) == ("none", True)
+    assert waiting(opened).endswith("to start")
+
+
+def test_a_run_without_the_label_is_useless(opened: World) -> None:
+    opened.github().remove_label(10, "Run functional tests")
+    opened.github().comment(10, f"/ok to test {head(opened)}")
+    opened.now[0] += 5
+    opened.github().add_label(10, "Run functional tests")
+    found = run_ci(opened)
+    assert found is not None
+    assert found.state == "useless"
+    assert "started without the label 'Run functional tests'" in waiting(opened)
+    assert opened.effects() == []
+
+
+def test_a_push_while_following_ends_it(opened: World) -> None:
+    run_ci(opened)
+    bump = bump_to()
+    standing = ci.authorize(opened.step(bump), ci.look(branch.find(opened.checkout, bump), opened.github()))
+    opened.commit_on(BRANCH, "notes", "more\n")
+    found = ci.follow(opened.steps[-1], standing)
+    assert found is not None
+    assert found.state == "cancelled"
+
+
+def test_a_head_that_moves_before_a_run_starts_is_told(opened: World) -> None:
+    bump = bump_to()
+    standing = ci.look(branch.find(opened.checkout, bump), opened.github())
+    opened.commit_on(BRANCH, "notes", "more\n")
+    found = ci.follow(opened.step(bump), standing)
+    assert found is not None
+    assert (found.state, head(opened)[:10] in found.sentence) == ("superseded", True)
+
+
+def test_a_bad_token_is_told_in_a_preview_and_stops_a_publish(opened: World) -> None:
+    assert run_ci(opened, "expired-token", mode="preview") is None
+    assert "expired or revoked" in opened.said("done")[0]["sentence"]
+    with pytest.raises(RunbookError, match="expired or revoked"):
+        run_ci(opened, "expired-token")

@@ -1,0 +1,179 @@
+"""The notebook work-inside: previews that change nothing, what it runs, what fails, and the record of each."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runbook_lib.bump import Bump
+from runbook_lib.containers.work import inspect
+from runbook_lib.containers.work.image import Image
+from runbook_lib.containers.work.pyxis import Allocation
+from runbook_lib.containers.work.task import Here
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.records import step_record
+from runbook_lib.runner import execute as run
+from runbook_lib.runner.execute import StepResult
+from runbook_lib.steps.work_inside import run as inside_work
+from runbook_lib.steps.work_inside import task as inside_task
+
+NOTEBOOK = Path(__file__).resolve().parents[3] / "runbooks/work-inside.ipynb"
+TAG = "26.04-py3"
+UV = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clone without a lock, inside of what looks like a container with its own uv and without a network."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "uv").symlink_to(UV)
+    for name, value in {
+        "container": "test", "PATH": f"{tools}:{os.environ['PATH']}", "UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never",
+        "UV_CACHE_DIR": str(tmp_path / "cache"), "UV_PYTHON": sys.executable, "GITHUB_REPOSITORY": "me/Megatron-Bridge",
+        "RUNBOOK_AUDIT": str(tmp_path / "audit"), "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    git(clone, "init", "-q", "-b", "main")
+    (clone / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.11"\n')
+    git(clone, "add", ".")
+    git(clone, "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-qm", "first")
+    return clone
+
+
+def git(place: Path, *words: str) -> str:
+    return subprocess.run(["git", "-C", place, *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def execute(clone: Path, **parameters: object) -> StepResult:
+    return run.execute(NOTEBOOK, {"repo": str(clone), "tag": TAG, **parameters})
+
+
+def predicate(result: StepResult) -> dict[str, Any]:
+    assert result.record is not None
+    return json.loads((result.record / "run.json").read_text())["predicate"]  # type: ignore[no-any-return]
+
+
+def test_a_preview_shows_the_commands_and_changes_nothing(clone: Path) -> None:
+    result = execute(clone, task="lock")
+    assert (result.state, result.ok) == ("previewed", True), result.summary
+    assert [it["sentence"] for it in result.planned] == ["lock again: uv lock"]
+    assert git(clone, "status", "--porcelain") == ""
+    assert result.record is not None
+    assert "uv lock" in (result.record / "steps.csv").read_text()
+    assert "-r task lock -p apply True" in result.next
+
+
+def test_the_same_is_run_on_request_and_again_does_no_harm(clone: Path) -> None:
+    for _ in range(2):
+        result = execute(clone, task="lock", apply=True)
+        assert result.state == "done", result.summary
+        assert [it["after"] for it in predicate(result)["effects"]] == ["uv lock"]
+        assert {it["status"] for it in predicate(result)["checks"]} == {"passed"}
+        assert git(clone, "status", "--porcelain") == "?? uv.lock"
+        assert result.record is not None
+        assert "$ uv lock" in (result.record / "work-inside.log").read_text()
+
+
+def test_without_a_tag_nothing_is_run(clone: Path) -> None:
+    result = run.execute(NOTEBOOK, {"repo": str(clone), "task": "lock", "apply": True})
+    assert result.ok, result.summary
+    assert git(clone, "status", "--porcelain") == ""
+
+
+def test_a_step_that_fails_is_explained_in_the_record(clone: Path) -> None:
+    (clone / "uv.lock").write_text("version = 0\n")
+    result = execute(clone, task="install", apply=True)
+    assert result.state == "failed"
+    assert "The step “Sync the environment”" in result.summary
+    assert "run again" in result.summary
+    assert predicate(result)["effects"] == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"task": "dance"}, "is none of session"),
+        ({"task": "install", "install": "--group dev"}, "has no group 'dev'"),
+        ({"task": "add", "package": "x", "extra": "nothing"}, "has no extra 'nothing'"),
+        ({"task": "lock", "where": "moon"}, "is none of inside"),
+        ({"task": "session", "image": "nemo:26.99"}, "is not a tag of the NeMo images"),
+    ],
+)
+def test_what_is_refused_leaves_everything_as_it_was(clone: Path, parameters: dict[str, str], says: str) -> None:
+    result = execute(clone, apply=True, **parameters)
+    assert result.state == "failed"
+    assert says in result.summary
+    assert git(clone, "status", "--porcelain") == ""
+
+
+def test_a_session_is_shown_for_a_terminal(clone: Path) -> None:
+    cache = str(clone.parent)
+    slurm = execute(clone, where="slurm", image="/shared/bridge.sqsh", cache=cache, apply=True)
+    assert slurm.ok, slurm.summary
+    assert predicate(slurm)["effects"] == []
+    assert "In a terminal, in " in slurm.next
+    assert slurm.summary.startswith("Shown: a shell inside the image. ")  # and why it cannot be run from here
+
+
+def test_what_cannot_be_run_from_here_is_refused(clone: Path, tmp_path: Path) -> None:
+    checkout, bump = Checkout.open(clone), Bump.parse(tag=TAG, apply=True)
+    task = inside_task.choose(checkout, bump, inside_task.Wish("lock", where="slurm", image="nemo:26.06"), Here())
+    step = step_record.Step("work-inside", bump, "me/x", tmp_path)
+    with pytest.raises(Refused, match="There is no srun on this machine"):
+        inside_work.carry_out(step, task, checkout, bump)
+    inside_work.verify(step, task, checkout, bump, None)
+    assert "run the commands on the cluster's login node" in step.show().text
+    assert git(clone, "status", "--porcelain") == ""
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> dict[str, str]:
+    """An environment whose programs are those of a folder; srun knows no containers there."""
+    (tmp_path / "only").mkdir()
+    srun = tmp_path / "only/srun"
+    srun.write_text("#!/bin/sh\necho '  --chdir=D  where to run'\n")
+    srun.chmod(0o755)
+    return {"PATH": str(tmp_path / "only")}
+
+
+def test_what_would_fail_from_here_is_known_before(tmp_path: Path, tools: dict[str, str]) -> None:
+    file, there = Image.parse("/no/such.sqsh"), Image.parse(str(tmp_path / "there.sqsh"))
+    Path(there.name).touch()
+    run_in = ("srun", f"--container-image={there.name}", "env")
+    assert inspect.lacking(there, [("uv", "lock")], tools) == ""
+    assert "Pyxis is not installed" in inspect.lacking(there, [run_in], tools)
+    assert "does not exist" in inspect.lacking(file, [("srun", f"--container-image={file.name}")], tools)
+    assert "does not exist" not in inspect.lacking(file, [("mv", "a", file.name), ("x", file.name)], tools)
+    assert "enroot is not on this machine" in inspect.lacking(there, [("enroot", "import")], tools)
+    (tmp_path / "only/enroot").write_text("")
+    (tmp_path / "only/enroot").chmod(0o755)
+    (tmp_path / "only/srun").write_text("#!/bin/sh\necho '  --container-image=IMG'\n")
+    for said in ("", "exit 1"):  # what cannot be asked is believed
+        (tmp_path / "only/srun").write_text(f"#!/bin/sh\necho '  --container-image=IMG'\n{said}\n")
+        assert inspect.lacking(there, [run_in, ("enroot", "import")], tools) == ""
+
+
+@pytest.mark.parametrize(
+    "given", ["nodes=2 gpus=4 partition=a,b", "nodes=2,gpus=4, partition=a,b", " gpus=4,partition=a,b,nodes=2"]
+)
+def test_an_allocation_may_name_several_partitions(given: str) -> None:
+    assert inside_task.allocation(given) == Allocation(2, 4, "", "a,b")
+    for wrong in ("partition=a,,b", "partition=a,$b", "account=a,b", "2"):
+        with pytest.raises(RunbookError):
+            inside_task.allocation(wrong)
+
+
+def test_the_folder_of_an_images_file_is_made_where_it_is_not_there(clone: Path, tmp_path: Path) -> None:
+    checkout, bump = Checkout.open(clone), Bump.parse(tag=TAG)
+    for folder, first in ((tmp_path / "new", "mkdir"), (tmp_path, "rm")):
+        wish = inside_task.Wish("import", where="slurm", image="nemo:26.06", folder=str(folder))
+        assert inside_task.choose(checkout, bump, wish, Here(slurm=True)).commands[0].words[0] == first

@@ -1,0 +1,104 @@
+"""What notebooks show: the same content as HTML and as text, escaped, without anything to load."""
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from runbook_lib import display
+from runbook_lib.checks import Check
+from runbook_lib.text.edits import Edit
+from runbook_lib.text.edits import diff as unified
+
+
+@pytest.mark.parametrize(
+    ("view", "text"),
+    [
+        (display.table([]), "Nothing to show."),
+        (display.table([], empty="No job."), "No job."),
+        (display.diff(""), "Nothing to change."),
+        (display.notes([]), ""),
+        (display.checks([]), "No check was made."),
+    ],
+)
+def test_nothing_is_said_in_words(view: display.View, text: str) -> None:
+    assert view.text == text
+
+
+def test_a_table_has_its_cells_in_both_forms() -> None:
+    view = display.table([{"name": "a", "ok": True}, {"name": "", "ok": False}])
+    assert view.text.splitlines() == ["name  ok", "a     yes", "–     no"]
+    assert re.findall(r"<t[hd] [^>]*>([^<]*)<", view.html) == ["name", "ok", "a", "yes", "–", "no"]
+
+
+def test_a_long_table_says_how_many_rows_it_leaves_out() -> None:
+    view = display.table({"n": n} for n in range(250))
+    assert view.html.count("<tr>") == 201
+    assert view.text.splitlines()[-1] == "… and 50 more rows; the record holds all."
+
+
+def test_a_diff_numbers_its_lines_and_keeps_the_signs() -> None:
+    text = unified([Edit("pin", "a\nb\nc\n", "a\nB\nc\n")])
+    rows = re.findall(r"<td[^>]*>(\d*)</td><td[^>]*>(\d*)</td><td[^>]*>([^<]*)</td>", display.diff(text).html)
+    assert ("2", "", "-b") in rows
+    assert ("", "2", "+B") in rows
+    assert ("3", "3", " c") in rows
+    assert display.diff(text).text == text.removesuffix("\n")
+    assert "<strong>pin</strong>" in display.diff(text).html
+
+
+def test_a_line_of_a_file_that_looks_like_the_head_of_a_diff_is_a_line() -> None:
+    text = unified([Edit("pin", "a\n-- x\nb\n", "a\n++ y\nb\n")])
+    rows = re.findall(r"<td[^>]*>(\d*)</td><td[^>]*>(\d*)</td><td[^>]*>([^<]*)</td>", display.diff(text).html)
+    assert {("2", "", "--- x"), ("", "2", "+++ y")} <= set(rows)
+
+
+def test_an_address_becomes_a_link_and_the_dot_after_it_does_not() -> None:
+    assert (
+        '<a class="url" href="https://example.org/a?b=1&amp;c">https://example.org/a?b=1&amp;c</a>.'
+        in display.note("See https://example.org/a?b=1&c.").html
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "markup"),
+    [
+        ("Press *Ready for review* now.", "Press <em>Ready for review</em> now."),
+        ("core_r* and x*", "core_r* and x*"),
+        ("a *.py and *.yaml", "a *.py and *.yaml"),
+        ("2 * 3 * 4", "2 * 3 * 4"),
+        ("**bold**", "**bold**"),
+        ("*<b>*", "*&lt;b&gt;*"),
+    ],
+)
+def test_words_between_stars_are_emphasized(text: str, markup: str) -> None:
+    assert display.note(text).html == f"<p>{markup}</p>"
+
+
+def test_outcomes_are_told_in_words() -> None:
+    shown = display.checks([Check("a", "passed", "x"), Check("b", "failed", "y"), Check("c", "skipped", "z")])
+    assert [word in shown.text for word in ("passed", "failed", "skipped")] == [True] * 3
+
+
+#: What a page of ours may hold: these elements, with these attributes, and links to the web alone.
+_ATTRIBUTE = r"(?: (?:class|colspan|scope|style)=(?:\"[^\"<>]*\"|'[^'<>]*')| href=\"https?://[^\"<>]*\")"
+_ALLOWED = rf"</?(?:table|thead|tbody|tr|th|td|p|pre|a|ul|li|strong|em){_ATTRIBUTE}*>"
+_MARKUP = st.lists(
+    st.sampled_from(["*", "*a*", "http://", "https://a", "<", ">", '"', "'", "&", "&lt;", "onload=", " ", "\n", "\\"])
+    | st.text(max_size=3)
+).map("".join)
+
+
+@given(st.text() | _MARKUP)
+@example("*ab*")
+@example("*<b>*")
+@example("https://a*b*\"'<c>")
+def test_text_from_outside_is_escaped(text: str) -> None:
+    for view in (display.note(text), display.table([{"a": text}]), display.diff(f"+{text}"), display.code(text)):
+        assert not re.search("[<>]", re.sub(_ALLOWED, "", view.html))
+
+
+@pytest.mark.parametrize(("number", "said"), [(0, "0 files"), (1, "1 file"), (2, "2 files")])
+def test_count(number: int, said: str) -> None:
+    assert display.count(number, "file") == said

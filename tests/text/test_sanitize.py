@@ -1,0 +1,75 @@
+"""Markup from anywhere on a page of ours."""
+
+import pytest
+from archives import elements, words
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from runbook_lib import display
+from runbook_lib.text.sanitize import harmless
+
+UNCHANGED = {
+    "nothing": "",
+    "a table": '<table><tr style="background:red"><td colspan="2">a &lt; b &#x27;</td></tr></table><br>',
+    "a diff": display.diff("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+<b>\n").html,
+    "sentences": display.notes(["see https://ci/1 *now*", "a < b"], title="Warnings").html,
+    "words": '<p>see <a class="url" href="https://ci/1">it</a>, <a href="change.diff">this</a></p>',
+    "a picture": '<img alt="A plot" src="data:image/png;base64,iVBORw0=">',
+}
+
+
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_harmless_markup_stays(name: str) -> None:
+    assert harmless(UNCHANGED[name]) == UNCHANGED[name]
+
+
+@pytest.mark.parametrize(
+    ("markup", "expected"),
+    [
+        ("<img src=x onerror=alert(1) y=", "&lt;img src=x onerror=alert(1) y="),
+        ("a<!-- b", "a&lt;!-- b"),
+        ('<b>a<i title="', "<b>a&lt;i title=&quot;</b>"),
+        ("<!-- a -->b", "b"),
+        ("a & b &lt;i&gt; &#60;i>", "a &amp; b &lt;i&gt; &lt;i&gt;"),
+        ("<p onclick='x()'>a", "<p>a</p>"),
+        ("<a href=' javascript:x()'>a</a>", "<a>a</a>"),
+        ("<a href='java\nscript:x()'>a</a>", "<a>a</a>"),
+        ("<a href='//evil.example'>a</a>", "<a>a</a>"),
+        ("<img src='http://x/a.png'>", "<img>"),
+        ("<img src='data:image/svg+xml,<svg onload=x>'>", "<img>"),
+        ("<td style='background:url(http://x)'>a</td>", "<td>a</td>"),
+        (r"<p style='background:\75rl(http://x)'>a</p>", "<p>a</p>"),
+        ("<p style='position:fixed;inset:0'>a</p>", "<p>a</p>"),
+        ("a<script>x</script><style>body{display:none}</style><iframe src=x>y</iframe>b", "ab"),
+        ("<svg><style><img src=x onerror=x></style></svg>a", "a"),
+        ("<svg><a><animate attributeName=href values=javascript:x /></a></svg>a", "a"),
+        ("<math><mtext><table><mglyph><style><img src=x onerror=x>", ""),
+        ("<body onload=x><form action=x>a<input name=b></form></body>b", "ab"),
+        ("<b><i>a</b>c</i></div>", "<b><i>a</i></b>c"),
+        ("<details open ontoggle=x><summary>a</summary>b", '<details open=""><summary>a</summary>b</details>'),
+    ],
+)  # fmt: skip
+def test_what_runs_loads_or_covers_the_page_is_left_out(markup: str, expected: str) -> None:
+    assert harmless(markup) == expected
+
+
+PARTS = st.sampled_from(
+    ["<", ">", "</", "<!--", "-->", "<!", "<?", "<![CDATA[", "]]>", '"', "'", "=", "/", "&", "&lt;", "&#60", " ", "b",
+     "img", "svg", "style", "script", "title", "table", "td", "onerror", "src", "href", "javascript:x", "x"]
+)  # fmt: skip
+
+
+@given(st.lists(PARTS, max_size=30).map("".join) | st.text())
+@example("<img src=x onerror=x y=")
+@example("<!--")
+@example("<title><img src=x onerror=x></title>")
+def test_whatever_it_is_the_page_after_it_stays(markup: str) -> None:
+    made = harmless(markup)
+    found = elements(f"<div>{made}</div><em id=after>after</em>")
+    assert found[-1] == ("em", {"id": "after"})
+    assert words(f"{made}<p>after").endswith("after")
+    for tag, attributes in found[1:-1]:
+        assert tag in {"b", "img", "table", "td"}
+        assert attributes.keys() <= {"href", "src"}
+        assert not any(attributes.values())
+    assert harmless(made) == made

@@ -1,0 +1,126 @@
+"""Failed jobs of the practice CI, found by whatever names them, with their causes and evidence."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from bumping import World, bump_to, world
+
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.models import Run
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE
+from runbook_lib.records.step_record import Step
+from runbook_lib.steps import investigate_ci, run_ci
+from runbook_lib.triage import failed_jobs
+from runbook_lib.workflow import branch as position
+
+KINDS = {
+    "gpt/gpt3_mcore_te_tp1_pp1": "golden drift",
+    "moe/gpt3_moe_mcore_te_ep8": "golden drift",
+    "gpt/gpt3_mcore_te_tp4_pp1_long": "hang",
+    "hybrid/hybrid_mr_tp2_cp2": "regression",
+    "mimo/mimo_vlm_tp1": "flaky infrastructure",
+    "moe/gpt3_moe_mcore_tp2_ep4_memory": "out of memory",
+}
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A bump whose first CI run has ended.  Nothing here changes it."""
+    with world(tmp_path_factory.mktemp("world")) as made:
+        made.open_pr()
+        bump = bump_to()
+        run_ci.authorize(made.step(bump), run_ci.look(position.find(made.checkout, bump), made.github()))
+        made.now[0] += 1000
+        yield made
+
+
+def test_every_class_is_told_apart(at: World) -> None:
+    github = at.github()
+    seen = failed_jobs.triage(github, failed_jobs.find(github, "#10"))
+    assert {it.test: it.failure.kind for it in seen} == KINDS
+    assert all(0 < len(it.failure.evidence) <= 30 and it.failure.url for it in seen)
+    (broken,) = [it for it in seen if it.on_base.startswith("fails there too")]
+    assert broken.test == "moe/gpt3_moe_mcore_tp2_ep4_memory"
+    assert "OutOfMemoryError" in failed_jobs.show(seen).text
+
+
+def test_each_way_to_name_a_run_leads_to_it(at: World) -> None:
+    github = at.github()
+    (run,) = github.runs("pull-request/10")
+    job = failed_jobs.failed(github.jobs(run.id))[0]
+    pull = github.pull(10)
+    for place in ("#10", "10", pull.url, f"{pull.url}/files", run.url, f"{run.url}/attempts/1", str(run.id)):
+        assert failed_jobs.find(github, place) == failed_jobs.Place(run), place
+    assert failed_jobs.find(github, "pull-request/10").run == run
+    for url in (job.url, f"{job.url}#step:3:1"):
+        asked = failed_jobs.find(github, url)
+        assert (asked.run, asked.job) == (run, job.id)
+    (only,) = failed_jobs.triage(github, asked)
+    assert only.failure.job == job.name
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "says"),
+    [
+        ("https://github.com/other/repo/actions/runs/5000000010", Refused, "belongs to other/repo"),
+        ("https://github.com/other/repo/pull/10", Refused, "belongs to other/repo"),
+        ("#9999", RunbookError, "has no run of CICD"),
+        ("no-such-branch", RunbookError, "has no run of CICD"),
+        ("99999999", RunbookError, "does not find it"),
+    ],
+)
+def test_what_names_no_run_is_refused(at: World, place: str, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        failed_jobs.find(at.github(), place)
+
+
+def _run(name: str, number: int, sha: str = "a") -> Run:
+    values: dict[str, object] = {field.name: None for field in fields(Run)}
+    when = datetime(2026, 1, number, tzinfo=UTC)
+    return Run(**{**values, "id": number, "name": name, "created": when, "head_sha": sha})  # type: ignore[arg-type]
+
+
+class Other:
+    """A repository with a CI of its own."""
+
+    repository = "NVIDIA-NeMo/Megatron-Bridge"
+
+    def runs(self, branch: str = "", head_sha: str = "") -> tuple[Run, ...]:
+        assert (branch, head_sha) in (("pull-request/12", ""), ("", "a" * 40))
+        return (_run("CICD NeMo", 5), _run("Lint", 6), _run("CICD NeMo", 4))
+
+    def pull(self, number: int) -> SimpleNamespace:
+        return SimpleNamespace(head_sha="a" * 40)
+
+
+@pytest.mark.parametrize(("workflow", "found"), [(MEGATRON_BRIDGE.workflow, 5), ("", 6)])
+def test_the_workflow_is_that_of_the_repository(workflow: str, found: int) -> None:
+    assert failed_jobs.find(cast(GitHub, Other()), "#12", workflow).run.id == found
+
+
+def test_where_there_is_no_run_the_workflow_is_named() -> None:
+    with pytest.raises(RunbookError, match="Megatron-Bridge has no run of Nothing on 'pull-request/12'"):
+        failed_jobs.find(cast(GitHub, Other()), "#12", "Nothing")
+
+
+def test_an_investigation_changes_nothing_and_names_owners(at: World) -> None:
+    before = at.state()
+    step: Step = at.step(bump_to(mode="preview"))
+    found = investigate_ci.look(at.checkout, at.github(), "#10")
+    investigate_ci.verify(step, found)
+    assert at.state() == before
+    assert {str(row["file"]) for row in found.touched} >= {"docker/.ngc_version.dev", ".gitlab/stages/01.build.yml"}
+    assert any(row["owners"] for row in found.touched)
+    assert at.checks() == {"every failed job has a cause": "passed"}
+    assert "golden drift, hang" in at.said("done")[0]["sentence"]
+
+
+def test_without_a_place_nothing_is_asked(at: World) -> None:
+    step = at.step(bump_to(mode="preview"))
+    investigate_ci.verify(step, investigate_ci.look(at.checkout, None, ""))
+    assert at.said("check") == []
