@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.command import git
 
 #: The setting of a command's call that lets git take no folder for a repository that only looks like one.
@@ -54,6 +54,12 @@ def repository_of(place: Path) -> Path | None:
     """
     for folder in (place.resolve(), *place.resolve().parents):
         own = folder / ".git"
+        try:
+            own.lstat()
+        except PermissionError as error:
+            raise CannotTell(f"{folder} may not be read by this user. Run again as one who may.") from error
+        except OSError:
+            pass
         if own.is_symlink():
             raise RunbookError(f"{own} is a symbolic link, so nothing was read there. Replace it by what it links to.")
         if own.is_dir():
