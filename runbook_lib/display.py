@@ -7,10 +7,8 @@ import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.text.sanitize import visible
 
@@ -32,11 +30,6 @@ MARKS = {
 }  # fmt: skip
 _MAX_ROWS = 200
 _SHORT = 24
-_MODES = {
-    "preview": "preview: nothing is changed",
-    "apply": "apply: the checkout is changed, and nothing leaves it",
-    "publish": "publish: the checkout is changed, and what follows is pushed and published",
-}
 
 
 @dataclass(frozen=True)
@@ -91,23 +84,6 @@ def _cell(text: str) -> str:
 def facts(**values: object) -> View:
     """Names and values, such as validated inputs."""
     return table({"input": name.replace("_", " "), "value": value} for name, value in values.items())
-
-
-def inputs(bump: Bump, checkout: Path, repository: str, *, practice: bool) -> View:
-    """The checked parameters, and in the practice world a loud word that it is one."""
-    loud = "PRACTICE: nothing here is real, and nothing leaves this machine." if practice else ""
-    told = facts(
-        tag=bump.tag,
-        image_type=bump.image_type,
-        base=bump.base,
-        remote=bump.remote,
-        checkout=checkout,
-        repository=repository,
-        pins_of=bump.repository.origin or bump.repository.name,
-        allowed=bump.allow,
-        mode=_MODES[bump.mode],
-    )
-    return View(f"<p><strong>{loud}</strong></p>" * practice, loud) + told if practice else told
 
 
 def frame(data: "pd.DataFrame", *, rows: int = 20) -> View:

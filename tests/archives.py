@@ -5,8 +5,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from runbook_lib.records.chain import Ledger
-from runbook_lib.records.statement import Identity, stamp, when
+from runbook_lib.records.statement import Identity, when
 from runbook_lib.system import provenance
+from runbook_lib.system.clock import stamp
 
 BUMP = Identity("o/r", "main", "dev", "26.04-py3", practice=False)
 #: What the whole runbook looked up when it found a bump ready.

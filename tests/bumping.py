@@ -23,13 +23,14 @@ from runbook_lib.practice.github import server
 from runbook_lib.practice.github.server import Forge
 from runbook_lib.practice.tokens import GITLAB_TOKEN
 from runbook_lib.records.chain import Ledger
-from runbook_lib.records.statement import Identity, now, stamp
+from runbook_lib.records.statement import Identity
 from runbook_lib.records.step_record import Step
-from runbook_lib.steps.preflight import Prospect
-from runbook_lib.steps.pull_request import publish
-from runbook_lib.steps.pull_request.publish import Made, Proposal
+from runbook_lib.steps import open_pr as publish
+from runbook_lib.steps.open_pr import Made, Proposal
 from runbook_lib.system import provenance
+from runbook_lib.system.clock import now, stamp
 from runbook_lib.workflow import branch as position
+from runbook_lib.workflow.bump_plan import PlannedBump
 
 REPOSITORY = "practice/Megatron-LM"
 #: An account of the forge that may read, and its fork.
@@ -109,7 +110,7 @@ class World:
 
     def propose(self, bump: Bump, token: str = "practice-token") -> Proposal:
         stand = position.find(self.checkout, bump)
-        return publish.propose(stand, Prospect(bump, Plan((), (), (), ()), None, EXISTS), self.github(token))
+        return publish.propose(stand, PlannedBump(bump, Plan((), (), (), ()), None, EXISTS), self.github(token))
 
     def open_pr(self, token: str = "practice-token", **parameters: Any) -> Made:
         """Step 3, as its notebook runs it."""

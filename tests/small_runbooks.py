@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,10 +30,10 @@ import os, time
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
-from runbook_lib.records import step_record
 from runbook_lib.runner import execute
+from runbook_lib.steps import context
 bump = Bump.parse(tag=tag, apply=apply)
-step = step_record.step({step!r}, bump, repository="o/r")"""
+step = context.open_record({step!r}, bump, repository="o/r")"""
 
 
 def notebook(path: Path, *cells: str, parameters: str = PARAMETERS, step: str | None = "") -> Path:
@@ -40,7 +41,7 @@ def notebook(path: Path, *cells: str, parameters: str = PARAMETERS, step: str | 
     name = path.name.removesuffix(".ipynb")
     code = [(parameters, ["parameters"]), *((cell, []) for cell in ([] if step is None else [BEGIN.format(step=name)]))]
     listed: list[dict[str, Any]] = [{"cell_type": "markdown", "id": "title", "metadata": {}, "source": f"# {name}"}]
-    for number, (source, tags) in enumerate([*code, *((cell, []) for cell in cells)]):
+    for number, (source, tags) in enumerate([*code, *((cell, re.findall(r"# tag: (.+)", cell)) for cell in cells)]):
         cell = {"cell_type": "code", "id": f"cell-{number}", "metadata": {"tags": tags}, "source": source}
         listed.append({**cell, "outputs": [], "execution_count": None})
     metadata: dict[str, Any] = {

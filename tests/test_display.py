@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from runbook_lib import display
 from runbook_lib.checks import Check
-from runbook_lib.text.edits import Edit
-from runbook_lib.text.edits import diff as unified
+from runbook_lib.text.edits import Edit, diff
 
 
 @pytest.mark.parametrize(
@@ -39,7 +38,7 @@ def test_a_long_table_says_how_many_rows_it_leaves_out() -> None:
 
 
 def test_a_diff_numbers_its_lines_and_keeps_the_signs() -> None:
-    text = unified([Edit("pin", "a\nb\nc\n", "a\nB\nc\n")])
+    text = diff([Edit("pin", "a\nb\nc\n", "a\nB\nc\n")])
     rows = re.findall(r"<td[^>]*>(\d*)</td><td[^>]*>(\d*)</td><td[^>]*>([^<]*)</td>", display.diff(text).html)
     assert ("2", "", "-b") in rows
     assert ("", "2", "+B") in rows
@@ -49,7 +48,7 @@ def test_a_diff_numbers_its_lines_and_keeps_the_signs() -> None:
 
 
 def test_a_line_of_a_file_that_looks_like_the_head_of_a_diff_is_a_line() -> None:
-    text = unified([Edit("pin", "a\n-- x\nb\n", "a\n++ y\nb\n")])
+    text = diff([Edit("pin", "a\n-- x\nb\n", "a\n++ y\nb\n")])
     rows = re.findall(r"<td[^>]*>(\d*)</td><td[^>]*>(\d*)</td><td[^>]*>([^<]*)</td>", display.diff(text).html)
     assert {("2", "", "--- x"), ("", "2", "+++ y")} <= set(rows)
 

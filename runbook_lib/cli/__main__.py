@@ -246,8 +246,8 @@ def _add_practice(commands: Commands) -> None:
 def _check(options: argparse.Namespace) -> int:
     from runbook_lib.git.checkout import Checkout
     from runbook_lib.git.settings import refuse_fetching
-    from runbook_lib.steps.sync_check import survey
     from runbook_lib.workflow.repository import choose
+    from runbook_lib.workflow.sync_survey import survey
 
     if [] in options.ref:  # what argparse makes of --ref=-- before Python 3.12
         raise RunbookError("--ref=-- names no commit. Give a branch, a tag or a commit.")

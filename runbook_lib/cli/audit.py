@@ -10,10 +10,11 @@ from pathlib import Path
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.archive import default, status
-from runbook_lib.records.statement import now, when
+from runbook_lib.records.statement import when
 from runbook_lib.records.status import BumpStatus
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import command_line
+from runbook_lib.system.clock import now
 
 
 def command_status(options: argparse.Namespace) -> int:

@@ -17,13 +17,10 @@ from runbook_lib.images.reference import ImageRef, Tag
 from runbook_lib.pins import plan
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.records import archive, run_view
-from runbook_lib.steps import run_ci
-from runbook_lib.workflow import branch
+from runbook_lib.workflow import branch, pull_request
 
 #: So many are offered; an older one can still be typed.
 _TAGS, _RUNS = 12, 10
-#: The cell of step 5 that draws the values that are held back.
-_PLOTS = "found.worst("
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ def _marked(name: str, mark: str | None) -> str:
 
 def runs(checkout: Checkout, bump: Bump, github: GitHub | None) -> Choices:
     """The latest CI runs of the bump's pull request, newest first.  Empty, with the reason, where there is none."""
-    standing = run_ci.look(branch.find(checkout, bump), github)
+    standing = pull_request.read_state(branch.find(checkout, bump), github)
     if github is None or standing.pull is None:
         return Choices((), standing.problem or "There is no pull request yet, and so no CI run.")
     pull = standing.pull
@@ -120,4 +117,4 @@ def undecided(bump: Path) -> tuple[list[Mapping[str, str]], str]:
     newest = run_view.newest(bump)
     left = [it for name, run in newest.items() if name != "bump" for it in run.decisions]
     golden = newest.get("05-golden-values")
-    return left, golden.shown(_PLOTS) if golden and golden.decisions else ""
+    return left, golden.shown(run_view.HELD_BACK) if golden and golden.decisions else ""

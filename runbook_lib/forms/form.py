@@ -15,8 +15,7 @@ from typing import Any
 
 from runbook_lib.bump import Bump
 from runbook_lib.errors import NoSuchBranch, RunbookError
-from runbook_lib.forms import choices, fields, html
-from runbook_lib.forms import widgets as parts
+from runbook_lib.forms import choices, fields, html, widgets
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.practice.environment import enter, environment
@@ -25,9 +24,12 @@ from runbook_lib.records.run_view import Run
 from runbook_lib.records.statement import Identity
 from runbook_lib.runner import background, session
 from runbook_lib.runner.parameters import Source
-from runbook_lib.steps import preflight, start
+from runbook_lib.steps import start
 from runbook_lib.steps.internal_ci import plan as internal_ci_plan
-from runbook_lib.workflow import repository  # fmt: skip
+from runbook_lib.workflow import (
+    forge,
+    repository,  # fmt: skip
+)
 
 _POLL = 0.4  # seconds
 #: Looks in a row that may fail before the end of a run is told without its record.
@@ -48,11 +50,6 @@ def headless() -> bool:
     return not session.interactive()
 
 
-def permitted(**asked: bool) -> dict[str, bool]:
-    """What a run may do: headlessly what was asked, before a person nothing, so that "Run all" only ever previews."""
-    return {name: value and headless() for name, value in asked.items()}
-
-
 def offer(notebook: str, namespace: Mapping[str, object], *, applies: bool = True) -> None:
     """Show the parameters of a notebook as a form, filled from ``namespace``; headlessly, do nothing.
 
@@ -61,7 +58,7 @@ def offer(notebook: str, namespace: Mapping[str, object], *, applies: bool = Tru
     if headless():
         return
     form = Form(session.notebook(notebook), namespace, applies=applies)
-    parts.show(form.root)
+    widgets.show(form.root)
     form.begin()
 
 
@@ -96,7 +93,7 @@ class Form:
             with suppress(RunbookError):  # what is wrong with the checkout is said below its field
                 of = Checkout.open(enter(str(values.get("repo", "")))).repository()
                 values["tag"] = choices.in_flight(self._archive(values), of, values)
-        self.view = parts.Widgets(self.fields, values, applies=applies)
+        self.view = widgets.Widgets(self.fields, values, applies=applies)
         self.root = self.view.root
         self.view.on_change(self._changed)
         self.view.preview.on_click(lambda _: self._start(apply=False))
@@ -193,7 +190,7 @@ class Form:
         try:
             checkout, bump = self.checkout(), self.bump()
             if bump.tag is not None:
-                with preflight.connect(checkout.repository(), bump) or nullcontext() as github:
+                with forge.connect_github(checkout.repository(), bump) or nullcontext() as github:
                     found = choices.runs(checkout, bump, github)
                 if asked == self._asked:
                     self.view.offer("run_id", found)

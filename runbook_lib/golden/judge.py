@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from runbook_lib.errors import Refused
-from runbook_lib.golden import ci_rules as rules
+from runbook_lib.golden import ci_rules
 from runbook_lib.golden.measure import Measure, measure
 from runbook_lib.golden.values import BadGolden, Golden, parse
 from runbook_lib.text.decisions import entries
@@ -97,7 +97,7 @@ def judge(
         if refused:
             return refused
         return Judgement(file, "refresh", notes=("the file is new" if before is None else "the old file was empty",))
-    judged = _compared(file, before, after, rules.TestConfig.parse(config, before), limits or Limits())
+    judged = _compared(file, before, after, ci_rules.TestConfig.parse(config, before), limits or Limits())
     return replace(judged, verdict="refused", reasons=refused.reasons + judged.reasons) if refused else judged
 
 
@@ -138,11 +138,11 @@ def _refused(file: str, marks: tuple[str, ...]) -> Judgement | None:
     return Judgement(file, "refused", (Reason("", f"NaN or infinity: {', '.join(marks[:3])}{more}", len(marks)),))
 
 
-def _compared(file: str, old: Golden, new: Golden, config: rules.TestConfig, limits: Limits) -> Judgement:
+def _compared(file: str, old: Golden, new: Golden, config: ci_rules.TestConfig, limits: Limits) -> Judgement:
     if old == new:
         return Judgement(file, "unchanged", notes=("only the way it is written changed",))
-    if config.kind == "rl" and limits.memory < 1 + rules.RL_MEMORY:
-        limits = replace(limits, memory=1 + rules.RL_MEMORY)
+    if config.kind == "rl" and limits.memory < 1 + ci_rules.RL_MEMORY:
+        limits = replace(limits, memory=1 + ci_rules.RL_MEMORY)
     measures = tuple(
         measure(file, metric, steps, new.series[metric]) for metric, steps in old.series.items() if metric in new.series
     )
@@ -155,7 +155,7 @@ def _compared(file: str, old: Golden, new: Golden, config: rules.TestConfig, lim
         notes.append("no model_config.yaml: judged by the form of the file")
     reasons.sort(key=lambda reason: -reason.weight)
     verdict: Verdict = "held back" if reasons else "refresh"
-    return Judgement(file, verdict, tuple(reasons), measures, rules.ci_failures(old, new, config), tuple(notes))
+    return Judgement(file, verdict, tuple(reasons), measures, ci_rules.ci_failures(old, new, config), tuple(notes))
 
 
 def _lost(old: Golden, new: Golden) -> Iterable[Reason]:
@@ -177,7 +177,7 @@ def _lost(old: Golden, new: Golden) -> Iterable[Reason]:
 
 
 def _regressions(
-    measures: Iterable[Measure], old: Golden, new: Golden, config: rules.TestConfig, limits: Limits
+    measures: Iterable[Measure], old: Golden, new: Golden, config: ci_rules.TestConfig, limits: Limits
 ) -> Iterable[Reason]:
     for one in measures:
         metric, ratio = one.metric, one.ratio
@@ -188,10 +188,14 @@ def _regressions(
                 yield Reason(metric, worse, ratio / limit)
         if "loss" not in metric or not one.max_abs:
             continue
-        rtol = rules.RL_LOSS if config.kind == "rl" else rules.PRETRAINING.get(metric, rules.Rule(0.05, True)).rtol
+        rtol = (
+            ci_rules.RL_LOSS
+            if config.kind == "rl"
+            else ci_rules.PRETRAINING.get(metric, ci_rules.Rule(0.05, True)).rtol
+        )
         after = new.series[metric]
         shared = {s: x for s, x in old.series[metric].items() if s in after and math.isfinite(x)}
-        if shared and not rules.within(shared, after, rtol):
+        if shared and not ci_rules.within(shared, after, rtol):
             yield Reason(metric, f"up to {one.max_abs:.3g} relative, beyond {rtol:.0%}", max(one.max_abs / rtol, 1.0))
         elif one.last_shift is not None and one.last_shift > limits.end_of_loss:
             yield Reason(metric, f"{one.last_shift:+.2%} at the end: diverging", one.last_shift / limits.end_of_loss)
@@ -227,7 +231,7 @@ def _others(old: Golden, new: Golden, limits: Limits) -> Iterable[Reason]:
         if name not in new.others:
             yield Reason(name, "the metric is gone", 2.0)
             continue
-        before, after = rules.typical(value), rules.typical(new.others[name])
+        before, after = ci_rules.typical(value), ci_rules.typical(new.others[name])
         if before is None or after is None:
             if value != new.others[name]:
                 yield Reason(name, "its shape changed", 1.5)

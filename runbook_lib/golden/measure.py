@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from statistics import median
 
-from runbook_lib.golden import ci_rules as rules
+from runbook_lib.golden import ci_rules
 from runbook_lib.golden.values import Steps
 
 
@@ -59,9 +59,9 @@ def _ratio(metric: str, old: Steps, new: Steps, pairs: list[tuple[float, float]]
     if not pairs:
         return None
     if "time" in metric:
-        window = [step for step in rules.steady_steps(old) if math.isfinite(new.get(step, math.inf))]
-        before = rules.steady_time(old, window) if window else median(a for a, _ in pairs)
-        after = rules.steady_time(new, window) if window else median(b for _, b in pairs)
+        window = [step for step in ci_rules.steady_steps(old) if math.isfinite(new.get(step, math.inf))]
+        before = ci_rules.steady_time(old, window) if window else median(a for a, _ in pairs)
+        after = ci_rules.steady_time(new, window) if window else median(b for _, b in pairs)
         return after / before if before > 0 else None
     if metric.startswith("mem-"):
         olds, news = [a for a, _ in pairs], [b for _, b in pairs]

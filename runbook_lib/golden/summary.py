@@ -7,7 +7,7 @@ from statistics import median
 
 from runbook_lib.golden.judge import Judgement, Verdict
 from runbook_lib.golden.measure import Measure
-from runbook_lib.steps.pull_request.body import code
+from runbook_lib.text.markdown import code
 
 #: Upper bounds of the buckets of |avg_rel_diff|; the first holds 0 alone, the last what is above all.
 _BOUNDS = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from runbook_lib.images.drivers import Needed
 from runbook_lib.images.reference import Image, PlatformImage
-from runbook_lib.steps.pull_request.body import code
+from runbook_lib.text.markdown import code
 from runbook_lib.text.redact import Redactor
 
 Change = Literal["same", "changed", "major", "back", "new", "gone"]

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from runbook_lib.errors import CannotTell
+from runbook_lib.recipes import issue_references
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import BROKEN
 from runbook_lib.recipes.rows import Row
-from runbook_lib.steps.broken_tests import issue as tracking
 
 #: A row that people commented out says nothing of the row below it.
 _COMMENTED_ROW = re.compile(
@@ -51,7 +51,7 @@ def listed(texts: Mapping[str, str | None], repository: str) -> tuple[tuple[Quar
                 said = _comments(row, text or "")
                 # People write the repository's own issues as owner/name#12, too.
                 plain = said.replace(f"{repository}#", " #")
-                found.append(Quarantined(row, tracking.number_in(plain, repository), said))
+                found.append(Quarantined(row, issue_references.number_in(plain, repository), said))
     return tuple(found), tuple(odd)
 
 

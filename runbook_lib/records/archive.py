@@ -11,9 +11,10 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.records import step_record
 from runbook_lib.records.chain import HEAD, LOCK, OPENING, Ledger, read
 from runbook_lib.records.pages import run
-from runbook_lib.records.statement import RUN, Contributed, Identity, State, collect, now, stamp, when
+from runbook_lib.records.statement import RUN, Contributed, Identity, State, collect, when
 from runbook_lib.records.status import BumpStatus, bump_status, newest_first
 from runbook_lib.system import provenance
+from runbook_lib.system.clock import now, stamp
 
 _OUTCOME = ("sentence", "next")
 _KILLED = "The run ended without a word: its process was killed, or the machine went down."

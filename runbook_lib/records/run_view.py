@@ -12,8 +12,8 @@ from runbook_lib.records import archive, step_record
 from runbook_lib.records.statement import EXECUTED, REPORT, collect
 from runbook_lib.system import provenance
 
-#: A cell with this in it is the form's: what comes before it is the plan.
-_FORM = "form.offer("
+#: Tags of cells: the inputs, the form (what comes before it is the plan), and the values that are held back.
+INPUTS, FORM, HELD_BACK = "inputs", "form", "held-back"
 #: Characters of the images of one notebook that a form shows; the record has all.
 _IMAGES = 300_000
 
@@ -60,30 +60,29 @@ class Run:
         """The page of the record, once that is closed."""
         return self.folder / REPORT
 
-    def shown(self, only: str = "") -> str:
-        """The outputs of the executed notebook that make the plan, as harmless HTML: those above its form.
+    def shown(self, tag: str = "") -> str:
+        """Return the outputs of the executed notebook that make the plan, as harmless HTML: those above its form.
 
-        ``only``: those of the cells with this in them.
+        With ``tag``, only those of the cells that have it.
         """
         try:
             cells = json.loads((self.folder / EXECUTED).read_bytes())["cells"]
-            return "\n".join(_plan(cells, only))
+            return "\n".join(_plan(cells, tag))
         except (OSError, ValueError, KeyError, TypeError):
             return ""  # being written, or not written at all: the record's sentence stands
 
 
-def _plan(cells: Sequence[Mapping[str, Any]], only: str) -> Iterator[str]:
+def _plan(cells: Sequence[Mapping[str, Any]], tag: str) -> Iterator[str]:
     from runbook_lib.records.pages import run as report
 
-    inputs = True
     for cell in cells:
-        source = "".join(cell["source"])
-        if _FORM in source:
+        tags = cell["metadata"].get("tags", ())
+        if FORM in tags:
             return
-        if cell["cell_type"] == "code" and (shown := report.outputs(cell, images=_IMAGES)):
-            if not inputs and only in source:
-                yield shown
-            inputs = False  # the first cell that shows something echoes the inputs
+        if cell["cell_type"] != "code" or INPUTS in tags or (tag and tag not in tags):
+            continue
+        if shown := report.outputs(cell, images=_IMAGES):
+            yield shown
 
 
 def run(bump: Path, *, process: Mapping[str, Any] | None = None, name: str | None = None) -> Run | None:

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -69,16 +69,6 @@ def record_id(started: datetime, notebook: str, salt: str) -> str:
     """The name of a record's folder: start in UTC, notebook, and something random."""
     slug = re.sub(r"[^A-Za-z0-9._]+", "-", notebook).strip("-.")[:60] or "notebook"
     return f"{started:%Y%m%dT%H%M%SZ}-{slug}-{salt}"
-
-
-def now() -> datetime:
-    """The time in UTC."""
-    return datetime.now(UTC)
-
-
-def stamp(time: datetime) -> str:
-    """A time as records write it: UTC, to the millisecond."""
-    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def when(text: str) -> datetime:

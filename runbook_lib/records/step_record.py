@@ -5,13 +5,11 @@ is kept: *Apply* starts a headless run.  A notebook that something else runs hea
 opens a record by itself, which says that it is incomplete.
 """
 
-import atexit
 import csv
 import io
 import json
 import os
 import re
-import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,22 +18,9 @@ from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.chain import Ledger
-from runbook_lib.records.statement import (
-    CONTRIBUTIONS,
-    PLACE,
-    RUN,
-    Identity,
-    collect,
-    failed_checks,
-    now,
-    predicate_of,
-    record_id,
-    stamp,
-)
-from runbook_lib.runner import command_line, session
-from runbook_lib.runner.parameters import Source
-from runbook_lib.system import provenance
+from runbook_lib.records.statement import CONTRIBUTIONS, PLACE, RUN, collect, failed_checks, predicate_of
 from runbook_lib.system.atomic_files import cannot_write, private, write
+from runbook_lib.system.clock import now, stamp
 from runbook_lib.text.redact import Redactor
 
 if TYPE_CHECKING:
@@ -49,38 +34,6 @@ class Table(Protocol):
 
     def to_csv(self, *, index: bool) -> str:
         """All rows as CSV."""
-
-
-def step(name: str, bump: Bump, *, repository: str, audit: str = "") -> "Step":
-    """Begin the account of a notebook: ``name`` is its file's name, ``repository`` is ``owner/name`` on the forge.
-
-    ``audit`` is needed only where no run.py has opened the record.  Raises RunbookError when it cannot be written.
-    """
-    folder = os.environ.get("RUNBOOK_RECORD")
-    if folder:
-        return Step(name, bump, repository, Path(folder))
-    records = _root(audit).joinpath(*_identity(bump, repository).parts)
-    place = None if session.interactive() else _open_incomplete(name, records, _identity(bump, repository))
-    return Step(name, bump, repository, place, records)
-
-
-def command(notebook: str, bump: Bump, **more: object) -> str:
-    """The command that runs a notebook as this run was: with the parameters that were given to it, and ``more``.
-
-    Only what that notebook takes and what is not its default; without a record of the run, what ``bump`` knows.
-    """
-    given: dict[str, object] = {"tag": str(bump.tag or ""), "base": bump.base, "image_type": bump.image_type}
-    folder, shown = provenance.ROOT / command_line.FOLDER, command_line.FOLDER
-    record = Path(os.environ.get("RUNBOOK_RECORD") or os.devnull, RUN)
-    run = predicate_of(record.read_bytes()) if record.is_file() else {}
-    if run.get("launcher"):
-        told = run["parameters"]
-        given |= {name: told["resolved"][name] for name in told["given"]}
-        if (place := Path(run["launcher"]["folder"])) != folder:
-            folder, shown = place, str(place)
-    defaults = {it.name: it.default for it in Source.read(folder / f"{notebook}.ipynb").parameters}
-    kept = {name: value for name, value in (given | more).items() if defaults.get(name, value) != value}
-    return command_line.papermill(notebook, kept, shown)
 
 
 class Step:
@@ -228,40 +181,6 @@ def _csv(rows: Table | Iterable[Mapping[str, object]]) -> str:
 
 def _file_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:80] or "table"
-
-
-def _identity(bump: Bump, repository: str) -> Identity:
-    identity = Identity(
-        repository, bump.base, bump.image_type, str(bump.tag or ""), practice=bool(os.environ.get("RUNBOOK_PRACTICE"))
-    )
-    return Identity.from_json(Redactor(os.environ).data(identity.as_json()))
-
-
-def _root(audit: str) -> Path:
-    return Path(audit or os.environ.get("RUNBOOK_AUDIT") or provenance.ROOT / "audit").expanduser().absolute()
-
-
-def _open_incomplete(name: str, records: Path, identity: Identity) -> Path:
-    started = now()
-    record = record_id(started, name, secrets.token_hex(4))
-    predicate = {
-        "id": record,
-        "state": "running",
-        "bump": identity.as_json(),
-        "notebook": {"name": name, "sha256": None},
-        "launcher": None,
-        "library": provenance.library(),
-        "requirements": provenance.requirements(),
-        "who": provenance.who(os.environ),
-        "process": provenance.process(),
-        "started": stamp(started),
-        "ended": None,
-        "parent": None,
-    }
-    with Ledger.hold(records) as ledger:
-        folder = ledger.open(record, Redactor(os.environ).data(predicate))
-    atexit.register(close_incomplete, folder)
-    return folder
 
 
 def close_incomplete(folder: Path) -> None:

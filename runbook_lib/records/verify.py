@@ -15,8 +15,9 @@ from runbook_lib.records import git_history
 from runbook_lib.records.archive import bump_folders, place_of
 from runbook_lib.records.chain import HEAD, LOCK, OPENING, head_bytes, read_head, sha256
 from runbook_lib.records.pages.html import is_sealed
-from runbook_lib.records.statement import RUN, STORY, Identity, now, predicate_of, when
+from runbook_lib.records.statement import RUN, STORY, Identity, predicate_of, when
 from runbook_lib.system.atomic_files import read_file
+from runbook_lib.system.clock import now
 from runbook_lib.system.provenance import is_alive
 
 #: Clocks of machines that share an archive may differ by so much.

@@ -14,9 +14,10 @@ from typing import Any
 
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.records import archive
-from runbook_lib.records.statement import now, when
+from runbook_lib.records.statement import when
 from runbook_lib.runner import session
 from runbook_lib.system import provenance
+from runbook_lib.system.clock import now
 
 _TAIL = 20_000  # bytes of what a run said that are read back
 #: Whether a run of another machine still lives cannot be seen from here; none takes so long.

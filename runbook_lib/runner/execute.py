@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from runbook_lib.checks import Check, Status
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.records import archive, run_view, step_record
-from runbook_lib.records.chain import Ledger
-from runbook_lib.records.chain import read as read_record
+from runbook_lib.records.chain import Ledger, read
 from runbook_lib.records.statement import EXECUTED, PLACE, Identity, State, collect
+from runbook_lib.runner import command_line
 from runbook_lib.runner.job import Job
 from runbook_lib.runner.parameters import BadParameter, Source
 from runbook_lib.system.atomic_files import make_folder
@@ -172,7 +172,7 @@ def conclude(
     if not results:
         step.done(
             "No step was run: they need a tag, and run headlessly (by Apply in the form, or papermill).",
-            next=step_record.command(step.name, step.bump, tag="26.04-py3"),
+            next=command_line.command(step.name, step.bump, tag="26.04-py3"),
         )
     waiting = next((result for result in results if result.state == "waiting"), None)
     if waiting is not None:
@@ -188,7 +188,7 @@ def conclude(
 
 def _applied(step: step_record.Step) -> str:
     """How to do what a preview has shown; bump applies unless it is told not to."""
-    return f"Run it without -p apply False: {step_record.command(step.name, step.bump, apply=True)}"
+    return f"Run it without -p apply False: {command_line.command(step.name, step.bump, apply=True)}"
 
 
 def table(results: Sequence[StepResult]) -> "View":
@@ -223,7 +223,7 @@ def _status(result: StepResult) -> Status:
 def _caller() -> tuple[str | None, Path]:
     """Record and folder of the notebook that runs in this process."""
     if folder := os.environ.get("RUNBOOK_RECORD"):
-        predicate = read_record(Path(folder))
+        predicate = read(Path(folder))
         return predicate["id"], Path(predicate["launcher"]["folder"])
     return None, Path.cwd()
 
@@ -342,7 +342,7 @@ def _close(
     if state == "done":
         state = contributed.state
         if state == "incomplete":
-            sentence = f"{job.source.name} ended without saying what it did: it never called step_record.step."
+            sentence = f"{job.source.name} ended without saying what it did: it never called context.open_record."
     final = archive.ended(predicate, contributed, state, sentence, error=error)
     write_report(folder, final)
     with Ledger.hold(folder.parent) as ledger:

@@ -12,11 +12,12 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.git import command
 from runbook_lib.records import archive
 from runbook_lib.records.chain import sha256
-from runbook_lib.records.statement import Identity, now, record_id, stamp
+from runbook_lib.records.statement import Identity, record_id
 from runbook_lib.runner import session
 from runbook_lib.runner.parameters import BadParameter, Source, resolve
 from runbook_lib.system import provenance
 from runbook_lib.system.atomic_files import cannot_write
+from runbook_lib.system.clock import now, stamp
 from runbook_lib.system.locks import locked
 
 if TYPE_CHECKING:

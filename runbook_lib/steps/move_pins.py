@@ -8,13 +8,13 @@ from runbook_lib.display import View
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.plan import Plan
-from runbook_lib.records.step_record import Step, command
-from runbook_lib.steps import preflight, sync_check
-from runbook_lib.steps.preflight import Prospect
-from runbook_lib.steps.sync_check import Survey
+from runbook_lib.records.step_record import Step
+from runbook_lib.runner.command_line import command
 from runbook_lib.text import edits
-from runbook_lib.workflow import branch
+from runbook_lib.workflow import branch, bump_plan, sync_survey
 from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow.bump_plan import PlannedBump
+from runbook_lib.workflow.sync_survey import Survey
 
 NO_TAG = "No tag was given, so nothing is planned."
 HOW = "Run again with a tag, such as -p tag 26.04-py3."
@@ -23,13 +23,13 @@ HOW = "Run again with a tag, such as -p tag 26.04-py3."
 def show(stand: Position, plan: Plan) -> View:
     """Where the plan starts and its diff; without a tag, every pin as it stands."""
     if stand.bump.tag is None:
-        return display.note(f"{NO_TAG} {HOW}") + display.table(preflight.standing(stand))
+        return display.note(f"{NO_TAG} {HOW}") + display.table(bump_plan.pin_rows(stand))
     done = _idle(stand, plan) or f"Every pin of this step already names {stand.bump.tag}: nothing to change."
     shown = display.note(stand.describe()) + display.diff(edits.diff(plan.edits), empty=done)
     return shown + display.notes((*stand.warnings, *plan.warnings), title="Warnings")
 
 
-def carry_out(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
+def carry_out(step: Step, stand: Position, ahead: PlannedBump, plan: Plan) -> View:
     """Make the edits in the checkout, on the bump's branch; in a preview, say so and do nothing."""
     if not stand.bump.apply:
         return display.note("This is a preview: nothing was changed.")
@@ -46,7 +46,7 @@ def carry_out(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
     return display.note(f"Wrote {display.count(len(written), 'file')} on the branch {stand.bump.branch}.{held}")
 
 
-def verify(step: Step, stand: Position, ahead: Prospect, plan: Plan) -> View:
+def verify(step: Step, stand: Position, ahead: PlannedBump, plan: Plan) -> View:
     """Read the files again, and tell the record what was done or would be."""
     bump = stand.bump
     step.warn(*stand.warnings, *plan.warnings)
@@ -127,7 +127,7 @@ def survey(stand: Position, refs: str) -> Survey:
     asked = [_known(checkout, stand.base_remote, ref) for ref in asked]
     # Another branch may well stand on another month: only the bump's own must have the tag.
     expected = bump.tag if stand.tip and not refs else None
-    return sync_check.survey(
+    return sync_survey.survey(
         checkout.path, asked, expected=expected, image_type=bump.image_type, repository=bump.repository
     )
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.records.statement import now, stamp
 from runbook_lib.system import provenance
 from runbook_lib.system.atomic_files import cannot_write, private
+from runbook_lib.system.clock import now, stamp
 
 #: Seconds to wait for whoever holds a lock: the chain is changed in milliseconds, on a slow disk in a few seconds.
 LIMIT = 60.0

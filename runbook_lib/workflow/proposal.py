@@ -15,9 +15,10 @@ from runbook_lib.git.checkout import Checkout, slug_of
 from runbook_lib.pins import plan
 from runbook_lib.pins.plan import Plan
 from runbook_lib.records.statement import Identity
-from runbook_lib.steps.preflight import Prospect, cuda_of
-from runbook_lib.steps.pull_request.body import TEMPLATES, compose_body, name_of, named_in, part, unlinked
+from runbook_lib.text.markdown import unlinked
 from runbook_lib.workflow.branch import Position, commits
+from runbook_lib.workflow.bump_plan import PlannedBump, cuda_of
+from runbook_lib.workflow.pull_request_body import TEMPLATES, compose_body, name_of, named_in, part
 
 _NOTHING = Plan((), (), (), ())
 
@@ -31,7 +32,7 @@ class Proposal:
     """
 
     stand: Position
-    ahead: Prospect
+    ahead: PlannedBump
     github: GitHub | None
     whole: Plan
     missing: Plan
@@ -114,7 +115,7 @@ class Proposal:
         }
 
 
-def propose(stand: Position, ahead: Prospect, github: GitHub | None) -> Proposal:
+def propose(stand: Position, ahead: PlannedBump, github: GitHub | None) -> Proposal:
     """Look at the branch, the base and the open pull requests; changes nothing."""
     bump, checkout = stand.bump, stand.checkout
     if bump.tag is None:
@@ -138,7 +139,7 @@ def propose(stand: Position, ahead: Prospect, github: GitHub | None) -> Proposal
     return Proposal(stand, ahead, github, whole, missing, tuple(own), moved, head, text, pull, tuple(warnings))
 
 
-def planned(stand: Position, ahead: Prospect, commit: str) -> Plan:
+def planned(stand: Position, ahead: PlannedBump, commit: str) -> Plan:
     """The plan on the texts of a commit."""
     bump, sites = stand.bump, stand.bump.repository.sites
     assert bump.tag is not None

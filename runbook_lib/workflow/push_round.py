@@ -13,12 +13,11 @@ from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.records.step_record import Step
-from runbook_lib.steps import run_ci
-from runbook_lib.steps.pull_request.body import Section, compose_body, marked
-from runbook_lib.steps.run_ci import Standing
-from runbook_lib.workflow import branch, branch_history
+from runbook_lib.workflow import branch, branch_history, ci_run, pull_request
 from runbook_lib.workflow.branch_history import Review
 from runbook_lib.workflow.proposal import is_mine
+from runbook_lib.workflow.pull_request import PullRequestState
+from runbook_lib.workflow.pull_request_body import Section, compose_body, marked
 
 #: Of a preview: when the answers to a run are pushed, while some of its failed tests are open.
 PUSH = "push all answers to this run at once when no failed test is left open, and let CI test them"
@@ -41,7 +40,7 @@ class Sent:
         return told + self.review.show() if self.review else told
 
 
-def send(step: Step, standing: Standing, undecided: Sequence[str] = (), *, last: bool = True) -> Sent:
+def send(step: Step, standing: PullRequestState, undecided: Sequence[str] = (), *, last: bool = True) -> Sent:
     """Push the answers that wait on the bump's branch, and let CI test them; ``undecided`` tests hold that back.
 
     ``last`` is False where 06-broken-tests follows, which may decide them in the same run.
@@ -88,12 +87,12 @@ def send(step: Step, standing: Standing, undecided: Sequence[str] = (), *, last:
     branch_history.push(step, reviewed, pull.head_sha)
     step.given(head_commit=stand.start)
     told = [f"Pushed {stand.start[:10]} to {bump.remote}."]
-    after = run_ci.authorize(step, run_ci.look(stand, github, stand.start))
+    after = ci_run.authorize(step, pull_request.read_state(stand, github, stand.start))
     told.append(after.held or f"CI may test {stand.start[:10]}.")
     return Sent(stand.start, after.held, after.next, tuple(told))
 
 
-def waits(standing: Standing) -> bool:
+def waits(standing: PullRequestState) -> bool:
     """Whether answers to CI are committed on the bump's branch, and not pushed yet."""
     stand, pull = standing.stand, standing.pull
     if pull is None or not is_mine(pull, standing.head_name) or stand.start == pull.head_sha:
@@ -118,7 +117,7 @@ def ahead(bump: Bump, most: int) -> tuple[dict[str, Any], ...]:
     return ({"sentence": here, "publish": False}, {"sentence": away, "publish": True})
 
 
-def require_own(standing: Standing) -> None:
+def require_own(standing: PullRequestState) -> None:
     """Raise Refused where the pull request comes from somebody else's branch."""
     pull = standing.pull
     if pull is not None and not is_mine(pull, standing.head_name):
@@ -128,7 +127,7 @@ def require_own(standing: Standing) -> None:
         )
 
 
-def tell(step: Step, standing: Standing, text: str, section: Section) -> None:
+def tell(step: Step, standing: PullRequestState, text: str, section: Section) -> None:
     """Renew a part of the pull request's text; with a warning where that cannot be done."""
     bump, github, pull = standing.stand.bump, standing.github, standing.pull
     if not bump.publish or pull is None or github is None or not is_mine(pull, standing.head_name):

@@ -17,14 +17,19 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.records.status import BEFORE_MERGE
 from runbook_lib.records.step_record import Step
 from runbook_lib.runner.execute import ROUNDS, StepResult, conclude
-from runbook_lib.steps import run_ci, sync_check
-from runbook_lib.steps.broken_tests import quarantine
-from runbook_lib.steps.golden_values import refresh
-from runbook_lib.steps.run_ci import Standing
 from runbook_lib.triage.failed_jobs import failed
-from runbook_lib.workflow import branch_history, push_round
+from runbook_lib.workflow import (
+    branch_history,
+    ci_run,
+    golden_comparison,
+    pull_request,
+    push_round,
+    quarantines,
+    sync_survey,
+)
 from runbook_lib.workflow.branch import Position
 from runbook_lib.workflow.proposal import is_mine
+from runbook_lib.workflow.pull_request import PullRequestState
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ def look(stand: Position, github: GitHub | None, records: Path | None = None) ->
     bump = stand.bump
     if bump.tag is None or github is None or not bump.apply:
         return Readiness(idle="Whether it is ready to merge is looked up by a run that applies.")
-    standing = run_ci.look(stand, github)
+    standing = pull_request.read_state(stand, github)
     pull = standing.pull
     if pull is None:
         return Readiness(idle=standing.problem or "There is no pull request, so nothing is to be merged.")
@@ -99,8 +104,8 @@ def look(stand: Position, github: GitHub | None, records: Path | None = None) ->
     return Readiness(tuple(items), tuple(_people(standing, pull)), ci=not bump.repository.idle("04-run-ci"))
 
 
-def _of_ci(standing: Standing, github: GitHub, pull: Pull) -> Iterator[Item]:
-    now = run_ci.progress(standing, pull, github)
+def _of_ci(standing: PullRequestState, github: GitHub, pull: Pull) -> Iterator[Item]:
+    now = ci_run.progress(standing, pull, github)
     short = pull.head_sha[:10]
     by = ", ".join(it.author for it in commands(standing.comments, pull.head_sha)) or "copy-pr-bot" * bool(now.run)
     yield Item(
@@ -108,7 +113,11 @@ def _of_ci(standing: Standing, github: GitHub, pull: Pull) -> Iterator[Item]:
     )
     told = f"{now.sentence.rstrip('.')}."
     if now.state == "failed":
-        soft = {str(row["test"]) for row in quarantine.marked(standing.stand, pull.head_sha) if row["form"] == "soft"}
+        soft = {
+            str(row["test"])
+            for row in quarantines.quarantined_since_fork(standing.stand, pull.head_sha)
+            if row["form"] == "soft"
+        }
         red = {job.name for job in failed(now.jobs)}
         explained = {name for name in red if name.partition(" - ")[0] in soft}
         if red and red == explained:
@@ -126,7 +135,7 @@ def _of_ci(standing: Standing, github: GitHub, pull: Pull) -> Iterator[Item]:
     )
 
 
-def _commits(standing: Standing, pull: Pull, records: Path | None) -> Item:
+def _commits(standing: PullRequestState, pull: Pull, records: Path | None) -> Item:
     name = "commits that are the runbook's own, or confirmed"
     if not is_mine(pull, standing.head_name):
         return Item(name, None, f"They are {pull.author}'s: a person reads every line.")
@@ -136,7 +145,7 @@ def _commits(standing: Standing, pull: Pull, records: Path | None) -> Item:
 
 
 def _pins(stand: Position, pull: Pull) -> Item:
-    found = sync_check.survey(
+    found = sync_survey.survey(
         stand.checkout.path,
         [pull.head_sha],
         expected=stand.bump.tag,
@@ -147,7 +156,9 @@ def _pins(stand: Position, pull: Pull) -> Item:
 
 
 def _values(stand: Position, records: Path | None) -> Item:
-    held = [one for one in refresh.whole(stand, records) if one.verdict in ("held back", "refused")]
+    held = [
+        one for one in golden_comparison.changed_since_fork(stand, records) if one.verdict in ("held back", "refused")
+    ]
     names = ", ".join(one.file for one in held[:4]) + (" …" if len(held) > 4 else "")
     told = f"{names} {'is' if len(held) == 1 else 'are'} held back." if held else "Nothing is held back."
     return Item("golden values with nothing held back", not held, told, "05-golden-values, with accept" if held else "")
@@ -155,7 +166,7 @@ def _values(stand: Position, records: Path | None) -> Item:
 
 def _issues(stand: Position, github: GitHub, pull: Pull) -> Iterator[Item]:
     name = "an open issue for every broken test"
-    marked = quarantine.marked(stand, pull.head_sha)
+    marked = quarantines.quarantined_since_fork(stand, pull.head_sha)
     lacking = [str(row["test"]) for row in marked if not row["issue"]]
     closed = []
     for row in marked:
@@ -195,7 +206,7 @@ def _pushed(stand: Position, pull: Pull) -> Item:
     )
 
 
-def _people(standing: Standing, pull: Pull) -> Iterator[str]:
+def _people(standing: PullRequestState, pull: Pull) -> Iterator[str]:
     if pull.draft:
         yield f"Press *Ready for review* on {pull.url}."
     yield "Reviews of the code owners."

@@ -342,7 +342,7 @@ def test_a_command_that_is_interrupted_ends_without_a_traceback(clone, monkeypat
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("runbook_lib.steps.sync_check.survey", interrupt)
+    monkeypatch.setattr("runbook_lib.workflow.sync_survey.survey", interrupt)
     assert main(["check", str(clone)]) == 130
 
 

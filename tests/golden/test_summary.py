@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from runbook_lib.golden import summary
 from runbook_lib.golden.judge import Judgement, Reason
 from runbook_lib.golden.measure import Measure
-from runbook_lib.steps.pull_request.body import code
+from runbook_lib.text.markdown import code
 
 
 def moved(file, metric, value, *, ratio=None, largest=None, verdict="refresh", **more):

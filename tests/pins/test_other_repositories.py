@@ -35,8 +35,8 @@ from runbook_lib.practice.registry.images import Content
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute
 from runbook_lib.runner.execute import StepResult
-from runbook_lib.steps.sync_check import survey
 from runbook_lib.workflow import repository
+from runbook_lib.workflow.sync_survey import survey
 
 ROOT = Path(__file__).resolve().parents[2]
 

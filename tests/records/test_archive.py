@@ -16,10 +16,11 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.records import archive
 from runbook_lib.records.chain import Ledger, read_head
 from runbook_lib.records.pages import index
-from runbook_lib.records.statement import Identity, now, stamp
+from runbook_lib.records.statement import Identity
 from runbook_lib.records.status import BumpStatus
 from runbook_lib.records.verify import verify
 from runbook_lib.system import provenance
+from runbook_lib.system.clock import now, stamp
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ import small_runbooks as small
 from runbook_lib.errors import RunbookError
 from runbook_lib.records import archive, run_view
 from runbook_lib.records.run_view import Run
-from runbook_lib.records.statement import now, stamp
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import background
+from runbook_lib.system.clock import now, stamp
 
 TAG = "26.04-py3"
 SLOW = "print('begun', flush=True)\ntime.sleep(600)"
@@ -56,7 +56,7 @@ def test_a_run_is_followed_to_its_end(place: Path) -> None:
         place / "01-a.ipynb",
         "step.would('change 2 lines'); step.decide('broken', 'x', 'why'); step.diff('--- a\\n+++ a\\n')",
         "print(os.environ.get('JPY_SESSION_NAME')); step.done('Fine.')\n'the <b>plan</b>'",
-        "forms = None  # form.offer( is the form",
+        "forms = None  # tag: form",
         "'after the form'",
     )
     launched = start(step, apply=False)

@@ -22,6 +22,8 @@ from runbook_lib.records import step_record
 from runbook_lib.records.chain import Ledger, read
 from runbook_lib.records.pages import run as report
 from runbook_lib.records.statement import CONTRIBUTIONS, Identity, collect, folder_name, statement, to_bytes
+from runbook_lib.runner import command_line
+from runbook_lib.steps import context
 from runbook_lib.system import atomic_files, locks, provenance
 
 PREVIEW = Bump.parse(tag="26.04-py3")
@@ -58,7 +60,7 @@ def fields(folder: Path) -> dict[str, Any]:
 def test_the_account_decides_the_outcome(
     folder: Path, bump: Bump, account: Callable[[step_record.Step], object], state: str
 ) -> None:
-    account(step_record.step("01-pin", bump, repository="o/r"))
+    account(context.open_record("01-pin", bump, repository="o/r"))
     assert collect(step_record.contributions(folder)).state == state
 
 
@@ -67,7 +69,7 @@ def test_no_account_at_all_is_incomplete(folder: Path) -> None:
 
 
 def test_everything_that_was_contributed_is_there_at_once(folder: Path) -> None:
-    step = step_record.step("01-pin", APPLY, repository="o/r")
+    step = context.open_record("01-pin", APPLY, repository="o/r")
     step.given(digest="sha256:1", platforms={"b", "a"})
     step.given(base_commit="c0ffee")
     step.effect("push", "fork/bump", None, "c0ffee", url="https://github.com/o/r")
@@ -132,11 +134,11 @@ def test_a_command_repeats_what_was_given(
         place = {"folder": str(provenance.ROOT / "runbooks")}
         run = {**LAUNCHED, "launcher": place, "parameters": {"given": given, "resolved": given}}
         (folder / "run.json").write_bytes(to_bytes(statement(run, {})))
-    assert step_record.command(notebook, PREVIEW, **more) == f"environment/run papermill runbooks/{told}"
+    assert command_line.command(notebook, PREVIEW, **more) == f"environment/run papermill runbooks/{told}"
 
 
 def test_a_line_that_a_killed_kernel_left_unfinished_is_passed_over(folder: Path) -> None:
-    step = step_record.step("01-pin", APPLY, repository="o/r")
+    step = context.open_record("01-pin", APPLY, repository="o/r")
     step.done("First.")
     with (folder / CONTRIBUTIONS).open("ab") as file:
         file.write(b'{"kind": "done", "sentence": "Sec\xff')
@@ -168,7 +170,7 @@ def test_tables_and_the_diff_are_kept_in_full_and_without_secrets(
     import pandas as pd
 
     monkeypatch.setenv("GITHUB_TOKEN", "0123456789abc")
-    step = step_record.step("01-pin", APPLY, repository="o/r")
+    step = context.open_record("01-pin", APPLY, repository="o/r")
     step.table("golden values", [{"a": 1, "b": "x,y"}, {"a": "0123456789abc"}])
     step.table("../frame", pd.DataFrame({"n": [1, 2]}))
     step.diff("-old 0123456789abc\n+new\n")
@@ -183,14 +185,14 @@ def test_tables_and_the_diff_are_kept_in_full_and_without_secrets(
 
 
 def test_no_diff_leaves_no_file(folder: Path) -> None:
-    step_record.step("01-pin", APPLY, repository="o/r").diff("")
+    context.open_record("01-pin", APPLY, repository="o/r").diff("")
     assert not (folder / "change.diff").exists()
 
 
 def test_in_jupyterlab_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", "/x/01-pin.ipynb")
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
-    step = step_record.step("01-pin", PREVIEW, repository="o/r")
+    step = context.open_record("01-pin", PREVIEW, repository="o/r")
     step.table("t", [{"a": 1}])
     step.diff("-a\n+b\n")
     step.check(Check("pins", "failed", "differ"))
@@ -202,7 +204,7 @@ def test_in_jupyterlab_nothing_is_written(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_summary_says_all_that_counts(folder: Path) -> None:
-    step = step_record.step("03-open-pr", APPLY, repository="o/r")
+    step = context.open_record("03-open-pr", APPLY, repository="o/r")
     step.check(Check("label", "passed", "is set"))
     step.warn("The base has moved.")
     step.waiting("Waiting for a maintainer.", next="ask @ada")
@@ -236,8 +238,8 @@ def test_any_text_comes_back(sentence: str, name: str) -> None:
 ELSEWHERE = """
 import os, signal, sys
 from runbook_lib.bump import Bump
-from runbook_lib.records import step_record
-step = step_record.step("01-pin", Bump.parse(tag="26.04-py3", apply=True), repository="o/r")
+from runbook_lib.steps import context
+step = context.open_record("01-pin", Bump.parse(tag="26.04-py3", apply=True), repository="o/r")
 step.done("Did it.")
 if len(sys.argv) > 1:
     os.kill(os.getpid(), signal.SIGKILL)
@@ -441,10 +443,10 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
 
 
 def test_a_record_that_is_gone_is_told(folder: Path) -> None:
-    step = step_record.step("01-pin", APPLY, repository="o/r")
+    step = context.open_record("01-pin", APPLY, repository="o/r")
     os.environ["RUNBOOK_RECORD"] = str(folder / "gone")
     with pytest.raises(RunbookError, match="could not be written"):
-        step_record.step("01-pin", APPLY, repository="o/r")
+        context.open_record("01-pin", APPLY, repository="o/r")
     step.done("The first goes on.")
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.containers.work import pyproject as projects
-from runbook_lib.containers.work import unit_tests
+from runbook_lib.containers.work import pyproject, unit_tests
 from runbook_lib.containers.work import uv as uvwork
 from runbook_lib.containers.work.pyproject import Project
 from runbook_lib.containers.work.uv import Tree
@@ -37,11 +36,11 @@ def clone(request: pytest.FixtureRequest) -> tuple[Checkout, str]:
 
 def projects_of(checkout: Checkout) -> list[tuple[str, str, str | None]]:
     """Commit, pyproject.toml and uv.lock, of each commit that changed the first, the newest first."""
-    commits = checkout.git("log", "--format=%H", "--diff-filter=AM", "HEAD", "--", projects.PATH).split()
+    commits = checkout.git("log", "--format=%H", "--diff-filter=AM", "HEAD", "--", pyproject.PATH).split()
     found = []
     for commit in commits:
-        texts = checkout.read([projects.PATH, uvwork.LOCK], commit)
-        text = texts[projects.PATH]
+        texts = checkout.read([pyproject.PATH, uvwork.LOCK], commit)
+        text = texts[pyproject.PATH]
         assert text is not None
         found.append((commit, text, texts[uvwork.LOCK]))
     return found
@@ -71,7 +70,7 @@ def test_what_is_installed_names_only_what_each_revision_defines(clone: tuple[Ch
             assert option != "--group" or name in groups, commit
         read += 1
         if lock is not None and i % _SAMPLE == 0:
-            (tmp_path / projects.PATH).write_text(text)
+            (tmp_path / pyproject.PATH).write_text(text)
             (tmp_path / uvwork.LOCK).write_text(lock)
             done = uv(tmp_path, *options)
             assert done.returncode == 0, f"{commit}: {done.stderr}"
@@ -80,7 +79,7 @@ def test_what_is_installed_names_only_what_each_revision_defines(clone: tuple[Ch
             said = uv(tmp_path, f"--{wrong}", "dev").stderr
             assert f"{wrong.title()} `dev` is not defined" in said, commit
             with pytest.raises(RunbookError, match="Write --" if project.kinds("dev") else "no "):
-                projects.options(project, f"--{wrong} dev")
+                pyproject.options(project, f"--{wrong} dev")
     assert read >= 100
     assert taken >= 5
 

@@ -23,7 +23,7 @@ from runbook_lib.practice.registry import server as registry
 from runbook_lib.practice.registry.images import Content
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute
-from runbook_lib.steps.sync_check import survey
+from runbook_lib.workflow.sync_survey import survey
 
 pytestmark = pytest.mark.replay
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from runbook_lib.git import blobs
 from runbook_lib.images.reference import NgcTag
 from runbook_lib.pins import plan
 from runbook_lib.pins.known_sites import MEGATRON_LM
-from runbook_lib.steps.sync_check import survey
+from runbook_lib.workflow.sync_survey import survey
 
 pytestmark = pytest.mark.replay
 

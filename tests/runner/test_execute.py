@@ -143,7 +143,7 @@ def test_a_notebook_that_gives_no_account_is_incomplete(tmp_path: Path) -> None:
     path.write_text(json.dumps(data))
     result = execute.execute(path, {})
     assert (result.state, result.ok) == ("incomplete", False)
-    assert "never called step_record.step" in result.summary
+    assert "never called context.open_record" in result.summary
 
 
 def test_wrong_parameters_run_nothing_and_leave_nothing(tmp_path: Path, audit: Path) -> None:

@@ -17,8 +17,8 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.images.reference import NgcTag
 from runbook_lib.practice.tokens import GITLAB_TOKEN
 from runbook_lib.recipes.quarantined import listed
-from runbook_lib.steps import after_merge, base_ci
-from runbook_lib.steps.after_merge import After
+from runbook_lib.steps.after_merge import base_ci, report
+from runbook_lib.steps.after_merge.report import After
 from runbook_lib.workflow import branch
 
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
@@ -96,9 +96,9 @@ def look(at: World, refs: str = "", *, token: bool = True, **parameters: Any) ->
     """Step 8, as its notebook runs it."""
     bump = bump_to(**parameters) if parameters.get("tag", "26.04-py3") else Bump.parse()
     step = at.step(bump)
-    found = after_merge.look(branch.find(at.checkout, bump), at.github() if token else None, refs)
+    found = report.look(branch.find(at.checkout, bump), at.github() if token else None, refs)
     assert found.show().text
-    after_merge.conclude(step, found)
+    report.conclude(step, found)
     step.raise_if_failed()
     return found
 
@@ -270,7 +270,7 @@ def test_the_other_image_type_is_of_gitlab_alone(merged: World) -> None:
     found = look(merged, image_type="lts")
     assert found.merged == ""
     stand = replace(found.stand, bump=bump_to(image_type="lts"))
-    assert after_merge._given(stand, merged.github(), [], {}) == (set(), ())
+    assert report._given(stand, merged.github(), [], {}) == (set(), ())
     assert str(found.branches[0]["next"]).endswith("-r image_type lts")
 
 
@@ -285,4 +285,4 @@ def test_the_other_image_type_is_of_gitlab_alone(merged: World) -> None:
 )
 def test_a_branch_on_another_edition_is_neither_older_nor_on_the_tag(tags: list[str], state: str) -> None:
     bump = Bump.parse(tag="26.04-py3")
-    assert after_merge._standing([NgcTag.parse(tag) for tag in tags], bump, "dev")["state"] == state
+    assert report._standing([NgcTag.parse(tag) for tag in tags], bump, "dev")["state"] == state

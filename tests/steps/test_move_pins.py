@@ -13,8 +13,8 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.practice import environment
 from runbook_lib.records import step_record
 from runbook_lib.records.statement import CONTRIBUTIONS
-from runbook_lib.steps import move_pins, preflight
-from runbook_lib.workflow import branch
+from runbook_lib.steps import context, move_pins, preflight
+from runbook_lib.workflow import branch, bump_plan, forge
 from runbook_lib.workflow.branch import Position
 
 TAG = "26.04-py3"
@@ -33,7 +33,7 @@ def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> step_record.Step:
     folder = tmp_path / "record"
     folder.mkdir()
     monkeypatch.setenv("RUNBOOK_RECORD", str(folder))
-    return step_record.step("01-github-pin", Bump.parse(), repository="practice/Megatron-LM")
+    return context.open_record("01-github-pin", Bump.parse(), repository="practice/Megatron-LM")
 
 
 def told(step: step_record.Step) -> list[dict[str, object]]:
@@ -54,7 +54,7 @@ def state(checkout: Checkout) -> tuple[str, ...]:
 def test_a_preview_changes_nothing(checkout: Checkout, step: step_record.Step, asked: dict[str, object]) -> None:
     before = state(checkout)
     here = stand(checkout, **asked)
-    ahead = preflight.prospect(here)
+    ahead = bump_plan.plan_bump(here)
     for ci in ("github", "gitlab"):
         plan = ahead.plan.part(ci)
         move_pins.show(here, plan)
@@ -68,7 +68,7 @@ def test_a_preview_changes_nothing(checkout: Checkout, step: step_record.Step, a
 
 def test_both_parts_move_the_pins_and_nothing_else(checkout: Checkout, step: step_record.Step) -> None:
     here = stand(checkout, apply=True)
-    ahead = preflight.prospect(here)
+    ahead = bump_plan.plan_bump(here)
     for ci in ("github", "gitlab"):
         plan = ahead.plan.part(ci)
         move_pins.carry_out(step, here, ahead, plan)
@@ -90,7 +90,7 @@ def test_both_parts_move_the_pins_and_nothing_else(checkout: Checkout, step: ste
 
 def test_a_pin_of_the_other_type_that_moved_on_the_branch_is_found(checkout: Checkout) -> None:
     here = stand(checkout, apply=True)
-    branch.carry_out(here, preflight.prospect(here).plan.edits)
+    branch.carry_out(here, bump_plan.plan_bump(here).plan.edits)
     assert move_pins.untouched(here).status == "passed"
     pin = checkout.path / "docker/.ngc_version.lts"
     pin.write_text(pin.read_text().replace("25.09", TAG[:5]))
@@ -106,30 +106,30 @@ def test_a_branch_of_that_name_with_other_content_is_refused_before_anything_mov
     checkout.switch("main")
     before = state(checkout)
     with pytest.raises(Refused, match=r"has other content than this bump: [0-9a-f]{10} \(Keep my notes\)"):
-        preflight.prospect(stand(checkout, apply=True))
+        bump_plan.plan_bump(stand(checkout, apply=True))
     assert state(checkout) == before
 
 
 def test_a_roll_back_does_not_take_up_the_branch_of_the_bump_it_goes_back_to(checkout: Checkout) -> None:
     here = stand(checkout, apply=True)
-    edits = preflight.prospect(here).plan.edits
+    edits = bump_plan.plan_bump(here).plan.edits
     branch.carry_out(here, edits)
     checkout.commit([edit.path for edit in edits], here.bump.title)
     checkout.switch("main")
     newer = branch.find(checkout, Bump.parse(tag="26.05-py3", apply=True))
-    branch.carry_out(newer, preflight.prospect(newer).plan.edits)
+    branch.carry_out(newer, bump_plan.plan_bump(newer).plan.edits)
     checkout.git("commit", "-qam", "chore: newer")
     checkout.git("push", "-q", "origin", "HEAD:main")
     with pytest.raises(Refused, match="allow=older-tag"):
-        preflight.prospect(stand(checkout, apply=True))
+        bump_plan.plan_bump(stand(checkout, apply=True))
     with pytest.raises(Refused, match="from an earlier bump"):
-        preflight.prospect(stand(checkout, apply=True, allow="older-tag"))
+        bump_plan.plan_bump(stand(checkout, apply=True, allow="older-tag"))
 
 
 def test_nothing_to_edit_makes_no_branch(checkout: Checkout) -> None:
     before = state(checkout)
     here = stand(checkout, tag="26.02-py3", apply=True)
-    assert branch.carry_out(here, preflight.prospect(here).plan.edits) == []
+    assert branch.carry_out(here, bump_plan.plan_bump(here).plan.edits) == []
     assert state(checkout) == before
 
 
@@ -145,7 +145,7 @@ def test_a_tag_that_is_not_there_for_every_platform_is_refused(
 ) -> None:
     before = state(checkout)
     here = stand(checkout, tag=tag, apply=True)
-    ahead = preflight.prospect(here)
+    ahead = bump_plan.plan_bump(here)
     with pytest.raises(Refused, match=says):
         move_pins.carry_out(step, here, ahead, ahead.plan)
     assert state(checkout) == before
@@ -153,9 +153,9 @@ def test_a_tag_that_is_not_there_for_every_platform_is_refused(
 
 def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(checkout: Checkout, step: step_record.Step) -> None:
     with pytest.raises(Refused, match="allow=older-tag"):
-        preflight.prospect(stand(checkout, tag="26.01-py3"))
+        bump_plan.plan_bump(stand(checkout, tag="26.01-py3"))
     here = stand(checkout, tag="26.01-py3", allow="older-tag", apply=True)
-    ahead = preflight.prospect(here)
+    ahead = bump_plan.plan_bump(here)
     move_pins.carry_out(step, here, ahead, ahead.plan)
     move_pins.verify(step, here, ahead, ahead.plan)
     assert [it["exception"] for it in told(step) if it["kind"] == "exception"] == ["older-tag"]
@@ -165,18 +165,18 @@ def test_without_the_registry_apply_goes_on_and_publishing_wants_an_exception(
     checkout: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
-    preflight.prospect(stand(checkout, apply=True)).require()
+    bump_plan.plan_bump(stand(checkout, apply=True)).require()
     with pytest.raises(Refused, match="allow=unverified-tag"):
-        preflight.prospect(stand(checkout, apply=True, publish=True)).require()
-    ahead = preflight.prospect(stand(checkout, apply=True, publish=True, allow="unverified-tag"))
+        bump_plan.plan_bump(stand(checkout, apply=True, publish=True)).require()
+    ahead = bump_plan.plan_bump(stand(checkout, apply=True, publish=True, allow="unverified-tag"))
     ahead.require()
     assert list(ahead.used_exceptions) == ["unverified-tag"]
 
 
 def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: step_record.Step) -> None:
     here = stand(checkout)
-    ahead = preflight.prospect(here)
-    with contextlib.closing(preflight.connect(checkout.repository(), here.bump)) as github:  # type: ignore[type-var]
+    ahead = bump_plan.plan_bump(here)
+    with contextlib.closing(forge.connect_github(checkout.repository(), here.bump)) as github:  # type: ignore[type-var]
         checks = preflight.report(step, here, ahead, github)
     (runners,) = [check for check in checks if check.name == "the driver of the runners"]
     assert "CUDA 13.2 comes with driver 595" in runners.detail
@@ -196,17 +196,17 @@ def test_rights_tell_who_may_label(
 ) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", token)
     bump = Bump.parse(tag=TAG, apply=True, publish=True)
-    with contextlib.closing(preflight.connect(checkout.repository(), bump)) as github:  # type: ignore[type-var]
+    with contextlib.closing(forge.connect_github(checkout.repository(), bump)) as github:  # type: ignore[type-var]
         found = preflight.rights(github, bump)
     assert [check.status for check in found] == statuses
 
 
 def test_without_a_token_only_publishing_is_refused(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_TOKEN")
-    assert preflight.connect("o/n", Bump.parse(tag=TAG)) is None
+    assert forge.connect_github("o/n", Bump.parse(tag=TAG)) is None
     assert {check.status for check in preflight.rights(None, Bump.parse(tag=TAG))} == {"skipped"}
     with pytest.raises(Exception, match="There is no token for GitHub"):
-        preflight.connect("o/n", Bump.parse(tag=TAG, apply=True, publish=True))
+        forge.connect_github("o/n", Bump.parse(tag=TAG, apply=True, publish=True))
 
 
 @pytest.mark.parametrize(
@@ -219,16 +219,16 @@ def test_the_sync_check_looks_where_it_is_asked_to(checkout: Checkout, refs: str
 
 def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, step: step_record.Step) -> None:
     here = stand(checkout, apply=True)
-    branch.carry_out(here, preflight.prospect(here).plan.part("github").edits)
+    branch.carry_out(here, bump_plan.plan_bump(here).plan.part("github").edits)
     half = stand(checkout, apply=True)
     found = move_pins.survey(half, "")
     assert found.outcome == "out of sync"
     assert ".gitlab/stages/01.build.yml" in move_pins.conclude(step, half, found).text
     with pytest.raises(Exception, match="all pins agree"):
         step.raise_if_failed()
-    branch.carry_out(half, preflight.prospect(half).plan.edits)
+    branch.carry_out(half, bump_plan.plan_bump(half).plan.edits)
     assert move_pins.survey(half, "").outcome == "in sync"
-    checkout.commit([edit.path for edit in preflight.prospect(half).plan.edits], "move")
+    checkout.commit([edit.path for edit in bump_plan.plan_bump(half).plan.edits], "move")
     (checkout.path / "docker/.ngc_version.dev").write_text("nvcr.io/nvidia/pytorch:26.01-py3\n")
     assert move_pins.survey(stand(checkout, apply=True), "").outcome == "out of sync"
 

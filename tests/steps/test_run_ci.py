@@ -14,7 +14,7 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Account, Comment
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.steps import run_ci as ci
-from runbook_lib.workflow import branch
+from runbook_lib.workflow import branch, ci_run, pull_request
 
 BRANCH = "bump/main/dev-26.04-py3"
 
@@ -35,7 +35,7 @@ def run_ci(world: World, token: str = "practice-token", *, wait: bool = False, *
     """Step 4, as its notebook runs it; the clock moves on while it waits."""
     bump = bump_to(**parameters)
     step = world.step(bump)
-    standing = ci.authorize(step, ci.look(branch.find(world.checkout, bump), world.github(token)))
+    standing = ci_run.authorize(step, pull_request.read_state(branch.find(world.checkout, bump), world.github(token)))
 
     def sleep(seconds: float) -> None:
         world.now[0] += seconds
@@ -376,7 +376,9 @@ def test_a_run_without_the_label_is_useless(opened: World) -> None:
 def test_a_push_while_following_ends_it(opened: World) -> None:
     run_ci(opened)
     bump = bump_to()
-    standing = ci.authorize(opened.step(bump), ci.look(branch.find(opened.checkout, bump), opened.github()))
+    standing = ci_run.authorize(
+        opened.step(bump), pull_request.read_state(branch.find(opened.checkout, bump), opened.github())
+    )
     opened.commit_on(BRANCH, "notes", "more\n")
     found = ci.follow(opened.steps[-1], standing)
     assert found is not None
@@ -385,7 +387,7 @@ def test_a_push_while_following_ends_it(opened: World) -> None:
 
 def test_a_head_that_moves_before_a_run_starts_is_told(opened: World) -> None:
     bump = bump_to()
-    standing = ci.look(branch.find(opened.checkout, bump), opened.github())
+    standing = pull_request.read_state(branch.find(opened.checkout, bump), opened.github())
     opened.commit_on(BRANCH, "notes", "more\n")
     found = ci.follow(opened.step(bump), standing)
     assert found is not None

@@ -14,9 +14,10 @@ from runbook_lib.clients.github.models import Run
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE
 from runbook_lib.records.step_record import Step
-from runbook_lib.steps import investigate_ci, run_ci
+from runbook_lib.steps import investigate_ci
 from runbook_lib.triage import failed_jobs
 from runbook_lib.workflow import branch as position
+from runbook_lib.workflow import ci_run, pull_request
 
 KINDS = {
     "gpt/gpt3_mcore_te_tp1_pp1": "golden drift",
@@ -34,7 +35,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("world")) as made:
         made.open_pr()
         bump = bump_to()
-        run_ci.authorize(made.step(bump), run_ci.look(position.find(made.checkout, bump), made.github()))
+        ci_run.authorize(made.step(bump), pull_request.read_state(position.find(made.checkout, bump), made.github()))
         made.now[0] += 1000
         yield made
 

@@ -90,7 +90,7 @@ def main(folder: Path) -> None:
 SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "pins.launch_scripts.LaunchScripts.find": {"self": SimpleNamespace(folder="folder", gating="active", idle="flaky")},
     "practice.gitlab.api.GitLab._page_for": {"self": SimpleNamespace(hub=SimpleNamespace(repository="o/r"))},
-    "steps.pull_request.body.compose_body": {"name": "base-image-runbook:golden-values:"},
+    "workflow.pull_request_body.compose_body": {"name": "base-image-runbook:golden-values:"},
     "pins.sites._pins": {"name": "nvcr.io/nvidia/pytorch"},
     "slurm.outcome._batch": {"name": "micro-batch-size"},
     "records.timeline._broken": {"case": "gpt3_tp1"},

@@ -30,18 +30,16 @@ from runbook_lib.practice.registry import server as registry
 from runbook_lib.practice.tokens import GITLAB_TOKEN, TOKEN
 from runbook_lib.recipes.quarantine import Target
 from runbook_lib.records.step_record import Step
-from runbook_lib.steps import run_ci
+from runbook_lib.steps import open_pr
 from runbook_lib.steps.broken_tests import decide, quarantine
 from runbook_lib.steps.broken_tests.issue import Broken
-from runbook_lib.steps.golden_values import collect as golden_run
 from runbook_lib.steps.internal_ci import run as internal_ci
 from runbook_lib.steps.internal_ci.dry_run import telling
-from runbook_lib.steps.pull_request import publish
 from runbook_lib.transport.ranges import Address, Web
 from runbook_lib.triage import read_logs
 from runbook_lib.triage.diagnose import FailedJob
 from runbook_lib.triage.read_logs import JobLogs
-from runbook_lib.workflow import branch, push_round
+from runbook_lib.workflow import branch, ci_run, pull_request, push_round, run_choice
 from runbook_lib.workflow.proposal import find_pull
 
 TAG = "26.04-py3"
@@ -268,21 +266,21 @@ def _step_3(at: At, on: Clients) -> None:
     before = at.known["proposal"]
     pull = find_pull(on.github, before.bump, before.head)
     step = at.step()
-    made = publish.carry_out(step, replace(before, github=on.github, pull=pull))
+    made = open_pr.carry_out(step, replace(before, github=on.github, pull=pull))
     if made.ask:
         raise Told(made.ask)
     _quiet(step)
 
 
 def _step_4(at: At, on: Clients) -> None:
-    after = run_ci.authorize(at.step(), run_ci.look(at.known["stand"], on.github))
+    after = ci_run.authorize(at.step(), pull_request.read_state(at.known["stand"], on.github))
     if after.held:
         raise Told(after.held)
 
 
 def _told_there(at: At, on: Clients) -> None:
     step = at.step()
-    push_round.tell(step, run_ci.look(at.known["stand"], on.github), "Some words.", "golden-values")
+    push_round.tell(step, pull_request.read_state(at.known["stand"], on.github), "Some words.", "golden-values")
     _quiet(step)
 
 
@@ -293,7 +291,7 @@ def _filed(at: At, on: Clients) -> None:
 
 
 def _rerun(at: At, on: Clients) -> None:
-    standing = run_ci.look(at.known["stand"], on.github)
+    standing = pull_request.read_state(at.known["stand"], on.github)
     plan = decide.Plan(decide.Triage(replace(at.known["asked"], standing=standing)))
     quarantine._rerun(at.step(), plan, ("a job",), [])
 
@@ -361,7 +359,7 @@ def practice(home: Path) -> Iterator[At]:
         patch = undo.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("GITHUB_REPOSITORY", REPOSITORY)
         patch.setattr("runbook_lib.clients.github.client._DELAYS", (0, 0))
-        patch.setattr("runbook_lib.steps.pull_request.publish._DELAYS", (0, 0))
+        patch.setattr("runbook_lib.workflow.pull_request._DELAYS", (0, 0))
         patch.setattr("runbook_lib.steps.internal_ci.run._DELAYS", (0, 0))
         for module in (
             "clients.github.client._LARGEST",
@@ -388,7 +386,7 @@ def _prepare(at: At, on: Clients) -> None:
     on.github.add_label(number, sorted(bump.labels[1])[0])
     at.keep("unlabelled")
     at.back_to("opened")
-    standing = run_ci.authorize(at.step(), run_ci.look(stand, on.github))
+    standing = ci_run.authorize(at.step(), pull_request.read_state(stand, on.github))
     assert standing.pull is not None
     head = standing.pull.head_sha
     git(at.world.home / "checkout", "push", "-q", "gitlab", f"{head}:refs/heads/{TO}")
@@ -398,7 +396,7 @@ def _prepare(at: At, on: Clients) -> None:
     issues.file(on.github, "Twice", "")
     at.keep("twice")
     at.back_to("ended")
-    asked = golden_run.choose(run_ci.look(stand, on.github))
+    asked = run_choice.choose_run(pull_request.read_state(stand, on.github))
     assert asked.source is not None
     run = on.github.run(asked.number)
     pipeline = on.gitlab.pipelines(head)[0].id

@@ -23,11 +23,11 @@ from runbook_lib.practice.registry import server
 from runbook_lib.records.chain import Ledger
 from runbook_lib.records.step_record import Step
 from runbook_lib.records.verify import verify
-from runbook_lib.steps.preflight import Prospect
-from runbook_lib.steps.pull_request import publish
+from runbook_lib.steps import open_pr
 from runbook_lib.system import atomic_files
 from runbook_lib.text.edits import Edit
 from runbook_lib.workflow import branch
+from runbook_lib.workflow.bump_plan import PlannedBump
 
 BRANCH = "bump/main/dev-26.04-py3"
 SHA = "a" * 64
@@ -211,8 +211,10 @@ def committed(checkout: Path) -> str:
     step = Step("03-open-pr", bump, "practice/Megatron-LM", record)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
-        made = publish.carry_out(step, publish.propose(stand, Prospect(bump, Plan((), (), (), ()), None, EXISTS), None))
-        publish.verify(step, made)
+        made = open_pr.carry_out(
+            step, open_pr.propose(stand, PlannedBump(bump, Plan((), (), (), ()), None, EXISTS), None)
+        )
+        open_pr.verify(step, made)
         step.raise_if_failed()
     assert made.commit is not None
     return made.commit

@@ -15,10 +15,10 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
 from runbook_lib.steps import run_ci
-from runbook_lib.steps.run_ci import Standing
 from runbook_lib.text.edits import Edit
 from runbook_lib.workflow import branch as position
-from runbook_lib.workflow import branch_history, push_round
+from runbook_lib.workflow import branch_history, ci_run, golden_comparison, pull_request, push_round
+from runbook_lib.workflow.pull_request import PullRequestState
 
 BRANCH = "bump/main/dev-26.04-py3"
 TITLE = "chore: Update Docker image version to 26.04-py3"
@@ -39,13 +39,13 @@ def opened(world: World) -> World:
     return world
 
 
-def authorize(world: World, **parameters: str) -> Standing:
+def authorize(world: World, **parameters: str) -> PullRequestState:
     """Step 4 up to its comment, as its notebook runs it."""
     bump = bump_to(**parameters)  # type: ignore[arg-type]
     step = world.step(bump)
-    standing = run_ci.look(position.find(world.checkout, bump), world.github(), records=step.records)
+    standing = pull_request.read_state(position.find(world.checkout, bump), world.github(), records=step.records)
     assert standing.show().text
-    standing = run_ci.authorize(step, standing)
+    standing = ci_run.authorize(step, standing)
     run_ci.show(standing, None)
     run_ci.verify(step, standing, None if standing.held else run_ci.follow(step, standing))
     step.raise_if_failed()  # a foreign commit is no failure
@@ -492,7 +492,7 @@ def test_answers_to_ci_are_reviewed_before_their_push(opened: World) -> None:
     git(path, "commit", "-q", "-am", "test: refresh golden values for 26.04-py3")
     before, bump = head(opened), bump_to()
     step = opened.step(bump)
-    sent = push_round.send(step, run_ci.look(position.find(opened.checkout, bump), opened.github()))
+    sent = push_round.send(step, pull_request.read_state(position.find(opened.checkout, bump), opened.github()))
     assert "waiting for a person to confirm" in sent.held
     assert GOLDEN in sent.view.text
     assert (sent.commit, head(opened), len(commands(opened))) == ("", before, 1)
@@ -512,7 +512,6 @@ def test_an_empty_commit_goes_on_nothing_foreign(opened: World) -> None:
 
 
 def test_the_reasons_of_a_foreign_commit_accept_nothing(opened: World) -> None:
-    from runbook_lib.steps.golden_values import refresh
 
     other = Other(opened)
     golden_alone(other)
@@ -520,9 +519,9 @@ def test_the_reasons_of_a_foreign_commit_accept_nothing(opened: World) -> None:
     other.git("commit", "-q", "--amend", "-m", f"test: refresh golden values for 26.04-py3\n\n{told}")
     commit = other.push()
     stand = position.find(opened.checkout, bump_to())
-    assert refresh.accepted(stand, opened.records) == {}
+    assert golden_comparison.accepted(stand, opened.records) == {}
     confirmed = position.find(opened.checkout, bump_to(allow=f"{FOREIGN}:{commit}"))
-    assert refresh.accepted(confirmed, opened.records) == {"gpt/a/g.json": "fine"}
+    assert golden_comparison.accepted(confirmed, opened.records) == {"gpt/a/g.json": "fine"}
 
 
 # -- how it is shown ------------------------------------------------------------------------------------------------
@@ -572,8 +571,8 @@ def test_records_of_another_form_vouch_for_nothing(opened: World, tmp_path: Path
 def test_a_persons_own_branch_is_not_ours(opened: World) -> None:
     """Whoever's pull request it is: only a person authorizes CI there."""
     bump: Bump = bump_to()
-    standing = run_ci.look(position.find(opened.checkout, bump), opened.github())
+    standing = pull_request.read_state(position.find(opened.checkout, bump), opened.github())
     assert standing.pull is not None
     theirs = replace(standing, pull=replace(standing.pull, head_owner=CONTRIBUTOR))
-    assert "must be let go by hand" in run_ci.authorize(opened.step(bump), theirs).held
+    assert "must be let go by hand" in ci_run.authorize(opened.step(bump), theirs).held
     assert commands(opened) == []

@@ -28,11 +28,11 @@ from runbook_lib.recipes.quarantine import Target
 from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests import quarantine
 from runbook_lib.steps.broken_tests.issue import Broken
-from runbook_lib.steps.golden_values.refresh import Refresh
-from runbook_lib.steps.pull_request.body import compose_body, marked, part
+from runbook_lib.steps.golden_values import Refresh
 from runbook_lib.text.edits import Edit
 from runbook_lib.triage.diagnose import Failure
 from runbook_lib.workflow.proposal import Proposal
+from runbook_lib.workflow.pull_request_body import compose_body, marked, part
 
 BUMP = Bump.parse(tag="26.04-py3")
 PLAIN = "word"

@@ -18,8 +18,7 @@ from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.pins.finders import BuildArg
 from runbook_lib.steps.broken_tests import issue
-from runbook_lib.steps.pull_request import body
-from runbook_lib.text import sanitize
+from runbook_lib.text import markdown, sanitize
 from runbook_lib.text.redact import Redactor
 from runbook_lib.triage.diagnose import Failure
 
@@ -126,7 +125,7 @@ def _issue(text: str) -> object:
 
 def _judged(text: str) -> object:
     """What step 05 does with the name of a metric."""
-    return [_REDACTOR.data({text: [text]}), body.code(text), body.prose(text), sanitize.visible(text)]
+    return [_REDACTOR.data({text: [text]}), markdown.code(text), markdown.prose(text), sanitize.visible(text)]
 
 
 #: All that is done with a text from outside, as one.

@@ -13,8 +13,7 @@ from runbook_lib.clients.github import copy_pr_bot
 from runbook_lib.clients.github.models import Comment
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden.ci_rules import TestConfig
-from runbook_lib.golden.values import MAX_BYTES, BadGolden
-from runbook_lib.golden.values import parse as golden
+from runbook_lib.golden.values import MAX_BYTES, BadGolden, parse
 from runbook_lib.pins import pins_file, sites
 from runbook_lib.pins.known_sites import MEGATRON_LM
 from runbook_lib.recipes import rows
@@ -154,7 +153,7 @@ def test_yaml(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figure
 def test_json(name: str, tmp_path: Path, figures: Figures) -> None:
     text = JSON[name]()
     for content in (text, text.encode("utf-8", "surrogatepass")):
-        told = outcome(lambda content=content: golden(content))
+        told = outcome(lambda content=content: parse(content))
         assert len(told) < 20_000 or name.startswith("key")
     record = {"kind": "warning", "sentence": text} if len(text) < 200_000 else {}
     assert collect([text, json.dumps(record), text]).state == "incomplete"
@@ -218,14 +217,14 @@ def test_patterns_of_a_pins_file(pattern: str, monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_bad_golden_file_is_told_in_a_clause() -> None:
     with pytest.raises(BadGolden, match="nested deeper"):
-        golden(JSON["closed depth"]())
+        parse(JSON["closed depth"]())
 
 
 BEYOND: dict[str, Callable[[], object]] = {
     "values that aliases make": lambda: yaml_spans.load(LAUGHS),
-    "bytes of a golden file": lambda: golden(b" " * (MAX_BYTES + 1)),
-    "digits of a golden value": lambda: golden('{"throughput": ' + "9" * 5000 + "}"),
-    "depth of a golden file": lambda: golden('{"a":' * 100 + "1" + "}" * 100),
+    "bytes of a golden file": lambda: parse(b" " * (MAX_BYTES + 1)),
+    "digits of a golden value": lambda: parse('{"throughput": ' + "9" * 5000 + "}"),
+    "depth of a golden file": lambda: parse('{"a":' * 100 + "1" + "}" * 100),
     "characters of a pattern": lambda: untrusted_regex.spans("(?P<image>a)" + "b?" * 1000, "a"),
 }
 

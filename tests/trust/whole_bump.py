@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import pytest
 from bumping import REPOSITORY, World, bump_to, world
 
-from runbook_lib.cli.__main__ import main as runbook
+from runbook_lib.cli.__main__ import main
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
 from runbook_lib.forms import choices
@@ -168,5 +168,5 @@ def _written_and_removed(github: GitHub) -> None:
 
 
 def _labels(checkout: Path) -> None:
-    if runbook(["labels", "#10", "--repo", str(checkout)]):
+    if main(["labels", "#10", "--repo", str(checkout)]):
         raise RunbookError("The labels could not be told.")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from runbook_lib.containers.work import pyproject as projects
+from runbook_lib.containers.work import pyproject
 from runbook_lib.containers.work.pyproject import PATH, Project
 from runbook_lib.containers.work.task import Step
 from runbook_lib.errors import CannotTell, Refused
@@ -93,7 +93,7 @@ def install(tree: Tree, wanted: str, image_type: str = "dev") -> Work:
     """
     if image_type == "lts" and not wanted and tree.repository == MEGATRON_LM.name:
         raise Refused(f"No sync makes the environment of LTS. {_LTS}")
-    options = projects.options(tree.project, wanted) if wanted.strip() else usual(tree)
+    options = pyproject.options(tree.project, wanted) if wanted.strip() else usual(tree)
     warnings = []
     if not tree.lock:
         warnings.append("This checkout has no uv.lock, so uv resolves anew, and what it installs may change any day.")
@@ -112,7 +112,7 @@ def usual(tree: Tree) -> tuple[str, ...]:
     if tree.repository == MEGATRON_BRIDGE.name:
         return everything
     named = [it for it in _USUAL if len(tree.project.kinds(it)) == 1]
-    return projects.options(tree.project, " ".join(named)) if named else everything
+    return pyproject.options(tree.project, " ".join(named)) if named else everything
 
 
 def add(tree: Tree, package: str, extra: str = "") -> Work:
@@ -120,10 +120,10 @@ def add(tree: Tree, package: str, extra: str = "") -> Work:
 
     Raises Refused where other changes would get into that commit, RunbookError for a name that is none.
     """
-    package = projects.requirement(package)
-    name = projects.package_name(package)
+    package = pyproject.requirement(package)
+    name = pyproject.package_name(package)
     target, place = _target(tree, extra)
-    branch = f"build/add-{projects.normalized(name)}"
+    branch = f"build/add-{pyproject.normalized(name)}"
     listed = tree.project.has(package, place)
     begun = tree.branch == branch and PATH in tree.changed and tree.project.same_but_for(name, tree.head)
     if listed and not tree.changed:
@@ -156,7 +156,7 @@ def _target(tree: Tree, extra: str) -> tuple[tuple[str, ...], str]:
     """The options of ``uv add`` and the words for where a package goes."""
     if not extra:
         return (), "the project's dependencies"
-    if closed := _CLOSED.get(tree.repository, {}).get(projects.normalized(extra)):
+    if closed := _CLOSED.get(tree.repository, {}).get(pyproject.normalized(extra)):
         raise Refused(f"Nothing is added to {extra}. {closed}")
     kinds = tree.project.kinds(extra)
     kind = kinds[0] if kinds else "extra"  # uv would make a new extra of a name that is mistyped

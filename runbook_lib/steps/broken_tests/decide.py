@@ -14,22 +14,22 @@ from runbook_lib import display
 from runbook_lib.clients.github import issues as github_issues
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.display import View
-from runbook_lib.errors import CannotTell, Refused
-from runbook_lib.git.command import GitFailed
+from runbook_lib.errors import Refused
 from runbook_lib.golden.collect import Problem
-from runbook_lib.recipes import quarantine
+from runbook_lib.recipes import issue_references, quarantine
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import Target
 from runbook_lib.recipes.rows import Row
 from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests.issue import Broken
-from runbook_lib.steps.golden_values import collect
-from runbook_lib.steps.golden_values.collect import Asked
-from runbook_lib.steps.run_ci import Standing
 from runbook_lib.text.edits import Edit
 from runbook_lib.triage import failed_jobs
 from runbook_lib.triage.failed_jobs import Seen
+from runbook_lib.workflow import golden_comparison
 from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow.pull_request import PullRequestState
+from runbook_lib.workflow.quarantines import is_out, recipe_texts, rows_of, settled
+from runbook_lib.workflow.run_choice import ChosenRun
 
 #: Causes that a person may call broken; drift is for step 5, and builds, linters and unit tests stand in no recipe.
 _PROPOSED = frozenset({"hang", "out of memory", "shape", "import error", "unknown"})
@@ -42,13 +42,13 @@ class Triage:
     ``unread`` says of which of them that is only because their values are not to be had, and why.
     """
 
-    asked: Asked
+    asked: ChosenRun
     seen: tuple[Seen, ...] = ()
     undecided: tuple[str, ...] = ()
     unread: tuple[Problem, ...] = ()
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> PullRequestState:
         """The pull request that the run belongs to."""
         return self.asked.standing
 
@@ -96,7 +96,7 @@ class Plan:
 
     def edits(self, issues: Mapping[Target, int]) -> tuple[Edit, ...]:
         """The recipes with these tests out of the way, each by its issue's number, and others back."""
-        texts = _texts(self.stand, [it.target.case for it in self.decisions] + [it.case for it in self.back])
+        texts = recipe_texts(self.stand, [it.target.case for it in self.decisions] + [it.case for it in self.back])
         whole = "whole-row" in self.stand.bump.allow
         made = []
         for path, before in texts.items():
@@ -145,7 +145,7 @@ class Plan:
         )
 
 
-def triage(asked: Asked, say: Callable[[str], object] = print) -> Triage:
+def triage(asked: ChosenRun, say: Callable[[str], object] = print) -> Triage:
     """Why each failed job of the run failed, and which of them no golden value explains.  Prints how far it is."""
     github = asked.standing.github
     if asked.source is None or github is None:
@@ -155,7 +155,7 @@ def triage(asked: Asked, say: Callable[[str], object] = print) -> Triage:
     else:
         run = failed_jobs.Place(github.run(asked.number))
         seen = failed_jobs.triage(github, run, asked.standing.stand.bump.base, say)
-    values = collect.collect(asked, on_branch=True, say=lambda _: None)
+    values = golden_comparison.collect(asked, on_branch=True, say=lambda _: None)
     unread = tuple(it for it in values.missing if it.job in values.undecided)
     return Triage(asked, seen, values.undecided, unread)
 
@@ -168,8 +168,8 @@ def plan(found: Triage, *, broken: str = "", reenable: str = "", soft: bool = Fa
     """
     standing = found.standing
     stand, bump = standing.stand, standing.stand.bump
-    targets, rows = _settled(stand, broken, "broken")
-    back, _ = _settled(stand, reenable, "reenable")
+    targets, rows = settled(stand, broken, "broken")
+    back, _ = settled(stand, reenable, "reenable")
     source = found.asked.source
     if source is None:
         return Plan(found)
@@ -188,29 +188,8 @@ def plan(found: Triage, *, broken: str = "", reenable: str = "", soft: bool = Fa
     return Plan(found, tuple(decisions), tuple(done), back, soft, tuple(warnings))
 
 
-def require(stand: Position, *, accept: str = "", broken: str = "") -> None:
-    """Raise Refused for decisions of another form, and for tests and golden files that the branch does not have.
-
-    So that a run that is given them stops before it changes anything, and not at the step that they are for.
-    """
-    collect.require(stand, accept)
-    _settled(stand, broken, "broken")
-
-
-def _settled(stand: Position, text: str, parameter: str) -> tuple[tuple[Target, ...], tuple[Row, ...]]:
-    """The tests of a person's list, and the rows of the recipes that name their cases."""
-    listed = quarantine.named(text, stand.bump.image_type, parameter)
-    rows = rows_of(stand, [it.case for it in listed])
-    return tuple(quarantine.settle(it, rows) for it in listed), rows
-
-
-def is_out(row: Row, soft: bool) -> bool:
-    """Whether a row stops nothing any more; ``soft``: as it may fail."""
-    return (soft and row.allow_failure) or not any(quarantine.gating(cell.value) for cell in row.scopes)
-
-
 def _decision(
-    standing: Standing, target: Target, rows: Sequence[Row], seen: Seen | None, run: str, *, internal: bool
+    standing: PullRequestState, target: Target, rows: Sequence[Row], seen: Seen | None, run: str, *, internal: bool
 ) -> Decision:
     github, bump = standing.github, standing.stand.bump
     scopes = dict.fromkeys(cell.value for row in rows for cell in row.scopes if quarantine.gating(cell.value))
@@ -219,7 +198,7 @@ def _decision(
     )
     issue = None
     if github is not None:
-        if number := tracking.named_in(target.reason, github.repository):
+        if number := issue_references.named_in(target.reason, github.repository):
             issue = github_issues.read(github, number)
             if issue.state != "open":
                 raise Refused(f"#{number}, which the reason for {target} names, is {issue.state}. Name an open issue.")
@@ -245,36 +224,6 @@ def _images(stand: Position) -> tuple[str, str]:
     return ", ".join(sorted(old)) or "unknown", f"{sites.image}:{stand.bump.tag}"
 
 
-def _texts(stand: Position, cases: Iterable[str], commit: str = "") -> dict[str, str]:
-    """The recipes that have one of these words in them, as the plan's commit has them."""
-    patterns = [part for case in dict.fromkeys(cases) for part in ("-e", case)]
-    if not patterns:
-        return {}
-    ref = commit or stand.start
-    try:
-        listed = stand.checkout.git("grep", "-z", "-l", "--fixed-strings", *patterns, ref, "--", recipes.FOLDER)
-    except GitFailed as error:
-        if error.status != 1:  # git's way to say that nothing was found
-            raise
-        listed = ""
-    paths = [path.partition(":")[2] for path in listed.split("\0") if path.endswith((".yaml", ".yml"))]
-    return {path: text for path, text in stand.checkout.read(paths, ref).items() if text is not None}
-
-
-def rows_of(stand: Position, cases: Sequence[str], commit: str = "") -> tuple[Row, ...]:
-    """The rows of the recipes that name these cases; of all recipes where none does, for a hint at the right name."""
-    texts = _texts(stand, cases, commit)
-    if cases and not texts:
-        texts = _texts(stand, ["test_case"], commit)
-    found: list[Row] = []
-    for path, text in texts.items():
-        try:
-            found += recipes.rows(path, text)
-        except CannotTell as error:
-            raise Refused(f"{error} Mend it first: the test could stand in it. Nothing was changed.") from error
-    return tuple(found)
-
-
 def proposal(made: Plan) -> str:
     """What is ``proposed``, as the parameter ``broken`` takes it."""
     return "; ".join(f"{name}: {cause}" for name, cause in proposed(made).items())
@@ -298,7 +247,7 @@ def proposed(made: Plan) -> dict[str, str]:
         for row in rows:
             if (row.model, row.case) == (model, case) and stand.bump.image_type in row.environments:
                 for platform in row.platforms if _on_github(row) else ():
-                    cause = tracking.unnamed(" ".join(it.failure.cause.replace(";", ",").split()))
+                    cause = issue_references.unnamed(" ".join(it.failure.cause.replace(";", ",").split()))
                     entries[f"{model}/{case}@{platform}"] = textwrap.shorten(cause, 120, placeholder=" …")
     return entries
 
@@ -326,7 +275,7 @@ def _taken_out(found: Triage, cases: Sequence[str], after: Mapping[str, str]) ->
     stand = found.standing.stand
     tested = found.asked.tested if stand.checkout.has(found.asked.tested) else stand.start
     then = rows_of(stand, cases, tested) if cases else ()
-    texts = {**(_texts(stand, cases) if cases else {}), **after}
+    texts = {**(recipe_texts(stand, cases) if cases else {}), **after}
     now = [row for path, text in texts.items() for row in recipes.rows(path, text)]
     return dict(Counter(test for test, _ in _running(then, stand) - _running(now, stand)))
 

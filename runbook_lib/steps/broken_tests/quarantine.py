@@ -3,7 +3,6 @@
 No test is put out of the way without an issue: where that cannot be filed, its row stays.
 """
 
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,25 +14,24 @@ from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
-from runbook_lib.recipes import rows
-from runbook_lib.recipes.quarantine import BROKEN, Target, comment_of
+from runbook_lib.recipes.quarantine import Target
 from runbook_lib.records.step_record import Step
 from runbook_lib.steps.broken_tests import decide
 from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests.decide import Decision, Plan
-from runbook_lib.steps.pull_request.body import address, code, prose, unlinked
 from runbook_lib.text import edits
+from runbook_lib.text.markdown import address, code, prose, unlinked
 from runbook_lib.workflow import branch as position
-from runbook_lib.workflow import branch_history, push_round
+from runbook_lib.workflow import branch_history, push_round, quarantines
 from runbook_lib.workflow.branch import Position
 from runbook_lib.workflow.proposal import is_mine
 from runbook_lib.workflow.push_round import Sent
+from runbook_lib.workflow.quarantines import quarantined_since_fork
 
 #: A flaky test is run again so often; then a person must look.
 _ATTEMPTS = 3
 #: Failed jobs that the text of a pull request lists; GitHub's limit is 65536 characters.
 _SHOWN = 40
-_OURS = re.compile(r"# Broken(?: \(scope [0-9, ]+\))?: (.*?)(?: — )?see issue #([0-9]{1,9})\.")
 
 
 @dataclass(frozen=True)
@@ -157,43 +155,12 @@ def _rerun(step: Step, plan: Plan, flaky: tuple[str, ...], told: list[str]) -> b
     return True
 
 
-def marked(stand: Position, commit: str = "") -> list[dict[str, object]]:
-    """The tests that the bump's branch puts out of the way beyond its base, with the issue that the comment names."""
-    checkout = stand.checkout
-    fork = checkout.merge_base(stand.start, stand.base_commit) or stand.base_commit
-    ref = commit or stand.start
-    changed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, ref, "--", rows.FOLDER).split("\0")
-    before, after = (checkout.read([path for path in changed if path], at) for at in (fork, ref))
-    found: list[dict[str, object]] = []
-    for path, text in after.items():
-        was = {_key(row): row for row in rows.rows(path, before[path] or "")}
-        for row in rows.rows(path, text or ""):
-            old = was.get(_key(row))
-            newly = sum(cell.value.endswith(BROKEN) for cell in row.scopes) - (
-                sum(cell.value.endswith(BROKEN) for cell in old.scopes) if old else 0
-            )
-            if newly > 0 or (row.allow_failure and not (old and old.allow_failure)):
-                comment = comment_of(row, text or "")
-                told = _OURS.match(comment, max(comment.find("# Broken"), 0))
-                found.append(
-                    {"test": f"{row.model}/{row.case}", "platforms": ", ".join(row.platforms),
-                     "environments": ", ".join(row.environments), "form": "soft" if newly <= 0 else "broken",
-                     "issue": int(told[2]) if told else None, "reason": told[1] if told else ""}
-                )  # fmt: skip
-    return found
-
-
-def _key(row: rows.Row) -> tuple[str, ...]:
-    scopes = sorted(cell.value.removesuffix(BROKEN) for cell in row.scopes)
-    return (row.model, row.case, *row.environments, "/", *row.platforms, "/", *scopes)
-
-
 def text(done: Done) -> str:
     """Our part of the pull request: the tests out of the way, and why each job of the newest run failed."""
     stand = done.plan.stand
     stand = position.find(stand.checkout, stand.bump)
     lines = ["### Broken tests", ""]
-    if listed := marked(stand):
+    if listed := quarantined_since_fork(stand):
         lines += [
             f"- {code(str(row['test']))} on {code(str(row['platforms']))}: {prose(str(row['reason']))}"
             + (f" (tracked by #{row['issue']})" if row["issue"] else " (no issue)")
@@ -244,9 +211,12 @@ def _checks(done: Done) -> list[Check]:
     if not bump.publish and done.problems:
         return [Check(tracked, "skipped", " ".join(done.problems)), Check(aside, "skipped", "Nothing was published.")]
     stand = position.find(plan.stand.checkout, bump)
-    now = decide.rows_of(stand, [target.case for target in done.issues])
+    now = quarantines.rows_of(stand, [target.case for target in done.issues])
     running = [
-        str(target) for target in done.issues for row in now if target.is_of(row) and not decide.is_out(row, plan.soft)
+        str(target)
+        for target in done.issues
+        for row in now
+        if target.is_of(row) and not quarantines.is_out(row, plan.soft)
     ]
     return [
         Check.of(tracked, not done.problems, " ".join(done.problems) or told),

@@ -15,7 +15,7 @@ from runbook_lib.containers.build_plan import Wish
 from runbook_lib.containers.engine import ENGINES, BuildPlan, Engine, unfit
 from runbook_lib.containers.work import local
 from runbook_lib.containers.work.image import Image as Used
-from runbook_lib.containers.work.task import Step as Command
+from runbook_lib.containers.work.task import Step
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
@@ -94,7 +94,7 @@ class Asked:
         if not command:
             return ()
         engine = self.engine if self.engine and self.engine.name != "buildah" else Engine("docker")
-        step = Command("Train five iterations", command, "container", "It shows that the image can train.", gpus=True)
+        step = Step("Train five iterations", command, "container", "It shows that the image can train.", gpus=True)
         used = local.of(self.bump.repository, Used.parse(self.image), str(self.checkout.path))
         return local.engine_run(used, engine, step)
 

@@ -12,8 +12,8 @@ from runbook_lib.containers.engine import Engine
 from runbook_lib.containers.run import Built
 from runbook_lib.display import View
 from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.records import step_record
 from runbook_lib.records.step_record import Step
+from runbook_lib.runner import command_line
 from runbook_lib.steps.build_image import request
 from runbook_lib.steps.build_image.request import Asked
 
@@ -149,7 +149,7 @@ def _would(step: Step, asked: Asked) -> View:
     if asked.problem:
         step.done(f"{would}, but not from here. {asked.problem}")
     else:
-        step.done(f"{would}.", step_record.command(step.name, step.bump, apply=True))
+        step.done(f"{would}.", command_line.command(step.name, step.bump, apply=True))
     return display.note("There is nothing to verify in a preview.")
 
 

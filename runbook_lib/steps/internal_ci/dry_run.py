@@ -13,9 +13,9 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.steps.internal_ci import plan
 from runbook_lib.steps.internal_ci.plan import Build, Place
-from runbook_lib.steps.preflight import finished
 from runbook_lib.transport import urls
 from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow.bump_plan import finished
 
 #: Pipelines of one commit that are looked into, the best first.
 _MOST = 5

@@ -15,8 +15,8 @@ from runbook_lib.display import View
 from runbook_lib.errors import Refused, Unreachable
 from runbook_lib.golden import summary
 from runbook_lib.golden.judge import Judgement
-from runbook_lib.records import step_record
 from runbook_lib.records.step_record import Step
+from runbook_lib.runner import command_line
 from runbook_lib.slurm import follow as slurm_follow
 from runbook_lib.slurm import submissions
 from runbook_lib.slurm.batch_files import TREE
@@ -250,7 +250,7 @@ def _nothing(step: Step, planned: Plan) -> tuple[str, str]:
         tests = display.count(sum(len(it.tasks) for it in planned.arrays), "test")
         held = f"; {len(planned.held)} cannot run" if planned.held else ""
         told = f"Preview: {tests} would be submitted, in {display.count(len(planned.arrays), 'array')}{held}."
-        return told, step_record.command(step.name, step.bump, apply=True)
+        return told, command_line.command(step.name, step.bump, apply=True)
     return "Nothing runs yet.", ""
 
 

@@ -5,16 +5,15 @@ from pathlib import Path
 from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
-from runbook_lib.containers.work import inspect, run
-from runbook_lib.containers.work import pyproject as projects
+from runbook_lib.containers.work import inspect, pyproject, run
 from runbook_lib.containers.work.run import Done
 from runbook_lib.containers.work.task import TASKS
 from runbook_lib.containers.work.uv import LOCK
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.records import step_record
 from runbook_lib.records.step_record import Step
+from runbook_lib.runner import command_line
 from runbook_lib.steps.work_inside.task import Task
 from runbook_lib.system.temporary import TemporaryFolder
 
@@ -77,7 +76,7 @@ def _previewed(step: Step, task: Task, bump: Bump, what: str) -> None:
         step.done(f"Shown: {what}. {task.lacking}")
     else:
         tag = str(bump.tag) if bump.tag else "TAG"
-        how = step_record.command(NOTEBOOK, bump, tag=tag, task=task.wish.task, apply=True)
+        how = command_line.command(NOTEBOOK, bump, tag=tag, task=task.wish.task, apply=True)
         step.done(f"Preview: {what}, in {display.count(len(task.runnable), 'step')}.", how)
 
 
@@ -106,7 +105,7 @@ def _checks(task: Task, checkout: Checkout, bump: Bump) -> list[Check]:
         Check.of("uv.lock is whole", tree.lock and whole, "It has no conflict." if whole else "It is in conflict.")
     ]
     if wish.task == "add":
-        name = projects.package_name(wish.package)
+        name = pyproject.package_name(wish.package)
         where = ", ".join(tree.project.where(name))
         checks.append(Check.of("the package is listed", bool(where), f"{name}: {where or 'nowhere'}."))
         clean = not tree.changed

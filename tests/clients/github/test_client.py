@@ -9,8 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from runbook_lib.clients.github import client as module
-from runbook_lib.clients.github import issues
+from runbook_lib.clients.github import client, issues
 from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
@@ -45,7 +44,7 @@ RUN = {
 
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
-    monkeypatch.setattr(module, "_DELAYS", (0, 0))
+    monkeypatch.setattr(client, "_DELAYS", (0, 0))
     opened: list[GitHub] = []
 
     def connect(handler: Handler) -> GitHub:
@@ -129,7 +128,7 @@ def test_all_pages_are_read_and_no_other_host_is_asked(connect: Connect) -> None
 
 
 def test_pages_without_end_are_not_read_for_ever(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_PAGES", 3)
+    monkeypatch.setattr(client, "_MAX_PAGES", 3)
     with pytest.raises(CannotTell, match="more than 300"):
         connect(answer(body=[COMMENT], Link='<http://forge.test/n>; rel="next"')).comments(7)
 
@@ -370,7 +369,7 @@ def test_whether_somebody_can_be_assigned_is_asked_again(connect: Connect) -> No
 
 
 def test_an_answer_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
-    monkeypatch.setattr(module, "_LIMIT", 0.05)
+    monkeypatch.setattr(client, "_LIMIT", 0.05)
     go_on = threading.Event()
 
     def drip(_: httpx.Request) -> httpx.Response:
@@ -381,5 +380,5 @@ def test_an_answer_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(Unreachable, match="did not answer in time"):
         github.pull(7)
     go_on.set()
-    monkeypatch.setattr(module, "_LIMIT", 60)
+    monkeypatch.setattr(client, "_LIMIT", 60)
     assert github.pull(7).number == 7

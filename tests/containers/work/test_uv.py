@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.containers.work import pyproject as projects
-from runbook_lib.containers.work import uv, uv_git
+from runbook_lib.containers.work import pyproject, uv, uv_git
 from runbook_lib.containers.work.pyproject import Project
 from runbook_lib.containers.work.uv import Tree
 from runbook_lib.errors import CannotTell, Refused, RunbookError
@@ -99,7 +98,7 @@ def test_uvs_older_form_of_a_group() -> None:
     ],
 )
 def test_what_is_named_becomes_options(wanted: str, options: str) -> None:
-    assert " ".join(projects.options(core, wanted)) == options
+    assert " ".join(pyproject.options(core, wanted)) == options
 
 
 @pytest.mark.parametrize(
@@ -122,7 +121,7 @@ def test_what_is_named_becomes_options(wanted: str, options: str) -> None:
 )
 def test_a_wrong_name_is_explained(wanted: str, says: str) -> None:
     with pytest.raises(RunbookError) as caught:
-        projects.options(core, wanted)
+        pyproject.options(core, wanted)
     assert says in str(caught.value)
 
 
@@ -131,7 +130,7 @@ def test_no_word_but_known_options_and_names_gets_through(wanted: str) -> None:
     known = {"--extra", "--group", "--only-group", "--no-group", "--no-extra", "--all-extras", "--all-groups"}
     known |= {"--no-default-groups", *core.extras, *core.groups}
     with suppress(RunbookError):
-        assert set(projects.options(core, wanted)) <= known
+        assert set(pyproject.options(core, wanted)) <= known
 
 
 @pytest.mark.parametrize(
@@ -145,7 +144,7 @@ def test_no_word_but_known_options_and_names_gets_through(wanted: str) -> None:
     ],
 )
 def test_a_package(text: str, name: str) -> None:
-    assert projects.package_name(projects.requirement(text)) == name
+    assert pyproject.package_name(pyproject.requirement(text)) == name
 
 
 @pytest.mark.parametrize(
@@ -153,7 +152,7 @@ def test_a_package(text: str, name: str) -> None:
 )
 def test_no_package(text: str) -> None:
     with pytest.raises(RunbookError, match="name of a package"):
-        projects.requirement(text)
+        pyproject.requirement(text)
 
 
 # -- nothing to do -----------------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ import pytest
 from runbook_lib.bump import Bump
 from runbook_lib.containers import run as container
 from runbook_lib.containers.engine import Engine
-from runbook_lib.containers.work import inspect, local, pyxis, uv_git
-from runbook_lib.containers.work import pyproject as projects
+from runbook_lib.containers.work import inspect, local, pyproject, pyxis, uv_git
 from runbook_lib.containers.work import run as inside_do
 from runbook_lib.containers.work.image import Image
 from runbook_lib.containers.work.run import Command
@@ -180,7 +179,7 @@ def test_a_package_is_added_locked_and_committed_alone(clone: Path, tmp_path: Pa
     ]  # fmt: skip
     changed = sh(clone, "git", "show", "--name-only", "--format=", tmp=tmp_path).split()
     assert changed == ["pyproject.toml", "uv.lock"]
-    assert projects.Project.read((clone / "pyproject.toml").read_text()).where("humanize") == ("extra dev",)
+    assert pyproject.Project.read((clone / "pyproject.toml").read_text()).where("humanize") == ("extra dev",)
     assert choose(clone, task="add", package="humanize", extra="dev").work.idle
     assert (clone / "wip.py").read_text() == "mine\n"
 

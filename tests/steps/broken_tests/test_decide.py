@@ -18,15 +18,13 @@ from runbook_lib.errors import Refused
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.practice.github import actions
 from runbook_lib.records.step_record import Step
-from runbook_lib.steps import run_ci
 from runbook_lib.steps.broken_tests import decide, quarantine
 from runbook_lib.steps.broken_tests.decide import Plan, Triage
 from runbook_lib.steps.broken_tests.quarantine import Done
-from runbook_lib.steps.golden_values import collect
 from runbook_lib.triage.diagnose import Failure
 from runbook_lib.triage.failed_jobs import Seen
 from runbook_lib.triage.patterns import Kind
-from runbook_lib.workflow import branch, push_round, readiness
+from runbook_lib.workflow import branch, pull_request, push_round, quarantines, readiness, run_choice
 from runbook_lib.workflow.readiness import Readiness
 
 HANG = "gpt3_mcore_te_tp4_pp1_long"
@@ -49,8 +47,8 @@ def step06(
     """Step 6, as its notebook runs it."""
     bump = bump_to(mode=mode, allow=allow)
     step = at.step(bump)
-    asked = collect.choose(
-        run_ci.look(branch.find(at.checkout, bump), at.github(token), records=step.records), run_id=run_id
+    asked = run_choice.choose_run(
+        pull_request.read_state(branch.find(at.checkout, bump), at.github(token), records=step.records), run_id=run_id
     )
     plan = decide.plan(decide.triage(asked), broken=broken_tests, reenable=reenable, soft=soft)
     assert plan.show().text
@@ -70,7 +68,9 @@ def issues(at: World) -> tuple[github_issues.Issue, ...]:
 
 
 def test_an_issue_for_a_run_of_gitlab_quotes_nothing_of_its_log(at: World) -> None:
-    found = decide.triage(collect.choose(run_ci.look(branch.find(at.checkout, bump_to(mode="preview")), at.github())))
+    found = decide.triage(
+        run_choice.choose_run(pull_request.read_state(branch.find(at.checkout, bump_to(mode="preview")), at.github()))
+    )
     assert found.asked.source is not None
     internal = replace(found, asked=replace(found.asked, source=replace(found.asked.source, gitlab=True)))
     for seen, quoted in ((found, True), (internal, False)):
@@ -387,9 +387,9 @@ def test_a_preview_looks_nothing_up(at: World) -> None:
 def test_jobs_of_one_name_are_counted(
     at: World, kinds: tuple[Kind, ...], undecided: tuple[str, ...], expected: tuple[tuple[str, ...], ...]
 ) -> None:
-    standing = run_ci.look(branch.find(at.checkout, bump_to()), at.github())
+    standing = pull_request.read_state(branch.find(at.checkout, bump_to()), at.github())
     seen = tuple(Seen(Failure("j", "", kind, "")) for kind in kinds)
-    assert decide.open_jobs(Triage(collect.choose(standing), seen, undecided)) == expected
+    assert decide.open_jobs(Triage(run_choice.choose_run(standing), seen, undecided)) == expected
 
 
 # -- what a review found -----------------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ def test_a_row_without_an_issue_does_not_take_its_neighbours(at: World) -> None:
     lines[above] = lines[above].replace("]", "-broken]")
     path.write_text("\n".join(lines))
     git(at.checkout.path, "commit", "-qsam", "Something of mine")
-    found = quarantine.marked(branch.find(at.checkout, bump_to()))
+    found = quarantines.quarantined_since_fork(branch.find(at.checkout, bump_to()))
     assert sorted((bool(row["issue"]), str(row["test"]).endswith(HANG)) for row in found) == [
         (False, False), (True, True),
     ]  # fmt: skip

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.models import Issue
-from runbook_lib.steps.broken_tests.issue import Broken, body, choose, named_in, number_in, title, unnamed
+from runbook_lib.recipes.issue_references import named_in, number_in, unnamed
+from runbook_lib.steps.broken_tests.issue import Broken, body, choose, title
 from runbook_lib.triage.diagnose import Failure
 
 BUMP = Bump.parse(tag="26.04-py3")

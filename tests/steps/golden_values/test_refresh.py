@@ -17,11 +17,10 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden.values import FOLDER
 from runbook_lib.practice.ci import evidence
 from runbook_lib.records.step_record import Step
-from runbook_lib.steps import run_ci
-from runbook_lib.steps.golden_values import collect, refresh
-from runbook_lib.steps.golden_values.collect import Found
-from runbook_lib.steps.golden_values.refresh import Refresh
-from runbook_lib.workflow import branch, push_round
+from runbook_lib.steps import golden_values
+from runbook_lib.steps.golden_values import Refresh
+from runbook_lib.workflow import branch, ci_run, golden_comparison, pull_request, push_round, run_choice
+from runbook_lib.workflow.golden_comparison import Found
 from runbook_lib.workflow.push_round import Sent
 
 REGRESSION = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json"
@@ -48,14 +47,16 @@ def step05(
     """Step 5, as its notebook runs it; ``let_go`` authorizes CI first."""
     bump = bump_to(mode=mode, allow=allow)
     step = at.step(bump)
-    standing = run_ci.look(branch.find(at.checkout, bump), at.github(token), records=step.records)
+    standing = pull_request.read_state(branch.find(at.checkout, bump), at.github(token), records=step.records)
     if let_go:
-        standing = run_ci.authorize(step, standing)
+        standing = ci_run.authorize(step, standing)
         assert not standing.held
-    found = collect.collect(collect.choose(standing, **asked), only_failing=only_failing, accepted=accept)
-    plan = refresh.plan(found, reset=reset)
-    sent = refresh.carry_out(step, plan)
-    refresh.verify(step, plan, sent)
+    found = golden_comparison.collect(
+        run_choice.choose_run(standing, **asked), only_failing=only_failing, accepted=accept
+    )
+    plan = golden_values.plan(found, reset=reset)
+    sent = golden_values.carry_out(step, plan)
+    golden_values.verify(step, plan, sent)
     return Ran(step, found, plan, sent)
 
 
@@ -209,7 +210,7 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
         git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", TITLE)
         for allow, starts in (("", "waiting for CI run"), ("push-while-running", "")):
             bump = bump_to(allow=allow)
-            sent = push_round.send(at.step(bump), run_ci.look(branch.find(at.checkout, bump), at.github()))
+            sent = push_round.send(at.step(bump), pull_request.read_state(branch.find(at.checkout, bump), at.github()))
             assert sent.held.startswith(starts)
             assert at.effects() == ["push", "comment"] * bool(sent.commit)
         assert sent.commit
@@ -454,10 +455,14 @@ def test_a_value_that_creeps_over_two_rounds_is_held_back_and_can_be_accepted(
 
 def test_a_job_that_passed_explains_none_that_failed(at: World) -> None:
     (one, *_) = step05(at, mode="preview").found.collection.files
-    asked = collect.choose(run_ci.look(branch.find(at.checkout, bump_to(mode="preview")), at.github()))
-    found = collect.collect(asked, say=lambda _: None)
+    asked = run_choice.choose_run(
+        pull_request.read_state(branch.find(at.checkout, bump_to(mode="preview")), at.github())
+    )
+    found = golden_comparison.collect(asked, say=lambda _: None)
     passed = [replace(file, failed=False) for file in found.collection.files]
-    left = [collect._undecided(asked, files, found.judged, found.new, False) for files in (passed, passed[:0])]
+    left = [
+        golden_comparison._undecided(asked, files, found.judged, found.new, False) for files in (passed, passed[:0])
+    ]
     assert left[0] == left[1] == tuple(sorted(asked.wrong))
     assert one.failed
 

@@ -11,8 +11,8 @@ from bumping import world as start
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.steps.pull_request import publish
-from runbook_lib.workflow import branch
+from runbook_lib.steps import open_pr
+from runbook_lib.workflow import branch, pull_request
 from runbook_lib.workflow.proposal import head_of, is_for
 
 BRANCH = "bump/main/dev-26.04-py3"
@@ -294,7 +294,7 @@ def test_which_pull_requests_are_for_the_bump(pull: Pull, used: bool) -> None:
 
 
 def test_github_gets_a_moment_to_notice_a_push(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish, "_DELAYS", (1, 2, 3))
+    monkeypatch.setattr(open_pr, "_DELAYS", (1, 2, 3))
     new = replace(PULL, head_sha="c" * 40)
     seen = [PULL, new, replace(new, mergeable=True), new]
     slept: list[float] = []
@@ -303,10 +303,10 @@ def test_github_gets_a_moment_to_notice_a_push(monkeypatch: pytest.MonkeyPatch) 
         def pull(self, number: int) -> Pull:
             return seen.pop(0)
 
-    found = publish.settled(Slow(), 9, new.head_sha, slept.append)  # type: ignore[arg-type]
+    found = pull_request.wait_for_head(Slow(), 9, new.head_sha, slept.append)  # type: ignore[arg-type]
     assert (found.head_sha, found.mergeable, slept) == (new.head_sha, True, [1, 2])
     seen = [PULL] * 4
-    assert publish.settled(Slow(), 9, new.head_sha, slept.append) == PULL  # type: ignore[arg-type]
+    assert pull_request.wait_for_head(Slow(), 9, new.head_sha, slept.append) == PULL  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,11 @@ from runbook_lib.pins import plan
 from runbook_lib.recipes import quarantined
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantined import Quarantined
-from runbook_lib.records.step_record import Step, command
-from runbook_lib.steps import base_ci, preflight
-from runbook_lib.steps.base_ci import Lane
-from runbook_lib.steps.golden_values import collect
+from runbook_lib.records.step_record import Step
+from runbook_lib.runner.command_line import command
+from runbook_lib.steps.after_merge import base_ci
+from runbook_lib.steps.after_merge.base_ci import Lane
+from runbook_lib.workflow import bump_plan, golden_comparison
 from runbook_lib.workflow.branch import Position
 from runbook_lib.workflow.proposal import head_of
 
@@ -81,7 +82,7 @@ def look(stand: Position, github: GitHub | None, refs: str = "") -> After:
                           stand.base_commit)  # fmt: skip
     found, odd = quarantined.listed(texts, checkout.repository())
     quarantines = _quarantines(found, bump, github)
-    if not preflight.finished(stand):
+    if not bump_plan.finished(stand):
         return After(stand, branches=branches, quarantines=quarantines, notes=(*stand.warnings, *notes, *odd))
     merged = base_ci.merged(stand)
     commits = base_ci.since(stand, merged)
@@ -159,7 +160,7 @@ def _uncovered(
     found = coverage.coverage(names, _used(texts), given, bump.image_type)
     if not known:
         found = [it for it in found if it.reason != "the run gave none"]
-    rows = collect.coverage_rows(found)
+    rows = golden_comparison.coverage_rows(found)
     command = f"{_command('05-golden-values', bump)} -r source gitlab -r allow older-run -r run_id "
     for row in rows:
         if str(row["next"]).startswith("05-golden-values"):

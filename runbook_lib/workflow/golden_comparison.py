@@ -4,75 +4,35 @@ Old values are those of the bump's branch: what a refresh before this one has br
 """
 
 import difflib
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runbook_lib import display
-from runbook_lib.clients.github.ci_status import branch_of, labels_at
-from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import Pull
-from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import Picture, View
-from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.golden import ci_runs, match_artifacts, plots, summary
+from runbook_lib.errors import Refused
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden import coverage as golden_coverage
+from runbook_lib.golden import match_artifacts, plots, summary
 from runbook_lib.golden.collect import Collection, GoldenFile, Problem, Source
 from runbook_lib.golden.coverage import Coverage
 from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.judge import Judgement, accept, judge
 from runbook_lib.golden.values import FOLDER, BadGolden, Golden, GoldenName, parse
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.steps import run_ci
-from runbook_lib.steps.run_ci import Standing
 from runbook_lib.system.temporary import TemporaryFolder
 from runbook_lib.text.decisions import entries
-from runbook_lib.triage import failed_jobs
+from runbook_lib.text.edits import Edit
+from runbook_lib.workflow import branch_history
 from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow.run_choice import ChosenRun
 
 if TYPE_CHECKING:
     import pandas as pd
-
-#: GitLab's words for a pipeline that has not ended.
-_UNFINISHED = ("created", "waiting_for_resource", "preparing", "pending", "running", "scheduled")
-_URL = re.compile(r"https?://[^/\s]+/(?P<repository>[^/\s]+/[^/\s]+)/actions/runs/(?P<run>[0-9]+)(?:[/?#]\S*)?")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The run to take values from.  ``idle`` says why there is none (yet), ``next`` what to do about it.
-
-    ``tested`` is the commit that it tested, ``wrong`` are its jobs that failed, by name; ``named`` says that a person
-    named the run.
-    """
-
-    standing: Standing
-    source: Source | None = None
-    idle: str = ""
-    next: str = ""
-    url: str = ""
-    number: int = 0
-    tested: str = ""
-    wrong: tuple[str, ...] = ()
-    older: str = ""
-    named: bool = False
-
-    def show(self) -> View:
-        """The run and what of it may be used."""
-        if self.source is None:
-            return display.note(f"{self.idle[:1].upper()}{self.idle[1:]}.")
-        states = Counter(job.state for job in self.source.jobs)
-        rows = {
-            "run": f"{self.source.name} {self.url}".strip(),
-            "functional tests": ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none",
-            "usable": self.source.unusable or "yes",
-        }
-        return display.table({"what": name, "value": value} for name, value in rows.items())
 
 
 @dataclass(frozen=True)
@@ -82,7 +42,7 @@ class Found:
     ``unused`` are collected files that no recipe uses, ``undecided`` the failed jobs that these values do not explain.
     """
 
-    asked: Asked
+    asked: ChosenRun
     collection: Collection = field(default_factory=lambda: Collection((), ()))
     old: Mapping[str, str | None] = field(default_factory=dict)
     new: Mapping[str, str] = field(default_factory=dict)
@@ -132,98 +92,8 @@ class Found:
         return display.table(coverage_rows(self.coverage), empty="No run, so nothing is covered.")
 
 
-def choose(standing: Standing, *, run_id: str = "", source: str = "github") -> Asked:
-    """The run that ``run_id`` names (a number, or its address), else the pull request's newest of its head commit.
-
-    Once that is green, and where a GitLab is set up, the failed pipeline of the same commit there.
-    Raises RunbookError for a number that is none and a source that is unknown, Refused for a run of something else.
-    """
-    bump, github, pull = standing.stand.bump, standing.github, standing.pull
-    if source not in ("github", "gitlab"):
-        raise RunbookError(f"source={source!r} is unknown: choose github or gitlab.")
-    if bump.tag is None:
-        return Asked(standing, idle="no tag was given, so no run is looked for", next="-r tag 26.04-py3")
-    if not (bump.repository.golden or bump.repository.recipes):
-        return Asked(standing, idle=f"{bump.repository.name} has neither golden values nor recipes")
-    if source == "gitlab":
-        return _of_gitlab(standing, run_id)
-    if github is None or pull is None:
-        why = standing.problem or f"no pull request is open for {bump.branch}"
-        return Asked(standing, idle=f"waiting for the pull request: {why}", next="03-open-pr, with publish")
-    if run_id:
-        return _of_github(standing, github, pull, _number(run_id, github.repository), named=True)
-    now = run_ci.progress(standing, pull, github)
-    if now.run is None or now.state not in ("passed", "failed"):
-        return Asked(standing, idle=now.sentence.rstrip("."), next=now.next, url=now.run.url if now.run else "")
-    if now.state == "passed" and os.environ.get("GITLAB_URL"):
-        # What GitHub runs is green: the scopes that it never runs are next.
-        mirrored = _of_gitlab(standing, "")
-        if mirrored.source is not None and mirrored.wrong:
-            return mirrored
-    return _of_github(standing, github, pull, now.run.id, named=False)
-
-
-def _number(run_id: str, repository: str) -> int:
-    text = run_id.strip()
-    if found := _URL.fullmatch(text):
-        if found["repository"].lower() != repository.lower():
-            raise Refused(f"{text} is a run of {found['repository']}, and the bump is one of {repository}.")
-        text = found["run"]
-    if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise RunbookError(f"run_id={run_id!r} is no number of a run. Take it from the run's address, …/runs/<number>.")
-    return int(text)
-
-
-def _of_github(standing: Standing, github: GitHub, pull: Pull, run_id: int, *, named: bool) -> Asked:
-    bump, run = standing.stand.bump, github.run(run_id)
-    source = ci_runs.of_github(
-        github, run_id, image_type=bump.image_type, branch=branch_of(pull.number), head=pull.head_sha,
-        labels=labels_at(pull.labels, standing.labellings, run.created), older="older-run" in bump.allow,
-    )  # fmt: skip
-    older = "" if run.head_sha == pull.head_sha else f"{source.name} tested {run.head_sha[:10]}."
-    wrong = tuple(sorted(job.name for job in failed_jobs.failed(github.jobs(run_id))))
-    return Asked(
-        standing, source, url=run.url, number=run_id, tested=run.head_sha, wrong=wrong, older=older, named=named
-    )
-
-
-def _of_gitlab(standing: Standing, run_id: str) -> Asked:
-    bump, stand = standing.stand.bump, standing.stand
-    if run_id and not re.fullmatch(r"[0-9]{1,18}", run_id.strip()):
-        raise RunbookError(
-            f"run_id={run_id!r} is no number of a pipeline. Take it from its address, …/pipelines/<number>; without "
-            "one, the newest pipeline of the bump's commit is taken."
-        )
-    if standing.pull is None and stand.tip is None:
-        return Asked(standing, idle=f"waiting for the branch {bump.branch}: it does not exist yet", next="03-open-pr")
-    head = standing.pull.head_sha if standing.pull else stand.start
-    gitlab = GitLab.connect()
-    pipeline = gitlab.pipeline(int(run_id)) if run_id else next(iter(gitlab.pipelines(head)), None)
-    if pipeline is None:
-        how = "Start one there, with tools/trigger_internal_ci.py (--dry-run first); then run again."
-        return Asked(standing, idle=f"waiting for a pipeline of {head[:10]} on GitLab: it has none", next=how)
-    if pipeline.status in _UNFINISHED:
-        told = f"waiting for pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
-        return Asked(standing, idle=told, next=f"Run again when it has ended: {pipeline.url}", url=pipeline.url)
-    source = ci_runs.of_gitlab(
-        gitlab, pipeline.id, image_type=bump.image_type, head=head, older="older-run" in bump.allow
-    )
-    older = "" if pipeline.sha == head else f"{source.name} tested {pipeline.sha[:10]}."
-    wrong = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))
-    return Asked(
-        standing,
-        source,
-        url=pipeline.url,
-        number=pipeline.id,
-        tested=pipeline.sha,
-        wrong=wrong,
-        older=older,
-        named=bool(run_id),
-    )
-
-
 def collect(
-    asked: Asked, *, only_failing: bool = True, accepted: str = "", on_branch: bool = False,
+    asked: ChosenRun, *, only_failing: bool = True, accepted: str = "", on_branch: bool = False,
     say: Callable[[str], object] = print,
 ) -> Found:  # fmt: skip
     """Read the golden files of the run's jobs and judge each against the branch; ``accepted`` as ``accept`` takes it.
@@ -346,7 +216,7 @@ def _coverage(
 
 
 def _undecided(
-    asked: Asked, files: Sequence[GoldenFile], judged: Sequence[Judgement], new: Mapping[str, str], on_branch: bool
+    asked: ChosenRun, files: Sequence[GoldenFile], judged: Sequence[Judgement], new: Mapping[str, str], on_branch: bool
 ) -> tuple[str, ...]:
     """The failed jobs whose failure no golden value explains.
 
@@ -400,3 +270,45 @@ def coverage_rows(found: Iterable[Coverage]) -> list[dict[str, object]]:
         command = next((text for start, text in _COMMANDS if reason.startswith(start)), "06-broken-tests")
         rows.append({"golden files": count, "scopes": scopes, "platform": platform, "why": reason, "next": command})
     return rows
+
+
+def changed_since_fork(
+    stand: Position, records: Path | None, new: tuple[Judgement, ...] = (), made: tuple[Edit, ...] = ()
+) -> tuple[Judgement, ...]:
+    """The golden files that the branch changes since it left its base, and those that a run's ``new`` hold back.
+
+    ``records`` is the bump's folder in the archive.
+    """
+    checkout = stand.checkout
+    fork = checkout.merge_base(stand.start, stand.base_commit) or stand.base_commit
+    listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, stand.start, "--", FOLDER).split("\0")
+    after = {edit.path: edit.after for edit in made}
+    paths = sorted({path for path in listed if GoldenName.parse(path)} | after.keys())
+    configs = [f"{path.rpartition('/')[0]}/model_config.yaml" for path in paths]
+    before, now = checkout.read(paths, fork), stand.texts([*paths, *configs, LINT])
+    reasons = accepted(stand, records)
+    stopped = {one.file: one for one in new if one.verdict in ("held back", "refused")}
+    judged = []
+    for path, config in zip(paths, configs, strict=True):
+        name = path.removeprefix(f"{FOLDER}/")
+        one = judge(name, before[path], after.get(path, now[path]), now[config], lint=now[LINT] is not None)
+        reason = reasons.get(name) or next((it.accepted for it in new if it.file == name), "")
+        if one.verdict == "held back" and reason:
+            one = replace(one, verdict="refresh", accepted=reason)
+        judged.append(stopped.pop(name, one))
+    return (*judged, *stopped.values())
+
+
+def accepted(stand: Position, records: Path | None) -> dict[str, str]:
+    """The files that earlier refreshes of this bump accepted, with the reasons, from the commits' messages.
+
+    Only from commits that the runbook made or a person confirmed: anybody may write such a message.
+    """
+    reviewed = branch_history.review(stand, stand.start, records)
+    ids = [commit.id for commit in reviewed.commits if commit.id in reviewed.made]
+    log = stand.checkout.git("log", "-z", "--no-walk=unsorted", "--format=%B", *ids, "--") if ids else ""
+    messages = [text.partition(ACCEPTED)[2] for text in log.split("\0") if text.startswith(stand.bump.refresh_title)]
+    return dict(found.groups() for text in messages for found in re.finditer(r"^- (\S+\.json): (.+)$", text, re.M))  # type: ignore[misc]
+
+
+ACCEPTED = "Accepted although held back:"

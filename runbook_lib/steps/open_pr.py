@@ -1,7 +1,5 @@
 """Step 3: the branch, its commit, and the labelled draft pull request.  What is there already is found and kept."""
 
-import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runbook_lib import display
@@ -13,16 +11,13 @@ from runbook_lib.display import View
 from runbook_lib.errors import CannotTell
 from runbook_lib.git.command import GitFailed
 from runbook_lib.records.step_record import Step
-from runbook_lib.steps.pull_request.body import compose_body, named_in
 from runbook_lib.workflow import branch, branch_history
 from runbook_lib.workflow.branch_history import Review
 from runbook_lib.workflow.proposal import Proposal, is_mine, planned, propose
-
-__all__ = ["Made", "Proposal", "carry_out", "propose", "set_labels", "settled", "verify"]
+from runbook_lib.workflow.pull_request import label_request, wait_for_head
+from runbook_lib.workflow.pull_request_body import compose_body, named_in
 
 _PUBLISH = "Run again with -p apply True -p publish True."
-#: Seconds between looks at a pull request that GitHub is still working on.
-_DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True)
@@ -76,7 +71,7 @@ def carry_out(step: Step, proposal: Proposal) -> Made:
             return Made(proposal, reviewed.head, proposal.pull, told=tuple(told), review=reviewed)
     pull = _pull(step, proposal, proposal.github, told)
     ask = set_labels(step, proposal.github, pull, proposal, told)
-    pull = settled(proposal.github, pull.number, commit)
+    pull = wait_for_head(proposal.github, pull.number, commit)
     step.link("pull request", pull.url)
     step.given(
         pull_request=pull.number, head_commit=pull.head_sha, base_commit=proposal.stand.base_commit,
@@ -163,17 +158,6 @@ def _pull(step: Step, proposal: Proposal, github: GitHub, told: list[str]) -> Pu
     return pull
 
 
-def settled(github: GitHub, number: int, head: str | None, sleep: Callable[[float], None] = time.sleep) -> Pull:
-    """The pull request once GitHub has noticed the push of ``head`` and worked out its merge, or after some seconds."""
-    pull = github.pull(number)
-    for delay in _DELAYS:
-        if head in (None, pull.head_sha) and pull.mergeable is not None:
-            break
-        sleep(delay)
-        pull = github.pull(number)
-    return pull
-
-
 def set_labels(step: Step, github: GitHub, pull: Pull, proposal: Proposal, told: list[str]) -> str:
     """Set the labels that choose the tests and take off those that spoil them, and look whether they are so.
 
@@ -193,22 +177,10 @@ def set_labels(step: Step, github: GitHub, pull: Pull, proposal: Proposal, told:
         except NotAllowed as error:  # a contributor; or somebody was quicker
             refused.append(str(error))
     after = github.labels(pull.number)
-    ask = asked(pull, sorted(on - after), sorted(off & after), github.repository)
+    ask = label_request(pull, sorted(on - after), sorted(off & after), github.repository)
     if ask:
         step.warn(*refused)
     return ask
-
-
-def asked(pull: Pull, lacking: Sequence[str], spoiling: Sequence[str], repository: str) -> str:
-    """The sentence to ask a maintainer with; empty when nothing is to be asked."""
-    wishes = [f"set the label {' and '.join(map(repr, lacking))}"] if lacking else []
-    wishes += [f"take the label {' and '.join(map(repr, spoiling))} off"] if spoiling else []
-    if not wishes:
-        return ""
-    return (
-        f'Ask a maintainer of {repository}: "Could you please {" and ".join(wishes)} on {pull.url}? '
-        'The CI of this base-image bump must start so." Then run again.'
-    )
 
 
 def verify(step: Step, made: Made) -> View:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from runbook_lib.bump import Bump
 from runbook_lib.errors import CannotTell
 from runbook_lib.pins.plan import Change, Plan
-from runbook_lib.steps.pull_request.body import code, compose_body, marked, named_in, part, prose
+from runbook_lib.text.markdown import code, prose
+from runbook_lib.workflow.pull_request_body import compose_body, marked, named_in, part
 
 BEGIN, END = "<!-- base-image-runbook:begin main/dev-26.04-py3 -->", "<!-- base-image-runbook:end -->"
 OURS = f"{BEGIN}\nours\n{END}"

@@ -1,9 +1,7 @@
 """Step 5, second half: write the golden values of a run, all or none, commit them, and tell the reviewers."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.checks import Check
@@ -13,17 +11,18 @@ from runbook_lib.golden import summary
 from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.judge import Judgement, judge
 from runbook_lib.golden.values import FOLDER, GoldenName
-from runbook_lib.records.step_record import Step, command
-from runbook_lib.steps.golden_values.collect import Found, coverage_rows
-from runbook_lib.steps.pull_request.body import address, code, unlinked
-from runbook_lib.steps.run_ci import Standing
+from runbook_lib.records.step_record import Step
+from runbook_lib.runner.command_line import command
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
+from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.workflow import branch_history, push_round
 from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow.golden_comparison import ACCEPTED as ACCEPTED
+from runbook_lib.workflow.golden_comparison import Found, coverage_rows
+from runbook_lib.workflow.golden_comparison import changed_since_fork as whole
+from runbook_lib.workflow.pull_request import PullRequestState as Standing
 from runbook_lib.workflow.push_round import Sent
-
-_ACCEPTED = "Accepted although held back:"
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Refresh:
         )
         accepted = [one for one in self.found.judged if one.accepted and self._writes(one.file)]
         if accepted:
-            lines += ["", _ACCEPTED, *(f"- {unlinked(f'{one.file}: {one.accepted}')}" for one in accepted)]
+            lines += ["", ACCEPTED, *(f"- {unlinked(f'{one.file}: {one.accepted}')}" for one in accepted)]
         return "\n".join(lines)
 
     def _writes(self, name: str) -> bool:
@@ -144,45 +143,6 @@ def _uncommitted(checkout: Checkout) -> tuple[tuple[str, ...], tuple[str, ...]]:
     at_head = checkout.read(changed, "HEAD")
     known = tuple(path for path in changed if at_head[path] is not None)
     return known, tuple(path for path in changed if at_head[path] is None)
-
-
-def whole(
-    stand: Position, records: Path | None, new: tuple[Judgement, ...] = (), made: tuple[Edit, ...] = ()
-) -> tuple[Judgement, ...]:
-    """The golden files that the branch changes since it left its base, and those that a run's ``new`` hold back.
-
-    ``records`` is the bump's folder in the archive.
-    """
-    checkout = stand.checkout
-    fork = checkout.merge_base(stand.start, stand.base_commit) or stand.base_commit
-    listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, stand.start, "--", FOLDER).split("\0")
-    after = {edit.path: edit.after for edit in made}
-    paths = sorted({path for path in listed if GoldenName.parse(path)} | after.keys())
-    configs = [f"{path.rpartition('/')[0]}/model_config.yaml" for path in paths]
-    before, now = checkout.read(paths, fork), stand.texts([*paths, *configs, LINT])
-    reasons = accepted(stand, records)
-    stopped = {one.file: one for one in new if one.verdict in ("held back", "refused")}
-    judged = []
-    for path, config in zip(paths, configs, strict=True):
-        name = path.removeprefix(f"{FOLDER}/")
-        one = judge(name, before[path], after.get(path, now[path]), now[config], lint=now[LINT] is not None)
-        reason = reasons.get(name) or next((it.accepted for it in new if it.file == name), "")
-        if one.verdict == "held back" and reason:
-            one = replace(one, verdict="refresh", accepted=reason)
-        judged.append(stopped.pop(name, one))
-    return (*judged, *stopped.values())
-
-
-def accepted(stand: Position, records: Path | None) -> dict[str, str]:
-    """The files that earlier refreshes of this bump accepted, with the reasons, from the commits' messages.
-
-    Only from commits that the runbook made or a person confirmed: anybody may write such a message.
-    """
-    reviewed = branch_history.review(stand, stand.start, records)
-    ids = [commit.id for commit in reviewed.commits if commit.id in reviewed.made]
-    log = stand.checkout.git("log", "-z", "--no-walk=unsorted", "--format=%B", *ids, "--") if ids else ""
-    messages = [text.partition(_ACCEPTED)[2] for text in log.split("\0") if text.startswith(stand.bump.refresh_title)]
-    return dict(found.groups() for text in messages for found in re.finditer(r"^- (\S+\.json): (.+)$", text, re.M))  # type: ignore[misc]
 
 
 def carry_out(step: Step, refresh: Refresh) -> Sent:

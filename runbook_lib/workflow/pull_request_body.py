@@ -6,13 +6,13 @@ makes no table of its own; and nothing of it is hidden, or a command to a bot or
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from runbook_lib.bump import Bump
 from runbook_lib.errors import CannotTell
 from runbook_lib.pins.plan import Plan
-from runbook_lib.text.sanitize import inert
+from runbook_lib.text.markdown import code, prose
 
 _BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->")
 #: Our parts of a text, in the order in which they are made: the pins, the golden values, the tests put out of the way.
@@ -23,12 +23,6 @@ TEMPLATES = tuple(
     for folder in (".github/", "", "docs/")
     for name in ("pull_request_template.md", "PULL_REQUEST_TEMPLATE.md")
 )
-# GitHub makes links of these even where they are escaped as Markdown; an invisible space keeps it from doing so.
-_REFERENCES = r"|(?<=#)(?=\w)|(?<=:)(?=//)|(?<=\bwww)(?=\.)"
-_LINKED = re.compile(rf"(?<=@)(?=\w){_REFERENCES}", re.IGNORECASE)
-# In a commit's message an address is no link, and case@platform mentions nobody.
-_MENTIONED = re.compile(rf"(?<=@)(?<![A-Za-z0-9_]@)(?=\w){_REFERENCES}", re.IGNORECASE)
-_ADDRESS = re.compile(r"https?://[\w.:/?=&%+#~,;-]{1,2000}")
 
 
 def name_of(bump: Bump) -> str:
@@ -108,35 +102,3 @@ def _lines(plan: Plan, bump: Bump, digests: Mapping[str, str], image: str, recor
     if record:
         yield ""
         yield f"Record: {code(record)}"
-
-
-def code(text: str) -> str:
-    """A code span of one line, for a table's cell too: GitHub finds neither names nor issues in it."""
-    flat = inert(_flat(text.replace("<!--", "<!-\u200b-"))).replace("|", "\\|") or " "
-    fence = "`" * (max((len(run) for run in re.findall("`+", flat)), default=0) + 1)
-    padding = " " if len(fence) > 1 else ""
-    return f"{fence}{padding}{flat}{padding}{fence}"
-
-
-def prose(text: str) -> str:
-    """A sentence as it is, with no Markdown, link, mention or closing keyword at work in it."""
-    escaped = re.sub(r"([\\`*_{}\[\]()<>!|~&$]|^[#+=-]|^\d{1,9}(?=\.))", _escaped, inert(_flat(text)))
-    return _LINKED.sub("\u200b", escaped)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return f"{found[0]}\\" if found[0].isdigit() else f"\\{found[0]}"  # "1." would begin a list
-
-
-def unlinked(text: str) -> str:
-    """A line with nothing in it that GitHub would make a mention or a reference of, also in a commit's message."""
-    return _MENTIONED.sub("\u200b", inert(_flat(text)))
-
-
-def address(url: str, otherwise: Callable[[str], str] = code) -> str:
-    """An address of a forge as it is, which GitHub makes a link of; anything else as code."""
-    return url if _ADDRESS.fullmatch(url) else otherwise(url)
-
-
-def _flat(text: str) -> str:
-    return " ".join(text.split())

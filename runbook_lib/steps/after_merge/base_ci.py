@@ -10,7 +10,7 @@ from runbook_lib.clients.github.ci_status import choose, judge
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.errors import RunbookError
-from runbook_lib.records.step_record import command
+from runbook_lib.runner.command_line import command
 from runbook_lib.triage.failed_jobs import failed
 from runbook_lib.workflow.branch import Position
 

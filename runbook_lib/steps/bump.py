@@ -1,0 +1,40 @@
+"""The whole bump: its steps one after another, and whether it is ready to merge after them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from runbook_lib.display import View
+from runbook_lib.runner import execute, session
+from runbook_lib.runner.execute import StepResult
+from runbook_lib.steps.context import Context
+from runbook_lib.workflow import branch, golden_comparison, quarantines, readiness
+from runbook_lib.workflow.forge import connect_github
+
+#: The steps that are repeated while they start another round of CI.
+ROUND = ("04-run-ci", "05-golden-values", "06-broken-tests")
+STEPS = ("00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr", *ROUND, "07-sync-check")
+_PARAMETERS = (
+    "tag", "repo", "image_type", "base", "remote", "audit", "allow", "pins", "apply", "publish", "wait", "run_id",
+    "source", "only_failing", "accept", "broken", "refs",
+)  # fmt: skip
+
+
+def require(run: Context, *, accept: str, broken: str) -> None:
+    """Raise Refused for decisions that name what the branch does not have, before any step changes anything."""
+    golden_comparison.require(run.branch, accept)
+    quarantines.require(run.branch, broken)
+
+
+def run_steps(run: Context, parameters: Mapping[str, Any]) -> tuple[StepResult, ...]:
+    """Run the notebooks of all steps with this one's ``parameters``; none without a tag, and none in JupyterLab."""
+    if run.bump.tag is None or session.interactive():
+        return ()
+    given = {name: parameters[name] for name in _PARAMETERS}
+    return execute.steps(STEPS, again=ROUND, **given)
+
+
+def finish(run: Context, results: tuple[StepResult, ...], *, wait: bool) -> View:
+    """Conclude the run: read the bump's branch again, and list what is missing before the merge."""
+    github = connect_github(run.checkout.repository(), run.bump) if results else None
+    state = readiness.look(branch.find(run.checkout, run.bump), github, run.record.records)
+    return readiness.finish(run.record, results, state, wait=wait)

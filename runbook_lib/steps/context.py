@@ -1,0 +1,151 @@
+"""The start of every notebook: its parameters checked, its checkout opened, its record begun, its inputs shown."""
+
+import atexit
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from IPython.display import display as show
+
+from runbook_lib import display
+from runbook_lib.bump import Bump
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.display import View
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.practice import environment
+from runbook_lib.records.chain import Ledger
+from runbook_lib.records.statement import Identity, record_id
+from runbook_lib.records.step_record import Step, close_incomplete
+from runbook_lib.runner import session
+from runbook_lib.system import provenance
+from runbook_lib.system.clock import now, stamp
+from runbook_lib.text.redact import Redactor
+from runbook_lib.workflow import branch, bump_plan, repository
+from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow.bump_plan import PlannedBump
+from runbook_lib.workflow.forge import connect_github
+
+_MODES = {
+    "preview": "preview: nothing is changed",
+    "apply": "apply: the checkout is changed, and nothing leaves it",
+    "publish": "publish: the checkout is changed, and what follows is pushed and published",
+}
+#: The parameters that `Bump.parse` takes; a notebook has those of them that it uses.
+_OF_A_BUMP = ("tag", "image_type", "base", "remote", "allow")
+
+
+@dataclass(frozen=True)
+class Context:
+    """One run of a notebook.  The branch, the plan and the forge are read when they are first needed, and only once."""
+
+    bump: Bump
+    checkout: Checkout
+    record: Step
+
+    @cached_property
+    def branch(self) -> Position:
+        """The bump's branch and its base.  Raises RunbookError as ``branch.find`` does."""
+        return branch.find(self.checkout, self.bump)
+
+    @cached_property
+    def plan(self) -> PlannedBump:
+        """The plan of the bump on its branch.  Raises RunbookError as ``bump_plan.plan_bump`` does."""
+        return bump_plan.plan_bump(self.branch)
+
+    @cached_property
+    def forge(self) -> GitHub | None:
+        """GitHub, or None where there is no usable token and this run publishes nothing."""
+        return connect_github(self.checkout.repository(), self.bump)
+
+
+def begin(notebook: str, parameters: Mapping[str, Any]) -> Context:
+    """Start a run of ``notebook``, the name of its file; ``parameters`` are the notebook's ``globals()``.
+
+    Without ``repo`` the run works on the practice environment, which is started where none answers.  In JupyterLab
+    ``apply`` and ``publish`` count as False: there the form starts a headless run.
+    Raises RunbookError for a parameter, checkout or record that cannot be used.
+    """
+    repo = parameters["repo"]
+    checkout = Checkout.open(environment.enter(repo))
+    headless = not session.interactive()
+    bump = Bump.parse(
+        **{name: parameters[name] for name in _OF_A_BUMP if name in parameters},
+        apply=headless and parameters.get("apply", False),
+        publish=headless and parameters.get("publish", False),
+        practice=not repo,
+        repository=repository.choose(checkout, parameters.get("pins", "")),
+    )
+    name = checkout.repository()
+    record = open_record(notebook, bump, repository=name, audit=parameters.get("audit", ""))
+    show(_inputs(bump, checkout.path, name, practice=not repo))
+    return Context(bump, checkout, record)
+
+
+def open_record(name: str, bump: Bump, *, repository: str, audit: str = "") -> Step:
+    """Begin the account of a notebook: ``name`` is its file's name, ``repository`` is ``owner/name`` on the forge.
+
+    ``audit`` is needed only where no run.py has opened the record.  Raises RunbookError when it cannot be written.
+    """
+    folder = os.environ.get("RUNBOOK_RECORD")
+    if folder:
+        return Step(name, bump, repository, Path(folder))
+    records = _root(audit).joinpath(*_identity(bump, repository).parts)
+    place = None if session.interactive() else _open_incomplete(name, records, _identity(bump, repository))
+    return Step(name, bump, repository, place, records)
+
+
+def _identity(bump: Bump, repository: str) -> Identity:
+    identity = Identity(
+        repository, bump.base, bump.image_type, str(bump.tag or ""), practice=bool(os.environ.get("RUNBOOK_PRACTICE"))
+    )
+    return Identity.from_json(Redactor(os.environ).data(identity.as_json()))
+
+
+def _root(audit: str) -> Path:
+    return Path(audit or os.environ.get("RUNBOOK_AUDIT") or provenance.ROOT / "audit").expanduser().absolute()
+
+
+def _open_incomplete(name: str, records: Path, identity: Identity) -> Path:
+    started = now()
+    record = record_id(started, name, secrets.token_hex(4))
+    predicate = {
+        "id": record,
+        "state": "running",
+        "bump": identity.as_json(),
+        "notebook": {"name": name, "sha256": None},
+        "launcher": None,
+        "library": provenance.library(),
+        "requirements": provenance.requirements(),
+        "who": provenance.who(os.environ),
+        "process": provenance.process(),
+        "started": stamp(started),
+        "ended": None,
+        "parent": None,
+    }
+    with Ledger.hold(records) as ledger:
+        folder = ledger.open(record, Redactor(os.environ).data(predicate))
+    atexit.register(close_incomplete, folder)
+    return folder
+
+
+def _inputs(bump: Bump, checkout: Path, repository: str, *, practice: bool) -> View:
+    """Return the checked parameters, and in the practice environment a notice that it is one."""
+    facts = display.facts(
+        tag=bump.tag,
+        image_type=bump.image_type,
+        base=bump.base,
+        remote=bump.remote,
+        checkout=checkout,
+        repository=repository,
+        pins_of=bump.repository.origin or bump.repository.name,
+        allowed=bump.allow,
+        mode=_MODES[bump.mode],
+    )
+    if not practice:
+        return facts
+    notice = "PRACTICE: nothing here is real, and nothing leaves this machine."
+    return View(f"<p><strong>{notice}</strong></p>", notice) + facts

@@ -1,1 +1,0 @@
-"""Notebook 05-golden-values."""
