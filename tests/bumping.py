@@ -30,6 +30,7 @@ from runbook_lib.steps.open_pr import Made, Proposal
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.workflow import branch as position
+from runbook_lib.workflow import pull_request
 from runbook_lib.workflow.bump_plan import PlannedBump
 
 REPOSITORY = "practice/Megatron-LM"
@@ -172,5 +173,5 @@ def world(home: Path) -> Iterator[World]:
         patch = undo.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("GITHUB_REPOSITORY", REPOSITORY)
         patch.setattr(client, "_DELAYS", (0, 0))
-        patch.setattr(publish, "_DELAYS", (0, 0))
+        patch.setattr(pull_request, "_DELAYS", (0, 0))
         yield World(home, served, now, undo)

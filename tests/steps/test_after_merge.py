@@ -9,7 +9,7 @@ import pytest
 from bumping import REPOSITORY, World, bump_to, git, world
 from hypothesis import given
 from hypothesis import strategies as st
-from test_refresh import step05
+from test_golden_values import step05
 
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github import issues

@@ -186,7 +186,8 @@ def test_a_refused_deployment_changes_nothing_without_publish(opened: World, mod
 
 
 def test_a_refused_deployment_is_seen_without_a_comment(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ci, "refusals", lambda *_: ())
+    monkeypatch.setattr(ci_run, "refusals", lambda *_: ())
+    monkeypatch.setattr(pull_request, "refusals", lambda *_: ())
     opened.forge.refuse_deployment()
     run_ci(opened)
     opened.now[0] += 100
@@ -195,7 +196,8 @@ def test_a_refused_deployment_is_seen_without_a_comment(opened: World, monkeypat
 
 
 def test_somebody_elses_commits_are_let_go_by_a_person_alone(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ci, "is_mine", lambda *_: False)
+    monkeypatch.setattr(ci_run, "is_mine", lambda *_: False)
+    monkeypatch.setattr(pull_request, "is_mine", lambda *_: False)
     assert run_ci(opened) is None
     assert opened.effects() == []
     assert "must be let go by hand" in waiting(opened)
@@ -212,7 +214,7 @@ def test_a_push_that_github_is_slow_to_notice_is_waited_for(opened: World, monke
     opened.forge.refuse_deployment()
     run_ci(opened)
     stale = opened.github().pull(10)
-    monkeypatch.setattr(ci, "settled", lambda *_: stale)
+    monkeypatch.setattr(pull_request, "wait_for_head", lambda *_: stale)
     assert run_ci(opened) is None
     assert opened.effects() == ["commit", "push"]
     assert waiting(opened).startswith("waiting for GitHub to notice the push")
@@ -354,7 +356,7 @@ def test_a_connection_lost_for_a_while_is_no_end(opened: World) -> None:
 
 
 def test_a_run_that_does_not_start_is_given_up(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ci, "choose", lambda *_: None)
+    monkeypatch.setattr(ci_run, "choose", lambda *_: None)
     begun = opened.now[0]
     assert (found := run_ci(opened, wait=True)) is not None
     assert (found.state, opened.now[0] - begun < 1200) == ("none", True)

@@ -103,7 +103,7 @@ def texts(value: str) -> dict[str, str]:
 def _broken_tests(value: str, failure: Failure) -> str:
     row = {"test": value, "platforms": value, "reason": value, "issue": None}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quarantine, "marked", lambda _: [row, {**row, "issue": 3}])
+        patch.setattr(quarantine, "quarantined_since_fork", lambda _: [row, {**row, "issue": 3}])
         patch.setattr(quarantine.position, "find", lambda *_: None)
         triage = SimpleNamespace(seen=[SimpleNamespace(failure=failure)], asked=SimpleNamespace(url=value))
         stand: Any = SimpleNamespace(checkout=None, bump=None)

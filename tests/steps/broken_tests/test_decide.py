@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
-from test_refresh import REGRESSION, after_first_run, step05
+from test_golden_values import REGRESSION, after_first_run, step05
 
 from runbook_lib.clients.github import issues as github_issues
 from runbook_lib.clients.github.client import GitHub

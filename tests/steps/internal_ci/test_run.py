@@ -20,11 +20,11 @@ from runbook_lib.practice.github import server
 from runbook_lib.practice.state import InternalRun
 from runbook_lib.practice.tokens import GITLAB_TOKEN
 from runbook_lib.records.step_record import Step
-from runbook_lib.steps import open_pr
 from runbook_lib.steps.internal_ci import logs
 from runbook_lib.steps.internal_ci import run as internal_ci
 from runbook_lib.steps.internal_ci.run import Ahead, Found
 from runbook_lib.workflow import branch as position
+from runbook_lib.workflow import pull_request
 
 BRANCH = "bump/main/dev-26.04-py3"
 TO = f"pull-request/{BRANCH}"
@@ -88,7 +88,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[At]:
     monkeypatch.setattr(internal_ci, "_DELAYS", (0.0, 0.0))
     monkeypatch.setattr(client, "_DELAYS", (0, 0))
-    monkeypatch.setattr(open_pr, "_DELAYS", (0, 0))
+    monkeypatch.setattr(pull_request, "_DELAYS", (0, 0))
     monkeypatch.setenv("GITHUB_REPOSITORY", REPOSITORY)
     home = tmp_path / "home"
     shutil.copytree(prepared, home, ignore=shutil.ignore_patterns("records", "outside-contributor"))

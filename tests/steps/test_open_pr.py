@@ -11,7 +11,6 @@ from bumping import world as start
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.steps import open_pr
 from runbook_lib.workflow import branch, pull_request
 from runbook_lib.workflow.proposal import head_of, is_for
 
@@ -294,7 +293,7 @@ def test_which_pull_requests_are_for_the_bump(pull: Pull, used: bool) -> None:
 
 
 def test_github_gets_a_moment_to_notice_a_push(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_pr, "_DELAYS", (1, 2, 3))
+    monkeypatch.setattr(pull_request, "_DELAYS", (1, 2, 3))
     new = replace(PULL, head_sha="c" * 40)
     seen = [PULL, new, replace(new, mergeable=True), new]
     slept: list[float] = []
