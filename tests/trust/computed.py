@@ -95,8 +95,8 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "slurm.outcome._batch": {"name": "micro-batch-size"},
     "records.timeline._broken": {"case": "gpt3_tp1"},
     "steps.broken_tests.issue.choose": {"broken": SimpleNamespace(case="gpt3_tp1")},
-    "steps.broken_tests.issue.number_in": {"repository": "o/r"},
-    "steps.broken_tests.issue.named_in": {"repository": "o/r"},
+    "recipes.issue_references.number_in": {"repository": "o/r"},
+    "recipes.issue_references.named_in": {"repository": "o/r"},
     "records.verify._place_and_time": {"started": datetime(2026, 1, 2, tzinfo=UTC)},
     "golden.match_artifacts.test_case_of": {"run": 123},
 }
