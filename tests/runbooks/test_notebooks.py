@@ -42,14 +42,15 @@ def source(cell: dict[str, Any]) -> str:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_thin_and_stored_without_outputs(path: Path) -> None:
     code = cells(path, "code")
+    assert all(cell["metadata"]["jupyter"] == {"source_hidden": True} for cell in code)
     assert not any(cell["outputs"] or cell["execution_count"] for cell in code)
     (parameters,) = [cell for cell in code if "parameters" in cell["metadata"].get("tags", [])]
     for cell in code:
         tree = ast.parse(source(cell))
         heavy = (ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.Try, ast.With, ast.Lambda, ast.ListComp)
         assert not [node for node in ast.walk(tree) if isinstance(node, heavy)]
-        assert cell is parameters or len(source(cell).splitlines()) <= 11
-    assert code[-1]["source"] == ["step.raise_if_failed()"]
+        assert cell is parameters or len(source(cell).splitlines()) <= 6
+    assert code[-1]["source"] == ["run.record.raise_if_failed()"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
