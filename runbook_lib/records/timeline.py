@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from runbook_lib.display import count
-from runbook_lib.records.pages.html import brief, shown
+from runbook_lib.records.pages.formats import abbreviate, format_value
 from runbook_lib.records.status import Run, is_preview, settled
 
 #: A test's issue among those that a check lists: ``gpt/case@dgx_h100 (dev): #11``.
@@ -136,8 +136,8 @@ def person(run: Run) -> str:
 
 def told(effect: Mapping[str, Any]) -> str:
     """One change of the world as a sentence, with what was before and is after it."""
-    target = shown(effect.get("target"))
-    before, after = brief(effect.get("before")), brief(effect.get("after"))
+    target = format_value(effect.get("target"))
+    before, after = abbreviate(effect.get("before")), abbreviate(effect.get("after"))
     number, _, rest = target.partition(" ")
     match effect.get("effect"):
         case "edit":
@@ -165,12 +165,12 @@ def told(effect: Mapping[str, Any]) -> str:
         case "reset":
             return f"Took {target} back: {before or 'no file'} → {after}."
         case kind:
-            return f"{shown(kind)} {target}: {before or 'nothing'} → {after or 'nothing'}."
+            return f"{format_value(kind)} {target}: {before or 'nothing'} → {after or 'nothing'}."
 
 
 def _lines(before: object, after: object) -> str:
     """How much of a text changed."""
-    old, new = shown(before).split("\n"), shown(after).split("\n")
+    old, new = format_value(before).split("\n"), format_value(after).split("\n")
     blocks = SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
     kept = sum(block.size for block in blocks)
     return f"{count(len(new) - kept, 'line')} added, {len(old) - kept} removed"

@@ -11,6 +11,7 @@ from archives import BUMP, elements, record
 from figures import Figures
 from hostile import ALL
 from markup import OURS, a_notebook, a_run, changed, files
+from markupsafe import Markup
 
 from runbook_lib.records.pages import html, index, run
 from runbook_lib.text.sanitize import harmless
@@ -81,14 +82,15 @@ def test_nothing_hostile_works_on_a_page_of_an_archive(name: str, tmp_path: Path
 def test_nothing_hostile_works_in_the_parts_of_a_page(name: str, figures: Figures) -> None:
     """The parts one by one: a link may be made of any text and any address."""
     text = ALL[name][:_LONGEST]
-    parts = [
+    parts = html.macros("parts.html")
+    markups = [
         html.link(text, text), html.link(text, f"https://x.example/{text}"), html.link("a", f"http://{text}"),
-        html.facts({text: text}), html.listing([{text: text, "url": f"https://x/{text}"}], [text, "url"], named=text),
-        html.boxed("", text), harmless(text), harmless(f"<p title='{text}'>{text}</p>"),
+        parts.facts({text: text}), parts.table([{text: text, "url": f"https://x/{text}"}], [text, "url"], text),
+        parts.table([], [], text), harmless(text), harmless(f"<p title='{text}'>{text}</p>"),
     ]  # fmt: skip
-    for part in parts:
-        made = html.page(text, part, made_of=text)
+    for markup in markups:
+        made = html.render("frame.html", title=text, body=Markup(markup), made_of=text)
         require_inert(made)
         # What was opened within the part is closed within it too.
         assert elements(made + "<em id=after>")[-1] == ("em", {"id": "after"})
-    figures["hostile"] += len(parts)
+    figures["hostile"] += len(markups)

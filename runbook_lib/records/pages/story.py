@@ -1,212 +1,242 @@
 """``story.html`` of a bump: what moved, who decided what, and what each run did, in order; fit for a change ticket.
 
-It is made from the records alone, loads nothing, holds no script, prints well, and stays below a megabyte: what was too
-much for it is named, and stands in the records.
+It is made from the records alone and stays below a megabyte: what is left out is named, and is in the records.
 """
 
-import html
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from runbook_lib import display
-from runbook_lib.records import timeline
-from runbook_lib.records.attachments import rows
-from runbook_lib.records.pages.html import Room, cut, facts, listing, moment, page, shown, span, to_bytes
-from runbook_lib.records.pages.story_runs import happened
-from runbook_lib.records.statement import RUN, when
-from runbook_lib.records.status import BEFORE_MERGE, BumpStatus, Run, is_preview
+from runbook_lib.records import attachments, timeline
+from runbook_lib.records.pages import html
+from runbook_lib.records.pages.bump_facts import TableSection, bump_facts, moved_pins, table_sections
+from runbook_lib.records.pages.formats import format_value, truncate
+from runbook_lib.records.statement import EXECUTED, RUN
+from runbook_lib.records.status import BEFORE_MERGE, BumpStatus, Run, is_preview, settled
+from runbook_lib.records.timeline import Entry
 
-Row = Mapping[str, object]
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
-#: Bytes of the page, and of the facts and tables above what happened.
-_LARGEST, _ABOVE = 995_000, 120_000
-#: The newest decisions, and values of one fact, that are shown; the rows of a table, fewer where they are long.
-_MOST, _ROWS = 50, (200, 50, 10)
-#: Characters of a sentence, of a value, and of a part of the title.
-_SENTENCE, _VALUE, _NAME = 2_000, 400, 100
-_ALL_OF_IT = "… (all of it in the record)"
-_STYLE = """
-.standing { border: 1px solid var(--line); border-left: .3rem solid var(--muted); border-radius: .3rem;
-  padding: .6rem 1rem; margin: 1rem 0; overflow-wrap: anywhere; }
-.standing p { margin: .3rem 0; }
-section.run { border-top: 1px solid var(--line); margin-top: 1.5rem; }
-section.step { border-left: .2rem solid var(--line); padding-left: 1rem; margin: 1rem 0; }
-section.step h4 { margin: 0; }
-section p, section ul { margin: .3rem 0; overflow-wrap: anywhere; }
-.diff td { opacity: 1 !important; font-size: .8125rem; line-height: 1.35; padding-top: 0; padding-bottom: 0; }
-figure { margin: .6rem 0; }
-figcaption { font-size: .875rem; color: var(--muted); }
-@media print { h2.own { break-before: page; } section.step { border-left: 0; padding-left: 0; } }
-"""
+#: Bytes of the page, and of the facts and tables above the runs.
+_PAGE, _ABOVE = 995_000, 120_000
+#: Bytes of all plots, of all diffs, of the runs that are reduced to their outcome, and of the sentence on omitted runs.
+_PLOTS, _DIFFS, _HEADS, _LAST_SENTENCE = 450_000, 120_000, 60_000, 1_000
+#: Values of one fact; rows of a table, fewer where they are long; rows of a table of a run.
+_VALUES, _ROWS, _RUN_ROWS = 50, (200, 50, 10), 40
+#: Characters of an address, of a value, and of a part of the title or the name of a fact.
+_ADDRESS, _VALUE, _TITLE = 2_000, 400, 100
+#: Lines up to which a diff is shown in full, and the lines that are shown of a longer one.
+_SHORT_DIFF, _FIRST_LINES = 120, 40
+#: How much of a run is shown, the most first.
+_LEVELS = ("full", "brief", "head")
+#: Tables of a run: file, label and columns.
+_RUN_TABLES = (
+    ("failures.csv", "failed jobs", ("job", "class", "cause", "on the base branch")),
+    ("verdicts.csv", "golden files to look at", ("file", "verdict", "reasons", "notes", "accepted")),
+)
 
 
 def render(folder: Path, status: BumpStatus, runs: Sequence[Run], made_of: str = "") -> str:
-    """The page of the bump in that folder, from its records, oldest first; all of it is redacted already.
+    """Return the page of a bump from its records in ``folder``, oldest first; all of it is redacted already.
 
     ``made_of`` marks the state of the records.
     """
-    pins = _pins(folder, runs)
-    old = cut(", ".join(dict.fromkeys(row["old"].rpartition(":")[2] for row in pins)), _NAME)
-    named = (status.tag or "no tag", status.image_type, status.base, status.state)
-    tag, image_type, base, state = (cut(it, _NAME) for it in named)
-    title = f"Base image {f'{old} → ' * bool(old and status.tag)}{tag} ({image_type}) on {base}"
-    room = Room(_ABOVE)
-    above = [
-        f"<h1>{html.escape(title)}</h1>",
-        _standing(status, runs),
-        "<h2>The bump</h2>",
-        *_described(_facts(folder, status, runs), room),
-        *_moves(folder, runs, pins, room),
-        *_decisions(runs, room),
-        *_before_merge(runs, room),
-        '<h2 class="own">What happened</h2>',
-    ]
-
-    def whole(parts: Sequence[str]) -> str:
-        return page(f"{title}: {state}", "\n".join(parts), style=_STYLE, made_of=made_of)
-
-    return whole([*above, *happened(folder, runs, _LARGEST - len(to_bytes(whole(above))))])
-
-
-def _standing(status: BumpStatus, runs: Sequence[Run]) -> str:
-    practice = "<p><strong>Practice: nothing here is real, and nothing left the machine.</strong></p>"
-    sentence, following, warning = (
-        display.linked(cut(it, _SENTENCE, _ALL_OF_IT)) for it in (status.sentence, status.next, status.warning)
-    )
-    lines = [f"<p><strong>{html.escape(display.MARKS.get(status.state, cut(status.state, _NAME)))}</strong>"
-             f" since {html.escape(moment(status.since))}: {sentence}</p>"]  # fmt: skip
-    if following:
-        lines.append(f"<p><strong>Next</strong>: {following}</p>")
-    if warning:
-        lines.append(f"<p><strong>Warning</strong>: {warning}</p>")
-    ends = html.escape(moment(max((str(run.get("ended") or run["started"]) for run in runs), default="")))
-    lines.append(f'<p class="muted">As of {ends}, from {display.count(len(runs), "record")}.</p>')
-    return f'{practice * status.practice}<div class="standing">{"".join(lines)}</div>'
-
-
-def _described(values: Mapping[str, object], room: Room) -> Iterator[str]:
-    short = {
-        cut(name, _NAME): [cut(shown(it), _VALUE) for it in (value if isinstance(value, list) else [value])][-_MOST:]
-        for name, value in values.items()
-        if value
+    budget = html.ByteBudget(_ABOVE)
+    pins = moved_pins(folder, runs)
+    facts, omitted_facts = _fitting_facts(bump_facts(folder, status, runs), budget)
+    values = {
+        "title": f"{_title(status, pins)}: {truncate(status.state, _TITLE)}",
+        "heading": _title(status, pins),
+        "made_of": made_of,
+        "status": status,
+        "as_of": max((str(run.get("ended") or run["started"]) for run in runs), default=""),
+        "records": len(runs),
+        "facts": facts,
+        "omitted_facts": omitted_facts,
+        "sections": [_fitting_table(section, budget) for section in table_sections(folder, runs, pins)],
+        "statement": RUN,
     }
-    fitting = {name: value for name, value in short.items() if room.take(facts({name: value}))}
-    yield facts(fitting)
-    if left := len(short) - len(fitting):
-        yield f"<p>{display.count(left, 'more fact')} had no room here: see {RUN} of the records.</p>"
+    above = html.render("story.html", **values, runs=[], omitted_runs=0)
+    shown, omitted = _History(folder, runs).render(_PAGE - len(html.to_bytes(above)))
+    return html.render("story.html", **values, runs=shown, omitted_runs=omitted)
 
 
-def _table(rows: Sequence[Row], columns: Sequence[str], named: str, room: Room, place: str) -> Iterator[str]:
-    """As many rows as there is room for; ``place`` is where the others are."""
-    short = [{name: cut(shown(row.get(name)), _VALUE if name != "url" else _SENTENCE) for name in (*columns, "url")}
-             for row in rows[: _ROWS[0]]]  # fmt: skip
-    for most in _ROWS:
-        if room.take(markup := listing(short[:most], columns, named=named)):
-            yield markup
-            break
-    else:
-        most = 0
-    if left := max(len(rows) - most, 0):
-        yield f"<p>… and {left} more, which had no room here: see {place}.</p>"
+def _title(status: BumpStatus, pins: Sequence[Mapping[str, str]]) -> str:
+    old_tags = dict.fromkeys(row["old"].rpartition(":")[2] for row in pins)
+    old = truncate(", ".join(old_tags), _TITLE)
+    tag = truncate(status.tag or "no tag", _TITLE)
+    if old and status.tag:
+        tag = f"{old} → {tag}"
+    return f"Base image {tag} ({truncate(status.image_type, _TITLE)}) on {truncate(status.base, _TITLE)}"
 
 
-def _facts(folder: Path, status: BumpStatus, runs: Sequence[Run]) -> dict[str, object]:
-    inputs: dict[str, object] = {}
-    for run in runs:
-        if not is_preview(run) or not inputs:
-            inputs |= {name: value for name, value in (run.get("inputs") or {}).items() if value}
-    platforms = _newest(folder, runs, "platforms.csv")
-    own = [run for run in runs if run.get("parent") is None and run.get("ended")]
-    libraries = [run["library"] for run in runs if run.get("library")]
-    return {
-        "repository": f"{status.repository}, branch {status.base}",
-        "image": f"{status.tag} ({status.image_type}) {inputs.get('digest', '')}".strip() if status.tag else "",
-        "platforms": [f"{row.get('platform')} {row.get('digest')}" for row in platforms],
-        **_links(status, runs),
-        "base commit": inputs.get("base_commit"),
-        "head commit": inputs.get("head_commit"),
-        "merge commit": inputs.get("merge_commit"),
-        "people": list(dict.fromkeys(timeline.person(run) for run in runs)),
-        "began": moment(status.started),
-        "last run ended": moment(status.last),
-        "from first to last": span(status.started, status.last) if status.last else "",
-        "time in runs": _sum(own),
-        "runbook": list(dict.fromkeys(f"{it.get('version')} {it.get('commit') or ''}".strip() for it in libraries)),
-    }
+def _fitting_facts(values: Mapping[str, object], budget: html.ByteBudget) -> tuple[dict[str, list[str]], int]:
+    """Return the facts for which there is room, shortened, and the number of the others."""
+    fitting: dict[str, list[str]] = {}
+    omitted = 0
+    for name, value in values.items():
+        items = value if isinstance(value, list) else [value]
+        short = {truncate(name, _TITLE): [truncate(format_value(item), _VALUE) for item in items][-_VALUES:]}
+        if not value:
+            continue
+        if budget.take(html.macros("parts.html").facts(short)):
+            fitting |= short
+        else:
+            omitted += 1
+    return fitting, omitted
 
 
-def _links(status: BumpStatus, runs: Sequence[Run]) -> dict[str, object]:
-    """Each name with all addresses that it had: the bump of several CI runs."""
-    found: dict[str, list[str]] = {name: [] for name in status.links}
-    for run in sorted(runs, key=lambda run: str(run.get("ended") or run["started"])):
-        for name, url in (run.get("links") or {}).items():
-            if str(url) not in found.setdefault(str(name), []):
-                found[str(name)].append(str(url))
-    return {name: urls or [status.links[name]] for name, urls in found.items()}
+def _fitting_table(section: TableSection, budget: html.ByteBudget) -> dict[str, object]:
+    """Return a section for the template, with as many rows as there is room for."""
+    rows = [_short_row(row, section.columns) for row in section.rows[: _ROWS[0]]]
+    for number in _ROWS:
+        markup = html.macros("parts.html").table(rows[:number], section.columns, section.label)
+        if budget.take(markup):
+            return {"section": section, "table": markup, "omitted": max(len(section.rows) - number, 0)}
+    return {"section": section, "table": "", "omitted": len(section.rows)}
 
 
-def _sum(runs: Iterable[Run]) -> str:
-    seconds = sum((when(run["ended"]) - when(run["started"])).total_seconds() for run in runs)
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+def _short_row(row: Mapping[str, object], columns: Iterable[str]) -> dict[str, str]:
+    short = {name: truncate(format_value(row.get(name)), _VALUE) for name in columns}
+    return short | {"url": truncate(format_value(row.get("url")), _ADDRESS)}
 
 
-def _moves(folder: Path, runs: Sequence[Run], pins: Sequence[Mapping[str, str]], room: Room) -> Iterator[str]:
-    if pins:
-        yield "<h2>What moves</h2>"
-        rows = [{"pin": f"{it['path']}:{it['line']}", "where": it["selector"], "from": it["old"], "to": it["new"]}
-                for it in pins]  # fmt: skip
-        yield from _table(rows, ("pin", "where", "from", "to"), "pins that move", room, "changes.csv of the records")
-    merged: dict[tuple[str, ...], list[str]] = {}
-    for row in _newest(folder, runs, "image-changes.csv"):
-        told = tuple(row.get(name, "") for name in ("component", "old", "new", "change"))
-        merged.setdefault(told, []).append(row.get("platform", ""))
-    changed = [
-        {"component": it[0], "from": it[1], "to": it[2], "change": it[3], "platforms": ", ".join(platforms)}
-        for it, platforms in merged.items()
-        if it[3] != "same"
-    ]
-    if changed:
-        yield "<h2>What the new image changes</h2>"
-        columns = ("component", "from", "to", "change", "platforms")
-        yield from _table(changed, columns, "what the new image changes", room, "image-changes.csv of the records")
+class _History:
+    """The runs of a bump as HTML.  A warning, table, plot or diff is shown where it occurred first, and only there."""
+
+    def __init__(self, folder: Path, runs: Sequence[Run]) -> None:
+        self._folder = folder
+        self._entries = timeline.entries(runs)
+        self._plots, self._diffs = html.ByteBudget(_PLOTS), html.ByteBudget(_DIFFS)
+        #: The run in which each text occurred first.
+        self._first: dict[str, str] = {}
+        for entry in self._entries:
+            for run in (*entry.steps, entry.run):
+                for text in self._texts(run):
+                    self._first.setdefault(text, str(run["id"]))
+
+    def _texts(self, run: Run) -> Iterator[str]:
+        record = self._folder / run["id"]
+        yield from map(str, run.get("warnings") or ())
+        for image in attachments.images(record / EXECUTED):
+            yield image.data
+        for name in ("failures.csv", "verdicts.csv", "change.diff"):
+            yield attachments.text(record / name)
+
+    def render(self, size: int) -> "tuple[list[Markup], int]":
+        """Return the runs, oldest first, and the number of omitted ones.
+
+        Of more than ``size`` bytes the newest are shown in full, older ones in brief, and the oldest are omitted.
+        """
+        budget, heads = html.ByteBudget(size - _HEADS - _LAST_SENTENCE), html.ByteBudget(_HEADS)
+        shown: list[Markup] = []
+        for number, entry in reversed(list(enumerate(self._entries, 1))):
+            for level in _LEVELS:
+                markup = self._entry(number, entry, level)
+                room = heads if level == "head" else budget
+                if room.take(markup):
+                    shown.append(markup)
+                    break
+        return shown[::-1], len(self._entries) - len(shown)
+
+    def _entry(self, number: int, entry: Entry, level: str) -> "Markup":
+        """Return a run that a person started: all of it, with its steps in brief, or only how it ended."""
+        names = {*entry.as_before, *(step["notebook"]["name"] for step in entry.steps)}
+        details: dict[str, Any] = {}
+        if level == "full":
+            # The newest run comes first in what is left for plots and diffs.
+            details = {step["id"]: self._details(step, set()) for step in reversed(entry.steps)}
+            details[entry.run["id"]] = self._details(entry.run, names)
+        markup: Markup = html.macros("story_run.html").entry(
+            number,
+            level,
+            entry,
+            details,
+            person=timeline.person(entry.run),
+            is_repeated=bool(entry.again) and settled(entry.again[-1]) == _sentence(entry.again[-1]),
+        )
+        return markup
+
+    def _details(self, run: Run, steps: set[str]) -> dict[str, Any]:
+        """Return what a run did and found, without its steps of these names, which are shown elsewhere."""
+        return {
+            "effects": [f"{timeline.told(effect)} {effect.get('url') or ''}" for effect in run.get("effects") or ()],
+            **_checks(run, steps),
+            "warnings": [text for text in map(str, run.get("warnings") or ()) if self._is_first(run, text)],
+            "tables": [table for table in self._tables(run) if table["rows"]],
+            **self._images(run),
+            "diff": self._diff(run),
+        }
+
+    def _tables(self, run: Run) -> Iterator[dict[str, Any]]:
+        for file, label, columns in _RUN_TABLES:
+            path = self._folder / run["id"] / file
+            if not self._is_first(run, attachments.text(path)):
+                continue
+            rows = [row for row in attachments.rows(path) if _is_notable(row)]
+            short = [
+                {name: truncate(row.get(name, ""), _VALUE) for name in (*columns, "url")} for row in rows[:_RUN_ROWS]
+            ]
+            used = [name for name in columns if any(row[name] for row in short)]
+            yield {"label": label, "rows": short, "columns": used, "omitted": len(rows) - len(short)}
+
+    def _images(self, run: Run) -> dict[str, Any]:
+        from markupsafe import Markup
+
+        images: list[dict[str, str]] = []
+        omitted = 0
+        for image in attachments.images(self._folder / run["id"] / EXECUTED):
+            if not self._is_first(run, image.data):
+                continue
+            if self._plots.take(image.html):
+                images.append({"image": Markup(image.html), "caption": image.told})
+            else:
+                omitted += 1
+        return {"images": images, "omitted_images": omitted}
+
+    def _diff(self, run: Run) -> dict[str, Any] | None:
+        from markupsafe import Markup
+
+        text = attachments.text(self._folder / run["id"] / "change.diff")
+        if not text or not self._is_first(run, text):
+            return None
+        lines = text.removesuffix("\n").split("\n")
+        shown = lines if len(lines) <= _SHORT_DIFF else lines[:_FIRST_LINES]
+        files = re.findall(r"^\+\+\+ (?:b/)?(.+)", text, re.MULTILINE)
+        label = f"change of {', '.join(files)[:200]}"
+        rows = Markup(display.diff("\n".join(shown)).html)
+        markup = html.macros("story_run.html").diff(rows, label)
+        fits = self._diffs.take(markup)
+        omitted = len(lines) - len(shown)
+        return {"markup": markup, "fits": fits, "files": len(files), "lines": len(lines), "omitted": omitted}
+
+    def _is_first(self, run: Run, text: str) -> bool:
+        return self._first.get(text) == str(run["id"])
 
 
-def _pins(folder: Path, runs: Sequence[Run]) -> list[dict[str, str]]:
-    found = {
-        (row["path"], row["selector"]): row
-        for run in runs
-        for row in rows(folder / run["id"] / "changes.csv")
-        if row.keys() >= {"path", "line", "selector", "old", "new"}
-    }
-    return list(found.values())
+def _checks(run: Run, steps: set[str]) -> dict[str, Any]:
+    """Return the passed checks by name, and the others with their details; of a preview only the passed ones."""
+    passed, others = [], []
+    for check in run.get("checks") or ():
+        if check.get("name") in steps or str(check.get("name")).startswith(BEFORE_MERGE):
+            continue
+        status = str(check.get("status"))
+        if status == "passed":
+            passed.append(format_value(check.get("name")))
+        # A step shows what it waits for as its outcome.
+        elif check.get("detail") != _sentence(run) and not is_preview(run):
+            mark = display.MARKS.get(status, status)
+            others.append(f"{mark}: {format_value(check.get('name'))}. {format_value(check.get('detail'))}")
+    return {"passed": passed, "others": others}
 
 
-def _decisions(runs: Sequence[Run], room: Room) -> Iterator[str]:
-    made = timeline.decisions(runs)
-    if made:
-        yield "<h2>What people decided</h2>"
-        rows = [{"decision": it.what, "url": it.url, "reason": it.reason, "when (UTC)": moment(it.at)[:19],
-                 "by": it.by} for it in made[-_MOST:]]  # fmt: skip
-        yield from _table(rows, ("decision", "reason", "when (UTC)", "by"), "decisions", room, "the records")
-        if len(made) > _MOST:
-            yield f"<p>… and {len(made) - _MOST} older ones, which the records have.</p>"
+def _sentence(run: Run) -> str:
+    return str((run.get("outcome") or {}).get("sentence") or "")
 
 
-def _before_merge(runs: Sequence[Run], room: Room) -> Iterator[str]:
-    """What the newest run of the whole runbook looked up about the merge."""
-    for run in reversed(runs):
-        checks = [it for it in run.get("checks") or () if str(it.get("name")).startswith(BEFORE_MERGE)]
-        if checks:
-            began = html.escape(moment(run["started"]))
-            yield f"<h2>Before the merge</h2><p>As the run that began at {began} found it.</p>"
-            rows = [{"needed": str(it["name"]).removeprefix(BEFORE_MERGE), "found": it.get("detail"),
-                     "outcome": "✓ holds" if it.get("status") == "passed" else "… missing"}
-                    for it in checks]  # fmt: skip
-            named = "what must hold before the merge"
-            yield from _table(rows, ("needed", "outcome", "found"), named, room, f"{RUN} of that run's record")
-            return
-
-
-def _newest(folder: Path, runs: Sequence[Run], name: str) -> list[dict[str, str]]:
-    """The table of that name which was kept last."""
-    return next(filter(None, (rows(folder / run["id"] / name) for run in reversed(runs))), [])
+def _is_notable(row: Mapping[str, str]) -> bool:
+    """Return False for a golden file that was refreshed with nothing more to say of it."""
+    return row.get("verdict") != "refresh" or any(row.get(name) for name in ("reasons", "notes", "accepted"))

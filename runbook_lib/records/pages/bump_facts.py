@@ -1,0 +1,161 @@
+"""Facts and tables above the runs of a bump's story: what moved, what the new image changes, who decided what."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from runbook_lib.records import attachments, timeline
+from runbook_lib.records.pages.formats import format_period, format_time
+from runbook_lib.records.statement import RUN, when
+from runbook_lib.records.status import BEFORE_MERGE, BumpStatus, Run, is_preview
+
+#: The newest decisions that are shown.
+_NEWEST = 50
+
+
+@dataclass(frozen=True)
+class TableSection:
+    """A table with a heading; ``source`` is where a reader finds the rows that are omitted."""
+
+    title: str
+    label: str
+    columns: tuple[str, ...]
+    rows: Sequence[Mapping[str, object]]
+    source: str
+    introduction: str = ""
+    remark: str = ""
+
+
+def bump_facts(folder: Path, status: BumpStatus, runs: Sequence[Run]) -> dict[str, object]:
+    """Return names and values, or lists of values, that describe a bump."""
+    inputs: dict[str, object] = {}
+    for run in runs:
+        if not is_preview(run) or not inputs:
+            inputs |= {name: value for name, value in (run.get("inputs") or {}).items() if value}
+    platforms = _newest_table(folder, runs, "platforms.csv")
+    libraries = [run["library"] for run in runs if run.get("library")]
+    versions = [f"{library.get('version')} {library.get('commit') or ''}".strip() for library in libraries]
+    return {
+        "repository": f"{status.repository}, branch {status.base}",
+        "image": f"{status.tag} ({status.image_type}) {inputs.get('digest', '')}".strip() if status.tag else "",
+        "platforms": [f"{row.get('platform')} {row.get('digest')}" for row in platforms],
+        **_links(status, runs),
+        "base commit": inputs.get("base_commit"),
+        "head commit": inputs.get("head_commit"),
+        "merge commit": inputs.get("merge_commit"),
+        "people": list(dict.fromkeys(timeline.person(run) for run in runs)),
+        "began": format_time(status.started),
+        "last run ended": format_time(status.last),
+        "from first to last": format_period(status.started, status.last) if status.last else "",
+        "time in runs": _time_in_runs(runs),
+        "runbook": list(dict.fromkeys(versions)),
+    }
+
+
+def _links(status: BumpStatus, runs: Sequence[Run]) -> dict[str, object]:
+    """Return each name with all addresses that it had: a bump may have several CI runs."""
+    addresses: dict[str, list[str]] = {name: [] for name in status.links}
+    for run in sorted(runs, key=lambda run: str(run.get("ended") or run["started"])):
+        for name, url in (run.get("links") or {}).items():
+            if str(url) not in addresses.setdefault(str(name), []):
+                addresses[str(name)].append(str(url))
+    return {name: urls or [status.links[name]] for name, urls in addresses.items()}
+
+
+def _time_in_runs(runs: Iterable[Run]) -> str:
+    """Return the duration of all runs that a person started and that have ended."""
+    seconds = 0.0
+    for run in runs:
+        if run.get("parent") is None and run.get("ended"):
+            seconds += (when(run["ended"]) - when(run["started"])).total_seconds()
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min"
+
+
+def moved_pins(folder: Path, runs: Sequence[Run]) -> list[dict[str, str]]:
+    """Return the rows of ``changes.csv`` of all runs, the newest of each pin."""
+    tables = (attachments.rows(folder / run["id"] / "changes.csv") for run in runs)
+    pins = {}
+    for row in chain.from_iterable(tables):
+        if row.keys() >= {"path", "line", "selector", "old", "new"}:
+            pins[row["path"], row["selector"]] = row
+    return list(pins.values())
+
+
+def table_sections(folder: Path, runs: Sequence[Run], pins: Sequence[Mapping[str, str]]) -> list[TableSection]:
+    """Return the tables of a story that have any rows, in order."""
+    sections = [
+        _pin_section(pins),
+        _image_section(_newest_table(folder, runs, "image-changes.csv")),
+        _decision_section(timeline.decisions(runs)),
+        _merge_section(runs),
+    ]
+    return [section for section in sections if section.rows]
+
+
+def _pin_section(pins: Sequence[Mapping[str, str]]) -> TableSection:
+    rows = [
+        {"pin": f"{pin['path']}:{pin['line']}", "where": pin["selector"], "from": pin["old"], "to": pin["new"]}
+        for pin in pins
+    ]
+    columns = ("pin", "where", "from", "to")
+    return TableSection("What moves", "pins that move", columns, rows, "changes.csv of the records")
+
+
+def _image_section(changes: Iterable[Mapping[str, str]]) -> TableSection:
+    platforms: dict[tuple[str, ...], list[str]] = {}
+    for row in changes:
+        component = tuple(row.get(name, "") for name in ("component", "old", "new", "change"))
+        platforms.setdefault(component, []).append(row.get("platform", ""))
+    columns = ("component", "from", "to", "change", "platforms")
+    rows = [
+        dict(zip(columns, (*component, ", ".join(names)), strict=True))
+        for component, names in platforms.items()
+        if component[-1] != "same"
+    ]
+    title = "What the new image changes"
+    return TableSection(title, "what the new image changes", columns, rows, "image-changes.csv of the records")
+
+
+def _decision_section(decisions: Sequence[timeline.Decision]) -> TableSection:
+    rows = [
+        {"decision": decision.what, "url": decision.url, "reason": decision.reason,
+         "when (UTC)": format_time(decision.at)[:19], "by": decision.by}
+        for decision in decisions[-_NEWEST:]
+    ]  # fmt: skip
+    columns = ("decision", "reason", "when (UTC)", "by")
+    older = len(decisions) - len(rows)
+    remark = f"… and {older} older ones, which the records have." if older else ""
+    return TableSection("What people decided", "decisions", columns, rows, "the records", remark=remark)
+
+
+def _merge_section(runs: Sequence[Run]) -> TableSection:
+    """Return the conditions of a merge, as the newest run of the bump notebook checked them."""
+    rows: list[dict[str, object]] = []
+    introduction = ""
+    for run in runs:
+        checks = [check for check in run.get("checks") or () if str(check.get("name")).startswith(BEFORE_MERGE)]
+        if checks:
+            rows = [_merge_condition(check) for check in checks]
+            introduction = f"As the run that began at {format_time(run['started'])} found it."
+    columns = ("needed", "outcome", "found")
+    source = f"{RUN} of that run's record"
+    return TableSection("Before the merge", "what must hold before the merge", columns, rows, source, introduction)
+
+
+def _merge_condition(check: Mapping[str, Any]) -> dict[str, object]:
+    outcome = "✓ holds" if check.get("status") == "passed" else "… missing"
+    needed = str(check["name"]).removeprefix(BEFORE_MERGE)
+    return {"needed": needed, "outcome": outcome, "found": check.get("detail")}
+
+
+def _newest_table(folder: Path, runs: Sequence[Run], name: str) -> list[dict[str, str]]:
+    """Return the rows of the newest file of that name with any."""
+    for run in reversed(runs):
+        rows = attachments.rows(folder / run["id"] / name)
+        if rows:
+            return rows
+    return []
