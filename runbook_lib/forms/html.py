@@ -1,127 +1,104 @@
-"""What a form shows of a run: what applying would do, how far it is, how it ended; as HTML that harms no page."""
+"""HTML that a form shows of a run: what applying would do, its progress and its result."""
 
-import html
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from runbook_lib import display
+from runbook_lib.records.pages.html import macros
 from runbook_lib.records.run_view import Run
 
-#: Colours that are legible on a light and on a dark page; a word says the same.
-_RED, _AMBER, _GREEN = "#d1242f", "#9a6700", "#1a7f37"
-_BOX = "border-left:.25rem solid {colour};padding:.3rem .8rem;margin:.3rem 0;background:rgba(128,128,128,.08)"
-#: Lines of a diff that are shown at once; a longer one is folded.
-_LONG = 120
-#: Lines and names of files that are shown at all.
-_MOST, _FILES = 2000, 20
-_BELOW = "display:block;margin-left:9rem"
-_STATES = {"done": _GREEN, "previewed": _GREEN, "waiting": _AMBER}
+#: Lines up to which a diff is shown unfolded, and lines that are shown at all.
+_SHORT_DIFF, _LONGEST_DIFF = 120, 2000
+#: Lines of output that are shown while a run is in progress.
+_LAST_LINES = 12
 
 
 def error(sentence: str) -> str:
-    """What went wrong, loud and in words.  Empty for nothing."""
-    return _box(_RED, f"<strong>✗ {display.linked(sentence)}</strong>") if sentence else ""
+    """Return an error message, prominently.  Empty without a sentence."""
+    return _markup("error", sentence)
 
 
 def problem(sentence: str) -> str:
-    """What is wrong with one field."""
-    return f'<span style="{_BELOW};color:{_RED}">✗ {display.linked(sentence)}</span>' if sentence else ""
+    """Return a problem with the field above.  Empty without a sentence."""
+    return _markup("problem", sentence)
 
 
 def hint(sentence: str) -> str:
-    """What a person should know about one field."""
-    return f'<span style="{_BELOW}">{display.linked(sentence)}</span>' if sentence else ""
+    """Return a hint about the field above.  Empty without a sentence."""
+    return _markup("hint", sentence)
+
+
+def folded(summary: str, content: str) -> str:
+    """Return something long folded behind one line.  ``content`` is HTML; nothing is returned without any."""
+    return _markup("folded", summary, _trusted(content))
 
 
 def planned(run: Run, *, publish: bool, practice: bool) -> str:
-    """What *Apply* will do, the files' changes line by line, and what each step found."""
-    here = [str(it["sentence"]) for it in run.planned if not it["publish"]]
-    away = [str(it["sentence"]) for it in run.planned if it["publish"]]
-    parts = [_list("Apply will, in the checkout on this machine:", here)]
-    if publish:
-        where = "in the practice forge (nothing leaves this machine)" if practice else "and this leaves the machine"
-        parts.append(_list(f"Apply will also, {where}:", away))
-    else:
-        parts.append(_list("Left out, as Publish is not chosen:", away))
-    if not here and not away:
-        parts.append(f"<p>Apply will change nothing now: {display.linked(run.sentence)}</p>")
-    parts += [_diff(text) for text in run.diffs]
-    parts += [folded(f"{it.notebook}: {it.sentence}", it.shown()) for it in run.steps if it.shown()]
-    if not run.steps:
-        parts.append(folded("What this preview looked at", run.shown(), opened=True))
-    return "\n".join(parts)
+    """Return what *Apply* will do, the files' changes line by line, and the results of each step."""
+    local = [str(effect["sentence"]) for effect in run.planned if not effect["publish"]]
+    public = [str(effect["sentence"]) for effect in run.planned if effect["publish"]]
+    diffs = [_diff(text) for text in run.diffs]
+    steps = [(step, _trusted(step.shown())) for step in run.steps]
+    outputs = "" if run.steps else _trusted(run.shown())
+    return _markup("plan", run, publish, practice, local, public, diffs, steps, outputs)
 
 
 def far(run: Run | None, total: int) -> str:
-    """How far a run is, for who listens: said anew only when it is something new."""
-    ended = sum(it.ended for it in run.steps) if run else 0
-    return f"{ended} of {total} steps done" if total and ended <= total else "running"
+    """Return the progress of a run for screen readers, in words that change only when a step has ended."""
+    ended = _ended_steps(run)
+    if total and ended <= total:
+        return f"{ended} of {total} steps done"
+    return "running"
 
 
-def progress(run: Run | None, said: str, seconds: float, total: int = 0) -> str:
-    """The steps so far, a bar if it is known how many there are, and the last lines that were printed."""
-    steps = list(run.steps) if run else []
-    ended = sum(it.ended for it in steps)
-    bar = f'<progress max="{total}" value="{min(ended, total)}" aria-label="steps done"></progress> ' if total else ""
-    lines = "".join(f"<li>{_state(it)} {html.escape(it.notebook)}: {display.linked(it.sentence)}</li>" for it in steps)
-    # What each step came to stands in the list.
-    listed = tuple(f"{mark}  {it.notebook}:" for it in steps for mark in display.MARKS.values())
-    last = "\n".join([line for line in said.splitlines() if not line.startswith(listed)][-12:])
-    told = f'<pre tabindex="0" style="max-height:12rem;overflow:auto">{html.escape(last)}</pre>' if last else ""
-    return f'<p>{bar}{seconds:.0f} s</p><ul style="list-style:none;padding:0">{lines}</ul>{told}'
+def progress(run: Run | None, output: str, seconds: float, total: int = 0) -> str:
+    """Return the steps so far, a bar if their total is known, and the last lines of the output."""
+    steps = run.steps if run else ()
+    # The lines that name the result of a step repeat the list of steps.
+    listed = tuple(f"{mark}  {step.notebook}:" for step in steps for mark in display.MARKS.values())
+    lines = [line for line in output.splitlines() if not line.startswith(listed)]
+    last = "\n".join(lines[-_LAST_LINES:])
+    return _markup("progress", steps, _ended_steps(run), total, f"{seconds:.0f}", last)
 
 
 def result(run: Run, notebook: Path) -> str:
-    """How a run ended: its sentence, what is next, links, each step, and where the record is."""
-    colour = _STATES.get(run.state, _RED)
-    next_ = "Decide what is listed above, then preview again." if run.decisions else run.next
-    following = f"<p>Next: {display.linked(next_)}</p>" if next_ else ""
-    links = "".join(f"<li>{html.escape(name)}: {display.linked(url)}</li>" for name, url in run.links.items())
+    """Return how a run ended: its sentence, what is next, links, each step, and where the record is."""
+    following = "Decide what is listed above, then preview again." if run.decisions else run.next
     report = os.path.relpath(run.report, notebook.parent)
-    page = (
-        "" if report.startswith("../../") else f' <a href="{html.escape(quote(report))}" target="_blank">Its report</a>'
-    )
+    if report.startswith("../../"):  # JupyterLab opens nothing outside of its folder
+        report = ""
+    newest = {step.notebook: step for step in run.steps}  # a step may run once per round of CI
     steps = display.table(
-        {"step": it.notebook, "outcome": display.MARKS.get(it.state, it.state), "found": it.sentence}
-        for it in {it.notebook: it for it in run.steps}.values()  # of several rounds of CI the last
+        {"step": step.notebook, "outcome": display.MARKS.get(step.state, step.state), "found": step.sentence}
+        for step in newest.values()
     )
-    tag = f" ({run.parameters['tag']})" if run.parameters.get("tag") else ""
-    head = html.escape(f"{display.MARKS.get(run.state, run.state)}{tag}:")
-    return _box(colour, f"<strong>{head}</strong> {display.linked(run.sentence)}") + "\n".join(
-        [following, f"<ul>{links}</ul>" * bool(links), steps.html * bool(run.steps),
-         f"<p>Record: <code>{html.escape(str(run.folder))}</code>{page}</p>"]
-    )  # fmt: skip
+    table = _trusted(steps.html) if run.steps else ""
+    return _markup("result", run, following, table, quote(report))
 
 
-def _state(run: Run) -> str:
-    return f'<span style="color:{_STATES.get(run.state, "inherit")}">{html.escape(display.MARKS[run.state])}</span>'
+def _markup(macro: str, *values: object) -> str:
+    return str(getattr(macros("form.html", __package__), macro)(*values))
 
 
-def _box(colour: str, content: str) -> str:
-    return f'<div style="{_BOX.format(colour=colour)}">{content}</div>'
+def _trusted(markup: str) -> str:
+    from markupsafe import Markup
+
+    return Markup(markup)
 
 
-def _list(title: str, sentences: list[str]) -> str:
-    items = "".join(f"<li>{display.linked(sentence)}</li>" for sentence in sentences)
-    return f"<p><strong>{html.escape(title)}</strong></p><ul>{items}</ul>" if sentences else ""
+def _ended_steps(run: Run | None) -> int:
+    return sum(step.ended for step in run.steps) if run else 0
 
 
-def _diff(text: str) -> str:
-    lines, files = text.splitlines(keepends=True), _files(text)
-    named = ", ".join(files[:_FILES]) + (f" and {len(files) - _FILES} more" if len(files) > _FILES else "")
-    cut = f"<p>{len(lines) - _MOST} more lines stand in change.diff of the preview's record.</p>"
-    shown = display.diff("".join(lines[:_MOST])).html + cut * (len(lines) > _MOST)
-    return folded(f"Changes: {named}", shown, opened=len(lines) <= _LONG)
-
-
-def _files(diff: str) -> list[str]:
-    names = [line[4:].partition("\t")[0].removeprefix("b/") for line in diff.splitlines() if line.startswith("+++ ")]
-    return list(dict.fromkeys(names))
-
-
-def folded(summary: str, content: str, *, opened: bool = False) -> str:
-    """Something long behind one line; empty for no content."""
-    if not content:
-        return ""
-    return f"<details{' open' * opened}><summary>{html.escape(summary)}</summary>\n{content}</details>"
+def _diff(text: str) -> Mapping[str, Any]:
+    lines = text.splitlines(keepends=True)
+    names = [line[4:].partition("\t")[0].removeprefix("b/").rstrip("\r\n") for line in lines if line.startswith("+++ ")]
+    return {
+        "files": list(dict.fromkeys(names)),
+        "rows": _trusted(display.diff("".join(lines[:_LONGEST_DIFF])).html),
+        "omitted": max(len(lines) - _LONGEST_DIFF, 0),
+        "is_short": len(lines) <= _SHORT_DIFF,
+    }
