@@ -8,22 +8,28 @@ import html
 import re
 import sys
 from collections.abc import Iterator
-from html.parser import HTMLParser
-from typing import TextIO
+from functools import cache
+from typing import TYPE_CHECKING, TextIO
 
-#: Text, lists, tables and pictures are kept.  Of any other element the text stays, but for those dropped whole.
+if TYPE_CHECKING:
+    import nh3
+
+#: Elements and attributes that are kept.  Of any other element the text stays, except for those dropped with content.
 _KEPT = """a abbr b blockquote br caption code col colgroup dd del details div dl dt em figcaption figure h1 h2 h3 h4 h5
 h6 hr i img ins kbd li mark ol p pre progress q s samp section small span strong sub summary sup table tbody td tfoot th
 thead time tr tt u ul var wbr"""
 _DROPPED = "head iframe math noembed noframes noscript object script select style svg template textarea title xmp"
-_VOID = "br col hr img wbr"
 _ATTRIBUTES = """align alt border class colspan datetime dir height href lang max open role rowspan scope span src start
 style tabindex title value width"""
-_KEPT_TAGS, _DROPPED_TAGS, _VOID_TAGS, _NAMES = (frozenset(it.split()) for it in (_KEPT, _DROPPED, _VOID, _ATTRIBUTES))
-_LINK = re.compile(r"https?://|mailto:|[\w.%-]+\Z", re.IGNORECASE)
+_SCHEMES = frozenset({"http", "https", "mailto", "data"})
+_LINK = re.compile(r"#|https?://|mailto:|[\w.%-]+\Z", re.IGNORECASE)
 _PICTURE = re.compile(r"data:image/(?:gif|jpeg|png|svg\+xml|webp);base64,[A-Za-z0-9+/=\s]*", re.IGNORECASE)
-#: A style that loads something, or lies over what stands elsewhere; an escape may spell either.
+#: A style that loads something, or covers other parts of the page; an escape may spell either.
 _BAD_STYLE = re.compile(r"url|image|src\s*\(|position|\\|/\*", re.IGNORECASE)
+#: Formatting elements with attributes.  HTML repeats those that are open in each block that follows, so that the
+#: result of many grows with the square of their number; repetitions without attributes count up to three.
+_FORMATTING = re.compile(r"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)[\s/]", re.IGNORECASE)
+_MOST_FORMATTING = 20
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
 #: Control characters, those that turn the direction of writing or are never seen, and halves of characters.
@@ -92,71 +98,40 @@ def terminal() -> Iterator[None]:
         yield
 
 
-class _Harmless(HTMLParser):
-    """Copies what is known to be harmless; text is decoded and escaped anew, whatever it looked like."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.out: list[str] = []
-        self._dropped: list[str] = []
-        self._open: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _DROPPED_TAGS:
-            self._dropped.append(tag)
-        elif not self._dropped and tag in _KEPT_TAGS:
-            kept = "".join(f' {k}="{html.escape(v or "")}"' for k, v in attrs if _is_harmless(tag, k, v or ""))
-            self.out.append(f"<{tag}{kept}>")
-            if tag not in _VOID_TAGS:
-                self._open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._dropped:
-            if tag == self._dropped[-1]:
-                self._dropped.pop()
-        elif tag in self._open:
-            while self._open:  # what was left open within ends with it
-                last = self._open.pop()
-                self.out.append(f"</{last}>")
-                if last == tag:
-                    break
-
-    def handle_data(self, data: str) -> None:
-        # An unfinished tag or comment at the end comes as text too: it must not swallow what follows on the page.
-        if not self._dropped:
-            self.out.append(html.escape(data))
-
-    def finish(self) -> str:
-        self.close()
-        return "".join([*self.out, *(f"</{tag}>" for tag in reversed(self._open))])
-
-
-def _is_harmless(tag: str, name: str, value: str) -> bool:
-    if name not in _NAMES:
-        return re.fullmatch(r"aria-[a-z]+", name) is not None
-    if name == "style":
-        return not _BAD_STYLE.search(value)
-    if name == "href":
-        return tag == "a" and (value.startswith("#") or _LINK.match(value) is not None)
-    if name == "src":
-        return tag == "img" and _PICTURE.fullmatch(value) is not None
-    return True
-
-
 def harmless(markup: str) -> str:
-    """HTML without anything that runs, is loaded, or covers the page; its elements are balanced."""
-    parser = _Harmless()
-    parser.feed(_closed(markup))
-    return parser.finish()
+    """Return HTML with nothing that runs, loads or covers the page, and with balanced elements.
 
-
-def _closed(markup: str) -> str:
-    """Return the markup with what begins a tag, comment or section that nothing ends as text.
-
-    The parser would read on to the end of the text for each of them.
+    Markup with so many formatting elements that it would grow out of proportion is returned as escaped text.
     """
-    markup = markup.replace("<![", "&lt;![")
-    for begin, end in (("<!--", "-->"), ("<", ">")):
-        at = markup.rfind(end) + 1
-        markup = markup[:at] + markup[at:].replace(begin, begin.replace("<", "&lt;"))
-    return markup
+    if len(_FORMATTING.findall(markup)) > _MOST_FORMATTING:
+        return html.escape(markup)
+    # nh3 refuses halves of characters, which are spelled out here.
+    return _cleaner().clean(visible(markup))
+
+
+@cache
+def _cleaner() -> "nh3.Cleaner":
+    import nh3  # most commands show no HTML
+
+    return nh3.Cleaner(
+        tags=set(_KEPT.split()),
+        clean_content_tags=set(_DROPPED.split()),
+        attributes={"*": set(_ATTRIBUTES.split())},
+        attribute_filter=_filter_attribute,
+        generic_attribute_prefixes={"aria-"},
+        link_rel=None,
+        url_schemes=set(_SCHEMES),
+    )
+
+
+def _filter_attribute(tag: str, name: str, value: str) -> str | None:
+    """Return the value of an attribute, or None for a style or an address that could do harm."""
+    if name == "style":
+        is_allowed = not _BAD_STYLE.search(value)
+    elif name == "href":
+        is_allowed = tag == "a" and _LINK.match(value) is not None
+    elif name == "src":
+        is_allowed = tag == "img" and _PICTURE.fullmatch(value) is not None
+    else:
+        is_allowed = True
+    return value if is_allowed else None

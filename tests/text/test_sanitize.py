@@ -20,15 +20,18 @@ UNCHANGED = {
 
 @pytest.mark.parametrize("name", UNCHANGED)
 def test_harmless_markup_stays(name: str) -> None:
-    assert harmless(UNCHANGED[name]) == UNCHANGED[name]
+    cleaned = harmless(UNCHANGED[name])
+    # A table without a body gets one, as in every browser.
+    assert [it for it in elements(cleaned) if it[0] != "tbody"] == elements(UNCHANGED[name])
+    assert words(cleaned) == words(UNCHANGED[name])
 
 
 @pytest.mark.parametrize(
     ("markup", "expected"),
     [
-        ("<img src=x onerror=alert(1) y=", "&lt;img src=x onerror=alert(1) y="),
-        ("a<!-- b", "a&lt;!-- b"),
-        ('<b>a<i title="', "<b>a&lt;i title=&quot;</b>"),
+        ("<img src=x onerror=alert(1) y=", ""),
+        ("a<!-- b", "a"),
+        ('<b>a<i title="', "<b>a</b>"),
         ("<!-- a -->b", "b"),
         ("a & b &lt;i&gt; &#60;i>", "a &amp; b &lt;i&gt; &lt;i&gt;"),
         ("<p onclick='x()'>a", "<p>a</p>"),
@@ -37,15 +40,15 @@ def test_harmless_markup_stays(name: str) -> None:
         ("<a href='//evil.example'>a</a>", "<a>a</a>"),
         ("<img src='http://x/a.png'>", "<img>"),
         ("<img src='data:image/svg+xml,<svg onload=x>'>", "<img>"),
-        ("<td style='background:url(http://x)'>a</td>", "<td>a</td>"),
+        ("<p style='background:url(http://x)'>a</p>", "<p>a</p>"),
         (r"<p style='background:\75rl(http://x)'>a</p>", "<p>a</p>"),
         ("<p style='position:fixed;inset:0'>a</p>", "<p>a</p>"),
         ("a<script>x</script><style>body{display:none}</style><iframe src=x>y</iframe>b", "ab"),
-        ("<svg><style><img src=x onerror=x></style></svg>a", "a"),
+        ("<svg><style><img src=x onerror=x></style></svg>a", "<img>a"),
         ("<svg><a><animate attributeName=href values=javascript:x /></a></svg>a", "a"),
         ("<math><mtext><table><mglyph><style><img src=x onerror=x>", ""),
         ("<body onload=x><form action=x>a<input name=b></form></body>b", "ab"),
-        ("<b><i>a</b>c</i></div>", "<b><i>a</i></b>c"),
+        ("<b><i>a</b>c</i></div>", "<b><i>a</i></b><i>c</i>"),
         ("<details open ontoggle=x><summary>a</summary>b", '<details open=""><summary>a</summary>b</details>'),
     ],
 )  # fmt: skip
@@ -73,3 +76,10 @@ def test_whatever_it_is_the_page_after_it_stays(markup: str) -> None:
         assert attributes.keys() <= {"href", "src"}
         assert not any(attributes.values())
     assert harmless(made) == made
+
+
+def test_markup_that_html_would_repeat_in_each_block_stays_small() -> None:
+    """An open formatting element is repeated in each paragraph that follows: the result would be 150 MB."""
+    markup = "".join(f"<b class={number}><p>" for number in range(4_000))
+    assert len(harmless(markup)) < 10 * len(markup)
+    assert harmless("<p><b class='x'>a</b>" * 10).count("<b") == 10
