@@ -1,8 +1,11 @@
-"""A lock on a file, which says who holds it: the archive's chain of a bump, and a checkout that is being changed.
+"""A lock on a file that names its holder: for the chain of an archive, and for a checkout that is being changed.
 
-The operating system keeps the lock and ends it with its process, however that ends: so what a dead process wrote into
-the file holds nothing, whoever has its number now.  Where machines share a file system another's lock may not be seen
-from here: then the file itself tells, and what it names is never taken for over.
+The operating system keeps the lock and releases it when its process ends, for whatever reason, so that a note left by
+a dead process locks nothing.  Where machines share a file system a lock may be invisible from another machine.  The
+note in the file counts then, and a lock that it attributes to another machine is never broken.
+
+This is not filelock: that truncates the file, which erases the note of another machine and empties whatever somebody
+has laid there as a hard link, before anyone could look at it.
 """
 
 import errno
@@ -12,47 +15,68 @@ import os
 import shlex
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.system import provenance
 from runbook_lib.system.atomic_files import cannot_write, private
 from runbook_lib.system.clock import now, stamp
 
-#: Seconds to wait for whoever holds a lock: the chain is changed in milliseconds, on a slow disk in a few seconds.
+#: Seconds to wait for a lock: the chain is changed in milliseconds, on a slow disk in a few seconds.
 LIMIT = 60.0
-_SAID_AFTER, _PAUSE, _LONGEST = 2.0, 0.01, 4096
+#: Seconds after which waiting is reported, and between two attempts.
+_REPORT_AFTER, _PAUSE = 2.0, 0.01
+#: Bytes that are read of a note.
+_LONGEST_NOTE = 4096
 
 
-def _nobody(_: str) -> None:
-    """Hears nothing."""
+@dataclass(frozen=True)
+class LockHolder:
+    """A process that holds a lock; ``doing`` is what it does with it, empty where it did not say so."""
+
+    pid: int
+    host: str
+    user: str
+    since: str
+    doing: str
+
+    @property
+    def is_here(self) -> bool:
+        """Return True for a process of this machine."""
+        return provenance.is_here({"host": self.host})
+
+    def __str__(self) -> str:
+        host = "" if self.is_here else f" on {self.host}"
+        doing = f", {self.doing}" if self.doing else ""
+        return f"process {self.pid}{host} ({self.user}{doing}, since {self.since})"
+
+
+def _ignore(_: str) -> None:
+    """Report nothing."""
 
 
 @contextmanager
-def locked(file: Path, doing: str = "", say: Callable[[str], object] = _nobody) -> Iterator[None]:
-    """Hold an exclusive lock on the file.  It ends with this process, however that ends.
+def locked(file: Path, doing: str = "", say: Callable[[str], object] = _ignore) -> Iterator[None]:
+    """Hold an exclusive lock on the file, until the block or this process ends.
 
-    ``doing`` is told, in the file, to whoever meets the lock; without it the file stays empty.  ``say`` is told what is
-    waited for, once that takes some seconds.  Raises RunbookError, which names the holder and what to do, when the lock
-    cannot be had within LIMIT.
+    ``doing`` is written into the file for others who wait for the lock; without it the file stays empty.  ``say`` gets
+    a message when waiting takes some seconds.  Raises RunbookError, which names the holder and what to do, when the
+    lock is not free within LIMIT seconds.
     """
     try:
-        # What somebody has laid there as a link must not be written through.
+        # Neither a link is followed nor a pipe waited for.
         handle = private(str(file), os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
     except OSError as error:
         raise cannot_write(file, error) from error
     try:
-        found = os.fstat(handle)
-        if found.st_nlink > 1 or not stat.S_ISREG(found.st_mode):
-            raise cannot_write(file, OSError(errno.ELOOP, os.strerror(errno.ELOOP)))
-        _require_own(file, found.st_uid)
-        _take(file, handle, say)
+        _require_safe(file, os.fstat(handle))
+        _acquire(file, handle, say)
         if doing:
-            _tell(file, handle, doing)
+            _write_note(file, handle, doing)
         try:
             yield
         finally:
@@ -62,97 +86,98 @@ def locked(file: Path, doing: str = "", say: Callable[[str], object] = _nobody) 
         os.close(handle)
 
 
-def _require_own(file: Path, owner: int) -> None:
-    """Raise RunbookError for a file that a stranger put there: they could keep it locked for ever.
+def _require_safe(file: Path, status: os.stat_result) -> None:
+    """Raise RunbookError for a link, for a pipe, and for a file of another user, who could lock it for ever.
 
-    Who owns the folder is no stranger: root may work in a person's archive.
+    The owner of the folder is trusted: root may work in a person's archive.
     """
-    if owner not in (os.geteuid(), file.parent.stat().st_uid):
+    if status.st_nlink > 1 or not stat.S_ISREG(status.st_mode):
+        raise cannot_write(file, OSError(errno.ELOOP, os.strerror(errno.ELOOP)))
+    if status.st_uid not in (os.geteuid(), file.parent.stat().st_uid):
         raise RunbookError(
-            f"The lock {file} belongs to another user (id {owner}), who could block every run with it. Nothing was "
-            f"done. Remove it (`rm {shlex.quote(str(file))}`), or work in a folder that only you can write to."
+            f"The lock {file} belongs to another user (id {status.st_uid}), who could block every run with it. Nothing "
+            f"was done. Remove it (`rm {shlex.quote(str(file))}`), or work in a folder that only you can write to."
         )
 
 
-def _take(file: Path, handle: int, say: Callable[[str], object]) -> None:
-    begun, said = time.monotonic(), False
+def _acquire(file: Path, handle: int, say: Callable[[str], object]) -> None:
+    start = time.monotonic()
+    is_reported = False
     while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder, elsewhere = _told(handle) or _by_the_system(handle), False
-        except OSError as error:
-            raise cannot_write(file, error) from error
-        else:
-            holder = _told(handle)
-            elsewhere = holder is not None and not provenance.is_here(holder["process"])
-            if not elsewhere:
-                return
+        is_free = _try_lock(file, handle)
+        holder = _read_note(handle)
+        if is_free and (holder is None or holder.is_here):
+            return
+        if is_free:
             fcntl.flock(handle, fcntl.LOCK_UN)
-        waited = time.monotonic() - begun
+        elif holder is None:
+            holder = _system_holder(handle)
+        waited = time.monotonic() - start
         if waited > LIMIT:
-            raise RunbookError(_sentence(file, holder, elsewhere))
-        if waited > _SAID_AFTER and not said:
-            said = True
-            say(f"Waiting for {_named(holder)}, up to {LIMIT:.0f} seconds.\n")
+            raise RunbookError(_timeout_message(file, holder, is_invisible=is_free))
+        if waited > _REPORT_AFTER and not is_reported:
+            is_reported = True
+            say(f"Waiting for {holder or 'another command'}, up to {LIMIT:.0f} seconds.\n")
         time.sleep(_PAUSE)
 
 
-def _tell(file: Path, handle: int, doing: str) -> None:
-    holder = {"process": provenance.process(), "user": provenance.user(), "since": stamp(now()), "doing": doing}
+def _try_lock(file: Path, handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise cannot_write(file, error) from error
+    return True
+
+
+def _write_note(file: Path, handle: int, doing: str) -> None:
+    note = {"process": provenance.process(), "user": provenance.user(), "since": stamp(now()), "doing": doing}
     try:
         os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps(holder).encode(), 0)
+        os.pwrite(handle, json.dumps(note).encode(), 0)
     except OSError as error:
         raise cannot_write(file, error) from error
 
 
-def _told(handle: int) -> dict[str, Any] | None:
-    """What the file says of its holder; None where that is nothing."""
+def _read_note(handle: int) -> LockHolder | None:
+    """Return the holder that the file names; None where it names nobody."""
     try:
-        found: dict[str, Any] = json.loads(os.pread(handle, _LONGEST, 0))
-        process = found["process"]
-        told = {name: str(found[name]) for name in ("user", "since", "doing")}
-        return {"process": {"pid": int(process["pid"]), "host": str(process["host"])}, **told}
+        note = json.loads(os.pread(handle, _LONGEST_NOTE, 0))
+        pid, host = int(note["process"]["pid"]), str(note["process"]["host"])
+        return LockHolder(pid, host, str(note["user"]), str(note["since"]), str(note["doing"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _by_the_system(handle: int) -> dict[str, Any] | None:
-    """Who holds the lock, as Linux tells in proc(5); None elsewhere, and for a process that may not be seen."""
+def _system_holder(handle: int) -> LockHolder | None:
+    """Return the holder that Linux names (proc(5)); None on other systems, and for a process that is not visible."""
     import psutil  # type: ignore[import-untyped]
 
-    place = os.fstat(handle)
-    told = f"{os.major(place.st_dev):02x}:{os.minor(place.st_dev):02x}:{place.st_ino}"
+    status = os.fstat(handle)
+    inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     try:
-        lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-        held = (line for line in lines if line[1:2] == ["FLOCK"] and line[5:6] == [told])
-        process = psutil.Process(int(next(held)[4]))
+        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        pids = [int(fields[4]) for fields in locks if fields[1:2] == ["FLOCK"] and fields[5:6] == [inode]]
+        process = psutil.Process(pids[0])
         since = stamp(datetime.fromtimestamp(process.create_time(), UTC))
-        return {"process": provenance.describe(process), "user": process.username(), "since": since, "doing": ""}
-    except (OSError, ValueError, StopIteration, psutil.Error):
+        return LockHolder(process.pid, provenance.describe(process)["host"], process.username(), since, "")
+    except (OSError, ValueError, IndexError, psutil.Error):
         return None
 
 
-def _named(holder: Mapping[str, Any] | None) -> str:
-    if holder is None:
-        return "another command"
-    process = holder["process"]
-    where = "" if provenance.is_here(process) else f" on {process['host']}"
-    doing = f", {holder['doing']}" if holder["doing"] else ""
-    return f"process {process['pid']}{where} ({holder['user']}{doing}, since {holder['since']})"
-
-
-def _sentence(file: Path, holder: Mapping[str, Any] | None, elsewhere: bool) -> str:
-    held = f"{file} is held by {_named(holder)} for more than {LIMIT:.0f} seconds, so nothing was done."
-    if elsewhere:
+def _timeout_message(file: Path, holder: LockHolder | None, *, is_invisible: bool) -> str:
+    """Return the error message; ``is_invisible`` is set for a lock of another machine that only its note shows."""
+    name = holder or "another command"
+    reason = f"{file} has been locked by {name} for more than {LIMIT:.0f} seconds, so nothing was done."
+    if is_invisible:
         return (
-            f"{held} Whether that machine still works on it cannot be seen from here. Look there; if it does not, "
+            f"{reason} This machine cannot see whether that process is still running. Check there; if it is not, "
             f"remove {file} and run the same command again."
         )
-    if holder is None or not provenance.is_here(holder["process"]):
-        return f"{held} See what it is (`fuser {file}`), end it if it hangs, and run the same command again."
+    if holder is None or not holder.is_here:
+        return f"{reason} Find the process (`fuser {file}`), end it if it hangs, and run the same command again."
     return (
-        f"{held} Wait for its end, or end it (`kill {holder['process']['pid']}`: its record then says cancelled), and "
-        "run the same command again: what was done is found and kept."
+        f"{reason} Wait until it ends, or end it (`kill {holder.pid}`: its record then says cancelled), and run the "
+        "same command again. Work that is already done is kept."
     )

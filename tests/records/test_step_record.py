@@ -365,7 +365,7 @@ def test_a_lock_that_is_not_given_up_is_told(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(locks, "LIMIT", 0.05)
     with (
         Ledger.hold(tmp_path),
-        pytest.raises(RunbookError, match=r"is held by (process [0-9]+ \(|another command)"),
+        pytest.raises(RunbookError, match=r"locked by (process [0-9]+ \(|another command)"),
         Ledger.hold(tmp_path),
     ):
         pass
