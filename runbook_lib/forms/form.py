@@ -327,7 +327,7 @@ class Form:
                 unread += 1
             said, total = own.progress() if own else "", len(self._steps)
             shown = html.progress(run, said, time.monotonic() - began, total)
-            self.view.progress(shown, html.far(run, total))
+            self.view.progress(shown, html.progress_label(run, total))
             if ended and not 0 < unread < _UNREAD:
                 return run
             time.sleep(_POLL)
@@ -348,7 +348,7 @@ class Form:
             view.result(html.result(run, self.notebook), shown="" if self.applies else run.shown())
         else:
             self._plan = Plan(values, run) if values["tag"] else None
-            view.plan(html.planned(run, publish=self.publishes, practice=self.practice))
+            view.plan(html.plan(run, publish=self.publishes, practice=self.practice))
 
     def _aside(self, work: Callable[[], None]) -> None:
         def told() -> None:

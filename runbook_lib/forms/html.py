@@ -36,7 +36,7 @@ def folded(summary: str, content: str) -> str:
     return _markup("folded", summary, _trusted(content))
 
 
-def planned(run: Run, *, publish: bool, practice: bool) -> str:
+def plan(run: Run, *, publish: bool, practice: bool) -> str:
     """Return what *Apply* will do, the files' changes line by line, and the results of each step."""
     local = [str(effect["sentence"]) for effect in run.planned if not effect["publish"]]
     public = [str(effect["sentence"]) for effect in run.planned if effect["publish"]]
@@ -46,7 +46,7 @@ def planned(run: Run, *, publish: bool, practice: bool) -> str:
     return _markup("plan", run, publish, practice, local, public, diffs, steps, outputs)
 
 
-def far(run: Run | None, total: int) -> str:
+def progress_label(run: Run | None, total: int) -> str:
     """Return the progress of a run for screen readers, in words that change only when a step has ended."""
     ended = _ended_steps(run)
     if total and ended <= total:
@@ -66,13 +66,13 @@ def progress(run: Run | None, output: str, seconds: float, total: int = 0) -> st
 
 def result(run: Run, notebook: Path) -> str:
     """Return how a run ended: its sentence, what is next, links, each step, and where the record is."""
-    following = "Decide what is listed above, then preview again." if run.decisions else run.next
+    following = "Make the decisions listed above, then preview again." if run.decisions else run.next
     report = os.path.relpath(run.report, notebook.parent)
     if report.startswith("../../"):  # JupyterLab opens nothing outside of its folder
         report = ""
     newest = {step.notebook: step for step in run.steps}  # a step may run once per round of CI
     steps = display.table(
-        {"step": step.notebook, "outcome": display.MARKS.get(step.state, step.state), "found": step.sentence}
+        {"step": step.notebook, "outcome": display.MARKS.get(step.state, step.state), "result": step.sentence}
         for step in newest.values()
     )
     table = _trusted(steps.html) if run.steps else ""

@@ -1,6 +1,7 @@
-"""What may have come from anywhere, made fit to be shown.
+"""Untrusted text and HTML, made safe to show.
 
-Of HTML nothing runs, is loaded, or covers the page; of any text nothing steers a terminal or hides from who reads it.
+Clean HTML neither runs nor loads anything and covers no other part of the page.  Visible text neither controls a
+terminal nor hides anything from its reader.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ _FORMATTING = re.compile(r"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|t
 _MOST_FORMATTING = 20
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
-#: Control characters, those that turn the direction of writing or are never seen, and halves of characters.
+#: Control characters, those that change the direction of writing or are invisible, and surrogates.
 _HIDDEN = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     r"\ud800-\udfff\U000e0000-\U000e007f]|\r(?!\n)"
@@ -40,15 +41,15 @@ _HIDDEN = re.compile(
 
 
 def visible(text: str) -> str:
-    """The text with what steers a terminal, turns the writing or is not seen spelled as Python does: ``\\x1b``.
+    """Return the text with control characters, changes of direction and invisible characters as escapes: ``\\x1b``.
 
-    Colours are left out; ends of lines and tabs stay.
+    Colours are removed; line ends and tabs stay.
     """
-    return _HIDDEN.sub(lambda found: ascii(found[0])[1:-1], _COLOUR.sub("", text))
+    return _HIDDEN.sub(lambda match: ascii(match[0])[1:-1], _COLOUR.sub("", text))
 
 
-# What bots and forges act upon, wherever it stands in a text, quoted or not: copy-pr-bot, Prow and others take a line
-# with a command, some a word within; squashed merges make a commit's message of a pull request's text.
+# What bots and forges react to anywhere in a text, quoted or not: copy-pr-bot, Prow and others take a line with a
+# command, some a word within; a squash merge turns the text of a pull request into a commit message.
 _INVISIBLE = "\u200b"
 _BEFORE_COMMAND = r"(?:_|[^\w/@!.<&\n]|<[^<>\n]{0,200}>|&[#\w]{1,10};|[0-9]{1,9}[.)](?=\s)|[<&])*+"
 _COMMAND_LINE = re.compile(rf"^({_BEFORE_COMMAND}[/@!.]{{1,20}})(?=\w)", re.MULTILINE)
@@ -67,8 +68,8 @@ _COMMANDS = re.compile(
 
 
 def inert(text: str) -> str:
-    """Return visible text with an invisible space in all that a bot, CI or forge acts upon; it reads as before."""
-    # Once before, too: what is spelled out then may look like a part of the word behind it.
+    """Return visible text with a zero-width space in everything that a bot, CI or forge reacts to."""
+    # Before the escapes are made, too: an escape may look like a part of the word behind it.
     return _without_commands(visible(_without_commands(text)))
 
 
@@ -76,8 +77,8 @@ def _without_commands(text: str) -> str:
     return _COMMANDS.sub(_INVISIBLE, _COMMAND_LINE.sub(rf"\1{_INVISIBLE}", text))
 
 
-class _Plain:
-    """A stream that shows ``visible`` text; in all else it is the stream beneath."""
+class _VisibleStream:
+    """A stream that writes ``visible`` text to another one, to which everything else is passed on."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -91,21 +92,21 @@ class _Plain:
 
 @contextlib.contextmanager
 def terminal() -> Iterator[None]:
-    """What is printed meanwhile comes from many places; none of it steers the terminal, or stops at what it lacks."""
+    """Print only visible text in this context, and escape what the terminal's encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
-    with contextlib.redirect_stdout(_Plain(sys.stdout)), contextlib.redirect_stderr(_Plain(sys.stderr)):  # type: ignore[type-var]
+    with contextlib.redirect_stdout(_VisibleStream(sys.stdout)), contextlib.redirect_stderr(_VisibleStream(sys.stderr)):  # type: ignore[type-var]
         yield
 
 
-def harmless(markup: str) -> str:
-    """Return HTML with nothing that runs, loads or covers the page, and with balanced elements.
+def clean_html(markup: str) -> str:
+    """Return HTML that neither runs nor loads anything nor covers the page, with balanced elements.
 
     Markup with so many formatting elements that it would grow out of proportion is returned as escaped text.
     """
     if len(_FORMATTING.findall(markup)) > _MOST_FORMATTING:
         return html.escape(markup)
-    # nh3 refuses halves of characters, which are spelled out here.
+    # nh3 refuses surrogates, which become escapes here.
     return _cleaner().clean(visible(markup))
 
 

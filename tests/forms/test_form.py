@@ -200,7 +200,7 @@ def test_a_fault_of_the_form_is_told_and_the_run_is_followed_to_its_end(
         raise TypeError("no such thing")
 
     form = made(tag=TAG)
-    monkeypatch.setattr(forms.html, "planned", broken)
+    monkeypatch.setattr(forms.html, "plan", broken)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     previewed(form)
     assert "a fault of its own: TypeError: no such thing" in shown(form, "runbook-error")

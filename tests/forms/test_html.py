@@ -23,53 +23,53 @@ def words(markup: str) -> str:
     return " ".join(re.sub("<[^>]*>", " ", markup).split())
 
 
-def test_what_apply_does_is_told_apart_by_where_it_happens() -> None:
+def test_plan_separates_local_changes_from_public_ones() -> None:
     here = "Apply will, in the checkout on this machine: change 2 lines"
-    shown = words(html.planned(run(planned=PLANNED), publish=True, practice=False))
-    assert f"{here} Apply will also, and this leaves the machine: push the branch" in shown
-    shown = words(html.planned(run(planned=PLANNED), publish=False, practice=False))
-    assert f"{here} Left out, as Publish is not chosen: push the branch" in shown
-    shown = words(html.planned(run(planned=PLANNED), publish=True, practice=True))
+    shown = words(html.plan(run(planned=PLANNED), publish=True, practice=False))
+    assert f"{here} Apply will also, outside this machine: push the branch" in shown
+    shown = words(html.plan(run(planned=PLANNED), publish=False, practice=False))
+    assert f"{here} Not done, because Publish is not selected: push the branch" in shown
+    shown = words(html.plan(run(planned=PLANNED), publish=True, practice=True))
     assert "in the practice forge (nothing leaves this machine): push the branch" in shown
 
 
-def test_a_plan_that_changes_nothing_says_so() -> None:
-    shown = words(html.planned(run(sentence="waiting for CI"), publish=True, practice=False))
+def test_plan_without_changes_shows_the_reason() -> None:
+    shown = words(html.plan(run(sentence="waiting for CI"), publish=True, practice=False))
     assert shown.startswith("Apply will change nothing now: waiting for CI")
 
 
-def test_how_far_a_run_is_is_told_in_words() -> None:
+def test_progress_is_shown_in_words() -> None:
     steps = (run("done", sentence="ok"), run("running", sentence=""))
     shown = words(html.progress(run("running", steps=steps), "one\n✓ done  bump: ok\ntwo\n", 3.2, 3))
     assert shown == "3 s ✓ done bump: ok ▸ running bump: one two"
-    assert html.far(None, 3) == "0 of 3 steps done"
-    assert html.far(run("running", steps=steps), 3) == "1 of 3 steps done"
-    assert html.far(run("running", steps=steps), 0) == "running"
+    assert html.progress_label(None, 3) == "0 of 3 steps done"
+    assert html.progress_label(run("running", steps=steps), 3) == "1 of 3 steps done"
+    assert html.progress_label(run("running", steps=steps), 0) == "running"
 
 
-def test_a_long_plan_is_cut_and_says_where_the_rest_is(tmp_path: Path) -> None:
+def test_long_diff_is_truncated(tmp_path: Path) -> None:
     diff = "--- a/x\n+++ b/x\n@@ -1,3000 +1,3000 @@\n" + "+line\n" * 3000
     (tmp_path / "change.diff").write_text(diff)
-    shown = html.planned(replace(run(), folder=tmp_path), publish=True, practice=True)
+    shown = html.plan(replace(run(), folder=tmp_path), publish=True, practice=True)
     assert shown.count("line") < 2100
-    assert "1003 more lines stand in change.diff" in shown
+    assert "1003 more lines" in shown
 
 
-def test_an_outcome_names_the_record_and_what_is_next() -> None:
+def test_result_names_the_record_and_the_next_action() -> None:
     shown = words(html.result(run("waiting", sentence="waiting for CI", next="Run again."), Path("/r/bump.ipynb")))
     assert shown.startswith("… waiting: waiting for CI Next: Run again.")
     assert shown.endswith("Record: /audit/x Its report")
     asked = run("waiting", next="-r accept …", decisions=({"name": "a"},))
-    assert "Decide what is listed above" in html.result(asked, Path("/r/bump.ipynb"))
+    assert "decisions listed above" in html.result(asked, Path("/r/bump.ipynb"))
 
 
 @given(st.text())
-def test_text_from_outside_is_harmless(text: str) -> None:
+def test_untrusted_text_is_escaped(text: str) -> None:
     steps = (run("failed", sentence=text),)
     told = run("failed", sentence=text, next=text, planned=({"sentence": text, "publish": True},), steps=steps)
     for shown in (
         html.error(text), html.problem(text), html.hint(text), html.progress(told, text, 0),
-        html.planned(told, publish=True, practice=False), html.result(told, Path("/r/bump.ipynb")),
+        html.plan(told, publish=True, practice=False), html.result(told, Path("/r/bump.ipynb")),
     ):  # fmt: skip
         rest = re.sub(r"</?[a-z]+( [a-z-]+(=(\"[^\"<>]*\"|'[^'<>]*'))?)*>", "", shown)
         assert "<" not in rest

@@ -66,14 +66,14 @@ def refusal(file: Path, say: Callable[[str], object] = print) -> str:
 
 
 @pytest.mark.parametrize("doing", ["", "bump 26.04-py3"])
-def test_a_free_lock_is_had_at_once_and_says_nothing_afterwards(file: Path, doing: str) -> None:
+def test_free_lock_is_acquired_and_its_note_removed(file: Path, doing: str) -> None:
     for _ in range(2):
         with locked(file, doing):
             assert (json.loads(file.read_text())["doing"] if doing else file.read_text()) == doing
         assert file.read_text() == ""
 
 
-def test_a_holder_is_named_with_what_it_does_and_what_to_do(file: Path) -> None:
+def test_error_names_the_holder_and_the_fix(file: Path) -> None:
     said: list[str] = []
     with held(file, "bump 26.04-py3 with wait=True, which may take hours") as process:
         told = refusal(file, said.append)
@@ -87,12 +87,12 @@ def test_a_holder_is_named_with_what_it_does_and_what_to_do(file: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="only Linux tells who holds a lock")
-def test_a_holder_that_says_nothing_is_named_by_the_system(file: Path) -> None:
+def test_holder_without_a_note_is_named_by_the_system(file: Path) -> None:
     with held(file, "") as process:
         assert f"has been locked by process {process.pid} (" in refusal(file)
 
 
-def test_the_lock_of_a_dead_process_is_free_and_what_it_wrote_goes(file: Path) -> None:
+def test_lock_of_a_dead_process_is_free(file: Path) -> None:
     with held(file, "bump 26.04-py3") as process:
         process.send_signal(signal.SIGKILL)
     assert str(process.pid) in file.read_text()
@@ -105,13 +105,13 @@ def _written(file: Path, pid: int, host: str) -> None:
     file.write_text(json.dumps({"process": process, "user": "ada", "since": "2026-11-21T12:00:00Z", "doing": "bump"}))
 
 
-def test_a_dead_process_whose_number_another_has_now_holds_nothing(file: Path) -> None:
+def test_note_with_a_reused_process_id_locks_nothing(file: Path) -> None:
     _written(file, os.getppid(), socket.gethostname())
     with locked(file, "bump 26.04-py3"):
         assert json.loads(file.read_text())["process"]["pid"] == os.getpid()
 
 
-def test_the_lock_of_another_machine_is_named_and_never_broken(file: Path) -> None:
+def test_lock_of_another_machine_is_never_broken(file: Path) -> None:
     _written(file, 77, "elsewhere")
     before = file.read_bytes()
     told = refusal(file)
@@ -124,14 +124,14 @@ def test_the_lock_of_another_machine_is_named_and_never_broken(file: Path) -> No
 
 
 @pytest.mark.parametrize("content", ["x" * 5000, "{}", "[1]", '{"process": 7}', "\x00"])
-def test_what_is_not_ours_in_the_file_holds_nothing(file: Path, content: str) -> None:
+def test_other_content_of_the_file_locks_nothing(file: Path, content: str) -> None:
     file.write_text(content)
     with locked(file, "bump 26.04-py3"):
         pass
     assert file.read_text() == ""
 
 
-def test_nothing_is_written_through_a_link(tmp_path: Path, file: Path) -> None:
+def test_symbolic_link_is_refused(tmp_path: Path, file: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     file.symlink_to(victim)

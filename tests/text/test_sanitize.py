@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runbook_lib import display
-from runbook_lib.text.sanitize import harmless
+from runbook_lib.text.sanitize import clean_html
 
 UNCHANGED = {
     "nothing": "",
@@ -19,8 +19,8 @@ UNCHANGED = {
 
 
 @pytest.mark.parametrize("name", UNCHANGED)
-def test_harmless_markup_stays(name: str) -> None:
-    cleaned = harmless(UNCHANGED[name])
+def test_clean_markup_is_kept(name: str) -> None:
+    cleaned = clean_html(UNCHANGED[name])
     # A table without a body gets one, as in every browser.
     assert [it for it in elements(cleaned) if it[0] != "tbody"] == elements(UNCHANGED[name])
     assert words(cleaned) == words(UNCHANGED[name])
@@ -52,8 +52,8 @@ def test_harmless_markup_stays(name: str) -> None:
         ("<details open ontoggle=x><summary>a</summary>b", '<details open=""><summary>a</summary>b</details>'),
     ],
 )  # fmt: skip
-def test_what_runs_loads_or_covers_the_page_is_left_out(markup: str, expected: str) -> None:
-    assert harmless(markup) == expected
+def test_markup_that_runs_loads_or_covers_the_page_is_removed(markup: str, expected: str) -> None:
+    assert clean_html(markup) == expected
 
 
 PARTS = st.sampled_from(
@@ -66,8 +66,8 @@ PARTS = st.sampled_from(
 @example("<img src=x onerror=x y=")
 @example("<!--")
 @example("<title><img src=x onerror=x></title>")
-def test_whatever_it_is_the_page_after_it_stays(markup: str) -> None:
-    made = harmless(markup)
+def test_any_markup_leaves_the_rest_of_the_page_intact(markup: str) -> None:
+    made = clean_html(markup)
     found = elements(f"<div>{made}</div><em id=after>after</em>")
     assert found[-1] == ("em", {"id": "after"})
     assert words(f"{made}<p>after").endswith("after")
@@ -75,11 +75,11 @@ def test_whatever_it_is_the_page_after_it_stays(markup: str) -> None:
         assert tag in {"b", "img", "table", "td"}
         assert attributes.keys() <= {"href", "src"}
         assert not any(attributes.values())
-    assert harmless(made) == made
+    assert clean_html(made) == made
 
 
-def test_markup_that_html_would_repeat_in_each_block_stays_small() -> None:
+def test_repeated_formatting_does_not_grow_the_result() -> None:
     """An open formatting element is repeated in each paragraph that follows: the result would be 150 MB."""
     markup = "".join(f"<b class={number}><p>" for number in range(4_000))
-    assert len(harmless(markup)) < 10 * len(markup)
-    assert harmless("<p><b class='x'>a</b>" * 10).count("<b") == 10
+    assert len(clean_html(markup)) < 10 * len(markup)
+    assert clean_html("<p><b class='x'>a</b>" * 10).count("<b") == 10

@@ -14,7 +14,7 @@ from markup import OURS, a_notebook, a_run, changed, files
 from markupsafe import Markup
 
 from runbook_lib.records.pages import html, index, run
-from runbook_lib.text.sanitize import harmless
+from runbook_lib.text.sanitize import clean_html
 
 #: The characters of a text that are tried: what a page cuts off is of no interest here.
 _LONGEST = 2000
@@ -86,7 +86,7 @@ def test_nothing_hostile_works_in_the_parts_of_a_page(name: str, figures: Figure
     markups = [
         html.link(text, text), html.link(text, f"https://x.example/{text}"), html.link("a", f"http://{text}"),
         parts.facts({text: text}), parts.table([{text: text, "url": f"https://x/{text}"}], [text, "url"], text),
-        parts.table([], [], text), harmless(text), harmless(f"<p title='{text}'>{text}</p>"),
+        parts.table([], [], text), clean_html(text), clean_html(f"<p title='{text}'>{text}</p>"),
     ]  # fmt: skip
     for markup in markups:
         made = html.render("frame.html", title=text, body=Markup(markup), made_of=text)

@@ -131,7 +131,7 @@ def _judged(text: str) -> object:
 #: All that is done with a text from outside, as one.
 WHOLE: dict[str, Callable[[str], object]] = {
     "redact": _REDACTOR.text,
-    "harmless": sanitize.harmless,
+    "clean_html": sanitize.clean_html,
     "visible": sanitize.visible,
     "inert": sanitize.inert,
     "issue": _issue,

@@ -46,7 +46,7 @@ def bump_facts(folder: Path, status: BumpStatus, runs: Sequence[Run]) -> dict[st
         "head commit": inputs.get("head_commit"),
         "merge commit": inputs.get("merge_commit"),
         "people": list(dict.fromkeys(timeline.person(run) for run in runs)),
-        "began": format_time(status.started),
+        "started": format_time(status.started),
         "last run ended": format_time(status.last),
         "from first to last": format_period(status.started, status.last) if status.last else "",
         "time in runs": _time_in_runs(runs),
@@ -128,7 +128,7 @@ def _decision_section(decisions: Sequence[timeline.Decision]) -> TableSection:
     ]  # fmt: skip
     columns = ("decision", "reason", "when (UTC)", "by")
     older = len(decisions) - len(rows)
-    remark = f"… and {older} older ones, which the records have." if older else ""
+    remark = f"… and {older} older: see the records." if older else ""
     return TableSection("What people decided", "decisions", columns, rows, "the records", remark=remark)
 
 
@@ -140,16 +140,16 @@ def _merge_section(runs: Sequence[Run]) -> TableSection:
         checks = [check for check in run.get("checks") or () if str(check.get("name")).startswith(BEFORE_MERGE)]
         if checks:
             rows = [_merge_condition(check) for check in checks]
-            introduction = f"As the run that began at {format_time(run['started'])} found it."
-    columns = ("needed", "outcome", "found")
+            introduction = f"As checked by the run that started at {format_time(run['started'])}."
+    columns = ("condition", "outcome", "detail")
     source = f"{RUN} of that run's record"
     return TableSection("Before the merge", "what must hold before the merge", columns, rows, source, introduction)
 
 
 def _merge_condition(check: Mapping[str, Any]) -> dict[str, object]:
-    outcome = "✓ holds" if check.get("status") == "passed" else "… missing"
-    needed = str(check["name"]).removeprefix(BEFORE_MERGE)
-    return {"needed": needed, "outcome": outcome, "found": check.get("detail")}
+    outcome = "✓ met" if check.get("status") == "passed" else "… not met"
+    condition = str(check["name"]).removeprefix(BEFORE_MERGE)
+    return {"condition": condition, "outcome": outcome, "detail": check.get("detail")}
 
 
 def _newest_table(folder: Path, runs: Sequence[Run], name: str) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ from runbook_lib.records.pages import html
 from runbook_lib.records.pages.formats import abbreviate, format_time, run_duration
 from runbook_lib.records.statement import EXECUTED, REPORT
 from runbook_lib.system.atomic_files import write
-from runbook_lib.text.sanitize import harmless
+from runbook_lib.text.sanitize import clean_html
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -22,7 +22,7 @@ _LONGEST_REPORT = 900_000
 #: Title, field of the statement and columns of each table.
 _TABLES = (
     ("Checks", "checks", ("name", "status", "detail")),
-    ("What it changed", "effects", ("at (UTC)", "effect", "target", "before", "after")),
+    ("Changes", "effects", ("at (UTC)", "effect", "target", "before", "after")),
     ("Exceptions allowed", "exceptions", ("exception", "reason")),
 )
 
@@ -107,7 +107,7 @@ def _cell(cell: Mapping[str, Any], images: html.ByteBudget) -> "Markup":
     if kind == "markdown":
         import mistune
 
-        content = Markup(harmless(str(mistune.create_markdown(plugins=["table"])(content))))
+        content = Markup(clean_html(str(mistune.create_markdown(plugins=["table"])(content))))
     outputs = Markup(_outputs(cell, images) if kind == "code" else "")
     markup: Markup = html.macros("notebook.html").cell(kind, content, outputs)
     return markup
@@ -139,7 +139,7 @@ def _output(output: Mapping[str, Any], images: html.ByteBudget) -> tuple[str, st
         return "omitted image", EXECUTED
     markup = "".join(data.get("text/html", ""))
     if markup and len(markup) <= _LONGEST_OUTPUT:
-        safe = Markup(harmless(markup))
+        safe = Markup(clean_html(markup))
         return ("table" if "<table" in safe else "html"), safe
     return "text", _truncate("".join(data.get("text/plain", "")))
 

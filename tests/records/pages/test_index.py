@@ -30,11 +30,11 @@ def rows(text: str) -> list[dict[str, str]]:
     return [attributes for tag, attributes in elements(text) if tag == "li"]
 
 
-def test_an_archive_without_bumps_says_so(tmp_path: Path) -> None:
+def test_empty_archive(tmp_path: Path) -> None:
     assert "0 bumps." in words(page(tmp_path))
 
 
-def test_every_bump_has_one_row_the_newest_first(tmp_path: Path) -> None:
+def test_one_row_per_bump_newest_first(tmp_path: Path) -> None:
     parent = record(tmp_path, "bump", "waiting", "Waits for CI.", at=1)
     record(tmp_path, "04-run-ci", "waiting", "Waiting for *CI*.", at=2, parent=parent, links={"PR": "https://ci/1"})
     practised = Identity("o/s", "dev", "lts", "26.03-py3", practice=True)
@@ -55,7 +55,7 @@ def test_every_bump_has_one_row_the_newest_first(tmp_path: Path) -> None:
     assert "<em>CI</em>" in text
 
 
-def test_hostile_names_stay_text(tmp_path: Path) -> None:
+def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     record(tmp_path, "01-pin", "done", "see https://ci/1 <b>", bump=HOSTILE, links={"x": "javascript:alert(1)"})
     text = page(tmp_path)
     assert [tag for tag, _ in elements(text)].count("script") == 1
@@ -67,7 +67,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert len(links) == 3  # its story, the address, its report
 
 
-def test_the_page_loads_nothing_and_runs_its_own_script_alone(tmp_path: Path) -> None:
+def test_page_loads_nothing_and_runs_only_its_own_script(tmp_path: Path) -> None:
     record(tmp_path, "01-pin", "done")
     text = page(tmp_path)
     loading = {"src", "srcset", "action", "background", "data", "poster"}
@@ -82,7 +82,7 @@ def test_the_page_loads_nothing_and_runs_its_own_script_alone(tmp_path: Path) ->
     assert "url(" not in text
 
 
-def test_without_its_script_the_page_is_the_full_list_without_controls(tmp_path: Path) -> None:
+def test_page_without_its_script_is_the_full_list_without_controls(tmp_path: Path) -> None:
     record(tmp_path, "01-pin", "done")
     found = elements(page(tmp_path))
     (sieve,) = [attributes for tag, attributes in found if attributes.get("role") == "search"]
@@ -100,7 +100,7 @@ def test_every_control_has_a_label_and_the_states_are_counted(tmp_path: Path) ->
         assert f">{option}</option>" in text
 
 
-def test_records_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+def test_unreadable_records_are_named(tmp_path: Path) -> None:
     name = record(tmp_path, "01-pin", "done", "Pinned.")
     record(tmp_path, "04-run-ci", "done", at=3)
     (tmp_path.joinpath(*BUMP.parts) / name / "run.json").write_text("{")
@@ -114,7 +114,7 @@ def story(archive: Path, bump: Identity = BUMP) -> Path:
     return archive.joinpath(*bump.parts, "story.html")
 
 
-def test_only_the_bump_that_changed_gets_its_story_again(tmp_path: Path) -> None:
+def test_only_stories_of_changed_bumps_are_written_again(tmp_path: Path) -> None:
     other = Identity("o/s", "main", "dev", "26.04-py3", practice=False)
     stories = [story(tmp_path, bump) for bump in (BUMP, other)]
     record(tmp_path, "bump", "waiting", "Waits.")
@@ -139,9 +139,7 @@ def test_only_the_bump_that_changed_gets_its_story_again(tmp_path: Path) -> None
     assert verify(tmp_path)[0] == []
 
 
-def test_a_run_whose_process_is_gone_is_killed_in_its_story_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_of_a_dead_process_is_shown_as_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(tmp_path, "bump", "running")
     assert "▸ running" in words(page(tmp_path))
     assert "▸ running" in words(story(tmp_path).read_text())
@@ -150,7 +148,7 @@ def test_a_run_whose_process_is_gone_is_killed_in_its_story_too(
     assert "✗ killed" in words(story(tmp_path).read_text())
 
 
-def test_what_a_run_that_goes_on_has_said_since_is_in_its_story(tmp_path: Path) -> None:
+def test_story_includes_messages_of_a_run_in_progress(tmp_path: Path) -> None:
     name = record(tmp_path, "bump", "running")
     index.write_index(tmp_path)
     line = {"kind": "warning", "at": "then", "sentence": "The disk is full."}
@@ -159,14 +157,14 @@ def test_what_a_run_that_goes_on_has_said_since_is_in_its_story(tmp_path: Path) 
     assert "The disk is full." in story(tmp_path).read_text()
 
 
-def test_a_story_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_story_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     record(tmp_path, "bump", "done")
     story(tmp_path).mkdir()
     with pytest.raises(RunbookError, match=r"story\.html could not be written"):
         index.write_index(tmp_path)
 
 
-def test_the_same_records_give_the_same_pages(tmp_path: Path) -> None:
+def test_pages_are_reproducible(tmp_path: Path) -> None:
     record(tmp_path, "bump", "waiting", "Waits.")
     record(tmp_path, "bump", "failed", "Lost.", at=1, inputs={"digest": "sha256:1"})
     first: Any = (page(tmp_path), story(tmp_path).read_text())

@@ -23,7 +23,7 @@ HOSTILE = st.lists(st.sampled_from(PARTS), min_size=1, max_size=6).map("".join) 
 
 @settings(max_examples=40, deadline=None)
 @given(HOSTILE)
-def test_whatever_a_record_says_stays_text(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_any_text_of_a_record_is_escaped(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     audit = tmp_path_factory.mktemp("audit")
     bump = Identity(text, text, text, text, practice=False)
     folder = audit.joinpath(*bump.parts)
@@ -40,12 +40,12 @@ def test_whatever_a_record_says_stays_text(tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.parametrize("name", ["//evil.example/x", "../../x", "20260401T000000Z-other-1"])
-def test_a_record_that_calls_itself_otherwise_is_not_believed(tmp_path: Path, name: str) -> None:
+def test_record_with_another_name_is_unreadable(tmp_path: Path, name: str) -> None:
     changed(tmp_path.joinpath(*BUMP.parts, record(tmp_path, "bump", "done")), id=name)
     assert [it.state for it in archive.status(tmp_path)] == ["unreadable"]
 
 
-def test_the_board_links_to_notebooks_and_to_the_web_alone(tmp_path: Path) -> None:
+def test_start_page_links_only_to_notebooks_and_the_web(tmp_path: Path) -> None:
     links = {"PR": "https://x/1", "bad": "javascript:alert(1)", "other": "//evil.example"}
     made = record(tmp_path, "01-pin", "failed", "It failed.", inputs={"a": 1}, links=links)
     changed(tmp_path.joinpath(*BUMP.parts, made), notebook={"name": "../<b>#"})
@@ -55,7 +55,7 @@ def test_the_board_links_to_notebooks_and_to_the_web_alone(tmp_path: Path) -> No
     assert "bad · other" in page
 
 
-def test_what_is_linked_in_an_archive_is_found_whatever_its_folders_are_called(tmp_path: Path) -> None:
+def test_links_resolve_for_any_folder_name(tmp_path: Path) -> None:
     bump = Identity("o#1/r?", "a b", "d%20v", "26.04&py3", practice=False)
     record(tmp_path / "audit#1 ü", "01#pin? %20", "done", "Done.", bump=bump)
     index.write_index(tmp_path / "audit#1 ü")

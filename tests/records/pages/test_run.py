@@ -21,11 +21,11 @@ def page(*outputs: dict[str, Any], **fields: Any) -> str:
     return run.render({**RUN, **fields}, {"cells": cells})
 
 
-def test_words_between_stars_are_no_markdown_in_the_page() -> None:
+def test_words_between_stars_are_emphasized() -> None:
     assert 'Press <em>Ready for review</em> on <a class="url" href="https://x/1">https://x/1</a>.' in page()
 
 
-def test_effects_are_told_in_time_with_their_address() -> None:
+def test_effects_have_time_and_address() -> None:
     effect = {"at": "2026-04-01T10:00:07.100Z", "effect": "push", "target": "#7", "before": None, "after": "a" * 40,
               "url": "https://x/7"}  # fmt: skip
     text = page(effects=[effect])
@@ -33,7 +33,7 @@ def test_effects_are_told_in_time_with_their_address() -> None:
     assert [attributes["href"] for tag, attributes in elements(text) if tag == "a"].count("https://x/7") == 1
 
 
-def test_every_table_scrolls_in_a_box_that_keys_reach_and_other_outputs_do_not() -> None:
+def test_only_tables_are_in_boxes_that_scroll() -> None:
     text = page({"text/html": display.table([{"a": 1}]).html}, {"text/html": "<p>A sentence.</p>"}, checks=[
         {"name": "pins", "status": "waiting", "detail": "CI runs"}])  # fmt: skip
     boxes = [attributes for _, attributes in elements(text) if "tabindex" in attributes]
@@ -43,5 +43,5 @@ def test_every_table_scrolls_in_a_box_that_keys_reach_and_other_outputs_do_not()
     assert text.count("<table") == 2
 
 
-def test_every_state_and_status_has_a_word_beside_its_mark() -> None:
+def test_every_mark_has_a_word() -> None:
     assert all(mark.split(" ", 1)[1] == name for name, mark in MARKS.items())

@@ -45,7 +45,7 @@ def effect(kind: str, target: str, before: object = None, after: object = None, 
 # -- in order ------------------------------------------------------------------------------------------------------
 
 
-def test_a_bump_is_told_in_order_with_all_that_belongs_to_it(tmp_path: Path) -> None:
+def test_complete_bump_is_shown_in_order(tmp_path: Path) -> None:
     parent = record(
         tmp_path, "bump", "done", "Ready to merge.", who={"git": "Ada <ada@x>"},
         checks=[{"name": "01-github-pin", "status": "passed", "detail": "Moved."},
@@ -85,7 +85,7 @@ def test_a_bump_is_told_in_order_with_all_that_belongs_to_it(tmp_path: Path) -> 
         "What people decided",
         "put gpt_long@dgx_h100 out of CI's way as broken, with the issue #11 it hangs 2026-04-01 00:03:00",
         "accepted the new values of a/b.json known 2026-04-01 00:04:10",
-        "Before the merge", "a green CI run ✓ holds Run 5.",
+        "Before the merge", "a green CI run ✓ met Run 5.",
         "What happened", "1. bump", "01-github-pin: ✓ done", "Moved 1 value.",
         "Edited docker/.ngc_version.dev: sha256:1 → sha256:2.", "docker/x lags.", "+new:26.04-py3",
         "04-run-ci: … waiting", "waiting for a person: CI run 5 failed",
@@ -110,7 +110,7 @@ def test_a_bump_is_told_in_order_with_all_that_belongs_to_it(tmp_path: Path) -> 
     ]
 
 
-def test_the_order_does_not_depend_on_when_runs_ended(tmp_path: Path) -> None:
+def test_runs_are_ordered_by_start(tmp_path: Path) -> None:
     for at in (5, 1, 3):
         record(tmp_path, f"0{at}-step", "done", f"Number {at}.", at=at)
     told = words(page(tmp_path))
@@ -120,12 +120,14 @@ def test_the_order_does_not_depend_on_when_runs_ended(tmp_path: Path) -> None:
 # -- folded --------------------------------------------------------------------------------------------------------
 
 
-def test_runs_that_only_repeat_what_was_found_are_folded(tmp_path: Path) -> None:
+def test_repeated_runs_are_folded(tmp_path: Path) -> None:
     for at in range(13):
         record(tmp_path, "04-run-ci", "waiting", f"waiting for CI run 5 ({at} of 20 jobs done)", at=at)
     record(tmp_path, "04-run-ci", "done", "CI run 5 passed.", at=20)
     told = words(page(tmp_path))
-    assert "12 more runs found the same, the last on 2026-04-01 00:12:00 UTC: waiting for CI run 5 (12 of 20" in told
+    assert (
+        "12 more runs with the same result, the last on 2026-04-01 00:12:00 UTC: waiting for CI run 5 (12 of 20" in told
+    )
     assert "2. 04-run-ci" in told
     assert "3. " not in told
 
@@ -140,7 +142,7 @@ NOT_FOLDED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", NOT_FOLDED)
-def test_a_run_that_differs_stands_by_itself(tmp_path: Path, name: str) -> None:
+def test_run_that_differs_is_not_folded(tmp_path: Path, name: str) -> None:
     same: dict[str, Any] = {"notebook": "04-run-ci", "state": "waiting", "sentence": "Waits for CI 1."}
     record(tmp_path, **same)
     record(tmp_path, **(same | NOT_FOLDED[name]), at=1)
@@ -148,23 +150,23 @@ def test_a_run_that_differs_stands_by_itself(tmp_path: Path, name: str) -> None:
     assert [len(entry.again) for entry in entries] == [0, 0]
 
 
-def test_steps_that_found_what_they_had_found_are_only_named(tmp_path: Path) -> None:
+def test_unchanged_steps_are_only_named(tmp_path: Path) -> None:
     for at in (0, 10):
         parent = record(tmp_path, "bump", "waiting", f"Waits {at}.", at=at)
         record(tmp_path, "00-preflight", "done", "All is well.", at=at + 1, parent=parent)
         record(tmp_path, "04-run-ci", "waiting", f"CI {at}.", at=at + 2, parent=parent)
     told = words(page(tmp_path))
     assert told.count("All is well.") == 1
-    assert "04-run-ci: … waiting 00:12:00 UTC, 30.0 s · report CI 10. As before: 00-preflight." in told
+    assert "04-run-ci: … waiting 00:12:00 UTC, 30.0 s · report CI 10. Unchanged: 00-preflight." in told
 
 
-def test_of_previews_only_the_outcome_is_told_and_no_decision(tmp_path: Path) -> None:
+def test_previews_show_only_their_outcome(tmp_path: Path) -> None:
     for at in (0, 10):
         parent = record(tmp_path, "bump", "previewed", "4 values would move.", at=at)
         record(tmp_path, "01-pin", "previewed", "Two of them.", at=at + 1, parent=parent)
     told = words(page(tmp_path))
     assert "1. bump, as a preview" in told
-    assert "1 more run found the same" in told
+    assert "1 more run with the same result" in told
     assert "Two of them." not in told
     assert "What people decided" not in told
 
@@ -190,14 +192,14 @@ def test_of_previews_only_the_outcome_is_told_and_no_decision(tmp_path: Path) ->
         (effect("edit", "a", "b" * 500, ["c", 1]), f"Edited a: {'b' * 160} … → c, 1."),
     ],
 )
-def test_what_was_changed_in_words(given: dict[str, Any], sentence: str) -> None:
+def test_effects_in_words(given: dict[str, Any], sentence: str) -> None:
     assert timeline.told(given).strip() == sentence
 
 
 # -- small, and harmless -------------------------------------------------------------------------------------------
 
 
-def test_a_story_stays_below_a_megabyte_and_says_what_it_left_out(tmp_path: Path) -> None:
+def test_story_stays_below_a_megabyte_and_names_what_it_omits(tmp_path: Path) -> None:
     for at in range(40):
         plots = [f"<svg>{at} {number} {'x' * 40_000}</svg>" for number in range(2)]
         lines = "".join(f"+{at} {number}\n" for number in range(300))
@@ -208,14 +210,14 @@ def test_a_story_stays_below_a_megabyte_and_says_what_it_left_out(tmp_path: Path
     text = page(tmp_path)
     assert len(text.encode()) < 1_000_000
     told = words(text)
-    assert "2 plots had no room here: see executed.ipynb." in told
+    assert "2 plots omitted: see executed.ipynb." in told
     assert "The change (1 file, 303 lines: change.diff):" in told
     assert "… and 263 more lines." in told
-    assert "There was no room for more of it here." in told
+    assert "Details omitted: see the record." in told
     assert [told.count(f"Round {at}.") > 0 for at in (0, 39)] == [True, True]
 
 
-def test_runs_without_end_are_cut_at_the_oldest(tmp_path: Path) -> None:
+def test_oldest_of_many_runs_are_omitted(tmp_path: Path) -> None:
     many: list[dict[str, Any]] = [
         {"id": f"{at:04}-05", "state": "done", "notebook": {"name": "05-golden-values"}, "bump": BUMP.as_json(),
          "started": "2026-04-01T00:00:00.000Z", "ended": "2026-04-01T00:01:00.000Z",
@@ -228,7 +230,7 @@ def test_runs_without_end_are_cut_at_the_oldest(tmp_path: Path) -> None:
     assert status is not None
     text = story.render(tmp_path, status, many)
     assert len(text.encode()) < 1_000_000
-    assert "older runs had no room here: the records beside this page have all." in words(text)
+    assert "older runs omitted: see the records beside this page." in words(text)
     assert "Round 299." in text
     assert "Round 2." not in text
 
@@ -254,31 +256,31 @@ TOO_MUCH: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     },
     "checks": (
         {"checks": [{"name": f"before the merge: {it}", "detail": "x" * 5_000} for it in range(400)]},
-        ("… and 200 more, which had no room here: see run.json of that run's record.",),
+        ("… and 200 more: see run.json of that run's record.",),
     ),
     "facts": (
         {"links": {f"CI run {it}": f"https://ci/{it}/{'x' * 300}" for it in range(1_000)}},
-        ("CI run 3", "more facts had no room here: see run.json of the records."),
+        ("CI run 3", "more facts omitted: see run.json of the records."),
     ),
     "people": ({"who": {"git": "ü" * 2_000_000}}, ("ü …",)),
     "decisions": (
         {"exceptions": [{"exception": f"accept {it}", "reason": '"' * 9_000} for it in range(60)]},
-        ("more, which had no room here: see the records.", "… and 10 older ones, which the records have."),
+        ("more: see the records.", "… and 10 older: see the records."),
     ),
     "pins": (
         {"files": {"changes.csv": HEAD + "".join(PIN.format(it) for it in range(3_000))}},
-        ("d/3:1", "… and 2800 more, which had no room here: see changes.csv of the records."),
+        ("d/3:1", "… and 2800 more: see changes.csv of the records."),
     ),
     "long pins": (
         {"files": {"changes.csv": HEAD + "".join(PIN.format("&" * 90_000 + str(it)) for it in range(5))}},
         ("&&& …",),
     ),
-    "effects": ({"effects": [effect("push", "y" * 9_000)] * 300}, ("There was no room for more of it here.",)),
+    "effects": ({"effects": [effect("push", "y" * 9_000)] * 300}, ("Details omitted: see the record.",)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TOO_MUCH)
-def test_whatever_there_is_too_much_of_the_page_stays_small_and_says_so(tmp_path: Path, name: str) -> None:
+def test_excess_is_omitted_and_named(tmp_path: Path, name: str) -> None:
     fields, expected = TOO_MUCH[name]
     record(tmp_path, "bump", "failed", **({"effects": [effect("push", "origin b")]} | fields))
     text = page(tmp_path)
@@ -287,7 +289,7 @@ def test_whatever_there_is_too_much_of_the_page_stays_small_and_says_so(tmp_path
         assert sentence in words(text)
 
 
-def test_all_of_it_at_once_stays_below_a_megabyte(tmp_path: Path) -> None:
+def test_all_excesses_together_stay_below_a_megabyte(tmp_path: Path) -> None:
     for at, (text, (fields, _)) in enumerate(itertools.product(LONG[1:3], TOO_MUCH.values())):
         told = {"outcome": {"sentence": text, "next": text}, "warnings": [text], "inputs": {"digest": text}}
         record(tmp_path, "05-golden-values", "failed", at=at, **(told | fields))
@@ -296,7 +298,7 @@ def test_all_of_it_at_once_stays_below_a_megabyte(tmp_path: Path) -> None:
 
 
 @given(st.text(), st.text())
-def test_whatever_a_record_says_stays_text(tmp_path_factory: pytest.TempPathFactory, one: str, two: str) -> None:
+def test_any_text_of_a_record_is_escaped(tmp_path_factory: pytest.TempPathFactory, one: str, two: str) -> None:
     hostile = f"{one}</p><script>x</script><img src=http://x onerror=y>{two}"
     folder = tmp_path_factory.mktemp("bump")
     run = {
@@ -328,19 +330,19 @@ DAMAGE: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damaged_files_of_a_record_do_not_stop_its_story(tmp_path: Path, name: str) -> None:
+def test_damaged_files_are_left_out(tmp_path: Path, name: str) -> None:
     record(tmp_path, "05-golden-values", "done", "Refreshed.", files=DAMAGE[name])
     assert "Refreshed." in page(tmp_path)
 
 
-def test_links_that_a_run_left_are_not_followed(tmp_path: Path) -> None:
+def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
     made = record(tmp_path, "05-golden-values", "done", "Refreshed.")
     (tmp_path / "outside").write_text(DIFF)
     (tmp_path / FOLDER / made / "change.diff").symlink_to(tmp_path / "outside")
     assert "new:26.04-py3" not in page(tmp_path)
 
 
-def test_two_runs_that_go_on_are_both_told(tmp_path: Path) -> None:
+def test_two_runs_in_progress_are_both_shown(tmp_path: Path) -> None:
     for at in (0, 1):
         record(tmp_path, "04-run-ci", "running", at=at)
     assert len(timeline.entries(runs(tmp_path / FOLDER).readable)) == 2
