@@ -39,6 +39,7 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.finders import BuildArg, Counted, DockerArg, Finder, GivenPattern, WholeFile, YamlValue
 from runbook_lib.pins.repositories import FILE, TITLE, Repository
 from runbook_lib.pins.sites import PinSite, Sites
+from runbook_lib.text import untrusted_regex
 from runbook_lib.text.yaml_spans import MISFITS, Text, doubled, is_endless
 
 FAMILIES: Mapping[str, AnyFamily] = {
@@ -153,13 +154,9 @@ class _File:
     def pattern(self, node: Node, text: str) -> str:
         """A regular expression with the group ``image``; how long it takes is bounded when it is used."""
         try:
-            groups = re.compile(text, re.MULTILINE).groupindex if len(text) <= 1000 else None
-        except (re.error, RecursionError, OverflowError) as error:
-            self.refuse(node, "regex", f"a regular expression of Python ({error})")
-        if groups is None:
-            self.refuse(node, "regex", "at most 1000 characters")
-        if "image" not in groups:
-            self.refuse(node, "regex", "a group (?P<image>…) around the image reference")
+            untrusted_regex.validate(text)
+        except CannotTell as error:
+            self.refuse(node, "regex", f"a regular expression that can be used ({error})")
         return text
 
     def yaml_path(self, node: Node) -> tuple[str, ...]:

@@ -183,9 +183,9 @@ BAD = [
     (SMALLEST.replace("{arg: X}", "{arg: a-b}"), "arg is a-b; expected the name of a build argument"),
     (SMALLEST.replace("{arg: X}", "{file: all}"), "file is all; expected whole."),
     (SMALLEST.replace("{arg: X}", "{yaml: a..b}"), "yaml is a..b; expected keys and indexes"),
-    (SMALLEST.replace("{arg: X}", "{regex: '('}"), "expected a regular expression of Python (missing ), unterminated"),
-    (SMALLEST.replace("{arg: X}", "{regex: 'FROM (.*)'}"), "expected a group (?P<image>…) around"),
-    (SMALLEST.replace("{arg: X}", f"{{regex: '(?P<image>{'a' * 1000})'}}"), "expected at most 1000 characters."),
+    (SMALLEST.replace("{arg: X}", "{regex: '('}"), "missing ), unterminated"),
+    (SMALLEST.replace("{arg: X}", "{regex: 'FROM (.*)'}"), "no group (?P<image>…)"),
+    (SMALLEST.replace("{arg: X}", f"{{regex: '(?P<image>{'a' * 1000})'}}"), "at most 1000 are allowed"),
 ]
 
 

@@ -30,7 +30,8 @@ BOUNDED = {
 }
 #: Patterns that a person wrote, which nothing here can know, and what bounds them.
 GIVEN = {
-    "pins.pins_file._File.pattern: text": "compiled alone; spans() runs it in a process of its own, with a limit",
+    "text.untrusted_regex.validate: pattern": "compiled alone",
+    "text.untrusted_regex.spans: import regex": "matches the pattern of a pins file, with a limit",
     "practice.github.server.Forge.fail: path": "a test's own, for the practice forge",
 }
 _QUADRATIC = 2.4
