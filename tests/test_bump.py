@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from runbook_lib.bump import EXCEPTIONS, Bump
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.images.reference import NgcTag
+from runbook_lib.images.tags.ngc import NgcTag
 
 
 def test_as_shipped_a_bump_has_no_tag_and_changes_nothing():

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.reference import ImageRef, Kind, NgcTag, Tag
+from runbook_lib.images.reference import ImageRef, Kind, Tag
 from runbook_lib.images.tags.alibaba import AlibabaTag
 from runbook_lib.images.tags.coreweave import CoreWeaveTag
 from runbook_lib.images.tags.nemo import NemoTag
+from runbook_lib.images.tags.ngc import NgcTag
 
 T = TypeVar("T", bound=Tag)
 

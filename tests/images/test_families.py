@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import ALIBABA, COREWEAVE, FAMILIES, NEMO, NGC, OTHER, OtherTag, family_of, is_older
-from runbook_lib.images.reference import ImageRef, NgcTag
+from runbook_lib.images.reference import ImageRef
 from runbook_lib.images.tags import alibaba
 from runbook_lib.images.tags.alibaba import AlibabaTag
 from runbook_lib.images.tags.coreweave import CoreWeaveTag, search
 from runbook_lib.images.tags.nemo import NemoTag
+from runbook_lib.images.tags.ngc import NgcTag
 
 #: Tags as the publishers' documents, workflows and their history write them.
 REAL = {

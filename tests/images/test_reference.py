@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.reference import ImageRef, NgcTag
+from runbook_lib.images.reference import ImageRef
+from runbook_lib.images.tags.ngc import NgcTag
 
 _DIGEST = "sha256:" + "0a" * 32
 

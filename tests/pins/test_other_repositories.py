@@ -21,8 +21,8 @@ from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.families import OTHER
-from runbook_lib.images.reference import NgcTag
 from runbook_lib.images.tags.coreweave import CoreWeaveTag
+from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.finders import BuildArg
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, REPOSITORIES, Repository

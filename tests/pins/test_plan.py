@@ -24,7 +24,7 @@ from layouts import (
 )
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.images.reference import NgcTag
+from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.known_sites import MEGATRON_LM
 from runbook_lib.text import edits

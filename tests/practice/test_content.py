@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from runbook_lib.images.reference import NgcTag
+from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.known_sites import MEGATRON_LM
 from runbook_lib.practice import content, seed

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from gitlab_reader import NotValid, jobs
 
-from runbook_lib.images.reference import ImageType, NgcTag
+from runbook_lib.images.reference import ImageType
+from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.known_sites import MEGATRON_LM
 from runbook_lib.practice import content

@@ -11,7 +11,7 @@ import pytest
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import RunbookError
 from runbook_lib.git import blobs
-from runbook_lib.images.reference import NgcTag
+from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import plan
 from runbook_lib.pins.known_sites import MEGATRON_LM
 from runbook_lib.workflow.sync_survey import survey

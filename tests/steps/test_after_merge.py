@@ -14,7 +14,7 @@ from test_golden_values import step05
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github import issues
 from runbook_lib.errors import CannotTell
-from runbook_lib.images.reference import NgcTag
+from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.practice.tokens import GITLAB_TOKEN
 from runbook_lib.recipes.quarantined import listed
 from runbook_lib.steps.after_merge import base_ci, report

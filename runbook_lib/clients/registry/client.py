@@ -20,7 +20,8 @@ from runbook_lib.clients.registry.connection import Answer, Connection, parse_ad
 from runbook_lib.clients.registry.credentials import Found, docker, ngc
 from runbook_lib.errors import CannotTell, Unreachable
 from runbook_lib.images.families import NGC, AnyFamily, edition
-from runbook_lib.images.reference import Image, ImageRef, NgcTag, PlatformImage, Tag
+from runbook_lib.images.reference import Image, ImageRef, PlatformImage, Tag
+from runbook_lib.images.tags.ngc import NgcTag
 
 __all__ = ["Image", "PlatformImage", "Registry", "Tags", "verify_tag"]
 

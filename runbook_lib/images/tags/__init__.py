@@ -1,1 +1,1 @@
-"""Tag families other than NGC PyTorch."""
+"""The tags of each family of images."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.reference import ImageRef, Kind, NgcTag
+from runbook_lib.images.reference import ImageRef, Kind
+from runbook_lib.images.tags.ngc import NgcTag
 
 Edition = Literal["", "serverless"]
 

@@ -19,7 +19,8 @@ from runbook_lib.clients.registry.cache import ago
 from runbook_lib.clients.registry.client import Registry, verify_tag
 from runbook_lib.clients.registry.credentials import docker
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
-from runbook_lib.images.reference import ImageRef, NgcTag
+from runbook_lib.images.reference import ImageRef
+from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry import server as practice
 

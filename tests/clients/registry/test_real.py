@@ -27,7 +27,8 @@ from loopback import serving
 from runbook_lib.clients.registry.client import Registry, verify_tag
 from runbook_lib.clients.registry.connection import Connection
 from runbook_lib.errors import Unreachable
-from runbook_lib.images.reference import Image, ImageRef, NgcTag
+from runbook_lib.images.reference import Image, ImageRef
+from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry import server as practice
 
