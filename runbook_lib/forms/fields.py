@@ -3,6 +3,7 @@
 Pure: text in, text out.  The widgets are made in ``forms``.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.pins.repositories import MEGATRON_LM, Repository
 from runbook_lib.runner.parameters import Parameter
 from runbook_lib.text.decisions import entries
+from runbook_lib.text.redact import Redactor
 
 #: What people call the parameters; one that is not listed goes by its own name.
 LABELS = {
@@ -106,7 +108,7 @@ def advice(name: str, value: str | bool) -> str:
 
 def _decided(name: str) -> Callable[[str], str]:
     def check(value: str) -> str:
-        entries(value, name, DECIDED[name])
+        entries(value, name, DECIDED[name], Redactor(os.environ))
         return ""
 
     return check

@@ -18,6 +18,7 @@ from runbook_lib.golden import ci_rules
 from runbook_lib.golden.measure import Measure, measure
 from runbook_lib.golden.values import BadGolden, Golden, parse
 from runbook_lib.text.decisions import entries
+from runbook_lib.text.redact import Redactor
 
 Verdict = Literal["unchanged", "refresh", "held back", "refused"]
 
@@ -101,7 +102,9 @@ def judge(
     return replace(judged, verdict="refused", reasons=refused.reasons + judged.reasons) if refused else judged
 
 
-def accept(judged: Iterable[Judgement], text: str, known: Container[str] = ()) -> tuple[Judgement, ...]:
+def accept(
+    judged: Iterable[Judgement], text: str, redactor: Redactor, known: Container[str] = ()
+) -> tuple[Judgement, ...]:
     """Let files that are held back be refreshed: ``file: reason; file: reason``, files as they are named here.
 
     Raises Refused for a name that was neither compared nor is ``known``, for a refused file, for an entry without a
@@ -109,7 +112,7 @@ def accept(judged: Iterable[Judgement], text: str, known: Container[str] = ()) -
     """
     found = tuple(judged)
     by_name = {one.file: one for one in found}
-    reasons = entries(text, "accept", "file: reason")
+    reasons = entries(text, "accept", "file: reason", redactor)
     for name in reasons:
         if name not in by_name and name not in known:
             held = ", ".join(one.file for one in found if one.verdict == "held back") or "none"

@@ -15,6 +15,7 @@ from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.rows import Row
 from runbook_lib.text.decisions import entries
 from runbook_lib.text.edits import Edit, splice
+from runbook_lib.text.redact import Redactor
 
 BROKEN = "-broken"
 #: Scopes that let nothing through and stop nothing: they select a test only by name.
@@ -45,13 +46,13 @@ class Target:
         return named and row.stands_for(self.environment, self.platform)
 
 
-def named(text: str, environment: str, parameter: str = "broken") -> tuple[Target, ...]:
+def named(text: str, environment: str, redactor: Redactor, parameter: str = "broken") -> tuple[Target, ...]:
     """The tests that a person lists: ``case@platform: reason; …``; the case may have its model before it.
 
     The platform may be left out, and is empty then.  Raises Refused for an entry of another form.
     """
     found = []
-    for name, reason in entries(text, parameter, "case@platform: reason").items():
+    for name, reason in entries(text, parameter, "case@platform: reason", redactor).items():
         case, _, platform = (part.strip() for part in name.partition("@"))
         model, _, case = case.rpartition("/")
         if not re.fullmatch(r"[\w.+-]+", case) or not re.fullmatch(r"[\w.+-]*", model) or re.search(r"\W", platform):

@@ -4,6 +4,7 @@ Old values are those of the bump's branch: what a refresh before this one has br
 """
 
 import difflib
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +28,7 @@ from runbook_lib.recipes import rows as recipes
 from runbook_lib.system.temporary import TemporaryFolder
 from runbook_lib.text.decisions import entries
 from runbook_lib.text.edits import Edit
+from runbook_lib.text.redact import Redactor
 from runbook_lib.workflow import branch_history
 from runbook_lib.workflow.branch import Position
 from runbook_lib.workflow.run_choice import ChosenRun
@@ -105,7 +107,7 @@ def collect(
     if source is None:
         require(stand, accepted)
         return Found(asked)
-    reasons, listed = entries(accepted, "accept", "file: reason"), _listed(stand)
+    reasons, listed = entries(accepted, "accept", "file: reason", Redactor(os.environ)), _listed(stand)
     known = _golden(listed)
     with TemporaryFolder() as folder:
         collection = artifacts.collect(source, folder, only_failing=only_failing, known=known, progress=_Progress(say))
@@ -116,7 +118,7 @@ def collect(
     judged = tuple(
         judge(name, old[name], text, texts[f"{FOLDER}/{_config(name)}"], lint=lint) for name, text in new.items()
     )
-    judged = accept(judged, accepted, {_short(path) for path in known})
+    judged = accept(judged, accepted, Redactor(os.environ), {_short(path) for path in known})
     rows, odd = _recipes(stand.texts(path for path in listed if path.startswith(f"{recipes.FOLDER}/")))
     used = {row.golden for row in rows}
     unused = tuple(name for name in new if name.replace("_2nd.json", ".json") not in used)
@@ -129,7 +131,7 @@ def collect(
 
 def require(stand: Position, accepted: str) -> None:
     """Raise Refused for an ``accepted`` of another form, and for a file of no test that the branch has."""
-    reasons = entries(accepted, "accept", "file: reason")
+    reasons = entries(accepted, "accept", "file: reason", Redactor(os.environ))
     known = _golden(_listed(stand)) if reasons else ()
     tests = {_short(path).rpartition("/")[0] for path in known}
     for name in reasons:

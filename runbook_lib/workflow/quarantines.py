@@ -1,5 +1,6 @@
 """Tests that the bump's branch quarantines, and the tests that a person names, as the recipes have them."""
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 
@@ -9,6 +10,7 @@ from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import BROKEN, Target, comment_of
 from runbook_lib.recipes.rows import Row
+from runbook_lib.text.redact import Redactor
 from runbook_lib.workflow.branch import Position
 
 _OURS = re.compile(r"# Broken(?: \(scope [0-9, ]+\))?: (.*?)(?: — )?see issue #([0-9]{1,9})\.")
@@ -52,7 +54,7 @@ def require(stand: Position, broken: str) -> None:
 
 def settled(stand: Position, text: str, parameter: str) -> tuple[tuple[Target, ...], tuple[Row, ...]]:
     """The tests of a person's list, and the rows of the recipes that name their cases."""
-    listed = quarantine.named(text, stand.bump.image_type, parameter)
+    listed = quarantine.named(text, stand.bump.image_type, Redactor(os.environ), parameter)
     rows = rows_of(stand, [it.case for it in listed])
     return tuple(quarantine.settle(it, rows) for it in listed), rows
 

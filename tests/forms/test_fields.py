@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from runbook_lib.forms import fields
 from runbook_lib.runner.parameters import Parameter
 from runbook_lib.text.decisions import entries
+from runbook_lib.text.redact import Redactor
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ WORD = st.text(st.characters(exclude_characters=";:", exclude_categories=["C", "
     )
 )
 def test_what_is_decided_is_read_back(chosen: dict[str, str]) -> None:
-    told = entries(fields.decided(chosen), "accept", "name: reason")
+    told = entries(fields.decided(chosen), "accept", "name: reason", Redactor({}))
     assert told == {name: " ".join(reason.replace(";", ",").split()) for name, reason in chosen.items()}
 
 

@@ -10,6 +10,7 @@ from runbook_lib.golden.ci_rules import TestConfig, ci_failures, steady_steps, w
 from runbook_lib.golden.judge import Judgement, accept, judge
 from runbook_lib.golden.measure import measure
 from runbook_lib.golden.values import parse
+from runbook_lib.text.redact import Redactor
 
 FILE = "gpt/case/golden_values_dev_dgx_h100.json"
 N = 50
@@ -183,8 +184,8 @@ def test_measures():
 def test_accept():
     held = Judgement("a.json", "held back")
     others = (Judgement("b.json", "refused"), Judgement("c.json", "refresh"))
-    assert accept((held, *others), " ; ") == (held, *others)
-    found = accept((held, *others), "a.json: slower: but right ; c.json: as well;")
+    assert accept((held, *others), " ; ", Redactor({})) == (held, *others)
+    found = accept((held, *others), "a.json: slower: but right ; c.json: as well;", Redactor({}))
     assert [(one.verdict, one.accepted) for one in found] == [
         ("refresh", "slower: but right"),
         ("refused", ""),
@@ -205,7 +206,7 @@ def test_accept():
 )
 def test_accept_is_strict(text, word):
     with pytest.raises(Refused, match=word):
-        accept((Judgement("a.json", "held back"), Judgement("b.json", "refused")), text)
+        accept((Judgement("a.json", "held back"), Judgement("b.json", "refused")), text, Redactor({}))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from runbook_lib.errors import Refused
 from runbook_lib.recipes.quarantine import Target, gating, mark, named, settle, unmark
 from runbook_lib.recipes.rows import rows
+from runbook_lib.text.redact import Redactor
 
 HEAD = "spec:\n  model: gpt\nproducts:\n  - test_case: [x]\n    products:\n"
 ROW = "      - environment: [dev]\n        scope: [mr, mr-github]\n        platforms: [dgx_h100]\n"
@@ -144,13 +145,13 @@ def test_a_reason_stays_in_its_comment() -> None:
     ],
 )  # fmt: skip
 def test_a_persons_list(text: str, expected: list[tuple[str, str, str]]) -> None:
-    assert [(it.model, it.case, it.platform) for it in named(text, "dev")] == expected
+    assert [(it.model, it.case, it.platform) for it in named(text, "dev", Redactor({}))] == expected
 
 
 @pytest.mark.parametrize("text", ["x@dgx_h100", "x: ", ": why", "x: a; x: b", "a b@c: why", "x@a-b: why", "-- x: why"])
 def test_a_list_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(Refused):
-        named(text, "dev")
+        named(text, "dev", Redactor({}))
 
 
 def test_a_name_is_settled_by_the_recipes() -> None:

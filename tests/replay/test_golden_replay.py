@@ -15,6 +15,7 @@ from runbook_lib.golden.coverage import GITHUB, coverage, rows
 from runbook_lib.golden.diff import compare, of_revision
 from runbook_lib.golden.judge import accept, judge
 from runbook_lib.golden.values import BadGolden, parse
+from runbook_lib.text.redact import Redactor
 
 pytestmark = pytest.mark.replay
 
@@ -106,7 +107,7 @@ def test_the_test_of_4611_that_became_five_times_slower_is_named_first(bump):
     assert Counter(one.verdict for one in changed(bump)) == {"refresh": 73, "held back": 5}
     told = summary.markdown(bump)
     assert told.index(SLOW) < told.index("| metric |")
-    accepted = accept(bump, f"{SLOW}: known")
+    accepted = accept(bump, f"{SLOW}: known", Redactor({}))
     assert Counter(one.verdict for one in changed(accepted)) == {"refresh": 74, "held back": 4}
 
 

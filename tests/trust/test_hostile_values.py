@@ -23,6 +23,7 @@ from runbook_lib.slurm import selection, site_file
 from runbook_lib.steps.labels import rules
 from runbook_lib.steps.new_test import registered_in
 from runbook_lib.text import dockerfile, yaml_spans
+from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import limits
 from runbook_lib.triage import failed_jobs
 
@@ -113,8 +114,8 @@ def every_pair(text: str) -> None:
 def quarantined(text: str) -> None:
     found = rows.rows("tests/test_utils/recipes/x.yaml", text)
     rows.problems(found)
-    quarantine.named("gpt/case@dgx_h100", "dev")
-    for target in quarantine.named("gpt/case@dgx_h100", "dev"):
+    quarantine.named("gpt/case@dgx_h100", "dev", Redactor({}))
+    for target in quarantine.named("gpt/case@dgx_h100", "dev", Redactor({})):
         quarantine.mark("tests/test_utils/recipes/x.yaml", text, {target: (1, "why")})  # type: ignore[arg-type]
 
 
