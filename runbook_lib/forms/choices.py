@@ -14,7 +14,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.families import AnyFamily, edition
 from runbook_lib.images.reference import ImageRef, Tag
-from runbook_lib.pins import plan
+from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.records import archive, run_view
 from runbook_lib.workflow import branch, pull_request
@@ -43,7 +43,7 @@ def current(checkout: Checkout, bump: Bump) -> tuple[str, ...]:
     """The tags that the pins of this image type name on the base branch.  Raises RunbookError."""
     stand = branch.find(checkout, bump)
     sites = bump.repository.sites
-    found = plan.check(checkout.read(sites.pin_paths, stand.base_commit), sites)
+    found = check_pins(checkout.read(sites.pin_paths, stand.base_commit), sites)
     role = f"lockstep {bump.image_type}"
     images = dict.fromkeys(it.image for it in found if it.role == role and it.image)
     return tuple(ImageRef.parse(image).tag or "" for image in images)

@@ -1,22 +1,14 @@
-"""Pins: the places in a repository that name the base image.  Whether they agree, and how to move them."""
+"""The plan of a bump: the edits that move the pins of one image type to a new tag."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import ImageType, Tag
-from runbook_lib.pins.sites import Coupling, Pin, PinSite, Reading, Sites, Texts, dead, read, unpassed
+from runbook_lib.pins.sites import Coupling, Pin, Reading, Sites, Texts, dead, read
 from runbook_lib.text.edits import Edit, splice
-
-__all__ = [
-    "Answer", "Change", "Coupling", "Pin", "PinSite", "Plan", "Reading", "Sites", "Texts", "Verdict",
-    "check", "outcome", "plan", "read",
-]  # fmt: skip
-
-Answer = Literal["in sync", "out of sync", "lagging", "ahead", "frozen", "cannot tell"]
 
 
 @dataclass(frozen=True)
@@ -50,97 +42,6 @@ class Plan:
         paths = {change.path for change in changes}
         edits = tuple(edit for edit in self.edits if edit.path in paths)
         return Plan(changes, edits, self.warnings, self.platforms, ci)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether a pin agrees with the others; ``line`` is 0 and ``image`` empty where no pin could be read."""
-
-    path: str
-    line: int
-    selector: str
-    image: str
-    role: str
-    answer: Answer
-    sentence: str
-
-    @property
-    def site(self) -> str:
-        """File and line, as editors and terminals understand them."""
-        return f"{self.path}:{self.line}" if self.line else self.path
-
-
-def check(
-    texts: Texts, sites: Sites, expected: Tag | None = None, image_type: ImageType = "dev"
-) -> tuple[Verdict, ...]:
-    """Compare the pins of each type with the newest of them, or those of ``image_type`` with an ``expected`` tag.
-
-    Pins of sites that are not lockstep are *lagging* (or *ahead*) where they differ.  A site that cannot be read is
-    one verdict, and does not hide the others.  ``texts`` holds each of ``sites.pin_paths``.
-    """
-    readings = read(texts, sites)
-    newest: dict[str, Tag] = {}
-    for reading in readings:
-        for pin in reading.pins if reading.site.lockstep else ():
-            known = newest.setdefault(reading.site.image_type, pin.tag)
-            newest[reading.site.image_type] = pin.tag if known < pin.tag else known
-    if expected is not None:
-        newest[image_type] = expected
-    idle = {
-        (found.site.path, pin.place.start): sentence
-        for found, sentence in (
-            *((found, _dead(why)) for found, why in dead(texts, readings, sites)),
-            *unpassed(readings),
-        )
-        for pin in found.pins
-    }
-    return tuple(
-        verdict for reading in readings for verdict in _verdicts(reading, newest.get(reading.site.image_type), idle)
-    )
-
-
-def _verdicts(reading: Reading, reference: Tag | None, idle: Mapping[tuple[str, int], str]) -> Iterator[Verdict]:
-    site = reading.site
-    if reading.problem:
-        yield Verdict(site.path, 0, "", "", site.role, "cannot tell", reading.problem)
-    for pin in reading.pins:
-        answer, sentence = _compare(pin, reference)
-        if why := idle.get((site.path, pin.place.start)):
-            sentence = f"{sentence or f'{_where(pin)} names {pin.tag}.'} {why}"
-        yield Verdict(site.path, pin.line, pin.place.selector, str(pin.image), site.role, answer, sentence)
-
-
-def _where(pin: Pin) -> str:
-    return f"{pin.site.path}:{pin.line} ({pin.place.selector})"
-
-
-def _dead(why: str) -> str:
-    return f"This is a dead build argument: {why}."
-
-
-def _compare(pin: Pin, reference: Tag | None) -> tuple[Answer, str]:
-    where, kind = _where(pin), pin.site.image_type
-    if pin.site.frozen:
-        return "frozen", ""
-    if reference is None:
-        return "cannot tell", f"{where} names {pin.tag}, and no {kind} pin could be read to compare it with."
-    if pin.tag == reference:
-        return "in sync", ""
-    sentence = f"{where} names {pin.tag}, the {kind} pins should be {reference}."
-    if pin.site.lockstep:
-        return "out of sync", sentence
-    return ("lagging" if pin.tag < reference else "ahead"), f"{where} names {pin.tag}, the {kind} pins {reference}."
-
-
-def outcome(verdicts: Sequence[Verdict], *, strict: bool = False) -> Literal["in sync", "out of sync", "cannot tell"]:
-    """The answer for all of them: one pin out of sync decides, whatever else cannot be told.
-
-    Informational sites decide nothing, unless ``strict``; a frozen one only where it cannot be read.
-    """
-    answers = {verdict.answer for verdict in verdicts if strict or verdict.role != "informational"}
-    if answers & {"out of sync", "lagging", "ahead"}:
-        return "out of sync"
-    return "cannot tell" if "cannot tell" in answers or not answers else "in sync"
 
 
 def plan(
@@ -223,7 +124,7 @@ def _refuse_overlap(moving: Sequence[Pin], pins: Sequence[Pin]) -> None:
                 continue
             if pin.site.path == other.site.path and place.start < beside.end and beside.start < place.end:
                 raise CannotTell(
-                    f"{_where(pin)} is declared as {pin.site.role}, and {other.place.selector} in line {other.line} as "
+                    f"{pin.where} is declared as {pin.site.role}, and {other.place.selector} in line {other.line} as "
                     f"{other.site.role} finds the same text; nothing was planned. Declare each value once."
                 )
 
@@ -275,7 +176,7 @@ def _warnings(
             yield f"{where} names {pin.image}, behind {target}: no bump moves it; change it by hand if wanted."
     for reading, why in dead(texts, readings, sites):
         for pin in reading.pins:
-            yield f"{_where(pin)}: {_dead(why)} Moving it changes no image."
+            yield f"{pin.where}: This is a dead build argument: {why}. Moving it changes no image."
     for coupling in sites.couplings:
         if not coupling.image_types.isdisjoint(moving):
             yield from _unfit(coupling, texts.get(coupling.path) or "", target, cuda)

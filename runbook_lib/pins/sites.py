@@ -103,8 +103,13 @@ class Pin:
 
     @property
     def line(self) -> int:
-        """Counted from 1."""
+        """The line, counted from 1."""
         return self.place.line
+
+    @property
+    def where(self) -> str:
+        """File, line and selector, as messages name the pin."""
+        return f"{self.site.path}:{self.line} ({self.place.selector})"
 
 
 @dataclass(frozen=True)

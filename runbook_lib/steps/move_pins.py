@@ -6,8 +6,9 @@ from runbook_lib import display
 from runbook_lib.checks import Check
 from runbook_lib.display import View
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.pins import plan as pins
+from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.plan import Plan
+from runbook_lib.pins.sites import Sites
 from runbook_lib.records.step_record import Step
 from runbook_lib.runner.command_line import command
 from runbook_lib.text import edits
@@ -109,8 +110,8 @@ def untouched(stand: Position, ref: str | None = None) -> Check:
     return Check.of(name, not moved, told)
 
 
-def _frozen(checkout: Checkout, ref: str | None, role: str, sites: pins.Sites) -> list[tuple[str, str]]:
-    verdicts = pins.check(checkout.read(sites.pin_paths, ref), sites)
+def _frozen(checkout: Checkout, ref: str | None, role: str, sites: Sites) -> list[tuple[str, str]]:
+    verdicts = check_pins(checkout.read(sites.pin_paths, ref), sites)
     return [(f"{it.path} ({it.selector})", it.image) for it in verdicts if it.role == role]
 
 

@@ -13,6 +13,7 @@ from runbook_lib.images.compare import Comparison, compare, merged
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import ImageRef, Tag
 from runbook_lib.pins import plan as pins
+from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.plan import Change, Plan
 from runbook_lib.workflow import branch
 from runbook_lib.workflow.branch import Position
@@ -166,5 +167,5 @@ def pin_rows(stand: Position) -> list[dict[str, str]]:
     return [
         {"branch": name, "pin": verdict.site, "role": verdict.role, "image": verdict.image, "verdict": verdict.answer}
         for name, commit in commits.items()
-        for verdict in pins.check(stand.checkout.read(sites.pin_paths, commit), sites)
+        for verdict in check_pins(stand.checkout.read(sites.pin_paths, commit), sites)
     ]

@@ -11,9 +11,9 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.git import blobs
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.reference import Tag
-from runbook_lib.pins import plan
-from runbook_lib.pins.plan import Texts, Verdict
+from runbook_lib.pins.check import Verdict, check_pins, outcome
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, Repository
+from runbook_lib.pins.sites import Texts
 from runbook_lib.workflow import repository as recognized
 
 Outcome = Literal["in sync", "out of sync", "cannot tell"]
@@ -44,7 +44,7 @@ class Survey:
     @property
     def outcome(self) -> Outcome:
         """The answer for all: one pin out of sync anywhere decides, then one that could not be told."""
-        answers = {plan.outcome(s.verdicts, strict=self.strict) for s in self.snapshots if s.verdicts}
+        answers = {outcome(s.verdicts, strict=self.strict) for s in self.snapshots if s.verdicts}
         order: tuple[Outcome, ...] = ("out of sync", "cannot tell", "in sync")
         return next(answer for answer in order if answer in answers)
 
@@ -115,7 +115,7 @@ class Survey:
                 {
                     "ref": snapshot.name,
                     "commit": snapshot.commit,
-                    "outcome": plan.outcome(snapshot.verdicts, strict=self.strict) if snapshot.verdicts else None,
+                    "outcome": outcome(snapshot.verdicts, strict=self.strict) if snapshot.verdicts else None,
                     "pins": [
                         {
                             "path": verdict.path,
@@ -172,7 +172,7 @@ def survey(
         known = sites.known(texts)
         if not known and not globbed:
             raise CannotTell(_unknown(checkout.path, name, repository))
-        snapshots.append(Snapshot(name, commit, plan.check(texts, sites, expected, image_type) if known else ()))
+        snapshots.append(Snapshot(name, commit, check_pins(texts, sites, expected, image_type) if known else ()))
     if not any(snapshot.verdicts for snapshot in snapshots):
         raise CannotTell(_unknown(checkout.path, ", ".join(refs), repository))
     return Survey(checkout.path, tuple(snapshots), strict, tuple(notes))

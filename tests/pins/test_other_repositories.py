@@ -24,6 +24,7 @@ from runbook_lib.images.families import OTHER
 from runbook_lib.images.tags.coreweave import CoreWeaveTag
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import plan as pins
+from runbook_lib.pins.check import Verdict, check_pins, outcome
 from runbook_lib.pins.finders import BuildArg
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, REPOSITORIES, Repository
 from runbook_lib.pins.sites import PinSite
@@ -170,9 +171,9 @@ def test_a_bump_takes_title_labels_and_tags_from_its_repository() -> None:
 # -- dead build arguments -----------------------------------------------------------------------------------------
 
 
-def verdicts(texts: dict[str, str], it: Repository = MEGATRON_BRIDGE) -> dict[str, pins.Verdict]:
+def verdicts(texts: dict[str, str], it: Repository = MEGATRON_BRIDGE) -> dict[str, Verdict]:
     given = {path: texts.get(path) for path in it.sites.paths}
-    return {verdict.path: verdict for verdict in pins.check(given, it.sites)}
+    return {verdict.path: verdict for verdict in check_pins(given, it.sites)}
 
 
 def test_a_dead_build_argument_is_named_with_what_is_built_instead() -> None:
@@ -210,7 +211,7 @@ def test_a_dead_argument_that_agrees_is_told_and_fails_nothing() -> None:
     found = verdicts(bridge(passed="26.02-py3"))
     assert found[CICD].answer == "in sync"
     assert "dead build argument" in found[CICD].sentence
-    assert pins.outcome(list(found.values())) == "in sync"
+    assert outcome(list(found.values())) == "in sync"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import COREWEAVE, NEMO, NGC, OTHER
 from runbook_lib.pins import pins_file
 from runbook_lib.pins import plan as pins
+from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.pins_file import parse
 from runbook_lib.pins.repositories import TITLE, Repository
 
@@ -46,7 +47,7 @@ def test_every_way_finds_its_pins() -> None:
     assert valid(PINS_FILE)
     assert (it.title, it.labels, it.sites.platforms) == ("build: base image {tag}", ("needs review",), ("amd64",))
     texts = {path: own().get(path) for path in it.sites.paths}
-    found = [(v.site, v.role, v.answer) for v in pins.check(texts, it.sites)]
+    found = [(v.site, v.role, v.answer) for v in check_pins(texts, it.sites)]
     assert found == [
         ("Dockerfile:2", "lockstep dev", "in sync"),
         (".gitlab-ci.yml:3", "lockstep dev", "in sync"),

@@ -26,6 +26,7 @@ from layouts import (
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import plan as pins
+from runbook_lib.pins.check import check_pins, outcome
 from runbook_lib.pins.known_sites import MEGATRON_LM
 from runbook_lib.text import edits
 
@@ -338,7 +339,7 @@ def test_an_lts_bump_is_warned_of_the_versions_of_lts():
 
 
 def check(texts, **options):
-    return pins.check(texts, MEGATRON_LM, **options)
+    return check_pins(texts, MEGATRON_LM, **options)
 
 
 def wrong(texts, **options):
@@ -350,7 +351,7 @@ def test_pins_that_agree_are_in_sync_type_by_type(number):
     verdicts = check(layout(number))
     assert {verdict.answer for verdict in verdicts} == {"in sync"}
     assert {verdict.sentence for verdict in verdicts} == {""}
-    assert pins.outcome(verdicts) == pins.outcome(verdicts, strict=True) == "in sync"
+    assert outcome(verdicts) == outcome(verdicts, strict=True) == "in sync"
     assert sum(verdict.role == "lockstep lts" for verdict in verdicts) == {1: 1, 2: 2, 3: 3, 4: 3}[number]
 
 
@@ -385,7 +386,7 @@ def test_what_does_not_agree_is_named(broken, found):
 def test_one_site_that_cannot_be_read_does_not_hide_the_others():
     texts = layout(4) | {DEV: "x", DOCKERFILE: dockerfile("26.01-py3")}
     assert wrong(texts) == [(DEV, "cannot tell"), (f"{DOCKERFILE}:3", "out of sync")]
-    assert pins.outcome(check(texts)) == "out of sync"
+    assert outcome(check(texts)) == "out of sync"
 
 
 def test_an_expected_tag_is_what_the_pins_of_its_type_should_be():
@@ -416,11 +417,11 @@ def test_an_expected_tag_is_what_the_pins_of_its_type_should_be():
 )
 def test_the_outcome_follows_from_the_pins_and_with_strict_from_all(broken, normal, strict):
     verdicts = check(layout(4) | broken)
-    assert (pins.outcome(verdicts), pins.outcome(verdicts, strict=True)) == (normal, strict)
+    assert (outcome(verdicts), outcome(verdicts, strict=True)) == (normal, strict)
 
 
 def test_nothing_to_check_cannot_be_told():
-    assert pins.outcome(()) == "cannot tell"
+    assert outcome(()) == "cannot tell"
 
 
 # -- any text --------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import plan as pins
+from runbook_lib.pins.check import check_pins, outcome
 from runbook_lib.pins.known_sites import MEGATRON_LM
 from runbook_lib.practice import content, seed
 
@@ -36,8 +37,8 @@ def test_commit_ids_are_the_same_everywhere(tmp_path: Path) -> None:
 )
 def test_the_pins_of_each_branch(branch: str, answer: str) -> None:
     tree = TIPS[branch]
-    verdicts = pins.check({path: tree.get(path) for path in MEGATRON_LM.pin_paths}, MEGATRON_LM)
-    assert pins.outcome(verdicts) == answer
+    verdicts = check_pins({path: tree.get(path) for path in MEGATRON_LM.pin_paths}, MEGATRON_LM)
+    assert outcome(verdicts) == answer
     assert {verdict.path for verdict in verdicts if verdict.answer == "out of sync"} == (
         {"docker/.ngc_version.dev"} if branch == "dev" else set()
     )

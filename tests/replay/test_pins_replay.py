@@ -13,6 +13,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.git import blobs
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import plan
+from runbook_lib.pins.check import outcome
 from runbook_lib.pins.known_sites import MEGATRON_LM
 from runbook_lib.workflow.sync_survey import survey
 
@@ -225,17 +226,17 @@ def test_every_branch_is_checked_and_planned_or_refused_in_words(megatron_lm):
     for snapshot in found.snapshots:
         given = texts(megatron_lm, snapshot.commit)
         assert bool(snapshot.verdicts) == MEGATRON_LM.known(given)
-        if plan.outcome(snapshot.verdicts) != "cannot tell":
+        if outcome(snapshot.verdicts) != "cannot tell":
             assert wrong_of(snapshot.verdicts) == independent_wrong(given)
         try:
             planned(given, "29.12-py3", "dev")
             refused = False
         except RunbookError:
             refused = True
-        assert refused == (not snapshot.verdicts or plan.outcome(snapshot.verdicts) == "cannot tell"), snapshot.name
+        assert refused == (not snapshot.verdicts or outcome(snapshot.verdicts) == "cannot tell"), snapshot.name
 
 
 def test_the_release_branches_are_checked_at_once(megatron_lm):
     release = [snapshot for snapshot in survey(megatron_lm, ["core_r*"]).snapshots if snapshot.verdicts]
     assert len(release) >= 8
-    assert [s.name for s in release if plan.outcome(s.verdicts) == "cannot tell"] == []
+    assert [s.name for s in release if outcome(s.verdicts) == "cannot tell"] == []

@@ -15,7 +15,8 @@ from runbook_lib.cli.__main__ import main
 from runbook_lib.containers.work import pyproject
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import ci_rules, match_artifacts, values
-from runbook_lib.pins import finders, gitlab_matrix, known_sites, pins_file, plan
+from runbook_lib.pins import finders, gitlab_matrix, known_sites, pins_file
+from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.discover import roles
 from runbook_lib.pins.repositories import FILE
 from runbook_lib.recipes import draft, quarantine, rows, workloads
@@ -125,7 +126,7 @@ def judged(text: str) -> None:
 
 def every_site(text: str) -> None:
     for known in (known_sites.MEGATRON_LM,):
-        plan.check(dict.fromkeys(known.paths, text), known)
+        check_pins(dict.fromkeys(known.paths, text), known)
 
 
 READERS: Mapping[str, Callable[[str], object]] = {

@@ -24,7 +24,7 @@ from runbook_lib.golden.coverage import GITHUB
 from runbook_lib.golden.values import FOLDER, GoldenName
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import ImageRef, Tag
-from runbook_lib.pins import plan
+from runbook_lib.pins.check import check_pins
 from runbook_lib.recipes import quarantined
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantined import Quarantined
@@ -187,7 +187,7 @@ def _branches(stand: Position, refs: str) -> tuple[Rows, tuple[str, ...]]:
             without.append(name)
             continue
         role = f"lockstep {bump.image_type}"
-        images = (ImageRef.parse(it.image) for it in plan.check(texts, sites) if it.role == role and it.image)
+        images = (ImageRef.parse(it.image) for it in check_pins(texts, sites) if it.role == role and it.image)
         tags = sorted({sites.family.read(image.tag or "") for image in images})
         rows.append({"branch": name, "image": ", ".join(map(str, tags)) or "–", **_standing(tags, bump, name)})
     note = (f"Without a known pin site, and so left out: {', '.join(without)}.",) if without else ()

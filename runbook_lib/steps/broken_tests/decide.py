@@ -216,10 +216,10 @@ def _decision(
 
 def _images(stand: Position) -> tuple[str, str]:
     """The image of the base branch, where its pins tell one, and that of the bump."""
-    from runbook_lib.pins import plan as pins
+    from runbook_lib.pins.check import check_pins
 
     role, sites = f"lockstep {stand.bump.image_type}", stand.bump.repository.sites
-    verdicts = pins.check(stand.checkout.read(sites.pin_paths, stand.base_commit), sites)
+    verdicts = check_pins(stand.checkout.read(sites.pin_paths, stand.base_commit), sites)
     old = {it.image for it in verdicts if it.role == role}
     return ", ".join(sorted(old)) or "unknown", f"{sites.image}:{stand.bump.tag}"
 

@@ -13,9 +13,9 @@ from runbook_lib.bump import ImageType
 from runbook_lib.clients.github.ci_status import FUNCTIONAL, LIGHTWEIGHT, LTS
 from runbook_lib.errors import CannotTell
 from runbook_lib.golden.values import FOLDER
-from runbook_lib.pins import plan
+from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.known_sites import MEGATRON_LM
-from runbook_lib.pins.plan import Sites, Texts
+from runbook_lib.pins.sites import Sites, Texts
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import gating
 
@@ -126,7 +126,7 @@ def moved(before: Texts, after: Texts, sites: Sites = MEGATRON_LM) -> frozenset[
     if not (sites.known(before) and sites.known(after)):
         return frozenset()
     old, new = (
-        {(it.role, it.path, it.image) for it in plan.check(texts, sites) if it.image} for texts in (before, after)
+        {(it.role, it.path, it.image) for it in check_pins(texts, sites) if it.image} for texts in (before, after)
     )
     # Where a file had no pin before, or gets a row more of an image that it has, nothing moves.
     had = {(role, path) for role, path, _ in old}
