@@ -14,21 +14,20 @@ from runbook_lib.system.output import safe_output
 
 _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
 
-#: Subcommands, or their actions, that live beside what they show: a module and its function, which gets the parsed
-#: options and returns the exit status.
-_ELSEWHERE = {
+#: Subcommands, or their actions: the module, which is imported only when it runs, and its function, which gets the
+#: parsed options and returns the exit status.
+_MODULES = {
     "status": ("runbook_lib.cli.audit", "command_status"),
     "audit": ("runbook_lib.cli.audit", "command_audit"),
-    "add-test": ("runbook_lib.steps.new_test", "command"),
-    "golden": ("runbook_lib.golden.diff", "command"),
-    "image diff": ("runbook_lib.clients.registry.lookup", "command"),
-    "image driver": ("runbook_lib.images.driver_check", "command"),
-    "image list": ("runbook_lib.cli.image", "command"),
-    "labels": ("runbook_lib.steps.labels.change", "command"),
+    "add-test": ("runbook_lib.cli.add_test", "command"),
+    "golden": ("runbook_lib.cli.golden", "command"),
+    "image diff": ("runbook_lib.cli.image", "command_diff"),
+    "image driver": ("runbook_lib.cli.image", "command_driver"),
+    "image list": ("runbook_lib.cli.image", "command_list"),
+    "labels": ("runbook_lib.cli.labels", "command"),
     "pins": ("runbook_lib.cli.discover", "command"),
     "practice": ("runbook_lib.practice.environment", "command"),
 }
-
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -50,8 +49,8 @@ def _run(options: argparse.Namespace) -> int:
         if options.command == "check":
             status = _check(options)
         else:
-            asked = f"{options.command} {getattr(options, 'action', '')}"
-            module, function = _ELSEWHERE.get(asked) or _ELSEWHERE[options.command]
+            action = f"{options.command} {getattr(options, 'action', '')}"
+            module, function = _MODULES.get(action) or _MODULES[options.command]
             status = int(getattr(import_module(module), function)(options))
         return status
     except RunbookError as error:

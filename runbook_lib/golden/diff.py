@@ -1,9 +1,7 @@
-"""Golden values of two revisions, or of two folders, compared: what ``runbook golden diff`` asks."""
+"""A comparison of the golden values of two revisions, or of two folders."""
 
-import argparse
 import csv
 import io
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -17,7 +15,6 @@ from runbook_lib.git.settings import refuse_fetching
 from runbook_lib.golden import summary
 from runbook_lib.golden.judge import Judgement, Limits, judge
 from runbook_lib.golden.values import FOLDER, MAX_BYTES, GoldenName
-from runbook_lib.system.atomic_files import write
 
 LINT = "tools/check_golden_values.py"
 _CONFIG = "model_config.yaml"
@@ -96,21 +93,6 @@ def _split(texts: Mapping[str, str | bytes], lint: bool) -> GoldenFiles:
     return GoldenFiles({path: text for path, text in texts.items() if GoldenName.parse(path)}, configs, lint)
 
 
-def command(options: argparse.Namespace) -> int:
-    """``runbook golden diff``: 0 when all could be refreshed, 1 when a file is held back or refused."""
-    old, new = (_side(name, options.repo) for name in (options.old, options.new))
-    if not old.contents and not new.contents:
-        raise CannotTell(
-            f"Neither {options.old} nor {options.new} has a golden file. Name commits of a clone of Megatron-LM with "
-            "--repo, or folders with model/test_case/golden_values_….json in them."
-        )
-    judged = compare(old, new)
-    if options.csv:
-        write(Path(options.csv), as_csv(judged))
-    print(json.dumps(as_json(judged), indent=2, allow_nan=False) if options.json else _text(judged))
-    return int(any(one.verdict in ("held back", "refused") for one in judged))
-
-
 def as_csv(judged: tuple[Judgement, ...]) -> str:
     """A line a (file, metric); floats in full."""
     out = io.StringIO()
@@ -137,12 +119,3 @@ def as_json(judged: tuple[Judgement, ...]) -> dict[str, object]:
             for row in summary.rows(judged)
         ],
     }
-
-
-def _text(judged: tuple[Judgement, ...]) -> str:
-    return summary.markdown(judged).rstrip("\n")
-
-
-def _side(name: str, repo: str) -> GoldenFiles:
-    folder = Path(name).expanduser()
-    return of_folder(folder) if os.path.isdir(folder) else of_revision(Path(repo or "."), name)

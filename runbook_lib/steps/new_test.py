@@ -5,7 +5,6 @@ row in the recipe of each platform, and the label `Run functional tests`; its fi
 run, by step 5.  A unit test is a file that a bucket takes in, with the markers that CI's filters know.
 """
 
-import argparse
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,15 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from runbook_lib import display
 from runbook_lib.checks import Check
 from runbook_lib.clients.github.ci_status import FUNCTIONAL, LIGHTWEIGHT
-from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.settings import refuse_fetching
+from runbook_lib.errors import CannotTell
 from runbook_lib.golden.values import FOLDER
 from runbook_lib.recipes import draft, rows
 from runbook_lib.recipes.draft import rows_in
 from runbook_lib.recipes.quarantine import Target, gating
 from runbook_lib.recipes.rows import Row
-from runbook_lib.text import edits, yaml_spans
+from runbook_lib.text import yaml_spans
 
 UNIT_TESTS = "tests/unit_tests"
 #: What `model_config.yaml` must hold.
@@ -163,65 +160,3 @@ def registered_in(pyproject: str | None) -> frozenset[str]:
         return frozenset(str(it).partition(":")[0].partition("(")[0].strip() for it in listed)
     except (tomllib.TOMLDecodeError, KeyError, TypeError, RecursionError):
         return frozenset()
-
-
-# -- on a checkout ---------------------------------------------------------------------------------------------------
-
-
-def command(options: argparse.Namespace) -> int:
-    """``runbook add-test``: the checks and the draft; 0 when nothing failed, after ``--apply`` too."""
-    checkout = Checkout.open(options.repo)
-    refuse_fetching(checkout.path)
-    path = options.test.strip("/")
-    if path.startswith(f"{UNIT_TESTS}/"):
-        read = _read(checkout, ("pyproject.toml", path, rows.FOLDER))
-        checks = unit(path, read.get(path), read, registered_in(read.get("pyproject.toml")))
-        print(display.checks(checks).text)
-        return int(any(it.status == "failed" for it in checks))
-    model, _, case = path.removeprefix(f"{FOLDER}/").rpartition("/")
-    if not all(re.fullmatch(r"[A-Za-z0-9][\w.+-]*", part) for part in (model, case)):
-        raise RunbookError(
-            f"{options.test!r} names no test. Give MODEL/CASE, or the path of a file below {UNIT_TESTS}/."
-        )
-    failed = False
-    for platform in options.platform or ["dgx_h100"]:
-        test = Target(case, platform, options.environment, model)
-        failed |= _one(checkout, test, options)
-    return int(failed)
-
-
-def _one(checkout: Checkout, test: Target, options: argparse.Namespace) -> bool:
-    """Check a test on one platform, and draft its row; whether something is left to be done."""
-    paths = (f"{FOLDER}/{test.model}/{test.case}", rows.FOLDER)
-    texts = _read(checkout, paths)
-    print(f"{test}")
-    if not any(test.is_of(row) for row in rows_in(texts)[0]):
-        try:
-            recipe = options.recipe or draft.recipe_for(test, texts)
-            if texts.get(recipe) is None:
-                raise Refused(f"There is no recipe {recipe} in {checkout.path}. It must be below {rows.FOLDER}/.")
-            made = draft.draft(recipe, texts[recipe] or "", test)
-        except (Refused, CannotTell) as error:
-            print(f"No row could be drafted. {error}")
-        else:
-            print(f"The row that is missing, like that of {made.like}:\n\n{edits.diff([made.edit])}")
-            if options.apply:
-                checkout.apply([made.edit])
-                print(f"Written to {recipe}.")
-                texts = _read(checkout, paths)
-    checks = functional(test, texts)
-    print(display.checks(checks).text)
-    return any(it.status == "failed" for it in checks)
-
-
-def _read(checkout: Checkout, paths: Sequence[str]) -> dict[str, str | None]:
-    """The files at or below these paths, of the work tree, or of HEAD in a bare clone."""
-    if checkout.bare:
-        listed = checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", "HEAD", "--", *paths)
-        return checkout.read([path for path in listed.split("\0") if path], "HEAD")
-    # A new test is not yet known to git.
-    listed = checkout.git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths)
-    wanted = [
-        path for path in dict.fromkeys(listed.split("\0")) if path.endswith((".yaml", ".yml", ".py", ".json", ".toml"))
-    ]
-    return checkout.read(wanted)

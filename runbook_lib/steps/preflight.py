@@ -1,5 +1,7 @@
 """What a bump meets, looked at before anything moves: the plan, the image, the checkout and the rights."""
 
+import os
+
 from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
@@ -60,6 +62,11 @@ def rights(github: GitHub | None, bump: Bump) -> list[Check]:
     return [Check.of(names[0], True, who), labels, allowed]
 
 
+def driver_rows(ahead: PlannedBump) -> list[dict[str, str]]:
+    """Return the driver that the image needs, compared with those of the runners (``RUNBOOK_DRIVERS``)."""
+    return driver_check.rows(ahead.image, os.environ.get(driver_check.VARIABLE, ""))
+
+
 def report(step: Step, stand: Position, ahead: PlannedBump, github: GitHub | None) -> list[Check]:
     """Make all checks and tell the record what was found."""
     bump, plan = stand.bump, ahead.plan
@@ -73,8 +80,8 @@ def report(step: Step, stand: Position, ahead: PlannedBump, github: GitHub | Non
         step.check(*checks)
         step.done("No tag was given: this is where things stand.", "Run again with a tag, such as -p tag 26.04-py3.")
         return checks
-    checks.append(driver_check.check(ahead.image))
-    step.table("drivers", driver_check.rows(ahead.image))
+    checks.append(driver_check.check(ahead.image, os.environ.get(driver_check.VARIABLE, "")))
+    step.table("drivers", driver_rows(ahead))
     step.check(ahead.check, *checks)
     for name, why in ahead.used_exceptions.items():
         step.allowed(name, why)

@@ -120,30 +120,30 @@ def test_many_nodes_are_not_all_named() -> None:
     ],
 )
 def test_preflights_check(drivers: str, status: str, says: str) -> None:
-    check = driver_check.check(SAME, {"RUNBOOK_DRIVERS": drivers})
+    check = driver_check.check(SAME, drivers)
     assert (check.name, check.status) == ("the driver of the runners", status)
     assert says in check.detail
 
 
 def test_preflights_table() -> None:
-    assert driver_check.rows(None, {"RUNBOOK_DRIVERS": "575.57.08"}) == []
-    (row,) = driver_check.rows(SAME, {})
+    assert driver_check.rows(None, "575.57.08") == []
+    (row,) = driver_check.rows(SAME, "")
     assert (row["platform"], row["CUDA"], row["needs"], row["driver"]) == ("amd64, arm64", "12.9", "575", "")
-    rows = driver_check.rows(SAME, {"RUNBOOK_DRIVERS": "575.57.08, 560.35.03"})
+    rows = driver_check.rows(SAME, "575.57.08, 560.35.03")
     assert [(row["driver"], row["verdict"]) for row in rows] == [("560.35.03", "does not run"), ("575.57.08", "runs")]
     assert {*row} == {*rows[0]}
 
 
 def test_an_image_that_says_nothing_of_itself_is_unknown() -> None:
-    check = driver_check.check(image(amd64={}), {"RUNBOOK_DRIVERS": "575.57.08"})
+    check = driver_check.check(image(amd64={}), "575.57.08")
     assert check.status == "skipped"
     assert "its config does not name its CUDA release" in check.detail
-    assert driver_check.check(None, {}).status == "skipped"
+    assert driver_check.check(None, "").status == "skipped"
 
 
 def test_a_list_of_drivers_that_cannot_be_read_stops_preflight() -> None:
     with pytest.raises(RunbookError, match="RUNBOOK_DRIVERS names drivers"):
-        driver_check.check(SAME, {"RUNBOOK_DRIVERS": "new"})
+        driver_check.check(SAME, "new")
 
 
 def test_the_text_of_a_pull_request_names_the_needed_driver() -> None:

@@ -1,11 +1,9 @@
-"""Images of a registry as a person names them, and what differs between two: what ``runbook image`` asks."""
+"""Images of a registry as a person names them."""
 
-import argparse
 import re
 
 from runbook_lib.clients.registry.client import Registry, newest
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.images.compare import compare
 from runbook_lib.images.families import FAMILIES, NGC, AnyFamily, family_of
 from runbook_lib.images.reference import Image, ImageRef
 
@@ -58,10 +56,3 @@ def _instead(registry: Registry, ref: ImageRef) -> str:
     if family is None or not ref.tag or not _reads(family, ref.tag):
         return "Look for the right tag, or correct the name."
     return newest(registry, family.read(ref.tag), family)
-
-
-def command(options: argparse.Namespace) -> int:
-    """``runbook image diff A B``: prints Markdown."""
-    names = (options.old, options.new)
-    print(compare(read(options.old), read(options.new), names).markdown())
-    return 0

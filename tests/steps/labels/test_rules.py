@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from layouts import DEV, GITLAB, INSTALL_TEST, LTS, image, layout
 
 from runbook_lib.cli.__main__ import main
-from runbook_lib.errors import CannotTell
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.known_sites import MEGATRON_LM
 from runbook_lib.steps.labels import change
@@ -206,11 +205,12 @@ def test_another_repository_has_labels_of_its_own(tmp_path: Path, capsys: pytest
     assert "a clone of NVIDIA-NeMo/Megatron-Bridge, and the table of labels is that of" in capsys.readouterr().err
 
 
-def test_a_clone_without_main_must_be_told_what_to_compare_with(tmp_path: Path) -> None:
+def test_a_clone_without_main_needs_a_range(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     git(tmp_path, "init", "-q", "-b", "trunk")
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "x")
-    with pytest.raises(CannotTell, match="no branch main"):
-        change._default(Checkout.open(tmp_path))
+    git(tmp_path, "remote", "add", "origin", "https://github.com/NVIDIA/Megatron-LM")
+    assert main(["labels", "--repo", str(tmp_path)]) == 1
+    assert "no branch main" in capsys.readouterr().err
 
 
 def test_a_pull_request_shows_what_is_set(at: World) -> None:
