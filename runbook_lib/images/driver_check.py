@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from runbook_lib.checks import Check
 from runbook_lib.images import driver_inventory
-from runbook_lib.images.driver_inventory import Seen
+from runbook_lib.images.driver_inventory import NodeDriver
 from runbook_lib.images.drivers import Answer, Needed, Verdict
 from runbook_lib.images.reference import Image
 
@@ -38,7 +38,7 @@ class DriverResult:
         return f"{self.driver or 'an unknown driver'}{where}"
 
 
-def judge(image: Image, seen: Sequence[Seen], *, data_center: bool = True) -> tuple[DriverResult, ...]:
+def judge(image: Image, seen: Sequence[NodeDriver], *, data_center: bool = True) -> tuple[DriverResult, ...]:
     """Each driver that was seen, for each group of platforms that need the same."""
     nodes: dict[str, list[str]] = {}
     for one in seen:

@@ -1,7 +1,6 @@
-"""The drivers of a cluster, read from what its tools print: ``nvidia-smi`` and Slurm's ``scontrol show node``.
+"""The drivers of a cluster, read from the output of its tools: ``nvidia-smi`` and Slurm's ``scontrol show node``.
 
-Text from many nodes may come in one piece, with each line labelled (``pdsh``, ``srun --label``, ``clush``) or in blocks
-under a node's name (``dshbak``, ``clush -b``).  A node that does not say its driver is one whose driver is unknown.
+The text may come from many nodes, with each line labelled by its node: ``gpu4: 535.104.05``.
 """
 
 import csv
@@ -19,112 +18,106 @@ _BROKEN = re.compile(
     r"|nvidia-smi: (?:command )?not found|nvidia-smi: No such file",
     re.IGNORECASE,
 )
-# Those who speak of a node are none: `pdsh@login: gpu4: ssh exited with exit code 255`, `srun: error: gpu4: task 3: …`.
+# The node of a line that `pdsh`, `clush` or `srun --label` printed; a shell that reports an error is none.
 _LABEL = re.compile(
-    r"(?:(?:pdsh@[\w.-]{1,200}|clush|srun|slurmstepd|ssh|bash|sh|warning|error|note): {1,8}){0,4}"
-    r"(?:(?!nvidia-smi:)(?P<node>[\w.\[\],-]{1,200}): {1,8}(?=\S))?",
-    re.ASCII | re.IGNORECASE,
-)
-_HEADING = re.compile(
-    r"^-{3,200}[ \t\r]*\n([\w.\[\],-]{1,200})(?: \(\d{1,6}\))?[ \t\r]*\n-{3,200}[ \t\r]*$", re.ASCII | re.MULTILINE
+    r"(?!(?:nvidia-smi|bash|sh|srun|error|warning):)(?P<node>[\w.-]{1,200}): {1,8}(?=\S)", re.ASCII | re.IGNORECASE
 )
 _FIELD = re.compile(r"(?:^|\s)(ActiveFeatures|AvailableFeatures|Extra|Comment|Gres)=(\S*)")
 _FEATURE = re.compile(rf"(?:nvidia[_-]?)?driver(?:[_-]?version)?[=:_-]?(?P<driver>{DRIVER})", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, order=True)
-class Seen:
+class NodeDriver:
     """A driver, and the node that has it; empty where the driver is unknown, or where no node was named."""
 
     driver: str
     node: str = ""
 
 
-def named(text: str, where: str = "RUNBOOK_DRIVERS") -> tuple[Seen, ...]:
-    """A list such as ``535.104.05, 550.54``.  Raises RunbookError, which names ``where`` it stands."""
-    found = [entry for entry in re.split(r"[\s,]+", text) if entry]
-    for entry in found:
+def named(text: str, where: str = "RUNBOOK_DRIVERS") -> tuple[NodeDriver, ...]:
+    """Read a list such as ``535.104.05, 550.54``. Raises RunbookError, which names its source ``where``."""
+    entries = [entry for entry in re.split(r"[\s,]+", text) if entry]
+    for entry in entries:
         try:
             numbers(entry)
         except RunbookError as error:
-            raise RunbookError(f"{where} names drivers, divided by commas. {error}") from None
-    return _once(map(Seen, found))
+            raise RunbookError(f"{where} must be a comma-separated list of drivers. {error}") from None
+    return _unique(map(NodeDriver, entries))
 
 
-def nvidia_smi(text: str) -> tuple[Seen, ...]:
-    """What ``nvidia-smi`` printed: its table, ``-q``, or ``--query-gpu=driver_version`` as CSV, of one node or many.
+def nvidia_smi(text: str) -> tuple[NodeDriver, ...]:
+    """Read the output of ``nvidia-smi``: its table, ``-q``, or ``--query-gpu=driver_version`` as CSV, of all nodes.
 
-    A node that is named and does not say its driver has an unknown one.  Raises RunbookError where nothing in the text
-    tells of a driver.
+    A node that is named without a driver has an unknown one. Raises RunbookError where the text names no driver.
     """
-    names: list[str] = []
-    found = _once(_lines(text, names))
-    telling = {one.node for one in found}
-    if telling - {""}:  # in the text of one machine, what looks like a label is none
-        found = _once((*found, *(Seen("", name) for name in names if name not in telling)))
-    if not found:
+    labels: list[str] = []
+    drivers = _unique(_lines(text, labels))
+    nodes = {driver.node for driver in drivers}
+    if nodes - {""}:  # in the text of one machine, what looks like a label is none
+        drivers = _unique((*drivers, *(NodeDriver("", label) for label in labels if label not in nodes)))
+    if not drivers:
         raise RunbookError(
             "The text is no output of nvidia-smi that names a driver. Give what nvidia-smi prints, or what nvidia-smi "
             "--query-gpu=driver_version --format=csv,noheader prints."
         )
-    return found
+    return drivers
 
 
-def slurm(text: str) -> tuple[Seen, ...]:
-    """What ``scontrol show node`` printed: each node with GPUs, and its driver where a feature or comment names one.
+def slurm(text: str) -> tuple[NodeDriver, ...]:
+    """Read the output of ``scontrol show node``: each node with GPUs, and the driver that a feature or comment names.
 
-    Such as ``driver=535.104.05`` or ``nvidia-driver-535.104.05``.  Raises RunbookError where there is no node in it.
+    Such features are ``driver=535.104.05`` and ``nvidia-driver-535.104.05``. Raises RunbookError where the text names
+    no node.
     """
     blocks = re.split(r"(?m)^[ \t]*NodeName=", text)[1:]
     if not blocks:
         raise RunbookError("The text names no node of Slurm. Give what scontrol show node prints.")
-    return _once(_nodes(blocks))
+    return _unique(_nodes(blocks))
 
 
-def _lines(text: str, names: list[str]) -> Iterator[Seen]:
-    """What each line tells; ``names`` gets each node that is named."""
+def _lines(text: str, labels: list[str]) -> Iterator[NodeDriver]:
+    """Yield the driver of each line that names one; ``labels`` gets the label of each line."""
     columns: dict[str, int] = {}  # node → the column that its header names
-    first, *blocks = _HEADING.split(text)
-    for block, body in [("", first), *zip(blocks[::2], blocks[1::2], strict=True)]:
-        names += [block] if block else []
-        for line in map(str.strip, body.splitlines()):
-            label = _LABEL.match(line)
-            node = label["node"] if label else None
-            names += [node] if node else []
-            yield from _line(line[label.end() :] if label else line, node or block, columns)
+    for line in map(str.strip, text.splitlines()):
+        node = ""
+        if label := _LABEL.match(line):
+            node = label["node"]
+            labels.append(node)
+            line = line[label.end() :]
+        yield from _line(line, node, columns)
 
 
-def _line(line: str, node: str, columns: dict[str, int]) -> Iterator[Seen]:
+def _line(line: str, node: str, columns: dict[str, int]) -> Iterator[NodeDriver]:
     if _BROKEN.search(line):
-        yield Seen("", node)
+        yield NodeDriver("", node)
     elif match := _NAMED.search(line):
-        yield _seen(match[1], node)
+        yield _known(match[1], node)
     elif not re.search(r"[|+]", line):
         cells = [cell.strip() for cell in next(csv.reader([line], strict=False), [])]
         if "driver_version" in cells:
             columns[node] = cells.index("driver_version")
         elif node in columns and columns[node] < len(cells):
-            yield _seen(cells[columns[node]], node)
+            yield _known(cells[columns[node]], node)
         elif len(versions := [cell for cell in cells if re.fullmatch(DRIVER, cell, re.ASCII)]) == 1:
-            yield _seen(versions[0], node)
+            yield _known(versions[0], node)
 
 
-def _nodes(blocks: Iterable[str]) -> Iterator[Seen]:
+def _nodes(blocks: Iterable[str]) -> Iterator[NodeDriver]:
     for block in blocks:
         name = re.split(r"\s", block, maxsplit=1)[0]
         fields = dict(_FIELD.findall(block))
-        said = (fields.get(field, "") for field in ("ActiveFeatures", "AvailableFeatures", "Extra", "Comment"))
-        entries = (entry for text in said for entry in re.split(r"[,;&|]", text))
+        texts = (fields.get(field, "") for field in ("ActiveFeatures", "AvailableFeatures", "Extra", "Comment"))
+        entries = re.split(r"[,;&|]", ",".join(texts))
         driver = next((match["driver"] for entry in entries if (match := _FEATURE.fullmatch(entry))), "")
-        # A node without GPUs has no driver to tell of.
+        # A node without GPUs has no driver.
         if driver or fields.get("Gres", "gpu") not in ("(null)", "", "none"):
-            yield Seen(driver, name)
+            yield NodeDriver(driver, name)
 
 
-def _seen(text: str, node: str) -> Seen:
-    """``N/A`` and whatever else is no version is an unknown driver."""
-    return Seen(text if re.fullmatch(DRIVER, text, re.ASCII) else "", node)
+def _known(text: str, node: str) -> NodeDriver:
+    """Return the driver of a node; ``N/A`` and other texts that are no version are an unknown one."""
+    return NodeDriver(text if re.fullmatch(DRIVER, text, re.ASCII) else "", node)
 
 
-def _once(found: Iterable[Seen]) -> tuple[Seen, ...]:
-    return tuple(dict.fromkeys(found))
+def _unique(drivers: Iterable[NodeDriver]) -> tuple[NodeDriver, ...]:
+    return tuple(dict.fromkeys(drivers))

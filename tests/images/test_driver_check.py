@@ -11,7 +11,7 @@ from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import RunbookError
 from runbook_lib.images import driver_check
 from runbook_lib.images.compare import compare
-from runbook_lib.images.driver_inventory import Seen
+from runbook_lib.images.driver_inventory import NodeDriver
 from runbook_lib.images.reference import Image, PlatformImage
 from runbook_lib.practice.registry import server as practice
 
@@ -81,7 +81,7 @@ def test_the_command_reads_what_tools_print(
     [
         (["27.12-py3"], "has no image"),
         (["b@d name"], "is not a full image reference"),
-        (["26.04-py3", "--driver", "535"], "--driver names drivers, divided by commas. '535' is not the version"),
+        (["26.04-py3", "--driver", "535"], "'535' is not the version"),
         (["26.04-py3", "--nvidia-smi", "/nowhere"], "/nowhere could not be read: No such file or directory. Name"),
         (["26.04-py3", "--slurm", "/dev/null"], "names no node of Slurm"),
     ],
@@ -94,16 +94,16 @@ def test_what_cannot_be_told_is_a_sentence_and_status_2(
 
 
 def test_platforms_that_need_the_same_are_told_together() -> None:
-    assert [one.platforms for one in driver_check.judge(SAME, [Seen("575.51.03")])] == [("amd64", "arm64")]
+    assert [one.platforms for one in driver_check.judge(SAME, [NodeDriver("575.51.03")])] == [("amd64", "arm64")]
     apart = image(amd64=CUDA_12_9, arm64=CUDA_12_9 | {"CUDA_VERSION": "13.2.0"})
-    judged = driver_check.judge(apart, [Seen("575.51.03", "n1"), Seen("575.51.03", "n2")])
+    judged = driver_check.judge(apart, [NodeDriver("575.51.03", "n1"), NodeDriver("575.51.03", "n2")])
     assert {one.platforms: one.answer.verdict for one in judged} == {("amd64",): "runs", ("arm64",): "runs"}
     assert {one.nodes for one in judged} == {("n1", "n2")}
-    assert driver_check.worst(driver_check.judge(apart, [Seen("560.1")])) == "does not run"
+    assert driver_check.worst(driver_check.judge(apart, [NodeDriver("560.1")])) == "does not run"
 
 
 def test_many_nodes_are_not_all_named() -> None:
-    (judged,) = driver_check.judge(SAME, [Seen("575.51.03", f"n{number}") for number in range(9)])
+    (judged,) = driver_check.judge(SAME, [NodeDriver("575.51.03", f"n{number}") for number in range(9)])
     assert judged.name == "575.51.03 (n0, n1, n2, n3, n4, n5 and 3 more)"
 
 
@@ -142,7 +142,7 @@ def test_an_image_that_says_nothing_of_itself_is_unknown() -> None:
 
 
 def test_a_list_of_drivers_that_cannot_be_read_stops_preflight() -> None:
-    with pytest.raises(RunbookError, match="RUNBOOK_DRIVERS names drivers"):
+    with pytest.raises(RunbookError, match="RUNBOOK_DRIVERS"):
         driver_check.check(SAME, "new")
 
 

@@ -257,7 +257,7 @@ def test_a_constraint_that_is_none_is_refused(text, said):
 
 # Properties
 
-_VERSIONS = st.from_regex(r"[0-9]{1,2}(\.[0-9]{1,2}){0,2}((a|rc|-rc|\.dev)[0-9]{1,2})?(-[0-9])?", fullmatch=True)
+_VERSIONS = st.from_regex(r"[0-9]{1,2}(\.[0-9]{1,2}){0,2}((a|rc|-rc|\.dev)[0-9]{1,2}|-[0-9])?", fullmatch=True)
 _MONTHS = {"year": st.integers(1, 99), "month": st.integers(1, 12)}
 _NEMO = st.one_of(
     st.builds(NemoTag, **_MONTHS, patch=st.none() | st.integers(0, 99), candidate=st.none() | st.integers(0, 9999)),

@@ -9,20 +9,20 @@ and for nightly builds ``[<commit>-]<edition>-<yymmddHH>-cuda…``.  Source: the
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self, cast
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import Kind
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 _LONGEST = 128  # characters of a tag, by the OCI distribution specification
 _PARTS = ("cuda", "nccl", "torch", "vision", "audio", "abi", "flash_attn")
 # 12.9.1, 2.9.0a0, 2.0.0-rc1, 2.1.0.dev20230601, 2.16.2-1
 _NUMBER = r"[0-9]{1,9}"
-_VERSION = rf"{_NUMBER}(?:\.{_NUMBER})*(?:[-.]?(?:dev|a|b|rc|post){_NUMBER})?(?:-{_NUMBER})?"
-_READ_VERSION = re.compile(
-    rf"(?P<release>{_NUMBER}(?:\.{_NUMBER})*)(?:[-.]?(?P<stage>dev|a|b|rc|post)(?P<step>{_NUMBER}))?(?:-(?P<build>{_NUMBER}))?"
-)
-_STAGES = ("dev", "a", "b", "rc", "", "post")
+_VERSION = rf"{_NUMBER}(?:\.{_NUMBER})*(?:[-.]?(?:dev|a|b|rc|post){_NUMBER}|-{_NUMBER})?"
 _TAG = re.compile(
     r"(?:(?:(?P<branch>[A-Za-z0-9_][A-Za-z0-9_.-]*)-)?(?P<commit>[0-9a-f]{7,40})-)?"
     r"(?P<edition>base|nccl)-(?:(?P<date>[0-9]{8})-)?"
@@ -69,7 +69,7 @@ class CoreWeaveTag:
             shorter = " A shorter name of the branch helps." if self.branch else ""
             raise RunbookError(f"The tag {text} has {len(text)} characters, and a tag may have {_LONGEST}.{shorter}")
         match = _TAG.fullmatch(text)
-        if match is None or any((match[one.name] or "") != getattr(self, one.name) for one in fields(self)):
+        if match is None or any((match[part.name] or "") != getattr(self, part.name) for part in fields(self)):
             raise RunbookError(f"{text!r} is not a tag of CoreWeave's ml-containers: {_FORM}")
         if not self.commit and not self.date:
             raise RunbookError(f"{text!r} lacks the commit, which every tag but a nightly one begins with.")
@@ -89,28 +89,27 @@ class CoreWeaveTag:
         """What stands on ``main`` and on released versions is a release."""
         if self.branch:
             return "special"
-        final = not self.date and _version(self.torch)[1] >= _STAGES.index("")
-        return "release" if final else "candidate"
+        return "candidate" if self.date or _version(self.torch).is_prerelease else "release"
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the edition is for, and where it is no release."""
         if self.edition == "nccl":
-            told = ["The nccl edition stands on nccl-tests images: for fast multi-node runs."]
+            notes = ["The nccl edition is built on nccl-tests images: for fast multi-node runs."]
         else:
-            told = ["The base edition stands on plain CUDA images: smaller, without CoreWeave's NCCL."]
+            notes = ["The base edition is built on plain CUDA images: smaller, without CoreWeave's NCCL."]
         if self.branch:
-            told.append(f"A build of the branch {self.branch}.")
+            notes.append(f"A build of the branch {self.branch}.")
         if self.date:
-            told.append("A nightly build of unreleased PyTorch.")
-        return tuple(told)
+            notes.append("A nightly build of unreleased PyTorch.")
+        return tuple(notes)
 
     @property
     def suffix(self) -> str:
         """The tag without branch and commit: what the workflows take as their tag."""
-        told = [self.edition, self.date, f"cuda{self.cuda}", self.os]
-        told += [f"{part}{value}" for part in _PARTS[1:] if (value := getattr(self, part))]
-        return "-".join(filter(None, told))
+        parts = [self.edition, self.date, f"cuda{self.cuda}", self.os]
+        parts += [f"{part}{value}" for part in _PARTS[1:] if (value := getattr(self, part))]
+        return "-".join(filter(None, parts))
 
     @property
     def rank(self) -> tuple[Any, ...]:
@@ -122,16 +121,13 @@ class CoreWeaveTag:
 
     def is_older(self, other: "CoreWeaveTag") -> bool:
         """Whether it is older than another of its edition, by all that both name."""
-        both = [(one, two) for one, two in zip(self._ages, other._ages, strict=True) if one and two]
-        return [one for one, _ in both] < [two for _, two in both]
+        both = [(mine, theirs) for mine, theirs in zip(self._ages, other._ages, strict=True) if mine and theirs]
+        return [mine for mine, _ in both] < [theirs for _, theirs in both]
 
     @property
     def _ages(self) -> tuple[Any, ...]:
-        """What tells older from newer, empty where the tag does not name it."""
-        torch, *rest = (
-            _version(value) if (value := getattr(self, part)) else ()
-            for part in ("torch", "cuda", "nccl", "vision", "audio")
-        )
+        """The versions and the date in order of their weight, each empty where the tag does not name it."""
+        torch, *rest = (_key(getattr(self, part)) for part in ("torch", "cuda", "nccl", "vision", "audio"))
         return (torch, self.date, *rest)
 
     def __lt__(self, other: "CoreWeaveTag") -> bool:
@@ -159,7 +155,7 @@ def search(tags: Iterable[CoreWeaveTag], constraints: str) -> list[CoreWeaveTag]
 
 def _term(text: str) -> Callable[[CoreWeaveTag], bool]:
     match = _TERM.fullmatch(text)
-    names = [one.name for one in fields(CoreWeaveTag)]
+    names = [field.name for field in fields(CoreWeaveTag)]
     if match is None or match["part"] not in names:
         raise RunbookError(
             f"The constraint {text!r} is none: expected a part, a sign and a value, such as cuda>=12.9 or "
@@ -170,28 +166,32 @@ def _term(text: str) -> Callable[[CoreWeaveTag], bool]:
         if sign not in ("=", "==", "!="):
             raise RunbookError(f"The constraint {text!r} orders what has no order: {part} can be = or !=.")
         return lambda tag: (getattr(tag, part) == wanted) == (sign != "!=")
-    if _READ_VERSION.fullmatch(wanted) is None:
+    if re.fullmatch(_VERSION, wanted) is None:
         raise RunbookError(f"The constraint {text!r} names no version: expected one such as 12.9 or 2.0.0-rc1.")
+    expected = _version(wanted)
 
     def holds(tag: CoreWeaveTag) -> bool:
-        found = getattr(tag, part)
-        return _SIGNS[sign](_compared(found, wanted)) if found else sign == "!="
+        value = getattr(tag, part)
+        return _SIGNS[sign](_compare(_version(value), expected)) if value else sign == "!="
 
     return holds
 
 
-def _compared(found: str, wanted: str) -> int:
-    """Negative, 0 or positive, in as many numbers as ``wanted`` gives."""
-    one, other = _version(found), _version(wanted)
-    if "-" not in wanted and other[1] == _STAGES.index(""):
-        one, other = one[0][: len(other[0])], other[0]
-    return (one > other) - (one < other)
+def _compare(version: "Version", expected: "Version") -> int:
+    """Return -1, 0 or 1; a final release is compared in as many numbers as ``expected`` gives."""
+    if expected.is_prerelease or expected.is_postrelease:
+        return (version > expected) - (version < expected)
+    release = version.release[: len(expected.release)]
+    return (release > expected.release) - (release < expected.release)
 
 
-def _version(text: str) -> tuple[Any, ...]:
-    """A key by which versions are ordered: dev, a, b, rc come before the release, post and builds after it."""
-    match = _READ_VERSION.fullmatch(text)
-    if match is None:
-        return ((), 0, 0, 0)
-    numbers = tuple(map(int, match["release"].split(".")))
-    return numbers, _STAGES.index(match["stage"] or ""), int(match["step"] or 0), int(match["build"] or 0)
+@lru_cache(maxsize=1024)
+def _version(text: str) -> "Version":
+    """Return a version in the order of PyPA's specification; ``-1``, a build of NCCL, is a post-release there."""
+    from packaging.version import Version  # takes 10 ms to import, which only these tags need
+
+    return Version(text)
+
+
+def _key(text: str) -> tuple["Version", ...]:
+    return (_version(text),) if text else ()
