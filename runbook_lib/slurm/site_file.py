@@ -1,4 +1,4 @@
-"""A cluster as a person describes it: a small YAML file, parameters that override it, or both.  Pure.
+"""A cluster as its user describes it: a small YAML file, parameters that override it, or both.  Pure.
 
 partition: batch                  # several: batch,large; or by platform: {dgx_h100: batch, dgx_gb200: grace}
 account: my-account
@@ -13,26 +13,24 @@ options: [--qos=high]             # further options of sbatch
 shared: false                     # true: you vouch that all nodes see the paths
 
 A test that takes all GPUs of its nodes, and every test with ``gpus: false``, has its nodes alone (``--exclusive``).
-Options that say otherwise are taken instead, such as ``--cpus-per-gpu=16`` or ``--oversubscribe``.
+Options such as ``--cpus-per-gpu=16`` or ``--oversubscribe`` override that.  ``site.schema.json`` declares the format.
 """
 
 import itertools
+import json
 import re
-from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
-from typing import Any
+from collections.abc import Collection, Sequence
+from functools import cache
+from importlib.resources import files
 
 from runbook_lib.containers.work.image import Image
-from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.errors import RunbookError
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm.batch_files import Site
 from runbook_lib.slurm.states import Partition
-from runbook_lib.text import yaml_spans
+from runbook_lib.text import user_file
+from runbook_lib.text.user_file import Schema
 
-KEYS = (
-    "partition", "account", "image", "mounts", "in-image", "results", "at-once", "gpus", "least-gpus", "options",
-    "shared",
-)  # fmt: skip
 #: Where recipes and settings of tests expect what no image holds.
 _DATA = re.compile(r"(?<![\w./}-])/mnt/[\w.-]{1,100}")
 #: File systems that live in one machine alone, by their names in ``/proc/self/mountinfo``.
@@ -43,27 +41,40 @@ def parse(
     text: str, origin: str, checkout: str, *, partition: str = "", account: str = "", image: str = "", mounts: str = "",
     results: str = "",
 ) -> Site:  # fmt: skip
-    """The site of a file (its text may be empty), with what the parameters name put in its place.
+    """Return the site that a file describes (its text may be empty); a parameter that is given replaces its value.
 
-    ``mounts`` are ``outside:inside``, divided by commas or blanks.  Raises RunbookError that names file and key.
+    ``mounts`` are ``outside:inside``, separated by commas or white space.  Raises RunbookError, which names file, line
+    and key.
     """
-    given = _given(text, origin)
-    listed = re.split(r"[,\s]+", mounts.strip()) if mounts.strip() else _texts(given, "mounts", origin)
-    told = partition or given.get("partition") or {}
+    values = user_file.read(text, schema(), "site file", origin).values
+    partitions = partition or values.get("partition") or {}
+    if isinstance(partitions, str):
+        partitions = {"": partitions}
+    listed = values.get("mounts") or []
+    if mounts.strip():
+        listed = re.split(r"[,\s]+", mounts.strip())
     return Site(
         checkout,
-        (results or _text(given, "results", origin)).rstrip("/"),
-        image=_image(image or _text(given, "image", origin)),
-        partitions=_partitions(told, origin),
-        account=account or _text(given, "account", origin),
-        mounts=tuple(_mount(it, "" if mounts.strip() else origin) for it in listed),
-        at_once=_number(given, "at-once", origin),
-        gpus=_flag(given, "gpus", origin, default=True),
-        least_gpus=_number(given, "least-gpus", origin),
-        options=tuple(_texts(given, "options", origin)),
-        shared=_flag(given, "shared", origin, default=False),
-        in_image=tuple(_texts(given, "in-image", origin)),
+        (results or values.get("results") or "").rstrip("/"),
+        image=_image(image or values.get("image") or ""),
+        partitions=dict(partitions),
+        account=account or values.get("account") or "",
+        mounts=tuple(_mount(mount) for mount in listed),
+        at_once=values.get("at-once", 0),
+        gpus=values.get("gpus", True),
+        least_gpus=values.get("least-gpus", 0),
+        options=tuple(values.get("options") or ()),
+        shared=values.get("shared", False),
+        in_image=tuple(values.get("in-image") or ()),
     )
+
+
+@cache
+def schema() -> Schema:
+    """Return the declaration of the file's format, a JSON schema."""
+    text = (files("runbook_lib.slurm") / "site.schema.json").read_text(encoding="utf-8")
+    loaded: Schema = json.loads(text)
+    return loaded
 
 
 def _image(text: str) -> str:
@@ -143,69 +154,10 @@ def not_shared(path: str, mountinfo: str) -> str:
     )
 
 
-def _given(text: str, origin: str) -> Mapping[str, Any]:
-    try:
-        given = yaml_spans.load(text)
-    except CannotTell as error:
-        raise RunbookError(f"The site file {origin} cannot be read: {error} Correct it.") from error
-    if given is None:
-        return {}
-    if not isinstance(given, dict):
-        raise RunbookError(f"The site file {origin} holds no mapping: expected the keys {', '.join(KEYS)}.")
-    for key in given:
-        if key not in KEYS:
-            near = get_close_matches(str(key), KEYS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KEYS)}."
-            raise RunbookError(f"The site file {origin} has the unknown key {key!r}: {hint}")
-    return given
-
-
-def _refuse(origin: str, key: str, value: object, expected: str) -> RunbookError:
-    return RunbookError(f"The site file {origin} sets {key} to {value!r}; expected {expected}.")
-
-
-def _text(given: Mapping[str, Any], key: str, origin: str) -> str:
-    value = given.get(key)
-    if value is None or isinstance(value, str):
-        return value or ""
-    raise _refuse(origin, key, value, "a text")
-
-
-def _texts(given: Mapping[str, Any], key: str, origin: str) -> list[str]:
-    value = given.get(key) or []
-    if isinstance(value, list) and all(isinstance(it, str) for it in value):
-        return value
-    raise _refuse(origin, key, value, "a list of texts")
-
-
-def _number(given: Mapping[str, Any], key: str, origin: str) -> int:
-    value = given.get(key, 0)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10_000:
-        raise _refuse(origin, key, value, "a whole number")
-    return value
-
-
-def _flag(given: Mapping[str, Any], key: str, origin: str, *, default: bool) -> bool:
-    value = given.get(key, default)
-    if not isinstance(value, bool):
-        raise _refuse(origin, key, value, "true or false")
-    return value
-
-
-def _partitions(told: object, origin: str) -> dict[str, str]:
-    if isinstance(told, str):
-        return {"": told}
-    if isinstance(told, dict) and all(isinstance(it, str) for pair in told.items() for it in pair):
-        return told
-    raise _refuse(origin, "partition", told, "a name, or names by platform")
-
-
-def _mount(text: str, origin: str) -> tuple[str, str]:
+def _mount(text: str) -> tuple[str, str]:
     outside, colon, inside = text.partition(":")
-    if not colon and not origin:
+    if not colon:
         raise RunbookError(
             f"mounts={text!r} is no mount; expected outside:inside, such as /shared/data:/mnt/artifacts."
         )
-    if not colon:
-        raise _refuse(origin, "mounts", text, "outside:inside")
     return outside, inside

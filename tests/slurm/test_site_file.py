@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from runbook_lib.errors import RunbookError
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm.batch_files import Site
-from runbook_lib.slurm.site_file import KEYS, lacking, not_shared, parse, unmounted
+from runbook_lib.slurm.site_file import lacking, not_shared, parse, schema, unmounted
 from runbook_lib.slurm.states import Partition
 
 FILE = """\
@@ -71,13 +71,13 @@ def test_an_image_as_pyxis_takes_it_stays(image: str) -> None:
         ("[", "The site file s cannot be read: it does not parse as YAML"),
         (f"at-once: 0x{'f' * 5000}", "holds a number of 5002 characters"),
         ("- a", "holds no mapping"),
-        ("partitions: x", r"unknown key 'partitions': did you mean partition\?"),
-        ("zzz: x", "unknown key 'zzz': known are partition"),
-        ("partition: 3", "sets partition to 3; expected a name"),
+        ("partitions: x", r"s:1: .*unknown key 'partitions'.*did you mean partition\?"),
+        ("zzz: x", "unknown key 'zzz'; known are partition"),
+        ("partition: 3", "s:1: partition is 3; expected a name"),
         ("partition: {a: 1}", "expected a name, or names by platform"),
-        ("image: [a]", r"sets image to \['a'\]; expected a text"),
+        ("image: [a]", r"image is \['a'\]; expected a text"),
         ("mounts: /a:/b", "expected a list of texts"),
-        ("mounts: [/a]", "sets mounts to '/a'; expected outside:inside"),
+        ("mounts: [/a]", "mounts is '/a'; expected outside:inside"),
         ("at-once: -1", "expected a whole number"),
         ("at-once: true", "expected a whole number"),
         ("gpus: no thanks", "expected true or false"),
@@ -177,4 +177,4 @@ def test_the_file_in_the_guide_is_one() -> None:
     text = guide.partition("```yaml\n")[2].partition("```")[0]
     site = parse(text, "s", "/c")
     assert site.problems() == ()
-    assert set(yaml.safe_load(text)) == set(KEYS)
+    assert set(yaml.safe_load(text)) == set(schema()["properties"])

@@ -137,6 +137,24 @@ def _drafts() -> None:
             _note("pins.discover.draft._ways: pattern", pattern, re.MULTILINE)
 
 
+def _schemas() -> None:
+    """The patterns of the schemas of users' files."""
+
+    def note(value: object) -> None:
+        if isinstance(value, dict):
+            if isinstance(value.get("pattern"), str):
+                pattern = value["pattern"]
+                _note("text.user_file._in_bounds: pattern", pattern.removesuffix("$") + r"\Z", 0)
+            for item in value.values():
+                note(item)
+        elif isinstance(value, list):
+            for item in value:
+                note(item)
+
+    note(dict(_module("pins.pins_file").schema()))
+    note(dict(_module("slurm.site_file").schema()))
+
+
 def _services() -> None:
     """The paths of the practice services, by one that none of them has."""
     hub = SimpleNamespace(repository="o/r", url="http://127.0.0.1", owner="o", name="r")
@@ -167,7 +185,7 @@ def _bucket() -> None:
 
 #: What must run for patterns that functions compute to be compiled.
 RUN: tuple[Callable[[], None], ...] = (
-    _build_arguments, _labels, _secrets, _drafts, _services, _redactor, _dockerfile, _bucket,
+    _build_arguments, _labels, _secrets, _drafts, _services, _redactor, _dockerfile, _bucket, _schemas,
 )  # fmt: skip
 
 if __name__ == "__main__":

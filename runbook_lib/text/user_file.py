@@ -1,0 +1,165 @@
+"""A YAML file that a user writes, checked against the JSON schema that declares its format.
+
+The schema is what editors use as well. Of JSON schema's draft 7 it may have: ``$ref`` to a definition, ``type``,
+``enum``, ``const``, ``pattern``, ``maxLength``, ``minimum``, ``maximum``, ``items``, ``minItems``, ``properties``,
+``additionalProperties``, ``required``, ``maxProperties`` and ``oneOf`` of different types. ``errorMessage`` names what
+is expected.
+"""
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.text import yaml_spans
+
+Schema = Mapping[str, Any]
+Keys = tuple[str | int, ...]
+_TYPES: Mapping[str, Any] = {
+    "string": str, "integer": int, "boolean": bool, "array": list, "object": dict, "null": type(None)
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class UserFile:
+    """The content of a file, which fits its schema. ``name`` and ``origin`` are how messages name it."""
+
+    name: str
+    origin: str
+    values: Mapping[str, Any]
+
+    def line(self, keys: Keys) -> int:
+        """Return the line of the value at ``keys``, counted from 1; of a merged one, that of its mapping."""
+        node: Any = self.values
+        line = node.lc.line
+        for key in keys:
+            position = (node.lc.data or {}).get(key)
+            if position is not None:
+                line = position[-2]  # line and column, in a mapping after those of the key
+            node = node[key]
+        return int(line) + 1
+
+    def error(self, keys: Keys, sentence: str) -> RunbookError:
+        """Return an error with the line of the value at ``keys``."""
+        return RunbookError(f"{self.origin}:{self.line(keys)}: {sentence} Nothing was read from the {self.name}.")
+
+    def refusal(self, keys: Keys, expected: str) -> RunbookError:
+        """Return an error with the value at ``keys`` and what is expected instead."""
+        value: Any = self.values
+        for key in keys:
+            value = value[key]
+        names = [key for key in keys if isinstance(key, str)]
+        shown = repr(value)
+        if len(shown) > 80:
+            shown = f"{shown[:80]}…"
+        return self.error(keys, f"{names[-1]} is {'empty' if value is None else shown}; expected {expected}.")
+
+
+def read(text: str, schema: Schema, name: str, origin: str) -> UserFile:
+    """Read a file; an empty one has no values. Raises RunbookError with the line for one that does not fit."""
+    try:
+        yaml_spans.load(text)  # its bounds: depth, aliases, digits
+        values = _load(text)
+    except CannotTell as error:
+        raise RunbookError(f"The {name} {origin} cannot be read: {error}") from error
+    if values is None:
+        values = _load("{}")
+    file = UserFile(name, origin, values)
+    if not isinstance(values, dict):
+        raise RunbookError(
+            f"The {name} {origin} holds no mapping: expected the keys {', '.join(schema['properties'])}."
+        )
+    _check(file, values, schema, schema.get("definitions", {}), ())
+    return file
+
+
+def _load(text: str) -> Any:
+    """Load with ruamel.yaml, which keeps the line of each value."""
+    from ruamel.yaml import YAML  # takes 60 ms to import, which only a user's file needs
+    from ruamel.yaml.error import MantissaNoDotYAML1_1Warning, YAMLError
+
+    yaml = YAML(typ="rt", pure=True)
+    yaml.version = (1, 1)  # as PyYAML reads: ``gpus: yes`` is true
+    try:
+        with warnings.catch_warnings(
+            category=MantissaNoDotYAML1_1Warning, action="ignore"
+        ):  # 1e3 is a text in YAML 1.1
+            return yaml.load(text)
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" in line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error)
+        raise CannotTell(f"it does not parse as YAML: {' '.join(problem.split())}{line}.") from error
+    except RecursionError as error:
+        raise CannotTell("it does not parse as YAML: it is nested too deeply.") from error
+    except (*yaml_spans.MISFITS, TypeError, ValueError, NotImplementedError) as error:
+        raise CannotTell("it holds a value that is not of the type that its tag or its form says.") from error
+
+
+def _check(file: UserFile, value: Any, schema: Schema, definitions: Mapping[str, Schema], keys: Keys) -> None:
+    """Raise RunbookError for the first value that does not fit the schema."""
+    if "$ref" in schema:
+        schema = {**definitions[schema["$ref"].rpartition("/")[2]], **schema}
+    for alternative in schema.get("oneOf", ()):
+        if _has_type(value, alternative["type"]):
+            schema = {**schema, **alternative}
+    choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if choices is not None:
+        if value not in choices or isinstance(value, bool) or not isinstance(value, type(choices[0])):
+            raise file.refusal(keys, schema.get("errorMessage") or f"{' or '.join(choices)}{_hint(value, choices)}")
+    elif "type" not in schema or not _has_type(value, schema["type"]) or not _in_bounds(value, schema):
+        raise file.refusal(keys, schema["errorMessage"])
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            _check(file, item, schema["items"], definitions, (*keys, index))
+    if isinstance(value, dict):
+        _check_keys(file, value, schema, keys)
+        for key, item in value.items():
+            inner = schema.get("properties", {}).get(key) or schema["additionalProperties"]
+            _check(file, item, inner, definitions, (*keys, key))
+
+
+def _has_type(value: object, names: str | Sequence[str]) -> bool:
+    if isinstance(names, str):
+        names = [names]
+    if isinstance(value, bool):
+        return "boolean" in names
+    return any(isinstance(value, _TYPES[name]) for name in names)
+
+
+def _in_bounds(value: Any, schema: Schema) -> bool:
+    if isinstance(value, str):
+        pattern = schema.get("pattern", "")
+        if pattern.endswith("$"):
+            pattern = f"{pattern[:-1]}\\Z"  # in Python $ matches before a line feed at the end as well
+        return bool(len(value) <= schema.get("maxLength", len(value))) and re.search(pattern, value) is not None
+    if isinstance(value, int):
+        return bool(schema.get("minimum", value) <= value <= schema.get("maximum", value))
+    if isinstance(value, list):
+        return bool(len(value) >= schema.get("minItems", 0))
+    return True
+
+
+def _check_keys(file: UserFile, mapping: Mapping[Any, Any], schema: Schema, keys: Keys) -> None:
+    known = list(schema.get("properties", ()))
+    what = schema.get("title", keys[-1] if keys else file.name)
+    for key in mapping:
+        if schema["additionalProperties"] is False and key not in known:
+            name = str(key)[:80]
+            raise file.error(
+                (*keys, key), f"{what} has the unknown key {name!r}; known are {', '.join(known)}{_hint(name, known)}."
+            )
+        if not isinstance(key, str):
+            raise file.refusal(keys, schema["errorMessage"])
+    if missing := [key for key in schema.get("required", ()) if key not in mapping]:
+        raise file.error(keys, f"{what} lacks {' and '.join(missing)}.")
+    if not schema.get("minProperties", 0) <= len(mapping) <= schema.get("maxProperties", len(mapping)):
+        raise file.refusal(keys, schema["errorMessage"])
+
+
+def _hint(value: object, choices: Sequence[str]) -> str:
+    near = get_close_matches(str(value)[:80], choices, 1)
+    return f" (did you mean {near[0]}?)" if near else ""
