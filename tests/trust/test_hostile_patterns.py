@@ -26,7 +26,6 @@ EXPRESSIONS = expressions()
 #: Quadratic, on what is cut to some characters first: who cuts it, and to how many.
 BOUNDED = {
     "pins.discover.references._REGISTRY": "pins.discover.references._BEFORE, 255",
-    "pins.discover.yaml_outline._BLOCK": "pins.discover.yaml_outline._HEADER, 2000",
 }
 #: Patterns that a person wrote, which nothing here can know, and what bounds them.
 GIVEN = {

@@ -1,7 +1,7 @@
 """What a reference to an image seems to be, told from its file's name and from the lines around it."""
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Literal, TypeAlias
 
 from runbook_lib.pins.discover.references import Reference
-from runbook_lib.pins.discover.yaml_outline import Outline, Path
+from runbook_lib.pins.discover.yaml_path import YamlPath, YamlPaths
 
 Kind: TypeAlias = Literal[
     "whole-file", "dockerfile-arg", "dockerfile-from", "build-arg", "container-image", "matrix-row", "ci-variable",
@@ -45,7 +45,7 @@ _WAS = re.compile(r"\b(?:was|were)\s+(?:measured|obtained|benchmarked|collected|
 _NEAR = 1000  # characters of a line, before a reference and after, that are looked at
 _BUILD_ARG = re.compile(r"--build-arg[ =]+[\"']?(?P<name>[A-Za-z_]\w*)=[\"']?$")
 _ASSIGNED = re.compile(r"(?<![\w-])(?P<name>[A-Za-z_]\w*)=[\"']?(?:\$\{\{[^}\n]{0,200})?[\"']?$")
-_FILE = re.compile(r"[ -]*(?:file|dockerfile):[ ]+[\"']?(?:\./)?(?P<path>[\w./-]+)[\"']?[ ]*(?:#.*)?$")
+_FILE = re.compile(r"[\w./-]+")
 _LTS = re.compile(r"(?<![A-Za-z])lts(?![A-Za-z])", re.IGNORECASE)
 _MOST_SHOWN = 200  # characters of a path of keys
 _FALLBACK = re.compile(r"\binputs\.[\w-]+[ ]*\|\|[ ]*[\"']$")
@@ -64,7 +64,7 @@ class Nature:
     ci: Literal["github", "gitlab", "other", ""] = ""
     aside: bool = False
     name: str = ""
-    yaml: Path | None = None
+    yaml: YamlPath | None = None
     dockerfile: str = ""
 
 
@@ -126,7 +126,7 @@ class File:
         if build_arg := _BUILD_ARG.search(before):
             return Nature("build-arg", f"--build-arg {build_arg['name']}", self.ci, self.aside, build_arg["name"])
         if self.type == "yaml":
-            return self._yaml(index, column, before)
+            return self._yaml(reference.start, before)
         return self._other()
 
     @cached_property
@@ -184,13 +184,15 @@ class File:
     def _first_from(self) -> int:
         return next((at for at, line in enumerate(self.lines) if line[:5].upper() == "FROM "), len(self.lines))
 
-    def _yaml(self, index: int, column: int, before: str) -> Nature:
-        where = self._outline.path(index, column) if column < _NEAR else Path((), False, False)
+    def _yaml(self, start: int, before: str) -> Nature:
+        where = self._paths.at(start)
         keys = where.keys
-        dockerfile = self._beside(index) if "build-args" in keys[-1:] else ""
+        dockerfile = self._paths.sibling(where, ("file", "dockerfile")) if "build-args" in keys[-1:] else ""
+        if not _FILE.fullmatch(dockerfile):
+            dockerfile = ""
 
         def nature(kind: Kind, why: str, name: str = "") -> Nature:
-            return Nature(kind, why, self.ci, self.aside, name, where, dockerfile)
+            return Nature(kind, why, self.ci, self.aside, name, where, dockerfile.removeprefix("./"))
 
         last, shown = keys[-1] if keys else "", ".".join(keys)
         shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
@@ -235,18 +237,13 @@ class File:
             return Nature("configuration", "a value in a file of settings", self.ci, self.aside)
         return Nature("code", "a constant or a default in code", self.ci, self.aside)
 
-    def _beside(self, index: int) -> str:
-        """The Dockerfile that a step builds, from a line of its ``build-args``."""
-        above = bisect_right(self._build_args, index)
-        first, end = self._outline.beside(self._build_args[above - 1] if above else 0)
-        at = bisect_left(self._dockerfiles, (first, ""))
-        return self._dockerfiles[at][1] if at < len(self._dockerfiles) and self._dockerfiles[at][0] < end else ""
-
-    def lts_beside(self, index: int) -> bool:
-        """Whether the line or one beside it says LTS; lines are counted from 0."""
-        first, end = self._outline.beside(index)
-        at = bisect_left(self._lts, first)
-        return at < len(self._lts) and self._lts[at] < end
+    def lts_beside(self, start: int) -> bool:
+        """Return True if the line of a reference, or of a value in the same mapping, says LTS."""
+        first, end = self._paths.at(start).siblings
+        first = self.text.rfind("\n", 0, min(first or start, start)) + 1
+        end = max(end, self.text.find("\n", max(end, start)))
+        index = bisect_left(self._lts, first)
+        return index < len(self._lts) and self._lts[index] < end
 
     @property
     def lts(self) -> bool:
@@ -254,21 +251,12 @@ class File:
         return bool(_LTS.search(self.path))
 
     @cached_property
-    def _outline(self) -> Outline:
-        return Outline(self.lines)
-
-    @cached_property
-    def _build_args(self) -> Sequence[int]:
-        return [at for at, line in enumerate(self.lines) if line.lstrip(" -").startswith("build-args:")]
-
-    @cached_property
-    def _dockerfiles(self) -> Sequence[tuple[int, str]]:
-        named = ((at, _FILE.match(line)) for at, line in enumerate(self.lines))
-        return [(at, match["path"]) for at, match in named if match]
+    def _paths(self) -> YamlPaths:
+        return YamlPaths(self.text)
 
     @cached_property
     def _lts(self) -> Sequence[int]:
-        return [at for at, line in enumerate(self.lines) if _LTS.search(line)]
+        return [match.start() for match in _LTS.finditer(self.text)]
 
     def _tested(self) -> bool:
         parts = self.path.split("/")

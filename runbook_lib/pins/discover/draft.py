@@ -231,8 +231,8 @@ def _by_kind(nature: Nature) -> Iterator[tuple[str, Finder]]:
         yield f"{{arg: {_scalar(nature.name)}}}", DockerArg(nature.name)
     if nature.kind in ("build-arg", "workflow-input") and nature.name:
         yield f"{{build-arg: {_scalar(nature.name)}}}", BuildArg(nature.name)
-    if nature.yaml is not None and nature.yaml.whole and all(key.isprintable() for key in nature.yaml.keys):
-        keys = nature.yaml.keys
+    keys = nature.yaml.keys if nature.yaml is not None and not nature.yaml.block else ()
+    if keys and all(key.isprintable() for key in keys):
         dotted = ".".join(keys) if not any("." in key for key in keys) else ""
         listed = f"[{', '.join(map(_quoted, keys))}]"
         yield f"{{yaml: {_scalar(dotted) if dotted else listed}}}", YamlValue(keys)

@@ -195,7 +195,7 @@ def _type(file: File, reference: Reference, nature: Nature) -> ImageType:
         return "lts"
     if nature.kind not in ("matrix-row", "ci-variable", "configuration", "container-image", "build-arg"):
         return "dev"
-    return "lts" if file.lts_beside(reference.line - 1) else "dev"
+    return "lts" if file.lts_beside(reference.start) else "dev"
 
 
 def shown(text: str) -> str:

@@ -1,4 +1,6 @@
-"""References found in texts, and the paths of YAML values told from indentation."""
+"""References found in texts, and the paths of YAML values."""
+
+import re
 
 import pytest
 import yaml
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from runbook_lib.images.families import FAMILIES
 from runbook_lib.pins.discover.references import references
-from runbook_lib.pins.discover.yaml_outline import Outline
+from runbook_lib.pins.discover.yaml_path import YamlPaths
 
 LONG = "bc8c66e-nccl-cuda13.2.1-ubuntu24.04-nccl2.30.4-1-torch2.11.0-vision0.26.0-audio2.11.0-abi1"
 
@@ -198,22 +200,34 @@ other: HERE
 
 
 def test_the_path_of_a_value():
-    lines = WORKFLOW.split("\n")
-    paths = [Outline(lines).path(at, line.index("HERE")) for at, line in enumerate(lines) if "HERE" in line]
+    places = [match.start() for match in re.finditer("HERE", WORKFLOW)]
+    paths = [YamlPaths(WORKFLOW).at(place) for place in places]
     matrix = "jobs", "test:build", "parallel", "matrix", "1"
-    assert [(one.keys, one.block, one.whole) for one in paths] == [
-        (("on", "workflow_dispatch", "inputs", "image", "default"), False, True),
-        (("jobs", "a b", "container"), False, True),
-        (("jobs", "a b", "steps", "0", "run"), True, False),
-        (("jobs", "a b", "steps", "0", "run"), True, False),
-        (("jobs", "a b", "steps", "1", "with", "build-args"), True, False),
-        (("jobs", "a b", "steps", "2", "env"), False, False),
-        ((*matrix, "BASE"), False, True),
-        ((*matrix, "PLATFORM", "1"), False, True),
-        ((*matrix[:-1], "2", "1"), False, True),
-        (("other",), False, True),
-        (("1",), False, True),
+    assert [(path.keys, path.block) for path in paths] == [
+        (("on", "workflow_dispatch", "inputs", "image", "default"), False),
+        (("jobs", "a b", "container"), False),
+        (("jobs", "a b", "steps", "0", "run"), True),
+        (("jobs", "a b", "steps", "0", "run"), True),
+        (("jobs", "a b", "steps", "1", "with", "build-args"), True),
+        (("jobs", "a b", "steps", "2", "env", "IMAGE"), False),
+        ((*matrix, "BASE"), False),
+        ((*matrix, "PLATFORM", "1"), False),
+        ((*matrix[:-1], "2", "1"), False),
+        (("other",), False),
+        (("1",), False),
     ]
+
+
+def test_siblings_are_those_of_the_same_mapping():
+    text = "rows:\n- IMAGE: a\n  BASE: HERE\n# LTS\n- IMAGE: lts\n  BASE: x\n"
+    start, end = YamlPaths(text).at(text.index("HERE")).siblings
+    assert text[start:end] == "IMAGE: a\n  BASE: HERE"
+
+
+def test_the_text_under_a_key_beside_a_value():
+    paths = YamlPaths("with:\n  file: docker/Dockerfile\n  build-args: |\n    A=HERE\n")
+    assert paths.sibling(paths.at(55), ("dockerfile", "file")) == "docker/Dockerfile"
+    assert paths.sibling(paths.at(55), ("other",)) == ""
 
 
 KEYS = st.sampled_from(["a", "image", "b c", "x-y", "on", "1", "true", "a:b", "~", "", "#x", "- x", "é"])
@@ -246,14 +260,10 @@ def planted(tree, keys):
 def test_the_path_is_what_a_parser_says(tree, data, sort):
     keys = data.draw(st.sampled_from(sorted(places(tree))))
     text = yaml.safe_dump(planted(tree, keys), sort_keys=sort, allow_unicode=True, default_style=None, width=10_000)
-    lines = text.split("\n")
-    (at,) = [at for at, line in enumerate(lines) if "HERE" in line]
-    found = Outline(lines).path(at, lines[at].index("HERE"))
-    if "?" not in text and not any(key in ("", "- x", "#x") for key in keys):
-        assert found.keys == keys
+    assert YamlPaths(text).at(text.index("HERE")).keys == keys
 
 
-@given(st.text(alphabet="ab:-#'\"|>{}[]&* \t\n\udcff", max_size=60), st.integers(0, 20), st.integers(0, 20))
-def test_any_text_has_some_path(text, at, column):
-    lines = text.split("\n")
-    Outline(lines).path(at % len(lines), column)
+@given(st.text(alphabet="ab:-#'\"|>{}[]&* \t\n\udcff", max_size=60), st.integers(0, 80))
+def test_any_text_has_some_path(text, place):
+    path = YamlPaths(text).at(place)
+    assert path.siblings[0] <= path.siblings[1] <= len(text)
