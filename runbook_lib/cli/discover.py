@@ -1,6 +1,6 @@
-"""Every reference of a repository to an image of a known family: ``runbook pins discover``.
+"""``runbook pins discover``: every reference of a repository to an image of a known family.
 
-git finds the files, so what is not tracked is not seen; what each reference is, is told by the modules named alike.
+git finds the files, so untracked ones are not searched; the package ``pins.discover`` classifies each reference.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _SNIFFED = 8000
 
 @dataclass(frozen=True)
 class Discovery:
-    """What was found in a repository, as its work tree or a commit has it, and the draft made of it."""
+    """The references in a work tree or a commit of a repository, and the draft made of them."""
 
     repository: Path
     state: str
@@ -156,7 +156,7 @@ def _as_known(checkout: Checkout, commit: str | None, found: tuple[Found, ...]) 
 
 
 def _is_not_checked_out(checkout: Checkout) -> bool:
-    """Whether there is a commit and no index, as ``git clone --no-checkout`` leaves it."""
+    """Return True for a commit without an index, as ``git clone --no-checkout`` leaves it."""
     folder = checkout.path / ".git"
     return folder.is_dir() and not (folder / "index").exists() and checkout.has("HEAD")
 
@@ -176,7 +176,7 @@ class _Search(Thread):
             self._result = error
 
     def paths(self) -> list[str]:
-        """What was found, once it is.  Raises CannotTell for a repository that cannot be searched."""
+        """Wait for the search and return its paths.  Raises CannotTell for a repository that cannot be searched."""
         self.join()
         if isinstance(self._result, RunbookError):
             raise self._result

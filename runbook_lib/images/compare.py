@@ -1,4 +1,4 @@
-"""What a new image changes: the components that the configs of two images name, the download, the environment.
+"""The changes of a new image: the components that the configs of two images name, the download, the environment.
 
 Everything is taken from the configs; what they do not name is said to be not named.
 """

@@ -51,7 +51,7 @@ def judge(image: Image, seen: Sequence[NodeDriver], *, data_center: bool = True)
 
 
 def needs(image: Image) -> dict[Needed, tuple[str, ...]]:
-    """What the image needs, and the platforms on which it needs that."""
+    """Return each requirement of the image, and the platforms that have it."""
     found: dict[Needed, tuple[str, ...]] = {}
     for platform, it in sorted(image.platforms.items()):
         needed = Needed.of(it.env)

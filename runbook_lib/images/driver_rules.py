@@ -1,4 +1,4 @@
-"""Which NVIDIA driver a CUDA release needs, as data: each rule with its source and the source's date.
+"""The NVIDIA driver that each CUDA release needs, as data: each rule with its source and the source's date.
 
 ``drivers`` judges by them.  A release that is not here is one for which we know no rule.  Read on 2026-11-21.
 """
@@ -11,7 +11,7 @@ _NGC = "https://docs.nvidia.com/deeplearning"
 
 @dataclass(frozen=True)
 class Source:
-    """Where a rule stands: what that is, its public address, and its date (a month for notes on a month's image)."""
+    """The source of a rule: its title, its public address, and its date (a month for notes on a month's image)."""
 
     name: str
     address: str
@@ -52,7 +52,7 @@ MINOR = Source(
 
 @dataclass(frozen=True)
 class Rule:
-    """What one CUDA release asks of a driver.
+    """The requirements of one CUDA release for a driver.
 
     ``needs``: every driver from there on runs it.  ``required``: the source requires that of an image, and else only
     names the driver that the toolkit comes with.  ``forward``: the lowest driver of each branch on which data-center

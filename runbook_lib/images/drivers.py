@@ -1,4 +1,4 @@
-"""Whether an NVIDIA driver runs an image, and why: judged by the rules of ``drivers_data``.
+"""The verdict on an NVIDIA driver for an image, and its reason, by the rules of ``driver_rules``.
 
 Three rules are kept apart: the driver that a CUDA release needs, the compatibility package (forward compatibility,
 data-center GPUs only), and CUDA minor-version compatibility.  The last is told and decides nothing: it promises a
@@ -32,7 +32,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Needed:
-    """What an image asks of a driver: its CUDA release, such as ``12.9``, and the driver that it is built with.
+    """The requirements of an image: its CUDA release, such as ``12.9``, and the driver that it is built with.
 
     Each is empty where the image's config does not name it.
     """
@@ -54,7 +54,7 @@ class Needed:
 
     @property
     def told(self) -> Answer:
-        """What it needs, in whole sentences; ``unknown`` where nothing tells."""
+        """The requirement in complete sentences; ``unknown`` where the image names no CUDA."""
         rule = self._rule
         if rule is None and self.built:
             return Answer(
@@ -68,7 +68,7 @@ class Needed:
         return _answer("runs", f"CUDA {self.cuda} {_asks(rule)}{package}", *sources)
 
     def judge(self, driver: str, *, data_center: bool = True) -> Answer:
-        """Whether the driver, such as ``535.104.05``, runs it.  Raises RunbookError for what is no such version."""
+        """Judge a driver such as ``535.104.05``.  Raises RunbookError for a text that is no such version."""
         version, rule = numbers(driver), self._rule
         if rule and version >= _key(rule.needs):
             return _answer("runs", f"Driver {driver} runs CUDA {self.cuda}, which {_asks(rule)}", rule.source)
@@ -103,7 +103,7 @@ class Needed:
         return MINORS[_branch(self.cuda)]
 
     def _by_package(self, driver: str, rule: Rule) -> Answer | None:
-        """What the package makes of the driver's branch; None where no source names the branch."""
+        """Return the verdict with the compatibility package; None where no source names the driver's branch."""
         branch, no = _branch(driver), f"Driver {driver} does not run CUDA {self.cuda}, which {_asks(rule)}"
         by = f"Driver {driver} runs CUDA {self.cuda} on data-center GPUs by the compatibility package, which takes"
         lowest = next((it for it in rule.forward if _branch(it) == branch), None)

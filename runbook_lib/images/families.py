@@ -141,7 +141,7 @@ def family_of(ref: ImageRef) -> AnyFamily | None:
 
 
 def edition(tag: Tag) -> str:
-    """Which of a family's products a tag is of; those of different editions are for different machines or purposes."""
+    """Return the edition of a tag; images of different editions are for different machines or purposes."""
     if isinstance(tag, NgcTag):
         return tag.variant
     if isinstance(tag, NemoTag):
@@ -150,7 +150,7 @@ def edition(tag: Tag) -> str:
 
 
 def is_older(tag: Tag, other: Tag) -> bool:
-    """Whether a tag is older than another of its family.
+    """Return True if a tag is older than another of its family.
 
     Of two builds of the same versions, or of two editions, neither is.
     """

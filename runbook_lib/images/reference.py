@@ -36,16 +36,16 @@ class Tag(Protocol):
 
     @property
     def kind(self) -> Kind:
-        """What may be expected of it."""
+        """The purpose of the image: for everybody, not yet final, or special."""
         ...
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know who chooses it; whole sentences."""
+        """Remarks for whoever chooses the tag; complete sentences."""
         ...
 
     def __lt__(self, other: Any, /) -> bool:
-        """Whether it is older."""
+        """Return True if this tag is older."""
         ...
 
 
@@ -97,9 +97,9 @@ def _what_is_wrong_with_reference(text: str) -> str:
     if at and colon and algorithm in _DIGITS and re.fullmatch("[0-9a-fA-F]*", encoded):
         wanted = _DIGITS[algorithm]
         if len(encoded) != wanted:
-            return f"its digest has {len(encoded)} digits, and {algorithm} has {wanted}. Copy the whole digest."
+            return f"its digest has {len(encoded)} digits, and {algorithm} has {wanted}. Copy the complete digest."
         if encoded != encoded.lower():
-            return "the digits of a digest are written small."
+            return "the digits of a digest are lowercase."
     tag = name.rpartition("/")[2].partition(":")[2]
     if len(tag) > _LONGEST_TAG and re.fullmatch("[A-Za-z0-9_.-]+", tag):
         return f"its tag has {len(tag)} characters, and a tag may have {_LONGEST_TAG}."
@@ -121,7 +121,7 @@ class PlatformImage:
 
 @dataclass(frozen=True)
 class Image:
-    """What a tag stands for.  ``digest`` is that of the index (of the manifest, where there is no index).
+    """The image of a tag.  ``digest`` is that of the index (of the manifest, where there is no index).
 
     ``platforms`` is keyed as build rows name them: ``amd64``, ``arm64``; another system in full: ``windows/amd64``.
     """

@@ -1,4 +1,4 @@
-"""Where images stand in files: each finder takes a text and returns places in it, or says why it cannot tell.
+"""Finders of images in files: each takes a text and returns places in it, or raises CannotTell with the reason.
 
 Finders are data of a pin site.  Their CannotTell messages name expected and found; the caller adds the file.
 """
@@ -214,7 +214,7 @@ class GivenPattern:
 
 @dataclass(frozen=True)
 class Counted:
-    """What another finder finds, if it is so many.  ``origin`` says where that was declared."""
+    """The places of another finder, which must be ``count``.  ``origin`` names the declaration of that."""
 
     finder: Finder
     count: int

@@ -16,7 +16,7 @@ from runbook_lib.errors import Refused
 
 @dataclass(frozen=True)
 class LaunchScripts:
-    """Where a repository keeps its launch scripts; the names of the two folders are the last but one of a path."""
+    """The folders of a repository's launch scripts; the names of the two folders are the last but one of a path."""
 
     folder: str
     gating: str
@@ -32,7 +32,7 @@ class LaunchScripts:
         return tuple(Script(it[0], it["case"], it["platform"] or "", it["state"] == self.gating) for it in matches)
 
     def path(self, script: "Script", gating: bool) -> str:
-        """Where the script stands when it gates, or when it does not."""
+        """Return the script's path when it gates, or when it does not."""
         parts = [self.folder, script.platform, self.gating if gating else self.idle, f"{script.case}.sh"]
         return "/".join(filter(None, parts))
 

@@ -25,7 +25,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a bump does to the files.  Without changes it is done already.  ``warnings`` are whole sentences.
+    """The changes of a bump to the files.  Without changes it is done already.  ``warnings`` are whole sentences.
 
     ``ci`` is whose part of it this is, empty for the whole.
     """
@@ -92,7 +92,7 @@ def _stop_or_warn(readings: Sequence[Reading], moving: Sequence[ImageType]) -> l
         how = "correct the pins file" if own else "declare it in runbook_lib/pins/known_sites.py"
         raise CannotTell(
             f"The pins cannot be planned, so nothing was changed. {' '.join(stops)} "
-            f"Mend the file by hand; or, where the repository has a new layout, {how}."
+            f"Fix the file by hand; or, where the repository has a new layout, {how}."
         )
     return [f"{reading.problem} This bump does not touch it." for reading in problems]
 
@@ -156,7 +156,7 @@ def _prove(texts: Texts, edits: Sequence[Edit], sites: Sites, moving: Sequence[I
     if pins({**texts, **{edit.path: edit.after for edit in edits}}) != wanted:
         raise RunbookError(
             f"The edits of {', '.join(edit.path for edit in edits)} were made on a copy and read again, and the pins "
-            "are not as planned. Nothing was changed. This is a mistake of the runbook: please report it."
+            "are not as planned. Nothing was changed. This is a bug of the runbook: please report it."
         )
 
 

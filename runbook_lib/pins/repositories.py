@@ -27,7 +27,7 @@ LTS = "container::lts"
 
 @dataclass(frozen=True)
 class Repository:
-    """What a bump must know of a repository.  ``title`` is that of commit and pull request, by its own convention.
+    """The facts that a bump needs.  ``title`` is that of commit and pull request, by its own convention.
 
     ``labels`` are set on a pull request of any type; ``by_type`` holds the further ones of a type that must be on, and
     those that must be off; ``offers`` says for further labels what a person may set them for.  ``workflow`` is what
@@ -56,7 +56,7 @@ class Repository:
         return on | frozenset(self.labels), off
 
     def idle(self, step: str) -> str:
-        """Why a step, by its notebook's name, has nothing to do here; empty where it has."""
+        """Return why a step, by its notebook's name, does not apply here; empty where it does."""
         by_hand = ""
         if it := self.scripts:
             by_hand = f"; move its launch script below {it.folder} from {it.gating}/ to {it.idle}/ by hand"

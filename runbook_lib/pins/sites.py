@@ -1,4 +1,4 @@
-"""What the files of a repository say: its pin sites as we know them, and the pins that stand there."""
+"""The pin sites of a repository, and the pins that its files have there."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ class Coupling:
 
 @dataclass(frozen=True)
 class Sites:
-    """What is known of a repository: its pin sites and couplings, and ``image``, the name that every pin has.
+    """The pin sites and couplings of a repository, and ``image``, the name that every pin has.
 
     A row of its matrix that has one of ``since_keys`` tells that the ``together`` files exist; ``file_key`` names the
     file that the row builds.  ``family`` reads the tags; ``platforms`` are those that a build needs where no row says.
@@ -82,7 +82,7 @@ class Sites:
         return tuple(dict.fromkeys([*self.pin_paths, *(coupling.path for coupling in self.couplings)]))
 
     def known(self, texts: Texts) -> bool:
-        """Whether the texts are of such a repository, with pins in a layout that we know."""
+        """Return True if the texts are of such a repository, with pins in a known layout."""
         return any(texts.get(path) is not None for path in self.telling)
 
     @property
@@ -114,7 +114,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a site holds: its pins, or the problem that keeps us from telling."""
+    """The pins of a site, or the problem that prevents reading them."""
 
     site: PinSite
     pins: tuple[Pin, ...]
@@ -189,7 +189,7 @@ def _argument(finder: Finder) -> str:
 
 
 def _needed(site: PinSite, texts: Texts, sites: Sites) -> str:
-    """Why the file must exist; empty where it need not."""
+    """Return why the file must exist; empty where it need not."""
     if site.needs == "always":
         return "every known layout of the repository has it"
     if site.needs == "declared":

@@ -85,7 +85,7 @@ def _image(text: str) -> str:
 
 
 def lacking(site: Site, partitions: Collection[Partition], chosen: Sequence[Workload]) -> tuple[str, ...]:
-    """What the cluster's partitions cannot give to these tests, as sentences; Slurm would let them wait for ever."""
+    """Return what these tests need and no partition has, as sentences; Slurm would let them wait forever."""
     known = {it.name: it for it in partitions}
     default = [it for it in partitions if it.default]
     told: dict[str, None] = {}
@@ -101,7 +101,7 @@ def lacking(site: Site, partitions: Collection[Partition], chosen: Sequence[Work
 
 
 def _lacks(site: Site, has: Partition, test: Workload) -> list[str]:
-    """What one partition cannot give to a test."""
+    """Return what a test needs and one partition does not have."""
     told, gpus = [], site.gpus_for(test)
     if test.nodes > has.nodes:
         told.append(f"The partition {has.name} has {has.nodes} nodes, and {test} needs {test.nodes}.")
@@ -114,7 +114,7 @@ def _lacks(site: Site, has: Partition, test: Workload) -> list[str]:
 
 
 def unmounted(site: Site, *texts: str) -> str:
-    """Which folders these texts of a test name that its container will not have, as a sentence; empty where it has all.
+    """Return the folders that these texts of a test name and its container will not have, as a sentence, or nothing.
 
     A mount inside of such a folder counts as the folder: whoever mounts parts knows which are read.
     """
@@ -132,7 +132,7 @@ def unmounted(site: Site, *texts: str) -> str:
 
 
 def not_shared(path: str, mountinfo: str) -> str:
-    """Why nodes cannot see a path of this machine, as a sentence; empty where they may.
+    """Return why nodes cannot see a path of this machine, as a sentence; empty where they may.
 
     ``mountinfo`` is the text of ``/proc/self/mountinfo``.  A disk of this machine may be exported to others: only
     somebody who knows can say so.

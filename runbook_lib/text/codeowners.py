@@ -1,4 +1,4 @@
-"""Who owns which paths of a repository: its CODEOWNERS file, read as GitHub does.  Pure.
+"""The owners of a repository's paths: its CODEOWNERS file, read as GitHub does.  Pure.
 
 The last pattern that matches a path decides, and one without owners takes the path out again.  Patterns are those of
 .gitignore, but for ``!`` and ``[…]``, which GitHub does not take, and ``/*``, which is not looked into any deeper.
@@ -13,7 +13,7 @@ PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
 
 
 def owners(text: str, paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The owners of each path: teams, logins with ``@``, or mail addresses; empty for a path that nobody owns."""
+    """Return the owners of each path: teams, logins with ``@``, or mail addresses; empty for one without owners."""
     import pathspec
     from pathspec.patterns.gitignore import GitIgnorePatternError
 

@@ -30,7 +30,7 @@ class Arg:
 
 @dataclass(frozen=True)
 class Stage:
-    """What one FROM begins.  ``base`` and ``platform`` are as written; ``name`` is small, empty where none is given.
+    """The stage that one FROM begins.  ``base`` and ``platform`` are as written; ``name`` is lowercase or empty.
 
     ``uses`` are the stages or images that ``COPY --from`` and mounts name; ``secrets`` the ids of mounted secrets.
     """
@@ -177,7 +177,7 @@ def arguments(text: str) -> frozenset[str]:
 
 @dataclass
 class _Reader:
-    """What has been read so far of a file."""
+    """The state of a file that is being read."""
 
     text: str
     path: str
@@ -254,5 +254,5 @@ def _uses(instruction: Instruction) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _is_number(text: str) -> bool:
-    """Whether the text can be the number of a stage; of thousands of digits Python makes no number."""
+    """Return True if the text can be the number of a stage; Python refuses thousands of digits."""
     return text.isdecimal() and len(text) <= 9

@@ -39,7 +39,7 @@ class Instruction:
 
     @property
     def rest(self) -> str:
-        """What follows the keyword."""
+        """The text after the keyword."""
         return self.text.strip()[len(self.keyword) :].strip()
 
     @property
@@ -48,7 +48,7 @@ class Instruction:
         return tuple(_WORD.findall(self.rest))
 
     def at(self, offset: int) -> int:
-        """Where in the file the character stands that is at this offset of ``text``."""
+        """Return the offset in the file of the character at this offset of ``text``."""
         start, where = max(piece for piece in self.pieces if piece[0] <= max(offset, 0))
         return where + offset - start
 
@@ -158,7 +158,7 @@ def _skip_heredocs(joined: str, lines: Iterator[tuple[int, str]]) -> tuple[tuple
 
 
 def _heredocs(joined: str) -> Iterator[tuple[bool, str]]:
-    """Whether leading tabs are stripped, and the name, of each here-document that an instruction announces."""
+    """Return for each here-document of an instruction if leading tabs are stripped, and its name."""
     instruction = Instruction(joined, ((0, 0),))
     if instruction.keyword == "ONBUILD":
         instruction = Instruction(instruction.rest or "ONBUILD", ((0, 0),))
@@ -170,7 +170,7 @@ def _heredocs(joined: str) -> Iterator[tuple[bool, str]]:
 
 
 def _is_json(instruction: Instruction) -> bool:
-    """Whether it is in the exec form, a list of strings in JSON, after its flags."""
+    """Return True for the exec form: after its flags a list of strings in JSON."""
     plain = re.sub(r"^(?:--\S+\s+)*", "", instruction.rest)
     try:
         return plain.startswith("[") and isinstance(json.loads(plain), list)

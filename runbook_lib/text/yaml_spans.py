@@ -58,11 +58,11 @@ class Text:
         self.documents = _composed(text, body)
 
     def line(self, node: Node) -> int:
-        """Where a node begins, counted from 1."""
+        """Return the line of a node, counted from 1."""
         return self.text.count("\n", 0, node.start_mark.index + self._shift) + 1
 
     def span(self, node: Node) -> tuple[int, int]:
-        """Where a node begins and ends in the text; of an alias, its definition."""
+        """Return the span of a node in the text; of an alias, that of its definition."""
         return node.start_mark.index + self._shift, node.end_mark.index + self._shift
 
     def cells(self, node: Node) -> Iterator[Cell]:
@@ -142,7 +142,7 @@ def doubled(node: MappingNode) -> tuple[str, ...]:
 
 
 def is_endless(node: ScalarNode) -> bool:
-    """Whether a number has more digits than anybody means."""
+    """Return True if a number has more digits than any real one."""
     return node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER
 
 
@@ -162,7 +162,7 @@ def _composed(text: str, body: str) -> list[Node | None]:
 
 
 def _values(node: Node | None, known: dict[int, int]) -> int:
-    """How many values a node holds when each alias counts as what it names, but within itself."""
+    """Return the number of values in a node; each alias counts as its target, except within itself."""
     if not isinstance(node, MappingNode | SequenceNode):
         if isinstance(node, ScalarNode) and is_endless(node):
             raise CannotTell(f"line {node.start_mark.line + 1} holds a number of {len(node.value)} characters.")

@@ -55,7 +55,7 @@ class AlibabaTag:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Which products it is for, and what it stands on."""
+        """The products that the image is for, and the image that it is built on."""
         fit, unfit = PRODUCTS[self.edition]
         without = f", not for {' and '.join(unfit)}" if unfit else ""
         return (f"For {' and '.join(fit)}{without}.", f"It stands on NGC's {self.ngc}, the month before.")
@@ -65,7 +65,7 @@ class AlibabaTag:
 
 
 def address(tag: AlibabaTag, region: str = "") -> ImageRef:
-    """Where the image is pulled: from the public registry, or within a VPC from that of its region (``cn-beijing``).
+    """Return the address to pull from: the public registry, or within a VPC from that of its region (``cn-beijing``).
 
     Raises RunbookError for what cannot be the name of a region.
     """

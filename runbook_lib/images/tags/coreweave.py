@@ -86,14 +86,14 @@ class CoreWeaveTag:
 
     @property
     def kind(self) -> Kind:
-        """What stands on ``main`` and on released versions is a release."""
+        """A build of ``main`` with released versions is a release."""
         if self.branch:
             return "special"
         return "candidate" if self.date or _version(self.torch).is_prerelease else "release"
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the edition is for, and where it is no release."""
+        """The purpose of the edition, and remarks on a tag that is no release."""
         if self.edition == "nccl":
             notes = ["The nccl edition is built on nccl-tests images: for fast multi-node runs."]
         else:
@@ -120,7 +120,7 @@ class CoreWeaveTag:
         return (*self._ages, self.os, self.abi, not self.branch, str(self))
 
     def is_older(self, other: "CoreWeaveTag") -> bool:
-        """Whether it is older than another of its edition, by all that both name."""
+        """Return True if this tag is older than another of its edition, by the versions that both name."""
         both = [(mine, theirs) for mine, theirs in zip(self._ages, other._ages, strict=True) if mine and theirs]
         return [mine for mine, _ in both] < [theirs for _, theirs in both]
 

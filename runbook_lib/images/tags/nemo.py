@@ -53,7 +53,7 @@ class NemoTag:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What it is, where it is no release."""
+        """A remark on a tag that is no release."""
         if self.name in _MOVING:
             return (f"{self.name} names another image every time: pin a month or a digest.",)
         if self.name:

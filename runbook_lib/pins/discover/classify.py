@@ -1,4 +1,4 @@
-"""What a reference to an image seems to be, told from its file's name and from the lines around it."""
+"""The kind of a reference to an image, judged by its file's name and by the lines around it."""
 
 import re
 from bisect import bisect_left
@@ -93,7 +93,7 @@ class File:
 
     @cached_property
     def type(self) -> Literal["dockerfile", "document", "yaml", "data", "script", "code"]:
-        """What language it is in, by its name, else by its first line."""
+        """The language of the file, by its name, else by its first line."""
         name = PurePosixPath(self.path).name.lower()
         suffix = PurePosixPath(name).suffix
         if suffix in _DOCUMENTS or name.startswith(("readme", "changelog", "license")):
@@ -108,11 +108,11 @@ class File:
 
     @cached_property
     def aside(self) -> bool:
-        """Whether it stands among what only people read or run."""
+        """True if the file is in a folder that only people read or run."""
         return not _ASIDE.isdisjoint(self.path.lower().split("/")[:-1])
 
     def nature(self, reference: Reference) -> Nature:
-        """What a reference in this file seems to be."""
+        """Return the kind of a reference in this file, and the reason."""
         index, column = reference.line - 1, reference.column
         before = self.text[reference.start - min(column, _NEAR) : reference.start]
         if self._stripped == (reference.start, reference.end):
@@ -131,7 +131,7 @@ class File:
 
     @cached_property
     def _stripped(self) -> tuple[int, int]:
-        """Where the text begins and ends, without white space around it."""
+        """The span of the text without white space around it."""
         return len(self.text) - len(self.text.lstrip()), len(self.text.rstrip())
 
     def _document(self, line: str) -> Nature:
@@ -142,7 +142,7 @@ class File:
         return Nature("documentation", "in a document", aside=True)
 
     def _past(self) -> str:
-        """Why the file tells what was; empty where it does not."""
+        """Return why the file is a record of the past; empty where it is not."""
         words = set(re.split(r"[/._-]", self.path.lower()))
         if not _PAST.isdisjoint(words):
             return f"the file tells what was ({', '.join(sorted(_PAST & words))})"
@@ -247,7 +247,7 @@ class File:
 
     @property
     def lts(self) -> bool:
-        """Whether the file's name says LTS."""
+        """True if the file's name contains LTS."""
         return bool(_LTS.search(self.path))
 
     @cached_property

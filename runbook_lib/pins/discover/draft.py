@@ -166,7 +166,7 @@ class _File:
     _tried: dict[str, tuple[Place, ...]] = field(default_factory=dict)
 
     def places(self, find: str, finder: Finder, image: str) -> tuple[Place, ...]:
-        """What a way to find finds; nothing where it cannot tell.  No way is tried twice."""
+        """Return the places that a finder finds; none where it fails.  No finder is tried twice."""
         if find not in self._tried:
             try:
                 self._tried[find] = self._found(finder, image)
@@ -245,7 +245,7 @@ def _literal(text: str) -> str:
 
 
 def _reader(one: Found, known: Set[str]) -> str:
-    """Who reads it; ``known`` are the CIs whose files were found."""
+    """Return who reads the reference; ``known`` are the CIs whose files have references."""
     if one.reader:
         return one.reader
     return "gitlab" if "gitlab" in known and "github" not in known else "github"

@@ -70,7 +70,7 @@ class Reference:
 
     @property
     def complete(self) -> bool:
-        """Whether registry and path stand there as they are."""
+        """True if registry and path are written out."""
         try:
             return ImageRef.parse(self.image).name == self.image
         except RunbookError:
@@ -114,7 +114,7 @@ def references(text: str) -> Iterator[Reference]:
 
 
 def _registry(before: str, host: str) -> str | None:
-    """What names the registry at the end of ``before``, with the sign that ends it; None if this is no image's name."""
+    """Return the registry at the end of ``before``, with the sign that ends it; None if this is no image's name."""
     match = _REGISTRY.search(before)
     if match is None:
         if before.endswith((f"{host}/", f"{host}#")):

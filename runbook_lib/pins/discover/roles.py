@@ -1,4 +1,4 @@
-"""What a pins file should call each reference, judged over all of them together."""
+"""The role of each reference in a pins file, judged over all of them together."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,7 +59,7 @@ class _Seen:
 
     @property
     def read(self) -> bool:
-        """Whether CI or a build of the product reads it, and it names an image that can be compared."""
+        """True if CI or a build of the product reads the reference, and its image can be compared."""
         kind = self.nature.kind
         live = kind in _READ or (kind in _READ_IN_CI and bool(self.nature.ci))
         return live and not self.nature.aside and not _unfixed(self.reference)
@@ -158,7 +158,7 @@ def _role(one: _Seen, leading: Tag | None) -> tuple[Role, str]:
 
 
 def _unfixed(reference: Reference) -> str:
-    """Why the reference names no image that can be compared; empty where it does."""
+    """Return why the image of the reference cannot be compared; empty where it can."""
     if reference.variable:
         return "a variable or a placeholder stands in the tag's place"
     if reference.tag in _MOVING:
