@@ -17,7 +17,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.command import GitFailed
 from runbook_lib.git.settings import refuse_fetching
 from runbook_lib.pins.discover.references import SEARCHED
-from runbook_lib.pins.discover.roles import Found, as_known, discover, shown, times
+from runbook_lib.pins.discover.roles import ClassifiedReference, as_known, discover, shown, times
 
 if TYPE_CHECKING:
     from runbook_lib.pins.discover.draft import Draft
@@ -36,14 +36,14 @@ class Discovery:
     repository: Path
     state: str
     commit: str | None
-    found: tuple[Found, ...]
+    found: tuple[ClassifiedReference, ...]
     draft: "Draft"
     notes: tuple[str, ...]
     #: The name of the repository, if its pins are known without a file.
     known: str = ""
 
     @property
-    def sorted(self) -> list[Found]:
+    def sorted(self) -> list[ClassifiedReference]:
         """The references, those that matter most first."""
         return sorted(self.found, key=lambda one: _ROLES.index(one.called))
 
@@ -140,7 +140,9 @@ def survey(place: str | Path, ref: str = "") -> Discovery:
     return Discovery(checkout.path, ref or "work tree", commit, found, draft(found, texts), tuple(notes), known)
 
 
-def _as_known(checkout: Checkout, commit: str | None, found: tuple[Found, ...]) -> tuple[str, tuple[Found, ...]]:
+def _as_known(
+    checkout: Checkout, commit: str | None, found: tuple[ClassifiedReference, ...]
+) -> tuple[str, tuple[ClassifiedReference, ...]]:
     """The repository's name and what was found as its known pins are called; no name where there are none."""
     from runbook_lib.workflow import repository as recognized  # not needed before git has searched
 
@@ -208,7 +210,7 @@ def _read(checkout: Checkout, paths: Sequence[str], commit: str | None) -> Mappi
     return {path: text for path, text in texts.items() if text is not None}
 
 
-def _image(one: Found) -> str:
+def _image(one: ClassifiedReference) -> str:
     return f"{one.reference}{':…' if one.reference.variable and not one.reference.tag else ''}"
 
 

@@ -129,7 +129,7 @@ class MatrixRows:
             )
         return tuple(places)
 
-    def _chooses(self, row: gitlab_matrix.Row, image: str) -> bool:
+    def _chooses(self, row: gitlab_matrix.MatrixRow, image: str) -> bool:
         keys = row.texts(self.key)
         if len(keys) == 1 and keys[0] in self.known:
             return keys[0] == self.value
@@ -141,7 +141,7 @@ class MatrixRows:
             )
         return False
 
-    def _places(self, text: str, row: gitlab_matrix.Row) -> Iterator[Place]:
+    def _places(self, text: str, row: gitlab_matrix.MatrixRow) -> Iterator[Place]:
         where = f"the row {self.key}: {self.value} in line {row.line} ({row.job})"
         if row.doubled:
             raise CannotTell(f"{where} gives {', '.join(row.doubled)} more than once.")

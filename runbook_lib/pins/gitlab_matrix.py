@@ -10,7 +10,7 @@ from runbook_lib.text.yaml_spans import Cell, Text, doubled
 
 
 @dataclass(frozen=True)
-class Row:
+class MatrixRow:
     """An entry of a matrix.  ``cells`` holds the values of each key, several where the row lists several.
 
     ``line`` counts from 1.  ``doubled`` names the keys that the row gives more than once.
@@ -27,7 +27,7 @@ class Row:
 
 
 @lru_cache(maxsize=64)
-def rows(text: str) -> tuple[Row, ...]:
+def rows(text: str) -> tuple[MatrixRow, ...]:
     """Every row of every job's matrix, each once, with aliases and merge keys resolved.
 
     A row's merged and aliased values have the place of their definition.  Raises CannotTell for text that is no YAML.
@@ -37,7 +37,7 @@ def rows(text: str) -> tuple[Row, ...]:
     return tuple(row for document in parsed.documents for row in _rows(parsed, document, seen))
 
 
-def _rows(parsed: Text, document: Node | None, seen: set[int]) -> Iterator[Row]:
+def _rows(parsed: Text, document: Node | None, seen: set[int]) -> Iterator[MatrixRow]:
     if not isinstance(document, MappingNode):
         return
     for key, job in document.value:
@@ -50,4 +50,4 @@ def _rows(parsed: Text, document: Node | None, seen: set[int]) -> Iterator[Row]:
             if isinstance(node, MappingNode) and id(node) not in seen:
                 seen.add(id(node))
                 cells = {name: tuple(parsed.cells(value)) for name, value in parsed.pairs(node).items()}
-                yield Row(str(key.value), parsed.line(node), cells, doubled(node))
+                yield MatrixRow(str(key.value), parsed.line(node), cells, doubled(node))

@@ -11,7 +11,7 @@ from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.families import NGC, AnyFamily
 from runbook_lib.images.reference import ImageRef, ImageType, Tag
 from runbook_lib.pins.finders import BuildArg, Counted, DockerArg, Finder, MatrixRows, Place
-from runbook_lib.pins.gitlab_matrix import Row, rows
+from runbook_lib.pins.gitlab_matrix import MatrixRow, rows
 from runbook_lib.text.dockerfile import arguments
 
 Texts = Mapping[str, str | None]
@@ -207,9 +207,9 @@ def _needed(site: PinSite, texts: Texts, sites: Sites) -> str:
     return ""
 
 
-def _rows(texts: Texts, sites: Sites) -> list[Row]:
+def _rows(texts: Texts, sites: Sites) -> list[MatrixRow]:
     """The rows of pins of any type."""
-    found: list[Row] = []
+    found: list[MatrixRow] = []
     for site in sites.pins:
         if isinstance(finder := site.finder, MatrixRows):
             with suppress(CannotTell):  # told by the reading of the matrix itself

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.pins.discover.classify import Nature
-from runbook_lib.pins.discover.roles import Found, shown, times
+from runbook_lib.pins.discover.roles import ClassifiedReference, shown, times
 from runbook_lib.pins.finders import BuildArg, DockerArg, Finder, Pattern, Place, WholeFile, YamlValue
 from runbook_lib.text.yaml_spans import Text
 
@@ -47,7 +47,7 @@ class _Entry:
     dockerfile: str = ""
 
 
-def draft(found: Sequence[Found], texts: Mapping[str, str]) -> Draft:
+def draft(found: Sequence[ClassifiedReference], texts: Mapping[str, str]) -> Draft:
     """Draft a pins file for the image that most pins name, which CI or a build reads.  ``texts`` by path."""
     pins = Counter(one.reference.image for one in found if one.role == "lockstep")
     if not pins:
@@ -70,7 +70,9 @@ def draft(found: Sequence[Found], texts: Mapping[str, str]) -> Draft:
     return Draft(_text(image, chosen, entries, left_out, ours), tuple(chosen), tuple(left_out))
 
 
-def _entries(ours: Sequence[Found], texts: Mapping[str, str], known: Set[str]) -> tuple[list[_Entry], list[str]]:
+def _entries(
+    ours: Sequence[ClassifiedReference], texts: Mapping[str, str], known: Set[str]
+) -> tuple[list[_Entry], list[str]]:
     """The entries, those that matter most first, and sentences on what none of them finds."""
     files = {path: _File(path, texts[path]) for path in {one.path for one in ours}}
     for one in ours:
@@ -101,7 +103,11 @@ def _entries(ours: Sequence[Found], texts: Mapping[str, str], known: Set[str]) -
 
 
 def _text(
-    image: str, chosen: Sequence[str], entries: Sequence[_Entry], left_out: Sequence[str], ours: Sequence[Found]
+    image: str,
+    chosen: Sequence[str],
+    entries: Sequence[_Entry],
+    left_out: Sequence[str],
+    ours: Sequence[ClassifiedReference],
 ) -> str:
     lines = [
         f"# yaml-language-server: $schema={_SCHEMA.as_uri()}",
@@ -137,7 +143,7 @@ def _text(
     return "\n".join(lines) + "\n"
 
 
-def _entry(one: Found, file: "_File", texts: Mapping[str, str], reader: str) -> _Entry | None:
+def _entry(one: ClassifiedReference, file: "_File", texts: Mapping[str, str], reader: str) -> _Entry | None:
     """The first way that finds the reference, and of those that are left only such as are called the same."""
     path = file.path
     if not path.isprintable() or "\\" in path or set("*?[") & set(path):
@@ -162,7 +168,7 @@ class _File:
 
     path: str
     text: str
-    left: dict[int, Found] = field(default_factory=dict)
+    left: dict[int, ClassifiedReference] = field(default_factory=dict)
     _tried: dict[str, tuple[Place, ...]] = field(default_factory=dict)
 
     def places(self, find: str, finder: Finder, image: str) -> tuple[Place, ...]:
@@ -188,7 +194,7 @@ class _File:
             return None
 
 
-def _ways(one: Found, text: str) -> Iterator[tuple[str, Finder]]:
+def _ways(one: ClassifiedReference, text: str) -> Iterator[tuple[str, Finder]]:
     reference = one.reference
     if text[reference.start : reference.end] != str(reference):
         return  # enroot's spelling, which is no reference by the OCI specifications
@@ -198,7 +204,7 @@ def _ways(one: Found, text: str) -> Iterator[tuple[str, Finder]]:
             yield f"{{regex: {_quoted(pattern)}}}", Pattern(re.compile(pattern, re.MULTILINE), "regex")
 
 
-def _patterns(one: Found, text: str) -> Iterator[str]:
+def _patterns(one: ClassifiedReference, text: str) -> Iterator[str]:
     """Regular expressions for a reference, by what stands before it, behind it, and in the lines above and below."""
     reference = one.reference
     value = rf"(?P<image>{_literal(reference.image)}:[\w.-]*\w(?:@\w+:\w+)?)"
@@ -244,7 +250,7 @@ def _literal(text: str) -> str:
     return ("[ \\t]*" if body != text else "") + re.sub(r"\\([ #&~-])", r"\1", re.escape(body))
 
 
-def _reader(one: Found, known: Set[str]) -> str:
+def _reader(one: ClassifiedReference, known: Set[str]) -> str:
     """Return who reads the reference; ``known`` are the CIs whose files have references."""
     if one.reader:
         return one.reader

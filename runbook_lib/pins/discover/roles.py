@@ -29,7 +29,7 @@ _MOVING = frozenset({"latest", "nightly", "dev", "main", "master", "edge", "stab
 
 
 @dataclass(frozen=True)
-class Found:
+class ClassifiedReference:
     """A reference in a file, what it is, and what a pins file should call it.
 
     ``type`` tells which image it is, where CI or a build reads it; ``reason`` is a sentence without the full stop.
@@ -65,7 +65,7 @@ class _Seen:
         return live and not self.nature.aside and not _unfixed(self.reference)
 
 
-def discover(texts: Iterable[tuple[str, str]]) -> tuple[Found, ...]:
+def discover(texts: Iterable[tuple[str, str]]) -> tuple[ClassifiedReference, ...]:
     """Every reference in files, given as path and text: by path, then as they stand in the file."""
     seen = []
     for name, text in sorted(texts):
@@ -79,7 +79,7 @@ def discover(texts: Iterable[tuple[str, str]]) -> tuple[Found, ...]:
             compared[one.reference.image, one.type].append(one)
     leading = {key: _leading(those) for key, those in compared.items()}
     found = [_found(one, leading.get((one.reference.image, one.type))) for one in seen]
-    passed: dict[tuple[str, ...], Found] = {}
+    passed: dict[tuple[str, ...], ClassifiedReference] = {}
     for pin in found:
         if pin.role == "lockstep":
             for where in (f"in {pin.nature.dockerfile}", f"like {PurePosixPath(pin.path).stem}"):
@@ -87,7 +87,9 @@ def discover(texts: Iterable[tuple[str, str]]) -> tuple[Found, ...]:
     return tuple(_fallback(one, passed) for one in found)
 
 
-def as_known(found: Iterable[Found], texts: Texts, sites: Sites, name: str) -> tuple[Found, ...]:
+def as_known(
+    found: Iterable[ClassifiedReference], texts: Texts, sites: Sites, name: str
+) -> tuple[ClassifiedReference, ...]:
     """The references called as ``check`` calls them where they are pins of the repository ``name``, which we know.
 
     ``texts`` holds each of ``sites.pin_paths``.
@@ -105,7 +107,7 @@ def as_known(found: Iterable[Found], texts: Texts, sites: Sites, name: str) -> t
     return tuple(told)
 
 
-def _fallback(one: Found, passed: Mapping[tuple[str, ...], Found]) -> Found:
+def _fallback(one: ClassifiedReference, passed: Mapping[tuple[str, ...], ClassifiedReference]) -> ClassifiedReference:
     """The default of an argument for which CI passes a pin is a pin too, wherever it stands: it was forgotten.
 
     The pin has the argument's name, in a build of its Dockerfile or in a file named like its folder.
@@ -118,7 +120,7 @@ def _fallback(one: Found, passed: Mapping[tuple[str, ...], Found]) -> Found:
     return one
 
 
-def _passes(pin: Found) -> str:
+def _passes(pin: ClassifiedReference) -> str:
     """The name of the argument that a pin is passed as."""
     keys = pin.nature.yaml.keys if pin.nature.yaml else ()
     named = pin.nature.name or next((key for key in reversed(keys) if not key.isdecimal()), "")
@@ -130,12 +132,12 @@ def shortened(tag: str) -> str:
     return tag if len(tag) <= 30 else f"{tag[:29]}…"
 
 
-def _found(one: _Seen, leading: Tag | None) -> Found:
+def _found(one: _Seen, leading: Tag | None) -> ClassifiedReference:
     role, reason = _role(one, leading)
     reader: str = one.nature.ci if one.nature.ci in ("github", "gitlab") else ""
     if role == "informational" and not one.read:
         reader = reader or "people"
-    return Found(one.file.path, one.reference, one.nature, role, one.type, reason, reader)
+    return ClassifiedReference(one.file.path, one.reference, one.nature, role, one.type, reason, reader)
 
 
 def _role(one: _Seen, leading: Tag | None) -> tuple[Role, str]:
