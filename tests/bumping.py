@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from controlled_forge import ControlledForge
 
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
@@ -19,9 +20,7 @@ from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.plan import Plan
 from runbook_lib.practice import seed
-from runbook_lib.practice.github import server
-from runbook_lib.practice.github.server import Forge
-from runbook_lib.practice.tokens import GITLAB_TOKEN
+from runbook_lib.practice.accounts import GITLAB_TOKEN
 from runbook_lib.records.chain import Ledger
 from runbook_lib.records.statement import Identity
 from runbook_lib.records.step_record import Step
@@ -49,7 +48,7 @@ class World:
     """``steps`` are the accounts of all runs so far."""
 
     home: Path
-    forge: Forge
+    forge: ControlledForge
     now: list[float]
     undo: ExitStack
     steps: list[Step] = field(default_factory=list)
@@ -161,7 +160,7 @@ def world(home: Path) -> Iterator[World]:
     git(home, "clone", "-q", "--bare", str(home / "remote.git"), str(fork))
     with ExitStack() as undo:
         served = undo.enter_context(
-            server.serve(
+            ControlledForge(
                 home / "forge.sqlite",
                 home / "remote.git",
                 repository=REPOSITORY,

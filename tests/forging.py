@@ -10,9 +10,10 @@ from typing import Any
 
 import described
 import httpx
+from controlled_forge import ControlledForge
 
+from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.github import server
-from runbook_lib.practice.github.server import Forge
 
 REPO = "/repos/practice/Megatron-LM"
 BRANCH = "bump/main/dev-26.04-py3"
@@ -29,9 +30,9 @@ def problems(response: httpx.Response) -> list[str]:
 
 
 def route_of(request: httpx.Request) -> Any:
-    path = request.url.raw_path.decode().partition("?")[0]
-    path = re.sub(r"^/repositories/[0-9]+", REPO, path)
-    return next((it for it in server.ROUTES if it.method == request.method and it.pattern.fullmatch(path)), None)
+    path = re.sub(r"^/repositories/[0-9]+", REPO, request.url.path)
+    match = server.match_route(request.method, path)
+    return match and match[0]
 
 
 # -- the world of a test --------------------------------------------------------------------------------------------
@@ -55,9 +56,9 @@ class World:
         self.clients: dict[str, httpx.Client] = {}
         self.forge = self.serve()
 
-    def serve(self) -> Forge:
+    def serve(self) -> ControlledForge:
         forks = {"outside-contributor": self.fork}
-        return server.serve(self.folder / "forge.sqlite", self.remote, clock=self.clock, forks=forks)
+        return ControlledForge(self.folder / "forge.sqlite", self.remote, clock=self.clock, forks=forks)
 
     def restart(self) -> None:
         self.forge.close()
@@ -90,6 +91,10 @@ class World:
     def git(self, *args: str) -> str:
         command = ["git", "-C", str(self.checkout), *args]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def remote_commit(self, revision: str) -> str | None:
+        """The commit that a revision names in the forge's repository, or None."""
+        return BareRepository(self.remote).resolve(revision)
 
     def push(self, branch: str = BRANCH, pin: str = "26.04-py3", to: Path | None = None) -> str:
         """A commit on a branch from main, or one more on it, that sets the pin."""

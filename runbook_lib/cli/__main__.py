@@ -26,7 +26,7 @@ _MODULES = {
     "image list": ("runbook_lib.cli.image", "command_list"),
     "labels": ("runbook_lib.cli.labels", "command"),
     "pins": ("runbook_lib.cli.discover", "command"),
-    "practice": ("runbook_lib.practice.environment", "command"),
+    "practice": ("runbook_lib.cli.practice", "command"),
 }
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"

@@ -18,7 +18,7 @@ from runbook_lib.errors import NoSuchBranch, RunbookError
 from runbook_lib.forms import choices, fields, html, widgets
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_LM
-from runbook_lib.practice.environment import enter, environment
+from runbook_lib.practice import enter, environment
 from runbook_lib.records import archive, run_view
 from runbook_lib.records.run_view import Run
 from runbook_lib.records.statement import Identity

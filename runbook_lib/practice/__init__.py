@@ -1,1 +1,9 @@
-"""The practice environment: a checkout, a forge, a GitLab, a registry and a CI that misbehaves, on this machine."""
+"""The practice environment: a checkout, a forge, a GitLab, a registry and a CI with failures, all on this machine.
+
+`enter` leads a notebook to it.  `start` and `reset` create and remove its folder, the practice world.
+"""
+
+from runbook_lib.practice.session import enter, environment
+from runbook_lib.practice.world import World, default_home, is_world, reset, start
+
+__all__ = ["World", "default_home", "enter", "environment", "is_world", "reset", "start"]

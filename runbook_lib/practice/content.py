@@ -1,8 +1,8 @@
-"""Content of the practice checkout: Megatron-LM's shape in our own words, and a short history.
+"""The content of the practice checkout: the structure of Megatron-LM in our own words, and a short history.
 
-What a person may want to read lies as real files below ``template/``: they are the tip of ``main``.  Settings and
-golden values of the functional tests are computed here, as are the older states and the other branches.  Nothing
-depends on the clock, the machine or a locale: the commit ids are the same everywhere.
+Files that people may want to read are in ``template/``: they are the tip of ``main``.  Settings and golden values of
+the functional tests are computed here, and so are the older states and the other branches.  Nothing depends on the
+clock, the machine or a locale: the commit ids are the same everywhere.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: Counts up whenever any commit of the template changes; a world remembers the one that it was made from.
+#: Incremented whenever a commit of the template changes; a world records the version that it was created from.
 VERSION = 2
 
 CASES = "tests/functional_tests/test_cases"
@@ -19,7 +19,7 @@ _BUILD = ".gitlab/stages/01.build.yml"
 _DEV_PIN = "docker/.ngc_version.dev"
 _DEV_FILE = "docker/Dockerfile.ci.dev"
 _AUTHOR = "Practice Maintainers <maintainers@practice.invalid>"
-#: Two who wrote tests: the forge knows the first, the second has no account there any more.
+#: Two authors of tests: the first has an account on the forge, the second no longer has one.
 _MARA, _JON = "Mara Lindqvist <mara@practice.invalid>", "Jon Ferrer <jon.ferrer@elsewhere.invalid>"
 _MEMORY_TEST = f"{CASES}/moe/gpt3_moe_mcore_tp2_ep4_memory/model_config.yaml"
 _LONG_TEST = f"{CASES}/gpt/gpt3_mcore_te_tp4_pp1_long/model_config.yaml"
@@ -30,13 +30,13 @@ Tree = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Case:
-    """A functional test: its folder, its golden files, how many ranks share what, and how CI judges it."""
+    """A functional test: its folder, its golden files, its parallelism, and how CI compares its results."""
 
     name: str  # <model>/<test case>
     golden: tuple[str, ...]  # <environment>_<platform>[_2nd]
     parallel: Mapping[str, int] = field(default_factory=dict)  # --<key>-parallel-size
     kind: str = "regular"  # TEST_TYPE
-    metrics: tuple[str, ...] = ()  # METRICS; empty: what CI compares by default
+    metrics: tuple[str, ...] = ()  # METRICS; empty: those that CI compares by default
 
 
 _H, _G, _LTS = "dev_dgx_h100", "dev_dgx_gb200", "lts_dgx_a100"
@@ -59,11 +59,11 @@ FUNCTIONAL_TESTS = (
 
 
 def training_values(seed: str, *, first: int = 1) -> dict[str, object]:
-    """Golden values in the training form: per metric ``start_step``, ``end_step``, ``step_interval``, ``values``.
+    """Return golden values in the training form: per metric start_step, end_step, step_interval and values.
 
     ``lm loss`` has no unit, ``iteration-time`` is in seconds, the memory metrics are in bytes.
     """
-    # Only random() is promised to give the same numbers in every Python, and only + - * / on every machine.
+    # Only random() gives the same numbers in every version of Python, and only + - * / do on every machine.
     draw = random.Random(seed).random
     level, zeros, pace, memory = draw() * 0.1, 1500 + 900 * draw(), 0.08 + 0.1 * draw(), int(2e9 + 6e9 * draw())
     steps = range(first, first + _STEPS)
@@ -86,7 +86,7 @@ def training_values(seed: str, *, first: int = 1) -> dict[str, object]:
 
 
 def inference_values(seed: str) -> dict[str, object]:
-    """Golden values in the inference form: requests by their number, then scalars (seconds, bytes, tokens a second)."""
+    """Return golden values in the inference form: requests by number, then scalars (seconds, bytes, tokens/s)."""
     draw = random.Random(seed).random
     answers: dict[str, object] = {}
     for number, prompt in enumerate(("Name three uses of a spare server.", "Why does a queue need an end?")):
@@ -106,7 +106,7 @@ def inference_values(seed: str) -> dict[str, object]:
 
 
 def main() -> dict[str, str]:
-    """The tip of ``main``: path to text, sorted."""
+    """Return the tip of ``main``: path → text, sorted."""
     shipped = Path(__file__).with_name("template")
     tree = {
         file.relative_to(shipped).as_posix(): file.read_text(encoding="utf-8")
@@ -121,7 +121,7 @@ def main() -> dict[str, str]:
                 values = inference_values(path)
             else:
                 values = training_values(path, first=1 + _STEPS * golden.endswith("_2nd"))
-            # As the real ones: four spaces, no newline at the end.
+            # Like the real ones: four spaces, no newline at the end.
             tree[path] = json.dumps(values, indent=4)
     return dict(sorted(tree.items()))
 
@@ -153,8 +153,8 @@ def _model_config(case: Case) -> str:
 
 
 @dataclass(frozen=True)
-class Commit:
-    """One commit of the history; ``parent`` is the number of an earlier one in the list, None for the first."""
+class HistoryCommit:
+    """One commit of the history; ``parent`` is the index of an earlier one, None for the first."""
 
     branch: str
     parent: int | None
@@ -164,8 +164,8 @@ class Commit:
     author: str = _AUTHOR
 
 
-def history() -> list[Commit]:
-    """Every commit of the practice repository: ``main``, ``dev`` (its pins disagree) and ``core_r0.1.0`` (older)."""
+def history() -> list[HistoryCommit]:
+    """Return all commits of the practice repository: ``main``, ``dev`` (its pins differ), ``core_r0.1.0`` (older)."""
     tip = main()
     before_quarantine = _changed(
         tip, {"tests/test_utils/recipes/h100/gpt.yaml": [(_broken_scope(tip), "[mr, mr-github]")]}
@@ -187,14 +187,14 @@ def history() -> list[Commit]:
     release = {**first, "CHANGELOG.md": "# Changelog\n\n## 0.1.0\n\nFirst practice release.\n"}
     drifted = _changed(before_quarantine, {_DEV_PIN: [("26.02-py3", "26.01-py3")]})
     return [
-        Commit("main", None, 0, "Set up the practice repository", first),
-        Commit("core_r0.1.0", 0, 2, "chore: Prepare release 0.1.0", release),
-        Commit("main", 0, 9, "ci: Build the LTS image from a Dockerfile of its own (#4)", before_moe),
-        Commit("main", 2, 20, "test: Let the experts work on larger batches (#5)", before_bump, _MARA),
-        Commit("main", 3, 30, "chore: Update Docker image version to 26.02-py3 (#6)", before_long),
-        Commit("main", 4, 35, "test: Train on longer sequences (#7)", before_quarantine, _JON),
-        Commit("main", 5, 41, "ci: Set gpt3_mcore_te_tp8_pp1_fp8 aside (#9)", tip),
-        Commit("dev", 5, 43, "chore: Sync main into dev", drifted),
+        HistoryCommit("main", None, 0, "Set up the practice repository", first),
+        HistoryCommit("core_r0.1.0", 0, 2, "chore: Prepare release 0.1.0", release),
+        HistoryCommit("main", 0, 9, "ci: Build the LTS image from a Dockerfile of its own (#4)", before_moe),
+        HistoryCommit("main", 2, 20, "test: Let the experts work on larger batches (#5)", before_bump, _MARA),
+        HistoryCommit("main", 3, 30, "chore: Update Docker image version to 26.02-py3 (#6)", before_long),
+        HistoryCommit("main", 4, 35, "test: Train on longer sequences (#7)", before_quarantine, _JON),
+        HistoryCommit("main", 5, 41, "ci: Set gpt3_mcore_te_tp8_pp1_fp8 aside (#9)", tip),
+        HistoryCommit("dev", 5, 43, "chore: Sync main into dev", drifted),
     ]
 
 
@@ -208,17 +208,17 @@ def _changed(tree: Tree, replacements: Mapping[str, list[tuple[str, str]]]) -> T
     for path, pairs in replacements.items():
         for old, new in pairs:
             if old not in changed[path]:
-                raise ValueError(f"template/{path} no longer holds {old!r}, which an older commit replaces")
+                raise ValueError(f"template/{path} no longer contains {old!r}, which an older commit replaces")
             changed[path] = changed[path].replace(old, new)
     return changed
 
 
 def fast_import() -> bytes:
-    """The history as a stream for ``git fast-import``: one process writes every commit."""
+    """Return the history as a stream for ``git fast-import``: one process writes all commits."""
     return b"".join(_stream(history()))
 
 
-def _stream(commits: list[Commit]) -> Iterator[bytes]:
+def _stream(commits: list[HistoryCommit]) -> Iterator[bytes]:
     for number, commit in enumerate(commits):
         # 2026-03-02 10:00 UTC, a Monday, and the given number of days after it.
         moment = f"{1772445600 + commit.day * 86400} +0000"

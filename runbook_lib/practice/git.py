@@ -14,12 +14,12 @@ ZERO = "0" * 40
 _ID = re.compile("[0-9a-f]{40}")
 
 
-class GitFailed(Exception):
-    """A git command of the forge failed; the forge answers 500 as GitHub would."""
+class ForgeGitError(Exception):
+    """A git command of the forge that failed; the forge answers 500 as GitHub would."""
 
 
 @dataclass(frozen=True)
-class Commit:
+class CommitDetails:
     """One commit; the dates are ISO 8601 with a zone, as git prints them."""
 
     sha: str
@@ -35,7 +35,7 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Change:
+class FileChange:
     """One file of a diff; ``additions`` and ``deletions`` are 0 for a binary file."""
 
     path: str
@@ -45,12 +45,12 @@ class Change:
     deletions: int
 
 
-class Bare:
-    """A bare repository, read anew for every question: a push is known by its effect."""
+class BareRepository:
+    """A bare repository, read again for every request: the forge learns of a push by its effect."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # A commit never changes, so these are asked once.
+        # A commit never changes, so these are computed once.
         self.commit = lru_cache(maxsize=4096)(self._commit)
         self.changes = lru_cache(maxsize=256)(self._changes)
         self.compare = lru_cache(maxsize=256)(self._compare)
@@ -59,16 +59,16 @@ class Bare:
         self._texts_of = lru_cache(maxsize=256)(self._texts)
 
     def git(self, *args: str, stdin: str = "", env: dict[str, str] | None = None) -> str:
-        """Standard output of a git command; GitFailed when it fails."""
-        done = self._run(args, stdin.encode(), env)
-        if done.returncode:
-            raise GitFailed(f"git {args[0]}: {done.stderr.decode(errors='replace').strip()}")
-        return done.stdout.decode(errors="replace")
+        """Return the standard output of a git command.  Raises ForgeGitError if it fails."""
+        process = self._run(args, stdin.encode(), env)
+        if process.returncode:
+            raise ForgeGitError(f"git {args[0]}: {process.stderr.decode(errors='replace').strip()}")
+        return process.stdout.decode(errors="replace")
 
     def _run(
         self, args: tuple[str, ...], stdin: bytes = b"", env: dict[str, str] | None = None
     ) -> "subprocess.CompletedProcess[bytes]":
-        # Neither the caller's repository nor its configuration has a say here.
+        # Neither the caller's repository nor its configuration has an effect here.
         clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         clean |= {
             "LC_ALL": "C",
@@ -85,115 +85,109 @@ class Bare:
         )
 
     def tips(self, *branches: str) -> dict[str, str]:
-        """Branch → commit, of the branches named, or of all."""
+        """Return branch → commit, of the branches named or of all."""
         return {name: sha for name, sha in self._all_tips().items() if not branches or name in branches}
 
     def _all_tips(self) -> dict[str, str]:
-        # Asked with every request, and seldom changed: git is asked again when the files differ that it would read.
-        written = self._refs_as_written()
-        if written != self._tips[0]:
+        # Every request needs the tips, and they seldom change: git runs only if the files differ that it would read.
+        files = self._ref_files()
+        if files != self._tips[0]:
             lines = self.git("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads").splitlines()
-            found = {name: sha for sha, name in (line.split(" refs/heads/", 1) for line in lines)}
-            if written != self._refs_as_written():  # a push in between
-                return found
-            self._tips = written, found
+            tips = {name: sha for sha, name in (line.split(" refs/heads/", 1) for line in lines)}
+            if files != self._ref_files():  # a push in between
+                return tips
+            self._tips = files, tips
         return self._tips[1]
 
-    def _refs_as_written(self) -> list[tuple[str, bytes]]:
-        """The files that hold refs, whichever of its two formats git has chosen, with their contents."""
+    def _ref_files(self) -> list[tuple[str, bytes]]:
+        """Return the files that contain refs, in either of git's two formats, with their contents."""
         loose = [os.path.join(folder, name) for folder, _, names in os.walk(self.path / "refs") for name in names]
-        found = []
+        contents = []
         for file in [f"{self.path}/packed-refs", f"{self.path}/reftable/tables.list", *loose]:
             with suppress(FileNotFoundError), open(file, "rb") as opened:
-                found.append((file, opened.read()))
-        return found
+                contents.append((file, opened.read()))
+        return contents
 
     def resolve(self, revision: str) -> str | None:
-        """The commit that a revision names, or None."""
-        done = self._run(("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"))
-        return done.stdout.decode().strip() or None
+        """Return the commit that a revision names, or None."""
+        process = self._run(("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"))
+        return process.stdout.decode().strip() or None
 
-    def object_of(self, ref: str) -> tuple[str, str] | None:
-        """Type and id of what a full ref points at."""
-        line = self.git("for-each-ref", "--format=%(objecttype) %(objectname) %(refname)", ref).splitlines()
-        for kind, sha, name in (each.split(" ", 2) for each in line):
-            if name == ref:
-                return kind, sha
-        return None
-
-    def point(self, ref: str, sha: str | None) -> None:
-        """Make, move or (with None) remove a ref."""
+    def set_ref(self, ref: str, sha: str | None) -> None:
+        """Create, move or (with None) delete a ref."""
         self.git("update-ref", *([ref, sha] if sha else ["-d", ref]))
 
-    def bring(self, other: "Bare", sha: str) -> None:
-        """Have a commit of a fork here too."""
+    def fetch(self, other: "BareRepository", sha: str) -> None:
+        """Fetch a commit from a fork, unless it exists here."""
         if other.path != self.path and self.resolve(sha) is None:
             self.git("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(other.path), sha)
 
     def merge(self, base: str, head: str) -> str | None:
-        """The synthetic merge commit of a pull request, or None for a conflict.
+        """Return the synthetic merge commit of a pull request, or None for a conflict.
 
-        The same two commits always give the same merge commit: its dates are the head's.
+        The same two commits always give the same merge commit: its dates are those of the head.
         """
         tree = self._run(("merge-tree", "--write-tree", base, head))
         if tree.returncode:
             return None
         date = self.commit(head).committed
-        who = {
+        identity = {
             f"GIT_{role}_{part}": value
             for role in ("AUTHOR", "COMMITTER")
             for part, value in (("NAME", "Practice Forge"), ("EMAIL", "noreply@practice.invalid"), ("DATE", date))
         }
-        written = tree.stdout.decode().splitlines()[0]
-        args = ("commit-tree", written, "-p", base, "-p", head, "-m", f"Merge {head} into {base}")
-        return self.git(*args, env=who).strip()
+        tree_id = tree.stdout.decode().splitlines()[0]
+        args = ("commit-tree", tree_id, "-p", base, "-p", head, "-m", f"Merge {head} into {base}")
+        return self.git(*args, env=identity).strip()
 
     def _compare(self, base: str, head: str) -> tuple[int, int, str]:
-        """How many commits one is ahead of another and behind it, and the merge base (empty without one)."""
+        """Return how many commits the head is ahead and behind, and the merge base (empty without one)."""
         behind, ahead = self.git("rev-list", "--left-right", "--count", f"{base}...{head}").split()
         return int(ahead), int(behind), self._run(("merge-base", base, head)).stdout.decode().strip()
 
     def contains(self, branch: str, commit: str) -> bool:
+        """Return whether a commit is in the history of a branch."""
         return self._run(("merge-base", "--is-ancestor", commit, branch)).returncode == 0
 
-    def _commit(self, sha: str) -> Commit:
-        """One commit by its full id."""
+    def _commit(self, sha: str) -> CommitDetails:
+        """Return a commit by its full id."""
         form = "%x00".join(("%H", "%T", "%P", "%an", "%ae", "%aI", "%cn", "%ce", "%cI", "%B"))
-        full, tree, parents, *who, message = self.git("show", "--no-patch", f"--format={form}", sha).split("\0")
-        author, author_email, authored, committer, committer_email, committed = who
-        return Commit(
+        full, tree, parents, *identity, message = self.git("show", "--no-patch", f"--format={form}", sha).split("\0")
+        author, author_email, authored, committer, committer_email, committed = identity
+        return CommitDetails(
             full, tree, tuple(parents.split()), author, author_email, authored,
             committer, committer_email, committed, message.rstrip("\n"),
         )  # fmt: skip
 
     def _log(self, base: str, head: str) -> tuple[str, ...]:
-        """The commits that led to one and not to the other, oldest first."""
+        """Return the commits in the history of the head and not in that of the base, oldest first."""
         return tuple(self.git("rev-list", "--reverse", f"{base}..{head}").split())
 
     def history(self, tip: str, path: str = "") -> list[str]:
-        """The commits that led to this one, newest first; with a path those that changed it or what is below it."""
+        """Return the history of a commit, newest first; with a path only the commits that changed it."""
         return self.git("--literal-pathspecs", "log", "--format=%H", tip, "--", *([path] if path else [])).split()
 
-    def _changes(self, base: str, head: str) -> tuple[Change, ...]:
-        """The files that differ between two commits."""
+    def _changes(self, base: str, head: str) -> tuple[FileChange, ...]:
+        """Return the files that differ between two commits."""
         statuses = {"A": "added", "D": "removed", "M": "modified", "T": "changed"}
         raw = iter(self.git("diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames", base, head).split("\0"))
         blobs: dict[str, tuple[str, str]] = {}
-        found: list[Change] = []
+        changes: list[FileChange] = []
         for entry in raw:
             if entry.startswith(":"):
                 _, _, old, new, letter = entry.split(" ")
                 blobs[next(raw)] = (statuses[letter[0]], new if new != ZERO else old)
             elif entry:
                 added, removed, path = entry.split("\t")
-                found.append(Change(path, *blobs[path], *(0 if n == "-" else int(n) for n in (added, removed))))
-        return tuple(found)
+                lines = [0 if count == "-" else int(count) for count in (added, removed)]
+                changes.append(FileChange(path, *blobs[path], *lines))
+        return tuple(changes)
 
     def texts(self, commit: str, *folders: str) -> dict[str, str]:
-        """Path → text of every file below the folders (or of the files named) at a commit."""
+        """Return path → text of the named files, and of every file below the named folders, at a commit."""
         return dict((self._texts_of if _ID.fullmatch(commit) else self._texts)(commit, *folders))
 
     def _texts(self, commit: str, *folders: str) -> dict[str, str]:
         paths = self.git("ls-tree", "-r", "-z", "--name-only", commit, "--", *folders).split("\0")
-        found = read_blobs(self.path, [(commit, path) for path in paths if path])
-        return {path: blob[1] for (_, path), blob in found.items() if blob is not None}
+        blobs = read_blobs(self.path, [(commit, path) for path in paths if path])
+        return {path: blob[1] for (_, path), blob in blobs.items() if blob is not None}

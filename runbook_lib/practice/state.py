@@ -1,7 +1,7 @@
-"""What the practice forge remembers: records in one SQLite file.
+"""The stored state of the practice forge: records in one SQLite file.
 
-Nothing here changes with time by itself: what a run does between two requests is computed (``ci``), so the
-file may be closed and opened again by another process at any moment.
+No record changes with time: what a run does between two requests is computed (``practice.ci``), so the file can be
+closed at any moment and opened again by another process.
 """
 
 import json
@@ -18,15 +18,15 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.practice.ci.plan import Planned
 from runbook_lib.system.atomic_files import private, private_folder
 
-#: Raised whenever the records change their form.
+#: Incremented whenever the form of the records changes.
 FORMAT = 1
-#: GitHub's ids have long outgrown 32 bits; so must ours, or a client that cuts them passes its practice.
+#: GitHub's ids exceed 32 bits; so must these, or a client that truncates them would not fail here.
 FIRST_ID = 5_000_000_001
 
 
 @dataclass(frozen=True)
-class Ticket:
-    """An issue or a pull request; the two share one series of numbers.  Times are seconds since the epoch."""
+class TicketRecord:
+    """An issue or a pull request; both share one series of numbers.  Times are seconds since 1970."""
 
     number: int
     id: int
@@ -40,16 +40,16 @@ class Ticket:
     closed: float | None = None
     labels: tuple[str, ...] = ()
     assignees: tuple[str, ...] = ()
-    # The rest belongs to pull requests; an issue has an empty ``base_ref``.
+    # The other fields are for pull requests; the ``base_ref`` of an issue is empty.
     draft: bool = False
     head_owner: str = ""
     head_ref: str = ""
     head_sha: str = ""
     base_ref: str = ""
-    base_sha: str = ""  # of the base branch when the head was last pushed: GitHub does not follow the base
+    base_sha: str = ""  # of the base branch when the head was last pushed: GitHub does not update it
     merged: float | None = None
     merge_sha: str | None = None  # the synthetic merge commit, or the real one once merged
-    merge_of: str = ""  # "<base> <head>" that merge_sha and mergeable were worked out for
+    merge_of: str = ""  # "<base> <head>" for which merge_sha and mergeable were computed
     mergeable: bool | None = None
 
     @property
@@ -57,13 +57,20 @@ class Ticket:
         return bool(self.base_ref)
 
     @property
+    def shown_state(self) -> str:
+        """The state as the pages for people show it."""
+        if self.merged is not None:
+            return "merged"
+        return f"{self.state}, draft" if self.draft else self.state
+
+    @property
     def mirror(self) -> str:
-        """The branch that copy-pr-bot mirrors the head to."""
+        """The branch to which copy-pr-bot mirrors the head."""
         return f"pull-request/{self.number}"
 
 
 @dataclass(frozen=True)
-class Comment:
+class CommentRecord:
     id: int
     number: int
     author: str
@@ -72,8 +79,8 @@ class Comment:
 
 
 @dataclass(frozen=True)
-class Event:
-    """A label set on a ticket or taken off: ``labeled``, ``unlabeled``."""
+class EventRecord:
+    """A label that was added to a ticket or removed: ``labeled``, ``unlabeled``."""
 
     id: int
     number: int
@@ -84,7 +91,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Label:
+class LabelRecord:
     id: int
     name: str
     color: str
@@ -92,11 +99,11 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run of the workflow; ``merge_sha`` and ``base_sha`` are those of the moment of its start.
+class RunRecord:
+    """A run of the workflow; ``merge_sha`` and ``base_sha`` are those at its start.
 
-    A run of a branch of the repository itself has 0 for ``pull``.  The rest is for the pipeline on GitLab that
-    starts at the same moment.
+    ``pull`` is 0 for a run of a branch of the repository.  The last fields are for the GitLab pipeline that starts
+    at the same moment.
     """
 
     id: int
@@ -112,22 +119,22 @@ class Run:
     created: float
     refused: bool = False
     event: str = "push"
-    seconds: float = 0.0  # how long CI takes
-    internal: str = "run"  # or "skipped", or "none" where no pipeline starts
-    stopped: float | None = None  # when a newer commit came
+    seconds: float = 0.0  # duration of CI
+    internal: str = "run"  # or "skipped", or "none" if no pipeline starts
+    stopped: float | None = None  # time of a newer commit
 
 
 @dataclass(frozen=True)
-class InternalRun(Run):
-    """A pipeline on GitLab that somebody started there, by its API: the forge shows no run of it."""
+class InternalRunRecord(RunRecord):
+    """A pipeline that was started through GitLab's API: the forge shows no run of it."""
 
     variables: tuple[str, ...] = ()  # NAME=value
-    broken: tuple[str, ...] = ()  # parts of the names of jobs that fail, and how
-    how: str = ""
+    broken: tuple[str, ...] = ()  # parts of the names of jobs that fail
+    how: str = ""  # how they fail
 
 
 @dataclass(frozen=True)
-class Attempt:
+class AttemptRecord:
     id: int
     run: int
     attempt: int
@@ -137,7 +144,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobRecord:
     id: int
     run: int
     attempt: int
@@ -145,29 +152,33 @@ class Job:
     planned: Planned
 
 
-Record = Ticket | Comment | Event | Label | Run | InternalRun | Attempt | Job
-R = TypeVar("R", Ticket, Comment, Event, Label, Run, InternalRun, Attempt, Job)
-#: Kind of record → its key, and what it belongs to (0: to the repository).
+R = TypeVar(
+    "R", TicketRecord, CommentRecord, EventRecord, LabelRecord, RunRecord, InternalRunRecord, AttemptRecord, JobRecord
+)
+#: Kind of record → its key, and the key of its parent (0 for the repository).
 _KEYS: dict[type, Callable[[Any], tuple[int, int]]] = {
-    Ticket: lambda r: (r.number, 0),
-    Comment: lambda r: (r.id, r.number),
-    Event: lambda r: (r.id, r.number),
-    Label: lambda r: (r.id, 0),
-    Run: lambda r: (r.id, r.pull),
-    InternalRun: lambda r: (r.id, 0),
-    Attempt: lambda r: (r.id, r.run),
-    Job: lambda r: (r.id, r.run),
+    TicketRecord: lambda r: (r.number, 0),
+    CommentRecord: lambda r: (r.id, r.number),
+    EventRecord: lambda r: (r.id, r.number),
+    LabelRecord: lambda r: (r.id, 0),
+    RunRecord: lambda r: (r.id, r.pull),
+    InternalRunRecord: lambda r: (r.id, 0),
+    AttemptRecord: lambda r: (r.id, r.run),
+    JobRecord: lambda r: (r.id, r.run),
 }
 
 
 class Store:
-    """The records, each read and written whole.  One lock: a request of the forge is a transaction."""
+    """The records, each read and written as a unit.  There is one lock: a request to the forge is a transaction."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or make it.  Raises sqlite3.DatabaseError for one that is no database, or locked."""
+        """Open the file, or create it.  Raises sqlite3.DatabaseError if it is no database or is locked.
+
+        Raises RunbookError for a file of another version of the runbook.
+        """
         self.lock = threading.RLock()
         private_folder(path.parent)
-        # SQLite gives the files that it puts beside it the same mode.
+        # SQLite gives the same mode to the files that it creates beside it.
         os.close(private(str(path), os.O_RDWR | os.O_CREAT))
         self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
         version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
@@ -175,7 +186,7 @@ class Store:
             self._db.close()
             raise RunbookError(
                 f"The practice forge's state in {path} was written by another version of the runbook. "
-                "Start afresh with `runbook practice reset`."
+                "Start again with `runbook practice reset`."
             )
         self._db.executescript(
             "BEGIN IMMEDIATE;"
@@ -188,59 +199,70 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Everything inside is kept, or, after an exception, nothing."""
+        """Keep all changes made inside, or none of them after an exception."""
         with self.lock:
             self._db.execute("BEGIN IMMEDIATE")
             with self._db:  # commits, or rolls back
                 yield
 
     def find(self, kind: type[R], key: int) -> R | None:
-        row = self._db.execute("SELECT body FROM record WHERE kind=? AND key=?", (kind.__name__, key)).fetchone()
+        """Return a record, or None."""
+        row = self._db.execute("SELECT body FROM record WHERE kind=? AND key=?", (_name(kind), key)).fetchone()
         return _load(kind, row[0]) if row else None
 
     def all(self, kind: type[R], parent: int | None = None) -> list[R]:
-        """In the order of their keys, which is the order in which they were made."""
+        """Return the records, or those of one parent, in the order in which they were created."""
         query = "SELECT body FROM record WHERE kind=? AND (? IS NULL OR parent=?) ORDER BY key"
-        rows = self._db.execute(query, (kind.__name__, parent, parent))
+        rows = self._db.execute(query, (_name(kind), parent, parent))
         return [_load(kind, body) for (body,) in rows]
 
     def save(self, record: R) -> R:
+        """Write a record, and return it."""
         key, parent = _KEYS[type(record)](record)
         self._db.execute(
             "INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?)",
-            (type(record).__name__, key, parent, json.dumps(asdict(record))),
+            (_name(type(record)), key, parent, json.dumps(asdict(record))),
         )
         return record
 
     def change(self, record: R, **fields: Any) -> R:
+        """Write a record with these fields changed, and return it."""
         return self.save(replace(record, **fields))
 
-    def remove(self, record: Record) -> None:
+    def remove(self, record: CommentRecord) -> None:
+        """Delete a comment."""
         key, _ = _KEYS[type(record)](record)
-        self._db.execute("DELETE FROM record WHERE kind=? AND key=?", (type(record).__name__, key))
+        self._db.execute("DELETE FROM record WHERE kind=? AND key=?", (_name(type(record)), key))
 
     def next(self, series: str = "id") -> int:
-        """The next number of a series; ids are one series for all kinds of records."""
+        """Return the next number of a series; ids are one series for all kinds of records."""
         value = int(self.setting(f"next {series}", FIRST_ID if series == "id" else 1))
         self.set(f"next {series}", value + 1)
         return value
 
     def setting(self, name: str, default: Any) -> Any:
+        """Return a setting, which is a JSON value."""
         row = self._db.execute("SELECT value FROM setting WHERE name=?", (name,)).fetchone()
         return json.loads(row[0]) if row else default
 
     def set(self, name: str, value: Any) -> None:
+        """Write a setting."""
         self._db.execute("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, json.dumps(value)))
 
     def close(self) -> None:
+        """Close the file after the transaction that is in progress."""
         with self.lock:
             self._db.close()
+
+
+def _name(kind: type) -> str:
+    return kind.__name__.removesuffix("Record")
 
 
 def _load(kind: type[R], body: str) -> R:
     fields: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(body).items()
     }
-    if kind is Job:
+    if kind is JobRecord:
         fields["planned"] = Planned(**fields["planned"])
     return kind(**fields)

@@ -1,10 +1,11 @@
-"""Life of the practice world: made once in a folder of the user's, served by whichever process came first.
+"""The practice world: created once in a folder of the user, and served by the first process that needs it.
 
-The folder holds the checkout, the bare remotes that it pushes to, the forge's state, a marker that says the folder is
-ours, and a lock.  The launcher holds the lock for its life and writes into it where forge and registry answer, so a
-second launcher finds them there; when the first has died the lock is free, whatever the file says.  Nothing runs
-between two commands.  Who joined a world loses it when its launcher ends: ``practice.enter`` finds or starts it anew,
-and a run that stands by goes on serving it under the same addresses.
+The folder contains the checkout, the bare remotes to which it pushes, the forge's state, a marker by which we know
+the folder, and a lock.  The launcher, which is the process that serves the world, keeps the lock and writes the
+addresses of forge and registry into it, where a second launcher finds them; when the first ends, the lock is free,
+whatever the file says.  Nothing runs between two commands.  A process that joined a world loses it when the launcher
+ends: ``practice.enter`` then finds or starts it again, and a process that called `World.stand_by` continues to serve
+it under the same addresses.
 """
 
 import contextlib
@@ -19,35 +20,26 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import command
 from runbook_lib.practice import content, seed
-from runbook_lib.practice.tokens import GITLAB_TOKEN, TOKEN
+from runbook_lib.practice.accounts import GITLAB_TOKEN, TOKEN
 from runbook_lib.system import atomic_files
 
 REPOSITORY = "practice/Megatron-LM"
 _CHECKOUT, _REMOTE, _GITLAB, _STATE, _CACHE = "Megatron-LM", "remote.git", "gitlab.git", "forge.sqlite", "cache"
 _MARKER, _LOCK = "practice-world.json", "practice-world.lock"
 _OTHER_FOLDER = "Name another folder, new or empty, in RUNBOOK_PRACTICE_HOME."
-_RESET = "Run `runbook practice reset`: the next run makes a new world."
-_PATIENCE = 15.0  # seconds that another launcher gets to create the world, which takes it less than one
-
-
-class Server(Protocol):
-    """What forge and registry have in common."""
-
-    url: str
-
-    def close(self) -> None:
-        """Stop answering."""
+_RESET = "Run `runbook practice reset`: the next run creates a new world."
+_CREATION_LIMIT = 15.0  # seconds in which another launcher must create the world, which takes it less than one
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """Who serves the world, and where: what the lock says."""
+    """The process that serves the world, and its addresses, as the lock contains them."""
 
     pid: int
     host: str
@@ -55,11 +47,12 @@ class Launcher:
     registry: str
 
     def __str__(self) -> str:
-        return f"process {self.pid}" + (f" on {self.host}" if self.host != socket.gethostname() else "")
+        place = "" if self.host == socket.gethostname() else f" on {self.host}"
+        return f"process {self.pid}{place}"
 
 
 class World:
-    """A practice world that is up.  ``running_elsewhere`` says that another launcher serves it."""
+    """A practice world that is served."""
 
     def __init__(self, home: Path, launcher: Launcher, owned: contextlib.ExitStack | None) -> None:
         self.home = home
@@ -70,12 +63,12 @@ class World:
 
     @property
     def running_elsewhere(self) -> bool:
-        """Whether it ends with another launcher than this object."""
+        """True if another process serves it, or another object of this process."""
         return self._owned is None
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment variables that lead to it; an empty one hides a credential that has no place here."""
+        """The environment variables that lead to it; an empty one hides a credential that does not belong here."""
         variables = {
             "RUNBOOK_PRACTICE": str(self.checkout),
             "GITHUB_API_URL": self.launcher.forge,
@@ -88,7 +81,7 @@ class World:
             "GITLAB_TOKEN": GITLAB_TOKEN,
             "GITLAB_PROJECT": REPOSITORY,
         }
-        # Practice must not reach a company's proxy.
+        # Practice must not use a company's proxy.
         if any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in os.environ):
             direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
             if "127.0.0.1" not in direct.split(","):
@@ -98,16 +91,16 @@ class World:
 
     @property
     def advice(self) -> str:
-        """A sentence for a world that an older or newer version made; else empty."""
+        """A message for a world that an older or newer version created; else empty."""
         if _marker(self.home).get("template") == content.VERSION:
             return ""
         return (
-            "This practice world was made by another version of the runbook. It goes on working; "
-            "`runbook practice reset` makes room for a current one."
+            "This practice world was created by another version of the runbook. It still works; "
+            "after `runbook practice reset` the next run creates a current one."
         )
 
     def stand_by(self) -> None:
-        """Serve the world from here as soon as who serves it now has ended, such as a notebook's kernel."""
+        """Serve the world from this process as soon as its launcher ends, such as the kernel of a notebook."""
         if self.running_elsewhere and self.launcher.pid != os.getpid():
             threading.Thread(target=self._take_over, daemon=True, name="practice").start()
 
@@ -122,7 +115,7 @@ class World:
                     self._owned = undo.pop_all()
 
     def close(self) -> None:
-        """Stop serving, if it is ours to stop.  May be called twice."""
+        """Stop serving, if this object serves the world.  May be called twice."""
         with self._closing:
             self._closed = True
             if self._owned is not None:
@@ -136,21 +129,23 @@ class World:
 
 
 def default_home() -> Path:
-    """The folder of the practice world: $RUNBOOK_PRACTICE_HOME, else below $XDG_STATE_HOME or ~/.local/state."""
+    """Return the folder of the practice world: $RUNBOOK_PRACTICE_HOME, or one below $XDG_STATE_HOME."""
     if own := os.environ.get("RUNBOOK_PRACTICE_HOME"):
         return Path(own).expanduser().absolute()
     state = Path(os.environ.get("XDG_STATE_HOME", ""))
-    # The specification says to ignore a relative path.
-    return (state if state.is_absolute() else Path.home() / ".local/state") / "base-image-runbook/practice"
+    if not state.is_absolute():  # the specification says to ignore it
+        state = Path.home() / ".local/state"
+    return state / "base-image-runbook/practice"
 
 
 def start(home: Path | None = None, *, clock: Callable[[], float] = time.time) -> World:
-    """Bring the practice world up, or find it up; ``clock`` (seconds since 1970) is the forge's, if it is ours.
+    """Serve the practice world, or join it if it is served; ``clock`` (seconds since 1970) is that of its forge.
 
-    Raises Refused for a folder that is not ours, RunbookError where it cannot be made or does not answer.
+    Raises Refused for a folder that is not ours, and RunbookError for a world that cannot be created or that does
+    not respond.
     """
     home = (home or default_home()).absolute()
-    give_up = time.monotonic() + _PATIENCE
+    give_up = time.monotonic() + _CREATION_LIMIT
     try:
         while True:
             lock = _take_lock(home)
@@ -162,20 +157,20 @@ def start(home: Path | None = None, *, clock: Callable[[], float] = time.time) -
             if launcher and launcher.host != socket.gethostname():
                 # A home folder that machines share, as on a cluster: its ports are not ours.
                 raise Refused(f"The practice world in {home} is in use by {launcher}. {_OTHER_FOLDER}")
-            if launcher and answers(launcher.forge) and answers(launcher.registry):
+            if launcher and responds(launcher.forge) and responds(launcher.registry):
                 return World(home, launcher, None)
             if time.monotonic() > give_up:
                 raise RunbookError(
-                    f"The practice world in {home} is held by {launcher or 'another process'}, and does not answer. "
+                    f"The practice world in {home} is in use by {launcher or 'another process'}, and does not respond. "
                     "End that process and try again."
                 )
             time.sleep(0.02)
     except OSError as error:
-        raise RunbookError(f"The practice world could not be brought up in {home}: {error}. {_OTHER_FOLDER}") from error
+        raise RunbookError(f"The practice world in {home} could not be started: {error}. {_OTHER_FOLDER}") from error
 
 
 def reset(home: Path | None = None) -> bool:
-    """Remove the practice world, and nothing that it did not make.  False if there was none.
+    """Remove the practice world, and nothing that it did not create.  Return False if there was none.
 
     Raises Refused while a process serves it, and for a folder that is not ours.
     """
@@ -191,11 +186,11 @@ def reset(home: Path | None = None) -> bool:
     try:
         existed = is_world(home)
         if existed:
-            _write_marker(home, "creating")  # who is killed here has no world that seems whole
+            _write_marker(home, "creating")  # if we are killed here, the rest must not look like a complete world
             _remove_content(home)
             (home / _MARKER).unlink()
         (home / _LOCK).unlink()
-        with contextlib.suppress(OSError):  # what a person put beside the world stays, and the folder with it
+        with contextlib.suppress(OSError):  # files of the user beside the world stay, and so does the folder
             home.rmdir()
         return existed
     finally:
@@ -203,12 +198,12 @@ def reset(home: Path | None = None) -> bool:
 
 
 def is_world(home: Path) -> bool:
-    """Whether the folder is a practice world, complete or not."""
+    """Return whether the folder is a practice world, complete or not."""
     return (home / _MARKER).is_file()
 
 
-def answers(url: str) -> bool:
-    """Whether something listens at the host and port of ``url``, which are on this machine."""
+def responds(url: str) -> bool:
+    """Return whether something listens at the host and port of ``url``, which are on this machine."""
     parts = urlsplit(url)
     try:
         with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=0.25):
@@ -218,7 +213,7 @@ def answers(url: str) -> bool:
 
 
 def _take_lock(home: Path) -> int | None:
-    """The lock of the folder, which is made if need be, as a descriptor; None when another launcher has it.
+    """Lock the folder, which is created if necessary, and return the descriptor; None if another launcher has it.
 
     Raises Refused for a folder with content that is not ours.
     """
@@ -228,16 +223,16 @@ def _take_lock(home: Path) -> int | None:
     try:
         lock = atomic_files.private(str(home / _LOCK), os.O_RDWR | os.O_CREAT)
     except FileNotFoundError:
-        return None  # a reset removed the folder this moment
+        return None  # a reset removed the folder at this moment
     with contextlib.ExitStack() as undo:
         undo.callback(os.close, lock)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A reset may have removed the file between opening and locking: then it locks nothing.
-            held = os.path.samestat(os.fstat(lock), (home / _LOCK).stat())
+            # A reset may have removed the file between opening and locking: then the lock has no effect.
+            locked = os.path.samestat(os.fstat(lock), (home / _LOCK).stat())
         except (BlockingIOError, FileNotFoundError):
-            held = False
-        if not held:
+            locked = False
+        if not locked:
             return None
         if not is_world(home):
             _refuse_foreign(home)
@@ -247,41 +242,40 @@ def _take_lock(home: Path) -> int | None:
 
 def _refuse_foreign(home: Path) -> None:
     if any(path.name not in (_LOCK, f"{_MARKER}.new") for path in home.iterdir()):
-        raise Refused(f"{home} is not empty and holds no practice world: it was left alone. {_OTHER_FOLDER}")
+        raise Refused(f"{home} is not empty and contains no practice world, so nothing was changed. {_OTHER_FOLDER}")
 
 
 def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[], float]) -> Launcher:
-    """Create the world if need be, serve it, and write the addresses into the lock."""
-    from runbook_lib.practice.github import server as forge
-    from runbook_lib.practice.registry import server as registry  # who only joins need not import the servers
+    """Create the world if necessary, serve it, and write the addresses into the lock."""
+    # A process that only joins a world need not import the servers.
+    from runbook_lib.practice.github.server import Forge
+    from runbook_lib.practice.registry.server import RegistryServer
 
     home.chmod(0o700)
     last = _launcher(home)
     os.ftruncate(lock, 0)
     if _marker(home).get("state") != "complete":
         _create(home)
-    if lost := [name for name in (_CHECKOUT, _REMOTE) if not (home / name).is_dir()]:
-        raise RunbookError(f"The practice world in {home} lacks {' and '.join(lost)}. {_RESET}")
+    if missing := [name for name in (_CHECKOUT, _REMOTE) if not (home / name).is_dir()]:
+        raise RunbookError(f"{' and '.join(missing)} missing from the practice world in {home}. {_RESET}")
     if not (home / _GITLAB).is_dir():  # a new world, or one of an older version
         seed.mirror(home / _REMOTE, home / _GITLAB, home / _CHECKOUT)
-    for repository in (_CHECKOUT, _REMOTE, _GITLAB):  # git makes them as the umask says
+    for repository in (_CHECKOUT, _REMOTE, _GITLAB):  # git creates them by the umask
         (home / repository).chmod(0o700)
     try:
-        hub: Server = forge.serve(
-            home / _STATE, home / _REMOTE, repository=REPOSITORY, clock=clock, gitlab=home / _GITLAB
-        )
+        forge = Forge(home / _STATE, home / _REMOTE, repository=REPOSITORY, clock=clock, gitlab=home / _GITLAB)
     except sqlite3.DatabaseError as error:
         raise RunbookError(f"The forge's state in {home / _STATE} cannot be read: {error}. {_RESET}") from None
-    undo.callback(hub.close)
-    images: Server = registry.serve(urlsplit(last.registry).port or 0 if last else 0)
-    undo.callback(images.close)
-    launcher = Launcher(os.getpid(), socket.gethostname(), hub.url, images.url)
+    undo.callback(forge.close)
+    registry = RegistryServer(urlsplit(last.registry).port or 0 if last else 0)
+    undo.callback(registry.close)
+    launcher = Launcher(os.getpid(), socket.gethostname(), forge.url, registry.url)
     os.pwrite(lock, json.dumps(asdict(launcher)).encode(), 0)
     return launcher
 
 
 def _launcher(home: Path) -> Launcher | None:
-    """Who holds the lock; None until that process has written it."""
+    """Return the process that has the lock, or None before it has written its addresses."""
     try:
         return Launcher(**json.loads((home / _LOCK).read_text()))
     except (FileNotFoundError, ValueError, TypeError):
@@ -290,10 +284,10 @@ def _launcher(home: Path) -> Launcher | None:
 
 def _marker(home: Path) -> dict[str, object]:
     try:
-        found = json.loads((home / _MARKER).read_text())
+        marker = json.loads((home / _MARKER).read_text())
     except (FileNotFoundError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return marker if isinstance(marker, dict) else {}
 
 
 def _write_marker(home: Path, state: str) -> None:
@@ -314,7 +308,7 @@ def _remove_content(home: Path) -> None:
 
 
 def _create(home: Path) -> None:
-    """Write remote and checkout.  The marker says "creating" until both are whole: who is killed here starts anew."""
+    """Write remote and checkout.  The marker says "creating" until both are complete, so that a killed run restarts."""
     # The practice forge merges without a work tree (git merge-tree --write-tree).
     command.require((2, 38), "The practice world")
     _write_marker(home, "creating")

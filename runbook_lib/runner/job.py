@@ -97,15 +97,15 @@ class Job:
         if not self.practises:
             yield {}
             return
-        from runbook_lib.practice import environment
+        from runbook_lib import practice
 
         if running := os.environ.get("RUNBOOK_PRACTICE"):
             with ExitStack() as stack:
-                if environment.is_world(Path(running).parent):
-                    stack.enter_context(environment.start(Path(running).parent)).stand_by()
+                if practice.is_world(Path(running).parent):
+                    stack.enter_context(practice.start(Path(running).parent)).stand_by()
                 yield {"RUNBOOK_PRACTICE": running}
         else:
-            with environment.start() as world:
+            with practice.start() as world:
                 yield dict(world.env)
 
     @contextmanager

@@ -11,12 +11,11 @@ from typing import Any
 
 from IPython.display import display as show
 
-from runbook_lib import display
+from runbook_lib import display, practice
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.display import View
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.practice import environment
 from runbook_lib.records.chain import Ledger
 from runbook_lib.records.statement import Identity, record_id
 from runbook_lib.records.step_record import Step, close_incomplete
@@ -70,7 +69,7 @@ def begin(notebook: str, parameters: Mapping[str, Any]) -> Context:
     Raises RunbookError for a parameter, checkout or record that cannot be used.
     """
     repo = parameters["repo"]
-    checkout = Checkout.open(environment.enter(repo))
+    checkout = Checkout.open(practice.enter(repo))
     headless = not session.interactive()
     bump = Bump.parse(
         **{name: parameters[name] for name in _OF_A_BUMP if name in parameters},

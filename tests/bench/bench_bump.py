@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from runbook_lib.practice import environment
+from runbook_lib import practice
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 4.0
@@ -49,8 +49,8 @@ def measure(repeats: int = 5) -> float:
 
 def bump(work: Path, name: str) -> float:
     """Seconds that a bump takes in a world that was just made: no branch, pull request or run of an earlier one."""
-    environment.reset()
-    environment.start().close()
+    practice.reset()
+    practice.start().close()
     os.environ["RUNBOOK_AUDIT"] = str(work / f"audit-{name}")
     notebook = ROOT / "runbooks" / "bump.ipynb"
     return timed(

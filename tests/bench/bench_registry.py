@@ -53,7 +53,7 @@ def look(url: str, cache: str, tag: str, *, token: str = "", max_age: float = 30
 def measure() -> list[tuple[str, float, int, float]]:
     """Name, round trips, requests and target of each case, in the order in which a person meets them."""
     names = [f"{year:02}.{month:02}" for year in range(60, 98) for month in range(1, 13)][:TAGS]
-    server = RegistryServer(held=images.content(dict.fromkeys(names, images.MONTHS["26.04"])))
+    server = RegistryServer(stored=images.content(dict.fromkeys(names, images.MONTHS["26.04"])))
     scope = {"scope": f"repository:{images.REPOSITORY}:pull"}
     token = httpx.get(f"{server.url}/token", params=scope, trust_env=False).json()["token"]
     one, other = (f"{name}-py3" for name in names[-2:])

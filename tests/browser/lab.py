@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from playwright.sync_api import Locator, Page, Route
 
-from runbook_lib.practice import environment
-from runbook_lib.practice.environment import World
-from runbook_lib.practice.state import Job, Run, Store
+from runbook_lib import practice
+from runbook_lib.practice import World
+from runbook_lib.practice.state import JobRecord, RunRecord, Store
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "runbooks").glob("*.ipynb"))
@@ -67,7 +67,7 @@ class Lab:
     @contextmanager
     def world(self) -> Iterator[World]:
         """The practice world, which a kernel may serve."""
-        with environment.start(self.home) as world:
+        with practice.start(self.home) as world:
             yield world
 
     def quick_ci(self, seconds: float = 3.0) -> None:
@@ -84,10 +84,10 @@ class Lab:
         with self.world():
             store = Store(self.home / "forge.sqlite")
             with store.transaction():
-                for run in store.all(Run):
+                for run in store.all(RunRecord):
                     store.save(replace(run, seconds=1.0))
                     # The forge plans the jobs of a run that has none, with the run's time as it is then.
-                    for job in store.all(Job, run.id):
+                    for job in store.all(JobRecord, run.id):
                         store.remove(job)
             store.close()
 

@@ -7,7 +7,7 @@ from runbook_lib.cli.image import listed
 from runbook_lib.clients.registry.client import Tags
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.practice.registry.server import serve
+from runbook_lib.practice.registry.server import RegistryServer
 
 TORCH = "ghcr.io/coreweave/ml-containers/torch"
 OLD = "1234567-base-cuda12.9.1-ubuntu22.04-torch2.9.1"
@@ -46,7 +46,7 @@ def test_what_cannot_be_looked_for_is_told(image: str, constraint: str, says: st
 
 
 def test_the_command_prints_a_tag_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    server = serve()
+    server = RegistryServer()
     monkeypatch.setenv("RUNBOOK_REGISTRY", server.url)
     monkeypatch.setenv("RUNBOOK_CACHE", "off")
     assert main(["image", "list", "nvcr.io/nvidia/pytorch"]) == 0

@@ -10,10 +10,10 @@ import pytest
 from bumping import git
 from test_notebooks import execute, seen
 
+from runbook_lib import practice
 from runbook_lib.forms import form as forms
 from runbook_lib.forms.form import Form
-from runbook_lib.practice import environment
-from runbook_lib.practice.environment import World
+from runbook_lib.practice import World
 from runbook_lib.runner import background
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
     monkeypatch.setenv("JPY_SESSION_NAME", str(ROOT / "runbooks/01-github-pin.ipynb"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_CI_SECONDS", "3600")  # it ends where a test lets it
-    with environment.start() as started:
+    with practice.start() as started:
         for name, value in started.env.items():
             monkeypatch.setenv(name, value)
         yield started

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from runbook_lib import practice
 from runbook_lib.errors import RunbookError
 from runbook_lib.git import command
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.practice import environment
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def test_an_older_one_is_told(seeded: Path, tmp_path: Path, says: str, monkeypat
 def test_practice_needs_one_that_merges_without_a_work_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(tmp_path, "git version 2.34.1", monkeypatch)
     with pytest.raises(RunbookError, match=r"The practice world needs git 2\.38 or newer; the git on PATH is 'git ver"):
-        environment.start(tmp_path / "practice")
+        practice.start(tmp_path / "practice")
 
 
 def test_it_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.images.compare import Component, compare, merged, versions
 from runbook_lib.images.reference import Image, ImageRef, PlatformImage
-from runbook_lib.practice.registry import server as practice
+from runbook_lib.practice.registry.server import RegistryServer
 
 UBUNTU = {"org.opencontainers.image.ref.name": "ubuntu", "org.opencontainers.image.version": "24.04"}
 
@@ -150,7 +150,7 @@ def test_whatever_configs_say_the_table_stays_a_table(old, new):
 
 
 def test_the_images_of_a_registry_are_compared():
-    server = practice.serve()
+    server = RegistryServer()
     with Registry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch"), {"RUNBOOK_REGISTRY": server.url}) as registry:
         old, new = registry.image("25.09-py3"), registry.image("26.04-py3")
     server.close()

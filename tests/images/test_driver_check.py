@@ -13,7 +13,7 @@ from runbook_lib.images import driver_check
 from runbook_lib.images.compare import compare
 from runbook_lib.images.driver_inventory import NodeDriver
 from runbook_lib.images.reference import Image, PlatformImage
-from runbook_lib.practice.registry import server as practice
+from runbook_lib.practice.registry.server import RegistryServer
 
 
 def image(**platforms: dict[str, str]) -> Image:
@@ -27,7 +27,7 @@ SAME = image(amd64=CUDA_12_9, arm64=CUDA_12_9)
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    server = practice.serve()
+    server = RegistryServer()
     monkeypatch.setenv("RUNBOOK_REGISTRY", server.url)
     monkeypatch.setenv("RUNBOOK_CACHE", "off")
     yield

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from controlled_forge import ControlledForge
 from elsewhere import CICD, MEGATRON_YML, NEW_TORCH, OLD_TORCH, PYTORCH, TORCH_EXTRAS, bridge, ml_containers, own
 from layouts import layout
 
@@ -29,10 +30,9 @@ from runbook_lib.pins.finders import BuildArg
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, REPOSITORIES, Repository
 from runbook_lib.pins.sites import PinSite
 from runbook_lib.practice.ci import plan as ci
-from runbook_lib.practice.github import server as forge
 from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry import server as registry
-from runbook_lib.practice.registry.images import Content
+from runbook_lib.practice.registry.images import RegistryContent
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute
 from runbook_lib.runner.execute import StepResult
@@ -313,7 +313,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
             subprocess.run(["git", "clone", "-q", "--bare", str(seed), str(bare)], check=True)
             place = tmp_path / "clone"
             subprocess.run(["git", "clone", "-q", str(bare), str(place)], check=True)
-            hub = undo.enter_context(forge.serve(tmp_path / "forge.sqlite", bare, repository=f"practice/{name}"))
+            hub = undo.enter_context(ControlledForge(tmp_path / "forge.sqlite", bare, repository=f"practice/{name}"))
             monkeypatch.setenv("GITHUB_API_URL", hub.url)
             monkeypatch.setenv("GITHUB_REPOSITORY", f"practice/{name}")
             return place
@@ -321,7 +321,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         held = images.content()
         tags = {**held.tags, NEW_TORCH: held.tags["26.06-py3"], OLD_TORCH: held.tags["26.04-py3"]}
         served = undo.enter_context(
-            contextlib.closing(registry.RegistryServer(held=Content(held.manifests, held.blobs, tags)))
+            contextlib.closing(registry.RegistryServer(stored=RegistryContent(held.manifests, held.blobs, tags)))
         )
         monkeypatch.setenv("GITHUB_TOKEN", "practice-token")
         monkeypatch.setenv("RUNBOOK_REGISTRY", served.url)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from runbook_lib.git.blobs import read_blobs
 from runbook_lib.practice import content
 from runbook_lib.practice.ci import evidence, measure, plan, suites
-from runbook_lib.practice.git import Bare
+from runbook_lib.practice.git import BareRepository
 
 TREE = content.main()
 RECIPES = {path: text for path, text in TREE.items() if path.startswith(suites.RECIPES)}
@@ -56,9 +56,10 @@ def test_labels_decide(
 def test_a_dispatched_run_has_no_labels() -> None:
     assert suites.suite({"Run tests"}, "workflow_dispatch") == suites.Suite("L1", 5, False, False, "nightly")
     known = [
-        suites.Row("gpt", case, "dgx_h100", "dev", "L1", cadence) for case, cadence in (("a", ALWAYS), ("b", ("pr",)))
+        suites.SuiteRow("gpt", case, "dgx_h100", "dev", "L1", cadence)
+        for case, cadence in (("a", ALWAYS), ("b", ("pr",)))
     ]
-    chosen = suites.selected(known, suites.suite((), "workflow_dispatch"), ["dgx_h100"])
+    chosen = suites.select(known, suites.suite((), "workflow_dispatch"), ["dgx_h100"])
     assert [row.test_case for row in chosen] == ["a"]
 
 
@@ -119,28 +120,28 @@ def test_recipes_that_are_none() -> None:
 
 
 def test_selection_is_equality() -> None:
-    def row(case: str, tier: str, *cadence: str) -> suites.Row:
-        return suites.Row("gpt", case, "dgx_h100", "dev", tier, cadence or ALWAYS)
+    def row(case: str, tier: str, *cadence: str) -> suites.SuiteRow:
+        return suites.SuiteRow("gpt", case, "dgx_h100", "dev", tier, cadence or ALWAYS)
 
     known = [row("a", "L1"), row("a", "L1"), row("b", "L1-broken"), row("c", "L0"), row("d", "L1", "nightly")]
     known += [replace(row("e", "L1"), environment="lts"), replace(row("f", "L1"), platform="dgx_gb200")]
 
     def chosen(labels: set[str], *platforms: str) -> list[str]:
-        return [each.test_case for each in suites.selected(known, suites.suite(labels), platforms)]
+        return [each.test_case for each in suites.select(known, suites.suite(labels), platforms)]
 
     assert chosen({"Run functional tests"}, "dgx_h100") == ["d", "a"]  # the label switches the cadence off
     assert chosen({"Run functional tests"}, "dgx_h100", "dgx_gb200") == ["d", "a", "f"]
     assert chosen(set(), "dgx_h100") == ["c"]
-    assert suites.selected(known, suites.Suite("L1", 5, False, False, "pr"), ["dgx_h100"]) == (known[0],)
+    assert suites.select(known, suites.Suite("L1", 5, False, False, "pr"), ["dgx_h100"]) == (known[0],)
 
 
 def test_the_real_recipes(megatron_lm: Path) -> None:
     """The numbers that were counted in the repository at that commit."""
     commit = "d98e8a64ddf34856e74b24714e3bedb2f5a39553"
-    found = suites.rows(Bare(megatron_lm).texts(commit, suites.RECIPES))
+    found = suites.rows(BareRepository(megatron_lm).texts(commit, suites.RECIPES))
     both = ["dgx_h100", "dgx_gb200"]
-    assert len(suites.selected(found, suites.suite(set()), both)) == 12
-    per_platform = [len(suites.selected(found, suites.suite(FUNCTIONAL), [platform])) for platform in both]
+    assert len(suites.select(found, suites.suite(set()), both)) == 12
+    per_platform = [len(suites.select(found, suites.suite(FUNCTIONAL), [platform])) for platform in both]
     assert per_platform == [77, 31]
 
 
@@ -234,7 +235,7 @@ def test_what_needs_a_failed_job_is_skipped(at: plan.Situation, last: str, skipp
     assert skipped in {job.name for job in planned if job.conclusion == "skipped"}
     assert not [job.name for job in planned if job.kind == "functional" and job.test_case]
     assert len({(job.name, job.platform) for job in planned}) == len(planned)
-    assert plan.again(planned, 60.0)[-1].conclusion == "failure"
+    assert plan.retry(planned, 60.0)[-1].conclusion == "failure"
 
 
 # -- what is seen when ----------------------------------------------------------------------------------------------
@@ -267,7 +268,7 @@ def _stop(cancelled: float | None, now: float) -> float | None:
 
 
 def test_the_second_attempt() -> None:
-    second = plan.again(PLANNED, 100.0)
+    second = plan.retry(PLANNED, 100.0)
     assert len(second) == len(PLANNED)
     kept = [job for job in second if job.ends < 0]
     assert {job.conclusion for job in kept} == {"success"}
@@ -286,25 +287,25 @@ SERIES = {"start_step": 1, "end_step": 3, "step_interval": 1, "values": {"1": 10
 def test_measuring_is_repeatable_and_keeps_the_form() -> None:
     text = json.dumps({"lm loss": SERIES, "iteration-time": SERIES, "0": {"generated_text": "x"}}, indent=4)
     for kind in ("same", "drift", "regression"):
-        new = measure.on(text, kind, "seed")
-        assert new == measure.on(text, kind, "seed")
+        new = measure.remeasure(text, kind, "seed")
+        assert new == measure.remeasure(text, kind, "seed")
         assert json.loads(new)["lm loss"]["values"]["2"] == "nan"
         assert new.count("\n") == text.count("\n")
-    assert measure.on(text, "drift", "one") != measure.on(text, "drift", "two")
+    assert measure.remeasure(text, "drift", "one") != measure.remeasure(text, "drift", "two")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "NaN", '"text"', "{}"])
 def test_golden_files_of_odd_forms_stay_as_they_are(text: str) -> None:
-    assert measure.on(text, "drift", "seed") == text
+    assert measure.remeasure(text, "drift", "seed") == text
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN))
 def test_kinds_of_change(path: str) -> None:
     old = GOLDEN[path]
-    assert measure.agrees(old, measure.on(old, "same", path))
+    assert measure.agrees(old, measure.remeasure(old, "same", path))
     if "lm loss" not in old:
         return
-    drifted, diverged = measure.on(old, "drift", path), measure.on(old, "regression", path)
+    drifted, diverged = measure.remeasure(old, "drift", path), measure.remeasure(old, "regression", path)
     assert not measure.agrees(old, drifted)
     assert not measure.agrees(old, diverged)
     losses = [list(json.loads(text)["lm loss"]["values"].values()) for text in (old, drifted, diverged)]

@@ -12,13 +12,15 @@ from typing import Any
 
 import httpx
 import pytest
+from controlled_forge import ControlledForge
 from forging import BRANCH, REPO, World, copied, problems, route_of
 
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.git import Bare
-from runbook_lib.practice.github import protocol, server
-from runbook_lib.practice.github.protocol import Token
+from runbook_lib.practice.accounts import ENGINEER, Token
+from runbook_lib.practice.git import BareRepository
+from runbook_lib.practice.github import server
+from runbook_lib.practice.github.api import VERSIONS
 
 
 @pytest.fixture
@@ -40,26 +42,18 @@ def test_every_route_answers_in_the_form_that_github_describes(world: World) -> 
     artifacts = world.get(f"{REPO}/actions/runs/{run}/artifacts")["artifacts"]
     sha = world.git("rev-parse", "HEAD")
     for path in (
-        "/user", REPO, "/repos/outside-contributor/Megatron-LM", f"{REPO}/collaborators/release-engineer/permission",
-        f"{REPO}/pulls", f"{REPO}/pulls/{number}", f"{REPO}/pulls/{number}/files", f"{REPO}/pulls/{number}/commits",
-        f"{REPO}/issues", f"{REPO}/issues/{number}", f"{REPO}/issues/{issue['number']}", f"{REPO}/labels",
-        f"{REPO}/issues/{number}/labels", f"{REPO}/issues/{number}/events", f"{REPO}/issues/comments/{comment}",
-        "/search/issues?q=repo:practice/Megatron-LM+is:issue+broken", f"{REPO}/branches/{BRANCH}",
-        f"{REPO}/git/ref/heads/{BRANCH}", f"{REPO}/commits/{sha}", f"{REPO}/compare/main...{BRANCH}",
-        f"{REPO}/commits?path=docker",
-        f"{REPO}/actions/workflows/cicd-main.yml/runs", f"{REPO}/actions/runs/{run}", f"{REPO}/actions/jobs/{job}",
-        f"{REPO}/actions/runs/{run}/attempts/1", f"{REPO}/actions/runs/{run}/attempts/1/jobs",
-        f"{REPO}/actions/artifacts/{artifacts[0]['id']}", f"{REPO}/deployments?sha={sha}",
-        f"{REPO}/deployments/{run}/statuses",
+        "/user", REPO, "/repos/outside-contributor/Megatron-LM", f"{REPO}/pulls", f"{REPO}/pulls/{number}",
+        f"{REPO}/pulls/{number}/files", f"{REPO}/issues", f"{REPO}/issues/{number}",
+        f"{REPO}/issues/{issue['number']}", f"{REPO}/issues/{number}/labels", f"{REPO}/issues/{number}/events",
+        "/search/issues?q=repo:practice/Megatron-LM+is:issue+broken", f"{REPO}/compare/main...{BRANCH}",
+        f"{REPO}/commits?path=docker", f"{REPO}/actions/runs", f"{REPO}/actions/runs/{run}",
+        f"{REPO}/actions/jobs/{job}", f"{REPO}/deployments?sha={sha}", f"{REPO}/deployments/{run}/statuses",
     ):  # fmt: skip
         world.get(path)
     world.get(f"{REPO}/assignees/mlindqvist", 204)
     world.get(f"{REPO}/actions/jobs/{job}/logs", 302)
     world.get(artifacts[0]["archive_download_url"], 302)
     world.post(f"{REPO}/actions/runs/{run}/rerun-failed-jobs", None)
-    world.post(f"{REPO}/actions/runs/{run}/cancel", None, 202)
-    job = next(each["id"] for each in world.jobs(run) if each["conclusion"] == "cancelled")
-    world.post(f"{REPO}/actions/jobs/{job}/rerun", None)
     world.done(world.call("PATCH", f"{REPO}/pulls/{number}", json={"body": "Because"}), 200)
     world.done(world.call("PATCH", f"{REPO}/issues/{issue['number']}", json={"state": "closed"}), 200)
     world.done(world.call("DELETE", f"{REPO}/issues/{number}/labels/Run functional tests"), 200)
@@ -115,17 +109,14 @@ def test_rights_to_write(world: World) -> None:
     world.post(f"{REPO}/issues/{number}/comments", {"body": "Nice"}, token="contributor-token")
     world.done(world.call("PATCH", f"{REPO}/pulls/{number}", token="contributor-token", json={"title": "Mine"}), 403)
     assert world.get(f"{REPO}/pulls/{number}", token="")["title"] == "chore: bump"
-    permission = f"{REPO}/collaborators/outside-contributor/permission"
-    assert world.get(permission)["permission"] == "read"
-    world.get(permission, 403, token="contributor-token")
     issue = world.post(f"{REPO}/issues", {"title": "Help", "labels": ["bug"]}, token="contributor-token")
     assert issue["labels"] == []  # GitHub drops them without a word
 
 
 def test_a_token_may_do_what_it_was_given(world: World) -> None:
     world.forge.issue_token("narrow", Token.fine_grained("issues=write"))
-    world.forge.issue_token("scoped", Token(protocol.ENGINEER, scopes="public_repo"))
-    world.forge.issue_token("unscoped", Token(protocol.ENGINEER, scopes=""))
+    world.forge.issue_token("scoped", Token(ENGINEER, scopes="public_repo"))
+    world.forge.issue_token("unscoped", Token(ENGINEER, scopes=""))
     number, run = world.authorized()
     comment, runs = f"{REPO}/issues/{number}/comments", f"{REPO}/actions/runs"
     world.clock.now += 1000
@@ -142,7 +133,7 @@ def test_a_token_may_do_what_it_was_given(world: World) -> None:
 
 def test_a_private_repository_is_seen_by_who_may(world: World) -> None:
     world.forge.issue_token("narrow", Token.fine_grained("issues=write"))
-    world.forge.issue_token("scoped", Token(protocol.ENGINEER, scopes="public_repo"))
+    world.forge.issue_token("scoped", Token(ENGINEER, scopes="public_repo"))
     world.forge.make_private()
     assert world.get(REPO, token="narrow")["private"]
     world.get(f"{REPO}/issues", token="narrow")
@@ -227,10 +218,9 @@ def test_the_merge_commit_is_known_at_the_second_look(world: World) -> None:
     assert (first["mergeable"], first["merge_commit_sha"]) == (None, None)
     assert second["mergeable"] is True
     merge = second["merge_commit_sha"]
-    assert world.get(f"{REPO}/git/ref/pull/{number}/merge")["object"]["sha"] == merge
-    assert world.get(f"{REPO}/git/ref/pull/{number}/head")["object"]["sha"] == sha
-    base = world.get(f"{REPO}/branches/main")["commit"]["sha"]
-    assert [each["sha"] for each in world.get(f"{REPO}/commits/{merge}")["parents"]] == [base, sha]
+    assert world.remote_commit(f"refs/pull/{number}/merge") == merge
+    assert world.remote_commit(f"refs/pull/{number}/head") == sha
+    assert [world.remote_commit(f"{merge}^{parent}") for parent in (1, 2)] == [world.remote_commit("main"), sha]
     newest = world.call("GET", f"{REPO}/pulls/{number}", headers={"X-GitHub-Api-Version": "2026-03-10"}).json()
     assert "merge_commit_sha" not in newest
     assert newest["mergeable"] is True
@@ -247,7 +237,7 @@ def test_the_base_moves(world: World) -> None:
     assert (looking["mergeable"], looking["merge_commit_sha"]) == (None, before["merge_commit_sha"])
     assert (after["mergeable"], after["mergeable_state"]) == (False, "dirty")
     assert after["base"]["sha"] == before["base"]["sha"]  # GitHub does not follow the base
-    assert world.get(f"{REPO}/branches/main")["commit"]["sha"] != before["base"]["sha"]
+    assert world.remote_commit("main") != before["base"]["sha"]
     compared = world.get(f"{REPO}/compare/main...{BRANCH}")
     assert (compared["status"], compared["ahead_by"], compared["behind_by"]) == ("diverged", 1, 1)
     world.comment(number, f"/ok to test {after['head']['sha']}")
@@ -271,8 +261,8 @@ def test_a_merged_pull_request(world: World) -> None:
     tip = world.forge.merge(number)
     pull = world.get(f"{REPO}/pulls/{number}")
     assert (pull["state"], pull["merged"], pull["merge_commit_sha"]) == ("closed", True, tip)
-    assert world.get(f"{REPO}/branches/main")["commit"]["sha"] == tip
-    world.get(f"{REPO}/branches/pull-request/{number}", 404)
+    assert world.remote_commit("main") == tip
+    assert world.remote_commit(f"pull-request/{number}") is None
     world.done(world.call("PATCH", f"{REPO}/pulls/{number}", json={"state": "open"}), 422)
 
 
@@ -292,7 +282,7 @@ def test_a_pull_request_from_a_fork(world: World) -> None:
     names = [each["name"] for each in world.jobs(world.runs()[0]["id"])]
     assert names.count("gpt/gpt3_mcore_te_tp1_pp1 - latest") == 1  # no GB200 for who is no maintainer
     assert "${{ matrix.model }}/${{ matrix.test_case }} - latest" in names
-    assert world.get(f"/repos/outside-contributor/Megatron-LM/branches/{BRANCH}")["commit"]["sha"] == sha
+    assert world.get("/repos/outside-contributor/Megatron-LM/commits", params={"sha": BRANCH})[0]["sha"] == sha
     again = world.push(to=world.fork)
     assert world.get(f"{REPO}/pulls/{number}")["head"]["sha"] == again
     world.push("mine")
@@ -310,7 +300,6 @@ def test_labels(world: World) -> None:
     left = world.done(world.call("DELETE", f"{labels}/new%20one"), 200)
     assert [each["name"] for each in left] == ["bug", "Run tests"]
     assert world.done(world.call("DELETE", f"{labels}/new one"), 404)["message"] == "Label does not exist"
-    assert "new one" in [each["name"] for each in world.get(f"{REPO}/labels")]
     events = [(each["event"], each["label"]["name"]) for each in world.get(f"{REPO}/issues/8/events")]
     assert events == [("labeled", "Run tests"), ("labeled", "new one"), ("unlabeled", "new one")]
 
@@ -426,11 +415,10 @@ def test_who_wrote_a_test_last(world: World) -> None:
 @pytest.mark.parametrize(
     "path",
     ["/nowhere", "/user/nowhere", f"{REPO}/nowhere", f"{REPO}/pulls/8", f"{REPO}/pulls/999", f"{REPO}/pulls/x",
-     "/repos/practice/other", "/repos/stranger/Megatron-LM", f"{REPO}/branches/nowhere", f"{REPO}/git/ref/heads/bump",
+     "/repos/practice/other", "/repos/stranger/Megatron-LM",
      f"{REPO}/compare/main...nowhere", f"{REPO}/compare/main", f"{REPO}/compare/main...a%7Eb", f"{REPO}/actions/runs/1",
-     f"{REPO}/actions/jobs/1/logs", f"{REPO}/actions/artifacts/1/zip", f"{REPO}/actions/workflows/other.yml/runs",
-     "/practice/Megatron-LM/pull/999", f"{REPO}/deployments/1/statuses", "/repos/outside-contributor/Megatron-LM/pulls",
-     f"{REPO}/collaborators/nobody/permission", f"{REPO}/issues/comments/1"],
+     f"{REPO}/actions/jobs/1/logs", f"{REPO}/actions/artifacts/1/zip", f"{REPO}/deployments/1/statuses",
+     "/practice/Megatron-LM/pull/999", "/repos/outside-contributor/Megatron-LM/pulls"],
 )  # fmt: skip
 def test_what_is_not_there(world: World, path: str) -> None:
     answer = world.get(path, 404)
@@ -458,11 +446,13 @@ def test_pages_and_links(world: World) -> None:
     assert len(world.get("/repositories/480000001/issues/8/comments?per_page=500")) == 5
 
 
-def test_a_page_holds_at_most_a_hundred() -> None:
-    request = protocol.Request("GET", "/x", {"per_page": "500", "state": "open"})
-    answer = protocol.page(request, "http://x/x", range(150), str)
-    assert len(answer.content) == 100
-    assert '<http://x/x?per_page=500&state=open&page=2>; rel="next"' in answer.headers["Link"]
+def test_a_page_contains_at_most_a_hundred_entries(world: World) -> None:
+    world.authorized("Run functional tests")
+    for _ in range(102):
+        world.post(f"{REPO}/issues/8/comments", {"body": "x"})
+    answer = world.call("GET", f"{REPO}/issues/8/comments?per_page=500")
+    assert len(answer.json()) == 100
+    assert answer.links["next"]["url"].endswith("/issues/8/comments?per_page=500&page=2")
 
 
 def test_an_answer_that_is_known_already(world: World) -> None:
@@ -479,7 +469,7 @@ def test_an_answer_that_is_known_already(world: World) -> None:
 
 
 def test_versions_of_the_api(world: World) -> None:
-    for version in protocol.VERSIONS:
+    for version in VERSIONS:
         response = world.call("GET", REPO, headers={"X-GitHub-Api-Version": version})
         assert response.headers["X-GitHub-Api-Version-Selected"] == version
         assert ("has_downloads" in response.json()) == (version == "2022-11-28")
@@ -534,9 +524,9 @@ def test_only_the_full_id_of_the_head_is_tested(world: World) -> None:
         assert code in world.comment(number, said)[0]
     assert world.comment(number, f"Please do not /ok to test {sha}") == []
     assert world.runs() == []
-    world.get(f"{REPO}/branches/pull-request/{number}", 404)
+    assert world.remote_commit(f"pull-request/{number}") is None
     assert world.comment(number, f"  /okay to test {sha}\n") == []
-    assert world.get(f"{REPO}/branches/pull-request/{number}")["commit"]["sha"] == sha
+    assert world.remote_commit(f"pull-request/{number}") == sha
     assert len(world.runs()) == 1
     world.comment(number, f"/ok to test {sha}")
     assert len(world.runs()) == 1  # the mirror has that commit already
@@ -634,7 +624,7 @@ def test_a_push_stops_the_run(world: World) -> None:
 def test_a_mirror_that_a_killed_forge_left_is_tested_all_the_same(world: World) -> None:
     sha = world.push()
     number = world.open_pull()["number"]
-    Bare(world.remote).point(f"refs/heads/pull-request/{number}", sha)
+    BareRepository(world.remote).set_ref(f"refs/heads/pull-request/{number}", sha)
     for _ in range(2):
         world.comment(number, f"/ok to test {sha}")
         assert [each["head_sha"] for each in world.runs()] == [sha]
@@ -674,19 +664,13 @@ def test_failed_jobs_once_more(world: World) -> None:
     assert {each["id"] for each in world.jobs(run_id, filter="all")} == first | second
     left = world.get(f"{REPO}/actions/runs/{run_id}/artifacts?per_page=100")["artifacts"]
     assert len({each["name"] for each in left}) == len(left) == 12 + 8  # only what ran again leaves another one
-    earlier = world.get(f"{REPO}/actions/runs/{run_id}/attempts/1/jobs?per_page=100")["jobs"]
-    assert {each["id"] for each in earlier} == first
-    world.get(f"{REPO}/actions/runs/{run_id}/attempts/3", 404)
 
 
 def test_a_cancelled_run_goes_on(world: World) -> None:
     _, run_id = world.authorized("Run functional tests")
-    cancel = f"{REPO}/actions/runs/{run_id}/cancel"
-    world.post(cancel, None, 403, token="contributor-token")
     world.clock.now += 4
-    world.post(cancel, None, 202)
+    world.push()
     assert world.run(run_id)["conclusion"] == "cancelled"
-    assert world.post(cancel, None, 409)["message"] == "Cannot cancel a workflow run that is completed."
     world.post(f"{REPO}/actions/runs/{run_id}/rerun-failed-jobs", None)
     world.clock.now += 60
     assert ends(world, run_id) == FATES | {("mimo/mimo_vlm_tp1", "h100"): "success"}
@@ -718,11 +702,11 @@ def test_two_forges_one_after_the_other(world: World) -> None:
 def test_a_state_that_is_none(world: World, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database, and long enough to be seen as such" * 20)
     with pytest.raises(sqlite3.DatabaseError):
-        server.serve(tmp_path / "text", world.remote)
+        ControlledForge(tmp_path / "text", world.remote)
     with sqlite3.connect(tmp_path / "newer") as db:
         db.execute("PRAGMA user_version = 99")
     with pytest.raises(RunbookError, match="another version"):
-        server.serve(tmp_path / "newer", world.remote)
+        ControlledForge(tmp_path / "newer", world.remote)
 
 
 # -- downloads and pages --------------------------------------------------------------------------------------------
@@ -806,7 +790,8 @@ def test_downloads(world: World) -> None:
         (f"bytes={len(whole)}-", 416, b""),
     ):
         response = world.call("GET", place, token="", headers={"Range": asked})
-        assert (response.status_code, response.content) == (status, part), asked
+        assert response.status_code == status, asked
+        assert status == 416 or response.content == part, asked
     beyond = world.call("GET", place, token="", headers={"Range": f"bytes=0-{len(whole) + 9}"})
     assert beyond.headers["Content-Range"] == f"bytes 0-{len(whole) - 1}/{len(whole)}"
     world.clock.now += 61
@@ -817,7 +802,7 @@ def test_downloads(world: World) -> None:
     assert "torch.OutOfMemoryError" not in log  # only the log of that rank, in the artifact, tells why
     world.clock.now += 91 * 86400
     assert world.get(url, 410)["message"] == "Artifact has expired"
-    assert world.get(f"{REPO}/actions/artifacts/{artifact['id']}")["expired"] is True
+    assert world.get(f"{REPO}/actions/runs/{run_id}/artifacts")["artifacts"][0]["expired"] is True
 
 
 def test_pages_for_people(world: World) -> None:
@@ -828,14 +813,13 @@ def test_pages_for_people(world: World) -> None:
     world.clock.now += 60
     pull, run = world.get(f"{REPO}/pulls/{number}"), world.run(run_id)
     job = next(each for each in world.jobs(run_id) if each["conclusion"] == "cancelled")
-    commit = world.get(f"{REPO}/commits/{run['head_sha']}")
     for url, words in (
         (world.forge.url, "chore"),
         (pull["html_url"], "Run functional tests"),
         (world.get(f"{REPO}/issues/8")["html_url"], "loss jumps"),
         (run["html_url"], "gpt3_mcore_te_tp4_pp1_long"),
         (job["html_url"], "exceeded the maximum execution time"),
-        (commit["html_url"], "+nvcr.io/nvidia/pytorch:26.04-py3"),
+        (f"{world.forge.url}/practice/Megatron-LM/commit/{run['head_sha']}", "+nvcr.io/nvidia/pytorch:26.04-py3"),
     ):
         response = world.call("GET", url, token="")
         assert response.status_code == 200
@@ -863,7 +847,7 @@ def test_many_at_once(world: World) -> None:
 def test_a_duration_that_is_none(world: World, seconds: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNBOOK_PRACTICE_CI_SECONDS", seconds)
     with pytest.raises(RunbookError, match="RUNBOOK_PRACTICE_CI_SECONDS"):
-        server.serve(world.folder / "other.sqlite", world.remote)
+        ControlledForge(world.folder / "other.sqlite", world.remote)
 
 
 def test_knobs_for_the_next_runs(world: World) -> None:
@@ -895,6 +879,6 @@ def test_a_broken_remote_is_a_server_error(world: World) -> None:
 def test_the_same_two_commits_give_the_same_merge(world: World) -> None:
     sha = world.push()
     base = world.git("rev-parse", "origin/main")
-    merges = {Bare(world.remote).merge(base, sha) for _ in range(2)}
+    merges = {BareRepository(world.remote).merge(base, sha) for _ in range(2)}
     assert len(merges) == 1
     assert None not in merges

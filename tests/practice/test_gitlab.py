@@ -15,9 +15,10 @@ from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import ci_runs, collect
 from runbook_lib.practice import content
+from runbook_lib.practice.accounts import GITLAB_TOKEN as TOKEN
 from runbook_lib.practice.ci import plan
 from runbook_lib.practice.gitlab import ci as gitlab_ci
-from runbook_lib.practice.gitlab.api import PROJECT_ID, TOKEN
+from runbook_lib.practice.gitlab.api import PROJECT_ID
 
 BUILD = content.main()[gitlab_ci.BUILD]
 DRIFTED = "gpt/gpt3_mcore_tp1_pp4"

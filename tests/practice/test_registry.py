@@ -11,14 +11,14 @@ import httpx
 import pytest
 
 from runbook_lib.practice.registry import images
-from runbook_lib.practice.registry.server import serve
+from runbook_lib.practice.registry.server import RegistryServer
 
 ACCEPT = {"Accept": images.INDEX + ", " + images.MANIFEST}
 
 
 @pytest.fixture
 def client() -> Iterator[httpx.Client]:
-    server = serve()
+    server = RegistryServer()
     with httpx.Client(base_url=server.url, trust_env=False) as client:
         yield client
     server.close()
@@ -156,7 +156,7 @@ def test_pages_that_do_not_exist(signed_in: httpx.Client) -> None:
 
 
 def test_closed_is_closed_on_open_connections_too() -> None:
-    server = serve()
+    server = RegistryServer()
     with httpx.Client(base_url=server.url, trust_env=False) as client:
         assert client.get("/v2/").status_code == 401
         server.close()

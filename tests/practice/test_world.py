@@ -16,12 +16,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from runbook_lib import practice
 from runbook_lib.cli.__main__ import main as runbook
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.practice import content as template
-from runbook_lib.practice import environment, seed, world
+from runbook_lib.practice import seed, world
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,7 +41,7 @@ def _practice_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     """`enter` and the command find the world of the test, and leave nothing behind in this process."""
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(home))
     yield
-    environment._before.clear()
+    practice.enter("/")
 
 
 class Launcher:
@@ -48,8 +49,8 @@ class Launcher:
 
     CODE = """
 import json, sys
-from runbook_lib.practice import environment
-world = environment.start()
+from runbook_lib import practice
+world = practice.start()
 print(json.dumps([world.running_elsewhere, world.env]), flush=True)
 sys.stdin.readline()
 world.close()
@@ -75,7 +76,7 @@ world.close()
 
 
 def test_a_new_world_is_a_clean_checkout_with_its_remote(home: Path) -> None:
-    with environment.start() as new:
+    with practice.start() as new:
         assert not new.running_elsewhere
         assert new.checkout == home / "Megatron-LM"
         assert new.advice == ""
@@ -92,7 +93,7 @@ def test_a_new_world_is_a_clean_checkout_with_its_remote(home: Path) -> None:
 
 
 def test_it_is_reached_by_the_environment_alone(home: Path) -> None:
-    with environment.start() as new:
+    with practice.start() as new:
         assert new.env == {
             "RUNBOOK_PRACTICE": str(home / "Megatron-LM"),
             "GITHUB_API_URL": new.launcher.forge,
@@ -107,9 +108,9 @@ def test_it_is_reached_by_the_environment_alone(home: Path) -> None:
         } | dict.fromkeys(("NO_PROXY", "no_proxy"), os.environ["NO_PROXY"])
         for url in (new.launcher.forge, new.launcher.registry):
             assert url.startswith("http://127.0.0.1:")
-            assert world.answers(url)
-    assert not world.answers(new.launcher.forge)
-    assert not world.answers(new.launcher.registry)
+            assert world.responds(url)
+    assert not world.responds(new.launcher.forge)
+    assert not world.responds(new.launcher.registry)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_commits_are_the_persons_own(
     )
     (tmp_path / "gitconfig").write_text(config + hostile)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
-    with environment.start() as new:
+    with practice.start() as new:
         git("-C", str(new.checkout), "commit", "--quiet", "--allow-empty", "-m", "Practice")
         assert git("-C", str(new.checkout), "log", "-1", "--format=%an <%ae>") == expected
         assert git("-C", str(new.checkout), "status", "--porcelain") == ""
@@ -167,7 +168,7 @@ def test_a_hook_of_another_repository_does_not_lead_astray(
     git("init", "--quiet", str(tmp_path / "other"))
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "other/.git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other/.git/index"))
-    with environment.start():
+    with practice.start():
         pass
     monkeypatch.delenv("GIT_DIR")
     monkeypatch.delenv("GIT_INDEX_FILE")
@@ -177,58 +178,60 @@ def test_a_hook_of_another_repository_does_not_lead_astray(
 
 def test_the_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("RUNBOOK_PRACTICE_HOME")
-    assert environment.home() == Path.home() / ".local/state/base-image-runbook/practice"
+    assert practice.default_home() == Path.home() / ".local/state/base-image-runbook/practice"
     monkeypatch.setenv("XDG_STATE_HOME", "relative/is/ignored")
-    assert environment.home() == Path.home() / ".local/state/base-image-runbook/practice"
+    assert practice.default_home() == Path.home() / ".local/state/base-image-runbook/practice"
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert environment.home() == tmp_path / "base-image-runbook/practice"
+    assert practice.default_home() == tmp_path / "base-image-runbook/practice"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", "here")
-    assert environment.home() == tmp_path / "here"
+    assert practice.default_home() == tmp_path / "here"
 
 
 def test_practice_is_light_to_import() -> None:
-    code = "import sys, runbook_lib.practice.environment; print(*sys.modules)"
+    code = "import sys, runbook_lib.practice; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert "runbook_lib.practice.world" in modules
-    assert not {"pandas", "githubkit", "httpx", "http.server", "IPython", "sqlalchemy"}.intersection(modules.split())
+    assert not {"pandas", "githubkit", "httpx", "http.server", "werkzeug", "IPython", "sqlalchemy"}.intersection(
+        modules.split()
+    )
 
 
 # A world that exists
 
 
 def test_work_survives_the_end_of_the_launcher(home: Path) -> None:
-    with environment.start() as first:
+    with practice.start() as first:
         git("-C", str(first.checkout), "switch", "--quiet", "-c", "mine")
         (first.checkout / "new.txt").write_text("mine")
-    with environment.start() as second:
+    with practice.start() as second:
         assert git("-C", str(second.checkout), "status", "--porcelain", "--branch") == "## mine\n?? new.txt"
 
 
 def test_addresses_stay_the_same_unless_somebody_took_them(home: Path) -> None:
-    with environment.start() as first:
+    with practice.start() as first:
         env = first.env
-    with environment.start() as second:
+    with practice.start() as second:
         assert second.env == env
     with socket.socket() as other:
         other.bind(("127.0.0.1", int(env["RUNBOOK_REGISTRY"].rpartition(":")[2])))
         other.listen()
-        with environment.start() as third:
+        with practice.start() as third:
             assert third.env["RUNBOOK_REGISTRY"] != env["RUNBOOK_REGISTRY"]
-            assert world.answers(third.launcher.registry)
+            assert world.responds(third.launcher.registry)
 
 
 def test_a_second_launcher_joins_the_first(home: Path) -> None:
-    first = environment.start()
-    second = environment.start()
+    first = practice.start()
+    second = practice.start()
     assert second.running_elsewhere
     assert second.env == first.env
     assert second.launcher.pid == os.getpid()
     second.close()
-    assert world.answers(first.launcher.forge)
+    assert world.responds(first.launcher.forge)
     first.close()
     first.close()
-    assert not world.answers(first.launcher.forge)
+    assert not world.responds(first.launcher.forge)
 
 
 def test_of_many_that_start_at_once_one_serves(home: Path) -> None:
@@ -243,15 +246,15 @@ def test_the_lock_of_a_dead_launcher_is_free(home: Path) -> None:
     launcher = Launcher()
     _, env = launcher.ready()
     assert launcher.end(kill=True) == -signal.SIGKILL
-    with environment.start() as next_one:
+    with practice.start() as next_one:
         assert not next_one.running_elsewhere
         assert next_one.env == env
 
 
 def test_what_a_dead_launcher_wrote_is_gone(home: Path) -> None:
-    environment.start().close()
+    practice.start().close()
     (home / "practice-world.lock").write_text("x" * 2000)
-    with environment.start(), environment.start() as second:
+    with practice.start(), practice.start() as second:
         assert second.running_elsewhere
 
 
@@ -265,7 +268,7 @@ def test_a_lock_that_a_reset_removed_holds_nothing(home: Path, monkeypatch: pyte
         taken(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", after_a_reset)
-    with environment.start(), environment.start() as second:
+    with practice.start(), practice.start() as second:
         assert second.running_elsewhere
 
 
@@ -282,15 +285,15 @@ seed.create = create
 """
     assert Launcher(die).end() == -signal.SIGKILL
     assert (home / "Megatron-LM").exists()
-    with environment.start() as new:
+    with practice.start() as new:
         assert git("-C", str(new.checkout), "status", "--porcelain") == ""
 
 
 def test_another_version_of_the_template_goes_on_working(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    environment.start().close()
+    practice.start().close()
     monkeypatch.setattr(template, "VERSION", 99)
-    with environment.start() as old:
-        assert "made by another version of the runbook. It goes on working" in old.advice
+    with practice.start() as old:
+        assert "another version" in old.advice
 
 
 # What is refused
@@ -299,31 +302,31 @@ def test_another_version_of_the_template_goes_on_working(home: Path, monkeypatch
 def test_a_folder_with_other_content_is_left_alone(home: Path) -> None:
     home.mkdir(parents=True)
     (home / "thesis.txt").write_text("mine")
-    with pytest.raises(Refused, match="holds no practice world: it was left alone"):
-        environment.start()
-    with pytest.raises(Refused, match="holds no practice world: it was left alone"):
-        environment.reset()
+    with pytest.raises(Refused, match="RUNBOOK_PRACTICE_HOME"):
+        practice.start()
+    with pytest.raises(Refused, match="RUNBOOK_PRACTICE_HOME"):
+        practice.reset()
     assert [path.name for path in home.iterdir()] == ["thesis.txt"]
     (home / "practice-world.lock").write_text("")
-    with pytest.raises(Refused, match="holds no practice world: it was left alone"):
-        environment.start()
-    with pytest.raises(Refused, match="holds no practice world: it was left alone"):
-        environment.reset()
+    with pytest.raises(Refused, match="RUNBOOK_PRACTICE_HOME"):
+        practice.start()
+    with pytest.raises(Refused, match="RUNBOOK_PRACTICE_HOME"):
+        practice.reset()
     assert (home / "thesis.txt").read_text() == "mine"
 
 
 def test_an_empty_folder_is_taken_and_closed_to_others(home: Path) -> None:
     home.mkdir(parents=True, mode=0o755)
-    with environment.start():
+    with practice.start():
         assert home.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_world_of_another_machine_is_refused_at_once(home: Path) -> None:
-    with environment.start():
+    with practice.start():
         launcher = world.Launcher(77, "elsewhere", "http://127.0.0.1:1", "http://127.0.0.1:1")
         (home / "practice-world.lock").write_text(json.dumps(launcher.__dict__))
         with pytest.raises(Refused, match=r"in use by process 77 on elsewhere\. Name another folder"):
-            environment.start()
+            practice.start()
 
 
 @pytest.mark.parametrize(
@@ -336,43 +339,43 @@ def test_a_holder_that_does_not_answer_is_named(
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
     launcher = world.Launcher(77, socket.gethostname(), url, url)
-    monkeypatch.setattr(world, "_PATIENCE", 0)
-    with environment.start():
+    monkeypatch.setattr(world, "_CREATION_LIMIT", 0)
+    with practice.start():
         text = json.dumps(launcher.__dict__) if content is None else content
         (home / "practice-world.lock").write_text(text)
-        with pytest.raises(RunbookError, match=f"is held by {holder}, and does not answer"):
-            environment.start()
+        with pytest.raises(RunbookError, match=f"is in use by {holder}, and does not respond"):
+            practice.start()
 
 
 def test_a_world_that_lost_a_part_says_so(home: Path) -> None:
-    environment.start().close()
+    practice.start().close()
     shutil.rmtree(home / "Megatron-LM")
-    with pytest.raises(RunbookError, match=r"lacks Megatron-LM\. Run `runbook practice reset`"):
-        environment.start()
-    assert environment.reset()
-    environment.start().close()
+    with pytest.raises(RunbookError, match=r"Megatron-LM missing .* Run `runbook practice reset`"):
+        practice.start()
+    assert practice.reset()
+    practice.start().close()
 
 
 def test_a_state_that_is_no_database_says_so(home: Path) -> None:
-    environment.start().close()
+    practice.start().close()
     for file in home.glob("forge.sqlite*"):
         file.unlink()
     (home / "forge.sqlite").write_text("not a database, " * 100)
     with pytest.raises(RunbookError, match=r"cannot be read: .*\. Run `runbook practice reset`"):
-        environment.start()
-    assert environment.reset()
+        practice.start()
+    assert practice.reset()
 
 
 def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunbookError, match=r"could not be brought up in .*RUNBOOK_PRACTICE_HOME"):
-        environment.start(tmp_path / "file/below")
+    with pytest.raises(RunbookError, match=r"RUNBOOK_PRACTICE_HOME"):
+        practice.start(tmp_path / "file/below")
 
 
 def test_without_git_it_says_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(RunbookError, match="git is not on PATH"):
-        environment.start()
+        practice.start()
 
 
 def test_a_failing_git_is_quoted(tmp_path: Path) -> None:
@@ -386,37 +389,37 @@ def test_a_failing_git_is_quoted(tmp_path: Path) -> None:
 
 
 def test_reset_removes_the_world_and_its_folder(home: Path) -> None:
-    assert environment.reset() is False
-    with environment.start() as made, Registry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch"), made.env) as registry:
+    assert practice.reset() is False
+    with practice.start() as made, Registry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch"), made.env) as registry:
         assert registry.tags()  # leaves its answers in the world's cache
-    assert environment.reset() is True
+    assert practice.reset() is True
     assert not home.exists()
-    assert environment.reset() is False
+    assert practice.reset() is False
 
 
 def test_reset_refuses_while_the_world_is_in_use(home: Path) -> None:
     launcher = Launcher()
     launcher.ready()
     with pytest.raises(Refused, match=f"is in use by process {launcher.process.pid}"):
-        environment.reset()
+        practice.reset()
     assert (home / "Megatron-LM/README.md").exists()
     launcher.end()
-    assert environment.reset()
+    assert practice.reset()
 
 
 def test_reset_leaves_what_a_person_put_there(home: Path, tmp_path: Path) -> None:
-    environment.start().close()
+    practice.start().close()
     real = tmp_path / "real"
     (home / "Megatron-LM").rename(real)
     (home / "Megatron-LM").symlink_to(real)
     (home / "notes.txt").write_text("mine")
-    assert environment.reset()
+    assert practice.reset()
     assert [path.name for path in home.iterdir()] == ["notes.txt"]
     assert (real / "README.md").exists()
 
 
 def test_a_reset_that_was_killed_leaves_no_world_that_seems_whole(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    environment.start().close()
+    practice.start().close()
 
     def die(path: Path) -> None:
         shutil.rmtree(path / "Megatron-LM")
@@ -425,8 +428,8 @@ def test_a_reset_that_was_killed_leaves_no_world_that_seems_whole(home: Path, mo
     with monkeypatch.context() as during:
         during.setattr(world, "_remove_content", die)
         with pytest.raises(KeyboardInterrupt):
-            environment.reset()
-    with environment.start() as new:
+            practice.reset()
+    with practice.start() as new:
         assert git("-C", str(new.checkout), "status", "--porcelain") == ""
 
 
@@ -436,9 +439,9 @@ def test_a_reset_that_was_killed_leaves_no_world_that_seems_whole(home: Path, mo
 def test_a_repository_of_ones_own_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = dict(os.environ)
     monkeypatch.chdir(tmp_path)
-    assert environment.enter("/a/repo") == "/a/repo"
-    assert environment.enter("clone") == str(tmp_path / "clone")
-    assert environment.enter("~/clone") == str(Path.home() / "clone")
+    assert practice.enter("/a/repo") == "/a/repo"
+    assert practice.enter("clone") == str(tmp_path / "clone")
+    assert practice.enter("~/clone") == str(Path.home() / "clone")
     assert dict(os.environ) == before
     assert list(tmp_path.iterdir()) == []
 
@@ -447,38 +450,38 @@ def test_no_repository_is_the_practice_world(home: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("NGC_API_KEY", "real")
     monkeypatch.setenv("GITHUB_TOKEN", "real")
     before = dict(os.environ)
-    assert environment.enter("") == str(home / "Megatron-LM")
+    assert practice.enter("") == str(home / "Megatron-LM")
     inside = dict(os.environ)
     assert inside["RUNBOOK_PRACTICE"] == str(home / "Megatron-LM")
     assert (inside["NGC_API_KEY"], inside["GITHUB_TOKEN"]) == ("", "practice-token")
-    assert environment.enter("") == str(home / "Megatron-LM")
+    assert practice.enter("") == str(home / "Megatron-LM")
     assert dict(os.environ) == inside
-    assert environment.enter("/a/repo") == "/a/repo"
+    assert practice.enter("/a/repo") == "/a/repo"
     assert dict(os.environ) == before
 
 
 def test_the_environment_that_a_launcher_set_is_used(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with environment.start() as launcher:
+    with practice.start() as launcher:
         for name, value in launcher.env.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", "/nonexistent")
-        assert environment.enter("") == str(launcher.checkout)
+        assert practice.enter("") == str(launcher.checkout)
         # What the launcher set is not ours to take back.
-        environment.enter("/a/repo")
+        practice.enter("/a/repo")
         assert os.environ["GITHUB_API_URL"] == launcher.launcher.forge
 
 
 def test_who_joined_a_world_that_ended_starts_it_anew(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = Launcher()
     _, env = launcher.ready()
-    assert environment.enter("") == env["RUNBOOK_PRACTICE"]
+    assert practice.enter("") == env["RUNBOOK_PRACTICE"]
     assert os.environ["GITHUB_API_URL"] == env["GITHUB_API_URL"]
     launcher.end()
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", "/nonexistent")
-    assert environment.enter("") == env["RUNBOOK_PRACTICE"]
-    assert world.answers(os.environ["GITHUB_API_URL"])
-    assert world.answers(os.environ["RUNBOOK_REGISTRY"])
-    environment.enter("/a/repo")
+    assert practice.enter("") == env["RUNBOOK_PRACTICE"]
+    assert world.responds(os.environ["GITHUB_API_URL"])
+    assert world.responds(os.environ["RUNBOOK_REGISTRY"])
+    practice.enter("/a/repo")
     assert "GITHUB_API_URL" not in os.environ
 
 
@@ -492,7 +495,7 @@ def test_the_command_serves_until_ctrl_c(home: Path, request: pytest.FixtureRequ
     request.addfinalizer(process.kill)
     assert process.stdout is not None
     lines: list[str] = []
-    while not lines or "throws the folder away" not in lines[-1]:
+    while not lines or "runbook practice reset" not in lines[-1]:
         lines.append(process.stdout.readline())
         assert lines[-1], "".join(lines)
     told = "".join(lines)
@@ -500,28 +503,30 @@ def test_the_command_serves_until_ctrl_c(home: Path, request: pytest.FixtureRequ
     assert f"    export RUNBOOK_PRACTICE={shlex.quote(str(home / 'Megatron-LM'))}\n" in told
     assert "    export NGC_API_KEY=''\n" in told
     exported = dict(line.strip().removeprefix("export ").split("=", 1) for line in lines if "export " in line)
-    assert world.answers(exported["GITHUB_API_URL"])
+    assert world.responds(exported["GITHUB_API_URL"])
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=100)
     assert process.returncode == 0
-    assert not world.answers(exported["GITHUB_API_URL"])
+    assert not world.responds(exported["GITHUB_API_URL"])
 
 
 def test_the_command_says_who_serves_already(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with environment.start():
+    with practice.start():
         assert runbook(["practice", "start"]) == 0
-    assert f"The end of process {os.getpid()} ends it" in capsys.readouterr().out
+    assert f"It ends with process {os.getpid()}" in capsys.readouterr().out
 
 
 def test_the_command_resets(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    environment.start().close()
+    practice.start().close()
     assert runbook(["practice", "reset"]) == 0
     assert runbook(["practice", "reset"]) == 0
-    assert capsys.readouterr().out == f"The practice world in {home} is removed.\nThere is none in {home}.\n"
+    assert capsys.readouterr().out == (
+        f"The practice world in {home} was removed.\nThere is no practice world in {home}.\n"
+    )
 
 
 def test_the_command_tells_a_refusal_as_a_sentence(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with environment.start():
+    with practice.start():
         assert runbook(["practice", "reset"]) == 1
     assert capsys.readouterr().err.startswith(f"runbook practice: The practice world in {home} is in use by process")
 
@@ -529,7 +534,7 @@ def test_the_command_tells_a_refusal_as_a_sentence(home: Path, capsys: pytest.Ca
 def test_who_stands_by_serves_on_under_the_same_addresses(home: Path) -> None:
     first = Launcher()
     assert first.ready()[0] is False
-    with environment.start() as joined:
+    with practice.start() as joined:
         addresses = joined.env
         assert joined.running_elsewhere
         joined.stand_by()
@@ -538,24 +543,24 @@ def test_who_stands_by_serves_on_under_the_same_addresses(home: Path) -> None:
         while joined.running_elsewhere and time.monotonic() < deadline:
             time.sleep(0.02)
         assert joined.env == addresses
-        assert world.answers(joined.launcher.forge)
-        assert world.answers(joined.launcher.registry)
-    assert not world.answers(addresses["GITHUB_API_URL"])
+        assert world.responds(joined.launcher.forge)
+        assert world.responds(joined.launcher.registry)
+    assert not world.responds(addresses["GITHUB_API_URL"])
 
 
 def test_who_no_longer_stands_by_takes_nothing_over(home: Path) -> None:
     first = Launcher()
     first.ready()
-    with environment.start() as joined:
+    with practice.start() as joined:
         joined.stand_by()
     first.end(kill=True)
-    with environment.start() as again:
+    with practice.start() as again:
         assert not again.running_elsewhere
 
 
 def test_no_page_of_a_browser_reaches_it_under_another_name():
     hosts = ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[", "127.0.0.1@evil.example:1"]
-    with environment.start() as world:
+    with practice.start() as world:
         forge, registry = world.env["GITHUB_API_URL"], world.env["RUNBOOK_REGISTRY"]
         for url in (f"{forge}/user", f"{forge}/gitlab/api/v4/user", f"{registry}/v2/"):
             for host in hosts:

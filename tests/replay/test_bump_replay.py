@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from controlled_forge import ControlledForge
 
-from runbook_lib.practice.github import server as forge
 from runbook_lib.practice.registry import server as registry
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute
@@ -35,7 +35,10 @@ def remote(megatron_lm: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def world(remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with forge.serve(tmp_path / "forge.sqlite", remote) as hub, contextlib.closing(registry.serve()) as images:
+    with (
+        ControlledForge(tmp_path / "forge.sqlite", remote) as hub,
+        contextlib.closing(registry.RegistryServer()) as images,
+    ):
         monkeypatch.setenv("GITHUB_API_URL", hub.url)
         monkeypatch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
         monkeypatch.setenv("GITHUB_TOKEN", "practice-token")

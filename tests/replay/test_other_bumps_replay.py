@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from controlled_forge import ControlledForge
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, ML_CONTAINERS
 from runbook_lib.practice.ci import plan as ci
-from runbook_lib.practice.github import server as forge
 from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry import server as registry
-from runbook_lib.practice.registry.images import Content
+from runbook_lib.practice.registry.images import RegistryContent
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute
 from runbook_lib.workflow.sync_survey import survey
@@ -74,8 +74,8 @@ def world(source: Path, start: str, name: str, home: Path, patch: pytest.MonkeyP
     held = images.content()
     tags = {**held.tags, **dict.fromkeys((NEWER, "26.07-py3"), held.tags["26.06-py3"])}
     with (
-        forge.serve(home / "forge.sqlite", bare, repository=f"practice/{name}") as hub,
-        contextlib.closing(registry.RegistryServer(held=Content(held.manifests, held.blobs, tags))) as served,
+        ControlledForge(home / "forge.sqlite", bare, repository=f"practice/{name}") as hub,
+        contextlib.closing(registry.RegistryServer(stored=RegistryContent(held.manifests, held.blobs, tags))) as served,
     ):
         patch.setenv("GITHUB_API_URL", hub.url)
         patch.setenv("GITHUB_REPOSITORY", f"practice/{name}")

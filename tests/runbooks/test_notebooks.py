@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from runbook_lib.practice import environment
+from runbook_lib import practice
 from runbook_lib.practice.state import Store
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute as run
@@ -75,15 +75,15 @@ def test_every_notebook_has_words_before_each_cell() -> None:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[environment.World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.World]:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_CI_SECONDS", "3600")  # it ends where a test lets it
-    with environment.start() as started:
+    with practice.start() as started:
         yield started
 
 
-def seen(world: environment.World) -> str:
+def seen(world: practice.World) -> str:
     """All that a run could change: checkout, remote, and what the forge tells (but the rate limit)."""
     digest = hashlib.sha256()
     for place in (world.checkout, world.home / "remote.git"):
@@ -111,7 +111,7 @@ def predicate(result: StepResult) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_preview_changes_nothing(path: Path, world: environment.World) -> None:
+def test_a_preview_changes_nothing(path: Path, world: practice.World) -> None:
     before = seen(world)
     for parameters in ({}, {"tag": TAG, "apply": False}):
         result = execute(path.stem, **parameters)
@@ -120,7 +120,7 @@ def test_a_preview_changes_nothing(path: Path, world: environment.World) -> None
         assert seen(world) == before
 
 
-def test_the_steps_one_by_one_then_again(world: environment.World) -> None:
+def test_the_steps_one_by_one_then_again(world: practice.World) -> None:
     names = ["01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci", "07-sync-check"]
     first = [execute(name, tag=TAG, apply=True) for name in names]
     assert [result.state for result in first] == ["done", "done", "done", "waiting", "done"]
@@ -130,7 +130,7 @@ def test_the_steps_one_by_one_then_again(world: environment.World) -> None:
     assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
 
 
-def test_the_whole_bump_and_again_nothing_twice(world: environment.World) -> None:
+def test_the_whole_bump_and_again_nothing_twice(world: practice.World) -> None:
     first = execute("bump", tag=TAG)
     assert (first.state, "pull request" in first.links) == ("waiting", True), first.summary
     counts = [len(found(world, path)) for path in ("pulls?state=all", "issues/10/comments")]
@@ -147,7 +147,7 @@ def test_the_whole_bump_and_again_nothing_twice(world: environment.World) -> Non
         assert len(text) < 1_000_000
 
 
-def test_a_preview_says_what_applying_would_do(world: environment.World) -> None:
+def test_a_preview_says_what_applying_would_do(world: practice.World) -> None:
     result = execute("bump", tag=TAG, apply=False)
     assert (result.state, result.summary[:15]) == ("previewed", "Preview: would ")
     planned = [(it["publish"], it["sentence"].split()[0]) for it in result.planned]
@@ -169,7 +169,7 @@ def test_a_preview_says_what_applying_would_do(world: environment.World) -> None
     assert waiting.next.endswith("bump.ipynb -r tag 26.04-py3 -p wait True")
 
 
-def test_two_bumps_at_once_make_one_pull_request(world: environment.World) -> None:
+def test_two_bumps_at_once_make_one_pull_request(world: practice.World) -> None:
     command = [sys.executable, "-m", "runbook_lib.run", str(ROOT / "runbooks/bump.ipynb"), "-p", "tag", TAG]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
     told = [process.communicate(timeout=250)[0] for process in both]
@@ -179,7 +179,7 @@ def test_two_bumps_at_once_make_one_pull_request(world: environment.World) -> No
     assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
 
 
-def found(world: environment.World, path: str) -> list[Any]:
+def found(world: practice.World, path: str) -> list[Any]:
     url = f"{world.env['GITHUB_API_URL']}/repos/{world.env['GITHUB_REPOSITORY']}/{path}"
     request = urllib.request.Request(url, headers={"Authorization": "Bearer practice-token"})
     with urllib.request.urlopen(request) as answer:
@@ -190,7 +190,7 @@ ACCEPT = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: known, and r
 BROKEN = "gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs; moe/gpt3_moe_mcore_tp2_ep4_memory: out of memory"
 
 
-def test_the_whole_loop_to_ready_to_merge(world: environment.World) -> None:
+def test_the_whole_loop_to_ready_to_merge(world: practice.World) -> None:
     store = Store(world.home / "forge.sqlite")
     with store.transaction():
         store.set("ci seconds", 4.0)
@@ -226,7 +226,7 @@ def test_the_whole_loop_to_ready_to_merge(world: environment.World) -> None:
     ],
 )
 def test_what_a_bump_refuses_leaves_everything_as_it_was(
-    world: environment.World, parameters: dict[str, str], says: str
+    world: practice.World, parameters: dict[str, str], says: str
 ) -> None:
     before = seen(world)
     result = execute("bump", **parameters)
@@ -237,7 +237,7 @@ def test_what_a_bump_refuses_leaves_everything_as_it_was(
 
 @pytest.mark.parametrize(("base", "image_type"), [("dev", "dev"), ("core_r0.1.0", "dev"), ("main", "lts")])
 def test_other_branches_and_the_other_type_bump_by_the_same_way(
-    world: environment.World, base: str, image_type: str
+    world: practice.World, base: str, image_type: str
 ) -> None:
     result = execute("bump", tag=TAG, base=base, image_type=image_type)
     assert result.state == "waiting", result.summary
@@ -254,14 +254,14 @@ def nbval(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_nbval_runs_the_notebooks_as_shipped(world: environment.World) -> None:
+def test_nbval_runs_the_notebooks_as_shipped(world: practice.World) -> None:
     before = seen(world)
     done = nbval("--nbval-lax", *map(str, NOTEBOOKS))
     assert done.returncode == 0, done.stdout[-3000:]
     assert seen(world) == before
 
 
-def test_nbval_finds_an_executed_sync_check_the_same_again(world: environment.World, tmp_path: Path) -> None:
+def test_nbval_finds_an_executed_sync_check_the_same_again(world: practice.World, tmp_path: Path) -> None:
     result = run.execute(ROOT / "runbooks/07-sync-check.ipynb", {"tag": TAG}, tmp_path / "executed.ipynb")
     assert result.ok
     sanitize = f"--nbval-sanitize-with={ROOT / 'tests/sanitize.cfg'}"

@@ -15,7 +15,7 @@ from runbook_lib.bump import Bump
 from runbook_lib.clients.github import issues
 from runbook_lib.errors import CannotTell
 from runbook_lib.images.tags.ngc import NgcTag
-from runbook_lib.practice.tokens import GITLAB_TOKEN
+from runbook_lib.practice.accounts import GITLAB_TOKEN
 from runbook_lib.recipes.quarantined import listed
 from runbook_lib.steps.after_merge import base_ci, report
 from runbook_lib.steps.after_merge.report import After

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from runbook_lib import practice
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.practice import environment
 from runbook_lib.practice.world import World
 from runbook_lib.steps.context import begin
 
@@ -15,7 +15,7 @@ from runbook_lib.steps.context import begin
 def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
-    with environment.start(tmp_path / "world") as started:
+    with practice.start(tmp_path / "world") as started:
         for name, value in started.env.items():
             monkeypatch.setenv(name, value)
         yield started

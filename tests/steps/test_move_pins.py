@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from runbook_lib import practice
 from runbook_lib.bump import Bump
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.practice import environment
 from runbook_lib.records import step_record
 from runbook_lib.records.statement import CONTRIBUTIONS
 from runbook_lib.steps import context, move_pins, preflight
@@ -22,7 +22,7 @@ TAG = "26.04-py3"
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Checkout]:
-    with environment.start(tmp_path / "world") as world:
+    with practice.start(tmp_path / "world") as world:
         for name, value in world.env.items():
             monkeypatch.setenv(name, value)
         yield Checkout.open(world.checkout)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from runbook_lib.cli import __main__
 from runbook_lib.cli.__main__ import main
-from runbook_lib.practice.tokens import GITLAB_TOKEN, TOKEN
+from runbook_lib.practice.accounts import GITLAB_TOKEN, TOKEN
 from runbook_lib.system import output
 from runbook_lib.text.sanitize import visible
 

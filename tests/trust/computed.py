@@ -9,7 +9,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -89,7 +88,6 @@ def main(folder: Path) -> None:
 #: What stands for values from outside in patterns that are made of them, by function.
 SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "pins.launch_scripts.LaunchScripts.find": {"self": SimpleNamespace(folder="folder", gating="active", idle="flaky")},
-    "practice.gitlab.api.GitLab._page_for": {"self": SimpleNamespace(hub=SimpleNamespace(repository="o/r"))},
     "workflow.pull_request_body.compose_body": {"name": "base-image-runbook:golden-values:"},
     "pins.sites._pins": {"name": "nvcr.io/nvidia/pytorch"},
     "slurm.outcome._batch": {"name": "micro-batch-size"},
@@ -155,20 +153,6 @@ def _schemas() -> None:
     note(dict(_module("slurm.site_file").schema()))
 
 
-def _services() -> None:
-    """The paths of the practice services, by one that none of them has."""
-    hub = SimpleNamespace(repository="o/r", url="http://127.0.0.1", owner="o", name="r")
-    gitlab = _module("practice.gitlab.api").GitLab(hub, None)
-    for show in (
-        lambda: _module("practice.github.pages").page_for(hub, "/nowhere"),
-        lambda: gitlab._in_project(SimpleNamespace(method="GET"), "/nowhere"),
-    ):
-        with suppress(type(_module("practice.github.protocol").not_found()), _module("practice.gitlab.api")._Refused):
-            show()
-    for route in _module("practice.github.server").ROUTES:
-        assert route.pattern
-
-
 def _redactor() -> None:
     _module("text.redact").Redactor({"A_TOKEN": "first-value-of-one", "B_TOKEN": "another-value-123"})
 
@@ -185,7 +169,7 @@ def _bucket() -> None:
 
 #: What must run for patterns that functions compute to be compiled.
 RUN: tuple[Callable[[], None], ...] = (
-    _build_arguments, _labels, _secrets, _drafts, _services, _redactor, _dockerfile, _bucket, _schemas,
+    _build_arguments, _labels, _secrets, _drafts, _redactor, _dockerfile, _bucket, _schemas,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from bumping import CONTRIBUTOR, REPOSITORY, World, bump_to, git
+from controlled_forge import ControlledForge
 from fault_proxy import Proxy
 
 from runbook_lib.clients.github import issues
@@ -25,9 +26,8 @@ from runbook_lib.golden import ci_runs
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.practice import seed, state
-from runbook_lib.practice.github import server as forge
+from runbook_lib.practice.accounts import GITLAB_TOKEN, TOKEN
 from runbook_lib.practice.registry import server as registry
-from runbook_lib.practice.tokens import GITLAB_TOKEN, TOKEN
 from runbook_lib.recipes.quarantine import Target
 from runbook_lib.records.step_record import Step
 from runbook_lib.steps import open_pr
@@ -112,8 +112,8 @@ class At:
         """What stands on the forge, without times and numbers."""
         store = self.world.forge.hub.store
         with store.transaction():
-            tickets, comments = store.all(state.Ticket), store.all(state.Comment)
-            attempts, lab = store.all(state.Attempt), store.all(state.InternalRun)
+            tickets, comments = store.all(state.TicketRecord), store.all(state.CommentRecord)
+            attempts, lab = store.all(state.AttemptRecord), store.all(state.InternalRunRecord)
         return {
             "tickets": sorted((it.head_ref, it.title, it.state, sorted(it.labels), it.body or "") for it in tickets),
             "comments": sorted(it.body for it in comments),
@@ -345,12 +345,12 @@ def practice(home: Path) -> Iterator[At]:
     git(home / "checkout", "remote", "add", "gitlab", str(home / "gitlab.git"))
     now = [1_800_000_000.0]
     with ExitStack() as undo:
-        served = forge.serve(
+        served = ControlledForge(
             home / "forge.sqlite", home / "remote.git", repository=REPOSITORY, clock=lambda: now[0],
             forks={CONTRIBUTOR: fork}, gitlab=home / "gitlab.git", ci_seconds=100,
         )  # fmt: skip
         undo.callback(served.close)
-        images = registry.serve()
+        images = registry.RegistryServer()
         undo.callback(images.close)
         before, aside = Proxy(served.url), Proxy(images.url)
         undo.callback(before.close)

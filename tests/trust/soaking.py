@@ -20,7 +20,7 @@ from urllib.parse import clear_cache
 
 import psutil
 
-from runbook_lib.practice import environment
+from runbook_lib import practice
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute
 
@@ -33,7 +33,7 @@ def main() -> None:
     """Run the bumps, and tell of each; memory is what is held after a collection."""
     audit, bumps = Path(os.environ["RUNBOOK_AUDIT"]), int(sys.argv[1])
     for number in range(1, bumps + 1):
-        environment.reset()
+        practice.reset()
         started, before = time.perf_counter(), _cpu()
         result = execute.execute(ROOT / "runbooks/bump.ipynb", {"tag": "26.04-py3"}, audit / "bump.ipynb")
         told = {"state": result.state, "sentence": result.summary, "problems": []}

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import psutil
 from small_runbooks import ROOT, command, environ
+from werkzeug.wrappers import Request, Response
 
-from runbook_lib.practice import environment
-from runbook_lib.practice.github.protocol import Answer, Request
+from runbook_lib import practice
 from runbook_lib.practice.github.server import Forge
 
 TAG = "26.04-py3"
@@ -212,7 +212,7 @@ def git(place: Path, *arguments: str) -> str:
 
 def template(folder: Path) -> None:
     """A practice world that is whole and that nobody serves."""
-    with environment.start(folder):
+    with practice.start(folder):
         pass
     for left in (*folder.glob("forge.sqlite*"), folder / "practice-world.lock"):
         left.unlink()
@@ -228,7 +228,7 @@ def world(made: Path, folder: Path, *, own: bool = False, seconds: float = 0.6) 
         undo.enter_context(_listening(found))
         if not own:
             os.environ["RUNBOOK_PRACTICE_CI_SECONDS"] = str(seconds)
-            served = undo.enter_context(environment.start(found.home))
+            served = undo.enter_context(practice.start(found.home))
             assert not served.running_elsewhere
             found.address = served.env
             del found.address["RUNBOOK_PRACTICE"]
@@ -241,7 +241,7 @@ def told(world: World) -> Iterator[None]:
     """The requests to the world's forge are moments too: before they are carried out, and before the answer."""
     answer = Forge.answer
 
-    def watched(forge: Forge, request: Request) -> Answer:
+    def watched(forge: Forge, request: Request) -> Response:
         if forge.url == world.address.get("GITHUB_API_URL") and request.path.startswith(("/gitlab/", "/repos/")):
             changing = request.method != "GET"
             world.moments.come(f"{request.method} {request.path}", changing)

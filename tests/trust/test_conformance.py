@@ -16,8 +16,9 @@ from whole_bump import Exchange, playing, whole
 from runbook_lib.clients.github import client, issues, token_scopes
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.github import protocol, server
-from runbook_lib.practice.github.protocol import Caller, Token
+from runbook_lib.practice.accounts import ENGINEER, TOKENS, Token
+from runbook_lib.practice.github import server
+from runbook_lib.practice.github.api import Caller
 from runbook_lib.transport.ranges import Address, Web
 
 pytestmark = pytest.mark.component("github-api")
@@ -67,10 +68,10 @@ def judged(exchanges: list[Exchange], version: str, figures: Figures) -> list[st
         named = f"{it.step}: {it.request.method} {it.url}"
         wrong += [
             f"{named}: {problem}"
-            for problem in judge.request(it.request.method, it.url, it.request.headers, it.request.body)
+            for problem in judge.request(it.request.method, it.url, dict(it.request.headers), it.request.data)
         ]
-        given = judge.answer(it.request.method, it.url, it.answer.status, it.answer.headers, it.answer.content)
-        wrong += [f"{named} answered {it.answer.status}: {problem}" for problem in given]
+        given = judge.answer(it.request.method, it.url, it.answer.status_code, dict(it.answer.headers), it.answer.data)
+        wrong += [f"{named} answered {it.answer.status_code}: {problem}" for problem in given]
         figures.update(requests=1, answers=1)
     return wrong
 
@@ -86,7 +87,7 @@ def operation(it: Exchange) -> str:
 @pytest.mark.parametrize(
     ("version", "token", "private"),
     [
-        ("2022-11-28", protocol.TOKENS["practice-token"], False),
+        ("2022-11-28", TOKENS["practice-token"], False),
         ("2026-03-10", Token.fine_grained(*LEAST), True),
     ],
     ids=["the version that we ask for", "the newer version, with the least token"],
@@ -158,9 +159,9 @@ def least(sets: set[tuple[str, ...]]) -> set[str]:
 
 
 def route_of(it: Exchange) -> Any:
-    return next(
-        each for each in server.ROUTES if each.method == it.request.method and each.pattern.fullmatch(it.request.path)
-    )
+    match = server.match_route(it.request.method, it.request.path)
+    assert match
+    return match[0]
 
 
 @pytest.mark.parametrize("route", server.ROUTES, ids=lambda it: f"{it.method} {it.path}")
@@ -177,7 +178,7 @@ def test_the_table_of_steps_is_the_one_that_the_documents_show() -> None:
     """Each permission of the table is refused to a token that lacks it alone, for the operations of its step."""
     for need in token_scopes.NEEDS:
         for lacking in need.permissions:
-            who = Caller("x", protocol.ENGINEER, permissions=frozenset(need.permissions) - {lacking})
+            who = Caller("x", ENGINEER, permissions=frozenset(need.permissions) - {lacking})
             refused = [it for it in server.ROUTES if lacking in it.needs and it.refusal(who, private=True)]
             assert refused or lacking == "metadata=read"
 
@@ -191,9 +192,9 @@ def test_a_version_that_github_no_longer_speaks(tmp_path: Path, monkeypatch: pyt
         for ask in (lambda it: it.pulls(), lambda it: it.comment(1, "x"), lambda it: it.deployment_failed("a" * 40)):
             with pytest.raises(RunbookError, match="does not speak the version of its API that this tool uses"):
                 ask(played.at.github())
-    assert {it.answer.status for it in played.exchanges} == {400}
+    assert {it.answer.status_code for it in played.exchanges} == {400}
     assert not any(
-        described.description().answer(it.request.method, it.url, 400, it.answer.headers, it.answer.content)
+        described.description().answer(it.request.method, it.url, 400, dict(it.answer.headers), it.answer.data)
         for it in played.exchanges
     )
 
@@ -258,8 +259,8 @@ def test_errors_have_the_form_that_github_describes(tmp_path: Path, figures: Fig
             assert given.status_code == status, (method, path, given.text)
     for it in played.exchanges:
         judge = described.description()
-        wrong = judge.answer(it.request.method, it.url, it.answer.status, it.answer.headers, it.answer.content)
-        assert wrong == [], (it.url, it.answer.content)
+        wrong = judge.answer(it.request.method, it.url, it.answer.status_code, dict(it.answer.headers), it.answer.data)
+        assert wrong == [], (it.url, it.answer.data)
         figures["answers"] += 1
     assert len(played.exchanges) == len(WRONG)
 
@@ -313,15 +314,17 @@ def test_the_judge_of_answers(tmp_path: Path, figures: Figures) -> None:
             ask()
     judge = described.description()
     for it in played.exchanges:
-        answer = json.loads(it.answer.content)
+        answer = json.loads(it.answer.data)
         found, lacking = 0, 0
         for name in answer:
             odd = 1 if isinstance(answer[name], str) else "odd"
             for other in ({k: v for k, v in answer.items() if k != name}, answer | {name: odd}):
                 body = json.dumps(other).encode()
-                wrong = judge.answer(it.request.method, it.url, 200, it.answer.headers, body)
+                wrong = judge.answer(it.request.method, it.url, 200, dict(it.answer.headers), body)
                 found, lacking = found + bool(wrong), lacking + (not wrong)
-        assert judge.answer(it.request.method, it.url, 200, it.answer.headers, json.dumps(answer | {"x": 1}).encode())
-        assert judge.answer(it.request.method, it.url, 202, it.answer.headers, it.answer.content)
+        assert judge.answer(
+            it.request.method, it.url, 200, dict(it.answer.headers), json.dumps(answer | {"x": 1}).encode()
+        )
+        assert judge.answer(it.request.method, it.url, 202, dict(it.answer.headers), it.answer.data)
         assert found > 4 * lacking, (it.url, found, lacking)
         figures["answers"] += found

@@ -19,7 +19,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.plan import Plan
-from runbook_lib.practice.registry import server
+from runbook_lib.practice.registry.server import RegistryServer
 from runbook_lib.records.chain import Ledger
 from runbook_lib.records.step_record import Step
 from runbook_lib.records.verify import verify
@@ -145,7 +145,7 @@ def of_record(home: Path) -> Scene:
 def of_cache(home: Path) -> Scene:
     """What a registry said."""
     folder = home / "cache"
-    served = server.serve()
+    served = RegistryServer()
     env = {"RUNBOOK_REGISTRY": served.url, "RUNBOOK_CACHE": str(folder)}
 
     def act() -> None:

@@ -13,7 +13,7 @@ from fault_kinds import KINDS, Kind
 from fault_proxy import Proxy, Stranger
 from figures import Figures
 
-from runbook_lib.practice.tokens import GITLAB_TOKEN, TOKEN
+from runbook_lib.practice.accounts import GITLAB_TOKEN, TOKEN
 
 #: Seconds that the library may want to wait for a server that asks for it, over all attempts of one call.
 MOST = 15 * 60.0

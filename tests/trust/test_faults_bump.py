@@ -98,8 +98,8 @@ def held(played: Played) -> dict[str, Any]:
     """What stands on the forge, without what differs from bump to bump."""
     store = played.at.forge.hub.store
     with store.transaction():
-        tickets, comments = store.all(state.Ticket), store.all(state.Comment)
-        runs, attempts = store.all(state.Run), store.all(state.Attempt)
+        tickets, comments = store.all(state.TicketRecord), store.all(state.CommentRecord)
+        runs, attempts = store.all(state.RunRecord), store.all(state.AttemptRecord)
 
     def same(text: str | None) -> str:
         return re.sub(r"\b[0-9a-f]{10,40}\b|127\.0\.0\.1:[0-9]+|\b5[0-9]{9}\b", "*", text or "")

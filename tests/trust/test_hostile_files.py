@@ -13,10 +13,10 @@ from bumping import git
 from figures import Figures
 from small_runbooks import ROOT, papermill
 
+from runbook_lib import practice
 from runbook_lib.clients.registry.cache import Cache
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.practice import environment
 from runbook_lib.records import archive
 from runbook_lib.records.chain import Ledger
 from runbook_lib.records.pages.index import write_index
@@ -120,7 +120,7 @@ def test_nobody_else_reads_what_is_not_public(
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "tmp").mkdir(mode=0o1777)
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
-    with environment.start(), Kernel(dict(os.environ), tmp_path) as kernel:
+    with practice.start(), Kernel(dict(os.environ), tmp_path) as kernel:
         kernel.begin({}, tmp_path)
         # A long TMPDIR has no room for sockets: then the kernel's folder is elsewhere.
         for place in {tmp_path / "world", kernel._folder, *(tmp_path / "tmp").iterdir()}:

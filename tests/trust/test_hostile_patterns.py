@@ -31,7 +31,6 @@ BOUNDED = {
 GIVEN = {
     "text.untrusted_regex.validate: pattern": "compiled alone",
     "text.untrusted_regex.spans: import regex": "matches the pattern of a pins file, with a limit",
-    "practice.github.server.Forge.fail: path": "a test's own, for the practice forge",
 }
 _QUADRATIC = 2.4
 

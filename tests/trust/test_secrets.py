@@ -24,14 +24,15 @@ from figures import Figures
 from loopback import serving
 from seeded import KINDS, Search, secrets, shown
 from small_runbooks import notebook
+from werkzeug.wrappers import Request, Response
 
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.practice.accounts import ENGINEER, Token
 from runbook_lib.practice.ci import transcripts
-from runbook_lib.practice.github.protocol import ENGINEER, Answer, Request, Token
 from runbook_lib.practice.github.server import Forge
 from runbook_lib.practice.gitlab import api
-from runbook_lib.practice.registry import server
+from runbook_lib.practice.registry.server import RegistryServer
 from runbook_lib.records.verify import verify
 from runbook_lib.system import provenance
 from runbook_lib.text.redact import Redactor
@@ -155,13 +156,13 @@ class Bench:
 def bench(home: Path, seed: object) -> Iterator[Bench]:
     """Everything below ``home``: what git, Jupyter and the system keep there too."""
     held, strange = secrets(f"held {seed}"), secrets(f"strange {seed}")
-    with world(home) as at, closing(server.serve()) as images, pytest.MonkeyPatch.context() as patch:
+    with world(home) as at, closing(RegistryServer()) as images, pytest.MonkeyPatch.context() as patch:
         made = Bench(home, at, held, strange, patch)
         for name in ("user", "tmp"):
             (home / name).mkdir()
         (home / "user" / ".gitconfig").write_text((Path(os.environ["HOME"]) / ".gitconfig").read_text())
         at.forge.issue_token(held["GitHub classic"], Token(ENGINEER))
-        patch.setattr(api, "TOKEN", held["GitLab personal"])
+        patch.setattr(api, "GITLAB_TOKEN", held["GitLab personal"])
         for name, value in {
             "HOME": str(home / "user"), "TMPDIR": str(home / "tmp"), "PYTHONPATH": str(provenance.ROOT),
             "GITHUB_API_URL": at.forge.url, "GITHUB_TOKEN": held["GitHub classic"], "RUNBOOK_REGISTRY": images.url,
@@ -280,14 +281,14 @@ class Echo:
     path: str
     method: str
 
-    def __call__(self, forge: Forge, request: Request, answer: Callable[[Forge, Request], Answer]) -> Answer:
+    def __call__(self, forge: Forge, request: Request, answer: Callable[[Forge, Request], Response]) -> Response:
         if request.method != self.method or not re.search(self.path, request.path):
             return answer(forge, request)
         headers = " ".join(f"{name}: {value}" for name, value in request.headers.items())
         text = " ".join([headers, *(self.made.any(number) for number in range(12))])
         errors = [{"resource": "x", "code": "custom", "field": "y", "message": text}]
         content = {"message": text, "error": text, "errors": errors, "documentation_url": f"https://x/?{text}"}
-        return Answer(self.status, json.dumps(content).encode(), {"Content-Type": "application/json"})
+        return Response(json.dumps(content), self.status, content_type="application/json")
 
 
 def echoing(status: int, path: str, method: str, *steps: str) -> Callable[[Bench], None]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stopping import TAG, World, git
 
-from runbook_lib.practice.state import Comment, Store, Ticket
+from runbook_lib.practice.state import CommentRecord, Store, TicketRecord
 from runbook_lib.records.chain import read
 from runbook_lib.records.verify import verify
 
@@ -58,13 +58,13 @@ def _commits(place: Path) -> None:
         assert changed in (set(PINS), RECIPES, *GOLDEN), changed
 
 
-def held(world: World) -> tuple[list[Ticket], list[Comment]]:
+def held(world: World) -> tuple[list[TicketRecord], list[CommentRecord]]:
     """What the forge holds: pull requests and issues, and what was said on them."""
     if not (world.home / "forge.sqlite").exists():
         return [], []
     store = Store(world.home / "forge.sqlite")
     with store.transaction():
-        tickets, comments = store.all(Ticket), store.all(Comment)
+        tickets, comments = store.all(TicketRecord), store.all(CommentRecord)
     store.close()
     return tickets, comments
 

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 from bumping import REPOSITORY, World, bump_to, world
+from werkzeug.wrappers import Request, Response
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
 from runbook_lib.forms import choices
-from runbook_lib.practice.github.protocol import Answer, Request
+from runbook_lib.practice.accounts import GITLAB_TOKEN
 from runbook_lib.practice.github.server import Forge
-from runbook_lib.practice.registry import server
-from runbook_lib.practice.tokens import GITLAB_TOKEN
+from runbook_lib.practice.registry.server import RegistryServer
 from runbook_lib.workflow import branch, readiness
 
 T = TypeVar("T")
@@ -41,12 +41,12 @@ class Exchange:
 
     step: str
     request: Request
-    answer: Answer
+    answer: Response
 
     @property
     def url(self) -> str:
         """Path and query."""
-        return self.request.path + (f"?{urlencode(self.request.query)}" if self.request.query else "")
+        return quote(self.request.path) + (f"?{urlencode(self.request.args)}" if self.request.args else "")
 
 
 @dataclass
@@ -82,7 +82,7 @@ class Played:
         """The address of a job that failed and was run again."""
         reruns = (it.request.path for it in self.exchanges if it.request.path.endswith("/rerun-failed-jobs"))
         run = next(reruns).split("/")[-2]
-        pages = [it.answer.content for it in self.exchanges if it.request.path.endswith(f"/runs/{run}/jobs")]
+        pages = [it.answer.data for it in self.exchanges if it.request.path.endswith(f"/runs/{run}/jobs")]
         jobs = (job for page in pages if page for job in json.loads(page)["jobs"])
         return str(next(job["html_url"] for job in jobs if job["conclusion"] == "failure"))
 
@@ -103,11 +103,12 @@ def cells(notebook: str) -> tuple[str, ...]:
 @contextmanager
 def playing(home: Path, env: Mapping[str, str] | None = None) -> Iterator[Played]:
     """A practice world of its own, reached by the environment as a real one is."""
-    with world(home) as at, closing(server.serve()) as images, pytest.MonkeyPatch.context() as patch:
+    with world(home) as at, closing(RegistryServer()) as images, pytest.MonkeyPatch.context() as patch:
         played = Played(at)
         answer = Forge.answer
 
-        def heard(forge: Forge, request: Request) -> Answer:
+        def heard(forge: Forge, request: Request) -> Response:
+            request.get_data()  # keeps the body, which cannot be read later
             given = answer(forge, request)
             if not request.path.startswith(("/gitlab/", "/_storage/")):
                 played.exchanges.append(Exchange(played.step, request, given))

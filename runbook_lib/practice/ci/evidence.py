@@ -1,4 +1,4 @@
-"""What a job of the practice CI leaves behind: its log, and its artifact.  Pure, and the same each time."""
+"""The log and the artifact of a job of the practice CI.  This module is pure and repeatable."""
 
 import io
 import itertools
@@ -9,38 +9,38 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from runbook_lib.practice.ci import transcripts
-from runbook_lib.practice.ci.plan import Planned, Seen
+from runbook_lib.practice.ci.plan import CiStatus, Planned
 from runbook_lib.practice.ci.transcripts import RANKS
 
-#: The tests whose first upload failed, so that their artifact's name ends in ``-retry``.
+#: The tests whose first upload failed, so that the name of their artifact ends with ``-retry``.
 UPLOADED_AGAIN = frozenset({("moe/gpt3_moe_mcore_te_ep8", "dgx_gb200")})
 
 
 def artifact_name(job: Planned, run_id: int, job_id: int) -> str:
-    """``logs-<test_case>-<run_id>-<uuid>``: neither model nor platform is in it."""
+    """Return ``logs-<test_case>-<run_id>-<uuid>``, which contains neither model nor platform."""
     unique = uuid.uuid5(uuid.NAMESPACE_OID, str(job_id))
-    again = "-retry" if (f"{job.model}/{job.test_case}", job.platform) in UPLOADED_AGAIN else ""
-    return f"logs-{job.test_case}-{run_id}-{unique}{again}".replace("/", "-").replace("*", "-")
+    suffix = "-retry" if (f"{job.model}/{job.test_case}", job.platform) in UPLOADED_AGAIN else ""
+    return f"logs-{job.test_case}-{run_id}-{unique}{suffix}".replace("/", "-").replace("*", "-")
 
 
 def outputs(job: Planned) -> dict[str, str]:
-    """``<repeat>/<try>/attempt_<k>/<rank>/std{out,err}.log`` → text, of every rank of every try."""
-    found: dict[str, str] = {}
-    for repeat, ran in enumerate(_repeats(job), 1):
-        for number, rank in itertools.product(range(transcripts.tries(ran)), range(RANKS)):
-            folder = f"{repeat}/{transcripts.run_id(job, 10 * repeat + number)}/attempt_0/{rank}"
-            for name, lines in (("out", transcripts.output(ran, rank)), ("err", transcripts.errors(ran, rank))):
-                found[f"{folder}/std{name}.log"] = "".join(f"{line}\n" for line in lines)
-    return found
+    """Return ``<repeat>/<try>/attempt_<k>/<rank>/std{out,err}.log`` → text, of every rank of every try."""
+    texts: dict[str, str] = {}
+    for number, repeat in enumerate(_repeats(job), 1):
+        for attempt, rank in itertools.product(range(transcripts.tries(repeat)), range(RANKS)):
+            folder = f"{number}/{transcripts.run_id(job, 10 * number + attempt)}/attempt_0/{rank}"
+            texts[f"{folder}/stdout.log"] = "".join(f"{line}\n" for line in transcripts.output(repeat, rank))
+            texts[f"{folder}/stderr.log"] = "".join(f"{line}\n" for line in transcripts.errors(repeat, rank))
+    return texts
 
 
 def _repeats(job: Planned) -> list[Planned]:
-    """A test hangs in its second repeat: the first is whole, and left golden values behind."""
+    """Return the repeats of a job: a test hangs in its second one, and the first left golden values behind."""
     return [replace(job, cause=""), job] if job.cause == "hang" and job.compares else [job]
 
 
 def archive(job: Planned, golden: Mapping[str, str], started: float, folder: str = "") -> bytes:
-    """The artifact's zip, below ``folder``: golden values at the top, and each rank's output."""
+    """Return the artifact, a zip archive: golden values and the output of each rank, below ``folder``."""
     logs = "" if job.kind == "unit" else "logs/"
     members = {**golden, **{f"{logs}{name}": text for name, text in outputs(job).items()}}
     buffer = io.BytesIO()
@@ -52,28 +52,28 @@ def archive(job: Planned, golden: Mapping[str, str], started: float, folder: str
     return buffer.getvalue()
 
 
-def as_seen(job: Planned, started: float, seen: Seen) -> Planned:
-    """A job of an attempt that started at a moment; one that a push or a person stopped had not failed yet."""
-    if seen.completed is None or seen.completed >= started + job.ends:
+def as_ended(job: Planned, started: float, status: CiStatus) -> Planned:
+    """Return a job of an attempt as it ended; one that a push or a person stopped had not failed yet."""
+    if status.completed is None or status.completed >= started + job.ends:
         return job
-    ends = max(seen.completed - started, job.starts)
+    ends = max(status.completed - started, job.starts)
     return replace(job, cause="", conclusion="cancelled", detail=transcripts.STOPPED, ends=ends)
 
 
 def log(job: Planned, started: float) -> str:
-    """The log of a job as GitHub gives it: a time before each line; ``started`` is when the job did.
+    """Return the log of a job in GitHub's form, with a time before each line; ``started`` is the job's start.
 
-    Of the ranks only the first and the last are in it, as torchrun is told.
+    It contains only the first and the last rank, as torchrun is configured.
     """
     lines = [f"##[group]Run {job.name}", f"launching test: {job.test_case or job.name}", "##[endgroup]"]
     if job.kind in ("unit", "functional"):
-        for ran, rank in itertools.product(_repeats(job), (0, RANKS - 1)):
-            shown = (*transcripts.output(ran, rank), *transcripts.errors(ran, rank))
-            lines += [f"[default{rank}]:{line}" for line in shown]
-    # What a rank says comes early; how it ended is known at the end, which is late where it hung.
-    ended = started + job.ends - job.starts
-    said = [*_timed(lines, started), *_timed(transcripts.harness(job) or ["Cleaning up orphan processes"], ended)]
-    return "".join(f"{moment:%Y-%m-%dT%H:%M:%S.%f}0Z {line}\n" for moment, line in said)
+        for repeat, rank in itertools.product(_repeats(job), (0, RANKS - 1)):
+            output = (*transcripts.output(repeat, rank), *transcripts.errors(repeat, rank))
+            lines += [f"[default{rank}]:{line}" for line in output]
+    # The output of the ranks comes early, and the result at the end, which is late for a job that hangs.
+    end = started + job.ends - job.starts
+    timed = [*_timed(lines, started), *_timed(transcripts.harness(job) or ["Cleaning up orphan processes"], end)]
+    return "".join(f"{moment:%Y-%m-%dT%H:%M:%S.%f}0Z {line}\n" for moment, line in timed)
 
 
 def _timed(lines: list[str], begin: float) -> list[tuple[datetime, str]]:

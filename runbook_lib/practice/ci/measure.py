@@ -1,6 +1,6 @@
-"""What the practice CI measures: golden values as another base image would give them, and the comparison.
+"""The measurements of the practice CI: golden values as another base image would give them, and their comparison.
 
-Pure and repeatable: the same text, kind and seed always give the same values.
+This module is pure and repeatable: the same text, kind and seed always give the same values.
 """
 
 import json
@@ -18,8 +18,8 @@ APPROXIMATE = ("iteration-time", "mem-allocated-bytes", "mem-max-allocated-bytes
 _TOLERANCE = 0.05
 
 
-def on(text: str, kind: Kind, seed: str) -> str:
-    """The text of a golden file as another image gives it; one that cannot be read comes back as it is."""
+def remeasure(text: str, kind: Kind, seed: str) -> str:
+    """Return the text of a golden file as another image gives it, and one that cannot be read unchanged."""
     try:
         values = json.loads(text)
     except ValueError:
@@ -35,7 +35,7 @@ def on(text: str, kind: Kind, seed: str) -> str:
 
 
 def _series(name: str, values: dict[str, Any], kind: Kind, chance: random.Random) -> dict[str, Any]:
-    """One metric, step by step; what is no finite number stays as it is."""
+    """Return one metric, step by step; anything but a finite number stays unchanged."""
     level = 1 + chance.uniform(0.01, 0.03) * chance.choice((-1, 1)) if kind == "drift" else 1.0
     new: dict[str, Any] = {}
     for position, (step, value) in enumerate(values.items()):
@@ -50,14 +50,14 @@ def _series(name: str, values: dict[str, Any], kind: Kind, chance: random.Random
         elif kind == "regression" and "loss" in name:
             factor = 1 + 0.04 * max(0, position - len(values) // 2)
         elif kind != "same":
-            # The first steps agree best: differences in rounding grow with the steps.
+            # The first steps agree best: differences in rounding increase with the steps.
             factor = 1 + chance.uniform(-2e-3, 2e-3) * min(1.0, (position + 1) / 20)
         new[step] = round(value * factor) if isinstance(value, int) else round(value * factor, 5)
     return new
 
 
 def agrees(expected: str, actual: str) -> bool:
-    """Whether CI would pass ``actual`` against the golden values ``expected``."""
+    """Return whether ``actual`` passes the comparison of CI with the golden values ``expected``."""
     try:
         return _agrees("", json.loads(expected), json.loads(actual))
     except ValueError:
@@ -75,7 +75,7 @@ def _agrees(name: str, old: Any, new: Any) -> bool:
 
 
 def complaints(path: str, text: str) -> list[str]:
-    """What CI's linter says of a golden file: lines of its log, none for a good file.
+    """Return the errors of CI's linter about a golden file, as lines of its log.
 
     The rule is that of Megatron-LM's ``tools/check_golden_values.py``.
     """
@@ -83,18 +83,20 @@ def complaints(path: str, text: str) -> list[str]:
         values = json.loads(text)
     except ValueError as error:
         return [f"Could not read {path}: {error}"]
-    found = list(_non_finite("$", values))
-    more = [f"  ... and {len(found) - 5} more"] if len(found) > 5 else []
-    return [f"Found non-finite values in {path}:", *found[:5], *more] if found else []
+    lines = list(_non_finite("$", values))
+    if not lines:
+        return []
+    more = [f"  ... and {len(lines) - 5} more"] if len(lines) > 5 else []
+    return [f"Found non-finite values in {path}:", *lines[:5], *more]
 
 
 def _non_finite(place: str, value: Any) -> Iterator[str]:
     if isinstance(value, dict):
-        for key, each in value.items():
-            yield from _non_finite(f"{place}.{key}", each)
+        for key, item in value.items():
+            yield from _non_finite(f"{place}.{key}", item)
     elif isinstance(value, list):
-        for number, each in enumerate(value):
-            yield from _non_finite(f"{place}[{number}]", each)
+        for number, item in enumerate(value):
+            yield from _non_finite(f"{place}[{number}]", item)
     else:
         word = value.lower().lstrip("+-") if isinstance(value, str) else ""
         if word in ("nan", "inf", "infinity") or (isinstance(value, float) and not math.isfinite(value)):

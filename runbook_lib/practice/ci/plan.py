@@ -1,7 +1,8 @@
-"""The practice CI: which jobs a run has, and what each is doing at a given moment.
+"""The practice CI: the jobs of a run, and the status of each at a given moment.
 
-Pure: everything follows from when the run was authorized, the labels and files of that moment, and the clock.
-The rules are those of Megatron-LM's `.github/workflows/cicd-main.yml` and its test template in `.github/actions`.
+This module is pure: everything follows from when the run was authorized, the labels and files of that moment, and the
+clock.  The rules are those of Megatron-LM's `.github/workflows/cicd-main.yml` and of its test template in
+`.github/actions`.
 """
 
 import hashlib
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from runbook_lib.practice.ci import measure
-from runbook_lib.practice.ci.suites import UNIT_TESTS, Row, Suite, rows, selected, suite
+from runbook_lib.practice.ci.suites import UNIT_TESTS, Suite, SuiteRow, rows, select, suite
 
 WORKFLOW = "CICD Megatron-LM"
 WORKFLOW_PATH = ".github/workflows/cicd-main.yml"
@@ -19,8 +20,8 @@ TEST_CASES = "tests/functional_tests/test_cases"
 Cause = Literal["", "drift", "hang", "memory", "nccl", "regression", "refused", "broken", "needs"]
 Conclusion = Literal["success", "failure", "cancelled", "skipped"]
 
-#: What a new base image does to a test.  Every other test takes it without a change that CI judges.
-#: ``gpt3_mcore_tp1_pp4`` runs on GitLab alone.
+#: The effect of a new base image on a test.  Every other test passes without a change that CI checks.
+#: ``gpt3_mcore_tp1_pp4`` runs on GitLab only.
 FATES: Mapping[str, Cause] = {
     "gpt/gpt3_mcore_te_tp1_pp1": "drift",
     "gpt/gpt3_mcore_te_tp4_pp1_long": "hang",
@@ -30,16 +31,18 @@ FATES: Mapping[str, Cause] = {
     "hybrid/hybrid_mr_tp2_cp2": "regression",
     "mimo/mimo_vlm_tp1": "nccl",
 }
-#: Tests whose fate has nothing to do with the image: they fail on the base branch too.
+#: Tests that fail for reasons other than the image: they fail on the base branch, too.
 FAIL_ON_MAIN_TOO = frozenset({"moe/gpt3_moe_mcore_tp2_ep4_memory"})
 
 
 @dataclass(frozen=True)
 class Situation:
-    """Everything that a run depends on, as it was when the run was authorized.
+    """Everything that a run depends on, at the time when it was authorized.
 
-    ``recipes`` is path → text at the merge commit; ``golden`` and ``base_golden`` are the same for the files of
-    golden values at the merge commit and at its base.  ``image`` and ``base_image`` are the pins of both.
+    ``recipes`` is path → text at the merge commit; ``golden`` and ``base_golden`` are path → text of the golden files
+    at the merge commit and at its base.  ``image`` and ``base_image`` are the pins of both.  ``broken`` are parts of
+    the names of jobs that fail, and ``how`` is how they fail.  ``changed`` are the golden files that differ from
+    those of the base, which the linter reads.
     """
 
     labels: frozenset[str]
@@ -53,13 +56,13 @@ class Situation:
     conflict: bool = False
     refused: bool = False
     gb200: bool = True
-    broken: frozenset[str] = frozenset()  # parts of the names of jobs that fail, and how
+    broken: frozenset[str] = frozenset()
     how: str = ""
     event: str = "push"
-    changed: frozenset[str] = frozenset()  # golden files that differ from those of the base: the linter reads these
+    changed: frozenset[str] = frozenset()
 
     @property
-    def asked(self) -> Suite:
+    def suite(self) -> Suite:
         return suite(self.labels, self.event)
 
 
@@ -77,18 +80,18 @@ class Planned:
     platform: str = ""
     model: str = ""
     test_case: str = ""
-    compares: bool = False  # with golden values, when it gets that far
+    compares: bool = False  # whether it compares golden values if it runs to its end
     environment: str = "dev"
     allow_failure: bool = False
-    detail: str = ""  # what the log says besides the cause
+    detail: str = ""  # what the log says in addition to the cause
 
     @property
     def measures(self) -> bool:
-        """Whether the job leaves golden values behind: a hanging one has those of the repeat before."""
+        """True if the job leaves golden values behind; one that hangs has those of the previous repeat."""
         return self.compares and self.cause in ("", "drift", "regression", "hang")
 
 
-#: kind → name, when it is listed, when it starts and ends, as parts of the whole run.
+#: Kind → name, and when the job is listed, starts and ends, as fractions of the duration of the run.
 _FRAME: Mapping[str, tuple[str, float, float, float]] = {
     "membership": ("is-not-external-contributor", 0.0, 0.0, 0.02),
     "preflight": ("pre-flight / Pre-flight", 0.0, 0.02, 0.04),
@@ -102,51 +105,51 @@ _FRAME: Mapping[str, tuple[str, float, float, float]] = {
     "functional": ("{}/{} - latest", 0.60, 0.60, 0.90),
     "result": ("Nemo_CICD_Test", 0.96, 0.96, 1.0),
 }
-#: A hanging job is stopped by the time limit, after all others are done.  GitHub calls that *cancelled*.
+#: Time limit of a job that hangs, after the end of all others.  GitHub calls such a job *cancelled*.
 _TIME_LIMIT = 0.96
-#: What GitHub lists for a matrix that was skipped before its entries were known.
+#: The names that GitHub lists for a matrix that was skipped before its entries were known.
 _UNNAMED = {
     "functional": "${{ matrix.model }}/${{ matrix.test_case }} - latest",
     "unit": "${{ matrix.bucket }} - latest",
 }
-#: Each kind of job needs the first so many of these to have succeeded (on H100).
+#: The kinds of jobs that others need, and kind → how many of these, from the first on, it needs (on H100).
 _CHAIN = ("configure", "lint", "queue", "build", "unit")
 _NEEDS = {"queue": 2, "build": 3, "parse": 4, "unit": 4, "gate": 4, "functional": 5}
 
 
 def plan(at: Situation) -> tuple[Planned, ...]:
-    """The jobs of the first attempt of a run."""
-    jobs = [_framed(at, kind) for kind in ("membership", "preflight", "configure", "lint", "queue", "build", "parse")]
+    """Return the jobs of the first attempt of a run."""
+    kinds = ("membership", "preflight", "configure", "lint", "queue", "build", "parse")
+    jobs = {kind: _framed(at, kind) for kind in kinds}
     if at.conflict:  # there is no merge commit to check out
-        jobs = [replace(job, conclusion="failure", cause="broken") if job.kind == "configure" else job for job in jobs]
-    if spoilt := "\n".join(line for path in sorted(at.changed) for line in measure.complaints(path, at.golden[path])):
-        lint = replace(_framed(at, "lint"), conclusion="failure", cause="broken", detail=spoilt)
-        jobs = [lint if job.kind == "lint" else job for job in jobs]
+        jobs["configure"] = replace(jobs["configure"], conclusion="failure", cause="broken")
+    problems = "\n".join(line for path in sorted(at.changed) for line in measure.complaints(path, at.golden[path]))
+    if problems:
+        jobs["lint"] = replace(jobs["lint"], conclusion="failure", cause="broken", detail=problems)
     if at.refused:
-        jobs = [replace(job, conclusion="failure", cause="refused") if job.kind == "queue" else job for job in jobs]
-    platforms = ["dgx_h100", *(["dgx_gb200"] if at.maintainer and at.gb200 else [])]
+        jobs["queue"] = replace(jobs["queue"], conclusion="failure", cause="refused")
+    platforms = ["dgx_h100"]
+    if at.maintainer and at.gb200:
+        platforms.append("dgx_gb200")
     units = [job for platform in platforms for job in _unit_jobs(at, platform)]
-    chosen = selected(rows(at.recipes), at.asked, platforms)
-    functional = [functional_job(at, row) for row in chosen]
+    functional = [functional_job(at, row) for row in select(rows(at.recipes), at.suite, platforms)]
     if "dgx_gb200" not in platforms:
         functional.append(_skipped(replace(_framed(at, "functional"), platform="dgx_gb200"), 0.6 * at.seconds))
-    return _with_needs([*jobs, *units, _framed(at, "gate"), *functional, _framed(at, "result")])
+    return _with_needs([*jobs.values(), *units, _framed(at, "gate"), *functional, _framed(at, "result")])
 
 
-def again(
-    jobs: Sequence[Planned], since: float, cancelled: float | None = None, only: Planned | None = None
-) -> tuple[Planned, ...]:
-    """The jobs of the next attempt, which starts ``since`` seconds after the one before.
+def retry(jobs: Sequence[Planned], since: float, cancelled: float | None = None) -> tuple[Planned, ...]:
+    """Return the jobs of the next attempt, which starts ``since`` seconds after the previous one.
 
-    What failed, or had not ended at ``cancelled``, is run once more (or the job ``only``); a failure of the
-    infrastructure passes this time.  The other jobs are listed again as they were.
+    Jobs that failed, or had not ended at ``cancelled``, run again; a failure of the infrastructure does not happen
+    twice.  The other jobs are listed as they were.
     """
     stopped = [job for job in jobs if cancelled is not None and job.ends > cancelled]
     begin = 0.0 if cancelled is None else cancelled
     retried: list[Planned] = []
     for job in jobs:
-        ended_well = job.conclusion in ("success", "skipped") and job not in stopped
-        if job.kind != "result" and (ended_well if only is None else job != only):
+        passed = job.conclusion in ("success", "skipped") and job not in stopped
+        if job.kind != "result" and passed:
             retried.append(replace(job, appears=-since, starts=job.starts - since, ends=job.ends - since))
             continue
         start = max(0.0, job.starts - begin) if job in stopped else 0.0
@@ -176,21 +179,19 @@ def _unit_jobs(at: Situation, platform: str) -> Iterable[Planned]:
         yield replace(job, name=name, platform=platform, test_case=bucket, ends=_staggered(job, name))
 
 
-def functional_job(at: Situation, row: Row) -> Planned:
-    """The job of a functional test, and what becomes of it."""
+def functional_job(at: Situation, row: SuiteRow) -> Planned:
+    """Return the job of a functional test, with its outcome."""
     job = _framed(at, "functional", row.model, row.test_case)
     job = replace(job, platform=row.platform, model=row.model, test_case=row.test_case, environment=row.environment)
     # A lightweight test trains four steps and compares nothing.
-    job = replace(
-        job, ends=_staggered(job, job.name + row.platform), compares=not at.asked.lightweight,
-        allow_failure=row.allow_failure,
-    )  # fmt: skip
+    compares, ends = not at.suite.lightweight, _staggered(job, job.name + row.platform)
+    job = replace(job, ends=ends, compares=compares, allow_failure=row.allow_failure)
     cause = _fate(job, at.image, at.base_image)
     if job.cause == "broken" or cause in ("memory", "nccl"):
         return replace(job, conclusion="failure", cause=job.cause or cause)
     if cause == "hang":
         return replace(job, conclusion="cancelled", cause=cause, ends=_TIME_LIMIT * at.seconds)
-    if at.asked.lightweight or _agrees(at, job):
+    if at.suite.lightweight or _agrees(at, job):
         return job
     return replace(job, cause=cause or "drift", conclusion="failure")
 
@@ -201,54 +202,56 @@ def _fate(job: Planned, image: str, base_image: str) -> Cause:
 
 
 def _agrees(at: Situation, job: Planned) -> bool:
-    """Whether every golden file of the merge commit equals what this job measures, as CI compares them."""
-    new = measured(job, at.golden, at.base_golden, image=at.image, base_image=at.base_image, lts=at.asked.lts)
+    """Return whether the golden files of the merge commit equal what this job measures, as CI compares them."""
+    new = measured(job, at.golden, at.base_golden, image=at.image, base_image=at.base_image, lts=at.suite.lts)
     return all(measure.agrees(at.golden[path], text) for path, text in new.items() if path in at.golden)
 
 
 def measured(
     job: Planned, golden: Mapping[str, str], base_golden: Mapping[str, str], *, image: str, base_image: str, lts: bool
 ) -> dict[str, str]:
-    """Path → text of the golden values that a job of this cause measures on an image.
+    """Return path → text of the golden values that a job measures on an image.
 
-    The values of the base commit are what the old image gave; those of the new one follow from them, the test,
-    the platform and the tag alone, so that each run of the same commit measures the same.  An LTS run measures
-    on another image altogether, and calls its files *dev* all the same.
+    The values of the base commit are those of the old image; those of the new one follow from them, the test, the
+    platform and the tag alone, so that each run of the same commit measures the same values.  An LTS run measures on
+    an entirely different image, and calls its files *dev* anyway.
     """
     prefix = f"{TEST_CASES}/{job.model}/{job.test_case}/golden_values_{job.environment}_{job.platform}"
     texts = {path: text for path, text in {**golden, **base_golden}.items() if path.startswith(prefix)}
     cause = _fate(job, image, base_image)
-    kind: measure.Kind = (
-        "drift" if lts or cause in ("drift", "hang") else "regression" if cause == "regression" else "same"
-    )
-    return {path: measure.on(text, kind, f"{path} {image}") for path, text in texts.items()}
+    kind: measure.Kind = "same"
+    if lts or cause in ("drift", "hang"):
+        kind = "drift"
+    elif cause == "regression":
+        kind = "regression"
+    return {path: measure.remeasure(text, kind, f"{path} {image}") for path, text in texts.items()}
 
 
 def _staggered(job: Planned, name: str) -> float:
     # Jobs of one phase end one after another, always in the same order.
-    part = 0.5 + 0.5 * int(hashlib.sha256(name.encode()).hexdigest()[:4], 16) / 0xFFFF
-    return job.starts + part * (job.ends - job.starts)
+    fraction = 0.5 + 0.5 * int(hashlib.sha256(name.encode()).hexdigest()[:4], 16) / 0xFFFF
+    return job.starts + fraction * (job.ends - job.starts)
 
 
 def _with_needs(jobs: Sequence[Planned]) -> tuple[Planned, ...]:
-    """Skip what needs a job that did not succeed; the last job fails when anything did not pass."""
+    """Skip jobs that need one that did not succeed; the last job fails if any other did not pass."""
     failed: dict[str, Planned] = {}
-    done: list[Planned] = []
+    planned: list[Planned] = []
     for job in jobs:
         blocker = next((failed[kind] for kind in _CHAIN[: _NEEDS.get(job.kind, 0)] if kind in failed), None)
         if job.kind == "result":
-            last = max(each.ends for each in done)
-            passed = not failed and all(each.conclusion in ("success", "skipped") for each in done)
+            last = max(other.ends for other in planned)
+            passed = not failed and all(other.conclusion in ("success", "skipped") for other in planned)
             job = replace(job, appears=last, starts=last, ends=last + job.ends - job.starts)
             job = replace(job, conclusion="success" if passed else "failure")
         elif blocker is not None:
             job = _skipped(job, blocker.ends)
-            if any((each.name, each.platform) == (job.name, job.platform) for each in done):
+            if any((other.name, other.platform) == (job.name, job.platform) for other in planned):
                 continue
         elif job.conclusion != "success" and job.platform != "dgx_gb200":
             failed.setdefault(job.kind, job)
-        done.append(job)
-    return tuple(done)
+        planned.append(job)
+    return tuple(planned)
 
 
 def _skipped(job: Planned, moment: float) -> Planned:
@@ -256,8 +259,8 @@ def _skipped(job: Planned, moment: float) -> Planned:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What GitHub shows of a job or a run; times are seconds since the epoch, None before they are known."""
+class CiStatus:
+    """The status that GitHub shows of a job or a run; times are seconds since 1970, None before they are known."""
 
     status: Literal["queued", "waiting", "in_progress", "completed"]
     conclusion: Conclusion | None
@@ -265,38 +268,38 @@ class Seen:
     completed: float | None
 
 
-def job_at(job: Planned, started: float, now: float, cancelled: float | None = None) -> Seen | None:
-    """A job at the moment ``now``, or None before it is listed."""
+def job_at(job: Planned, started: float, now: float, cancelled: float | None = None) -> CiStatus | None:
+    """Return the status of a job at the moment ``now``, or None before it is listed."""
     stop = now if cancelled is None else min(now, cancelled)
     begin, end = started + job.starts, started + job.ends
     if stop < started + job.appears:
         return None
     if stop >= end:
-        return Seen("completed", job.conclusion, begin, end)
+        return CiStatus("completed", job.conclusion, begin, end)
     if cancelled is not None and now >= cancelled:
-        return Seen("completed", "cancelled", min(begin, cancelled), cancelled)
+        return CiStatus("completed", "cancelled", min(begin, cancelled), cancelled)
     if stop < begin:
-        return Seen("queued", None, None, None)
-    return Seen("waiting", None, None, None) if job.kind == "queue" else Seen("in_progress", None, begin, None)
+        return CiStatus("queued", None, None, None)
+    return CiStatus("waiting", None, None, None) if job.kind == "queue" else CiStatus("in_progress", None, begin, None)
 
 
-def run_at(jobs: Sequence[Planned], started: float, now: float, cancelled: float | None = None) -> Seen:
-    """A run at the moment ``now``."""
+def run_at(jobs: Sequence[Planned], started: float, now: float, cancelled: float | None = None) -> CiStatus:
+    """Return the status of a run at the moment ``now``."""
     end = started + max(job.ends for job in jobs)
     if cancelled is not None and cancelled < end and now >= cancelled:
-        return Seen("completed", "cancelled", started, cancelled)
+        return CiStatus("completed", "cancelled", started, cancelled)
     if now >= end:
         failed = any(job.conclusion in ("failure", "cancelled") for job in jobs)
-        return Seen("completed", "failure" if failed else "success", started, end)
-    shown = [seen.status for job in jobs if (seen := job_at(job, started, now))]
-    if "in_progress" in shown:
-        return Seen("in_progress", None, started, None)
-    if "waiting" in shown:
-        return Seen("waiting", None, started, None)
-    return Seen("in_progress" if "completed" in shown else "queued", None, started, None)
+        return CiStatus("completed", "failure" if failed else "success", started, end)
+    listed = [status.status for job in jobs if (status := job_at(job, started, now))]
+    if "in_progress" in listed:
+        return CiStatus("in_progress", None, started, None)
+    if "waiting" in listed:
+        return CiStatus("waiting", None, started, None)
+    return CiStatus("in_progress" if "completed" in listed else "queued", None, started, None)
 
 
 def changed_at(jobs: Iterable[Planned], started: float, now: float) -> float:
-    """When the run last changed in any way that shows."""
+    """Return when the run last changed visibly."""
     moments = (started + moment for job in jobs for moment in (job.appears, job.starts, job.ends))
     return max((moment for moment in moments if moment <= now), default=started)

@@ -1,4 +1,4 @@
-"""Which functional tests a run of the practice CI starts: recipes, labels and tiers.  Pure.
+"""The functional tests that a run of the practice CI starts: recipes, labels and tiers.  This module is pure.
 
 The rules are those of Megatron-LM's `.github/workflows/cicd-main.yml` and
 `tests/test_utils/python_scripts/recipe_parser.py`.
@@ -18,7 +18,7 @@ UNIT_TESTS = f"{RECIPES}/{{}}/unit-tests.yaml"
 
 @dataclass(frozen=True)
 class Suite:
-    """What a run tests."""
+    """The tests that a run selects."""
 
     tier: str
     repeats: int
@@ -27,7 +27,7 @@ class Suite:
     cadence: str | None
 
 
-#: First match wins; the last line is for a pull request without any of these labels.
+#: Label, tier, repeats, lightweight; the first match wins, and the last line is for a pull request without a label.
 SUITES: tuple[tuple[str, str, int, bool], ...] = (
     ("Run tests", "L1", 1, True),
     ("Run functional tests", "L1", 5, False),
@@ -44,7 +44,7 @@ _DEFAULT_CADENCE = ("pr", "nightly", "mergegroup")
 
 
 def suite(labels: Collection[str], event: str = "push") -> Suite:
-    """The label decision table; a run that was dispatched has no labels."""
+    """Return the tests that the labels of a pull request select; a run that was dispatched has no labels."""
     if event == "workflow_dispatch":
         return Suite("L1", 5, False, False, "nightly")
     label, tier, repeats, lightweight = next(rule for rule in SUITES if not rule[0] or rule[0] in labels)
@@ -52,8 +52,8 @@ def suite(labels: Collection[str], event: str = "push") -> Suite:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One row of a recipe after its products are multiplied out."""
+class SuiteRow:
+    """One row of a recipe after the expansion of its products."""
 
     model: str
     test_case: str
@@ -61,12 +61,12 @@ class Row:
     environment: str
     tier: str
     cadence: tuple[str, ...]
-    allow_failure: bool = False  # GitLab alone honours it
+    allow_failure: bool = False  # only GitLab uses it
 
 
-def rows(recipes: Mapping[str, str]) -> tuple[Row, ...]:
-    """The rows of all recipes (path → text).  A file that does not parse has none."""
-    found: list[Row] = []
+def rows(recipes: Mapping[str, str]) -> tuple[SuiteRow, ...]:
+    """Return the rows of all recipes (path → text).  A file that cannot be parsed has none."""
+    expanded: list[SuiteRow] = []
     for path in sorted(recipes):
         try:
             recipe = yaml_spans.load(recipes[path])
@@ -74,33 +74,37 @@ def rows(recipes: Mapping[str, str]) -> tuple[Row, ...]:
             continue
         if isinstance(recipe, dict) and isinstance(recipe.get("spec"), dict):
             for product in recipe.get("products") or ():
-                found += _rows(recipe["spec"], product)
-    return tuple(found)
+                expanded += _rows(recipe["spec"], product)
+    return tuple(expanded)
 
 
-def _rows(spec: Mapping[str, Any], product: Mapping[str, Any]) -> Iterable[Row]:
+def _rows(spec: Mapping[str, Any], product: Mapping[str, Any]) -> Iterable[SuiteRow]:
     for entry in product.get("products") or ():
-        given = entry.get("cadence", product.get("cadence"))
+        explicit = entry.get("cadence", product.get("cadence"))
         axes = [_listed(entry.get(axis, spec.get(axis))) for axis in ("environment", "scope", "platforms")]
         for environment, scope, platform in itertools.product(*axes):
             tier, implied = TIERS.get(scope, (scope, None))
-            cadence = tuple(given) if given else implied or _DEFAULT_CADENCE
+            cadence = tuple(explicit or implied or _DEFAULT_CADENCE)
             allowed = "True" in _listed(entry.get("allow_failure"))
-            yield Row(spec.get("model", ""), product["test_case"][0], platform, environment, tier, cadence, allowed)
+            yield SuiteRow(
+                spec.get("model", ""), product["test_case"][0], platform, environment, tier, cadence, allowed
+            )
 
 
 def _listed(value: Any) -> list[str]:
-    return [str(each) for each in value] if isinstance(value, list) else [] if value is None else [str(value)]
+    if value is None:
+        return []
+    return [str(entry) for entry in value] if isinstance(value, list) else [str(value)]
 
 
-def selected(all_rows: Iterable[Row], asked: Suite, platforms: Collection[str]) -> tuple[Row, ...]:
-    """The functional tests that a run of this suite starts: tiers compare as equal or not at all."""
-    chosen = {
+def select(all_rows: Iterable[SuiteRow], suite: Suite, platforms: Collection[str]) -> tuple[SuiteRow, ...]:
+    """Return the functional tests that a run of this suite starts; a tier does not include lower ones."""
+    selected = {
         (row.platform, row.model, row.test_case): row
         for row in all_rows
-        if row.tier == asked.tier
+        if row.tier == suite.tier
         and row.environment == "dev"
         and row.platform in platforms
-        and (asked.cadence is None or asked.cadence in row.cadence)
+        and (suite.cadence is None or suite.cadence in row.cadence)
     }
-    return tuple(chosen[key] for key in sorted(chosen, reverse=True, key=lambda key: (key[0], key[1:])))
+    return tuple(selected[key] for key in sorted(selected, reverse=True, key=lambda key: (key[0], key[1:])))

@@ -1,236 +1,227 @@
-"""Workflow runs, jobs, artifacts and deployments, as the forge's API shows and changes them."""
+"""The workflow runs, jobs, artifacts and deployments of the forge's API."""
 
 import hashlib
+from typing import NamedTuple
+
+from werkzeug.wrappers import Response
 
 from runbook_lib.practice.ci import evidence, plan
 from runbook_lib.practice.github import shapes
-from runbook_lib.practice.github.protocol import Answer, Problem, not_found, page
-from runbook_lib.practice.github.routing import Call, Route
-from runbook_lib.practice.hub import Hub, RunState, shown
-from runbook_lib.practice.state import Job, Run
+from runbook_lib.practice.github.api import ApiCall, Route
+from runbook_lib.practice.github.errors import ApiError, not_found
+from runbook_lib.practice.hub import Hub, RunState, listed_jobs
+from runbook_lib.practice.state import JobRecord, RunRecord
 
-#: GitHub keeps artifacts and logs for so long; seconds.
-_KEPT = 90 * 86400.0
-#: For how long the address of a download is good; seconds.
-_ADDRESS = 60.0
-
-
-def _runs(call: Call) -> Answer:
-    query, workflow = call.request.query, call.parts.get("workflow_id")
-    if workflow not in (None, str(shapes.WORKFLOW_ID), plan.WORKFLOW_PATH.rpartition("/")[2]):
-        raise not_found()
-    asked = {name: query[name] for name in ("branch", "head_sha", "event", "actor") if name in query}
-
-    def wanted(run: Run) -> bool:
-        own = {"branch": run.head_branch, "head_sha": run.head_sha, "event": run.event, "actor": shapes.actor(run)}
-        return asked.items() <= own.items()
-
-    found = [it for it in call.hub.runs(wanted) if query.get("status") in (None, it.seen.status, it.seen.conclusion)]
-    return page(call.request, call.url, found, lambda it: shapes.run(call.hub, it), "workflow_runs")
+#: Lifetime of artifacts and logs; seconds.
+_LIFETIME = 90 * 86400.0
+#: Time for which the address of a download is valid; seconds.
+_ADDRESS_LIFETIME = 60.0
 
 
-def _state(call: Call) -> RunState:
-    attempt = call.number("attempt_number") if "attempt_number" in call.parts else None
-    return call.hub.run(call.number("run_id"), attempt)
+class ListedJob(NamedTuple):
+    """A job of an attempt, as it is now."""
+
+    state: RunState
+    job: JobRecord
+    status: plan.CiStatus
+
+    @property
+    def artifact_name(self) -> str:
+        return evidence.artifact_name(self.job.planned, self.state.run.id, self.job.id)
+
+    def planned(self) -> plan.Planned:
+        """Return the job as it ended, which is earlier than planned if the run was cancelled."""
+        return evidence.as_ended(self.job.planned, self.state.attempt.started, self.status)
 
 
-def _run(call: Call) -> Answer:
-    return Answer(200, shapes.run(call.hub, _state(call)))
+def _listed(hub: Hub, state: RunState) -> list[ListedJob]:
+    return [ListedJob(state, job, status) for job, status in listed_jobs(state, hub.clock())]
 
 
-def _jobs(call: Call) -> Answer:
-    state, hub = _state(call), call.hub
-    states = [state]
-    if call.request.query.get("filter") == "all":
-        states = [hub.run(state.run.id, each.attempt) for each in hub.attempts(state.run)]
-    found = [(each, *pair) for each in states for pair in shown(each, hub.clock())]
-    return page(call.request, call.url, found, lambda it: shapes.job(hub, *it), "jobs")
+def _list_runs(call: ApiCall) -> Response:
+    query = call.request.args
+    filters = {name: query[name] for name in ("branch", "head_sha", "event", "actor") if name in query}
+
+    def matches(run: RunRecord) -> bool:
+        fields = {"branch": run.head_branch, "head_sha": run.head_sha, "event": run.event, "actor": shapes.actor(run)}
+        return filters.items() <= fields.items()
+
+    states = call.hub.runs(matches)
+    if status := query.get("status"):
+        states = [state for state in states if status in (state.status.status, state.status.conclusion)]
+    return call.page(states, lambda state: shapes.run(call.hub, state), "workflow_runs")
 
 
-def _found_job(call: Call) -> tuple[RunState, Job, plan.Seen]:
-    job = call.hub.store.find(Job, call.number("job_id"))
+def _get_run(call: ApiCall, run_id: int) -> Response:
+    return call.answer(shapes.run(call.hub, call.hub.run(run_id)))
+
+
+def _list_jobs(call: ApiCall, run_id: int) -> Response:
+    states = [call.hub.run(run_id)]
+    if call.request.args.get("filter") == "all":
+        states = call.hub.all_attempts(run_id)
+    jobs = [entry for state in states for entry in _listed(call.hub, state)]
+    return call.page(jobs, lambda entry: shapes.job(call.hub, *entry), "jobs")
+
+
+def _find_job(call: ApiCall, job_id: int) -> ListedJob:
+    job = call.hub.store.find(JobRecord, job_id)
     if job is None:
         raise not_found()
-    state = call.hub.run(job.run, job.attempt)
-    for each, seen in shown(state, call.hub.clock()):
-        if each.id == job.id:
-            return state, each, seen
+    for entry in _listed(call.hub, call.hub.run(job.run, job.attempt)):
+        if entry.job.id == job.id:
+            return entry
     raise not_found()
 
 
-def _job(call: Call) -> Answer:
-    return Answer(200, shapes.job(call.hub, *_found_job(call)))
+def _get_job(call: ApiCall, job_id: int) -> Response:
+    return call.answer(shapes.job(call.hub, *_find_job(call, job_id)))
 
 
-def _rerun_failed(call: Call) -> Answer:
-    actor, state = call.caller.maintaining(), _state(call)
-    if state.seen.status != "completed":
-        raise Problem(403, "This workflow is already running")
-    if state.seen.conclusion == "success":
-        raise Problem(403, "This workflow run has no failed jobs to rerun")
+def _rerun_failed_jobs(call: ApiCall, run_id: int) -> Response:
+    actor, state = call.caller.require_write(), call.hub.run(run_id)
+    if state.status.status != "completed":
+        raise ApiError(403, "This workflow is already running")
+    if state.status.conclusion == "success":
+        raise ApiError(403, "This workflow run has no failed jobs to rerun")
     call.hub.rerun(state, actor)
-    return Answer(201, {})
+    return call.answer({}, 201)
 
 
-def _rerun_job(call: Call) -> Answer:
-    actor = call.caller.maintaining()
-    state, job, _ = _found_job(call)
-    if call.hub.run(state.run.id).seen.status != "completed":
-        raise Problem(403, "This workflow is already running")
-    if state.attempt != call.hub.attempts(state.run)[-1]:
-        raise Problem(403, "Unable to re-run this job because it is not part of the latest attempt")
-    call.hub.rerun(state, actor, job.planned)
-    return Answer(201, {})
+def _archive(hub: Hub, entry: ListedJob) -> bytes:
+    planned = entry.planned()
+    golden = hub.golden(entry.state, entry.job) if planned is entry.job.planned else {}
+    return evidence.archive(planned, golden, entry.state.attempt.started)
 
 
-def _cancel(call: Call) -> Answer:
-    call.caller.maintaining()
-    if not call.hub.cancel(_state(call)):
-        raise Problem(409, "Cannot cancel a workflow run that is completed.")
-    return Answer(202, {})
-
-
-def _archive(hub: Hub, state: RunState, job: Job, seen: plan.Seen) -> bytes:
-    planned = evidence.as_seen(job.planned, state.attempt.started, seen)
-    golden = hub.golden(state, job) if planned is job.planned else {}
-    return evidence.archive(planned, golden, state.attempt.started)
-
-
-def _artifact(hub: Hub, state: RunState, job: Job, seen: plan.Seen) -> shapes.Json:
-    data = _archive(hub, state, job, seen)
-    made = seen.completed or 0.0
-    url = f"{shapes.api(hub)}/actions/artifacts/{job.artifact}"
+def _artifact(hub: Hub, entry: ListedJob) -> shapes.Json:
+    data = _archive(hub, entry)
+    run, number, created = entry.state.run, entry.job.artifact, entry.status.completed or 0.0
+    url = f"{shapes.api_url(hub)}/actions/artifacts/{number}"
     repository = shapes.REPOSITORY_ID
     return {
-        "id": job.artifact, "node_id": shapes.node("MDg6", job.artifact), "size_in_bytes": len(data),
-        "name": evidence.artifact_name(job.planned, state.run.id, job.id), "url": url,
-        "archive_download_url": f"{url}/zip", "expired": hub.clock() > made + _KEPT,
-        "created_at": shapes.moment(made), "updated_at": shapes.moment(made),
-        "expires_at": shapes.moment(made + _KEPT), "digest": f"sha256:{hashlib.sha256(data).hexdigest()}",
+        "id": number, "node_id": shapes.node_id("MDg6", number), "size_in_bytes": len(data),
+        "name": entry.artifact_name, "url": url, "archive_download_url": f"{url}/zip",
+        "expired": hub.clock() > created + _LIFETIME, "created_at": shapes.timestamp(created),
+        "updated_at": shapes.timestamp(created), "expires_at": shapes.timestamp(created + _LIFETIME),
+        "digest": f"sha256:{hashlib.sha256(data).hexdigest()}",
         "workflow_run": {
-            "id": state.run.id, "repository_id": repository, "head_repository_id": repository,
-            "head_branch": state.run.head_branch, "head_sha": state.run.head_sha,
+            "id": run.id, "repository_id": repository, "head_repository_id": repository,
+            "head_branch": run.head_branch, "head_sha": run.head_sha,
         },
     }  # fmt: skip
 
 
-def _uploaded(hub: Hub, run_id: int) -> list[tuple[RunState, Job, plan.Seen]]:
-    """The jobs of all attempts that have left an artifact: those that had started, and ran in that attempt."""
-    states = [hub.run(run_id, each.attempt) for each in hub.attempts(hub.run(run_id).run)]
+def _jobs_with_artifact(hub: Hub, run_id: int) -> list[ListedJob]:
+    """Return the jobs of all attempts that left an artifact: those that started, and ran in that attempt."""
     return [
-        (state, job, seen)
-        for state in states
-        for job, seen in shown(state, hub.clock())
-        if job.artifact and seen.completed and seen.started != seen.completed and job.planned.starts >= 0
+        entry
+        for state in hub.all_attempts(run_id)
+        for entry in _listed(hub, state)
+        if entry.job.artifact
+        and entry.status.completed
+        and entry.status.started != entry.status.completed
+        and entry.job.planned.starts >= 0
     ]
 
 
-def _artifacts(call: Call) -> Answer:
-    found = _uploaded(call.hub, call.number("run_id"))
-    if name := call.request.query.get("name"):
-        found = [each for each in found if evidence.artifact_name(each[1].planned, each[0].run.id, each[1].id) == name]
-    return page(call.request, call.url, found, lambda it: _artifact(call.hub, *it), "artifacts")
+def _list_artifacts(call: ApiCall, run_id: int) -> Response:
+    entries = _jobs_with_artifact(call.hub, run_id)
+    if name := call.request.args.get("name"):
+        entries = [entry for entry in entries if entry.artifact_name == name]
+    return call.page(entries, lambda entry: _artifact(call.hub, entry), "artifacts")
 
 
-def _found_artifact(call: Call) -> tuple[RunState, Job, plan.Seen]:
-    number = call.number("artifact_id")
-    job = next((job for job in call.hub.store.all(Job) if number and job.artifact == number), None)
-    for found in _uploaded(call.hub, job.run) if job else ():
-        if found[1] == job:
-            return found
+def _download_artifact(call: ApiCall, artifact_id: int, archive_format: str) -> Response:
+    call.caller.require_account()
+    entry = _find_artifact(call.hub, artifact_id)
+    if archive_format != "zip":
+        raise not_found()
+    if call.hub.clock() > (entry.status.completed or 0.0) + _LIFETIME:
+        raise ApiError(410, "Artifact has expired")
+    return _redirect_to_storage(call, f"{entry.artifact_name}.zip", "application/zip", _archive(call.hub, entry))
+
+
+def _find_artifact(hub: Hub, artifact_id: int) -> ListedJob:
+    for job in hub.store.all(JobRecord):
+        if artifact_id and job.artifact == artifact_id:
+            for entry in _jobs_with_artifact(hub, job.run):
+                if entry.job == job:
+                    return entry
     raise not_found()
 
 
-def _one_artifact(call: Call) -> Answer:
-    return Answer(200, _artifact(call.hub, *_found_artifact(call)))
-
-
-def _download_artifact(call: Call) -> Answer:
-    call.caller.known()
-    state, job, seen = _found_artifact(call)
-    if call.parts["archive_format"] != "zip":
+def _download_log(call: ApiCall, job_id: int) -> Response:
+    call.caller.require_account()
+    entry = _find_job(call, job_id)
+    if entry.status.status != "completed" or entry.status.conclusion == "skipped":
         raise not_found()
-    if call.hub.clock() > (seen.completed or 0.0) + _KEPT:
-        raise Problem(410, "Artifact has expired")
-    name = evidence.artifact_name(job.planned, state.run.id, job.id)
-    return _stored(call, f"{name}.zip", "application/zip", _archive(call.hub, state, job, seen))
+    if call.hub.clock() > (entry.status.completed or 0.0) + _LIFETIME:
+        raise ApiError(410, "Server Error")
+    planned = entry.planned()
+    text = evidence.log(planned, entry.state.attempt.started + planned.starts)
+    return _redirect_to_storage(call, f"{job_id}.txt", "text/plain; charset=utf-8", text.encode())
 
 
-def _download_log(call: Call) -> Answer:
-    call.caller.known()
-    state, job, seen = _found_job(call)
-    if seen.status != "completed" or seen.conclusion == "skipped":
-        raise not_found()
-    if call.hub.clock() > (seen.completed or 0.0) + _KEPT:
-        raise Problem(410, "Server Error")
-    planned = evidence.as_seen(job.planned, state.attempt.started, seen)
-    text = evidence.log(planned, state.attempt.started + planned.starts)
-    return _stored(call, f"{job.id}.txt", "text/plain; charset=utf-8", text.encode())
+def _redirect_to_storage(call: ApiCall, name: str, media_type: str, data: bytes) -> Response:
+    """Return a redirect to the storage, where the file is available for a short time without a token."""
+    path = call.hub.storage.put(name, media_type, data, call.hub.clock() + _ADDRESS_LIFETIME)
+    return Response(status=302, headers={"Location": call.hub.url + path})
 
 
-def _stored(call: Call, name: str, kind: str, data: bytes) -> Answer:
-    """A redirect to the storage, where the bytes may be had for a short time without a token."""
-    location = call.hub.storage.put(name, kind, data, call.hub.clock() + _ADDRESS)
-    return Answer(302, b"", {"Location": call.hub.url + location})
-
-
-def _deployments(call: Call) -> Answer:
-    query = call.request.query
-    found = [
+def _list_deployments(call: ApiCall) -> Response:
+    query = call.request.args
+    states = [
         state
         for state in call.hub.runs(lambda run: bool(run.pull))
         if query.get("sha", state.run.head_sha) == state.run.head_sha
         and query.get("ref", state.run.head_branch) == state.run.head_branch
         and query.get("environment", "test") == "test"
     ]
-    return page(call.request, call.url, found, lambda it: _deployment(call.hub, it))
+    return call.page(states, lambda state: _deployment(call.hub, state))
 
 
 def _deployment(hub: Hub, state: RunState) -> shapes.Json:
-    run, url = state.run, f"{shapes.api(hub)}/deployments/{state.run.id}"
+    run, url = state.run, f"{shapes.api_url(hub)}/deployments/{state.run.id}"
     return {
-        "id": run.id, "node_id": shapes.node("DE", run.id), "url": url, "sha": run.head_sha, "ref": run.head_branch,
-        "task": "deploy", "payload": {}, "original_environment": "test", "environment": "test", "description": None,
-        "creator": shapes.user(hub, "copy-pr-bot[bot]"), "created_at": shapes.moment(run.created),
-        "updated_at": shapes.moment(run.created), "statuses_url": f"{url}/statuses",
-        "repository_url": shapes.api(hub),
+        "id": run.id, "node_id": shapes.node_id("DE", run.id), "url": url, "sha": run.head_sha,
+        "ref": run.head_branch, "task": "deploy", "payload": {}, "original_environment": "test",
+        "environment": "test", "description": None, "creator": shapes.user(hub, "copy-pr-bot[bot]"),
+        "created_at": shapes.timestamp(run.created), "updated_at": shapes.timestamp(run.created),
+        "statuses_url": f"{url}/statuses", "repository_url": shapes.api_url(hub),
     }  # fmt: skip
 
 
-def _statuses(call: Call) -> Answer:
-    state = call.hub.run(call.number("deployment_id"))
-    queue = next((seen for job, seen in shown(state, call.hub.clock()) if job.planned.kind == "queue"), None)
-    words = {"success": "success", "failure": "failure", "cancelled": "error", "skipped": "inactive"}
-    said = words[queue.conclusion] if queue and queue.conclusion else "waiting"
-    found = [said] if said != "waiting" else []
+_DEPLOYMENT_STATES = {"success": "success", "failure": "failure", "cancelled": "error", "skipped": "inactive"}
+
+
+def _list_deployment_statuses(call: ApiCall, deployment_id: int) -> Response:
+    state = call.hub.run(deployment_id)
     deployment = _deployment(call.hub, state)
-    return page(call.request, call.url, found, lambda it: {
-        "id": state.run.id, "node_id": shapes.node("DES", state.run.id), "url": f"{deployment['statuses_url']}/1",
-        "state": it, "creator": deployment["creator"], "description": "", "environment": "test",
-        "target_url": f"{shapes.web(call.hub)}/actions/runs/{state.run.id}", "created_at": deployment["created_at"],
-        "updated_at": deployment["updated_at"], "deployment_url": deployment["url"],
-        "repository_url": deployment["repository_url"],
+    queue_jobs = [entry for entry in _listed(call.hub, state) if entry.job.planned.kind == "queue"]
+    conclusions = [entry.status.conclusion for entry in queue_jobs[:1] if entry.status.conclusion]
+    return call.page(conclusions, lambda conclusion: {
+        "id": state.run.id, "node_id": shapes.node_id("DES", state.run.id), "url": f"{deployment['statuses_url']}/1",
+        "state": _DEPLOYMENT_STATES[conclusion], "creator": deployment["creator"], "description": "",
+        "environment": "test", "target_url": f"{shapes.web_url(call.hub)}/actions/runs/{state.run.id}",
+        "created_at": deployment["created_at"], "updated_at": deployment["updated_at"],
+        "deployment_url": deployment["url"], "repository_url": deployment["repository_url"],
     })  # fmt: skip
 
 
-_HERE = "/repos/{owner}/{repo}/actions"
-_RUN = f"{_HERE}/runs/{{run_id}}"
+_ACTIONS = "/repos/{owner}/{repo}/actions"
+_RUN = f"{_ACTIONS}/runs/{{run_id}}"
+_JOB = f"{_ACTIONS}/jobs/{{job_id}}"
 _READ, _WRITE, _DEPLOYMENTS = ("actions=read",), ("actions=write",), ("deployments=read",)
 ROUTES = (
-    Route("GET", f"{_HERE}/runs", _runs, _READ),
-    Route("GET", f"{_HERE}/workflows/{{workflow_id}}/runs", _runs, _READ),
-    Route("GET", _RUN, _run, _READ),
-    Route("GET", f"{_RUN}/attempts/{{attempt_number}}", _run, _READ),
-    Route("GET", f"{_RUN}/jobs", _jobs, _READ),
-    Route("GET", f"{_RUN}/attempts/{{attempt_number}}/jobs", _jobs, _READ),
-    Route("GET", f"{_HERE}/jobs/{{job_id}}", _job, _READ),
-    Route("GET", f"{_HERE}/jobs/{{job_id}}/logs", _download_log, _READ),
-    Route("POST", f"{_RUN}/rerun-failed-jobs", _rerun_failed, _WRITE, full=True),
-    Route("POST", f"{_HERE}/jobs/{{job_id}}/rerun", _rerun_job, _WRITE, full=True),
-    Route("POST", f"{_RUN}/cancel", _cancel, _WRITE, full=True),
-    Route("GET", f"{_RUN}/artifacts", _artifacts, _READ),
-    Route("GET", f"{_HERE}/artifacts/{{artifact_id}}", _one_artifact, _READ),
-    Route("GET", f"{_HERE}/artifacts/{{artifact_id}}/{{archive_format}}", _download_artifact, _READ, full=True),
-    Route("GET", "/repos/{owner}/{repo}/deployments", _deployments, _DEPLOYMENTS),
-    Route("GET", "/repos/{owner}/{repo}/deployments/{deployment_id}/statuses", _statuses, _DEPLOYMENTS),
+    Route("GET", f"{_ACTIONS}/runs", _list_runs, _READ),
+    Route("GET", _RUN, _get_run, _READ),
+    Route("GET", f"{_RUN}/jobs", _list_jobs, _READ),
+    Route("GET", _JOB, _get_job, _READ),
+    Route("GET", f"{_JOB}/logs", _download_log, _READ),
+    Route("POST", f"{_RUN}/rerun-failed-jobs", _rerun_failed_jobs, _WRITE, full=True),
+    Route("GET", f"{_RUN}/artifacts", _list_artifacts, _READ),
+    Route("GET", f"{_ACTIONS}/artifacts/{{artifact_id}}/{{archive_format}}", _download_artifact, _READ, full=True),
+    Route("GET", "/repos/{owner}/{repo}/deployments", _list_deployments, _DEPLOYMENTS),
+    Route("GET", "/repos/{owner}/{repo}/deployments/{deployment_id}/statuses", _list_deployment_statuses, _DEPLOYMENTS),
 )

@@ -1,13 +1,13 @@
-"""The bots of the practice forge: copy-pr-bot and the workflow that makes every new pull request a draft.
+"""The bots of the practice forge: copy-pr-bot, and the workflow that turns every new pull request into a draft.
 
-copy-pr-bot's rules are those of its documentation and of Megatron-LM's `.github/copy-pr-bot.yaml`.
+The rules of copy-pr-bot are those of its documentation and of Megatron-LM's `.github/copy-pr-bot.yaml`.
 """
 
 import re
 
-from runbook_lib.practice.github.protocol import ACCOUNTS, ACTIONS_BOT, COPY_PR_BOT, Account
+from runbook_lib.practice.accounts import ACCOUNTS, ACTIONS_BOT, COPY_PR_BOT
 from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.state import Comment, Run, Ticket
+from runbook_lib.practice.state import CommentRecord, TicketRecord
 
 _COMMAND = re.compile(r"/ok(?:ay)? to test(?:\s+(?P<sha>\S+))?")
 
@@ -20,43 +20,40 @@ _VETTING = "This pull request requires additional validation before any workflow
 _ERRORS = {
     "E1": "The command needs the full id of the commit to test: `/ok to test <commit id>`.",
     "E2": "The commit id is not that of the latest commit of this pull request.",
-    "E3": "Only people who may write to this repository can let its workflows run.",
+    "E3": "Only people with write access to this repository can authorize its workflows.",
 }
 
 
-def opened(hub: Hub, ticket: Ticket) -> None:
-    """What happens right after a pull request was opened."""
-    if not ticket.draft:
-        ticket = hub.store.change(ticket, draft=True)
-        hub.say(ticket, ACTIONS_BOT, _DRAFT)
-    trusted = ACCOUNTS[ticket.author].permission == "write"
-    hub.say(ticket, COPY_PR_BOT, _NO_SYNC if trusted else _VETTING)
+def pull_opened(hub: Hub, pull: TicketRecord) -> None:
+    """Do what the bots do right after a pull request was opened."""
+    if not pull.draft:
+        pull = hub.store.change(pull, draft=True)
+        hub.add_comment(pull, ACTIONS_BOT, _DRAFT)
+    trusted = ACCOUNTS[pull.author].permission == "write"
+    hub.add_comment(pull, COPY_PR_BOT, _NO_SYNC if trusted else _VETTING)
 
 
-def commented(hub: Hub, ticket: Ticket, comment: Comment) -> None:
-    """What happens right after somebody commented."""
+def comment_created(hub: Hub, ticket: TicketRecord, comment: CommentRecord) -> None:
+    """Do what copy-pr-bot does right after a comment was written."""
     command = _COMMAND.fullmatch(comment.body.strip())
     if command is None or not ticket.is_pull or ticket.state != "open":
         return
-    author = ACCOUNTS[comment.author]
-    if author.permission != "write":
-        _complain(hub, ticket, author, "E3")
-    elif command["sha"] is None:
-        _complain(hub, ticket, author, "E1")
-    elif command["sha"] != ticket.head_sha:
-        _complain(hub, ticket, author, "E2")
-    else:
-        run = hub.start_run(ticket)
-        if run is not None and run.refused:
-            _refused(hub, ticket, run)
+    if error := _command_error(ticket, comment, command["sha"]):
+        text = f"@{comment.author}, there was an error processing your request: `{error}`\n\n{_ERRORS[error]}"
+        hub.add_comment(ticket, COPY_PR_BOT, text)
+        return
+    run = hub.start_run(ticket)
+    if run is not None and run.refused:
+        # GitHub shows a failed deployment status in the timeline.  The forge does so too, and adds a comment,
+        # since that is what people read.
+        text = f"copy-pr-bot had a problem deploying to test (commit {run.head_sha})."
+        hub.add_comment(ticket, COPY_PR_BOT, text)
 
 
-def _complain(hub: Hub, ticket: Ticket, author: Account, code: str) -> None:
-    said = f"@{author.login}, there was an error processing your request: `{code}`\n\n{_ERRORS[code]}"
-    hub.say(ticket, COPY_PR_BOT, said)
-
-
-def _refused(hub: Hub, ticket: Ticket, run: Run) -> None:
-    # GitHub tells this as a deployment of the commit whose status is *failure*, in the timeline; so do we, and say
-    # it in a comment besides, since that is what people look at.
-    hub.say(ticket, COPY_PR_BOT, f"copy-pr-bot had a problem deploying to test (commit {run.head_sha}).")
+def _command_error(pull: TicketRecord, comment: CommentRecord, sha: str | None) -> str:
+    """Return the code of the error that a command meets, or an empty text."""
+    if ACCOUNTS[comment.author].permission != "write":
+        return "E3"
+    if sha is None:
+        return "E1"
+    return "" if sha == pull.head_sha else "E2"

@@ -1,146 +1,102 @@
-"""The forge's pages for people: what lies behind an ``html_url``.  Everything shown is escaped; there is no script."""
+"""The forge's pages for people, to which each ``html_url`` leads.  All text is escaped; there are no scripts."""
 
-import re
-from collections.abc import Iterable
-from html import escape
+from functools import cache
+from typing import TYPE_CHECKING
+
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import Map, Rule
+from werkzeug.wrappers import Response
 
 from runbook_lib.practice.ci import evidence
-from runbook_lib.practice.github import shapes
-from runbook_lib.practice.github.protocol import Answer, not_found
-from runbook_lib.practice.hub import Hub, shown
-from runbook_lib.practice.state import Comment, Ticket
+from runbook_lib.practice.github.errors import not_found
+from runbook_lib.practice.github.shapes import timestamp
+from runbook_lib.practice.hub import Hub, listed_jobs
+from runbook_lib.practice.serving import NumberConverter
+from runbook_lib.practice.state import CommentRecord
 
-_STYLE = (
-    "body{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1f2328}"
-    "pre{white-space:pre-wrap;background:#f6f8fa;padding:.8rem;border-radius:6px;overflow-wrap:anywhere}"
-    "table{border-collapse:collapse}td,th{border:1px solid #d1d9e0;padding:.3rem .6rem;text-align:left}"
-    ".note{background:#fff8c5;border:1px solid #d4a72c;padding:.5rem .8rem;border-radius:6px}"
-    ".label{border:1px solid #d1d9e0;border-radius:1em;padding:0 .6em;margin-right:.4em}"
-)
-_NOTE = "This is the practice forge on your own machine. Nothing here has left it."
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
-def page_for(hub: Hub, path: str) -> Answer:
-    """The page at a path; 404 for any other."""
-    home = re.escape(f"/{hub.repository}")
-    for pattern, show in (
-        (rf"(?:/|{home}/?)", lambda: _front(hub)),
-        (rf"{home}/(?:pull|issues)/([0-9]{{1,9}})", lambda number: _ticket(hub, int(number))),
-        (rf"{home}/actions/runs/([0-9]{{1,15}})", lambda number: _run(hub, int(number))),
-        (rf"{home}/actions/runs/([0-9]{{1,15}})/job/([0-9]{{1,15}})", lambda run, job: _job(hub, int(run), int(job))),
-        (rf"{home}/commit/([0-9a-f]{{40}})", lambda sha: _commit(hub, sha)),
-    ):
-        if match := re.fullmatch(pattern, path):
-            return show(*match.groups())
-    raise not_found()
+@cache
+def _templates() -> "Environment":
+    # Few worlds show a page, and they are to start quickly.
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("runbook_lib.practice.github")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
 
 
-def page(hub: Hub, title: str, *parts: str) -> Answer:
-    """A page; its parts are HTML already."""
-    html = (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<style>{_STYLE}</style></head><body><p class="note">{_NOTE}</p>'
-        f'<p><a href="/{escape(hub.repository)}">{escape(hub.repository)}</a></p><h1>{escape(title)}</h1>'
-        f"{''.join(parts)}</body></html>"
-    )
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    headers = {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": policy}
-    return Answer(200, html.encode(), headers)
-
-
-def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table of cells that are HTML already."""
-    lines = (f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><tr>{''.join(f'<th>{escape(head)}</th>' for head in heads)}</tr>{''.join(lines)}</table>"
-
-
-def link(path: str, text: str) -> str:
-    """A link to a page of this forge."""
-    return f'<a href="{escape(path)}">{escape(text)}</a>'
-
-
-def _address(hub: Hub, ticket: Ticket) -> str:
-    return f"/{hub.repository}/{'pull' if ticket.is_pull else 'issues'}/{ticket.number}"
-
-
-def _status(ticket: Ticket) -> str:
-    return "merged" if ticket.merged is not None else f"{ticket.state}, draft" if ticket.draft else ticket.state
-
-
-def _front(hub: Hub) -> Answer:
-    tickets = hub.tickets()
-    rows = ([link(_address(hub, it), f"#{it.number} {it.title}"), _status(it), escape(it.author)] for it in tickets)
-    return page(hub, hub.repository, "<h2>Pull requests and issues</h2>", table(("", "state", "by"), rows), _runs(hub))
-
-
-def _runs(hub: Hub, number: int | None = None) -> str:
-    found = hub.runs(lambda run: number in (None, run.pull))
-    rows = (
-        [
-            link(f"/{hub.repository}/actions/runs/{it.run.id}", f"run {it.run.run_number}"),
-            f"<code>{it.run.head_sha[:10]}</code>",
-            it.seen.conclusion or it.seen.status,
-        ]
-        for it in found
-    )
-    return f"<h2>CI runs</h2>{table(('run', 'of', 'state'), rows)}" if found else "<h2>CI runs</h2><p>None.</p>"
-
-
-def _ticket(hub: Hub, number: int) -> Answer:
-    it = hub.ticket(number)
-    labels = "".join(f'<span class="label">{escape(name)}</span>' for name in it.labels)
-    branches = ""
-    if it.is_pull:
-        head = f"{it.head_owner}:{it.head_ref}"
-        sha = link(f"/{hub.repository}/commit/{it.head_sha}", it.head_sha[:10])
-        branches = f"<p>{escape(head)} ({sha}) into {escape(it.base_ref)}</p>"
-    comments = (
-        f"<h3>{escape(each.author)}, {shapes.moment(each.created)}</h3><pre>{escape(each.body)}</pre>"
-        for each in hub.store.all(Comment, it.number)
-    )
-    return page(
-        hub, f"#{it.number} {it.title}", f"<p><b>{_status(it)}</b>, by {escape(it.author)}. {labels}</p>", branches,
-        f"<pre>{escape(it.body or 'No description.')}</pre>", _runs(hub, it.number) if it.is_pull else "",
-        "<h2>Comments</h2>", *comments,
-    )  # fmt: skip
-
-
-def _run(hub: Hub, number: int) -> Answer:
-    state = hub.run(number)
-    run = state.run
-    rows = (
-        [
-            link(f"/{hub.repository}/actions/runs/{run.id}/job/{job.id}", job.planned.name),
-            escape(job.planned.platform),
-            seen.conclusion or seen.status,
-        ]
-        for job, seen in shown(state, hub.clock())
-    )
-    of = link(f"/{hub.repository}/pull/{run.pull}", f"#{run.pull}") if run.pull else escape(run.head_branch)
-    about = (
-        f"<p><b>{state.seen.conclusion or state.seen.status}</b>, attempt {state.attempt.attempt}, of "
-        f"{of} at <code>{run.head_sha}</code>, "
-        f"tested as merge commit <code>{run.merge_sha}</code>.</p>"
-    )
-    return page(hub, f"Run {run.run_number}: {run.title}", about, table(("job", "platform", "state"), rows))
-
-
-def _job(hub: Hub, run_id: int, job_id: int) -> Answer:
-    state = hub.run(run_id)
-    for attempt in hub.attempts(state.run):
-        at = hub.run(run_id, attempt.attempt)
-        for job, seen in shown(at, hub.clock()):
-            if job.id == job_id:
-                planned = evidence.as_seen(job.planned, attempt.started, seen)
-                text = evidence.log(planned, attempt.started + planned.starts)
-                log = f"<pre>{escape(text)}</pre>" if seen.status == "completed" else ""
-                return page(hub, job.planned.name, f"<p><b>{seen.conclusion or seen.status}</b></p>", log)
-    raise not_found()
-
-
-def _commit(hub: Hub, sha: str) -> Answer:
-    if hub.home.resolve(sha) is None:
+def page_for(hub: Hub, path: str) -> Response:
+    """Return the page at a path.  Raises ApiError 404 for any other path."""
+    try:
+        show, parts = _PAGES.match(path, "GET")
+    except HTTPException:
+        raise not_found() from None
+    arguments = dict(parts)
+    if arguments.pop("repository", hub.repository) != hub.repository:
         raise not_found()
-    it = hub.home.commit(sha)
-    diff = hub.home.git("show", "--format=", "--no-color", sha)
-    return page(hub, it.message.splitlines()[0], f"<pre>{escape(it.message)}</pre><pre>{escape(diff)}</pre>")
+    response: Response = show(hub, **arguments)
+    return response
+
+
+def page(hub: Hub, template: str, title: str, **values: object) -> Response:
+    """Return the page that a template makes of these values."""
+    home = f"/{hub.repository}"
+    html = _templates().get_template(template).render(hub=hub, home=home, title=title, timestamp=timestamp, **values)
+    policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+    return Response(html, headers=policy, content_type="text/html; charset=utf-8")
+
+
+def _front_page(hub: Hub) -> Response:
+    return page(hub, "front.html", hub.repository, tickets=hub.tickets(), runs=hub.runs(lambda run: True))
+
+
+def _ticket_page(hub: Hub, number: int) -> Response:
+    ticket = hub.ticket(number)
+    comments = hub.store.all(CommentRecord, number)
+    runs = hub.runs(lambda run: run.pull == number)
+    return page(hub, "ticket.html", f"#{number} {ticket.title}", ticket=ticket, comments=comments, runs=runs)
+
+
+def _run_page(hub: Hub, run_id: int) -> Response:
+    state = hub.run(run_id)
+    title = f"Run {state.run.run_number}: {state.run.title}"
+    return page(hub, "run.html", title, state=state, run=state.run, jobs=listed_jobs(state, hub.clock()))
+
+
+def _job_page(hub: Hub, run_id: int, job_id: int) -> Response:
+    for state in hub.all_attempts(run_id):
+        for job, status in listed_jobs(state, hub.clock()):
+            if job.id == job_id:
+                planned = evidence.as_ended(job.planned, state.attempt.started, status)
+                log = evidence.log(planned, state.attempt.started + planned.starts)
+                log = log if status.status == "completed" else ""
+                return page(hub, "job.html", planned.name, status=status.conclusion or status.status, log=log)
+    raise not_found()
+
+
+def _commit_page(hub: Hub, sha: str) -> Response:
+    commit_id = hub.home.resolve(sha)
+    if commit_id is None:
+        raise not_found()
+    message = hub.home.commit(commit_id).message
+    diff = hub.home.git("show", "--format=", "--no-color", commit_id)
+    return page(hub, "commit.html", message.splitlines()[0], message=message, diff=diff)
+
+
+_RUN = "/<path:repository>/actions/runs/<number:run_id>"
+_PAGES = Map(
+    [
+        Rule("/", endpoint=_front_page),
+        Rule("/<path:repository>", endpoint=_front_page),
+        Rule("/<path:repository>/pull/<number:number>", endpoint=_ticket_page),
+        Rule("/<path:repository>/issues/<number:number>", endpoint=_ticket_page),
+        Rule(_RUN, endpoint=_run_page),
+        Rule(f"{_RUN}/job/<number:job_id>", endpoint=_job_page),
+        Rule("/<path:repository>/commit/<sha>", endpoint=_commit_page),
+    ],
+    converters={"number": NumberConverter},
+    strict_slashes=False,
+    merge_slashes=False,
+).bind("127.0.0.1")

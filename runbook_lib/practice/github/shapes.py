@@ -1,119 +1,97 @@
-"""The practice forge's answers in GitHub's form: records in, JSON out.
+"""The answers of the practice forge: records in, JSON out.
 
-The form is that of GitHub's OpenAPI description; the tests hold every answer against it.
+Their form is that of GitHub's OpenAPI description, against which the tests check every answer.
 """
 
+import json
 from base64 import b64encode
 from datetime import UTC, datetime
+from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
 
+from runbook_lib.practice.accounts import ACCOUNTS, COPY_PR_BOT, PracticeAccount
 from runbook_lib.practice.ci import plan
-from runbook_lib.practice.git import Change, Commit
-from runbook_lib.practice.github.protocol import ACCOUNTS, COPY_PR_BOT, Account
+from runbook_lib.practice.git import CommitDetails, FileChange
 from runbook_lib.practice.hub import Hub, RunState
-from runbook_lib.practice.state import Comment, Event, Job, Label, Run, Ticket
+from runbook_lib.practice.state import CommentRecord, EventRecord, JobRecord, LabelRecord, RunRecord, TicketRecord
 
 REPOSITORY_ID = 480_000_001
 WORKFLOW_ID = 170_000_001
 Json = dict[str, Any]
 
-#: Addresses below a repository, as GitHub lists them.
-_REPOSITORY_URLS = {
-    "archive": "/{archive_format}{/ref}", "assignees": "/assignees{/user}", "blobs": "/git/blobs{/sha}",
-    "branches": "/branches{/branch}", "collaborators": "/collaborators{/collaborator}",
-    "comments": "/comments{/number}", "commits": "/commits{/sha}", "compare": "/compare/{base}...{head}",
-    "contents": "/contents/{+path}", "contributors": "/contributors", "deployments": "/deployments",
-    "downloads": "/downloads", "events": "/events", "forks": "/forks", "git_commits": "/git/commits{/sha}",
-    "git_refs": "/git/refs{/sha}", "git_tags": "/git/tags{/sha}", "hooks": "/hooks",
-    "issue_comment": "/issues/comments{/number}", "issue_events": "/issues/events{/number}",
-    "issues": "/issues{/number}", "keys": "/keys{/key_id}", "labels": "/labels{/name}", "languages": "/languages",
-    "merges": "/merges", "milestones": "/milestones{/number}",
-    "notifications": "/notifications{?since,all,participating}", "pulls": "/pulls{/number}",
-    "releases": "/releases{/id}", "stargazers": "/stargazers", "statuses": "/statuses/{sha}",
-    "subscribers": "/subscribers", "subscription": "/subscription", "tags": "/tags", "teams": "/teams",
-    "trees": "/git/trees{/sha}",
-}  # fmt: skip
-_USER_URLS = {
-    "followers": "/followers", "following": "/following{/other_user}", "gists": "/gists{/gist_id}",
-    "starred": "/starred{/owner}{/repo}", "subscriptions": "/subscriptions", "organizations": "/orgs",
-    "repos": "/repos", "events": "/events{/privacy}", "received_events": "/received_events",
-}  # fmt: skip
+#: The fields that have the same value in every object of a kind, and the paths below an object's address.
+_CONSTANTS: dict[str, Json] = json.loads(files(__package__).joinpath("constants.json").read_text(encoding="utf-8"))
 
 
-def node(kind: str, number: int) -> str:
-    """A node id: opaque to clients, unique."""
+def node_id(kind: str, number: int) -> str:
+    """Return a node id, which is unique and opaque to clients."""
     return f"{kind}_{b64encode(str(number).encode()).decode().rstrip('=')}"
 
 
-def moment(seconds: float) -> str:
-    """A time as GitHub writes it."""
+def timestamp(seconds: float) -> str:
+    """Return a time as GitHub writes it; ``seconds`` since 1970."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _timestamp_or_none(seconds: float | None) -> str | None:
+    return None if seconds is None else timestamp(seconds)
 
 
 def _utc(iso: str) -> str:
     return datetime.fromisoformat(iso).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def api(hub: Hub, owner: str = "") -> str:
-    """The address of a repository in the API."""
+def api_url(hub: Hub, owner: str = "") -> str:
+    """Return the address of a repository in the API."""
     return f"{hub.url}/repos/{owner or hub.owner}/{hub.name}"
 
 
-def web(hub: Hub, owner: str = "") -> str:
-    """The address of a repository for people."""
+def web_url(hub: Hub, owner: str = "") -> str:
+    """Return the address of a repository for people."""
     return f"{hub.url}/{owner or hub.owner}/{hub.name}"
 
 
-def account(hub: Hub, who: Account) -> Json:
-    url = f"{hub.url}/users/{quote(who.login)}"
-    return {
-        "login": who.login, "id": who.id, "node_id": node("U", who.id), "avatar_url": f"{hub.url}/favicon.ico",
-        "gravatar_id": "", "url": url, "html_url": f"{hub.url}/{quote(who.login)}", "type": who.kind,
-        "user_view_type": "public", "site_admin": False,
-        **{f"{name}_url": url + rest for name, rest in _USER_URLS.items()},
+def account(hub: Hub, user: PracticeAccount) -> Json:
+    """Return an account as other objects contain it."""
+    url = f"{hub.url}/users/{quote(user.login)}"
+    return _urls(url, "account_urls") | _CONSTANTS["account"] | {
+        "login": user.login, "id": user.id, "node_id": node_id("U", user.id), "avatar_url": f"{hub.url}/favicon.ico",
+        "url": url, "html_url": f"{hub.url}/{quote(user.login)}", "type": user.kind,
     }  # fmt: skip
+
+
+def _urls(url: str, kind: str) -> Json:
+    return {f"{name}_url": url + path for name, path in _CONSTANTS[kind].items()}
 
 
 def user(hub: Hub, login: str) -> Json:
+    """Return the account with this login."""
     return account(hub, ACCOUNTS[login])
 
 
-def me(hub: Hub, who: Account) -> Json:
-    """The account of a token, as ``GET /user`` gives it."""
-    since = moment(0)
-    counts = ("public_repos", "public_gists", "followers", "following")
-    return account(hub, who) | {
-        "name": who.name, "company": None, "blog": "", "location": None, "email": None, "hireable": None,
-        "bio": None, "created_at": since, "updated_at": since, **dict.fromkeys(counts, 0),
-    }  # fmt: skip
+def own_account(hub: Hub, user: PracticeAccount) -> Json:
+    """Return the account of a token, as ``GET /user`` shows it."""
+    return account(hub, user) | _CONSTANTS["own_account"] | {"name": user.name}
 
 
-def _owner(hub: Hub, owner: str) -> Account:
-    return ACCOUNTS.get(owner) or Account(80_000_001, owner, owner, kind="Organization")
+def _owner(hub: Hub, owner: str) -> PracticeAccount:
+    return ACCOUNTS.get(owner) or PracticeAccount(80_000_001, owner, owner, kind="Organization")
 
 
 def repository(hub: Hub, owner: str = "", *, may_write: bool | None = None) -> Json:
-    """A repository; with ``may_write`` it tells the caller's permissions, and for a fork also its parent."""
+    """Return a repository; with ``may_write`` also the caller's permissions and, for a fork, its parent."""
     owner = owner or hub.owner
-    url, html = api(hub, owner), web(hub, owner)
+    url, html = api_url(hub, owner), web_url(hub, owner)
     number = REPOSITORY_ID + list(hub.places).index(owner)
-    zero = ("forks", "forks_count", "stargazers_count", "watchers", "watchers_count", "open_issues",
-            "open_issues_count", "size")  # fmt: skip
     private = bool(hub.store.setting("private", False))
-    no = ("archived", "disabled", "has_projects", "has_wiki", "has_pages", "has_discussions", "is_template")
-    shown: Json = {
-        "id": number, "node_id": node("R", number), "name": hub.name, "full_name": f"{owner}/{hub.name}",
-        "owner": account(hub, _owner(hub, owner)), "html_url": html, "url": url, "description": "Practice only",
-        "fork": owner != hub.owner, **{f"{name}_url": url + rest for name, rest in _REPOSITORY_URLS.items()},
+    shown: Json = _CONSTANTS["repository"] | _urls(url, "repository_urls") | {
+        "id": number, "node_id": node_id("R", number), "name": hub.name, "full_name": f"{owner}/{hub.name}",
+        "owner": account(hub, _owner(hub, owner)), "html_url": html, "url": url, "fork": owner != hub.owner,
         "git_url": f"git://localhost/{owner}/{hub.name}.git", "ssh_url": f"git@localhost:{owner}/{hub.name}.git",
-        "clone_url": f"{html}.git", "svn_url": html, "mirror_url": None, "homepage": None, "language": "Python",
-        "default_branch": "main", "private": private, "visibility": "private" if private else "public",
-        "license": None, "topics": [],
+        "clone_url": f"{html}.git", "svn_url": html, "private": private,
+        "visibility": "private" if private else "public",
         "has_issues": not hub.store.setting("issues disabled", False),
-        "has_downloads": True, **dict.fromkeys(no, False), **dict.fromkeys(zero, 0), "allow_forking": True,
-        "web_commit_signoff_required": False, "pushed_at": moment(0), "created_at": moment(0),
-        "updated_at": moment(0),
     }  # fmt: skip
     if may_write is not None:
         shown["permissions"] = {"admin": False, "maintain": False, "push": may_write, "triage": may_write, "pull": True}
@@ -123,79 +101,93 @@ def repository(hub: Hub, owner: str = "", *, may_write: bool | None = None) -> J
     return shown
 
 
-def label(hub: Hub, it: Label) -> Json:
+def label(hub: Hub, record: LabelRecord) -> Json:
+    """Return a label."""
     return {
-        "id": it.id, "node_id": node("LA", it.id), "url": f"{api(hub)}/labels/{quote(it.name)}", "name": it.name,
-        "description": it.description, "color": it.color, "default": it.name == "bug",
+        "id": record.id, "node_id": node_id("LA", record.id), "url": f"{api_url(hub)}/labels/{quote(record.name)}",
+        "name": record.name, "description": record.description, "color": record.color,
+        "default": record.name == "bug",
     }  # fmt: skip
 
 
 def labels(hub: Hub, names: tuple[str, ...]) -> list[Json]:
-    known = {each.name: each for each in hub.store.all(Label)}
-    return [label(hub, known[name]) for name in names]
+    """Return the labels with these names, in this order."""
+    records = {record.name: record for record in hub.store.all(LabelRecord)}
+    return [label(hub, records[name]) for name in names]
 
 
-def comment(hub: Hub, it: Comment) -> Json:
-    kind = "pull" if (ticket := hub.store.find(Ticket, it.number)) and ticket.is_pull else "issues"
+def comment(hub: Hub, record: CommentRecord) -> Json:
+    """Return a comment of an issue or pull request."""
+    ticket = hub.store.find(TicketRecord, record.number)
+    kind = "pull" if ticket and ticket.is_pull else "issues"
+    created = timestamp(record.created)
     return {
-        "id": it.id, "node_id": node("IC", it.id), "url": f"{api(hub)}/issues/comments/{it.id}",
-        "html_url": f"{web(hub)}/{kind}/{it.number}#issuecomment-{it.id}", "body": it.body,
-        "user": user(hub, it.author), "created_at": moment(it.created), "updated_at": moment(it.created),
-        "issue_url": f"{api(hub)}/issues/{it.number}", "author_association": association(it.author),
+        "id": record.id, "node_id": node_id("IC", record.id), "url": f"{api_url(hub)}/issues/comments/{record.id}",
+        "html_url": f"{web_url(hub)}/{kind}/{record.number}#issuecomment-{record.id}", "body": record.body,
+        "user": user(hub, record.author), "created_at": created, "updated_at": created,
+        "issue_url": f"{api_url(hub)}/issues/{record.number}", "author_association": _association(record.author),
         "performed_via_github_app": None,
     }  # fmt: skip
 
 
-def association(login: str) -> str:
-    """How GitHub calls somebody's relation to the repository."""
-    who = ACCOUNTS[login]
-    return "NONE" if who.kind == "Bot" else "MEMBER" if who.permission == "write" else "CONTRIBUTOR"
+def _association(login: str) -> str:
+    """Return GitHub's name for the relation of an account to the repository."""
+    account = ACCOUNTS[login]
+    if account.kind == "Bot":
+        return "NONE"
+    return "MEMBER" if account.permission == "write" else "CONTRIBUTOR"
 
 
-def event(hub: Hub, it: Event) -> Json:
-    color = {each.name: each.color for each in hub.store.all(Label)}.get(it.label, "ededed")
+def event(hub: Hub, record: EventRecord) -> Json:
+    """Return the event of a label that was added or removed."""
+    colors = {label.name: label.color for label in hub.store.all(LabelRecord)}
     return {
-        "id": it.id, "node_id": node("LE", it.id), "url": f"{api(hub)}/issues/events/{it.id}", "event": it.event,
-        "actor": user(hub, it.actor), "commit_id": None, "commit_url": None, "created_at": moment(it.created),
-        "performed_via_github_app": None, "label": {"name": it.label, "color": color},
+        "id": record.id, "node_id": node_id("LE", record.id), "url": f"{api_url(hub)}/issues/events/{record.id}",
+        "event": record.event, "actor": user(hub, record.actor), "commit_id": None, "commit_url": None,
+        "created_at": timestamp(record.created), "performed_via_github_app": None,
+        "label": {"name": record.label, "color": colors.get(record.label, "ededed")},
     }  # fmt: skip
 
 
-def _ticket(hub: Hub, it: Ticket) -> Json:
-    """What issues and pull requests have in common."""
+def _ticket(hub: Hub, ticket: TicketRecord) -> Json:
+    """Return the fields that issues and pull requests share."""
     return {
-        "id": it.id, "number": it.number, "title": it.title, "body": it.body, "state": it.state, "locked": False,
-        "user": user(hub, it.author), "labels": labels(hub, it.labels), "milestone": None,
-        "assignee": user(hub, it.assignees[0]) if it.assignees else None,
-        "assignees": [user(hub, login) for login in it.assignees], "author_association": association(it.author),
-        "active_lock_reason": None, "created_at": moment(it.created), "updated_at": moment(it.updated),
-        "closed_at": None if it.closed is None else moment(it.closed),
-        "comments_url": f"{api(hub)}/issues/{it.number}/comments",
+        "id": ticket.id, "number": ticket.number, "title": ticket.title, "body": ticket.body, "state": ticket.state,
+        "locked": False, "user": user(hub, ticket.author), "labels": labels(hub, ticket.labels), "milestone": None,
+        "assignee": user(hub, ticket.assignees[0]) if ticket.assignees else None,
+        "assignees": [user(hub, login) for login in ticket.assignees],
+        "author_association": _association(ticket.author),
+        "active_lock_reason": None, "created_at": timestamp(ticket.created), "updated_at": timestamp(ticket.updated),
+        "closed_at": _timestamp_or_none(ticket.closed),
+        "comments_url": f"{api_url(hub)}/issues/{ticket.number}/comments",
     }  # fmt: skip
 
 
-def issue(hub: Hub, it: Ticket) -> Json:
-    """A ticket as the issues' routes show it; GitHub shows pull requests there too."""
-    kind, url = ("pull" if it.is_pull else "issues"), f"{api(hub)}/issues/{it.number}"
-    shown = _ticket(hub, it) | {
-        "url": url, "node_id": node("PR" if it.is_pull else "I", it.id), "repository_url": api(hub),
-        "html_url": f"{web(hub)}/{kind}/{it.number}", "labels_url": url + "/labels{/name}",
-        "events_url": f"{url}/events", "timeline_url": f"{url}/timeline", "state_reason": it.state_reason,
-        "comments": len(hub.store.all(Comment, it.number)), "performed_via_github_app": None,
+def issue(hub: Hub, ticket: TicketRecord) -> Json:
+    """Return an issue; GitHub shows pull requests as issues, too."""
+    kind, url = ("pull" if ticket.is_pull else "issues"), f"{api_url(hub)}/issues/{ticket.number}"
+    shown = _ticket(hub, ticket) | {
+        "url": url, "node_id": node_id("PR" if ticket.is_pull else "I", ticket.id), "repository_url": api_url(hub),
+        "html_url": f"{web_url(hub)}/{kind}/{ticket.number}", "labels_url": url + "/labels{/name}",
+        "events_url": f"{url}/events", "timeline_url": f"{url}/timeline", "state_reason": ticket.state_reason,
+        "comments": len(hub.store.all(CommentRecord, ticket.number)), "performed_via_github_app": None,
     }  # fmt: skip
-    if it.is_pull:
-        pull, html = f"{api(hub)}/pulls/{it.number}", f"{web(hub)}/pull/{it.number}"
-        merged = None if it.merged is None else moment(it.merged)
-        shown["draft"] = it.draft
+    if ticket.is_pull:
+        pull, html = f"{api_url(hub)}/pulls/{ticket.number}", f"{web_url(hub)}/pull/{ticket.number}"
+        shown["draft"] = ticket.draft
         shown["pull_request"] = {
-            "url": pull, "html_url": html, "diff_url": f"{html}.diff", "patch_url": f"{html}.patch", "merged_at": merged
+            "url": pull, "html_url": html, "diff_url": f"{html}.diff", "patch_url": f"{html}.patch",
+            "merged_at": _timestamp_or_none(ticket.merged),
         }  # fmt: skip
     return shown
 
 
-def found(hub: Hub, it: Ticket) -> Json:
-    """A ticket as the search shows it."""
-    return {name: value for name, value in issue(hub, it).items() if (name, value) != ("body", None)} | {"score": 1.0}
+def search_result(hub: Hub, ticket: TicketRecord) -> Json:
+    """Return an issue as the search shows it: without a body if that is empty."""
+    shown = issue(hub, ticket) | {"score": 1.0}
+    if ticket.body is None:
+        del shown["body"]
+    return shown
 
 
 def _side(hub: Hub, owner: str, ref: str, sha: str) -> Json:
@@ -205,62 +197,73 @@ def _side(hub: Hub, owner: str, ref: str, sha: str) -> Json:
     }  # fmt: skip
 
 
-def pull(hub: Hub, it: Ticket) -> Json:
-    """A pull request in a list."""
-    url, html = f"{api(hub)}/pulls/{it.number}", f"{web(hub)}/pull/{it.number}"
+def pull(hub: Hub, ticket: TicketRecord) -> Json:
+    """Return a pull request as lists show it."""
+    url, html = f"{api_url(hub)}/pulls/{ticket.number}", f"{web_url(hub)}/pull/{ticket.number}"
     links = {
-        "self": url, "html": html, "issue": f"{api(hub)}/issues/{it.number}",
-        "comments": f"{api(hub)}/issues/{it.number}/comments", "review_comments": f"{url}/comments",
-        "review_comment": f"{api(hub)}/pulls/comments" + "{/number}", "commits": f"{url}/commits",
-        "statuses": f"{api(hub)}/statuses/{it.head_sha}",
+        "self": url, "html": html, "issue": f"{api_url(hub)}/issues/{ticket.number}",
+        "comments": f"{api_url(hub)}/issues/{ticket.number}/comments", "review_comments": f"{url}/comments",
+        "review_comment": f"{api_url(hub)}/pulls/comments" + "{/number}", "commits": f"{url}/commits",
+        "statuses": f"{api_url(hub)}/statuses/{ticket.head_sha}",
     }  # fmt: skip
-    return _ticket(hub, it) | {
-        "url": url, "node_id": node("PR", it.id), "html_url": html, "diff_url": f"{html}.diff",
-        "patch_url": f"{html}.patch", "draft": it.draft,
-        **{f"{name}_url": at for name, at in links.items() if name not in ("self", "html")},
-        "_links": {name: {"href": at} for name, at in links.items()},
-        "head": _side(hub, it.head_owner, it.head_ref, it.head_sha),
-        "base": _side(hub, hub.owner, it.base_ref, it.base_sha), "auto_merge": None, "requested_reviewers": [],
-        "requested_teams": [], "merged_at": None if it.merged is None else moment(it.merged),
-        "merge_commit_sha": it.merge_sha,
-    }  # fmt: skip
-
-
-def pull_in_full(hub: Hub, it: Ticket) -> Json:
-    """A pull request on its own."""
-    _, _, fork_point = hub.home.compare(it.base_sha, it.head_sha)
-    changes = hub.home.changes(fork_point, it.head_sha) if fork_point else ()
-    state = "unknown" if it.mergeable is None else "draft" if it.draft else "clean" if it.mergeable else "dirty"
-    return pull(hub, it) | {
-        "merged": it.merged is not None, "mergeable": it.mergeable, "rebaseable": it.mergeable,
-        "mergeable_state": "dirty" if it.mergeable is False else state, "merged_by": None,
-        "comments": len(hub.store.all(Comment, it.number)), "review_comments": 0,
-        "maintainer_can_modify": it.head_owner != hub.owner, "commits": len(hub.home.log(it.base_sha, it.head_sha)),
-        "additions": sum(each.additions for each in changes), "deletions": sum(each.deletions for each in changes),
-        "changed_files": len(changes),
+    return _ticket(hub, ticket) | {
+        "url": url, "node_id": node_id("PR", ticket.id), "html_url": html, "diff_url": f"{html}.diff",
+        "patch_url": f"{html}.patch", "draft": ticket.draft,
+        **{f"{name}_url": link for name, link in links.items() if name not in ("self", "html")},
+        "_links": {name: {"href": link} for name, link in links.items()},
+        "head": _side(hub, ticket.head_owner, ticket.head_ref, ticket.head_sha),
+        "base": _side(hub, hub.owner, ticket.base_ref, ticket.base_sha), "auto_merge": None, "requested_reviewers": [],
+        "requested_teams": [], "merged_at": _timestamp_or_none(ticket.merged),
+        "merge_commit_sha": ticket.merge_sha,
     }  # fmt: skip
 
 
-def _known(hub: Hub, email: str) -> Json | None:
-    """The account that an e-mail address of a commit belongs to, if any."""
-    who = next((each for each in ACCOUNTS.values() if email and each.email == email), None)
-    return account(hub, who) if who else None
+def pull_in_full(hub: Hub, ticket: TicketRecord) -> Json:
+    """Return a pull request on its own."""
+    _, _, fork_point = hub.home.compare(ticket.base_sha, ticket.head_sha)
+    changes = hub.home.changes(fork_point, ticket.head_sha) if fork_point else ()
+    return pull(hub, ticket) | {
+        "merged": ticket.merged is not None, "mergeable": ticket.mergeable, "rebaseable": ticket.mergeable,
+        "mergeable_state": _mergeable_state(ticket), "merged_by": None,
+        "comments": len(hub.store.all(CommentRecord, ticket.number)), "review_comments": 0,
+        "maintainer_can_modify": ticket.head_owner != hub.owner,
+        "commits": len(hub.home.log(ticket.base_sha, ticket.head_sha)), "changed_files": len(changes),
+        "additions": sum(file.additions for file in changes), "deletions": sum(file.deletions for file in changes),
+    }  # fmt: skip
 
 
-def commit(hub: Hub, it: Commit, owner: str = "") -> Json:
-    url, html = api(hub, owner), web(hub, owner)
+def _mergeable_state(ticket: TicketRecord) -> str:
+    if ticket.mergeable is None:
+        return "unknown"
+    if not ticket.mergeable:
+        return "dirty"
+    return "draft" if ticket.draft else "clean"
+
+
+def _account_of_email(hub: Hub, email: str) -> Json | None:
+    """Return the account that an e-mail address of a commit belongs to, if any."""
+    for user in ACCOUNTS.values():
+        if email and user.email == email:
+            return account(hub, user)
+    return None
+
+
+def commit(hub: Hub, details: CommitDetails, owner: str = "") -> Json:
+    """Return a commit."""
+    url, html = api_url(hub, owner), web_url(hub, owner)
     return {
-        "sha": it.sha, "node_id": node("C", int(it.sha[:12], 16)), "url": f"{url}/commits/{it.sha}",
-        "html_url": f"{html}/commit/{it.sha}", "comments_url": f"{url}/commits/{it.sha}/comments",
-        "author": _known(hub, it.author_email), "committer": _known(hub, it.committer_email),
+        "sha": details.sha, "node_id": node_id("C", int(details.sha[:12], 16)), "url": f"{url}/commits/{details.sha}",
+        "html_url": f"{html}/commit/{details.sha}", "comments_url": f"{url}/commits/{details.sha}/comments",
+        "author": _account_of_email(hub, details.author_email),
+        "committer": _account_of_email(hub, details.committer_email),
         "parents": [
-            {"sha": sha, "url": f"{url}/commits/{sha}", "html_url": f"{html}/commit/{sha}"} for sha in it.parents
+            {"sha": sha, "url": f"{url}/commits/{sha}", "html_url": f"{html}/commit/{sha}"} for sha in details.parents
         ],
         "commit": {
-            "author": {"name": it.author, "email": it.author_email, "date": _utc(it.authored)},
-            "committer": {"name": it.committer, "email": it.committer_email, "date": _utc(it.committed)},
-            "message": it.message, "tree": {"sha": it.tree, "url": f"{url}/git/trees/{it.tree}"},
-            "url": f"{url}/git/commits/{it.sha}", "comment_count": 0,
+            "author": {"name": details.author, "email": details.author_email, "date": _utc(details.authored)},
+            "committer": {"name": details.committer, "email": details.committer_email, "date": _utc(details.committed)},
+            "message": details.message, "tree": {"sha": details.tree, "url": f"{url}/git/trees/{details.tree}"},
+            "url": f"{url}/git/commits/{details.sha}", "comment_count": 0,
             "verification": {
                 "verified": False, "reason": "unsigned", "signature": None, "payload": None, "verified_at": None
             },
@@ -268,42 +271,43 @@ def commit(hub: Hub, it: Commit, owner: str = "") -> Json:
     }  # fmt: skip
 
 
-def change(hub: Hub, it: Change, sha: str) -> Json:
-    """A file of a diff."""
-    path = quote(it.path)
+def file_change(hub: Hub, file: FileChange, sha: str) -> Json:
+    """Return a file of a diff."""
+    path = quote(file.path)
     return {
-        "sha": it.blob, "filename": it.path, "status": it.status, "additions": it.additions,
-        "deletions": it.deletions, "changes": it.additions + it.deletions,
-        "blob_url": f"{web(hub)}/blob/{sha}/{path}", "raw_url": f"{web(hub)}/raw/{sha}/{path}",
-        "contents_url": f"{api(hub)}/contents/{path}?ref={sha}",
+        "sha": file.blob, "filename": file.path, "status": file.status, "additions": file.additions,
+        "deletions": file.deletions, "changes": file.additions + file.deletions,
+        "blob_url": f"{web_url(hub)}/blob/{sha}/{path}", "raw_url": f"{web_url(hub)}/raw/{sha}/{path}",
+        "contents_url": f"{api_url(hub)}/contents/{path}?ref={sha}",
     }  # fmt: skip
 
 
-def actor(it: Run) -> str:
-    """Who started a run."""
-    return COPY_PR_BOT.login if it.pull else it.author
+def actor(run: RunRecord) -> str:
+    """Return the login that started a run."""
+    return COPY_PR_BOT.login if run.pull else run.author
 
 
-def run(hub: Hub, it: RunState) -> Json:
-    """A run of the workflow, at the attempt of the state."""
-    of, url = it.run, f"{api(hub)}/actions/runs/{it.run.id}"
-    head = hub.home.commit(of.head_sha)
-    number = it.attempt.attempt
-    changed = plan.changed_at((job.planned for job in it.jobs), it.attempt.started, hub.clock())
+def run(hub: Hub, state: RunState) -> Json:
+    """Return a run of the workflow, at the attempt of the state."""
+    record, attempt, url = state.run, state.attempt, f"{api_url(hub)}/actions/runs/{state.run.id}"
+    head = hub.home.commit(record.head_sha)
+    number, suite = attempt.attempt, record.id + 1
+    changed = plan.changed_at((job.planned for job in state.jobs), attempt.started, hub.clock())
     repo = repository(hub)
     return {
-        "id": of.id, "name": plan.WORKFLOW, "node_id": node("WFR", of.id), "head_branch": of.head_branch,
-        "head_sha": of.head_sha, "path": plan.WORKFLOW_PATH, "display_title": of.title, "run_number": of.run_number,
-        "run_attempt": number, "event": of.event, "status": it.seen.status, "conclusion": it.seen.conclusion,
-        "workflow_id": WORKFLOW_ID, "check_suite_id": of.id + 1, "check_suite_node_id": node("CS", of.id + 1),
-        "url": url, "html_url": f"{web(hub)}/actions/runs/{of.id}", "pull_requests": [],
-        "created_at": moment(of.created),
-        "updated_at": moment(it.seen.completed or changed), "actor": user(hub, actor(of)),
-        "triggering_actor": user(hub, it.attempt.actor), "run_started_at": moment(it.attempt.started),
-        "jobs_url": f"{url}/jobs", "logs_url": f"{url}/logs", "check_suite_url": f"{api(hub)}/check-suites/{of.id + 1}",
-        "artifacts_url": f"{url}/artifacts", "cancel_url": f"{url}/cancel", "rerun_url": f"{url}/rerun",
+        "id": record.id, "name": plan.WORKFLOW, "node_id": node_id("WFR", record.id),
+        "head_branch": record.head_branch, "head_sha": record.head_sha, "path": plan.WORKFLOW_PATH,
+        "display_title": record.title, "run_number": record.run_number, "run_attempt": number, "event": record.event,
+        "status": state.status.status, "conclusion": state.status.conclusion, "workflow_id": WORKFLOW_ID,
+        "check_suite_id": suite, "check_suite_node_id": node_id("CS", suite), "url": url,
+        "html_url": f"{web_url(hub)}/actions/runs/{record.id}", "pull_requests": [],
+        "created_at": timestamp(record.created), "updated_at": timestamp(state.status.completed or changed),
+        "actor": user(hub, actor(record)), "triggering_actor": user(hub, attempt.actor),
+        "run_started_at": timestamp(attempt.started), "jobs_url": f"{url}/jobs", "logs_url": f"{url}/logs",
+        "check_suite_url": f"{api_url(hub)}/check-suites/{suite}", "artifacts_url": f"{url}/artifacts",
+        "cancel_url": f"{url}/cancel", "rerun_url": f"{url}/rerun",
         "previous_attempt_url": f"{url}/attempts/{number - 1}" if number > 1 else None,
-        "workflow_url": f"{api(hub)}/actions/workflows/{WORKFLOW_ID}", "referenced_workflows": [],
+        "workflow_url": f"{api_url(hub)}/actions/workflows/{WORKFLOW_ID}", "referenced_workflows": [],
         "head_commit": {
             "id": head.sha, "tree_id": head.tree, "message": head.message, "timestamp": _utc(head.committed),
             "author": {"name": head.author, "email": head.author_email},
@@ -313,27 +317,32 @@ def run(hub: Hub, it: RunState) -> Json:
     }  # fmt: skip
 
 
-def job(hub: Hub, it: RunState, which: Job, seen: plan.Seen) -> Json:
-    """A job.  GitHub gives a start even to one that waits: when it was listed."""
-    listed = it.attempt.started + max(which.planned.appears, 0.0)
-    runner = {"dgx_h100": "nvidia-ci-aws-gpu-x8", "dgx_gb200": "nvidia-ci-aws-use2-gpu-x4"}.get(
-        which.planned.platform, "ubuntu-latest"
-    )
-    begun = seen.started is not None and seen.conclusion != "skipped"
-    started = listed if seen.started is None else seen.started
-    completed = None if seen.completed is None else moment(seen.completed)
-    main = {
-        "name": which.planned.kind, "status": "in_progress" if seen.status == "waiting" else seen.status,
-        "conclusion": seen.conclusion, "number": 1, "started_at": moment(started), "completed_at": completed,
+_RUNNERS = {"dgx_h100": "nvidia-ci-aws-gpu-x8", "dgx_gb200": "nvidia-ci-aws-use2-gpu-x4"}
+
+
+def job(hub: Hub, state: RunState, record: JobRecord, status: plan.CiStatus) -> Json:
+    """Return a job.  GitHub gives a start even to a job that waits: the time when it was listed."""
+    listed = state.attempt.started + max(record.planned.appears, 0.0)
+    has_started = status.started is not None and status.conclusion != "skipped"
+    started = timestamp(listed if status.started is None else status.started)
+    completed = _timestamp_or_none(status.completed)
+    step = {
+        "name": record.planned.kind, "status": "in_progress" if status.status == "waiting" else status.status,
+        "conclusion": status.conclusion, "number": 1, "started_at": started, "completed_at": completed,
     }  # fmt: skip
+    label = _RUNNERS.get(record.planned.platform, "ubuntu-latest")
+    runner: Json = {"runner_id": None, "runner_name": None, "runner_group_id": None, "runner_group_name": None}
+    if has_started:
+        runner = {
+            "runner_id": 1, "runner_name": f"{label}-practice", "runner_group_id": 1, "runner_group_name": "practice"
+        }  # fmt: skip
     return {
-        "id": which.id, "run_id": it.run.id, "run_attempt": which.attempt, "node_id": node("CR", which.id),
-        "head_sha": it.run.head_sha, "head_branch": it.run.head_branch, "workflow_name": plan.WORKFLOW,
-        "name": which.planned.name, "status": seen.status, "conclusion": seen.conclusion,
-        "created_at": moment(listed), "started_at": moment(started), "completed_at": completed,
-        "url": f"{api(hub)}/actions/jobs/{which.id}", "run_url": f"{api(hub)}/actions/runs/{it.run.id}",
-        "html_url": f"{web(hub)}/actions/runs/{it.run.id}/job/{which.id}",
-        "check_run_url": f"{api(hub)}/check-runs/{which.id}", "steps": [main] if begun else [], "labels": [runner],
-        "runner_id": 1 if begun else None, "runner_name": f"{runner}-practice" if begun else None,
-        "runner_group_id": 1 if begun else None, "runner_group_name": "practice" if begun else None,
+        "id": record.id, "run_id": state.run.id, "run_attempt": record.attempt, "node_id": node_id("CR", record.id),
+        "head_sha": state.run.head_sha, "head_branch": state.run.head_branch, "workflow_name": plan.WORKFLOW,
+        "name": record.planned.name, "status": status.status, "conclusion": status.conclusion,
+        "created_at": timestamp(listed), "started_at": started, "completed_at": completed,
+        "url": f"{api_url(hub)}/actions/jobs/{record.id}", "run_url": f"{api_url(hub)}/actions/runs/{state.run.id}",
+        "html_url": f"{web_url(hub)}/actions/runs/{state.run.id}/job/{record.id}",
+        "check_run_url": f"{api_url(hub)}/check-runs/{record.id}", "steps": [step] if has_started else [],
+        "labels": [label], **runner,
     }  # fmt: skip

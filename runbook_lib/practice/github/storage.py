@@ -1,53 +1,41 @@
-"""Where the forge's downloads lie: addresses that are good for a short time, need no token, and serve ranges."""
+"""The storage of the forge's downloads: addresses that are valid for a short time and need no token."""
 
-import re
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from runbook_lib.practice.github.protocol import Answer
+from werkzeug.wrappers import Request, Response
+
+from runbook_lib.practice.serving import file_response
 
 PREFIX = "/_storage/"
-_KEEP = 64
+_KEPT_FILES = 64
+_EXPIRED = "<Error><Code>AuthenticationFailed</Code></Error>"
 
 
 @dataclass(frozen=True)
-class _Stored:
-    kind: str
+class _StoredFile:
+    media_type: str
     data: bytes
-    until: float
+    expires: float
 
 
 class Storage:
-    """Bytes under addresses that nobody can guess.  Only the newest are kept: an address is used at once."""
+    """Files under addresses that nobody can guess.  Only the newest are kept: clients download at once."""
 
     def __init__(self) -> None:
-        self._stored: dict[str, _Stored] = {}
+        self._files: dict[str, _StoredFile] = {}
 
-    def put(self, name: str, kind: str, data: bytes, until: float) -> str:
-        """Keep bytes until a moment of the forge's clock; the path under which they may be had."""
+    def put(self, name: str, media_type: str, data: bytes, expires: float) -> str:
+        """Store a file until a moment of the forge's clock, and return its path."""
         path = f"{PREFIX}{secrets.token_hex(16)}/{name}"
-        self._stored[path] = _Stored(kind, data, until)
-        for old in list(self._stored)[:-_KEEP]:
-            del self._stored[old]
+        self._files[path] = _StoredFile(media_type, data, expires)
+        for old in list(self._files)[:-_KEPT_FILES]:
+            del self._files[old]
         return path
 
-    def get(self, path: str, headers: Mapping[str, str], now: float) -> Answer:
-        """The bytes, or the range of them that is asked for.  403 for an address that is no longer good."""
-        stored = self._stored.get(path)
-        if stored is None or now > stored.until:
-            return Answer(403, b"<Error><Code>AuthenticationFailed</Code></Error>", {"Content-Type": "application/xml"})
-        return part(stored.data, stored.kind, headers)
-
-
-def part(data: bytes, kind: str, headers: Mapping[str, str]) -> Answer:
-    """The bytes, or the range of them that the headers of a request ask for."""
-    size, common = len(data), {"Content-Type": kind, "Accept-Ranges": "bytes"}
-    asked = re.fullmatch(r"bytes=(\d*)-(\d*)", headers.get("range", "").replace(" ", ""))
-    if asked is None or not (asked[1] or asked[2]):
-        return Answer(200, data, common)
-    first = int(asked[1]) if asked[1] else max(0, size - int(asked[2]))
-    last = min(size - 1, int(asked[2])) if asked[1] and asked[2] else size - 1
-    if first > last:
-        return Answer(416, b"", common | {"Content-Range": f"bytes */{size}"})
-    return Answer(206, data[first : last + 1], common | {"Content-Range": f"bytes {first}-{last}/{size}"})
+    def get(self, request: Request, now: float) -> Response:
+        """Return the file or the requested range of it; 403 for an address that is no longer valid."""
+        file = self._files.get(request.path)
+        if file is None or now > file.expires:
+            return Response(_EXPIRED, 403, content_type="application/xml")
+        return file_response(request, file.data, file.media_type)

@@ -1,8 +1,8 @@
-"""The practice CI on GitLab: which tests a pipeline runs, and where each stands at a given moment.
+"""The practice CI on GitLab: the tests that a pipeline runs, and the status of each at a given moment.
 
-Pure, as ``ci``.  The rules are those of Megatron-LM's `.gitlab/stages/04.functional-tests.yml` and
-`tests/test_utils/python_scripts/generate_jet_trigger_job.py`: one bridge for each environment and platform starts a
-pipeline of its own, whose jobs are the tests, in stages named by model.
+This module is pure.  The rules are those of Megatron-LM's `.gitlab/stages/04.functional-tests.yml` and
+`tests/test_utils/python_scripts/generate_jet_trigger_job.py`: one bridge per environment and platform starts a
+pipeline whose jobs are the tests, in stages named after the models.
 """
 
 import itertools
@@ -20,11 +20,11 @@ BUILD = ".gitlab/stages/01.build.yml"
 SCOPES = frozenset({"mr", "L2"})
 ENVIRONMENTS = ("lts", "dev")
 PLATFORMS = ("dgx_a100", "dgx_h100", "dgx_gb200")
-#: The job that stands for a bridge without tests.
+#: Name and stage of the only job of a bridge without tests.
 PLACEHOLDER = ("empty-pipeline-placeholder-job", "empty-pipeline-placeholder")
-#: When the bridges start their pipelines, as a part of the whole.
+#: Start of the bridges' pipelines, as a fraction of the duration of CI.
 _BRIDGED = 0.42
-#: The jobs that build images, with when each starts and ends, as parts of the whole; the second needs the first.
+#: The jobs that build images, with start and end as fractions of the duration; the second needs the first.
 _BUILDS = (("test:pre_build_image", 0.04, 0.28), ("test:build_image", 0.30, 0.36))
 _STATUSES: Mapping[str, str] = {
     "success": "success", "failure": "failed", "cancelled": "failed", "skipped": "skipped",
@@ -34,8 +34,8 @@ Internal = Literal["run", "skipped"]
 
 
 @dataclass(frozen=True)
-class Bridge:
-    """``functional:run_<environment>_<platform>``, with the jobs of the pipeline that it starts."""
+class PlannedBridge:
+    """The job ``functional:run_<environment>_<platform>``, with the jobs of the pipeline that it starts."""
 
     environment: str
     platform: str
@@ -47,13 +47,13 @@ class Bridge:
 
     @property
     def allow_failure(self) -> bool:
-        """As upstream: nobody waits for the tests of lts."""
+        """True for the tests of lts, whose failure does not fail the pipeline, as upstream."""
         return self.environment == "lts"
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What GitLab shows of a job, a bridge or a pipeline; times are seconds since the epoch."""
+class GitLabStatus:
+    """The status that GitLab shows of a job, a bridge or a pipeline; times are seconds since 1970."""
 
     status: str
     started: float | None = None
@@ -62,33 +62,35 @@ class Seen:
 
 
 def images(build: str) -> dict[str, str]:
-    """Environment → base image, by the build matrix of a commit (its text); empty where that cannot be read."""
-    named = {"dev": "CI_MCORE_DEV_IMAGE", "lts": "CI_MCORE_LTS_IMAGE"}
+    """Return environment → base image, from the text of the build matrix; empty if that cannot be read."""
+    names = {"dev": "CI_MCORE_DEV_IMAGE", "lts": "CI_MCORE_LTS_IMAGE"}
     try:
         rows = {row["IMAGE"]: str(row["BASE_IMAGE"]) for row in _matrix(build, _BUILDS[0][0])}
     except (KeyError, TypeError):
         return {}
-    return {environment: rows[image] for environment, image in named.items() if image in rows}
+    return {environment: rows[image] for environment, image in names.items() if image in rows}
 
 
 def builds(build: str, seconds: float, broken: Iterable[str] = (), how: str = "") -> tuple[ci.Planned, ...]:
-    """The jobs that build images, a row of a matrix each, named as GitLab names them.
+    """Return the jobs that build images, one per row of a matrix, with GitLab's names.
 
-    Those fail, and say ``how``, whose name holds one of ``broken``; then the jobs that need them are skipped.
+    Jobs whose name contains one of ``broken`` fail, and their log says ``how``; jobs that need them are skipped.
     """
-    found: list[ci.Planned] = []
-    for job, start, end in _BUILDS:
-        failed = any(it.conclusion == "failure" for it in found)
-        for number, row in enumerate(_matrix(build, job)):
-            name = f"{job}: [{', '.join(map(str, row.values()))}]"
-            bad = any(part in name for part in broken)
-            conclusion: ci.Conclusion = "skipped" if failed else "failure" if bad else "success"
-            ends = end - 0.02 * (number % 4)  # one after another
-            found.append(ci.Planned(
-                name, "build", 0.0, start * seconds, ends * seconds, conclusion, "broken" if bad else "",
-                model="build", detail=how if bad else "",
-            ))  # fmt: skip
-    return tuple(found)
+    jobs: list[ci.Planned] = []
+    for name, start, end in _BUILDS:
+        needs_failed = any(job.conclusion == "failure" for job in jobs)
+        for number, row in enumerate(_matrix(build, name)):
+            end_of_row = end - 0.02 * (number % 4)  # rows end one after another
+            job = ci.Planned(
+                f"{name}: [{', '.join(map(str, row.values()))}]", "build", 0.0, start * seconds, end_of_row * seconds,
+                "success", model="build",
+            )  # fmt: skip
+            if needs_failed:
+                job = replace(job, conclusion="skipped")
+            elif any(part in job.name for part in broken):
+                job = replace(job, conclusion="failure", cause="broken", detail=how)
+            jobs.append(job)
+    return tuple(jobs)
 
 
 def _matrix(build: str, job: str) -> list[Mapping[str, object]]:
@@ -98,86 +100,92 @@ def _matrix(build: str, job: str) -> list[Mapping[str, object]]:
         return []
 
 
-def plan(at: Mapping[str, ci.Situation]) -> tuple[Bridge, ...]:
-    """The bridges of a pipeline; ``at`` gives for each environment what its tests depend on."""
-    rows = suites.rows(at["dev"].recipes)
+def plan(situations: Mapping[str, ci.Situation]) -> tuple[PlannedBridge, ...]:
+    """Return the bridges of a pipeline; ``situations`` is environment → what its tests depend on."""
+    rows = suites.rows(situations["dev"].recipes)
     return tuple(
-        Bridge(environment, platform, tuple(_jobs(at[environment], rows, environment, platform)))
+        PlannedBridge(environment, platform, tuple(_jobs(situations[environment], rows, environment, platform)))
         for environment, platform in itertools.product(ENVIRONMENTS, PLATFORMS)
     )
 
 
-def _jobs(at: ci.Situation, rows: Iterable[suites.Row], environment: str, platform: str) -> Iterable[ci.Planned]:
-    chosen = {
+def _jobs(
+    situation: ci.Situation, rows: Iterable[suites.SuiteRow], environment: str, platform: str
+) -> Iterable[ci.Planned]:
+    selected = {
         (row.model, row.test_case): row
         for row in rows
         if row.tier in SCOPES and (row.environment, row.platform) == (environment, platform)
     }
-    for key in sorted(chosen):
-        job = ci.functional_job(at, chosen[key])
-        if job.cause == "nccl":  # GitLab runs such a job again by itself
+    for key in sorted(selected):
+        job = ci.functional_job(situation, selected[key])
+        if job.cause == "nccl":  # GitLab retries such a job automatically
             job = replace(job, conclusion="success", cause="")
-        yield replace(job, name=job.test_case, appears=_BRIDGED * at.seconds)
-    if not chosen:
+        yield replace(job, name=job.test_case, appears=_BRIDGED * situation.seconds)
+    if not selected:
         name, stage = PLACEHOLDER
-        begin, start, end = (part * at.seconds for part in (_BRIDGED, 0.5, 0.51))
-        yield ci.Planned(name, "placeholder", begin, start, end, "success", platform=platform, model=stage)
+        appears, start, end = (fraction * situation.seconds for fraction in (_BRIDGED, 0.5, 0.51))
+        yield ci.Planned(name, "placeholder", appears, start, end, "success", platform=platform, model=stage)
 
 
-def job_at(job: ci.Planned, created: float, now: float, stopped: float | None) -> Seen:
-    """A job that builds an image, or one of a pipeline that a bridge started."""
+def job_at(job: ci.Planned, created: float, now: float, stopped: float | None) -> GitLabStatus:
+    """Return the status of a job that builds an image, or of one in a pipeline that a bridge started."""
     if job.conclusion == "skipped":
-        return Seen("skipped")
+        return GitLabStatus("skipped")
     stop = now if stopped is None else min(now, stopped)
     begin, end = created + job.starts, created + job.ends
     if stop >= end:
-        # What GitHub calls cancelled by the time limit, GitLab calls failed, and tells why.
+        # GitLab calls a job failed that exceeded the time limit, which GitHub calls cancelled, and gives the reason.
         reason = "job_execution_timeout" if job.cause == "hang" else "script_failure"
         status = _STATUSES[job.conclusion]
-        return Seen(status, begin, end, reason if status == "failed" else "")
+        return GitLabStatus(status, begin, end, reason if status == "failed" else "")
     if stopped is not None and now >= stopped:
-        return Seen("canceled", begin if begin < stopped else None, stopped)
-    return Seen("running", begin) if stop >= begin else Seen("pending")
+        return GitLabStatus("canceled", begin if begin < stopped else None, stopped)
+    return GitLabStatus("running", begin) if stop >= begin else GitLabStatus("pending")
 
 
-def bridge_at(bridge: Bridge, created: float, now: float, stopped: float | None, internal: Internal) -> Seen:
-    """A bridge: it stands as the pipeline does that it started."""
+def bridge_at(
+    bridge: PlannedBridge, created: float, now: float, stopped: float | None, internal: Internal
+) -> GitLabStatus:
+    """Return the status of a bridge, which is that of the pipeline that it started."""
     if internal == "skipped":
-        return Seen("skipped")
+        return GitLabStatus("skipped")
     if not has_started(bridge, created, now, stopped):
-        return Seen("created") if stopped is None or now < stopped else Seen("canceled", None, stopped)
+        return GitLabStatus("created") if stopped is None or now < stopped else GitLabStatus("canceled", None, stopped)
     begin = created + min(job.appears for job in bridge.jobs)
-    seen = [(job.allow_failure, job_at(job, created, now, stopped)) for job in bridge.jobs]
-    return _together(seen, begin, "downstream_pipeline_failed")
+    statuses = [(job.allow_failure, job_at(job, created, now, stopped)) for job in bridge.jobs]
+    return _combine(statuses, begin, "downstream_pipeline_failed")
 
 
-def has_started(bridge: Bridge, created: float, now: float, stopped: float | None) -> bool:
-    """Whether a bridge has started its pipeline."""
+def has_started(bridge: PlannedBridge, created: float, now: float, stopped: float | None) -> bool:
+    """Return whether a bridge has started its pipeline."""
     stop = now if stopped is None else min(now, stopped)
     return stop >= created + min(job.appears for job in bridge.jobs)
 
 
 def pipeline_at(
-    jobs: Iterable[ci.Planned], bridges: Iterable[Bridge], created: float, now: float, stopped: float | None,
+    jobs: Iterable[ci.Planned], bridges: Iterable[PlannedBridge], created: float, now: float, stopped: float | None,
     internal: Internal,
-) -> Seen:  # fmt: skip
-    """The pipeline that has these jobs and bridges; where a job fails, no bridge starts."""
+) -> GitLabStatus:  # fmt: skip
+    """Return the status of a pipeline with these jobs and bridges; if a job fails, no bridge starts."""
     if internal == "skipped":
-        return Seen("skipped")
+        return GitLabStatus("skipped")
     jobs = list(jobs)
-    each = [(False, job_at(job, created, now, stopped)) for job in jobs]
+    statuses = [(False, job_at(job, created, now, stopped)) for job in jobs]
     if all(job.conclusion == "success" for job in jobs):
-        each += [(bridge.allow_failure, bridge_at(bridge, created, now, stopped, internal)) for bridge in bridges]
-    return _together(each, created)
+        for bridge in bridges:
+            statuses.append((bridge.allow_failure, bridge_at(bridge, created, now, stopped, internal)))
+    return _combine(statuses, created)
 
 
-def _together(each: list[tuple[bool, Seen]], begin: float, reason: str = "") -> Seen:
-    """What several jobs are together, each with whether it may fail."""
-    statuses = {seen.status for _, seen in each}
-    if statuses & {"created", "pending", "running"}:
-        return Seen("running", begin)
-    end = max((seen.completed for _, seen in each if seen.completed is not None), default=begin)
-    if "canceled" in statuses:
-        return Seen("canceled", begin, end)
-    failed = any(seen.status == "failed" and not allowed for allowed, seen in each)
-    return Seen("failed", begin, end, reason) if failed else Seen("success", begin, end)
+def _combine(statuses: list[tuple[bool, GitLabStatus]], begin: float, reason: str = "") -> GitLabStatus:
+    """Return the status of several jobs together; each comes with whether it is allowed to fail."""
+    names = {status.status for _, status in statuses}
+    if names & {"created", "pending", "running"}:
+        return GitLabStatus("running", begin)
+    end = max((status.completed for _, status in statuses if status.completed is not None), default=begin)
+    if "canceled" in names:
+        return GitLabStatus("canceled", begin, end)
+    if any(status.status == "failed" and not allow_failure for allow_failure, status in statuses):
+        return GitLabStatus("failed", begin, end, reason)
+    return GitLabStatus("success", begin, end)

@@ -1,7 +1,7 @@
-"""The pipelines of the practice GitLab: which there are, and what each runs.
+"""The pipelines of the practice GitLab: which exist, and what each runs.
 
 Whenever CI of a commit starts on the forge, a pipeline of that commit starts here too; others start by GitLab's API.
-All else follows from that moment and the clock.
+Everything else follows from that moment and the clock.
 """
 
 from collections.abc import Mapping
@@ -9,25 +9,25 @@ from dataclasses import dataclass
 from typing import Literal
 
 from runbook_lib.practice.ci import plan, suites
-from runbook_lib.practice.git import Bare
+from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.gitlab import ci as gitlab_ci
-from runbook_lib.practice.gitlab.ci import Bridge, Seen
+from runbook_lib.practice.gitlab.ci import GitLabStatus, PlannedBridge
 from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.state import InternalRun, Run, Ticket
+from runbook_lib.practice.state import InternalRunRecord, RunRecord, TicketRecord
 
-#: Numbers of pipelines, of those that bridges start, and of jobs are told apart from the run's by their length.
+#: The ids of runs minus this are those of their pipelines; ids of child pipelines and jobs have more digits.
 _FIRST = 4_900_000_000
 
 
 @dataclass(frozen=True)
-class Pipeline:
-    """A pipeline of a run; ``bridge`` is the number of the one that started it, 0 for the parent.
+class PracticePipeline:
+    """A pipeline of a run; ``bridge`` is the number of the bridge that started it, or 0 for the parent.
 
-    ``builds`` are the parent's own jobs.
+    ``builds`` are the jobs of the parent.
     """
 
-    run: Run
-    bridges: tuple[Bridge, ...]
+    run: RunRecord
+    bridges: tuple[PlannedBridge, ...]
     builds: tuple[plan.Planned, ...] = ()
     bridge: int = 0
 
@@ -38,152 +38,164 @@ class Pipeline:
 
     @property
     def source(self) -> str:
-        """As GitLab calls it."""
-        return "parent_pipeline" if self.bridge else "api" if isinstance(self.run, InternalRun) else "push"
+        """GitLab's name for what started the pipeline."""
+        if self.bridge:
+            return "parent_pipeline"
+        return "api" if isinstance(self.run, InternalRunRecord) else "push"
 
     @property
     def internal(self) -> Literal["run", "skipped"]:
-        """What becomes of its bridges: they are skipped where no image was built."""
-        return "skipped" if self.skipped or any(it.conclusion != "success" for it in self.builds) else "run"
+        """The state of its bridges, which are skipped if an image was not built."""
+        if self.skipped or any(job.conclusion != "success" for job in self.builds):
+            return "skipped"
+        return "run"
 
     @property
     def skipped(self) -> bool:
-        """Whether it is skipped as a whole."""
+        """True if the entire pipeline is skipped."""
         return self.run.internal == "skipped"
 
     @property
     def jobs(self) -> tuple[plan.Planned, ...]:
-        return self.bridges[self.bridge - 1].jobs if self.bridge else () if self.skipped else self.builds
+        if self.bridge:
+            return self.bridges[self.bridge - 1].jobs
+        return () if self.skipped else self.builds
 
-    def number(self, position: int) -> int:
-        """The number of a job, by its position, from 1."""
+    def job_number(self, position: int) -> int:
+        """Return the number of a job by its position, from 1."""
         return (self.id if self.bridge else self.id * 100) * 100 + position
 
-    def child(self, number: int) -> "Pipeline":
-        """The pipeline that a bridge starts, by its number."""
-        return Pipeline(self.run, self.bridges, self.builds, number)
+    def child(self, number: int) -> "PracticePipeline":
+        """Return the pipeline that a bridge starts; ``number`` is the position of the bridge, from 1."""
+        return PracticePipeline(self.run, self.bridges, self.builds, number)
 
-    def at(self, now: float) -> Seen:
+    def children(self) -> "list[PracticePipeline]":
+        """Return the pipelines of all bridges; a child has none."""
+        numbers = () if self.bridge else range(1, len(self.bridges) + 1)
+        return [self.child(number) for number in numbers]
+
+    def at(self, now: float) -> GitLabStatus:
+        """Return the status of the pipeline."""
         stopped, created = self.run.stopped, self.run.created
         if self.bridge:
             return gitlab_ci.bridge_at(self.bridges[self.bridge - 1], created, now, stopped, self.internal)
-        whole: Literal["run", "skipped"] = "skipped" if self.skipped else "run"
-        return gitlab_ci.pipeline_at(self.builds, self.bridges, created, now, stopped, whole)
+        internal: Literal["run", "skipped"] = "skipped" if self.skipped else "run"
+        return gitlab_ci.pipeline_at(self.builds, self.bridges, created, now, stopped, internal)
 
-    def job_at(self, job: plan.Planned, now: float) -> Seen:
+    def job_at(self, job: plan.Planned, now: float) -> GitLabStatus:
+        """Return the status of a job of the pipeline."""
         return gitlab_ci.job_at(job, self.run.created, now, self.run.stopped)
 
 
 class Pipelines:
-    """Those of one project, whose repository is ``place``.  Each method is called inside a transaction of the hub's."""
+    """The pipelines of one project.  Each method is called inside a transaction of the hub."""
 
-    def __init__(self, hub: Hub, place: Bare) -> None:
-        self.hub, self.place = hub, place
-        # What a run tests does not change, and is worked out from many files.
-        self._plans: dict[int, tuple[tuple[Bridge, ...], tuple[plan.Planned, ...]]] = {}
+    def __init__(self, hub: Hub, repository: BareRepository) -> None:
+        self.hub, self.repository = hub, repository
+        # The jobs of a run do not change, and are computed from many files.
+        self._plans: dict[int, tuple[tuple[PlannedBridge, ...], tuple[plan.Planned, ...]]] = {}
 
-    def all(self) -> list[Pipeline]:
-        """The pipelines that nobody's bridge started, newest first."""
-        self.hub.tickets()  # a push that nobody has seen yet may have stopped one
-        runs: list[Run] = [*self.hub.store.all(Run), *self.hub.store.all(InternalRun)]
+    def all(self) -> list[PracticePipeline]:
+        """Return the pipelines that were not started by a bridge, newest first."""
+        self.hub.tickets()  # a push since the last request may have stopped one
+        runs: list[RunRecord] = [*self.hub.store.all(RunRecord), *self.hub.store.all(InternalRunRecord)]
         newest = sorted(filter(_has_pipeline, runs), key=lambda run: -run.id)
-        return [Pipeline(run, *self._plan(run)) for run in newest]
+        return [PracticePipeline(run, *self._plan(run)) for run in newest]
 
-    def find(self, number: int) -> Pipeline | None:
-        """A pipeline by its number, or None; that of a bridge once it has started."""
-        for divisor in (1, 100):
-            run = self._run(number // divisor)
-            if run is None:
-                continue
-            found = Pipeline(run, *self._plan(run)).child(number % 100 if divisor == 100 else 0)
-            if divisor == 1 or (0 < found.bridge <= len(found.bridges) and self.started(found)):
-                return found
-        return None
+    def find(self, number: int) -> PracticePipeline | None:
+        """Return a pipeline by its number, or None; that of a bridge once it has started."""
+        if run := self._run(number):
+            return PracticePipeline(run, *self._plan(run))
+        run, bridge = self._run(number // 100), number % 100
+        if run is None:
+            return None
+        parent = PracticePipeline(run, *self._plan(run))
+        if not 0 < bridge <= len(parent.bridges):
+            return None
+        child = parent.child(bridge)
+        return child if self.has_started(child) else None
 
-    def find_job(self, number: int) -> tuple[Pipeline, int] | None:
-        """A job by its number: its pipeline, and its position there, from 1."""
+    def find_job(self, number: int) -> tuple[PracticePipeline, int] | None:
+        """Return a job by its number: its pipeline, and its position there, from 1; None without it."""
         owner, position = number // 100, number % 100
-        if owner % 100:
-            found = self.find(owner)
-        else:
-            run = self._run(owner // 100)
-            found = Pipeline(run, *self._plan(run)) if run else None
-        return (found, position) if found and 0 < position <= len(found.jobs) else None
+        pipeline = self.find(owner if owner % 100 else owner // 100)
+        if pipeline is None or not 0 < position <= len(pipeline.jobs):
+            return None
+        return pipeline, position
 
-    def started(self, child: Pipeline) -> bool:
-        """Whether a bridge has started its pipeline."""
+    def has_started(self, child: PracticePipeline) -> bool:
+        """Return whether a bridge has started its pipeline."""
         bridge, run = child.bridges[child.bridge - 1], child.run
         return child.internal == "run" and gitlab_ci.has_started(bridge, run.created, self.hub.clock(), run.stopped)
 
     def tip(self, branch: str) -> str | None:
-        """The newest commit of a branch: one that was pushed here, or that is mirrored from the forge."""
-        for place in (self.place, self.hub.home):
-            if found := place.tips(branch).get(branch):
-                return found
-        return None
+        """Return the newest commit of a branch: pushed here, or mirrored from the forge; None without it."""
+        return self.repository.tips(branch).get(branch) or self.hub.home.tips(branch).get(branch)
 
-    def start(self, branch: str, tip: str, variables: Mapping[str, str]) -> Pipeline:
-        """Start a pipeline of a branch's newest commit; those of the branch that still run are cancelled."""
+    def start(self, branch: str, tip: str, variables: Mapping[str, str]) -> PracticePipeline:
+        """Start a pipeline of the newest commit of a branch, and cancel those of the branch that still run."""
         hub, now = self.hub, self.hub.clock()
-        hub.home.bring(self.place, tip)
-        for run in hub.store.all(InternalRun):
+        hub.home.fetch(self.repository, tip)
+        for run in hub.store.all(InternalRunRecord):
             if run.head_branch == branch and run.stopped is None:
                 hub.store.change(run, stopped=now)
         main = hub.home.tips("main")["main"]
-        run = hub.store.save(InternalRun(
+        run = hub.store.save(InternalRunRecord(
             hub.store.next(), hub.store.next("run"), 0, branch, "", tip, branch, tip,
             hub.home.compare(main, tip)[2] or main, (), now, event="api",
             seconds=float(hub.store.setting("ci seconds", hub.seconds)),
             variables=tuple(f"{name}={value}" for name, value in variables.items()),
             broken=tuple(hub.store.setting("broken jobs", [])), how=str(hub.store.setting("broken how", "")),
         ))  # fmt: skip
-        return Pipeline(run, *self._plan(run))
+        return PracticePipeline(run, *self._plan(run))
 
     def images(self, commit: str) -> dict[str, str]:
-        """Environment → base image at a commit."""
+        """Return environment → base image at a commit."""
         return gitlab_ci.images(self._build(commit))
 
     def _build(self, commit: str) -> str:
         return self.hub.home.texts(commit, gitlab_ci.BUILD).get(gitlab_ci.BUILD, "")
 
-    def _run(self, number: int) -> Run | None:
+    def _run(self, number: int) -> RunRecord | None:
         store = self.hub.store
-        if own := store.find(InternalRun, number + _FIRST):
+        if own := store.find(InternalRunRecord, number + _FIRST):
             return own
-        run = store.find(Run, number + _FIRST)
-        if run and (pull := store.find(Ticket, run.pull)):
+        run = store.find(RunRecord, number + _FIRST)
+        if run and (pull := store.find(TicketRecord, run.pull)):
             self.hub.refreshed(pull)
-            run = store.find(Run, run.id) or run
+            run = store.find(RunRecord, run.id) or run
         return run if run and _has_pipeline(run) else None
 
-    def _plan(self, run: Run) -> tuple[tuple[Bridge, ...], tuple[plan.Planned, ...]]:
+    def _plan(self, run: RunRecord) -> tuple[tuple[PlannedBridge, ...], tuple[plan.Planned, ...]]:
         if run.id not in self._plans:
-            asked = dict(it.partition("=")[::2] for it in run.variables) if isinstance(run, InternalRun) else {}
-            broken, how = (run.broken, run.how) if isinstance(run, InternalRun) else ((), "")
+            variables, broken, how = (
+                (run.variables, run.broken, run.how) if isinstance(run, InternalRunRecord) else ((), (), "")
+            )
             builds = gitlab_ci.builds(self._build(run.head_sha), run.seconds, broken, how)
             self._plans[run.id] = (
-                () if asked.get("FUNCTIONAL_TEST") == "no" else gitlab_ci.plan(self._situations(run)),
-                () if asked.get("BUILD") == "no" else builds,
+                () if "FUNCTIONAL_TEST=no" in variables else gitlab_ci.plan(self._situations(run)),
+                () if "BUILD=no" in variables else builds,
             )
         return self._plans[run.id]
 
-    def _situations(self, run: Run) -> dict[str, plan.Situation]:
-        """What the tests of each environment depend on.  Here the head is tested, not its merge into the base."""
+    def _situations(self, run: RunRecord) -> dict[str, plan.Situation]:
+        """Return what the tests of each environment depend on.  GitLab tests the head, not its merge into the base."""
         home = self.hub.home
-        changed = [it.path for it in home.changes(run.base_sha, run.head_sha) if it.path.startswith(plan.TEST_CASES)]
+        paths = [change.path for change in home.changes(run.base_sha, run.head_sha)]
+        changed = [path for path in paths if path.startswith(plan.TEST_CASES)]
         folders = [*changed, *(f"{plan.TEST_CASES}/{name}" for name in plan.FATES)]
         new, old = (self.images(commit) for commit in (run.head_sha, run.base_sha))
         recipes = home.texts(run.head_sha, suites.RECIPES)
         golden, base_golden = home.texts(run.head_sha, *folders), home.texts(run.base_sha, *folders)
         return {
             environment: plan.Situation(
-                frozenset({"Run functional tests"}), True, run.seconds, new.get(environment, ""),
+                frozenset({"RunRecord functional tests"}), True, run.seconds, new.get(environment, ""),
                 old.get(environment, ""), recipes, golden, base_golden,
             )
             for environment in gitlab_ci.ENVIRONMENTS
         }  # fmt: skip
 
 
-def _has_pipeline(run: Run) -> bool:
-    # A run of an older version of this forge does not say how long its pipeline took.
+def _has_pipeline(run: RunRecord) -> bool:
+    # A run of an older version of the forge does not contain the duration of its pipeline.
     return run.internal != "none" and run.seconds > 0

@@ -1,7 +1,7 @@
 """The images of the practice registry: a few months of ``nvidia/pytorch``, complete and tiny.
 
-Their configs say what the real ones' say, with numbers of our own making.  Content is computed, so every digest is
-the same on every machine.
+Their configurations have the fields of the real ones, with invented numbers.  The content is computed, so that every
+digest is the same on every machine.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 
 class Month(NamedTuple):
-    """What a month's image brings."""
+    """The versions in the image of one month."""
 
     cuda: str
     driver: str
@@ -32,7 +32,7 @@ class Month(NamedTuple):
     platforms: tuple[str, ...] = ("amd64", "arm64")
 
 
-#: 26.03 was never published for arm64: a platform that is missing can be met.
+#: 26.03 was never published for arm64, so that a missing platform can be practised.
 MONTHS = {
     "25.09": Month("13.0.1.012", "580.82.07", "9.13.0.50", "13.0.2.14", "2.27.7", "2.9.0a0+5f1c0d2", "2.7"),
     "26.01": Month("13.1.0.036", "590.44.01", "9.17.1.4", "13.2.0.9", "2.28.9", "2.10.0a0+a36e1d3", "2.11"),
@@ -59,21 +59,21 @@ class Blob:
         return "sha256:" + hashlib.sha256(self.data).hexdigest()
 
     def descriptor(self, **more: object) -> dict[str, object]:
-        """How a manifest refers to it."""
+        """Return the descriptor by which a manifest refers to it."""
         return {"mediaType": self.media_type, "digest": self.digest, "size": len(self.data), **more}
 
 
 @dataclass(frozen=True)
-class Content:
-    """Everything that the registry holds: digest to content, and tag to digest of the index."""
+class RegistryContent:
+    """The content of a registry: digest → content, and tag → digest of the index."""
 
     manifests: Mapping[str, Blob]
     blobs: Mapping[str, Blob]
     tags: Mapping[str, str]
 
 
-def content(months: Mapping[str, Month] = MONTHS) -> Content:
-    """Compute the images of the given months, tagged ``<month>-py3``."""
+def content(months: Mapping[str, Month] = MONTHS) -> RegistryContent:
+    """Return the images of the given months, tagged ``<month>-py3``."""
     manifests: list[Blob] = []
     blobs: list[Blob] = []
     tags: dict[str, str] = {}
@@ -97,7 +97,7 @@ def content(months: Mapping[str, Month] = MONTHS) -> Content:
         index = _json(INDEX, {"schemaVersion": 2, "mediaType": INDEX, "manifests": members})
         manifests.append(index)
         tags[f"{month}-py3"] = index.digest
-    return Content({blob.digest: blob for blob in manifests}, {blob.digest: blob for blob in blobs}, tags)
+    return RegistryContent({blob.digest: blob for blob in manifests}, {blob.digest: blob for blob in blobs}, tags)
 
 
 def _config(month: str, versions: Month, architecture: str, layer: Blob) -> Blob:

@@ -22,7 +22,7 @@ from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.practice.registry import images
-from runbook_lib.practice.registry import server as practice
+from runbook_lib.practice.registry.server import RegistryServer
 
 REF = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
 BASE = "/v2/nvidia/pytorch"
@@ -983,7 +983,7 @@ def test_an_absent_tag_is_absent_even_when_the_list_cannot_be_read(fake: Fake) -
 
 
 def test_the_practice_registry_is_read_like_any_other() -> None:
-    server = practice.serve()
+    server = RegistryServer()
     with Registry.connect(REF, {"RUNBOOK_REGISTRY": server.url, "NGC_API_KEY": "any"}) as registry:
         assert registry.tags() == sorted(HELD.tags)
         check, image = verify_tag(registry, TAG, BOTH)

@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from runbook_lib import practice
 from runbook_lib.bump import Bump
 from runbook_lib.cli.__main__ import main
 from runbook_lib.clients.registry.lookup import reference
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.families import COREWEAVE
-from runbook_lib.practice import environment
 from runbook_lib.workflow import branch, bump_plan
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[environment.World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.World]:
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
-    with environment.start() as started:
+    with practice.start() as started:
         for name, value in started.env.items():
             monkeypatch.setenv(name, value)
         yield started
@@ -67,7 +67,7 @@ def test_an_image_that_is_not_there_is_a_sentence(capsys: pytest.CaptureFixture[
     assert says in capsys.readouterr().err
 
 
-def test_preflight_shows_what_the_image_changes(world: environment.World) -> None:
+def test_preflight_shows_what_the_image_changes(world: practice.World) -> None:
     stand = branch.find(Checkout.open(world.checkout), Bump.parse(tag="26.04-py3"))
     ahead = bump_plan.plan_bump(stand)
     assert "Transformer Engine" in ahead.show_changes().text

@@ -30,7 +30,7 @@ from runbook_lib.errors import Unreachable
 from runbook_lib.images.reference import Image, ImageRef
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.practice.registry import images
-from runbook_lib.practice.registry import server as practice
+from runbook_lib.practice.registry.server import RegistryServer
 
 REF = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
 HELD = images.content()
@@ -236,7 +236,7 @@ def guarded(storage: tuple[Path, str]) -> Iterator[str]:
 
 def practice_image() -> Image | None:
     """The same image, as our own registry shows it."""
-    server = practice.serve()
+    server = RegistryServer()
     with Registry.connect(REF, {"RUNBOOK_REGISTRY": server.url}) as registry:
         image = registry.image(str(TAG))
     server.close()

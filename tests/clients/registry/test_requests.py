@@ -8,12 +8,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from runbook_lib import practice
 from runbook_lib.bump import Bump
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import Unreachable
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.practice import environment
 from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry.server import RegistryServer
 from runbook_lib.workflow import branch, bump_plan
@@ -54,7 +54,7 @@ def server() -> Iterator[RegistryServer]:
     """Two platforms, 400 tags, a token for everybody."""
     names = [f"{year:02}.{month:02}" for year in range(60, 98) for month in range(1, 13)][:399]
     held = images.content({"26.04": images.MONTHS["26.04"], **dict.fromkeys(names, images.MONTHS["26.04"])})
-    started = RegistryServer(held=held)
+    started = RegistryServer(stored=held)
     yield started
     started.close()
 
@@ -189,9 +189,9 @@ def test_a_guess_that_fails_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[environment.World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.World]:
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
-    with environment.start() as started:
+    with practice.start() as started:
         for name, value in started.env.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("RUNBOOK_CACHE", str(tmp_path / "cache"))
@@ -199,7 +199,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[environme
 
 
 def test_the_age_of_the_old_image_is_not_that_of_the_new(
-    world: environment.World, monkeypatch: pytest.MonkeyPatch
+    world: practice.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Registry.connect(REF) as registry:
         assert registry.image("26.02-py3") is not None
@@ -212,7 +212,7 @@ def test_the_age_of_the_old_image_is_not_that_of_the_new(
 
 
 def test_preflight_reads_the_old_image_and_the_new_one_in_four(
-    world: environment.World, monkeypatch: pytest.MonkeyPatch
+    world: practice.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = httpx.HTTPTransport.handle_request
     transports: list[httpx.HTTPTransport] = []

@@ -158,7 +158,7 @@ def test_values_that_another_look_would_not_find_are_told_without_advising_it(
     at: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step05(at)
-    monkeypatch.setattr(actions, "_KEPT", -1)
+    monkeypatch.setattr(actions, "_LIFETIME", -1)
     found = step06(at, broken_tests=BOTH).plan.triage
     assert "is not known. The artifact has expired: run the test again." in found.show().text
     assert "06-broken-tests again" not in at.said("waiting")[-1]["next"]

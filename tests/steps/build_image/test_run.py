@@ -15,6 +15,7 @@ import pytest
 from building import ANSWER, Place, claims, place
 from test_real import debian_registry
 
+from runbook_lib import practice
 from runbook_lib.bump import Bump
 from runbook_lib.containers import run as container
 from runbook_lib.containers.build_log import BuildFailure
@@ -23,7 +24,6 @@ from runbook_lib.containers.engine import Engine
 from runbook_lib.containers.run import Built
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.practice import environment
 from runbook_lib.records.step_record import Step
 from runbook_lib.runner import execute as run
 from runbook_lib.runner.execute import StepResult
@@ -201,10 +201,10 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[environment.World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.World]:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
-    with environment.start() as started:
+    with practice.start() as started:
         yield started
 
 
@@ -227,7 +227,7 @@ def with_engine(monkeypatch: pytest.MonkeyPatch, engine: Place) -> None:
 @pytest.mark.component("registry")
 @pytest.mark.component("container")
 def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
-    world: environment.World, engine: Place, monkeypatch: pytest.MonkeyPatch
+    world: practice.World, engine: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert execute("01-github-pin", tag=TAG, apply=True).ok
     with_engine(monkeypatch, engine)
@@ -274,7 +274,7 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
 @pytest.mark.component("container")
 @pytest.mark.parametrize("end", ["cancel", "kill"])
 def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_again(
-    world: environment.World, engine: Place, monkeypatch: pytest.MonkeyPatch, end: str
+    world: practice.World, engine: Place, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     with_engine(monkeypatch, engine)
     given = {"repo": str(world.checkout), "tag": "25.09-py3", "image_type": "lts", "engine": "buildah", "look": False}
@@ -315,7 +315,7 @@ def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_agai
 @pytest.mark.component("registry")
 @pytest.mark.component("container")
 def test_an_image_that_holds_something_else_than_is_claimed_fails_the_check(
-    world: environment.World, engine: Place, monkeypatch: pytest.MonkeyPatch
+    world: practice.World, engine: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_engine(monkeypatch, engine)
     result = execute(
@@ -326,7 +326,7 @@ def test_an_image_that_holds_something_else_than_is_claimed_fails_the_check(
     assert "is claimed)" in result.summary
 
 
-def test_the_practice_world_shows_the_plan_and_builds_nothing(world: environment.World) -> None:
+def test_the_practice_world_shows_the_plan_and_builds_nothing(world: practice.World) -> None:
     result = execute("build-image", tag="26.02-py3", apply=True)
     assert result.state == "done", result.summary
     assert result.summary.startswith("The images of the practice world hold no programs")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from bumping import git
 
-from runbook_lib.practice import environment
-from runbook_lib.practice.state import InternalRun, Store
+from runbook_lib import practice
+from runbook_lib.practice.state import InternalRunRecord, Store
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute as run
 from runbook_lib.runner.execute import StepResult
@@ -20,11 +20,11 @@ TAG, TO = "26.04-py3", "pull-request/bump/main/dev-26.04-py3"
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[environment.World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.World]:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_CI_SECONDS", "3")
-    with environment.start() as started:
+    with practice.start() as started:
         yield started
 
 
@@ -37,19 +37,19 @@ def predicate(result: StepResult) -> dict[str, Any]:
     return json.loads((result.record / "run.json").read_text())["predicate"]  # type: ignore[no-any-return]
 
 
-def branches(world: environment.World) -> str:
+def branches(world: practice.World) -> str:
     return git(world.home / "gitlab.git", "for-each-ref", "--format=%(refname:short) %(objectname)")
 
 
-def pipelines(world: environment.World) -> list[InternalRun]:
+def pipelines(world: practice.World) -> list[InternalRunRecord]:
     store = Store(world.home / "forge.sqlite")
     with store.transaction():
-        found = store.all(InternalRun)
+        found = store.all(InternalRunRecord)
     store.close()
     return found
 
 
-def test_from_the_dry_run_to_a_pin_that_builds(world: environment.World, tmp_path: Path) -> None:
+def test_from_the_dry_run_to_a_pin_that_builds(world: practice.World, tmp_path: Path) -> None:
     before = branches(world)
     assert execute("03-open-pr", apply=True).state == "done"
     asked = execute("internal-ci", apply=True)
@@ -73,7 +73,7 @@ def test_from_the_dry_run_to_a_pin_that_builds(world: environment.World, tmp_pat
     assert verify(tmp_path / "audit")[0] == []
 
 
-def test_a_build_that_fails_waits_for_a_person(world: environment.World) -> None:
+def test_a_build_that_fails_waits_for_a_person(world: practice.World) -> None:
     execute("03-open-pr", apply=True)
     store = Store(world.home / "forge.sqlite")
     with store.transaction():
@@ -90,16 +90,16 @@ def test_a_build_that_fails_waits_for_a_person(world: environment.World) -> None
 
 def test_a_world_of_an_older_version_gets_its_gitlab(tmp_path: Path) -> None:
     home = tmp_path / "world"
-    environment.start(home).close()
+    practice.start(home).close()
     shutil.rmtree(home / "gitlab.git")
     git(home / "Megatron-LM", "remote", "remove", "gitlab")
     (home / "gitlab.git.new").mkdir()  # somebody was killed here
-    with environment.start(home) as world:
+    with practice.start(home) as world:
         assert git(world.checkout, "remote", "get-url", "gitlab") == str(home / "gitlab.git")
         assert git(home / "gitlab.git", "rev-parse", "main") == git(home / "remote.git", "rev-parse", "main")
     shutil.rmtree(home / "gitlab.git")
     git(home / "Megatron-LM", "remote", "set-url", "gitlab", "/somewhere/else")
-    with environment.start(home) as world:  # a remote of one's own is kept
+    with practice.start(home) as world:  # a remote of one's own is kept
         assert git(world.checkout, "remote", "get-url", "gitlab") == "/somewhere/else"
-    assert environment.reset(home)
+    assert practice.reset(home)
     assert not home.exists()

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 from bumping import REPOSITORY, World, bump_to, git, world
+from controlled_forge import ControlledForge
 
 from runbook_lib.clients.github import client
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE
-from runbook_lib.practice.git import Bare
-from runbook_lib.practice.github import server
-from runbook_lib.practice.state import InternalRun
-from runbook_lib.practice.tokens import GITLAB_TOKEN
+from runbook_lib.practice.accounts import GITLAB_TOKEN
+from runbook_lib.practice.git import BareRepository
+from runbook_lib.practice.state import InternalRunRecord
 from runbook_lib.records.step_record import Step
 from runbook_lib.steps.internal_ci import logs
 from runbook_lib.steps.internal_ci import run as internal_ci
@@ -49,12 +49,12 @@ class At:
         return git(self.world.home / "checkout", "rev-parse", BRANCH)
 
     def tips(self) -> dict[str, str]:
-        return Bare(self.gitlab).tips()
+        return BareRepository(self.gitlab).tips()
 
-    def pipelines(self) -> list[InternalRun]:
+    def pipelines(self) -> list[InternalRunRecord]:
         store = self.world.forge.hub.store
         with store.transaction():
-            return store.all(InternalRun)
+            return store.all(InternalRunRecord)
 
     def look(self, mode: str = "publish", tests: str = "", env: dict[str, str] | None = None, **more: Any) -> Ahead:
         stand = position.find(self.world.checkout, bump_to(mode=mode, **more))
@@ -97,7 +97,7 @@ def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     now = [START]
     with ExitStack() as undo:
         served = undo.enter_context(
-            server.serve(
+            ControlledForge(
                 home / "forge.sqlite", home / "remote.git", repository=REPOSITORY, clock=lambda: now[0],
                 gitlab=home / "gitlab.git", ci_seconds=100,
             )

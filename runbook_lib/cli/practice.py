@@ -1,0 +1,40 @@
+"""The command ``runbook practice``."""
+
+import contextlib
+import shlex
+import time
+from argparse import Namespace
+
+from runbook_lib.practice import World, default_home, reset, start
+
+
+def command(options: Namespace) -> int:
+    """Serve the practice world until Ctrl-C, or remove it, and return the exit status."""
+    if options.action == "reset":
+        home = default_home()
+        print(f"The practice world in {home} was removed." if reset() else f"There is no practice world in {home}.")
+        return 0
+    with start() as world, contextlib.suppress(KeyboardInterrupt):
+        print(_describe(world), flush=True)
+        # In short steps: a Ctrl-C immediately before an endless wait would have no effect.
+        while not world.running_elsewhere:
+            time.sleep(0.2)
+    return 0
+
+
+def _describe(world: World) -> str:
+    exports = "\n".join(f"    export {name}={shlex.quote(value)}" for name, value in world.env.items())
+    end = f"It ends with {world.launcher}" if world.running_elsewhere else "Ctrl-C ends it"
+    advice = f"\n{world.advice}\n" if world.advice else ""
+    return f"""\
+*** PRACTICE *** Nothing here is real, and nothing leaves this machine.
+{advice}
+    checkout   {world.checkout}
+    forge      {world.launcher.forge}   (GitHub's REST API, repository {world.env["GITHUB_REPOSITORY"]})
+    registry   {world.launcher.registry}   (nvidia/pytorch)
+
+Notebooks without a repo find it by themselves. For a shell of your own:
+
+{exports}
+
+{end}; the folder stays. `runbook practice reset` removes it."""

@@ -1,0 +1,107 @@
+"""HTTP servers for this machine alone: WSGI applications on 127.0.0.1, in daemon threads of this process."""
+
+import re
+import socket
+from collections.abc import Iterable
+from threading import Thread
+from urllib.parse import urlsplit
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+from werkzeug.routing import BaseConverter
+from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
+from werkzeug.wrappers import Request, Response
+
+
+class LoopbackServer:
+    """A WSGI application that answers on a port of 127.0.0.1 until it is closed.  Nothing is logged."""
+
+    def __init__(self, application: WSGIApplication, port: int = 0, *, name: str) -> None:
+        """Listen on ``port``, so that addresses written down stay valid; on any free port if it is taken."""
+        with _listen(port) as listener:
+            self._server = _QuietServer(
+                "127.0.0.1", 0, _refusing_other_hosts(application), _QuietHandler, fd=listener.fileno()
+            )
+        self.port = self._server.port
+        self.url = f"http://127.0.0.1:{self.port}"
+        Thread(target=self._server.serve_forever, args=(0.05,), name=name, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop answering.  May be called twice."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class LimitedRequest(Request):
+    """A request whose body is limited to 1 MB."""
+
+    max_content_length = 1 << 20
+
+
+class NumberConverter(BaseConverter):
+    """A part of a path that is a number of at most 15 digits, which SQLite can store."""
+
+    regex = "[0-9]{1,15}"
+
+    def to_python(self, value: str) -> int:
+        return int(value)
+
+
+def positive_integer(text: str | None, default: int) -> int:
+    """Return a positive number of a query; GitHub and GitLab ignore anything else."""
+    return int(text) if text and re.fullmatch(r"[1-9][0-9]{0,8}", text) else default
+
+
+def file_response(request: Request, data: bytes, media_type: str) -> Response:
+    """Return a file, or the range of it that the request names.  Raises RequestedRangeNotSatisfiable."""
+    response = Response(data, content_type=media_type)
+    return response.make_conditional(request, accept_ranges=True, complete_length=len(data))
+
+
+def _listen(port: int) -> socket.socket:
+    try:
+        return _loopback_socket(port)
+    except OSError:
+        return _loopback_socket(0)
+
+
+def _loopback_socket(port: int) -> socket.socket:
+    return socket.create_server(("127.0.0.1", port))
+
+
+def _refusing_other_hosts(application: WSGIApplication) -> WSGIApplication:
+    """Return the application behind a check of the header ``Host``, which must name this machine.
+
+    A page from elsewhere can reach 127.0.0.1 under a name of its own whose address it changes (DNS rebinding); its
+    browser then sends that name.
+    """
+
+    def guarded(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if _is_local(environ.get("HTTP_HOST", "")):
+            return application(environ, start_response)
+        return Response(status=421)(environ, start_response)
+
+    return guarded
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return urlsplit(f"//{host}").hostname in ("127.0.0.1", "localhost", "::1")
+    except ValueError:
+        return False
+
+
+class _QuietHandler(WSGIRequestHandler):
+    timeout = 60  # seconds that a client may be silent
+    # Headers and body are two writes, and without this the second waits until the first is acknowledged.
+    disable_nagle_algorithm = True
+
+    def log(self, type: str, message: str, *args: object) -> None:
+        """Log nothing: requests contain secrets, and the terminal belongs to the runbook."""
+
+
+class _QuietServer(ThreadedWSGIServer):
+    def log(self, type: str, message: str, *args: object) -> None:
+        """Log nothing."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Ignore a client that closed the connection."""

@@ -1,0 +1,59 @@
+"""The environment variables of this process, which lead notebooks without a ``repo`` to the practice world.
+
+The rest of the library does not know the difference: only addresses differ.
+"""
+
+import os
+import threading
+from pathlib import Path
+
+from runbook_lib.practice.world import is_world, responds, start
+
+#: The values of the variables that `enter` has set, as they were before; None for one that did not exist.
+_previous: dict[str, str | None] = {}
+#: A form works in several threads, and all share one environment.
+_entering = threading.RLock()
+
+
+def enter(repo: str) -> str:
+    """Return the absolute path of the checkout for the notebook parameter ``repo``.
+
+    An empty ``repo`` stands for the practice world: it is started in this process, unless the environment leads to
+    one that responds, and the environment then leads to it.  Otherwise the environment becomes what it was before an
+    earlier call changed it.
+    """
+    with _entering:
+        if repo:
+            _leave()
+            return str(Path(repo).expanduser().absolute())
+        return _enter_practice()
+
+
+def environment(repo: str) -> dict[str, str]:
+    """Return the environment of a run with this parameter ``repo``."""
+    with _entering:
+        enter(repo)
+        return dict(os.environ)
+
+
+def _enter_practice() -> str:
+    checkout = os.environ.get("RUNBOOK_PRACTICE", "")
+    services = [os.environ.get(name, "") for name in ("GITHUB_API_URL", "RUNBOOK_REGISTRY")]
+    if checkout and all(responds(url) for url in services):
+        return checkout
+    # The process has ended that served this world; its folder still exists.
+    folder = Path(checkout).parent
+    world = start(folder if checkout and is_world(folder) else None)
+    for name, value in world.env.items():
+        _previous.setdefault(name, os.environ.get(name))
+        os.environ[name] = value
+    return str(world.checkout)
+
+
+def _leave() -> None:
+    for name, value in _previous.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    _previous.clear()

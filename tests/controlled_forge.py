@@ -1,0 +1,118 @@
+"""A practice forge that tests control: its settings, the tokens that it accepts, and faults."""
+
+import json
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from werkzeug.wrappers import Request, Response
+
+from runbook_lib.practice.accounts import Token
+from runbook_lib.practice.github.server import Forge
+
+
+@dataclass
+class Fault:
+    """A response to the next ``times`` requests that match; status 0 closes the connection instead."""
+
+    method: str
+    path: re.Pattern[str]
+    status: int
+    content: object
+    headers: Mapping[str, str]
+    times: int
+    carried_out: bool
+
+    def matches(self, request: Request) -> bool:
+        return bool(self.times and self.method == request.method and self.path.search(request.path))
+
+    def response(self, request: Request) -> Response:
+        if not self.status:
+            request.environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            raise ConnectionResetError
+        response = Response(json.dumps(self.content), self.status, self.headers, content_type="application/json")
+        if request.method == "GET" and self.status == 200:
+            response.add_etag()
+        return response
+
+
+class ControlledForge(Forge):
+    """A forge with controls.  Settings apply to runs that start afterwards, and are part of the state."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._faults: list[Fault] = []
+        super().__init__(*args, **options)
+
+    def set_ci_seconds(self, seconds: float) -> None:
+        self._set("ci seconds", seconds)
+
+    def break_jobs(self, *names: str, how: str = "") -> None:
+        """Let every job fail whose name contains one of these.
+
+        ``linting``, ``cicd-container-build`` and the buckets of unit tests each fail in their own way; ``how`` says
+        whether a functional test cannot ``import`` a library or meets a ``shape`` that does not fit.
+        """
+        self._set("broken jobs", list(names))
+        self._set("broken how", how)
+
+    def skip_gitlab(self, how: str = "skipped") -> None:
+        """Let GitLab skip its pipelines; "none": start none; "run": run them again."""
+        self._set("internal", how)
+
+    def protect(self, *names: str) -> None:
+        """Set the protected branches of the GitLab project; ``*`` stands for any text."""
+        self._set("protected", list(names))
+
+    def disable_issues(self, disabled: bool = True) -> None:
+        self._set("issues disabled", disabled)
+
+    def enable_gb200(self, enabled: bool) -> None:
+        """Set the repository's variable that lets GB200 jobs run, for maintainers."""
+        self._set("gb200", enabled)
+
+    def refuse_deployment(self, sha: str = "next") -> None:
+        """Let the deployment to the environment ``test`` fail for this commit, or for the next one authorized."""
+        self._set("refused deployments", [*self.hub.store.setting("refused deployments", []), sha])
+
+    def make_private(self, private: bool = True) -> None:
+        self.private = private
+        self._set("private", private)
+
+    def issue_token(self, text: str, token: Token) -> None:
+        """Accept one more token, until this forge is closed."""
+        self.tokens[text] = token
+
+    def merge(self, number: int) -> str:
+        """Merge a pull request, as the merge queue does, and return the new tip of its base branch."""
+        with self.hub.store.transaction():
+            pull = self.hub.with_merge_commit(self.hub.pull(number))
+            if pull.merge_sha is None:
+                raise ValueError(f"#{number} conflicts with {pull.base_ref}")
+            self.hub.home.set_ref(f"refs/heads/{pull.base_ref}", pull.merge_sha)
+            return str(self.hub.refreshed(pull).merge_sha)
+
+    def fail(
+        self, method: str, path: str, status: int, *, content: Any = None, headers: Mapping[str, str] | None = None,
+        times: int = 1, carried_out: bool = False,
+    ) -> None:  # fmt: skip
+        """Response the next ``times`` requests like this whose path matches; status 0 closes the connection.
+
+        With ``carried_out`` the request takes effect, and only its answer is lost.
+        """
+        content = {"message": "Server Error"} if content is None else content
+        self._faults.append(Fault(method, re.compile(path), status, content, headers or {}, times, carried_out))
+
+    def answer(self, request: Request) -> Response:
+        for fault in self._faults:
+            if fault.matches(request):
+                fault.times -= 1
+                if fault.carried_out:
+                    super().answer(request)
+                return fault.response(request)
+        return super().answer(request)
+
+    def _set(self, name: str, value: object) -> None:
+        with self.hub.store.transaction():
+            self.hub.store.set(name, value)
