@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from runbook_lib.transport.remote_zip import is_safe
+
 TEST_CASES = "tests/functional_tests/test_cases"
 State = Literal["passed", "failed", "cancelled", "timed out", "skipped", "unfinished"]
 
@@ -130,12 +132,6 @@ def golden_members(names: Iterable[str], *, gitlab: bool = False) -> tuple[str, 
             places[()].append(name)
     last = max(places, default=())
     return tuple(places[()] + (places[last] if last else [])) if places else ()
-
-
-def is_safe(name: str) -> bool:
-    """Whether a member's name is relative, stays in its folder, and means the same everywhere."""
-    parts = name.split("/")
-    return not ("\\" in name or ":" in name or "\0" in name or any(part in ("", ".", "..") for part in parts))
 
 
 def expected(known: Collection[str], job: RanJob, environment: str, platforms: Collection[str]) -> frozenset[str]:

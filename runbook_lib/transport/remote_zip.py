@@ -1,17 +1,17 @@
-"""Some members of a zip on a server, by reading its directory and those members alone.
+"""Members of a zip archive on a server, or on the disk, without reading the rest of it.
 
-``zipfile`` does the parsing; beneath it lies a file whose parts are fetched when they are touched.  A server without
-ranges gives the whole archive, which goes to a temporary file.  Own, and not the library ``remotezip``: that reads
-64 KB where 2 suffice, asks one address once, and follows redirects on terms that we could not bound.
+``zipfile`` parses the directory and unpacks the members; beneath it lies a file whose byte ranges are fetched when they
+are read.  A server without ranges sends the complete archive, which goes to a temporary file.  Our own code, not the
+library ``remotezip``: that fetches 64 KB where 2 suffice, requests one address only, and follows any redirect.
 """
 
 import io
-import itertools
 import os
 import stat
 import struct
 import tempfile
 import threading
+import time
 import zipfile
 import zlib
 from collections import Counter
@@ -22,30 +22,37 @@ from pathlib import Path
 from typing import IO
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.golden.match_artifacts import is_safe
 from runbook_lib.transport.ranges import NoRanges, RemoteFile
 
-#: Bytes.  The largest golden file of Megatron-LM has 3 MB.
+#: Bytes of a member that is read into memory.  The largest golden file of Megatron-LM has 3 MB.
 LARGEST_MEMBER = 32 * 2**20
-_LARGEST_CHOICE = 64 * 2**20  # bytes of all members that are chosen, packed and unpacked: a job has two golden files
-_SMALL = 4 * 2**20  # the same, of those that many threads may hold in memory at the same time
+_LARGEST_CHOICE = 64 * 2**20  # bytes of all chosen members, packed and unpacked: a job has two golden files
+_SMALL = 4 * 2**20  # the same, of those that many threads may have in memory at the same time
+_LARGEST_STREAM, _LARGEST_STREAMS = 4 * 2**30, 64 * 2**30  # unpacked bytes of a streamed member, and of all: logs
 _LARGEST_DIRECTORY, _MOST_MEMBERS = 4 * 2**20, 16_384  # bytes and entries; a job of 8,192 logs has 2 MB
 _LARGEST_ARCHIVE = 8 * 2**30
-#: Members with so few bytes between them are fetched in one go: a request costs more.
+#: Bytes.  The first window of a streamed member, the following ones, and how much is unpacked at a time.
+FIRST, _WINDOW, _CHUNK = 2**18, 2**20, 2**17
+#: Members with at most this many bytes between them are fetched by one request: another request would cost more.
 _GAP = 1024
-_ENTRY = b"PK\1\2"  # what an entry of the directory begins with
-_HEADER, _END = 30, 22  # bytes before a member's name, and of the record at a zip's end
-
+_ENTRY = b"PK\1\2"  # the first bytes of an entry of the directory
+_HEADER, _END = 30, 22  # bytes before a member's name, and of the record at the end of a zip
+_EMPTY = b"PK\5\6" + bytes(_END - 4)  # a zip without members
 
 #: Methods that unpack in bounded steps.  zipfile unpacks all others without a limit, and LZMA's own header claims
 #: gigabytes of memory.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _one_large = threading.Lock()
 
+#: Raised by zipfile for bytes that are not a zip; NotImplementedError for an unknown method or version.
+_NO_ZIP = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, struct.error)
+#: Raised by zipfile for a member that cannot be unpacked; RuntimeError for an encrypted one.
+_BROKEN = (*_NO_ZIP, zlib.error, RuntimeError)
+
 
 @dataclass(frozen=True)
 class Member:
-    """A member's content, or in a sentence why there is none; ``stored`` is where its reader has put the content."""
+    """The content of a member, or a sentence why there is none; ``stored`` is the file that now has the content."""
 
     name: str
     data: bytes = b""
@@ -53,116 +60,173 @@ class Member:
     stored: Path | None = None
 
 
-#: What zipfile raises for bytes that are no zip; NotImplementedError for a compression that it does not know.
-_NO_ZIP = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, struct.error)
-
-
 class Tail:
-    """How many bytes to fetch from the end of the next archive: those of one run have directories of about one size."""
+    """How many bytes to fetch from the end of the next archive: the directories of one run have about one size."""
 
-    def __init__(self) -> None:
-        self.size = 2048
+    def __init__(self, size: int = 2048) -> None:
+        self.size = size
+
+
+class Archive:
+    """A zip whose directory has been read.  Several threads may stream its members side by side.
+
+    Raises BadZipFile if members share bytes, and CannotTell if they unpack to too much.
+    """
+
+    def __init__(self, directory: zipfile.ZipFile, file: "_RangeFile") -> None:
+        self.directory = directory
+        self._file = file
+        self._ends = _ends_of_members(directory)
+        #: The members that can be streamed.
+        self.entries = tuple(entry for entry in directory.infolist() if not _problem(entry, _LARGEST_STREAM))
+        if sum(max(entry.file_size, entry.compress_size) for entry in self.entries) > _LARGEST_STREAMS:
+            raise CannotTell(f"The archive unpacks to more than {_LARGEST_STREAMS // 2**30} GB.")
+
+    def stream(self, entry: zipfile.ZipInfo, first: int = FIRST) -> Iterator[bytes]:
+        """Yield the content of a member in pieces; ``first`` bytes are fetched to begin with, more on demand.
+
+        Raises CannotTell if the member is broken, else as RemoteFile does.
+        """
+        start, end = entry.header_offset, self._ends[entry.header_offset]
+        file = self._file.part_until(end)
+        # A ZipFile of this thread's own.  One without members, too, opens the entries of another's directory.
+        reader = zipfile.ZipFile(io.BytesIO(_EMPTY))
+        reader.fp = file  # type: ignore[assignment]
+        try:
+            file.fetch(start, min(end, start + first))
+            with reader.open(entry) as member:
+                while piece := member.read1(_CHUNK):  # type: ignore[attr-defined]
+                    yield piece
+        except _BROKEN as error:
+            raise CannotTell(f"{entry.filename} cannot be unpacked ({_text(error)}).") from error
+
+    def read(self, entries: Iterable[zipfile.ZipInfo]) -> Iterator[Member]:
+        """Yield the contents of members in the order of their places.  Neighbours are fetched together."""
+        ordered = sorted(entries, key=lambda entry: entry.header_offset)
+        fetched = 0
+        for position, entry in enumerate(ordered):
+            if entry.header_offset >= fetched:
+                fetched = self._end_of_neighbours(ordered[position:])
+                self._file.fetch(entry.header_offset, fetched)
+            yield _content(self.directory, entry)
+
+    def _end_of_neighbours(self, entries: list[zipfile.ZipInfo]) -> int:
+        end = self._ends[entries[0].header_offset]
+        for entry in entries[1:]:
+            if entry.header_offset - end > _GAP:
+                break
+            end = self._ends[entry.header_offset]
+        return end
 
 
 def read(
     file: RemoteFile, size: int, choose: Callable[[Iterable[str]], tuple[str, ...]], tail: Tail,
-    keep: Callable[[Member], Member] = lambda it: it,
+    keep: Callable[[Member], Member] = lambda member: member,
 ) -> tuple[Member, ...]:  # fmt: skip
-    """The members that ``choose`` picks from the names of a zip of ``size`` bytes.
+    """Return the members that ``choose`` picks from the names of a zip of ``size`` bytes (0: unknown).
 
-    ``keep`` may replace each member as soon as it is read, so that not all contents are in memory together.
-    Raises CannotTell for what is no zip, or broken, or beyond our bounds; Gone and Unreachable as RemoteFile does.
+    ``keep`` may replace each member as soon as it is read, so that the contents need not be in memory together.
+    Raises CannotTell for what is not a zip, or broken, or beyond our bounds; Gone and Unreachable as RemoteFile does.
     """
-    with understood(), opened(file, size, tail) as (archive, parts):
-        return tuple(_members(archive, parts, choose, keep))
+    with remote(file, size, tail) as archive:
+        return tuple(_members(archive, choose, keep))
 
 
 @contextmanager
-def understood() -> Iterator[None]:
-    """Raises CannotTell for whatever zipfile says of something that is no zip, or a broken one."""
+def remote(file: RemoteFile, size: int, tail: Tail) -> Iterator[Archive]:
+    """Open a zip of ``size`` bytes (0: unknown) on a server.  Raises as ``read`` does."""
     try:
-        yield
-    except _NO_ZIP as error:
-        raise CannotTell(f"The archive is no whole zip file ({str(error) or type(error).__name__}).") from error
-
-
-@contextmanager
-def opened(file: RemoteFile, size: int, tail: Tail) -> Iterator[tuple[zipfile.ZipFile, "_Parts | None"]]:
-    """A zip with its directory read; without parts where it had to be fetched whole, to a temporary file."""
-    try:
-        parts = _Parts(file, size, tail.size)
+        ranges = _with_tail(file, size, tail.size)
     except NoRanges:
-        with tempfile.TemporaryFile() as local:
-            _download(file, local)
-            local.flush()
-            with zipped(local) as archive:
-                yield archive, None
+        with tempfile.TemporaryFile() as complete:
+            _download(file, complete)
+            with _opened(_DiskFile(complete).ranges()) as archive:
+                yield archive
         return
-    with parts, zipfile.ZipFile(parts) as archive:
-        tail.size = min(parts.size - archive.start_dir, _LARGEST_DIRECTORY)
-        require_apart(archive)
-        yield archive, parts
-
-
-@contextmanager
-def zipped(file: IO[bytes]) -> Iterator[zipfile.ZipFile]:
-    """A zip in a file on the disk, with its directory read."""
-    with _Directory(file.fileno(), closefd=False) as bounded, zipfile.ZipFile(bounded) as archive:
-        require_apart(archive)
+    with _opened(ranges) as archive:
+        tail.size = min(ranges.size - archive.directory.start_dir, _LARGEST_DIRECTORY)
         yield archive
 
 
-class _Directory(io.FileIO):
-    """A file of which zipfile may read what is plausible as a zip's directory."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        rest = os.fstat(self.fileno()).st_size - self.tell()
-        wanted = rest if size is None or size < 0 else min(size, rest)
-        _require_plausible_size(wanted)
-        return _plausible(super().read(wanted))
+@contextmanager
+def local(path: Path) -> Iterator[Archive]:
+    """Open a zip on the disk.  Raises CannotTell, and OSError."""
+    with path.open("rb") as file, _opened(_DiskFile(file).ranges()) as archive:
+        yield archive
 
 
-def _require_plausible_size(size: int) -> None:
-    if size > max(LARGEST_MEMBER, _LARGEST_DIRECTORY):
-        raise zipfile.BadZipFile("a part of it is too large")
+def is_safe(name: str) -> bool:
+    """Return whether a member's name is relative, stays in its folder, and means the same on every system."""
+    parts = name.split("/")
+    return not ("\\" in name or ":" in name or "\0" in name or any(part in ("", ".", "..") for part in parts))
 
 
-def _plausible(data: bytes) -> bytes:
-    """Return what zipfile is about to read; raise BadZipFile for the directory of too many members.
+def modified(entry: zipfile.ZipInfo) -> float:
+    """Return when a member was last changed, in seconds since the epoch; 0 for an impossible date."""
+    try:
+        return time.mktime((*entry.date_time, 0, 0, 0))
+    except (ValueError, OverflowError):
+        return 0.0
 
-    zipfile makes an object of each, of some hundred bytes, before anybody can count them.
+
+def _with_tail(file: RemoteFile, size: int, tail: int) -> "_RangeFile":
+    """Return a file of which the last ``tail`` bytes are here.  ``size``: its size as the forge names it, 0 if not."""
+    if not size:
+        file.part(0, 1)
+        size = file.size
+    ranges = _RangeFile(file, size)
+    ranges.fetch(max(0, size - tail), size)
+    if file.size != size:
+        ranges.size = file.size
+        ranges.fetch(max(0, file.size - tail), file.size)
+    return ranges
+
+
+@contextmanager
+def _opened(file: "_RangeFile") -> Iterator[Archive]:
+    try:
+        directory = zipfile.ZipFile(file)
+        archive = Archive(directory, file)
+    except _NO_ZIP as error:
+        raise CannotTell(f"The archive is not a complete zip file ({_text(error)}).") from error
+    with directory:
+        yield archive
+
+
+def _ends_of_members(directory: zipfile.ZipFile) -> dict[int, int]:
+    """Return, by the start of each member, where it ends at the latest, in bytes.
+
+    Raises BadZipFile if members share bytes: a small archive could unpack to any size, and newer versions of zipfile
+    look only at the member that is opened.
     """
-    if data.startswith(_ENTRY) and (len(data) > _LARGEST_DIRECTORY or data.count(_ENTRY) > _MOST_MEMBERS):
-        raise zipfile.BadZipFile(f"it has more than {_MOST_MEMBERS} members, or a directory of too many bytes")
-    return data
-
-
-def require_apart(archive: zipfile.ZipFile) -> None:
-    """Raise BadZipFile where members share bytes: so a small archive could unpack to any size.
-
-    Newer versions of zipfile look only at the member that is opened.
-    """
+    entries = sorted(directory.infolist(), key=lambda entry: entry.header_offset)
+    starts = [*(entry.header_offset for entry in entries), directory.start_dir]
     end = 0
-    for entry in sorted(archive.infolist(), key=lambda it: it.header_offset):
+    ends: dict[int, int] = {}
+    for entry, following in zip(entries, starts[1:], strict=True):
         if entry.header_offset < end:
             raise zipfile.BadZipFile("its members overlap")
         end = entry.header_offset + _HEADER + entry.compress_size
+        # The member's own header may be longer than the directory says, but not by much.
+        longest = end + len(entry.orig_filename.encode()) + len(entry.extra) + _GAP
+        ends[entry.header_offset] = min(following, longest)
+    return ends
 
 
-def _download(file: RemoteFile, local: IO[bytes]) -> None:
+def _download(file: RemoteFile, complete: IO[bytes]) -> None:
     def restart() -> None:
-        local.seek(0)
-        local.truncate()
+        complete.seek(0)
+        complete.truncate()
 
-    file.whole(local.write, restart, _LARGEST_ARCHIVE)
+    file.whole(complete.write, restart, _LARGEST_ARCHIVE)
+    complete.flush()
 
 
 def _members(
-    archive: zipfile.ZipFile, parts: "_Parts | None", choose: Callable[[Iterable[str]], tuple[str, ...]],
-    keep: Callable[[Member], Member],
-) -> Iterator[Member]:  # fmt: skip
-    entries = archive.infolist()
-    # zipfile cuts a name at a zero byte and mends separators: the name as it stands is orig_filename.
+    archive: Archive, choose: Callable[[Iterable[str]], tuple[str, ...]], keep: Callable[[Member], Member]
+) -> Iterator[Member]:
+    entries = archive.directory.infolist()
+    # zipfile cuts a name at a zero byte and changes separators: orig_filename is the name as the archive has it.
     names = Counter(entry.orig_filename for entry in entries)
     chosen = set(choose(names))
     left, left_small = _LARGEST_CHOICE, _SMALL
@@ -170,35 +234,39 @@ def _members(
     large: list[zipfile.ZipInfo] = []
     for entry in entries:
         name = entry.orig_filename
-        if name in chosen:
-            chosen.discard(name)
-            if problem := _problem(entry, names[name]):
-                yield Member(name, problem=problem)
-            elif (cost := entry.file_size + entry.compress_size) > left:
-                yield Member(name, problem=f"all of them are larger than {_LARGEST_CHOICE // 2**20} MB together")
-            else:
-                left -= cost
-                if cost <= left_small:
-                    left_small -= cost
-                    small.append(entry)
-                else:
-                    large.append(entry)
-    if parts:
-        parts.prepare(_spans(small, entries, archive.start_dir))
-    for entry in small:
-        yield keep(_content(archive, entry))
+        if name not in chosen:
+            continue
+        chosen.discard(name)
+        cost = entry.file_size + entry.compress_size
+        if problem := _problem_of_name(name, names[name]) or _problem(entry, LARGEST_MEMBER):
+            yield Member(name, problem=problem)
+        elif cost > left:
+            yield Member(name, problem=f"all of them are larger than {_LARGEST_CHOICE // 2**20} MB together")
+        elif cost > left_small:
+            left -= cost
+            large.append(entry)
+        else:
+            left -= cost
+            left_small -= cost
+            small.append(entry)
+    for member in archive.read(small):
+        yield keep(member)
     for entry in large:
         with _one_large:
-            if parts:
-                parts.prepare(_spans([entry], entries, archive.start_dir))
-            yield keep(_content(archive, entry))
+            for member in archive.read([entry]):
+                yield keep(member)
 
 
-def _problem(entry: zipfile.ZipInfo, times: int) -> str:
-    if not is_safe(entry.orig_filename):
+def _problem_of_name(name: str, count: int) -> str:
+    if not is_safe(name):
         return "its name leads out of the archive's folder"
-    if times > 1:
-        return f"the archive holds {times} members of this name"
+    if count > 1:
+        return f"the archive has {count} members of this name"
+    return ""
+
+
+def _problem(entry: zipfile.ZipInfo, largest: int) -> str:
+    """Return why a member is not read; empty if it is.  ``largest``: the limit of its bytes, packed and unpacked."""
     if stat.S_ISLNK(entry.external_attr >> 16):
         return "it is a link"
     if entry.is_dir():
@@ -207,69 +275,67 @@ def _problem(entry: zipfile.ZipInfo, times: int) -> str:
         return "it is encrypted"
     if entry.compress_type not in METHODS:
         return f"it is compressed by method {entry.compress_type}; only stored and deflated members are read"
-    if max(entry.file_size, entry.compress_size) > LARGEST_MEMBER:
-        return f"it is larger than {LARGEST_MEMBER // 2**20} MB"
+    if max(entry.file_size, entry.compress_size) > largest:
+        return f"it is larger than {largest // 2**20} MB"
     return ""
 
 
-def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
+def _content(directory: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
     name = entry.orig_filename
     try:
-        with archive.open(entry) as opened:
-            data = opened.read(entry.file_size + 1)  # zipfile itself stops at the size that the directory tells
-    except (*_NO_ZIP, zlib.error, RuntimeError, OSError) as error:
-        return Member(name, problem=f"it cannot be unpacked ({str(error) or type(error).__name__})")
+        with directory.open(entry) as member:
+            data = member.read(entry.file_size + 1)  # zipfile itself stops at the size that the directory claims
+    except (*_BROKEN, OSError) as error:
+        return Member(name, problem=f"it cannot be unpacked ({_text(error)})")
     if len(data) != entry.file_size:
         return Member(name, problem="it has another size than the archive's directory says")
     return Member(name, data)
 
 
-def _spans(
-    chosen: Iterable[zipfile.ZipInfo], entries: Iterable[zipfile.ZipInfo], end: int
-) -> Iterator[tuple[int, int]]:
-    """Start and end of each stretch to fetch.  A member ends where the next begins, or before."""
-    starts = sorted({entry.header_offset for entry in entries} | {end})
-    following = dict(itertools.pairwise(starts))
-    first = last = -1
-    for entry in sorted(chosen, key=lambda it: it.header_offset):
-        start = entry.header_offset
-        # Its own header may be longer than the directory tells; what lies further off is none of it.
-        longest = _HEADER + len(entry.filename.encode()) + len(entry.extra) + entry.compress_size + _GAP
-        stop = min(following.get(start, end), start + longest)
-        if first >= 0 and start - last <= _GAP:
-            last = max(last, stop)
-            continue
-        if first >= 0:
-            yield first, last
-        first, last = start, stop
-    if first >= 0:
-        yield first, last
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
-class _Parts(io.RawIOBase):
-    """A file for ``zipfile``: what has been fetched, and what is touched is fetched."""
+class _DiskFile:
+    """A file on the disk, with the interface of RemoteFile that is used here."""
 
-    def __init__(self, file: RemoteFile, size: int, tail: int) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
+        self._descriptor = file.fileno()
+        self.size = os.fstat(self._descriptor).st_size
+
+    def part(self, start: int, size: int) -> bytes:
+        return os.pread(self._descriptor, size, start)
+
+    def again(self) -> "_DiskFile":
+        return self
+
+    def ranges(self) -> "_RangeFile":
+        return _RangeFile(self, self.size)
+
+
+class _RangeFile(io.RawIOBase):
+    """A file of ``size`` bytes for ``zipfile``: it fetches what is read, and forgets what lies before it.
+
+    ``window``: how many bytes to fetch at least.  For use by one thread.
+    """
+
+    def __init__(self, file: RemoteFile | _DiskFile, size: int, window: int = 0) -> None:
         super().__init__()
         self._file = file
-        if not size:  # nobody has told
-            file.part(0, 1)
-            size = file.size
-        start, end = self._end(size, tail)
-        if file.size != size:
-            start, end = self._end(file.size, tail)
-        self.size = file.size
-        self._held: list[tuple[int, bytes]] = [(start, end)]
-        self._at = 0
+        self._window = window
+        self._parts: list[tuple[int, bytes]] = []
+        self._position = 0
+        self.size = size
 
-    def _end(self, size: int, tail: int) -> tuple[int, bytes]:
-        start = max(0, size - max(tail, _END))
-        return start, self._file.part(start, size - start) if size else b""
+    def part_until(self, end: int) -> "_RangeFile":
+        """Return the same file up to ``end`` for another thread, which reads it in large windows."""
+        return _RangeFile(self._file.again(), end, _WINDOW)
 
-    def prepare(self, spans: Iterable[tuple[int, int]]) -> None:
-        """Fetch these stretches, and drop what is held beside them."""
-        held = [(start, self._read_at(start, stop - start)) for start, stop in spans]
-        self._held = held
+    def fetch(self, start: int, end: int) -> None:
+        """Fetch the bytes from ``start`` to ``end``, unless they are here, and forget all others."""
+        known = any(begin <= start and end <= begin + len(data) for begin, data in self._parts)
+        if start < end and not known:
+            self._parts = [(start, self._file.part(start, end - start))]
 
     def readable(self) -> bool:
         return True
@@ -278,33 +344,54 @@ class _Parts(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
-        if at < 0:
+        position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}[whence]
+        if position < 0:
             raise OSError("before the start of the file")
-        self._at = at
-        return at
+        self._position = position
+        return position
 
     def read(self, size: int | None = -1) -> bytes:
-        left = max(0, self.size - self._at)
-        wanted = left if size is None or size < 0 else min(size, left)
-        data = _plausible(self._read_at(self._at, wanted))
-        self._at += len(data)
-        return data
+        wanted = max(0, self.size - self._position)
+        if size is not None and size >= 0:
+            wanted = min(wanted, size)
+        _require_plausible_size(wanted)
+        data = self._piece(self._position, wanted)
+        # A directory is parsed as a whole; a stream takes what has been fetched before it waits for more.
+        while not self._window and len(data) < wanted:
+            piece = self._piece(self._position + len(data), wanted - len(data))
+            if not piece:
+                break
+            data += piece
+        self._position += len(data)
+        return _require_bounded_directory(data)
 
-    def _read_at(self, start: int, size: int) -> bytes:
-        for begin, data in self._held:
-            if begin <= start and start + size <= begin + len(data):
-                return data[start - begin : start - begin + size]
-        _require_plausible_size(size)
-        # The directory often begins just before what is held: fetch only what lacks.
-        for begin, data in self._held:
-            if start < begin <= start + size <= begin + len(data):
-                fetched = self._file.part(start, begin - start) + data
-                self._held.append((start, fetched))
-                return fetched[:size]
-        fetched = self._file.part(start, size)
-        self._held.append((start, fetched))
-        return fetched
+    def _piece(self, start: int, wanted: int) -> bytes:
+        """Return up to ``wanted`` bytes from ``start``; fetch them if no part has them."""
+        if not wanted:
+            return b""
+        for begin, data in self._parts:
+            if begin <= start < begin + len(data):
+                return data[start - begin : start - begin + wanted]
+        self._parts = [(begin, data) for begin, data in self._parts if begin > start]
+        end = min([start + max(wanted, self._window), self.size, *(begin for begin, _ in self._parts)])
+        fetched = self._file.part(start, end - start)
+        self._parts.append((start, fetched))
+        return fetched[:wanted]
+
+
+def _require_plausible_size(size: int) -> None:
+    if size > max(LARGEST_MEMBER, _LARGEST_DIRECTORY):
+        raise zipfile.BadZipFile("a part of it is too large")
+
+
+def _require_bounded_directory(data: bytes) -> bytes:
+    """Return what zipfile is about to parse; raise BadZipFile for a directory of too many members.
+
+    zipfile makes an object of some hundred bytes for each, before anybody can count them.
+    """
+    if data.startswith(_ENTRY) and (len(data) > _LARGEST_DIRECTORY or data.count(_ENTRY) > _MOST_MEMBERS):
+        raise zipfile.BadZipFile(f"it has more than {_MOST_MEMBERS} members, or a directory of too many bytes")
+    return data

@@ -20,7 +20,7 @@ from typing import IO, TypeVar
 
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.text.redact import Redactor
-from runbook_lib.transport import zip_stream
+from runbook_lib.transport import remote_zip
 from runbook_lib.transport.ranges import Address, Gone, NoRanges, RemoteFile, Web
 from runbook_lib.transport.remote_zip import Tail
 from runbook_lib.triage import diagnose
@@ -117,7 +117,7 @@ def of_folder(path: Path, job: FailedJob | None = None, *, hide: Callable[[str],
             if path.is_dir():
                 logs = [_of_file(it, it.relative_to(path).as_posix()) for it in sorted(path.rglob("*")) if _is_log(it)]
             elif path.suffix == ".zip":
-                archive = stack.enter_context(zip_stream.local(path))
+                archive = stack.enter_context(remote_zip.local(path))
                 logs = _of_archive(archive)
             else:
                 logs = [_of_file(path, path.name)]
@@ -163,13 +163,13 @@ def _attempt(problems: list[str], what: str, read: Callable[[], T]) -> T | None:
 
 def _artifact(web: Web, asked: JobLogs, members: Executor, tail: Tail, first: int | None) -> list[Reading]:
     assert asked.artifact is not None
-    with zip_stream.remote(web.file(asked.artifact), asked.size, tail) as archive:
+    with remote_zip.remote(web.file(asked.artifact), asked.size, tail) as archive:
         return _read(asked.job, _of_archive(archive), members, first)
 
 
-def _of_archive(archive: zip_stream.Archive) -> list[_Log]:
-    named = [it for it in archive.entries if _is_log_name(it.name)]
-    return [_Log(it.name, it.changed, lambda first, it=it: archive.stream(it, first)) for it in named]  # type: ignore[misc]
+def _of_archive(archive: remote_zip.Archive) -> list[_Log]:
+    named = [it for it in archive.entries if _is_log_name(it.filename)]
+    return [_Log(it.filename, remote_zip.modified(it), lambda first, it=it: archive.stream(it, first)) for it in named]  # type: ignore[misc]
 
 
 def _of_file(path: Path, name: str) -> _Log:
@@ -229,7 +229,7 @@ def _scan(members: Executor, logs: Iterable[_Log]) -> list[Reading]:
 def _scanned(log: _Log) -> Reading:
     scanner = Scanner(log.name, log.rank)
     try:
-        for piece in log.stream(zip_stream.FIRST):
+        for piece in log.stream(remote_zip.FIRST):
             scanner.feed(piece)
     except (RunbookError, OSError) as error:
         return scanner.reading(f"{log.name} could not be read to its end: {error}")
