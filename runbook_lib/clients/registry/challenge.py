@@ -41,11 +41,6 @@ class Challenge:
         return self.realm.copy_merge_params({"service": self.service, "scope": f"repository:{repository}:pull"})
 
 
-def likely(address: httpx.URL) -> Challenge:
-    """Where a registry that gives tokens itself mostly does so."""
-    return Challenge(address.join("/token"))
-
-
 def token(document: Any) -> str | None:
     """The token of a token service's answer; None where it holds none that fits into a header."""
     granted = document if isinstance(document, dict) else {}

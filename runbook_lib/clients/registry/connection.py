@@ -5,18 +5,17 @@ challenge of the distribution project, which nvcr.io and most others give.
 """
 
 import email.utils
-import queue
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import httpx
 
 from runbook_lib.clients.registry.cache import Cache
-from runbook_lib.clients.registry.challenge import KNOWN, Challenge, is_private, likely, token, web_address
+from runbook_lib.clients.registry.challenge import KNOWN, Challenge, is_private, token, web_address
 from runbook_lib.clients.registry.credentials import Found
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.transport import urls
@@ -60,9 +59,6 @@ class Answer:
             raise Unreachable(f"{self.url.host} answered something that is not JSON. Try again later.") from None
 
 
-_Coming: TypeAlias = "queue.SimpleQueue[Answer | httpx.RequestError | RunbookError | None]"
-
-
 class Connection:
     """GET requests to one repository.
 
@@ -94,8 +90,6 @@ class Connection:
         self._authorization: dict[str, str] = {}
         self._signing = threading.Lock()
         self._prepared = False
-        self._guess: _Coming | None = None  # a token that was asked for before the registry said where
-        self._guessed: dict[str, str] = {}  # the authorization that came of it
         self._found: Found | None = None
         self._client = httpx.Client(timeout=_TIMEOUT, transport=transport or Transport())
 
@@ -165,24 +159,21 @@ class Connection:
         """Ask, and sign in where the registry wants that."""
         if not self._authorization:
             self._prepare()
-        for _ in range(2):
-            sent = self._authorization
-            answer = self._ask(address, {**headers, **sent})
-            # A challenge from where a redirect led is not the registry's: it gets nothing.
-            if answer.status != 401 or _origin(answer.url) != _origin(self.address):
-                return answer
-            with self._signing:
-                if self._authorization is sent:  # else another thread has signed in meanwhile
-                    told = answer.headers.get("WWW-Authenticate", "")
-                    self._authorization = self._sign_in(told)
-                    if self._cache and is_private(self.address):
-                        self._cache.keep(f"challenge {self.address}", told.encode(), {})
-            if self._authorization is not self._guessed:
-                break
+        sent = self._authorization
+        answer = self._ask(address, {**headers, **sent})
+        # A challenge from where a redirect led is not the registry's: it gets nothing.
+        if answer.status != 401 or _origin(answer.url) != _origin(self.address):
+            return answer
+        with self._signing:
+            if self._authorization is sent:  # else another thread has signed in meanwhile
+                told = answer.headers.get("WWW-Authenticate", "")
+                self._authorization = self._sign_in(told)
+                if self._cache and is_private(self.address):
+                    self._cache.keep(f"challenge {self.address}", told.encode(), {})
         return self._ask(address, {**headers, **self._authorization})
 
     def _prepare(self) -> None:
-        """Save the round trip that only fetches the challenge: where that is known, else by a guess beside it."""
+        """Save the round trip that only fetches the challenge, where that is known."""
         key = f"challenge {self.address}"
         with self._signing:
             if self._authorization or self._prepared:
@@ -192,7 +183,6 @@ class Connection:
             kept = kept if kept and 0 <= kept.age <= _CHALLENGE_AGE else None
             known = kept.body.decode("utf-8", "replace") if kept else KNOWN.get(self.address.netloc.decode(), "")
             if not known:
-                self._guess = self._begin(likely(self.address).request(self.repository), _ASKS_TOKEN, follow=False)
                 return
             try:
                 self._authorization = self._sign_in(known, pauses=())
@@ -209,10 +199,6 @@ class Connection:
         if challenge.realm is None:
             wanted = "password" if challenge.password else "sign-in of a kind that we do not know"
             raise Unreachable(f"{self.name} asks for a {wanted}. {self._advice()}")
-        granted = None if credential else self._by_guess(challenge)
-        if granted:
-            self._guessed = {"Authorization": f"Bearer {granted}"}
-            return self._guessed
         secret = {"Authorization": credential.header} if credential and is_private(challenge.realm) else {}
         asked = challenge.request(self.repository)
         answer = self._ask(asked, {**_ASKS_TOKEN, **secret}, follow=False, pauses=pauses)
@@ -224,17 +210,6 @@ class Connection:
         if granted is None:
             raise Unreachable(f"{asked.host} gave no usable token for {self.name}. Try again later.")
         return {"Authorization": f"Bearer {granted}"}
-
-    def _by_guess(self, challenge: Challenge) -> str | None:
-        """The token that is on its way from where the challenge sends us; at most once."""
-        coming, self._guess = self._guess, None
-        if coming is None or challenge.realm != likely(self.address).realm:
-            return None
-        try:
-            answer = coming.get(timeout=self._limit)
-            return token(answer.json()) if isinstance(answer, Answer) and answer.status == 200 else None
-        except (queue.Empty, Unreachable):
-            return None
 
     def _who_we_are(self) -> Found:
         if self._found is None:
@@ -297,24 +272,6 @@ class Connection:
             return within(self._limit, lambda: self._once(url, headers, follow))
         except TimeoutError:
             raise TooSlow(f"it did not finish its answer within {self._limit:g} s") from None
-
-    def _begin(self, url: httpx.URL, headers: Mapping[str, str], follow: bool) -> _Coming:
-        done: _Coming = queue.SimpleQueue()
-
-        def work() -> None:
-            outcome: Answer | httpx.RequestError | RunbookError | None = None
-            try:
-                outcome = self._once(url, headers, follow)
-            except (httpx.RequestError, RunbookError) as error:
-                outcome = error
-            except RuntimeError:
-                if not self._client.is_closed:  # nobody waits for a guess any more
-                    raise
-            finally:
-                done.put(outcome)
-
-        threading.Thread(target=work, name=f"GET {url.host}", daemon=True).start()
-        return done
 
     def _send(self, request: httpx.Request, follow: bool) -> httpx.Response:
         """Return the answer, its body not yet read, from where redirects lead."""
