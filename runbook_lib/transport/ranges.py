@@ -19,9 +19,19 @@ from typing import Self, TypeVar
 import httpx
 
 from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.transport.client import (
+    DEFAULTS,
+    explain,
+    is_redirect_allowed,
+    is_same_origin,
+    is_temporary,
+    is_tls,
+    join,
+    open_transport,
+    retry_after,
+)
 from runbook_lib.transport.limits import within
-from runbook_lib.transport.proxies import Transport
-from runbook_lib.transport.urls import is_private, may_redirect
+from runbook_lib.transport.urls import is_private
 
 _TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
 _LIMIT = 60.0  # seconds until an answer begins; and for its body so many more than at the slowest rate
@@ -81,19 +91,9 @@ class Web:
         limits = httpx.Limits(
             max_connections=2 * -(-workers // pools), max_keepalive_connections=2 * -(-workers // pools)
         )
-        try:
-            self._clients = [
-                httpx.Client(
-                    timeout=_TIMEOUT, transport=transport or Transport(limits),
-                    headers={"User-Agent": "base-image-runbook"},
-                )
-                for _ in range(pools)
-            ]  # fmt: skip
-        except (ValueError, ImportError, OSError) as error:
-            raise RunbookError(
-                f"No connection could be set up ({type(error).__name__}). Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY "
-                "(http:// or https:// addresses), and SSL_CERT_FILE (a file of certificates)."
-            ) from error
+        self._clients = [
+            httpx.Client(timeout=_TIMEOUT, transport=transport or open_transport(limits)) for _ in range(pools)
+        ]
         self._sleep = sleep
         self._clock = clock
         self._not_before = 0.0
@@ -152,8 +152,8 @@ class Web:
             try:
                 return attempt()
             except httpx.RequestError as error:
-                again = _Again(_explain(error))
-                if "CERTIFICATE" in str(error):
+                again = _Again(explain(error))
+                if is_tls(error):
                     raise Unreachable(f"{name} could not be read: {again}.") from error
             except _Again as error:
                 again = error
@@ -176,7 +176,7 @@ class Web:
     @contextmanager
     def stream(self, url: httpx.URL, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
         """One answer, its body not yet read.  Raises _Again for what is temporary."""
-        sent = {"Accept-Encoding": "identity", **headers}
+        sent = {**DEFAULTS, **headers}
         if not hasattr(self._of_thread, "client"):
             self._of_thread.client = self._clients[next(self._threads) % len(self._clients)]
         client: httpx.Client = self._of_thread.client
@@ -272,7 +272,7 @@ class RemoteFile:
         """Follow redirects by hand: the token must reach no other host, and a short-lived address may be renewed."""
         url, known = self._stored or self._origin, self._stored is not None
         for _ in range(_REDIRECTS):
-            home = _same(url, self._origin)
+            home = is_same_origin(url, self._origin)
             with self._web.stream(url, {**headers, **(self._headers if home else {})}) as answer:
                 if answer.is_redirect:
                     url = _redirected(url, answer.headers.get("Location", ""))
@@ -313,8 +313,10 @@ def _gone(answer: httpx.Response) -> str:
 def _raise_if_busy(answer: httpx.Response) -> None:
     """GitHub's limits: 429, or 403 with Retry-After, with no requests remaining, or with words about it."""
     status, headers = answer.status_code, answer.headers
-    wait, reset = headers.get("Retry-After", ""), headers.get("X-RateLimit-Reset", "")
-    pause = float(wait) if re.fullmatch(r"[0-9]{1,9}", wait) else 0.0
+    if status < 400:
+        return
+    reset = headers.get("X-RateLimit-Reset", "")
+    pause = retry_after(headers)
     if status in (403, 429):
         none_left = headers.get("X-RateLimit-Remaining") == "0"
         if not pause and none_left and re.fullmatch(r"[0-9]{1,11}", reset):
@@ -322,7 +324,7 @@ def _raise_if_busy(answer: httpx.Response) -> None:
         # A page of the whole file would not come with 403: what there is to read is a few words.
         if status == 429 or pause or none_left or b"rate limit" in _few_words(answer):
             raise _Again(f"{answer.url.host} limits how often it may be asked (HTTP {status})", pause, polite=True)
-    if status == 408 or status >= 500:
+    if is_temporary(status):
         raise _Again(f"{answer.url.host} answers HTTP {status}", pause, polite=bool(pause))
 
 
@@ -346,11 +348,8 @@ def _usable(text: str) -> httpx.URL:
 
 
 def _redirected(source: httpx.URL, location: str) -> httpx.URL:
-    try:
-        target = source.join(location)
-    except httpx.InvalidURL:
-        target = httpx.URL("")
-    if not target.host or not may_redirect((source.scheme, source.host), (target.scheme, target.host)):
+    target = join(source, location)
+    if not is_redirect_allowed(source, target):
         raise Unreachable(
             f"{source.host} redirects to {target.host or 'no address'}, which is not followed: a redirect must lead to "
             "https://, and never from the network to an address of this machine or of a private network. Check the "
@@ -359,19 +358,5 @@ def _redirected(source: httpx.URL, location: str) -> httpx.URL:
     return target
 
 
-def _same(one: httpx.URL, other: httpx.URL) -> bool:
-    return (one.scheme, one.netloc) == (other.scheme, other.netloc)
-
-
 def _range(answer: httpx.Response) -> str:
     return str(answer.headers.get("Content-Range", ""))
-
-
-def _explain(error: httpx.RequestError) -> str:
-    if isinstance(error, httpx.TimeoutException):
-        return "it did not answer in time"
-    if isinstance(error, httpx.ProxyError):
-        return "the proxy refused the connection; check HTTPS_PROXY and NO_PROXY"
-    if "CERTIFICATE" in str(error):
-        return "its certificate is not trusted here; a company's own goes into SSL_CERT_FILE"
-    return f"the connection failed ({type(error).__name__})"

@@ -4,12 +4,10 @@ import contextlib
 import io
 import shutil
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,7 +85,7 @@ class At:
             GitHub.connect(REPOSITORY, env) as github,
             Registry.connect(ref, images, max_age=0, sleep=self.sleep) as images_,
         ):
-            yield Clients(github, GitLab.connect(lab), images_, cache)
+            yield Clients(github, GitLab.connect(lab, sleep=self.sleep), images_, cache)
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -363,12 +361,11 @@ def practice(home: Path) -> Iterator[At]:
         patch.setattr("runbook_lib.steps.internal_ci.run._DELAYS", (0, 0))
         for module in (
             "clients.github.client._LARGEST",
-            "clients.gitlab.session.LARGEST",
+            "clients.gitlab.client._LARGEST",
             "transport.remote_zip._LARGEST_ARCHIVE",
         ):
             patch.setattr(f"runbook_lib.{module}", 2**21)  # answers without end need not be taken by the gigabyte
         at = At(World(home, served, now, undo), before, aside)
-        patch.setattr("gitlab.utils.time", SimpleNamespace(sleep=at.sleep, time=time.time))
         with at.clients() as on, contextlib.redirect_stdout(io.StringIO()):
             _prepare(at, on)
         yield at

@@ -21,8 +21,8 @@ MOST = 15 * 60.0
 _SHORT = httpx.Timeout(0.15)
 SHORT = {
     "runbook_lib.clients.github.client._TIMEOUT": (0.15, 0.15), "runbook_lib.clients.github.client._LIMIT": 0.4,
-    "runbook_lib.clients.gitlab.session._TIMEOUT": 0.15, "runbook_lib.clients.gitlab.session._LIMIT": 0.4,
-    "runbook_lib.clients.gitlab.session._RETRIES": 1,
+    "runbook_lib.clients.gitlab.client._TIMEOUT": 0.15, "runbook_lib.clients.gitlab.client._DEADLINE": 0.4,
+    "runbook_lib.clients.gitlab.client._PAUSES": (0.1,),
     "runbook_lib.transport.ranges._TIMEOUT": _SHORT, "runbook_lib.transport.ranges._LIMIT": 0.4,
     "runbook_lib.clients.registry.connection._TIMEOUT": _SHORT, "runbook_lib.clients.registry.connection._LIMIT": 0.4,
 }  # fmt: skip

@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import io
 import ipaddress
 import ssl
 import threading
@@ -10,12 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-import requests
-import urllib3
 from bumping import git
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -66,8 +62,9 @@ def ask_github(url: str) -> object:
     return GitHub.connect("o/r", {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": url}).me()
 
 
-def ask_gitlab(url: str) -> object:
-    return GitLab.connect({"GITLAB_URL": url, "GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": "a/b"}).project()
+def ask_gitlab(url: str, transport: httpx.BaseTransport | None = None) -> object:
+    env = {"GITLAB_URL": url, "GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": "a/b"}
+    return GitLab.connect(env, transport=transport, sleep=lambda _: None).project()
 
 
 def ask_registry(url: str) -> object:
@@ -242,19 +239,10 @@ def test_no_registry_leads_inwards_or_to_plain_http(location: str, through: str)
 
 
 @pytest.mark.parametrize("location", OUTSIDE_TO_INSIDE)
-def test_no_redirect_of_gitlab_leads_inwards_or_to_plain_http(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_redirect_of_gitlab_leads_inwards_or_to_plain_http(location: str) -> None:
     asked: list[str] = []
-
-    def send(self: Any, request: requests.PreparedRequest, **_: object) -> requests.Response:
-        asked.append(str(request.url))
-        raw = urllib3.HTTPResponse(
-            io.BytesIO(b"{}"), {"Location": location}, 302 if len(asked) < 9 else 404, preload_content=False
-        )
-        return requests.adapters.HTTPAdapter.build_response(self, request, raw)
-
-    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
     with pytest.raises(RunbookError):
-        ask_gitlab("https://forge.example")
+        ask_gitlab("https://forge.example", answering(location, asked))
     assert {httpx.URL(url).host for url in asked} == {"forge.example"}
     assert {httpx.URL(url).scheme for url in asked} == {"https"}
 
@@ -320,6 +308,26 @@ def certificate(place: Path) -> Path:
     path = place / "both.pem"
     path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
     return path
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
+def test_a_companys_certificates_are_trusted_where_they_are_named(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = certificate(tmp_path)
+    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(both)
+    requests: list[str] = []
+    with listening("127.0.0.1", recorder(requests), context) as port:
+        with pytest.raises(Unreachable, match="certificate"):
+            ask_gitlab(f"https://127.0.0.1:{port}")
+        assert requests == []
+        monkeypatch.setenv(variable, str(both))
+        with pytest.raises(RunbookError, match="form expected"):
+            ask_gitlab(f"https://127.0.0.1:{port}")
+    assert requests
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -88,27 +88,21 @@ class GitHub:
         import githubkit
         import httpx
 
-        from runbook_lib.transport.proxies import Transport
+        from runbook_lib.transport.client import USER_AGENT, open_transport
 
-        try:
-            client = githubkit.GitHub(
-                token,
-                base_url=url,
-                user_agent="base-image-runbook",
-                # A renamed repository answers with a redirect, and a POST that follows one may become a GET.
-                follow_redirects=False,
-                timeout=httpx.Timeout(_TIMEOUT[0], connect=_TIMEOUT[1]),
-                transport=transport or Transport(),
-                event_hooks={"response": [limit_to(_LARGEST, _LIMIT)]},
-                http_cache=False,
-                auto_retry=False,
-            )
-            return cls(repository, token, client, Redactor({**env, "GITHUB_TOKEN": token}))
-        except (ValueError, ImportError, OSError) as error:
-            raise RunbookError(
-                f"The connection to {url} could not be set up ({type(error).__name__}). Check HTTPS_PROXY, "
-                "HTTP_PROXY and ALL_PROXY (http:// or https:// addresses), and SSL_CERT_FILE (a file of certificates)."
-            ) from error
+        client = githubkit.GitHub(
+            token,
+            base_url=url,
+            user_agent=USER_AGENT,
+            # A renamed repository answers with a redirect, and a POST that follows one may become a GET.
+            follow_redirects=False,
+            timeout=httpx.Timeout(_TIMEOUT[0], connect=_TIMEOUT[1]),
+            transport=transport or open_transport(),
+            event_hooks={"response": [limit_to(_LARGEST, _LIMIT)]},
+            http_cache=False,
+            auto_retry=False,
+        )
+        return cls(repository, token, client, Redactor({**env, "GITHUB_TOKEN": token}))
 
     def close(self) -> None:
         """Close the connections."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 from runbook_lib.errors import RunbookError, Unreachable
-from runbook_lib.transport.limits import TooLarge, Unusual, strict
+from runbook_lib.transport.limits import TooLarge, strict
 
 A = TypeVar("A", bound="_Addressed")
 HOW = "Set GITHUB_TOKEN, or log in with `gh auth login`."
@@ -69,21 +69,10 @@ def late(host: str) -> str:
 
 
 def lost(host: str, error: Exception) -> str:
-    """Two sentences for a request without an answer."""
-    import httpx
+    """Return two sentences for a request without an answer."""
+    from runbook_lib.transport.client import explain
 
-    if isinstance(error, httpx.TimeoutException | TimeoutError):
-        return late(host)
-    if isinstance(error, Unusual):
-        return f"the answer of {host} cannot be read: {error}. Check the network, then try again."
-    if isinstance(error, httpx.ProxyError):
-        return "the proxy refused the connection. Check HTTPS_PROXY and NO_PROXY."
-    if "CERTIFICATE" in str(error):
-        return (
-            f"the certificate of {host} is not trusted here. Set SSL_CERT_FILE to the file of your "
-            "organization's certificates."
-        )
-    return f"{host} cannot be reached ({type(error).__name__}). Check the network, then try again."
+    return f"{host} cannot be reached: {explain(error)}. Check the network, then try again."
 
 
 def plain(text: str) -> str:

@@ -4,11 +4,10 @@ The part of ``registry`` that knows no manifest.  Standards: the OCI distributio
 challenge of the distribution project, which nvcr.io and most others give.
 """
 
-import email.utils
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,33 +18,27 @@ from runbook_lib.clients.registry.challenge import KNOWN, Challenge, is_private,
 from runbook_lib.clients.registry.credentials import Found
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.transport import urls
-from runbook_lib.transport.client import TooSlow, explained, is_tls
-from runbook_lib.transport.limits import TooLarge, Unusual, strict, unpacked, within
-from runbook_lib.transport.proxies import Transport
+from runbook_lib.transport.client import Client, NoReply, Reply, is_same_origin, is_temporary, retry_after
+from runbook_lib.transport.limits import TooLarge, strict
 
 _LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger manifests
 _TIMEOUT = httpx.Timeout(10, connect=5)  # seconds
 _LIMIT = 30.0  # seconds for one answer from first to last byte, however it drips
 _PAUSES = (0.5, 1.5)  # seconds before the second and the third attempt
-_REDIRECTS = 5
 _PATIENCE = 10.0  # seconds; a registry that asks for more is asked again by the person, not by us
-_TEMPORARY = (429, 500, 502, 503, 504)
 _KEPT = ("Content-Type", "Docker-Content-Digest", "ETag", "Link")  # headers that the cache keeps
 _ASKS_TOKEN = {"Accept": "application/json"}
 _CHALLENGE_AGE = 24 * 3600.0  # seconds for which a challenge is believed without being refused first
 
 
 @dataclass(frozen=True)
-class Answer:
-    """An HTTP answer, read to its end; ``url`` is where redirects led.
+class Answer(Reply):
+    """A registry's reply.
 
-    ``kept``: from the cache, unasked; ``age``: seconds since the registry gave it, 0 for now or for content by digest.
+    ``kept``: from the cache, without a request; ``age``: seconds since the registry gave it, 0 for now or for content
+    by digest.
     """
 
-    status: int
-    url: httpx.URL
-    headers: httpx.Headers
-    body: bytes
     kept: bool = False
     age: float = 0.0
 
@@ -85,13 +78,14 @@ class Connection:
         self._who = who
         self._cache = cache
         self._max_age = max_age
-        self._limit = _LIMIT if limit is None else limit
-        self._sleep = sleep
         self._authorization: dict[str, str] = {}
         self._signing = threading.Lock()
         self._prepared = False
         self._found: Found | None = None
-        self._client = httpx.Client(timeout=_TIMEOUT, transport=transport or Transport())
+        self._client = Client(
+            address, timeout=_TIMEOUT, deadline=_LIMIT if limit is None else limit, largest=_LARGEST, pauses=_PAUSES,
+            patience=_PATIENCE, transport=transport, sleep=sleep,
+        )  # fmt: skip
 
     @property
     def name(self) -> str:
@@ -160,9 +154,9 @@ class Connection:
         if not self._authorization:
             self._prepare()
         sent = self._authorization
-        answer = self._ask(address, {**headers, **sent})
+        answer = self._ask(address, headers, sent)
         # A challenge from where a redirect led is not the registry's: it gets nothing.
-        if answer.status != 401 or _origin(answer.url) != _origin(self.address):
+        if answer.status != 401 or not is_same_origin(answer.url, self.address):
             return answer
         with self._signing:
             if self._authorization is sent:  # else another thread has signed in meanwhile
@@ -170,7 +164,7 @@ class Connection:
                 self._authorization = self._sign_in(told)
                 if self._cache and is_private(self.address):
                     self._cache.keep(f"challenge {self.address}", told.encode(), {})
-        return self._ask(address, {**headers, **self._authorization})
+        return self._ask(address, headers, self._authorization)
 
     def _prepare(self) -> None:
         """Save the round trip that only fetches the challenge, where that is known."""
@@ -185,12 +179,12 @@ class Connection:
             if not known:
                 return
             try:
-                self._authorization = self._sign_in(known, pauses=())
+                self._authorization = self._sign_in(known, retry=False)
             except Unreachable:
                 if self._cache:
                     self._cache.forget(key)
 
-    def _sign_in(self, text: str, pauses: Sequence[float] = _PAUSES) -> dict[str, str]:
+    def _sign_in(self, text: str, *, retry: bool = True) -> dict[str, str]:
         """Do as the challenge says; credentials are sent over TLS only, for a challenge that came over TLS."""
         challenge = Challenge.parse(text)
         credential = self._who_we_are().credential if is_private(self.address) else None
@@ -201,7 +195,7 @@ class Connection:
             raise Unreachable(f"{self.name} asks for a {wanted}. {self._advice()}")
         secret = {"Authorization": credential.header} if credential and is_private(challenge.realm) else {}
         asked = challenge.request(self.repository)
-        answer = self._ask(asked, {**_ASKS_TOKEN, **secret}, follow=False, pauses=pauses)
+        answer = self._ask(asked, _ASKS_TOKEN, secret, follow=False, retry=retry)
         if answer.status != 200:
             raise Unreachable(
                 f"{asked.host} gives no token for {self.name} (HTTP {answer.status}). {self._advice(asked)}"
@@ -240,79 +234,26 @@ class Connection:
         )
 
     def _ask(
-        self, url: httpx.URL, headers: Mapping[str, str], *, follow: bool = True, pauses: Sequence[float] = _PAUSES
-    ) -> Answer:
-        """GET, tried again when that may help.  Any status that is not temporary is an answer."""
-        for pause in (*pauses, None):
-            asked = 0.0
-            try:
-                answer = self._in_time(url, headers, follow)
-            except httpx.RequestError as error:
-                problem, again = explained(error), not (is_tls(error) or isinstance(error, TooSlow))
-            else:
-                if answer.status not in _TEMPORARY:
-                    return answer
-                problem, again = f"it answers HTTP {answer.status}", True
-                asked = _retry_after(answer.headers.get("Retry-After", ""), answer.headers.get("Date", ""))
-            if pause is None or not again or asked > _PATIENCE:
-                break
-            self._sleep(max(pause, asked))
-        later = f" It asks to be left alone for {asked:.0f} s." if asked else ""
-        raise Unreachable(
+        self, url: httpx.URL, headers: Mapping[str, str], secret: Mapping[str, str], *, follow: bool = True,
+        retry: bool = True,
+    ) -> Answer:  # fmt: skip
+        """Return the answer to GET of any status that is not temporary.  ``secret`` goes to this origin alone."""
+        try:
+            reply = self._client.request("GET", url, headers, secret=secret, follow=follow, retry=retry)
+        except NoReply as error:
+            raise self._unreachable(url, str(error)) from error
+        except TooLarge as error:
+            raise CannotTell(f"{url.host} sends more than {_LARGEST} bytes for {self.name}: not read.") from error
+        if is_temporary(reply.status):
+            raise self._unreachable(url, f"it answers HTTP {reply.status}", retry_after(reply.headers))
+        return Answer(reply.status, reply.url, reply.headers, reply.body)
+
+    def _unreachable(self, url: httpx.URL, problem: str, pause: float = 0.0) -> Unreachable:
+        later = f" It asks to be left alone for {pause:.0f} s." if pause else ""
+        return Unreachable(
             f"The registry {self.name} could not be read: asked at {url.host}, {problem}.{later} "
             "Try again later, check network and proxy, or name another address for it in RUNBOOK_REGISTRY."
         )
-
-    def _in_time(self, url: httpx.URL, headers: Mapping[str, str], follow: bool) -> Answer:
-        """One attempt within the limit.  httpx limits the pause between two bytes, not the whole.
-
-        The thread is left behind where the headers drip: it ends with its connection, at the latest with the process.
-        """
-        try:
-            return within(self._limit, lambda: self._once(url, headers, follow))
-        except TimeoutError:
-            raise TooSlow(f"it did not finish its answer within {self._limit:g} s") from None
-
-    def _send(self, request: httpx.Request, follow: bool) -> httpx.Response:
-        """Return the answer, its body not yet read, from where redirects lead."""
-        source = self.address
-        for _ in range(_REDIRECTS + 1):
-            target = request.url
-            if not urls.may_redirect(_place(source), _place(target)):
-                raise httpx.UnsupportedProtocol(
-                    f"{source.host} leads on to {target.scheme}://{target.host}, by plain http:// or from the network "
-                    "to an address of this machine or of a private network: not followed",
-                    request=request,
-                )
-            response = self._client.send(request, stream=True, follow_redirects=False)
-            if not follow or response.next_request is None:
-                return response
-            response.close()
-            # httpx has dropped Authorization from it where it leaves the host: blobs often live on another.
-            source, request = target, response.next_request
-        raise httpx.TooManyRedirects("", request=request)
-
-    def _once(self, url: httpx.URL, headers: Mapping[str, str], follow: bool) -> Answer:
-        sent = {**headers, "Accept-Encoding": "identity", "User-Agent": "base-image-runbook"}
-        request = self._client.build_request("GET", url, headers=sent)
-        end = time.monotonic() + self._limit
-        response = self._send(request, follow)
-        try:
-            body = bytearray()
-            assert isinstance(response.stream, httpx.SyncByteStream)
-            for chunk in unpacked(response.stream, response.headers.get("Content-Encoding", ""), _LARGEST):
-                body += chunk
-                if time.monotonic() > end:
-                    raise TooSlow(f"it did not finish its answer within {self._limit:g} s")
-        except TooLarge:
-            raise CannotTell(
-                f"{response.url.host} sent more than {_LARGEST} bytes for {self.name}: not read."
-            ) from None
-        except Unusual as error:
-            raise httpx.DecodingError(str(error)) from error
-        finally:
-            response.close()
-        return Answer(response.status_code, response.url, response.headers, bytes(body))
 
 
 def parse_address(text: str) -> httpx.URL:
@@ -326,33 +267,7 @@ def parse_address(text: str) -> httpx.URL:
     return address
 
 
-def _origin(url: httpx.URL) -> tuple[str, bytes]:
-    return url.scheme, url.netloc
-
-
-def _place(url: httpx.URL) -> urls.Place:
-    return url.scheme, url.host
-
-
 def _digest(path: str) -> str:
     """The digest that a path asks for; empty where it asks for a name, which may mean something else tomorrow."""
     match = re.fullmatch(r"(?:manifests|blobs)/(sha(?:256|512):[0-9a-f]+)", path)
     return match[1] if match else ""
-
-
-def _retry_after(value: str, now: str = "") -> float:
-    """Seconds that a Retry-After header asks for (RFC 9110: a number or a date); 0 for none.
-
-    ``now`` is the server's own Date, for this machine's clock may be off.
-    """
-    if re.fullmatch(r"[0-9]{1,9}", value):
-        return float(value)
-    then = _timestamp(value)
-    return 0.0 if then is None else max(0.0, then - (_timestamp(now) or time.time()))
-
-
-def _timestamp(value: str) -> float | None:
-    try:
-        return email.utils.parsedate_to_datetime(value).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None

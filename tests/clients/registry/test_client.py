@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runbook_lib.clients.registry import connection
 from runbook_lib.clients.registry.cache import ago
 from runbook_lib.clients.registry.client import Registry, verify_tag
 from runbook_lib.clients.registry.credentials import docker
@@ -775,11 +774,6 @@ def test_an_expired_certificate_asks_about_the_clock(fake: Fake) -> None:
         fake.registry().tags()
 
 
-@given(st.text(st.characters(codec="latin-1")))
-def test_any_retry_after_is_a_number_of_seconds(value: str) -> None:
-    assert connection._retry_after(value) >= 0
-
-
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
@@ -904,7 +898,7 @@ def test_whatever_json_a_registry_sends_is_read_or_a_sentence(manifest: object, 
 
 def test_an_answer_without_end_is_not_read_to_its_end(fake: Fake) -> None:
     fake.answers["*"] = httpx.Response(200, content=b" " * 5_000_000)
-    with pytest.raises(CannotTell, match="sent more than 4194304 bytes"):
+    with pytest.raises(CannotTell, match="4194304 bytes"):
         fake.registry().tags()
 
 

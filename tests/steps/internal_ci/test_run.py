@@ -452,12 +452,12 @@ def test_following_ends_after_its_time(at: At) -> None:
 def test_following_survives_a_server_that_is_away_and_gives_up_on_one_that_stays_away(
     at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("runbook_lib.clients.gitlab.client._PAUSES", ())
     ahead = at.look()
     step = at.world.step(ahead.stand.bump)
     ahead = internal_ci.carry_out(step, ahead, TO)
     at.world.now[0] += 90
     assert ahead.gitlab is not None
-    ahead.gitlab._client.retry_transient_errors = False
     at.world.forge.fail("GET", "/pipelines/[0-9]+$", 503, times=3)
     found = internal_ci.follow(step, ahead, wait=True, sleep=lambda _: None, say=lambda _: None)
     assert found is not None
@@ -522,7 +522,7 @@ def test_refusals_are_sentences(at: At) -> None:
         ("LM$", 403, {}, "read_api"),
         ("LM$", 404, {}, "does not find it"),
         ("/protected_branches", 429, {"Retry-After": "7200"}, "left alone for 7200 s"),
-        ("/protected_branches", 429, {"Retry-After": "0"}, "limits how often"),
+        ("/protected_branches", 429, {"Retry-After": "0"}, "HTTP 429"),
         ("/pipelines$", 503, {"Retry-After": "0"}, "HTTP 503"),
         ("/pipelines$", 500, {"Retry-After": "0"}, "HTTP 500"),
         ("/pipelines$", 418, {}, "HTTP 418"),

@@ -1,0 +1,130 @@
+"""Requests with a deadline, a size limit, redirects that are judged, and further attempts."""
+
+import threading
+from collections.abc import Callable
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.transport.client import Client, NoReply, join, retry_after
+from runbook_lib.transport.limits import TooLarge
+
+HOME = httpx.URL("https://forge.example")
+SECRET = {"PRIVATE-TOKEN": "secret-of-the-forge"}
+Handle = Callable[[httpx.Request], httpx.Response]
+
+
+def client(handle: Handle, slept: list[float] | None = None, deadline: float = 5) -> Client:
+    waits = [] if slept is None else slept
+    return Client(
+        HOME, timeout=httpx.Timeout(5), deadline=deadline, largest=100, pauses=(1, 2), patience=10,
+        transport=httpx.MockTransport(handle), sleep=waits.append,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("replies", "waits"),
+    [
+        ([200], []),
+        ([404], []),
+        ([503, 200], [1]),
+        ([503, 408, 200], [1, 2]),
+        ([503, 503, 503], [1, 2]),
+    ],
+)
+def test_temporary_refusals_are_tried_again(replies: list[int], waits: list[float]) -> None:
+    slept: list[float] = []
+    left = [*replies]
+    reply = client(lambda _: httpx.Response(left.pop(0)), slept).request("GET", HOME, {})
+    assert (reply.status, left, slept) == (replies[-1], [], waits)
+
+
+@pytest.mark.parametrize(("asked", "waits"), [("7", [7, 7]), ("11", []), ("0", [1, 2]), ("soon", [1, 2])])
+def test_a_server_may_name_the_pause_within_limits(asked: str, waits: list[float]) -> None:
+    slept: list[float] = []
+    reply = client(lambda _: httpx.Response(429, headers={"Retry-After": asked}), slept).request("GET", HOME, {})
+    assert (reply.status, slept) == (429, waits)
+
+
+def test_what_may_not_be_sent_twice_is_sent_once() -> None:
+    sent: list[bytes] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        sent.append(request.read())
+        raise httpx.ReadError("lost")
+
+    with pytest.raises(NoReply, match="lost"):
+        client(handle).request("POST", HOME, {}, content={"a": 1}, retry=False)
+    assert sent == [b'{"a":1}']
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("/other", True),
+        ("https://forge.example/other", True),
+        ("https://forge.example:444/other", False),
+        ("https://other.example/", False),
+        ("https://forge.example.evil.example/", False),
+    ],
+)
+def test_a_redirect_takes_a_secret_to_no_other_origin(location: str, shown: bool) -> None:
+    headers: list[httpx.Headers] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        headers.append(request.headers)
+        return httpx.Response(302, headers={"Location": location}) if len(headers) == 1 else httpx.Response(200)
+
+    reply = client(handle).request("GET", HOME, {}, secret=SECRET)
+    assert reply.url == HOME.join(location)
+    assert ["PRIVATE-TOKEN" in each for each in headers] == [True, shown]
+
+
+@pytest.mark.parametrize(
+    "location", ["http://forge.example/", "https://127.0.0.1/", "https://10.0.0.1/", "https://[::1"]
+)
+def test_a_redirect_inwards_is_not_followed(location: str) -> None:
+    asked: list[str] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        return httpx.Response(302, headers={"Location": location})
+
+    with pytest.raises(NoReply):
+        client(handle).request("GET", HOME, {})
+    assert set(asked) == {"forge.example"}
+
+
+def test_a_redirect_is_a_reply_where_it_is_not_followed() -> None:
+    reply = client(lambda _: httpx.Response(302, headers={"Location": "/x"})).request("GET", HOME, {}, follow=False)
+    assert (reply.status, reply.url) == (302, HOME)
+
+
+def test_a_reply_has_a_deadline() -> None:
+    end = threading.Event()
+
+    def handle(_: httpx.Request) -> httpx.Response:
+        end.wait(5)
+        return httpx.Response(200)
+
+    with pytest.raises(NoReply, match="within"):
+        client(handle, deadline=0.05).request("GET", HOME, {})
+    end.set()
+
+
+def test_a_reply_is_limited_in_size() -> None:
+    with pytest.raises(TooLarge):
+        client(lambda _: httpx.Response(200, content=bytes(101))).request("GET", HOME, {})
+    assert client(lambda _: httpx.Response(200, content=bytes(100))).request("GET", HOME, {}).body == bytes(100)
+
+
+@given(st.text(st.characters(codec="latin-1")))
+def test_any_retry_after_is_a_number_of_seconds(value: str) -> None:
+    assert 0 <= retry_after(httpx.Headers([(b"Retry-After", value.encode("latin-1"))])) < 1e12
+
+
+@given(st.text(max_size=40))
+def test_any_location_is_joined_without_an_error(location: str) -> None:
+    assert isinstance(join(HOME, location), httpx.URL)
