@@ -33,7 +33,7 @@ class TooLarge(Exception):
 
 
 def within(seconds: float, ask: Callable[[], T]) -> T:
-    """What ``ask`` returns or raises; raises TimeoutError when it takes longer.
+    """Return what ``ask`` returns, or raise what it raises; raise TimeoutError if it takes longer.
 
     The thread is then left behind: it ends with its connection, at the latest with the process.
     """
@@ -56,7 +56,7 @@ def within(seconds: float, ask: Callable[[], T]) -> T:
 
 
 def unpacked(pieces: Iterable[bytes], encoding: str, largest: int) -> Iterator[bytes]:
-    """The content of an answer whose header Content-Encoding is given, in pieces.
+    """Yield the content of an answer with this header Content-Encoding, in pieces.
 
     Raises Unusual for another packing than gzip, TooLarge beyond ``largest`` bytes.
     """
@@ -69,7 +69,7 @@ def unpacked(pieces: Iterable[bytes], encoding: str, largest: int) -> Iterator[b
 
 
 def strict(text: bytes) -> Any:
-    """The content of JSON by its letter: NaN and Infinity, which Python reads, are none.
+    """Return the content of JSON by the letter of its standard: without NaN and Infinity, which Python reads.
 
     Raises ValueError, and TooLarge for more values than an answer needs.
     """
@@ -102,7 +102,7 @@ def require_few_values(text: bytes) -> None:
 
 
 def until(end: float, pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The pieces that come before a moment of the monotonic clock; then raises TimeoutError."""
+    """Yield the pieces that come before a moment of the monotonic clock; then raise TimeoutError."""
     for piece in pieces:
         if time.monotonic() > end:
             raise TimeoutError
@@ -110,7 +110,7 @@ def until(end: float, pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def limit_to(largest: int, seconds: float) -> "Callable[[httpx.Response], None]":
-    """A hook for httpx, which would unpack whatever comes: it bounds what is read of an answer, as ``unpacked``.
+    """Return a hook for httpx that bounds what is read and unpacked of an answer, as ``unpacked`` does.
 
     A thread that was left behind with it ends as well after ``seconds``.
     """

@@ -26,7 +26,7 @@ class Seen:
 
 
 def patiently(ask: Callable[[], T], sleep: Callable[[float], None], say: Callable[[str], object]) -> T:
-    """One answer, asked for again while nobody gives it."""
+    """Return one answer, requested again while there is none."""
     return follow(ask, lambda _: Seen("", over=True), wait=True, sleep=sleep, say=say)
 
 
@@ -40,7 +40,7 @@ def follow(
     say: Callable[[str], object] = print,
     lost: str = "Trying again.",
 ) -> T:
-    """What the last look found: with ``wait`` that which sees it over, or the time up; without, the first.
+    """Return the last state: with ``wait`` the one that is final, or is read when the time is up; else the first.
 
     A look that raises Unreachable is tried again, after the sentence ``lost``; the last of MAX_LOST in a row raises it.
     """

@@ -117,7 +117,7 @@ class Web:
         self, pool: Executor, work: Callable[[T], R], items: Sequence[T], name: Callable[[T], str],
         progress: Callable[[int, int, str], object] | None = None,
     ) -> tuple[R, ...]:  # fmt: skip
-        """What ``work`` makes of each item, in their order, done in the threads of ``pool``.
+        """Return the results of ``work`` for all items, in their order, computed in the threads of ``pool``.
 
         ``progress`` hears done, total and the name of what was done last.  What ends it early, Ctrl-C too, stops all
         requests, so that no thread is waited for.
@@ -136,11 +136,11 @@ class Web:
         return tuple(done[at] for at in range(len(items)))
 
     def stop(self) -> None:
-        """Try nothing again from now on."""
+        """Stop all further attempts."""
         self._stopped = True
 
     def file(self, address: Address) -> "RemoteFile":
-        """A file to be read; nothing is sent yet."""
+        """Return a file to be read; nothing is sent yet."""
         return RemoteFile(self, address)
 
     def retried(self, name: str, attempt: Callable[[], bytes]) -> bytes:
@@ -175,7 +175,7 @@ class Web:
 
     @contextmanager
     def stream(self, url: httpx.URL, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """One answer, its body not yet read.  Raises _Again for what is temporary."""
+        """Yield one answer, its body not yet read.  Raises _Again for what is temporary."""
         sent = {**DEFAULTS, **headers}
         if not hasattr(self._of_thread, "client"):
             self._of_thread.client = self._clients[next(self._threads) % len(self._clients)]
@@ -184,7 +184,7 @@ class Web:
         try:
             answer = within(_LIMIT, lambda: client.send(request, stream=True, follow_redirects=False))
         except TimeoutError as error:
-            raise httpx.ReadTimeout("its headers drip") from error
+            raise httpx.ReadTimeout("its headers did not arrive in time") from error
         try:
             _raise_if_busy(answer)
             yield answer
@@ -209,20 +209,20 @@ class RemoteFile:
         self.size = 0  # bytes, known after the first part
 
     def again(self) -> "RemoteFile":
-        """The same file for another thread, which need not follow the redirects once more."""
+        """Return the same file for another thread, which need not follow the redirects again."""
         other = RemoteFile(self._web, Address(str(self._origin), self._headers))
         other._stored, other.size = self._stored, self.size
         return other
 
     def part(self, start: int, size: int) -> bytes:
-        """``size`` bytes from ``start``, or fewer at the end of the file.
+        """Return ``size`` bytes from ``start``, or fewer at the end of the file.
 
         Raises NoRanges, Gone, or Unreachable.
         """
         return self._web.retried(self._name, lambda: self._part(start, size))
 
     def whole(self, write: Callable[[bytes], object], restart: Callable[[], object], limit: int) -> None:
-        """Hand over the whole file in pieces; ``restart`` is called before each attempt."""
+        """Pass the complete file to ``write`` in pieces; ``restart`` is called before each attempt."""
 
         def attempt() -> bytes:
             restart()
@@ -269,7 +269,7 @@ class RemoteFile:
 
     @contextmanager
     def _open(self, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """Follow redirects by hand: the token must reach no other host, and a short-lived address may be renewed."""
+        """Yield the answer of the last hop.  The token reaches no other host; a short-lived address may be renewed."""
         url, known = self._stored or self._origin, self._stored is not None
         for _ in range(_REDIRECTS):
             home = is_same_origin(url, self._origin)
@@ -293,7 +293,7 @@ class RemoteFile:
 
 
 def _steady(answer: httpx.Response) -> Iterator[bytes]:
-    """The body as it comes.  httpx limits the pause between two bytes, not the whole."""
+    """Yield the body as it comes.  httpx limits the pause between two bytes only, not the complete answer."""
     begun, got = time.monotonic(), 0
     for piece in answer.iter_raw():
         got += len(piece)
@@ -311,7 +311,7 @@ def _gone(answer: httpx.Response) -> str:
 
 
 def _raise_if_busy(answer: httpx.Response) -> None:
-    """GitHub's limits: 429, or 403 with Retry-After, with no requests remaining, or with words about it."""
+    """Raise _Again for GitHub's limits: 429, or 403 with Retry-After, no requests remaining, or words about it."""
     status, headers = answer.status_code, answer.headers
     if status < 400:
         return

@@ -20,7 +20,7 @@ _ADDRESS = re.compile(
 
 
 def of_service(name: str, text: str, example: str) -> str:
-    """The address in the variable ``name`` of a service that gets a token.
+    """Return the address in the variable ``name`` of a service that gets a token.
 
     Raises RunbookError for what is no address of the web, holds a user name, password, query or fragment, or would
     show the token to the network.  The message does not repeat the address: it may hold a password.
@@ -40,7 +40,7 @@ def of_service(name: str, text: str, example: str) -> str:
 
 
 def is_address(text: str) -> bool:
-    """Whether this is scheme, host, port and path of something on the web, and nothing else."""
+    """Return whether this is scheme, host, port and path of something on the web, and nothing else."""
     return _read(text) is not None
 
 
@@ -61,7 +61,7 @@ def is_loopback(host: str | None) -> bool:
 
 
 def is_private(scheme: str, host: str | None) -> bool:
-    """Whether nobody else can read along, or answer in its place."""
+    """Return whether nobody else can read along, or answer in the server's place."""
     return scheme == "https" or (scheme == "http" and is_loopback(host))
 
 

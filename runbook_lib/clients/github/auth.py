@@ -13,12 +13,12 @@ API = "https://api.github.com"
 
 
 def base_url(env: Mapping[str, str]) -> str:
-    """GITHUB_API_URL, else GitHub's own.  Raises RunbookError for one that the token must not be sent to."""
+    """Return GITHUB_API_URL, else GitHub's own.  Raises RunbookError for one that the token must not be sent to."""
     return urls.of_service("GITHUB_API_URL", env.get("GITHUB_API_URL") or API, API)
 
 
 def token_for(env: Mapping[str, str], url: str) -> str:
-    """GITHUB_TOKEN, else that of ``gh`` for this host.  Raises RunbookError where there is none."""
+    """Return GITHUB_TOKEN, else that of ``gh`` for this host.  Raises RunbookError where there is none."""
     token = (env.get("GITHUB_TOKEN") or _token_of_gh(url)).strip()
     if not token:
         raise RunbookError(f"There is no token for GitHub. {HOW} {RIGHTS}")

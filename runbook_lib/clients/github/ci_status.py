@@ -29,12 +29,12 @@ _BAD_JOB = _BAD | {"cancelled"}
 
 
 def branch_of(number: int) -> str:
-    """The branch on which a pull request's runs are found."""
+    """Return the branch on which a pull request's runs are found."""
     return f"pull-request/{number}"
 
 
 def labels_at(now: Collection[str], labellings: Iterable[Labelling], moment: datetime) -> frozenset[str]:
-    """The labels at a moment, from those of now and what was set and taken off since."""
+    """Return the labels at a moment, from those of now and what was set and taken off since."""
     labels = set(now)
     for change in sorted(labellings, key=lambda it: it.at, reverse=True):
         if change.at > moment:
@@ -43,7 +43,7 @@ def labels_at(now: Collection[str], labellings: Iterable[Labelling], moment: dat
 
 
 def wrong_tests(labels: Collection[str], image_type: ImageType, repository: Repository = MEGATRON_LM) -> str:
-    """Why a run that started with these labels is useless for a bump; empty when it is not."""
+    """Return why a run that started with these labels is useless for a bump; empty when it is not."""
     on, off = repository.wanted_labels(image_type)
     wrong = [f"without the label {label!r}" for label in sorted(on.difference(labels))]
     wrong += [f"with the label {label!r}" for label in sorted(off.intersection(labels))]
@@ -78,13 +78,13 @@ class Progress:
         return tuple(job for job in self.jobs if job.conclusion in _BAD_JOB)
 
     def counts(self) -> str:
-        """How many jobs ended how, in words."""
+        """Return how many jobs ended how, in words."""
         counted = Counter(job.conclusion.replace("_", " ") or job.status.replace("_", " ") for job in self.jobs)
         return ", ".join(f"{count} {word}" for word, count in sorted(counted.items())) or "no job yet"
 
 
 def choose(runs: Iterable[Run], head: str, workflow: str = WORKFLOW) -> Run | None:
-    """The newest run of the workflow for exactly this commit.
+    """Return the newest run of the workflow for exactly this commit.
 
     A fork may call a branch ``pull-request/<N>`` as well: its runs are none of copy-pr-bot's.
     """
@@ -93,7 +93,7 @@ def choose(runs: Iterable[Run], head: str, workflow: str = WORKFLOW) -> Run | No
 
 
 def judge(run: Run | None, jobs: Sequence[Job], head: str, wrong: str = "") -> Progress:
-    """Where the CI of ``head`` stands; ``wrong`` says why the run tests the wrong thing, if it does."""
+    """Return the state of the CI of ``head``; ``wrong`` says why the run tests the wrong thing, if it does."""
     short = head[:10]
     if run is None:
         return Progress(

@@ -117,45 +117,45 @@ class GitHub:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def me(self) -> Account:
-        """The account of the token."""
+        """Return the account of the token."""
         return self.get("see whose token this is", "/user", Account.of)
 
     def repo(self) -> Repository:
-        """The repository, and what this token may do there."""
+        """Return the repository, and what this token may do there."""
         return self.get("look at the repository", self.path(), Repository.of)
 
     def pulls(self, head: str | None = None, base: str | None = None, state: str = "open") -> tuple[Pull, ...]:
-        """Pull requests, newest first; ``head`` is ``owner:branch``."""
-        asked = {"state": state} | ({"head": head} if head else {}) | ({"base": base} if base else {})
-        return tuple(self.pages("list the pull requests", self.path("/pulls"), Pull.of, params=asked))
+        """Return pull requests, newest first; ``head`` is ``owner:branch``."""
+        query = {"state": state} | ({"head": head} if head else {}) | ({"base": base} if base else {})
+        return tuple(self.pages("list the pull requests", self.path("/pulls"), Pull.of, params=query))
 
     def pull(self, number: int) -> Pull:
-        """One pull request."""
+        """Return one pull request."""
         return self.get(f"read pull request #{number}", self.path(f"/pulls/{number}"), Pull.of)
 
     def labels(self, number: int) -> frozenset[str]:
-        """The names of a pull request's labels."""
+        """Return the names of a pull request's labels."""
         path = self.path(f"/issues/{number}/labels")
-        return frozenset(self.pages(f"read the labels of #{number}", path, lambda it: str(it["name"])))
+        return frozenset(self.pages(f"read the labels of #{number}", path, lambda label: str(label["name"])))
 
     def labellings(self, number: int) -> tuple[Labelling, ...]:
-        """When labels were set on a pull request and taken off, oldest first."""
+        """Return when labels were set on a pull request and taken off, oldest first."""
         path = self.path(f"/issues/{number}/events")
         events = self.pages(f"read the events of #{number}", path, Labelling.of)
         return tuple(event for event in events if event is not None)
 
     def comments(self, number: int) -> tuple[Comment, ...]:
-        """The conversation of a pull request, oldest first."""
+        """Return the conversation of a pull request, oldest first."""
         path = self.path(f"/issues/{number}/comments")
         return tuple(self.pages(f"read the comments of #{number}", path, Comment.of))
 
     def files(self, number: int) -> tuple[str, ...]:
-        """The paths that a pull request changes."""
+        """Return the paths that a pull request changes."""
         path = self.path(f"/pulls/{number}/files")
-        return tuple(self.pages(f"list the files of #{number}", path, lambda it: str(it["filename"])))
+        return tuple(self.pages(f"list the files of #{number}", path, lambda file: str(file["filename"])))
 
     def last_author(self, path: str, ref: str) -> str:
-        """The login of whoever last committed to a path; empty where GitHub knows no account."""
+        """Return the login of whoever last committed to a path; empty where GitHub knows no account."""
         params: dict[str, str | int] = {"path": path, "sha": ref, "per_page": 1}
         return self.get(f"see who last changed {path}", self.path("/commits"), first_author, params)
 
@@ -166,36 +166,36 @@ class GitHub:
         return self.get(what, path, Comparison.of, params={"per_page": 1})
 
     def runs(self, branch: str | None = None, head_sha: str | None = None) -> tuple[Run, ...]:
-        """Workflow runs, newest first."""
-        asked = ({"branch": branch} if branch else {}) | ({"head_sha": head_sha} if head_sha else {})
+        """Return workflow runs, newest first."""
+        query = ({"branch": branch} if branch else {}) | ({"head_sha": head_sha} if head_sha else {})
         path = self.path("/actions/runs")
-        return tuple(self.pages("list the CI runs", path, Run.of, key="workflow_runs", params=asked))
+        return tuple(self.pages("list the CI runs", path, Run.of, key="workflow_runs", params=query))
 
     def run(self, run_id: int) -> Run:
-        """One workflow run."""
+        """Return one workflow run."""
         return self.get(f"read CI run {run_id}", self.path(f"/actions/runs/{run_id}"), Run.of)
 
     def jobs(self, run_id: int) -> tuple[Job, ...]:
-        """The jobs of a run's latest attempt."""
+        """Return the jobs of a run's latest attempt."""
         path = self.path(f"/actions/runs/{run_id}/jobs")
         what = f"list the jobs of CI run {run_id}"
         return tuple(self.pages(what, path, Job.of, key="jobs", params={"filter": "latest"}))
 
     def job(self, job_id: int) -> Job:
-        """One job."""
+        """Return one job."""
         return self.get(f"read job {job_id}", self.path(f"/actions/jobs/{job_id}"), Job.of)
 
     def artifacts(self, run_id: int) -> tuple[Artifact, ...]:
-        """What the jobs of all attempts of a run have uploaded."""
+        """Return what the jobs of all attempts of a run have uploaded."""
         path = self.path(f"/actions/runs/{run_id}/artifacts")
         return tuple(self.pages(f"list the artifacts of CI run {run_id}", path, Artifact.of, key="artifacts"))
 
     def download(self, artifact_id: int) -> tuple[str, dict[str, str]]:
-        """The address that redirects to an artifact's zip, and the headers to ask this host, no other, with."""
+        """Return the address that redirects to an artifact's zip, and the headers for this origin, no other."""
         return self._address(f"/actions/artifacts/{artifact_id}/zip")
 
     def log(self, job_id: int) -> tuple[str, dict[str, str]]:
-        """The address that redirects to the log of a job, and the headers as in ``download``."""
+        """Return the address that redirects to the log of a job, and the headers as in ``download``."""
         return self._address(f"/actions/jobs/{job_id}/logs")
 
     def _address(self, rest: str) -> tuple[str, dict[str, str]]:
@@ -203,28 +203,28 @@ class GitHub:
         return url, {"Authorization": f"Bearer {self._token}", "X-GitHub-Api-Version": _VERSION}
 
     def deployment_failed(self, sha: str, environment: str = "test") -> bool:
-        """Whether the newest deployment of a commit failed: what a pull request shows as "had a problem deploying"."""
-        asked = {"sha": sha, "environment": environment}
+        """Return whether the newest deployment of a commit failed ("had a problem deploying" on the pull request)."""
+        query = {"sha": sha, "environment": environment}
         what = f"see whether {sha[:10]} was deployed"
-        ids = list(self.pages(what, self.path("/deployments"), lambda it: int(it["id"]), params=asked))
+        ids = list(self.pages(what, self.path("/deployments"), lambda deployment: int(deployment["id"]), params=query))
         if not ids:
             return False
         path = self.path(f"/deployments/{max(ids)}/statuses")
-        states = list(self.pages(what, path, lambda it: (int(it["id"]), str(it["state"]))))
+        states = list(self.pages(what, path, lambda status: (int(status["id"]), str(status["state"]))))
         return bool(states) and max(states)[1] in ("failure", "error")
 
     # -- changing -----------------------------------------------------------------------------------------------
 
     def open_pull(self, title: str, head: str, base: str, body: str, *, draft: bool = True) -> Pull:
         """Open a pull request; ``head`` is ``owner:branch``."""
-        asked = {"title": title, "head": head, "base": base, "body": body, "draft": draft}
+        fields = {"title": title, "head": head, "base": base, "body": body, "draft": draft}
         what = f"open a pull request from {head} into {base}"
-        return self.send(what, "POST", self.path("/pulls"), asked, Pull.of)
+        return self.send(what, "POST", self.path("/pulls"), fields, Pull.of)
 
     def update_pull(self, number: int, *, body: str | None = None, title: str | None = None) -> Pull:
         """Change the body or the title of a pull request."""
-        asked = ({"title": title} if title is not None else {}) | ({"body": body} if body is not None else {})
-        return self.send(f"edit pull request #{number}", "PATCH", self.path(f"/pulls/{number}"), asked, Pull.of)
+        fields = ({"title": title} if title is not None else {}) | ({"body": body} if body is not None else {})
+        return self.send(f"edit pull request #{number}", "PATCH", self.path(f"/pulls/{number}"), fields, Pull.of)
 
     def comment(self, number: int, body: str) -> Comment:
         """Write a comment."""
@@ -232,7 +232,7 @@ class GitHub:
         return self.send(f"comment on #{number}", "POST", path, {"body": body}, Comment.of)
 
     def remove_comment(self, comment: Comment) -> None:
-        """Take back a comment of one's own."""
+        """Delete a comment of one's own."""
         self.send("remove the comment", "DELETE", self.path(f"/issues/comments/{comment.id}"), None, bool)
 
     def rerun_failed(self, run_id: int) -> None:
@@ -246,22 +246,22 @@ class GitHub:
         self.send(f"set the label {name!r} on #{number}", "POST", path, {"labels": [name]}, lambda _: None)
 
     def remove_label(self, number: int, name: str) -> None:
-        """Take a label off.  Raises NotAllowed when it is not there, too."""
+        """Remove a label.  Raises NotAllowed also if it is not set."""
         path = self.path(f"/issues/{number}/labels/{quote(name, safe='')}")
         self.send(f"take the label {name!r} off #{number}", "DELETE", path, None, lambda _: None)
 
     # -- requests -----------------------------------------------------------------------------------------------
 
     def path(self, rest: str = "") -> str:
-        """Where something of this repository is found."""
+        """Return the path of something in this repository."""
         return f"/repos/{self.repository}{rest}"
 
     def get(self, what: str, path: str, build: Callable[[Any], T], params: Mapping[str, str | int] | None = None) -> T:
-        """One answer, built; ``what`` completes "Could not …"."""
+        """Return one answer, built; ``what`` completes "Could not …"."""
         return self._read(what, path, params or {}, build)[0]
 
     def exists(self, what: str, path: str) -> bool:
-        """Whether there is something, where GitHub answers with nothing else."""
+        """Return whether there is something, where GitHub answers with nothing else."""
         try:
             response = self._retried(lambda: self._request(what, "GET", path))
         except NotAllowed:
@@ -278,12 +278,12 @@ class GitHub:
         key: str | None = None,
         params: Mapping[str, str | int] | None = None,
     ) -> Iterator[T]:
-        """All items of all pages, built; ``key`` is where a page holds them."""
+        """Yield all items of all pages, built; ``key`` is where a page holds them."""
         failed = f"Could not {what} in {self.repository}"
         received, end = self._received, time.monotonic() + _LONGEST_LISTING
         for page in range(1, _MAX_PAGES + 1):
-            asked = {**(params or {}), "per_page": _PER_PAGE, "page": page}
-            items, more = self._read(what, path, asked, lambda it: [build(each) for each in items_of(it, key)])
+            query = {**(params or {}), "per_page": _PER_PAGE, "page": page}
+            items, more = self._read(what, path, query, lambda page: [build(each) for each in items_of(page, key)])
             yield from items
             if not more:
                 return
@@ -294,7 +294,7 @@ class GitHub:
         raise CannotTell(f"{failed}: there are more than {_MAX_PAGES * _PER_PAGE}, which is more than this tool reads.")
 
     def _read(self, what: str, path: str, params: Mapping[str, str | int], build: Callable[[Any], T]) -> tuple[T, bool]:
-        """What was built of the JSON, and whether there is a further page."""
+        """Return what was built of the JSON, and whether there is a further page."""
         return self._retried(lambda: self._read_once(what, path, params, build))
 
     def _retried(self, read: Callable[[], T]) -> T:
@@ -312,11 +312,11 @@ class GitHub:
         tag, content, more = self._known.get(key, ("", b"", False))
         response = self._request(what, "GET", path, params=params, headers={"If-None-Match": tag} if tag else {})
         if response.status_code == 304 and tag:
-            return self._build(what, lambda it: build(strict(it)), content), more
+            return self._build(what, lambda body: build(strict(body)), content), more
         if response.status_code != 200:
             raise odd(f"Could not {what} in {self.repository}", self._host, response.status_code, response.content)
         content, more = response.content, "next" in response.links
-        built = self._build(what, lambda it: build(strict(it)), content)
+        built = self._build(what, lambda body: build(strict(body)), content)
         # Only now: an answer that makes no sense would be believed for as long as it holds.
         if tag := response.headers.get("ETag", ""):
             self._known[key] = tag, content, more
@@ -325,21 +325,21 @@ class GitHub:
         return built, more
 
     def public(self, value: T) -> T:
-        """A text, or data, as ``send`` publishes it: without secrets, and without what UTF-8 cannot hold."""
-        told = json.dumps(self._redactor.data(value), ensure_ascii=False)
-        public: T = json.loads(told.encode("utf-8", "replace"))
+        """Return a text, or data, as ``send`` publishes it: without secrets, and without what UTF-8 cannot hold."""
+        text = json.dumps(self._redactor.data(value), ensure_ascii=False)
+        public: T = json.loads(text.encode("utf-8", "replace"))
         return public
 
-    def send(self, what: str, method: str, path: str, asked: Any, build: Callable[[Any], T]) -> T:
+    def send(self, what: str, method: str, path: str, fields: Any, build: Callable[[Any], T]) -> T:
         """Change something; never tried again, as its answer alone may have been lost."""
         try:
-            response = self._request(what, method, path, json=self.public(asked))
+            response = self._request(what, method, path, json=self.public(fields))
         except Transient as error:
             raise Unreachable(f"{error} It may have been done all the same; running again looks first.") from error
         # What is taken away is answered with nothing, or with what is left.
         if response.status_code >= 300 or not (response.content or (method, response.status_code) == ("DELETE", 204)):
             raise odd(f"Could not {what} in {self.repository}", self._host, response.status_code, response.content)
-        return self._build(what, lambda it: build(strict(it.content)) if it.content else build(None), response)
+        return self._build(what, lambda reply: build(strict(reply.content) if reply.content else None), response)
 
     def _request(self, what: str, method: str, path: str, **options: Any) -> "httpx.Response":
         from githubkit.exception import GitHubException, RequestError, RequestFailed
@@ -393,9 +393,9 @@ class GitHub:
         )
 
     def _refusal(self, what: str, response: "httpx.Response") -> RunbookError:
-        said = response.text.replace(self._token, "***")
+        text = response.text.replace(self._token, "***")
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return refusal(f"Could not {what} in {self.repository}", self.repository, response.status_code, headers, said)
+        return refusal(f"Could not {what} in {self.repository}", self.repository, response.status_code, headers, text)
 
     @property
     def _host(self) -> str:

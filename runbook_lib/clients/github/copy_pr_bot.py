@@ -38,7 +38,7 @@ def commands(comments: Sequence[Comment], head: str, me: str = "") -> tuple[Comm
 
 
 def refusals(comments: Sequence[Comment], head: str = "") -> tuple[Comment, ...]:
-    """The bot's answers that it could not deploy a commit to the environment ``test``: of ``head``, else of any.
+    """Return the bot's answers that it could not deploy a commit to the environment ``test``: of ``head``, else of any.
 
     An answer that names no commit belongs to the one authorized last before it.
     """
@@ -56,19 +56,19 @@ def refusals(comments: Sequence[Comment], head: str = "") -> tuple[Comment, ...]
 
 
 def complaint(comments: Sequence[Comment], head: str, me: str = "") -> str:
-    """The code (E1, E2 …) with which the bot answered the last command for this commit; empty when it took it."""
+    """Return the code (E1, E2 …) of the bot's answer to the last command for this commit; empty if it took it."""
     places = [place for place, comment in enumerate(comments) if _commit_of(comment, me) == head]
     return _complaint(comments, places[-1]) if places else ""
 
 
 def _commit_of(comment: Comment, me: str = "") -> str:
-    """The commit that a comment authorizes CI for; empty for any other text, and for a stranger's."""
+    """Return the commit that a comment authorizes CI for; empty for any other text, and for a stranger's."""
     match = _COMMAND.fullmatch(comment.body.strip())
     return match["commit"] if match and (comment.insider or (me and comment.author == me)) else ""
 
 
 def _complaint(comments: Sequence[Comment], place: int) -> str:
-    """The code of the bot's complaint about the command at ``place``: one that follows it, and is for its author."""
+    """Return the code of the bot's complaint that follows the command at ``place``, and is for its author."""
     author = comments[place].author
     for comment in comments[place + 1 :]:
         if comment.author == author and _COMMAND.fullmatch(comment.body.strip()):

@@ -26,45 +26,45 @@ class Transient(Unreachable):
 
 
 def refusal(failed: str, repository: str, status: int, headers: Mapping[str, str], text: str) -> RunbookError:
-    """The error for an answer of 400 or more.  ``failed`` says what was tried; ``headers`` by lower-case name."""
-    said = _said(text)
+    """Return the error for an answer of 400 or more.  ``failed``: what was tried; ``headers`` by lower-case name."""
+    message = _message(text)
     if link := re.search(r"url=(https://[!-~]+)", headers.get("x-github-sso", "")):
         return RunbookError(
             f"{failed}: the organization asks for single sign-on. Authorize the token at {link[1]} and run again."
         )
-    if status in (403, 429) and (until := _limited_until(status, headers, said)):
+    if status in (403, 429) and (until := _limited_until(status, headers, message)):
         return Unreachable(f"{failed}: GitHub limits the rate of this token. Try again {until}.")
     if status == 401:
         return RunbookError(
-            f"{failed}: GitHub does not accept the token{said}. It is wrong, expired or revoked. {HOW} {RIGHTS}"
+            f"{failed}: GitHub does not accept the token{message}. It is wrong, expired or revoked. {HOW} {RIGHTS}"
         )
     if status == 403:
-        return NotAllowed(f"{failed}: GitHub does not allow it{said}. {_lacking(headers)}")
-    if status in (400, 410) and re.search(r"\bversions?\b", said, re.IGNORECASE):
+        return NotAllowed(f"{failed}: GitHub does not allow it{message}. {_lacking(headers)}")
+    if status in (400, 410) and re.search(r"\bversions?\b", message, re.IGNORECASE):
         return RunbookError(
-            f"{failed}: GitHub does not speak the version of its API that this tool uses{said}. A newer release of the "
-            "tool does; an old GitHub Enterprise Server must be upgraded."
+            f"{failed}: GitHub does not speak the version of its API that this tool uses{message}. A newer release of "
+            "the tool does; an old GitHub Enterprise Server must be upgraded."
         )
     if status == 404 and _lacks_scope(headers):
-        return NotAllowed(f"{failed}: GitHub does not find it for this token{said}. {_lacking(headers)}")
+        return NotAllowed(f"{failed}: GitHub does not find it for this token{message}. {_lacking(headers)}")
     if status in (404, 410):
         return NotAllowed(
-            f"{failed}: GitHub does not find it{said}. Check the name {repository}, and that the token may see it: "
+            f"{failed}: GitHub does not find it{message}. Check the name {repository}, and that the token may see it: "
             "GitHub answers the same for what is not there and for what the token may not see."
         )
     if status >= 500:
-        return Transient(f"{failed}: GitHub has a problem of its own (HTTP {status}){said}. Try again later.")
-    return RunbookError(f"{failed}: GitHub refuses it (HTTP {status}){said}. Mend what it names, then run again.")
+        return Transient(f"{failed}: GitHub has a problem of its own (HTTP {status}){message}. Try again later.")
+    return RunbookError(f"{failed}: GitHub refuses it (HTTP {status}){message}. Correct what it names, then run again.")
 
 
 def odd(failed: str, host: str, status: int, content: bytes) -> Unreachable:
-    """The error for an answer below 400 that GitHub would not give."""
+    """Return the error for an answer below 400 that GitHub would not give."""
     what = "something" if content else "nothing"
     return Unreachable(f"{failed}: {host} answered HTTP {status} with {what}, as GitHub does not. Try again later.")
 
 
 def late(host: str) -> str:
-    """Two sentences for an answer that does not end in time."""
+    """Return two sentences for an answer that does not end in time."""
     return f"{host} did not answer in time. Try again later."
 
 
@@ -76,12 +76,12 @@ def lost(host: str, error: Exception) -> str:
 
 
 def plain(text: str) -> str:
-    """Text from outside on one line and without control characters."""
+    """Return text from outside on one line, without control characters."""
     return "".join(char if char.isprintable() else " " for char in text).strip()
 
 
-def _said(text: str) -> str:
-    """GitHub's own words, bounded, or nothing."""
+def _message(text: str) -> str:
+    """Return GitHub's own words, bounded, or nothing."""
     try:
         answer = strict(text.encode("utf-8", "replace"))
         details = answer.get("errors") or []
@@ -98,28 +98,28 @@ def _detail(error: Any) -> str:
     return str(error.get("message") or " ".join(str(error.get(key, "")) for key in ("resource", "field", "code")))
 
 
-def _limited_until(status: int, headers: Mapping[str, str], said: str) -> str:
+def _limited_until(status: int, headers: Mapping[str, str], message: str) -> str:
     wait, reset = headers.get("retry-after", ""), headers.get("x-ratelimit-reset", "")
     if re.fullmatch(r"[0-9]{1,9}", wait):
         return f"in {int(wait)} seconds"
     if headers.get("x-ratelimit-remaining") == "0" and re.fullmatch(r"[0-9]{1,11}", reset):
         return f"after {datetime.fromtimestamp(int(reset), UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return "in a few minutes" if status == 429 or "rate limit" in said else ""
+    return "in a few minutes" if status == 429 or "rate limit" in message else ""
 
 
 def _lacks_scope(headers: Mapping[str, str]) -> bool:
-    """Whether a classic token has none of the scopes that a request takes: GitHub then says that nothing is there."""
+    """Return whether a classic token has none of the scopes that a request takes: GitHub then answers 404."""
     has, accepted = headers.get("x-oauth-scopes"), headers.get("x-accepted-oauth-scopes")
     return has is not None and bool(accepted) and not {*scopes(has)} & {*scopes(accepted)}
 
 
 def scopes(header: str | None) -> frozenset[str]:
-    """The scopes that a header lists."""
+    """Return the scopes that a header lists."""
     return frozenset(re.findall(r"[\w:]+", header or ""))
 
 
 def _lacking(headers: Mapping[str, str]) -> str:
-    """What GitHub says that the token would need."""
+    """Return what GitHub says that the token needs."""
     if accepted := headers.get("x-accepted-github-permissions"):
         return f"The token needs the permission {plain(accepted).replace('; ', ' or ')}."
     if accepted := headers.get("x-accepted-oauth-scopes"):
@@ -129,7 +129,7 @@ def _lacking(headers: Mapping[str, str]) -> str:
 
 
 def once(look: Callable[[], A | None], create: Callable[[], A], withdraw: Callable[[A], object] | None = None) -> A:
-    """What is there already, else what is created now.  A creation that fails is looked for before the error goes on.
+    """Return what is there already, else what is created now.  After a failed creation, look again before raising.
 
     So neither an answer lost on its way nor somebody quicker leads to a second one.  Of two that were created at the
     same moment ``look`` finds the older one, and the other is withdrawn by whoever made it, where GitHub takes two.

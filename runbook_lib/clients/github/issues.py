@@ -8,46 +8,46 @@ from runbook_lib.clients.github.models import Issue
 
 
 def search(github: GitHub, words: str) -> tuple[Issue, ...]:
-    """The open issues whose text has these words as they stand, the oldest first.
+    """Return the open issues whose text has these words as they stand, the oldest first.
 
     GitHub's index lags by some seconds behind what was filed: `listed` does not.
     """
     plain = words.replace('"', " ")
     query = f'repo:{github.repository} is:issue is:open "{plain}"'
-    found = github.pages(f"search the issues for {plain!r}", "/search/issues", Issue.of, "items", {"q": query})
-    return tuple(sorted(found, key=lambda issue: issue.number))
+    issues = github.pages(f"search the issues for {plain!r}", "/search/issues", Issue.of, "items", {"q": query})
+    return tuple(sorted(issues, key=lambda issue: issue.number))
 
 
 def listed(github: GitHub, creator: str = "") -> tuple[Issue, ...]:
-    """The open issues, or those of one author, without pull requests; the oldest first."""
+    """Return the open issues, or those of one author, without pull requests; the oldest first."""
     params = {"state": "open"} | ({"creator": creator} if creator else {})
-    found = github.pages("list the issues", github.path("/issues"), _unless_pull, params=params)
-    return tuple(sorted((issue for issue in found if issue), key=lambda issue: issue.number))
+    issues = github.pages("list the issues", github.path("/issues"), _unless_pull, params=params)
+    return tuple(sorted((issue for issue in issues if issue), key=lambda issue: issue.number))
 
 
-def _unless_pull(it: Any) -> Issue | None:
-    return None if "pull_request" in it else Issue.of(it)
+def _unless_pull(data: Any) -> Issue | None:
+    return None if "pull_request" in data else Issue.of(data)
 
 
 def read(github: GitHub, number: int) -> Issue:
-    """One issue."""
+    """Return one issue."""
     return github.get(f"read issue #{number}", github.path(f"/issues/{number}"), Issue.of)
 
 
 def assignable(github: GitHub, login: str) -> bool:
-    """Whether an issue may be assigned to somebody."""
+    """Return whether an issue may be assigned to somebody."""
     return github.exists(f"see whether {login} can be assigned", github.path(f"/assignees/{login}"))
 
 
 def file(github: GitHub, title: str, body: str, labels: Collection[str] = (), assignee: str = "") -> Issue:
     """File an issue.  GitHub drops labels silently where the token may not set them."""
-    asked: dict[str, Any] = {"title": title, "body": body, "labels": sorted(labels)}
+    fields: dict[str, Any] = {"title": title, "body": body, "labels": sorted(labels)}
     if assignee:
-        asked["assignees"] = [assignee]
-    return github.send(f"file the issue {title!r}", "POST", github.path("/issues"), asked, Issue.of)
+        fields["assignees"] = [assignee]
+    return github.send(f"file the issue {title!r}", "POST", github.path("/issues"), fields, Issue.of)
 
 
 def withdraw(github: GitHub, issue: Issue) -> None:
     """Close an issue that somebody else has just filed as well."""
-    asked = {"state": "closed", "state_reason": "not_planned"}
-    github.send(f"close issue #{issue.number}", "PATCH", github.path(f"/issues/{issue.number}"), asked, Issue.of)
+    fields = {"state": "closed", "state_reason": "not_planned"}
+    github.send(f"close issue #{issue.number}", "PATCH", github.path(f"/issues/{issue.number}"), fields, Issue.of)

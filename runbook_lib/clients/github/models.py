@@ -20,8 +20,8 @@ class Account:
     kind: str
 
     @classmethod
-    def of(cls, it: Any) -> Self:
-        return cls(it["login"], it["type"])
+    def of(cls, data: Any) -> Self:
+        return cls(data["login"], data["type"])
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Repository:
     private: bool
 
     @classmethod
-    def of(cls, it: Any) -> Self:
-        allowed = frozenset(name for name, may in (it.get("permissions") or {}).items() if may)
-        return cls(it["full_name"], it["html_url"], it["default_branch"], allowed, bool(it["private"]))
+    def of(cls, data: Any) -> Self:
+        allowed = frozenset(name for name, may in (data.get("permissions") or {}).items() if may)
+        return cls(data["full_name"], data["html_url"], data["default_branch"], allowed, bool(data["private"]))
 
 
 @dataclass(frozen=True)
@@ -66,25 +66,25 @@ class Pull:
     author: str
 
     @classmethod
-    def of(cls, it: Any) -> Self:
-        head, base = it["head"], it["base"]
+    def of(cls, data: Any) -> Self:
+        head, base = data["head"], data["base"]
         return cls(
-            number=_number(it["number"]),
-            url=it["html_url"],
-            title=it["title"],
-            body=it["body"] or "",
-            draft=bool(it.get("draft")),
-            state=it["state"],
-            merged=it.get("merged_at") is not None,
+            number=_number(data["number"]),
+            url=data["html_url"],
+            title=data["title"],
+            body=data["body"] or "",
+            draft=bool(data.get("draft")),
+            state=data["state"],
+            merged=data.get("merged_at") is not None,
             head_ref=head["ref"],
             head_sha=head["sha"],
             head_owner=_login(head.get("user")),
             base_ref=base["ref"],
             base_sha=base["sha"],
-            merge_commit=it.get("merge_commit_sha"),
-            mergeable=it.get("mergeable"),
-            labels=frozenset(label["name"] for label in it["labels"]),
-            author=_login(it["user"]),
+            merge_commit=data.get("merge_commit_sha"),
+            mergeable=data.get("mergeable"),
+            labels=frozenset(label["name"] for label in data["labels"]),
+            author=_login(data["user"]),
         )
 
 
@@ -109,15 +109,15 @@ class Comment:
         return self.association in _INSIDERS
 
     @classmethod
-    def of(cls, it: Any) -> Self:
+    def of(cls, data: Any) -> Self:
         return cls(
-            _number(it["id"]),
-            _login(it["user"]),
-            it["body"] or "",
-            _time(it["created_at"]),
-            it["html_url"],
-            it.get("author_association") or "",
-            bool(it["user"]) and it["user"].get("type") == "Bot",
+            _number(data["id"]),
+            _login(data["user"]),
+            data["body"] or "",
+            _time(data["created_at"]),
+            data["html_url"],
+            data.get("author_association") or "",
+            bool(data["user"]) and data["user"].get("type") == "Bot",
         )
 
 
@@ -130,11 +130,11 @@ class Labelling:
     at: datetime
 
     @classmethod
-    def of(cls, it: Any) -> Self | None:
-        """None for an event of another kind."""
-        if it["event"] not in ("labeled", "unlabeled"):
+    def of(cls, data: Any) -> Self | None:
+        """Return the event; None for one of another kind."""
+        if data["event"] not in ("labeled", "unlabeled"):
             return None
-        return cls(it["label"]["name"], it["event"] == "labeled", _time(it["created_at"]))
+        return cls(data["label"]["name"], data["event"] == "labeled", _time(data["created_at"]))
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ class Comparison:
     behind: int
 
     @classmethod
-    def of(cls, it: Any) -> Self:
-        return cls(_number(it["ahead_by"]), _number(it["behind_by"]))
+    def of(cls, data: Any) -> Self:
+        return cls(_number(data["ahead_by"]), _number(data["behind_by"]))
 
 
 @dataclass(frozen=True)
@@ -170,20 +170,20 @@ class Run:
     fork: bool = False
 
     @classmethod
-    def of(cls, it: Any) -> Self:
-        repositories = [(it.get(name) or {}).get("id") for name in ("repository", "head_repository")]
+    def of(cls, data: Any) -> Self:
+        repositories = [(data.get(name) or {}).get("id") for name in ("repository", "head_repository")]
         return cls(
-            id=_number(it["id"]),
-            url=it["html_url"],
-            name=it.get("name") or "",
-            head_sha=it["head_sha"],
-            head_branch=it["head_branch"] or "",
-            event=it["event"],
-            status=it["status"] or "",
-            conclusion=it["conclusion"] or "",
-            attempt=_number(it.get("run_attempt") or 1),
-            created=_time(it["created_at"]),
-            updated=_time(it["updated_at"]),
+            id=_number(data["id"]),
+            url=data["html_url"],
+            name=data.get("name") or "",
+            head_sha=data["head_sha"],
+            head_branch=data["head_branch"] or "",
+            event=data["event"],
+            status=data["status"] or "",
+            conclusion=data["conclusion"] or "",
+            attempt=_number(data.get("run_attempt") or 1),
+            created=_time(data["created_at"]),
+            updated=_time(data["updated_at"]),
             fork=repositories[0] != repositories[1],
         )
 
@@ -202,17 +202,17 @@ class Job:
     failed_steps: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, it: Any) -> Self:
-        started, completed = it["started_at"], it["completed_at"]
+    def of(cls, data: Any) -> Self:
+        started, completed = data["started_at"], data["completed_at"]
         return cls(
-            id=_number(it["id"]),
-            url=it["html_url"] or "",
-            name=it["name"],
-            status=it["status"],
-            conclusion=it["conclusion"] or "",
+            id=_number(data["id"]),
+            url=data["html_url"] or "",
+            name=data["name"],
+            status=data["status"],
+            conclusion=data["conclusion"] or "",
             started=_time(started) if started else None,
             completed=_time(completed) if completed else None,
-            failed_steps=tuple(step["name"] for step in it.get("steps") or () if step["conclusion"] == "failure"),
+            failed_steps=tuple(step["name"] for step in data.get("steps") or () if step["conclusion"] == "failure"),
         )
 
 
@@ -227,10 +227,10 @@ class Artifact:
     created: datetime | None
 
     @classmethod
-    def of(cls, it: Any) -> Self:
-        created = it["created_at"]
+    def of(cls, data: Any) -> Self:
+        created = data["created_at"]
         return cls(
-            _number(it["id"]), it["name"], _number(it["size_in_bytes"]), bool(it["expired"]),
+            _number(data["id"]), data["name"], _number(data["size_in_bytes"]), bool(data["expired"]),
             _time(created) if created else None,
         )  # fmt: skip
 
@@ -254,23 +254,23 @@ class Issue:
         return self.association in _INSIDERS
 
     @classmethod
-    def of(cls, it: Any) -> Self:
-        """From GitHub's JSON."""
+    def of(cls, data: Any) -> Self:
+        """Return the issue in GitHub's JSON."""
         return cls(
-            number=_number(it["number"]),
-            url=it["html_url"],
-            title=it["title"],
-            body=it["body"] or "",
-            state=it["state"],
+            number=_number(data["number"]),
+            url=data["html_url"],
+            title=data["title"],
+            body=data["body"] or "",
+            state=data["state"],
             # GitHub describes them as objects or mere names.
-            labels=frozenset(label if isinstance(label, str) else label["name"] or "" for label in it["labels"]),
-            author=_login(it["user"]),
-            association=it.get("author_association") or "",
+            labels=frozenset(label if isinstance(label, str) else label["name"] or "" for label in data["labels"]),
+            author=_login(data["user"]),
+            association=data.get("author_association") or "",
         )
 
 
 def items_of(page: Any, key: str | None) -> list[Any]:
-    """What a page lists; ``key`` is where.  Raises KeyError and TypeError for another form."""
+    """Return what a page lists.  Raises TypeError for another form."""
     items = page[key] if key else page
     # An empty object is no empty list: what is not there would be made a second time.
     if not isinstance(items, list):
@@ -279,13 +279,13 @@ def items_of(page: Any, key: str | None) -> list[Any]:
 
 
 def first_author(commits: Any) -> str:
-    """The login of whoever wrote the first commit of a page; empty where GitHub knows no account."""
+    """Return the login of whoever wrote the first commit of a page; empty where GitHub knows no account."""
     listed = items_of(commits, None)
     return _login(listed[0]["author"]) if listed else ""
 
 
 def _number(value: Any) -> int:
-    """A number as databases hold one: what is larger could not be counted with, nor printed."""
+    """Return a number as databases hold one: a larger one could not be counted with, nor printed."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise TypeError(f"{type(value).__name__} that is no whole number of at most 63 bits")
     return value

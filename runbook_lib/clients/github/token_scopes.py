@@ -57,7 +57,7 @@ _PROBES = {
 
 
 def check(github: GitHub, account: Account, repository: Repository, *, publish: bool) -> Check:
-    """What the token lacks, and for which steps.  Nothing is written to find out, so some of it stays open: skipped.
+    """Return what the token lacks, and for which steps; skipped for what only writing would show.
 
     Ask it after ``github`` has answered once.  What is lacking fails the check of a run that publishes.
     """
@@ -74,7 +74,7 @@ def check(github: GitHub, account: Account, repository: Repository, *, publish: 
 
 
 def _classic(has: frozenset[str], repository: Repository) -> tuple[dict[str, list[str]], str]:
-    """What is lacking, by scope the steps, and a sentence on what cannot be known."""
+    """Return what is missing (the steps by scope), and a sentence on what cannot be known."""
     if "repo" in has:
         return {}, ""
     if repository.private:
@@ -89,7 +89,7 @@ def _classic(has: frozenset[str], repository: Repository) -> tuple[dict[str, lis
 
 
 def _fine_grained(github: GitHub, repository: Repository) -> tuple[dict[str, list[str]], str]:
-    """The same by permission.  A public repository tells nothing: anybody may read it."""
+    """Return the same by permission.  A public repository tells nothing: anybody may read it."""
     denied = {name for name, path in _PROBES.items() if _is_denied(github, name, path)} if repository.private else set()
     lacking = _steps(f"{name}=read" for name in sorted(denied))
     writes = _steps(sorted({it for need in NEEDS for it in need.writes}))
@@ -105,7 +105,7 @@ def _is_denied(github: GitHub, name: str, path: str) -> bool:
 
 
 def _steps(permissions: Iterable[str]) -> dict[str, list[str]]:
-    """The steps that need each of these permissions, by how GitHub's page for tokens calls it."""
+    """Return the steps that need each of these permissions, under the name on GitHub's page for tokens."""
     return {
         f"the permission {_called(it)}": [
             need.step for need in NEEDS if {it, it.replace("=read", "=write")} & {*need.permissions}
@@ -115,7 +115,7 @@ def _steps(permissions: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _called(permission: str) -> str:
-    """``pull_requests=write`` as GitHub's page for tokens calls it."""
+    """Return ``pull_requests=write`` as GitHub's page for tokens calls it."""
     name, _, access = permission.replace("_", " ").partition("=")
     return f"“{name.capitalize()}: {'read and write' if access == 'write' else 'read'}”"
 

@@ -95,19 +95,19 @@ class Project:
 
 
 def _line(text: object) -> str:
-    """What others wrote, on one line, without what cannot be seen."""
-    return "".join(it if it.isprintable() else " " for it in str(text or "")[:300])
+    """Return what others wrote, on one line, without invisible characters."""
+    return "".join(char if char.isprintable() else " " for char in str(text or "")[:300])
 
 
 def items_of(page: Any) -> list[Any]:
-    """What a page lists."""
+    """Return what a page lists.  Raises TypeError for another form."""
     if not isinstance(page, list):
         raise TypeError(f"{type(page).__name__} instead of a list")
     return page
 
 
 def _number(value: Any) -> int:
-    """A number as databases hold one: what is larger could not be counted with, nor printed."""
+    """Return a number as databases hold one: a larger one could not be counted with, nor printed."""
     number = int(value)
     if not 0 <= number < 2**63:
         raise ValueError("not a whole number of at most 63 bits")
@@ -121,34 +121,35 @@ def _seconds(value: Any) -> float:
     return seconds
 
 
-def pipeline_of(it: Any) -> Pipeline:
-    """A pipeline, from a list or by itself."""
+def pipeline_of(data: Any) -> Pipeline:
+    """Return a pipeline, from a list or by itself."""
     return Pipeline(
-        _number(it["id"]), str(it["sha"]), _line(it["ref"]), _line(it["status"]), _line(it["web_url"]),
-        _line(it.get("source")),
+        _number(data["id"]), str(data["sha"]), _line(data["ref"]), _line(data["status"]), _line(data["web_url"]),
+        _line(data.get("source")),
     )  # fmt: skip
 
 
-def bridges_of(it: Any) -> Iterator[Bridge]:
-    """The bridge, if it starts functional tests of an image type."""
-    found = re.fullmatch(r"functional:(?:run_)?(dev|lts)(?:_([a-z0-9_]+))?", it["name"])
-    if found:
-        started = it.get("downstream_pipeline")
-        yield Bridge(it["name"], it["status"], found[1], found[2] or "", _number(started["id"]) if started else None)
+def bridges_of(data: Any) -> Iterator[Bridge]:
+    """Yield the bridge, if it starts functional tests of an image type."""
+    match = re.fullmatch(r"functional:(?:run_)?(dev|lts)(?:_([a-z0-9_]+))?", data["name"])
+    if match:
+        started = data.get("downstream_pipeline")
+        pipeline = _number(started["id"]) if started else None
+        yield Bridge(data["name"], data["status"], match[1], match[2] or "", pipeline)
 
 
-def job_of(it: Any) -> Job:
-    """A job of a pipeline."""
+def job_of(data: Any) -> Job:
+    """Return a job of a pipeline."""
     return Job(
-        _number(it["id"]), _line(it["name"]), _line(it["stage"]), _line(it["status"]), _line(it.get("failure_reason")),
-        _seconds(it.get("duration") or 0), _line(it.get("web_url")),
+        _number(data["id"]), _line(data["name"]), _line(data["stage"]), _line(data["status"]),
+        _line(data.get("failure_reason")), _seconds(data.get("duration") or 0), _line(data.get("web_url")),
     )  # fmt: skip
 
 
-def functional_job_of(it: Any, bridge: Bridge) -> FunctionalJob:
-    """A job of the pipeline that a bridge started."""
-    until = it.get("artifacts_expire_at")
-    job = job_of(it)
+def functional_job_of(data: Any, bridge: Bridge) -> FunctionalJob:
+    """Return a job of the pipeline that a bridge started."""
+    until = data.get("artifacts_expire_at")
+    job = job_of(data)
     return FunctionalJob(
         id=job.id,
         name=job.name,
@@ -157,25 +158,25 @@ def functional_job_of(it: Any, bridge: Bridge) -> FunctionalJob:
         reason=job.reason,
         environment=bridge.environment,
         platform=bridge.platform,
-        size=_number((it.get("artifacts_file") or {}).get("size") or 0),
+        size=_number((data.get("artifacts_file") or {}).get("size") or 0),
         expired=bool(until) and datetime.fromisoformat(until) < datetime.now(UTC),
         url=job.url,
     )
 
 
-def branch_of(it: Any) -> Branch:
-    """A branch of the repository."""
-    commit = it["commit"]
+def branch_of(data: Any) -> Branch:
+    """Return a branch of the repository."""
+    commit = data["commit"]
     return Branch(
-        _line(it["name"]), str(commit["id"]), _line(commit.get("title")), _line(commit.get("author_name")),
-        _line(commit.get("committed_date")), it.get("protected") is not False,
+        _line(data["name"]), str(commit["id"]), _line(commit.get("title")), _line(commit.get("author_name")),
+        _line(commit.get("committed_date")), data.get("protected") is not False,
     )  # fmt: skip
 
 
-def project_of(it: Any) -> Project:
-    """The project itself."""
-    known = (it.get(name) for name in ("ssh_url_to_repo", "http_url_to_repo"))
+def project_of(data: Any) -> Project:
+    """Return the project itself."""
+    known = (data.get(name) for name in ("ssh_url_to_repo", "http_url_to_repo"))
     return Project(
-        str(it["path_with_namespace"]), str(it.get("default_branch") or ""), str(it["web_url"]),
+        str(data["path_with_namespace"]), str(data.get("default_branch") or ""), str(data["web_url"]),
         tuple(str(address) for address in known if address),
     )  # fmt: skip

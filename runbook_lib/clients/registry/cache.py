@@ -34,7 +34,7 @@ class Cache:
 
     @classmethod
     def of(cls, env: Mapping[str, str]) -> Self | None:
-        """The cache that the environment names: RUNBOOK_CACHE, else below XDG_CACHE_HOME or HOME; None for ``off``."""
+        """Return the cache of RUNBOOK_CACHE, else below XDG_CACHE_HOME or HOME; None for ``off``."""
         named = env.get("RUNBOOK_CACHE", "").strip()
         if named.lower() == "off":
             return None
@@ -45,7 +45,7 @@ class Cache:
         return cls(Path(above, "base-image-runbook/registry")) if above and Path(above).is_absolute() else None
 
     def content(self, digest: str) -> bytes | None:
-        """The content of that digest; what is damaged is none."""
+        """Return the content of that digest; None if there is none, or it is damaged."""
         try:
             body = self._content_path(digest).read_bytes()
         except OSError:
@@ -58,7 +58,7 @@ class Cache:
             self._write(self._content_path(digest), body)
 
     def entry(self, key: str) -> Entry | None:
-        """What was kept under the key, however old."""
+        """Return what is stored under the key, however old."""
         try:
             kept = json.loads(self._entry_path(key).read_bytes())
             headers = {str(name): str(value) for name, value in kept["headers"].items()}
@@ -68,9 +68,9 @@ class Cache:
 
     def keep(self, key: str, body: bytes, headers: Mapping[str, str]) -> None:
         """Keep an answer as given now."""
-        told: dict[str, Any] = {"key": key, "read": time.time(), "headers": dict(headers)}
-        told["body"] = base64.b64encode(body).decode()
-        self._write(self._entry_path(key), json.dumps(told).encode())
+        document: dict[str, Any] = {"key": key, "read": time.time(), "headers": dict(headers)}
+        document["body"] = base64.b64encode(body).decode()
+        self._write(self._entry_path(key), json.dumps(document).encode())
 
     def forget(self, key: str) -> None:
         """Keep nothing under the key."""
@@ -93,7 +93,7 @@ class Cache:
 
 
 def ago(age: float) -> str:
-    """When that was, for sentences."""
+    """Return when that was, for sentences."""
     if age < -60:
         return "at a time that this machine's clock has not reached, so one of its settings was wrong"
     for seconds, unit in ((24 * 3600.0, "day"), (3600.0, "hour"), (60.0, "minute")):

@@ -36,20 +36,20 @@ class Challenge:
         return cls(web_address(fields.get("realm", "")), fields.get("service", ""), password)
 
     def request(self, repository: str) -> httpx.URL:
-        """The address that gives a token: with our own scope, for the challenge's may ask for the right to push."""
+        """Return the address that gives a token, with our own scope: the challenge's may ask for the right to push."""
         assert self.realm is not None, "the caller has looked"
         return self.realm.copy_merge_params({"service": self.service, "scope": f"repository:{repository}:pull"})
 
 
 def token(document: Any) -> str | None:
-    """The token of a token service's answer; None where it holds none that fits into a header."""
+    """Return the token in a token service's answer; None if it has none that fits into a header."""
     granted = document if isinstance(document, dict) else {}
     found = granted.get("token") or granted.get("access_token")
     return found if isinstance(found, str) and re.fullmatch(r"[\x21-\x7e]+", found) else None
 
 
 def web_address(text: str) -> httpx.URL | None:
-    """An address of the web; None for anything else."""
+    """Return an address of the web; None for anything else."""
     try:
         read = httpx.URL(text)
     except httpx.InvalidURL:
@@ -58,5 +58,5 @@ def web_address(text: str) -> httpx.URL | None:
 
 
 def is_private(url: httpx.URL) -> bool:
-    """Whether nobody else can read along, or answer in its place."""
+    """Return whether nobody else can read along, or answer in the server's place."""
     return urls.is_private(url.scheme, url.host)

@@ -69,7 +69,7 @@ class Registry:
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Self:
-        """The repository of ``ref``, at RUNBOOK_REGISTRY or else at its own registry.  No request is made yet.
+        """Return the repository of ``ref``, at RUNBOOK_REGISTRY or else at its own registry.  Sends nothing yet.
 
         RUNBOOK_REGISTRY is the address for every registry, or ``nvcr.io=https://…`` for one, several divided by commas.
         NGC_API_KEY is for images of nvcr.io, which issued it; at another address for them, what ``docker login`` kept
@@ -112,15 +112,15 @@ class Registry:
         return max(self._ages, key=abs)
 
     def offline(self) -> "Registry":
-        """The same repository as it was last seen: it answers from the cache and asks nobody."""
+        """Return the same repository as it was last seen: it answers from the cache alone."""
         return Registry(self._connection, offline=True)
 
     def again(self) -> "Registry":
-        """The same repository, by the same connections, for questions side by side: with an ``age`` of its own."""
+        """Return the same repository, on the same connections, with an ``age`` of its own."""
         return Registry(self._connection, offline=self._offline)
 
     def image(self, reference: str) -> Image | None:
-        """The image of a tag or a digest, or None if the registry has none of that name."""
+        """Return the image of a tag or a digest, or None if the registry has none of that name."""
         found = self._manifest(reference)
         if found is None:
             return None
@@ -140,7 +140,7 @@ class Registry:
         return Image(digest, platforms)
 
     def tags(self) -> list[str]:
-        """Every tag, in the registry's order; empty if there is no such repository."""
+        """Return every tag, in the registry's order; empty if there is no such repository."""
         path = "tags/list?n=1000"
         tags: list[str] = []
         end = time.monotonic() + _LISTING
@@ -167,7 +167,7 @@ class Registry:
         raise CannotTell(f"The list of tags of {self.name} goes on after {_PAGES} pages; we stopped reading.")
 
     def known_tags(self) -> Tags:
-        """Every tag; those of the last time, with age and reason, when the registry cannot be reached.
+        """Return every tag; those of the last time, with age and reason, if the registry cannot be reached.
 
         Raises Unreachable where there was no last time, CannotTell as ``tags`` does.
         """
@@ -181,7 +181,7 @@ class Registry:
         return Tags(tuple(names), self.age)
 
     def look(self, reference: str) -> tuple[Image | None, Tags]:
-        """``image`` and ``known_tags``, asked side by side."""
+        """Return ``image`` and ``known_tags``, requested side by side."""
         with ThreadPoolExecutor(1) as pool:
             tags = pool.submit(self.known_tags)
             return self.image(reference), tags.result()
@@ -293,7 +293,7 @@ class Registry:
 def verify_tag(
     registry: Registry, tag: Tag, platforms: Iterable[str], family: AnyFamily = NGC
 ) -> tuple[Check, Image | None]:
-    """Does the tag exist for all platforms?
+    """Return whether the tag exists for all platforms, as a check, and its image.
 
     Failed: it does not, or what stands there is damaged.  Skipped: the registry would not tell; its ``detail`` is
     the warning.  The image comes with a passed check, and with a failed one that found some platforms.
@@ -316,7 +316,7 @@ def verify_tag(
 
 
 def newest(registry: Registry, tag: Tag, family: AnyFamily) -> str:
-    """The newest tags that are like one that is not there, in a sentence; never an error."""
+    """Return a sentence on the newest tags of the same kind as one that is not there; never raise."""
     try:
         tags = registry.tags()
     except (Unreachable, CannotTell) as error:
@@ -350,9 +350,9 @@ def _and(names: Iterable[str]) -> str:
 
 
 def _other_address(registry: str, env: Mapping[str, str]) -> httpx.URL | None:
-    """What RUNBOOK_REGISTRY says of a registry."""
-    told = [entry.strip() for entry in env.get("RUNBOOK_REGISTRY", "").split(",") if entry.strip()]
-    for entry in told:
+    """Return the address that RUNBOOK_REGISTRY gives for a registry."""
+    entries = [entry.strip() for entry in env.get("RUNBOOK_REGISTRY", "").split(",") if entry.strip()]
+    for entry in entries:
         host, equals, address = entry.partition("=")
         if not equals or "/" in host:
             return parse_address(entry)

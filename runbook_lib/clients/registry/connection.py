@@ -43,7 +43,7 @@ class Answer(Reply):
     age: float = 0.0
 
     def json(self) -> Any:
-        """The body as JSON; raises Unreachable if it is none, and CannotTell for too many values."""
+        """Return the body as JSON.  Raises Unreachable if it is none, and CannotTell for too many values."""
         try:
             return strict(self.body)
         except TooLarge:
@@ -97,7 +97,7 @@ class Connection:
         self._client.close()
 
     def get(self, path: str, accept: str) -> Answer | None:
-        """GET ``/v2/<repository>/<path>``; None when the registry says that there is no such thing.
+        """Return the answer to GET ``/v2/<repository>/<path>``; None if the registry says that there is no such thing.
 
         Raises Unreachable for whatever is no answer of a registry, CannotTell for one that does not end.
         """
@@ -127,7 +127,7 @@ class Connection:
         return answer
 
     def remembered(self, path: str) -> Answer | None:
-        """The last answer that made sense, without asking anybody."""
+        """Return the last answer that made sense, without a request."""
         if self._cache is None:
             return None
         url = self.address.join(f"/v2/{self.repository}/{path}")
@@ -140,7 +140,7 @@ class Connection:
         return Answer(200, url, httpx.Headers(dict(entry.headers)), entry.body, kept=True, age=entry.age)
 
     def keep(self, path: str, answer: Answer) -> None:
-        """Remember an answer, now that it has proved to make sense."""
+        """Store an answer that has proved to make sense."""
         if self._cache is None or answer.kept:
             return
         if digest := _digest(path):
@@ -150,7 +150,7 @@ class Connection:
             self._cache.keep(str(self.address.join(f"/v2/{self.repository}/{path}")), answer.body, kept)
 
     def _signed_in(self, address: httpx.URL, headers: Mapping[str, str]) -> Answer:
-        """Ask, and sign in where the registry wants that."""
+        """Return the answer to a request, after signing in if the registry wants that."""
         if not self._authorization:
             self._prepare()
         sent = self._authorization
@@ -160,10 +160,10 @@ class Connection:
             return answer
         with self._signing:
             if self._authorization is sent:  # else another thread has signed in meanwhile
-                told = answer.headers.get("WWW-Authenticate", "")
-                self._authorization = self._sign_in(told)
+                header = answer.headers.get("WWW-Authenticate", "")
+                self._authorization = self._sign_in(header)
                 if self._cache and is_private(self.address):
-                    self._cache.keep(f"challenge {self.address}", told.encode(), {})
+                    self._cache.keep(f"challenge {self.address}", header.encode(), {})
         return self._ask(address, headers, self._authorization)
 
     def _prepare(self) -> None:
@@ -211,7 +211,7 @@ class Connection:
         return self._found
 
     def _advice(self, asked: httpx.URL | None = None) -> str:
-        """What may help after a refusal; ``asked``: the token service that refused."""
+        """Return what may help after a refusal; ``asked``: the token service that refused."""
         host = self.address.netloc.decode()
         for url in (self.address, asked):
             if url and not is_private(url):
@@ -257,7 +257,7 @@ class Connection:
 
 
 def parse_address(text: str) -> httpx.URL:
-    """The value of RUNBOOK_REGISTRY; raises RunbookError, which does not repeat it: it may hold a password."""
+    """Return the address in RUNBOOK_REGISTRY.  Raises RunbookError without the text, which may hold a password."""
     address = web_address(text)
     if address is None or not urls.is_address(text) or address.path != "/":
         raise RunbookError(
@@ -268,6 +268,6 @@ def parse_address(text: str) -> httpx.URL:
 
 
 def _digest(path: str) -> str:
-    """The digest that a path asks for; empty where it asks for a name, which may mean something else tomorrow."""
+    """Return the digest that a path asks for; empty for a name, which may mean something else tomorrow."""
     match = re.fullmatch(r"(?:manifests|blobs)/(sha(?:256|512):[0-9a-f]+)", path)
     return match[1] if match else ""

@@ -41,18 +41,18 @@ class Found:
 
 
 def ngc(key: str) -> Found:
-    """NGC's way: the key as the password of a user of this name."""
+    """Return NGC's way to sign in: the key as the password of a user of this name."""
     return Found(Credential("$oauthtoken", key, "NGC_API_KEY"))
 
 
 def docker(host: str, repository: str, env: Mapping[str, str]) -> Found:
-    """What the credential files of Docker, Podman and Skopeo hold for a repository; the first file that knows it."""
+    """Return what the credential files of Docker, Podman and Skopeo hold for a repository; the first that knows it."""
     problems = []
     for path in _files(env):
-        found = _in_file(path, host, repository, env)
-        if found.credential:
-            return found
-        problems += [found.problem] if found.problem else []
+        result = _in_file(path, host, repository, env)
+        if result.credential:
+            return result
+        problems += [result.problem] if result.problem else []
     return Found(problem=" ".join(problems))
 
 
@@ -99,7 +99,7 @@ def _part(document: Any, key: str) -> dict[str, Any]:
 
 
 def _names(host: str, repository: str) -> Iterator[str]:
-    """How files call a repository's registry, the most exact first, the host alone last."""
+    """Yield the names of a repository's registry in such files, the most exact first, the host alone last."""
     if host in _HUB:
         yield "https://index.docker.io/v1/"
         yield from ("index.docker.io", "docker.io")

@@ -9,7 +9,7 @@ from runbook_lib.images.reference import Image, ImageRef
 
 
 def reference(text: str) -> ImageRef:
-    """An image as a person names it.  A tag alone must be one of a single image: 26.04-py3 is NGC's PyTorch.
+    """Return an image as a person names it.  A tag alone must be one of a single image: 26.04-py3 is NGC's PyTorch.
 
     Raises RunbookError for a tag that several images may have, or none that we know.
     """
@@ -41,7 +41,7 @@ def _reads(family: AnyFamily, text: str) -> bool:
 
 
 def read(text: str) -> Image:
-    """The image in its registry.  Raises CannotTell where that has none of the name."""
+    """Return the image in its registry.  Raises CannotTell if that has none of the name."""
     ref = reference(text)
     with Registry.connect(ref) as registry:
         found = registry.image(ref.digest or ref.tag or "latest")
@@ -51,7 +51,7 @@ def read(text: str) -> Image:
 
 
 def _instead(registry: Registry, ref: ImageRef) -> str:
-    """What there is in place of an image that is not there."""
+    """Return which images there are in place of one that is not there."""
     family = family_of(ref)
     if family is None or not ref.tag or not _reads(family, ref.tag):
         return "Look for the right tag, or correct the name."
