@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from loopback import serving
 
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import Artifact, Comment, Comparison, Job, Pull, Run
+from runbook_lib.clients.github.models import Artifact, BranchComparison, Comment, Job, Pull, Run
 from runbook_lib.clients.gitlab import models
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.registry.client import Registry
@@ -107,7 +107,7 @@ READ: dict[str, tuple[Any, dict[str, Any], str]] = {
     "comment": (Comment.of, {"id": 1, "user": USER, "body": "", "created_at": TIME, "html_url": ""}, "id"),
     "run": (Run.of, RUN, "id"),
     "attempt": (Run.of, RUN, "run_attempt"),
-    "ahead": (Comparison.of, {"ahead_by": 1, "behind_by": 1}, "ahead_by"),
+    "ahead": (BranchComparison.of, {"ahead_by": 1, "behind_by": 1}, "ahead_by"),
     "size": (Artifact.of, {"id": 1, "name": "", "size_in_bytes": 1, "expired": False, "created_at": None},
              "size_in_bytes"),
     "pipeline": (models.pipeline_of, {"id": 1, "sha": "", "ref": "", "status": "", "web_url": ""}, "id"),

@@ -20,8 +20,8 @@ from runbook_lib.clients.github.errors import NotAllowed, Transient, late, lost,
 from runbook_lib.clients.github.models import (
     Account,
     Artifact,
+    BranchComparison,
     Comment,
-    Comparison,
     Job,
     Labelling,
     Pull,
@@ -159,11 +159,11 @@ class GitHub:
         params: dict[str, str | int] = {"path": path, "sha": ref, "per_page": 1}
         return self.get(f"see who last changed {path}", self.path("/commits"), first_author, params)
 
-    def compare(self, base: str, head: str) -> Comparison:
+    def compare(self, base: str, head: str) -> BranchComparison:
         """Compare two branches or commits of the repository's network."""
         path = self.path(f"/compare/{quote(base)}...{quote(head)}")
         what = f"compare {base} with {head[:10]}"
-        return self.get(what, path, Comparison.of, params={"per_page": 1})
+        return self.get(what, path, BranchComparison.of, params={"per_page": 1})
 
     def runs(self, branch: str | None = None, head_sha: str | None = None) -> tuple[Run, ...]:
         """Return workflow runs, newest first."""

@@ -138,7 +138,7 @@ class Labelling:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class BranchComparison:
     """How many commits a head has that the base lacks, and the other way round."""
 
     ahead: int

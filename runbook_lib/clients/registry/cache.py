@@ -18,7 +18,7 @@ from runbook_lib.system import atomic_files
 
 
 @dataclass(frozen=True)
-class Entry:
+class CachedAnswer:
     """An answer as it was; ``age`` in seconds since the registry last said so, negative where a clock was changed."""
 
     body: bytes
@@ -53,16 +53,16 @@ class Cache:
         return body if _is(digest, body) else None
 
     def keep_content(self, digest: str, body: bytes) -> None:
-        """Keep content under its digest; content of another digest is not kept."""
+        """Keep content under its digest; content of another digest is not stored."""
         if _is(digest, body):
             self._write(self._content_path(digest), body)
 
-    def entry(self, key: str) -> Entry | None:
+    def entry(self, key: str) -> CachedAnswer | None:
         """Return what is stored under the key, however old."""
         try:
-            kept = json.loads(self._entry_path(key).read_bytes())
-            headers = {str(name): str(value) for name, value in kept["headers"].items()}
-            return Entry(base64.b64decode(kept["body"]), headers, time.time() - float(kept["read"]))
+            stored = json.loads(self._entry_path(key).read_bytes())
+            headers = {str(name): str(value) for name, value in stored["headers"].items()}
+            return CachedAnswer(base64.b64decode(stored["body"]), headers, time.time() - float(stored["read"]))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 

@@ -16,8 +16,8 @@ import httpx
 
 from runbook_lib.checks import Check
 from runbook_lib.clients.registry.cache import Cache, ago
-from runbook_lib.clients.registry.connection import Answer, Connection, parse_address
-from runbook_lib.clients.registry.credentials import Found, docker, ngc
+from runbook_lib.clients.registry.connection import Connection, RegistryAnswer, parse_address
+from runbook_lib.clients.registry.credentials import CredentialLookup, docker, ngc
 from runbook_lib.errors import CannotTell, Unreachable
 from runbook_lib.images.families import NGC, AnyFamily, edition
 from runbook_lib.images.reference import Image, ImageRef, PlatformImage, Tag
@@ -82,14 +82,16 @@ class Registry:
         repository = f"library/{ref.repository}" if hub and "/" not in ref.repository else ref.repository
         key = env.get("NGC_API_KEY", "").strip() if ref.registry == "nvcr.io" else ""
 
-        def who() -> Found:
+        def find() -> CredentialLookup:
             if key and address.host == ref.registry:
                 return ngc(key)
             found = docker(address.netloc.decode(), repository, env)
             return ngc(key) if key and not found.credential else found
 
         cache = Cache.of(env)
-        return cls(Connection(address, repository, who, cache=cache, max_age=max_age, transport=transport, sleep=sleep))
+        return cls(
+            Connection(address, repository, find, cache=cache, max_age=max_age, transport=transport, sleep=sleep)
+        )
 
     @property
     def name(self) -> str:
@@ -186,13 +188,13 @@ class Registry:
             tags = pool.submit(self.known_tags)
             return self.image(reference), tags.result()
 
-    def _get(self, path: str, accept: str) -> Answer | None:
+    def _get(self, path: str, accept: str) -> RegistryAnswer | None:
         answer = self._connection.remembered(path) if self._offline else self._connection.get(path, accept)
         if answer is not None and answer.age:
             self._ages.append(answer.age)
         return answer
 
-    def _next_page(self, answer: Answer) -> str | None:
+    def _next_page(self, answer: RegistryAnswer) -> str | None:
         match = re.search(r'<([^<>]*)>\s*;[^,<]*\brel="?next\b', answer.headers.get("Link", ""))
         if match is None:
             return None
@@ -273,7 +275,7 @@ class Registry:
             raise CannotTell(f"{self.name} names a digest that is none: {text[:100]!r}.")
         return text
 
-    def _verify(self, answer: Answer, digest: str) -> None:
+    def _verify(self, answer: RegistryAnswer, digest: str) -> None:
         algorithm, _, expected = digest.partition(":")
         if hashlib.new(algorithm, answer.body).hexdigest() != expected:
             raise CannotTell(

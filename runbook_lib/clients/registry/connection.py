@@ -15,7 +15,7 @@ import httpx
 
 from runbook_lib.clients.registry.cache import Cache
 from runbook_lib.clients.registry.challenge import KNOWN, Challenge, is_private, token, web_address
-from runbook_lib.clients.registry.credentials import Found
+from runbook_lib.clients.registry.credentials import CredentialLookup
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.transport import urls
 from runbook_lib.transport.client import Client, NoReply, Reply, is_same_origin, is_temporary, retry_after
@@ -32,14 +32,14 @@ _CHALLENGE_AGE = 24 * 3600.0  # seconds for which a challenge is believed withou
 
 
 @dataclass(frozen=True)
-class Answer(Reply):
+class RegistryAnswer(Reply):
     """A registry's reply.
 
-    ``kept``: from the cache, without a request; ``age``: seconds since the registry gave it, 0 for now or for content
+    ``cached``: from the cache, without a request; ``age``: seconds since the registry gave it, 0 for now or for content
     by digest.
     """
 
-    kept: bool = False
+    cached: bool = False
     age: float = 0.0
 
     def json(self) -> Any:
@@ -55,7 +55,7 @@ class Answer(Reply):
 class Connection:
     """GET requests to one repository.
 
-    ``who`` is asked when the registry wants to know, which well-known ones always do; what it gives goes to the
+    ``find`` is called when the registry wants credentials, as well-known ones always do; what it returns goes to the
     registry and to the token service that it names, over TLS, and nowhere else.  A registry at plain HTTP gets nothing,
     nor does a token service that it names: anybody may have answered in its place.  An answer in the cache of at most
     ``max_age`` seconds is not asked for again.
@@ -65,7 +65,7 @@ class Connection:
         self,
         address: httpx.URL,
         repository: str,
-        who: Callable[[], Found] = Found,
+        find: Callable[[], CredentialLookup] = CredentialLookup,
         *,
         cache: Cache | None = None,
         max_age: float = 0.0,
@@ -75,13 +75,13 @@ class Connection:
     ) -> None:
         self.address = address
         self.repository = repository
-        self._who = who
+        self._find = find
         self._cache = cache
         self._max_age = max_age
         self._authorization: dict[str, str] = {}
         self._signing = threading.Lock()
         self._prepared = False
-        self._found: Found | None = None
+        self._credentials: CredentialLookup | None = None
         self._client = Client(
             address, timeout=_TIMEOUT, deadline=_LIMIT if limit is None else limit, largest=_LARGEST, pauses=_PAUSES,
             patience=_PATIENCE, transport=transport, sleep=sleep,
@@ -96,60 +96,60 @@ class Connection:
         """Close the connections."""
         self._client.close()
 
-    def get(self, path: str, accept: str) -> Answer | None:
+    def get(self, path: str, accept: str) -> RegistryAnswer | None:
         """Return the answer to GET ``/v2/<repository>/<path>``; None if the registry says that there is no such thing.
 
         Raises Unreachable for whatever is no answer of a registry, CannotTell for one that does not end.
         """
-        kept = self.remembered(path)
-        if kept and (_digest(path) or 0 <= kept.age <= self._max_age):
-            return kept
+        cached = self.remembered(path)
+        if cached and (_digest(path) or 0 <= cached.age <= self._max_age):
+            return cached
         url = self.address.join(f"/v2/{self.repository}/{path}")
         headers = {"Accept": accept}
-        if kept and "ETag" in kept.headers:
-            headers["If-None-Match"] = kept.headers["ETag"]
+        if cached and "ETag" in cached.headers:
+            headers["If-None-Match"] = cached.headers["ETag"]
         answer = self._signed_in(url, headers)
         if answer.status in (401, 403):
             raise Unreachable(f"{self.name} refuses to be read (HTTP {answer.status}). {self._advice()}")
-        if answer.status == 304 and kept:
-            return Answer(200, url, kept.headers, kept.body)
+        if answer.status == 304 and cached:
+            return RegistryAnswer(200, url, cached.headers, cached.body)
         if "html" in answer.headers.get("Content-Type", ""):
             raise Unreachable(
                 f"{answer.url.host} answered with a web page (HTTP {answer.status}) instead of a registry's answer. "
                 "A proxy or a sign-in page may stand in between, or RUNBOOK_REGISTRY may name the wrong address."
             )
         if answer.status == 404:
-            if kept and self._cache:
+            if cached and self._cache:
                 self._cache.forget(str(url))
             return None
         if answer.status != 200:
             raise Unreachable(f"{self.name} answered HTTP {answer.status}, which we did not expect. Try again later.")
         return answer
 
-    def remembered(self, path: str) -> Answer | None:
+    def remembered(self, path: str) -> RegistryAnswer | None:
         """Return the last answer that made sense, without a request."""
         if self._cache is None:
             return None
         url = self.address.join(f"/v2/{self.repository}/{path}")
         if digest := _digest(path):
             body = self._cache.content(digest)
-            return None if body is None else Answer(200, url, httpx.Headers(), body, kept=True)
+            return None if body is None else RegistryAnswer(200, url, httpx.Headers(), body, cached=True)
         entry = self._cache.entry(str(url))
         if entry is None:
             return None
-        return Answer(200, url, httpx.Headers(dict(entry.headers)), entry.body, kept=True, age=entry.age)
+        return RegistryAnswer(200, url, httpx.Headers(dict(entry.headers)), entry.body, cached=True, age=entry.age)
 
-    def keep(self, path: str, answer: Answer) -> None:
+    def keep(self, path: str, answer: RegistryAnswer) -> None:
         """Store an answer that has proved to make sense."""
-        if self._cache is None or answer.kept:
+        if self._cache is None or answer.cached:
             return
         if digest := _digest(path):
             self._cache.keep_content(digest, answer.body)
         else:
-            kept = {name: answer.headers[name] for name in _KEPT if name in answer.headers}
-            self._cache.keep(str(self.address.join(f"/v2/{self.repository}/{path}")), answer.body, kept)
+            cached = {name: answer.headers[name] for name in _KEPT if name in answer.headers}
+            self._cache.keep(str(self.address.join(f"/v2/{self.repository}/{path}")), answer.body, cached)
 
-    def _signed_in(self, address: httpx.URL, headers: Mapping[str, str]) -> Answer:
+    def _signed_in(self, address: httpx.URL, headers: Mapping[str, str]) -> RegistryAnswer:
         """Return the answer to a request, after signing in if the registry wants that."""
         if not self._authorization:
             self._prepare()
@@ -173,9 +173,9 @@ class Connection:
             if self._authorization or self._prepared:
                 return
             self._prepared = True
-            kept = self._cache.entry(key) if self._cache and is_private(self.address) else None
-            kept = kept if kept and 0 <= kept.age <= _CHALLENGE_AGE else None
-            known = kept.body.decode("utf-8", "replace") if kept else KNOWN.get(self.address.netloc.decode(), "")
+            cached = self._cache.entry(key) if self._cache and is_private(self.address) else None
+            cached = cached if cached and 0 <= cached.age <= _CHALLENGE_AGE else None
+            known = cached.body.decode("utf-8", "replace") if cached else KNOWN.get(self.address.netloc.decode(), "")
             if not known:
                 return
             try:
@@ -187,7 +187,7 @@ class Connection:
     def _sign_in(self, text: str, *, retry: bool = True) -> dict[str, str]:
         """Do as the challenge says; credentials are sent over TLS only, for a challenge that came over TLS."""
         challenge = Challenge.parse(text)
-        credential = self._who_we_are().credential if is_private(self.address) else None
+        credential = self._find_credentials().credential if is_private(self.address) else None
         if challenge.password and credential:
             return {"Authorization": credential.header}
         if challenge.realm is None:
@@ -205,10 +205,10 @@ class Connection:
             raise Unreachable(f"{asked.host} gave no usable token for {self.name}. Try again later.")
         return {"Authorization": f"Bearer {granted}"}
 
-    def _who_we_are(self) -> Found:
-        if self._found is None:
-            self._found = self._who()
-        return self._found
+    def _find_credentials(self) -> CredentialLookup:
+        if self._credentials is None:
+            self._credentials = self._find()
+        return self._credentials
 
     def _advice(self, asked: httpx.URL | None = None) -> str:
         """Return what may help after a refusal; ``asked``: the token service that refused."""
@@ -219,24 +219,24 @@ class Connection:
                     f"No credentials were sent, for {url.netloc.decode()} is asked over plain HTTP, where anybody may "
                     "read them or answer in its place: name an https:// address of the registry in RUNBOOK_REGISTRY."
                 )
-        found = self._who_we_are()
-        problem = f"{found.problem} " if found.problem else ""
-        if not found.credential:
+        lookup = self._find_credentials()
+        problem = f"{lookup.problem} " if lookup.problem else ""
+        if not lookup.credential:
             return (
                 f"{problem}If the image is not public, set NGC_API_KEY to a key that may read it, or at a registry "
                 f"other than NVIDIA's: docker login {host}."
             )
-        if found.credential.source == "NGC_API_KEY":
+        if lookup.credential.source == "NGC_API_KEY":
             return "Renew NGC_API_KEY, or unset it: a public image needs none."
         return (
-            f"The credentials come from {found.credential.source}: docker login {host} renews them, docker "
+            f"The credentials come from {lookup.credential.source}: docker login {host} renews them, docker "
             f"logout {host} removes them; a public image needs none."
         )
 
     def _ask(
         self, url: httpx.URL, headers: Mapping[str, str], secret: Mapping[str, str], *, follow: bool = True,
         retry: bool = True,
-    ) -> Answer:  # fmt: skip
+    ) -> RegistryAnswer:  # fmt: skip
         """Return the answer to GET of any status that is not temporary.  ``secret`` goes to this origin alone."""
         try:
             reply = self._client.request("GET", url, headers, secret=secret, follow=follow, retry=retry)
@@ -246,7 +246,7 @@ class Connection:
             raise CannotTell(f"{url.host} sends more than {_LARGEST} bytes for {self.name}: not read.") from error
         if is_temporary(reply.status):
             raise self._unreachable(url, f"it answers HTTP {reply.status}", retry_after(reply.headers))
-        return Answer(reply.status, reply.url, reply.headers, reply.body)
+        return RegistryAnswer(reply.status, reply.url, reply.headers, reply.body)
 
     def _unreachable(self, url: httpx.URL, problem: str, pause: float = 0.0) -> Unreachable:
         later = f" It asks to be left alone for {pause:.0f} s." if pause else ""

@@ -1,6 +1,6 @@
 """Who we are to a registry: the key of NGC, or what ``docker login`` and its kin keep in files and helpers.
 
-Nothing here is asked before a registry wants to know; what is found goes into a header and nowhere else.
+Nothing is read before a registry asks for credentials; they go into a header and nowhere else.
 Source of the forms: Docker's documentation of ``docker login`` and of credential helpers, containers-auth.json(5).
 """
 
@@ -33,19 +33,19 @@ class Credential:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was found for a registry; ``problem`` is a sentence when something stood there that cannot be used."""
+class CredentialLookup:
+    """The credential for a registry, if any; ``problem`` is a sentence if there is one that cannot be used."""
 
     credential: Credential | None = None
     problem: str = ""
 
 
-def ngc(key: str) -> Found:
+def ngc(key: str) -> CredentialLookup:
     """Return NGC's way to sign in: the key as the password of a user of this name."""
-    return Found(Credential("$oauthtoken", key, "NGC_API_KEY"))
+    return CredentialLookup(Credential("$oauthtoken", key, "NGC_API_KEY"))
 
 
-def docker(host: str, repository: str, env: Mapping[str, str]) -> Found:
+def docker(host: str, repository: str, env: Mapping[str, str]) -> CredentialLookup:
     """Return what the credential files of Docker, Podman and Skopeo hold for a repository; the first that knows it."""
     problems = []
     for path in _files(env):
@@ -53,7 +53,7 @@ def docker(host: str, repository: str, env: Mapping[str, str]) -> Found:
         if result.credential:
             return result
         problems += [result.problem] if result.problem else []
-    return Found(problem=" ".join(problems))
+    return CredentialLookup(problem=" ".join(problems))
 
 
 def _files(env: Mapping[str, str]) -> Iterator[Path]:
@@ -70,15 +70,15 @@ def _files(env: Mapping[str, str]) -> Iterator[Path]:
         yield Path(home, ".config/containers/auth.json")
 
 
-def _in_file(path: Path, host: str, repository: str, env: Mapping[str, str]) -> Found:
+def _in_file(path: Path, host: str, repository: str, env: Mapping[str, str]) -> CredentialLookup:
     try:
         document = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        return Found()
+        return CredentialLookup()
     except OSError as error:
-        return Found(problem=f"{path} could not be read: {error.strerror}.")
+        return CredentialLookup(problem=f"{path} could not be read: {error.strerror}.")
     except (ValueError, RecursionError):
-        return Found(problem=f"{path} is not JSON, so no credentials were taken from it.")
+        return CredentialLookup(problem=f"{path} is not JSON, so no credentials were taken from it.")
     names = list(_names(host, repository))
     helpers, kept = _part(document, "credHelpers"), _part(document, "auths")
     for name in names:
@@ -90,7 +90,7 @@ def _in_file(path: Path, host: str, repository: str, env: Mapping[str, str]) -> 
     if isinstance(store, str) and store:
         known = next((name for name in names if name in kept), names[-1])
         return _from_helper(store, known, env)
-    return Found()
+    return CredentialLookup()
 
 
 def _part(document: Any, key: str) -> dict[str, Any]:
@@ -110,43 +110,47 @@ def _names(host: str, repository: str) -> Iterator[str]:
     yield host
 
 
-def _from_entry(entry: Mapping[str, Any], path: Path) -> Found:
+def _from_entry(entry: Mapping[str, Any], path: Path) -> CredentialLookup:
     try:
         user, colon, secret = base64.b64decode(str(entry.get("auth") or ""), validate=True).decode().partition(":")
     except ValueError:
-        return Found(problem=f"{path} holds credentials for this registry that cannot be read. Sign in again.")
+        return CredentialLookup(
+            problem=f"{path} holds credentials for this registry that cannot be read. Sign in again."
+        )
     if entry.get("identitytoken") or not colon:
-        return Found(problem=f"{path} holds an identity token for this registry, a kind that we cannot use.")
-    return Found(Credential(user, secret.rstrip("\0"), str(path)))
+        return CredentialLookup(problem=f"{path} holds an identity token for this registry, a kind that we cannot use.")
+    return CredentialLookup(Credential(user, secret.rstrip("\0"), str(path)))
 
 
-def _from_helper(helper: str, name: str, env: Mapping[str, str]) -> Found:
+def _from_helper(helper: str, name: str, env: Mapping[str, str]) -> CredentialLookup:
     """Ask ``docker-credential-<helper>``, as Docker does: the registry on its input, JSON on its output."""
     program = f"docker-credential-{helper}"
     if not _HELPER.fullmatch(helper):
-        return Found(problem=f"{program!r} is not the name of a credential helper.")
+        return CredentialLookup(problem=f"{program!r} is not the name of a credential helper.")
     try:
         done = subprocess.run(
             [program, "get"], input=name.encode(), capture_output=True, timeout=_HELPER_SECONDS, env=dict(env)
         )
     except FileNotFoundError:
-        return Found(problem=f"The credential helper {program} is not on PATH.")
+        return CredentialLookup(problem=f"The credential helper {program} is not on PATH.")
     except OSError as error:
-        return Found(problem=f"The credential helper {program} could not be started: {error.strerror}.")
+        return CredentialLookup(problem=f"The credential helper {program} could not be started: {error.strerror}.")
     except subprocess.TimeoutExpired:
-        return Found(problem=f"The credential helper {program} did not answer within {_HELPER_SECONDS} s.")
+        return CredentialLookup(problem=f"The credential helper {program} did not answer within {_HELPER_SECONDS} s.")
     if done.returncode:
         # Its way to say that it knows nothing of this registry; what else it printed may hold a secret.
         absent = b"credentials not found" in done.stdout + done.stderr
-        return Found(problem="" if absent else f"The credential helper {program} failed (status {done.returncode}).")
+        return CredentialLookup(
+            problem="" if absent else f"The credential helper {program} failed (status {done.returncode})."
+        )
     try:
         answer = json.loads(done.stdout)
     except ValueError:
         answer = None
     user, secret = _text(answer, "Username"), _text(answer, "Secret")
     if not secret or user == "<token>":
-        return Found(problem=f"The credential helper {program} gave no user's name and password.")
-    return Found(Credential(user, secret, program))
+        return CredentialLookup(problem=f"The credential helper {program} gave no user's name and password.")
+    return CredentialLookup(Credential(user, secret, program))
 
 
 def _text(document: Any, key: str) -> str:
