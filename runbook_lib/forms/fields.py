@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runbook_lib.bump import Bump
-from runbook_lib.containers.work.target import PLACES
-from runbook_lib.containers.work.task import TASKS
+from runbook_lib.containers.work.target import TARGETS
+from runbook_lib.containers.work.tasks import TASKS
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.repositories import MEGATRON_LM, Repository
 from runbook_lib.runner.parameters import Parameter
@@ -44,7 +44,7 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
     "image_type": {"dev": "dev: what CI runs in by default", "lts": "lts: the long-term image"},
     "source": {"github": "GitHub, then GitLab", "gitlab": "GitLab alone"},
     "task": {name: f"{name}: {what}" for name, what in TASKS.items()},
-    "where": {"": "(what this machine has)"} | {name: f"{name}: {what}" for name, what in PLACES.items()},
+    "where": {"": "(what this machine has)"} | {name: f"{name}: {what}" for name, what in TARGETS.items()},
     "how": {
         "build": "build: the image of this checkout",
         "stack": "stack: fw-base, Megatron-Bridge and fw-final on each other",

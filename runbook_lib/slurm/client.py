@@ -12,7 +12,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from runbook_lib.containers.work.run import own
+from runbook_lib.containers.work.run import user_environment
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.slurm.states import Element, Partition, elements, partitions
 from runbook_lib.text.redact import Redactor
@@ -42,7 +42,7 @@ class Slurm:
     def __init__(self, env: Mapping[str, str] = os.environ) -> None:
         hide = Redactor(env)
         kept = {
-            name: value for name, value in own(env).items()
+            name: value for name, value in user_environment(env).items()
             if not _OWN.match(name) and not _SLURMS.match(name) and hide.text(value) == value
         }  # fmt: skip
         self._env = kept | {"LC_ALL": "C"}

@@ -23,7 +23,7 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from importlib.resources import files
 
-from runbook_lib.containers.work.image import Image
+from runbook_lib.containers.work.image import WorkImage
 from runbook_lib.errors import RunbookError
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm.batch_files import Site
@@ -81,7 +81,7 @@ def _image(text: str) -> str:
     """As Pyxis takes it: a path, what has its ``#`` already, or an address, which without it were Docker Hub's."""
     if not text or text.startswith("/") or "#" in text or re.search(r"\s", text):
         return text
-    return Image.parse(text).enroot
+    return WorkImage.parse(text).enroot_address
 
 
 def lacking(site: Site, partitions: Collection[Partition], chosen: Sequence[Workload]) -> tuple[str, ...]:

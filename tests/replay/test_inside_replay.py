@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.containers.work import pyproject, unit_tests
-from runbook_lib.containers.work import uv as uvwork
-from runbook_lib.containers.work.pyproject import Project
-from runbook_lib.containers.work.uv import Tree
+from runbook_lib.containers.work import unit_tests
+from runbook_lib.containers.work.project_state import LOCK, ProjectState
+from runbook_lib.containers.work.pyproject import PYPROJECT, PythonProject
+from runbook_lib.containers.work.uv import usual_options
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
@@ -36,13 +36,13 @@ def clone(request: pytest.FixtureRequest) -> tuple[Checkout, str]:
 
 def projects_of(checkout: Checkout) -> list[tuple[str, str, str | None]]:
     """Commit, pyproject.toml and uv.lock, of each commit that changed the first, the newest first."""
-    commits = checkout.git("log", "--format=%H", "--diff-filter=AM", "HEAD", "--", pyproject.PATH).split()
+    commits = checkout.git("log", "--format=%H", "--diff-filter=AM", "HEAD", "--", PYPROJECT).split()
     found = []
     for commit in commits:
-        texts = checkout.read([pyproject.PATH, uvwork.LOCK], commit)
-        text = texts[pyproject.PATH]
+        texts = checkout.read([PYPROJECT, LOCK], commit)
+        text = texts[PYPROJECT]
         assert text is not None
-        found.append((commit, text, texts[uvwork.LOCK]))
+        found.append((commit, text, texts[LOCK]))
     return found
 
 
@@ -58,11 +58,11 @@ def test_what_is_installed_names_only_what_each_revision_defines(clone: tuple[Ch
     for i, (commit, text, lock) in enumerate(projects_of(checkout)):
         data = tomllib.loads(text)
         try:
-            project = Project.read(text)
+            project = PythonProject.parse(text)
         except CannotTell:
             assert "project" not in data, commit
             continue
-        options = uvwork.usual(Tree(repository, project))
+        options = usual_options(ProjectState(repository, project))
         extras = set(data["project"].get("optional-dependencies", {}))
         groups = set(data.get("dependency-groups", {})) | ({"dev"} & set(project.groups))
         for option, name in itertools.pairwise(options):
@@ -70,8 +70,8 @@ def test_what_is_installed_names_only_what_each_revision_defines(clone: tuple[Ch
             assert option != "--group" or name in groups, commit
         read += 1
         if lock is not None and i % _SAMPLE == 0:
-            (tmp_path / pyproject.PATH).write_text(text)
-            (tmp_path / uvwork.LOCK).write_text(lock)
+            (tmp_path / PYPROJECT).write_text(text)
+            (tmp_path / LOCK).write_text(lock)
             done = uv(tmp_path, *options)
             assert done.returncode == 0, f"{commit}: {done.stderr}"
             taken += 1
@@ -79,7 +79,7 @@ def test_what_is_installed_names_only_what_each_revision_defines(clone: tuple[Ch
             said = uv(tmp_path, f"--{wrong}", "dev").stderr
             assert f"{wrong.title()} `dev` is not defined" in said, commit
             with pytest.raises(RunbookError, match="Write --" if project.kinds("dev") else "no "):
-                pyproject.options(project, f"--{wrong} dev")
+                project.options(f"--{wrong} dev")
     assert read >= 100
     assert taken >= 5
 
@@ -90,13 +90,13 @@ def test_every_bucket_of_main_is_run_and_every_file_has_that_in_which_ci_runs_it
         pytest.skip("MEGATRON_LM names no clone")
     checkout = Checkout.open(path)
     files = frozenset(checkout.git("ls-tree", "-r", "--name-only", "-z", "HEAD").split("\0"))
-    recipes = [it for it in files if it.startswith(unit_tests.RECIPES) and it.endswith("/unit-tests.yaml")]
+    recipes = [it for it in files if unit_tests.RECIPE.fullmatch(it)]
     texts = checkout.read(recipes, "HEAD")
     rows = [it for path, text in texts.items() if text for it in workloads.read(path, text)]
-    known = unit_tests.buckets(rows)
+    known = unit_tests.read_buckets(rows)
     assert len(known) >= 20
     for bucket in known:
-        (step,) = unit_tests.plan(bucket.name, MEGATRON_LM.name, [bucket], files, "dev")
+        step = unit_tests.plan_tests(bucket.name, MEGATRON_LM.name, [bucket], files, "dev")
         assert bucket.name in step.command
         assert ("GPUS_PER_NODE", str(bucket.gpus)) in step.env
     h100 = [it for it in known if it.platform == "dgx_h100"]
@@ -107,6 +107,7 @@ def test_every_bucket_of_main_is_run_and_every_file_has_that_in_which_ci_runs_it
         running = {
             it.name
             for it in h100
-            if it.holds(test) and not any(other.holds(test) and other.base.startswith(f"{it.base}/") for other in h100)
+            if it.covers(test)
+            and not any(other.covers(test) and other.base.startswith(f"{it.base}/") for other in h100)
         }
         assert {unit_tests.bucket_of(test, h100)} == running, test

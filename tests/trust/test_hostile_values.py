@@ -145,7 +145,7 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "references": lambda text: roles.discover([("a.yaml", f"{text}\nimage: nvcr.io/nvidia/pytorch:26.02-py3")]),
     "golden values": values.parse,
     "model_config": judged,
-    "project": pyproject.Project.read,
+    "project": pyproject.PythonProject.parse,
     "markers": registered_in,
     "Dockerfile": lambda text: dockerfile.parse(f"FROM a AS {text[:50]}\nCOPY --from={text} a b\n", "D").stage(text),
 }

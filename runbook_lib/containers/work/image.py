@@ -1,7 +1,7 @@
-"""The image that is worked in: what a person may call it, what it asks of the engine, and what not to do in it.  Pure.
+"""The image to work in: the names that a user may give it, its engine options, and its restrictions.  Pure.
 
 Sources: Megatron-Bridge's ``skills/build-and-dependency`` (NeMo's images by tag), Alibaba's release notes of
-training-nv-pytorch 25.05 (its options and what it warns of), and enroot's ``doc/cmd/import.md`` (its addresses).
+training-nv-pytorch 25.05 (its options and warnings), and enroot's ``doc/cmd/import.md`` (its addresses).
 """
 
 import hashlib
@@ -16,36 +16,37 @@ from runbook_lib.images.tags.alibaba import AlibabaTag
 from runbook_lib.images.tags.nemo import NemoTag
 
 NEMO = ("nvcr.io", "nvidia/nemo")
-Kind = Literal["built", "nemo", "alibaba", "other", "file"]
-_LOCAL = re.compile(r"(?:localhost/)?[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9._-]+)*(?::[\w][\w.-]{0,127})?")
+_LOCAL_NAME = re.compile(r"(?:localhost/)?[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9._-]+)*(?::[\w][\w.-]{0,127})?")
 _FILE = re.compile(r"/[^,:\s\x00-\x1f\x7f]*\.(?:sqsh|squashfs|sif)")
-#: Tags that name another image every now and then.
-_MOVING = re.compile(r"latest|main|dev|nightly.*|(?=.*local).*")
+#: Tags that are moved to another image from time to time.
+_MUTABLE_TAG = re.compile(r"latest|main|dev|nightly.*|.*local.*")
 
+_ALIBABA_OPTIONS = ("--ipc=host", "--net=host", "--privileged")
 _ALIBABA_WARNINGS = (
     "Do not reinstall PyTorch, DeepSpeed and the like in this image: Alibaba has patched them, and a plain release "
-    "takes the patches away.",
+    "removes the patches.",
     "Leave zero_optimization.stage3_prefetch_bucket_size of DeepSpeed's configuration empty or auto.",
-    "With CHECKPOINT_OPTIMIZATION=true recomputation saves memory; since its move to PyTorch 2.6 the gain is smaller "
-    "for language models.",
+    "CHECKPOINT_OPTIMIZATION=true saves memory by recomputation; with PyTorch 2.6 the gain is smaller for language "
+    "models.",
 )
 
 
 @dataclass(frozen=True)
-class Image:
-    """``name`` is as the engine takes it; ``kind`` says where it comes from: built here, pulled, or a file.
+class WorkImage:
+    """An image to work in.
 
-    ``options`` are those of ``docker run`` that the image asks for; ``warnings`` are what not to do in it.
+    ``name`` is as the engine takes it; ``kind`` is ``built`` (on this machine), ``file``, or where it is pulled from.
+    ``options`` are the options of ``docker run`` that it needs; ``warnings`` are sentences.
     """
 
     name: str
-    kind: Kind
+    kind: Literal["built", "nemo", "alibaba", "other", "file"]
     options: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> "Image":
-        """Read ``nemo:26.06``, ``alibaba:25.05-serverless``, ``megatron-lm:local``, a full reference, or a file.
+    def parse(cls, text: str) -> "WorkImage":
+        """Parse ``nemo:26.06``, ``alibaba:25.05-serverless``, ``megatron-lm:local``, a full reference, or a file.
 
         Raises RunbookError for anything else, and for a tag that such an image cannot have.
         """
@@ -57,62 +58,66 @@ class Image:
             return cls._pulled(alibaba.address(AlibabaTag.parse(tag)))
         if _FILE.fullmatch(text):
             return cls(text, "file")
-        if _LOCAL.fullmatch(text) and not ("/" in text and re.search(r"[.:]", text.partition("/")[0])):
+        has_registry = "/" in text and re.search(r"[.:]", text.partition("/")[0])
+        if _LOCAL_NAME.fullmatch(text) and not has_registry:
             return cls(text, "built")
         return cls._pulled(ImageRef.parse(text))
 
     @classmethod
-    def _pulled(cls, ref: ImageRef) -> "Image":
-        if (ref.registry, ref.repository) == NEMO and ref.tag:
-            return cls(str(ref), "nemo", (), NemoTag.parse(ref.tag).notes)
-        if ref.repository.endswith("/training-nv-pytorch"):
-            notes = AlibabaTag.parse(ref.tag).notes if ref.tag else ()
-            return cls(str(ref), "alibaba", ("--ipc=host", "--net=host", "--privileged"), (*notes, *_ALIBABA_WARNINGS))
-        if ":" in ref.registry:
-            told = (
-                f"The address {ref} has a port: a registry that is reached without one answers 'access forbidden' then."
+    def _pulled(cls, reference: ImageRef) -> "WorkImage":
+        name, tag = str(reference), reference.tag
+        if (reference.registry, reference.repository) == NEMO and tag:
+            return cls(name, "nemo", warnings=NemoTag.parse(tag).notes)
+        if reference.repository.endswith("/training-nv-pytorch"):
+            notes = AlibabaTag.parse(tag).notes if tag else ()
+            return cls(name, "alibaba", _ALIBABA_OPTIONS, (*notes, *_ALIBABA_WARNINGS))
+        if ":" in reference.registry:
+            warning = (
+                f"The address {name} has a port. A registry that is published without one answers 'access forbidden'."
             )
-            return cls(str(ref), "other", (), (told,))
-        return cls(str(ref), "other")
+            return cls(name, "other", warnings=(warning,))
+        return cls(name, "other")
 
     @property
-    def moves(self) -> bool:
-        """Whether the name stands for another image every now and then, so that its name does not tell which."""
+    def is_mutable(self) -> bool:
+        """True if the name does not identify one image forever."""
         if self.kind == "file" or "@" in self.name:
             return False
         tag = self.name.rpartition("/")[2].partition(":")[2]
-        return self.kind == "built" or not tag or _MOVING.fullmatch(tag) is not None
+        return self.kind == "built" or not tag or _MUTABLE_TAG.fullmatch(tag) is not None
 
     @property
-    def enroot(self) -> str:
-        """As Enroot and Pyxis take it: a file's path, or with ``#`` after the registry, which else is Docker Hub.
+    def enroot_address(self) -> str:
+        """The image as Enroot and Pyxis take it: a file, or an address with ``#`` after the registry.
 
-        Raises RunbookError for an image that only this machine's engine has, and for a digest.
+        Without ``#`` they would search Docker Hub.  Raises RunbookError for an image that only this machine's engine
+        has, and for a digest.
         """
         if self.kind == "file":
             return self.name
         if self.kind == "built":
             raise RunbookError(
-                f"{self.name} is known to this machine's engine alone, and Pyxis would look for it on Docker Hub. "
-                "Import it into a .sqsh file on shared storage first (task import), and name that file as image."
+                f"Only this machine's engine has {self.name}; Pyxis would search Docker Hub for it. Import it into a "
+                ".sqsh file on shared storage first (task import), and name that file as image."
             )
-        ref = ImageRef.parse(self.name)
-        if ref.digest:
-            raise RunbookError(f"Enroot takes no digest, and {self.name} has one. Name the image by its tag.")
-        return f"{ref.registry}#{ref.repository}{f':{ref.tag}' if ref.tag else ''}"
+        reference = ImageRef.parse(self.name)
+        if reference.digest:
+            raise RunbookError(f"Enroot accepts no digest, and {self.name} has one. Name the image by its tag.")
+        address = f"{reference.registry}#{reference.repository}"
+        return f"{address}:{reference.tag}" if reference.tag else address
 
-    def no_uv(self) -> str:
-        """Why uv installs nothing in this image; empty where it may."""
+    def uv_refusal(self) -> str:
+        """Return why uv installs nothing in this image, as sentences; an empty string if it may."""
         if self.kind != "alibaba":
             return ""
-        return f"uv work is not done in {self.name}. {_ALIBABA_WARNINGS[0]} Use the image that the project builds."
+        return f"uv is not used in {self.name}. {_ALIBABA_WARNINGS[0]} Use the image that the project builds."
 
 
-def inspected(image: Image, identity: str) -> str:
-    """A name for the image's ``.sqsh`` file, the same for the same image and no other.
+def image_file_stem(image: WorkImage, identity: str) -> str:
+    """Return a file name without extension that is the same for the same image and differs for any other.
 
-    ``identity`` is the id or the digest, ``sha256:…``.  Empty: the whole reference tells, where its tag does not move.
+    ``identity`` is the id or the digest, ``sha256:…``.  If it is empty, the whole reference identifies the image.
     """
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", image.name.rpartition("/")[2]).strip("-.")[:100] or "image"
     digits = re.sub(r"[^0-9a-f]", "", identity.rpartition(":")[2])[:12]
-    return f"{stem}-{digits or hashlib.sha256(image.name.encode()).hexdigest()[:12]}.sqsh"
+    return f"{stem}-{digits or hashlib.sha256(image.name.encode()).hexdigest()[:12]}"

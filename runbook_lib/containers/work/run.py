@@ -1,6 +1,7 @@
-"""Runs a sequence of commands, one after the other, and stops at the first that fails, with what is known of it."""
+"""The run of a sequence of commands, which stops at the first that fails and explains the failure."""
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -10,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runbook_lib.containers.work import task
-from runbook_lib.containers.work.task import Step
+from runbook_lib.containers.work.tasks import WorkStep
 from runbook_lib.errors import RunbookError
 from runbook_lib.system import subprocess_lines
 from runbook_lib.system.atomic_files import cannot_write, private
@@ -19,134 +19,156 @@ from runbook_lib.text.redact import Redactor
 from runbook_lib.triage import known_problems
 from runbook_lib.triage.known_problems import Pitfall
 
-_REMEMBERED = 2_000  # lines in which pitfalls are looked for
-_LAST = 30  # lines that are quoted of a failed command
-_QUIET = {
+_SEARCHED_LINES = 2_000  # of a command's output, for known problems
+_QUOTED_LINES = 30  # of a failed command's output
+_NON_INTERACTIVE = {
     "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "SSH_ASKPASS_REQUIRE": "never", "GIT_EDITOR": "true",
     "GIT_MERGE_AUTOEDIT": "no", "GPG_TTY": "", "NO_COLOR": "1", "LC_ALL": "C.UTF-8",
 }  # fmt: skip
-#: Set by a git hook that runs us, or for this program's own Python.
-_NOT_OURS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY", "PYTHONNOUSERSITE")
+#: Set by a git hook that runs this program, or for this program's own Python.
+_FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY", "PYTHONNOUSERSITE")
 
 
 @dataclass(frozen=True)
-class Command:
-    """A step, and the words that run it here."""
+class StepCommand:
+    """A step, and the words that run it on this machine."""
 
-    step: Step
+    step: WorkStep
     words: tuple[str, ...]
 
     @property
     def line(self) -> str:
-        """As it can be pasted into a shell."""
-        return task.line(self.words)
+        """The command as it can be pasted into a shell."""
+        return shlex.join(self.words)
 
 
 @dataclass(frozen=True)
-class Failure:
-    """The command that failed, its last lines, and the pitfalls that its log shows.  A signal is a negative status."""
+class StepFailure:
+    """The command that failed, its last lines, and the known problems in its output.
 
-    command: Command
+    A command that a signal ended has a negative status.
+    """
+
+    command: StepCommand
     status: int
     lines: tuple[str, ...]
     pitfalls: tuple[Pitfall, ...]
 
     @property
-    def sentence(self) -> str:
-        """What failed, and where known why and what to do."""
-        how = f"ended with status {self.status}" if self.status >= 0 else f"was ended by {_signal(-self.status)}"
-        known = " ".join(f"{it.sign} {it.cause} {it.mend}" for it in self.pitfalls)
-        last = next((line.strip() for line in reversed(self.lines) if line.strip()), "nothing")
-        said = known or f"It says last: {last.rstrip('.')}."
-        return f"The step “{self.command.step.title}” {how}. {said} Mend it, then run again: it goes on from there."
+    def message(self) -> str:
+        """What failed and, where known, why and how to fix it."""
+        how = f"failed with exit status {self.status}"
+        if self.status < 0:
+            how = f"was ended by {_signal_name(-self.status)}"
+        details = " ".join(f"{pitfall.sign} {pitfall.cause} {pitfall.mend}" for pitfall in self.pitfalls)
+        if not details:
+            lines = [line.strip() for line in self.lines if line.strip()] or ["nothing"]
+            details = f"Its last line is: {lines[-1].rstrip('.')}."
+        return (
+            f"The step “{self.command.step.title}” {how}. {details} Fix the cause, then run the task again: it "
+            "continues where it stopped."
+        )
 
 
 @dataclass(frozen=True)
-class Done:
-    """What was run.  ``kept`` are files that were written over, and the ids of the blobs that hold what they were."""
+class WorkResult:
+    """The commands that succeeded, and the one that failed.
 
-    commands: tuple[Command, ...] = ()
-    kept: tuple[tuple[str, str], ...] = ()
-    failure: Failure | None = None
+    ``saved`` holds pairs of a file that was overwritten and the id of the git blob with its former content.
+    """
+
+    commands: tuple[StepCommand, ...] = ()
+    saved: tuple[tuple[str, str], ...] = ()
+    failure: StepFailure | None = None
 
 
 def run(
-    commands: Sequence[Command], root: Path, log: Path, say: Callable[[str], object] = print,
+    commands: Sequence[StepCommand],
+    root: Path,
+    log: Path,
+    show: Callable[[str], object] = print,
     env: Mapping[str, str] | None = None,
-) -> Done:  # fmt: skip
-    """Run the commands in ``root``; what they print goes, without secrets, to ``log`` and line by line to ``say``.
+) -> WorkResult:
+    """Run the commands in ``root``; their output goes, without secrets, to ``log`` and line by line to ``show``.
 
-    Of a step that prints without end its first and its last lines are said.  Raises RunbookError where a program is
-    not there or the log cannot be written.
+    Of a long output only the first and the last lines are shown.  Raises RunbookError if a program is not installed or
+    the log cannot be written.
     """
-    given = own(os.environ) if env is None else dict(env)
+    env = user_environment(os.environ) if env is None else env
+    succeeded: list[StepCommand] = []
+    saved: list[tuple[str, str]] = []
     try:
-        with open(log, "wb", opener=private) as file, subprocess_lines.kept(file) as keep:
-            return _all(commands, root, keep, say, given)
+        with open(log, "wb", opener=private) as file, subprocess_lines.kept(file) as write:
+            for command in commands:
+                saved += _save(command.step.overwrites, root)
+                show(f"▸ {command.step.title}: {command.line}")
+                failure = _run(command, root, write, show, env)
+                if failure is not None:
+                    return WorkResult(tuple(succeeded), tuple(saved), failure)
+                succeeded.append(command)
     except OSError as error:
         raise cannot_write(log, error) from error
+    return WorkResult(tuple(succeeded), tuple(saved))
 
 
-def _all(
-    commands: Sequence[Command], root: Path, keep: Callable[[str], None], say: Callable[[str], object],
-    env: Mapping[str, str],
-) -> Done:  # fmt: skip
-    made: list[Command] = []
-    kept: list[tuple[str, str]] = []
-    for command in commands:
-        for path in command.step.keeps:
-            if (root / path).is_file() and not (root / path).is_symlink():
-                words = ["git", "-C", str(root), "hash-object", "-w", "--", path]
-                kept.append((path, subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()))
-        say(f"▸ {command.step.title}: {command.line}")
-        status, lines = _run(command, root, keep, say, env)
-        if status != 0:
-            text = "\n".join([f"$ {command.line}", *lines])
-            return Done(
-                tuple(made), tuple(kept), Failure(command, status, tuple(lines[-_LAST:]), known_problems.find(text))
-            )
-        made.append(command)
-    return Done(tuple(made), tuple(kept))
+def user_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what this program and git hooks add to it: Python, uv, variables of git.
 
-
-def own(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment that a person has without this program's own: its Python, its uv, and what git hooks set.
-
-    Another release of uv than the image's writes uv.lock in another form.
+    Another release of uv than the image's would write uv.lock in another form.
     """
-    kept = {name: value for name, value in env.items() if name not in _NOT_OURS}
-    prefix = env.get("VIRTUAL_ENV", "")
-    if prefix and Path(prefix) == Path(sys.prefix):
-        del kept["VIRTUAL_ENV"]
-        ours = (str(Path(prefix) / "bin"), str(Path(prefix).parent / "bin"))
-        kept["PATH"] = ":".join(it for it in env.get("PATH", "").split(":") if it not in ours)
-    return kept
+    user = {name: value for name, value in env.items() if name not in _FOREIGN}
+    prefix = Path(env.get("VIRTUAL_ENV") or "/")
+    if prefix == Path(sys.prefix):
+        del user["VIRTUAL_ENV"]
+        own_folders = (str(prefix / "bin"), str(prefix.parent / "bin"))
+        user["PATH"] = ":".join(folder for folder in env.get("PATH", "").split(":") if folder not in own_folders)
+    return user
+
+
+def _save(paths: Sequence[str], root: Path) -> list[tuple[str, str]]:
+    """Store the content of files as git blobs; return each path with the blob's id."""
+    saved = []
+    for path in paths:
+        if (root / path).is_file() and not (root / path).is_symlink():
+            words = ["git", "-C", str(root), "hash-object", "-w", "--", path]
+            process = subprocess.run(words, capture_output=True, text=True, check=False)
+            saved.append((path, process.stdout.strip()))
+    return saved
 
 
 def _run(
-    command: Command, root: Path, keep: Callable[[str], None], say: Callable[[str], object], env: Mapping[str, str]
-) -> tuple[int, list[str]]:
+    command: StepCommand,
+    root: Path,
+    write: Callable[[str], None],
+    show: Callable[[str], object],
+    env: Mapping[str, str],
+) -> StepFailure | None:
     if shutil.which(command.words[0], path=env.get("PATH", "")) is None:
         raise RunbookError(
-            f"{command.words[0]} is not installed here, which the step “{command.step.title}” needs. "
-            "Install it, or run the commands that are shown on a machine that has it; then run again."
+            f"{command.words[0]} is not installed here, and the step “{command.step.title}” needs it. Install it, or "
+            "run the commands shown above on a machine that has it; then run the task again."
         )
-    hide = Redactor(env).text
-    keep(f"$ {hide(command.line)}")
-    lines: deque[str] = deque(maxlen=_REMEMBERED)
-    with subprocess_lines.in_part(say) as each:
+    redact = Redactor(env).text
+    heading = f"$ {redact(command.line)}"
+    write(heading)
+    lines: deque[str] = deque(maxlen=_SEARCHED_LINES)
+    with subprocess_lines.in_part(show) as show_part:
 
-        def line(raw: str) -> None:
-            text = hide(raw)
-            keep(text)
-            lines.append(text)
-            each(text)
+        def take_line(raw: str) -> None:
+            line = redact(raw)
+            write(line)
+            lines.append(line)
+            show_part(line)
 
-        status = subprocess_lines.ran(command.words, root, line, {**env, **_QUIET}, together=True)
-    return status, list(lines)
+        environment = {**env, **_NON_INTERACTIVE}
+        status = subprocess_lines.ran(command.words, root, take_line, environment, together=True)
+    if status == 0:
+        return None
+    pitfalls = known_problems.find("\n".join([heading, *lines]))
+    return StepFailure(command, status, tuple(lines)[-_QUOTED_LINES:], pitfalls)
 
 
-def _signal(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

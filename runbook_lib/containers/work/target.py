@@ -1,17 +1,24 @@
-"""Where a task is done: which way into the image this machine has, and how each step of a task reads then.  Pure."""
+"""The place where a task is done: the ways into the image from this machine, and each step's command.  Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from runbook_lib.containers.engine import Engine
-from runbook_lib.containers.work import local, pyxis, task
-from runbook_lib.containers.work.local import Container
-from runbook_lib.containers.work.pyxis import Allocation
-from runbook_lib.containers.work.task import Here, Step
+from runbook_lib.containers.work.allocation import Allocation
+from runbook_lib.containers.work.container import (
+    WorkContainer,
+    apptainer_command,
+    direct_command,
+    engine_command,
+    slurm_command,
+)
+from runbook_lib.containers.work.machine import Machine, uv_refusal
+from runbook_lib.containers.work.tasks import WorkStep
 from runbook_lib.errors import Refused, RunbookError
 
-PlaceName = Literal["inside", "local", "slurm", "apptainer", "host"]
-PLACES: dict[str, str] = {
+TargetName = Literal["inside", "local", "slurm", "apptainer", "host"]
+TARGETS: Mapping[TargetName, str] = {
     "inside": "in the container that this runs in",
     "local": "in a container of docker or podman on this machine",
     "slurm": "on a cluster, by Slurm with Pyxis",
@@ -21,70 +28,73 @@ PLACES: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Place:
-    """A way into the image.  ``lacking`` says why it cannot be used from here; the commands are shown all the same."""
+class WorkTarget:
+    """A way into the image from a machine, for a checkout of a repository (``owner/name``)."""
 
-    name: PlaceName
-    container: Container
-    here: Here
+    name: TargetName
+    container: WorkContainer
+    machine: Machine
     repository: str
     allocation: Allocation
-    lacking: str = ""
 
-    def words(self, step: Step) -> tuple[str, ...]:
-        """The words that run a step, from the checkout's folder.  Raises Refused where the place cannot run it."""
-        if step.where == "host" or self.name in ("inside", "host"):
-            return local.direct(step)
+    def command(self, step: WorkStep) -> tuple[str, ...]:
+        """Return the words that run a step from the checkout's folder.  Raises Refused if the target cannot run it."""
+        if step.place == "host" or self.name in ("inside", "host"):
+            return direct_command(step)
         if self.name == "slurm":
-            return pyxis.srun(self.container, self.allocation, step, self.repository)
+            return slurm_command(self.container, self.allocation, step, self.repository)
         if self.name == "apptainer":
-            return local.apptainer_exec(self.container, step)
-        alien = step.terminal or self.container.image.kind == "alibaba"
-        return local.engine_run(
-            self.container, self.here.engine or Engine("docker"), step, None if alien else self.here
+            return apptainer_command(self.container, step)
+        owner = (self.machine.uid, self.machine.gid)
+        keeps_user = step.terminal or self.container.image.kind == "alibaba"
+        return engine_command(
+            self.container, self.machine.engine or Engine("docker"), step, None if keeps_user else owner
         )
 
-    def where(self, step: Step) -> str:
-        """Where a step runs, in words."""
-        if step.where == "host" and self.name != "inside":
+    def describe_place(self, step: WorkStep) -> str:
+        """Return the words for where a step runs."""
+        if step.place == "host" and self.name != "inside":
             return "on this machine, in the checkout"
-        if step.where == "host" or self.name in ("inside", "host"):
-            return PLACES[self.name]
-        return f"inside {self.container.image.name}, {PLACES[self.name].partition(' ')[2]}"
+        if self.name in ("inside", "host"):
+            return TARGETS[self.name]
+        return f"inside {self.container.image.name}, {TARGETS[self.name].removeprefix('in ')}"
 
 
-def choose(wanted: str, here: Here) -> PlaceName:
-    """The place that a person names, or the first that this machine has.  Raises RunbookError for an unknown one."""
-    if wanted in ("inside", "local", "slurm", "apptainer", "host"):
-        return wanted  # type: ignore[return-value]
-    if wanted:
-        raise RunbookError(f"where={wanted!r} is none of {', '.join(PLACES)}. Name one, or leave it empty.")
-    if here.container:
+def choose_target(name: str, machine: Machine) -> TargetName:
+    """Return the named target, or without a name the first that this machine has.  Raises RunbookError if unknown."""
+    if name in TARGETS:
+        return cast(TargetName, name)
+    if name:
+        raise RunbookError(f"where={name!r} is none of {', '.join(TARGETS)}. Name one of them, or leave it empty.")
+    if machine.container:
         return "inside"
-    if here.engine is None and here.slurm:
+    if machine.engine is None and machine.slurm:
         return "slurm"
-    return "apptainer" if here.engine is None and here.apptainer else "local"
+    if machine.engine is None and machine.apptainer:
+        return "apptainer"
+    return "local"
 
 
-def require(name: PlaceName, here: Here) -> None:
-    """Raise Refused where steps that belong inside the image are asked for elsewhere."""
-    if name == "host" and (why := task.why_not(here)):
+def require_container(name: TargetName, machine: Machine) -> None:
+    """Raise Refused if steps that belong inside the image would run outside of one."""
+    refusal = uv_refusal(machine)
+    if name == "host" and refusal:
         raise Refused(
-            f"{why} Choose local (docker or podman), slurm or apptainer as where, or run this notebook inside the "
+            f"{refusal} Choose local (docker or podman), slurm or apptainer as where, or run this notebook inside the "
             "container. For Slurm without containers, the task install syncs the shared worktree once."
         )
-    if name == "inside" and not here.container:
-        raise Refused(f"This does not run inside a container: it has none of the signs of one. {task.why_not(here)}")
+    if name == "inside" and refusal:
+        raise Refused(f"This process is not inside a container: it has none of the signs of one. {refusal}")
 
 
-def lacking(name: PlaceName, here: Here, *, gpus: bool) -> str:
-    """Why a place cannot be used from here, a whole sentence; empty where it can."""
-    if name == "local" and here.engine is None:
+def unavailability(name: TargetName, machine: Machine, *, gpus: bool) -> str:
+    """Return why a target cannot be used from this machine, as a sentence; an empty string if it can."""
+    if name == "local" and machine.engine is None:
         return "Neither docker nor podman works on this machine: run the commands on one where they do."
-    if name == "slurm" and not here.slurm:
-        return "There is no srun on this machine: run the commands on the cluster's login node."
-    if name == "apptainer" and not here.apptainer:
-        return "apptainer is not on this machine: run the commands on one that has it."
-    if gpus and here.system != "Linux" and name == "local":
-        return f"Containers on {here.system} reach no GPU: run the commands on a Linux machine that has some."
+    if name == "slurm" and not machine.slurm:
+        return "srun is not installed on this machine: run the commands on the cluster's login node."
+    if name == "apptainer" and not machine.apptainer:
+        return "apptainer is not installed on this machine: run the commands on one that has it."
+    if name == "local" and gpus and machine.system != "Linux":
+        return f"Containers on {machine.system} cannot use GPUs: run the commands on a Linux machine with GPUs."
     return ""

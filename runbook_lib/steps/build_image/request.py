@@ -13,9 +13,9 @@ from runbook_lib.clients.registry.client import Registry
 from runbook_lib.containers import build_plan, internal_image, run, smoke
 from runbook_lib.containers.build_plan import Wish
 from runbook_lib.containers.engine import ENGINES, BuildPlan, Engine, unfit
-from runbook_lib.containers.work import local
-from runbook_lib.containers.work.image import Image as Used
-from runbook_lib.containers.work.task import Step
+from runbook_lib.containers.work.container import WorkContainer, engine_command
+from runbook_lib.containers.work.image import WorkImage
+from runbook_lib.containers.work.tasks import WorkStep
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
@@ -94,9 +94,10 @@ class Asked:
         if not command:
             return ()
         engine = self.engine if self.engine and self.engine.name != "buildah" else Engine("docker")
-        step = Step("Train five iterations", command, "container", "It shows that the image can train.", gpus=True)
-        used = local.of(self.bump.repository, Used.parse(self.image), str(self.checkout.path))
-        return local.engine_run(used, engine, step)
+        step = WorkStep("Train five iterations", command, "container", "It shows that the image can train.", gpus=True)
+        image = WorkImage.parse(self.image)
+        container = WorkContainer.create(self.bump.repository, image, str(self.checkout.path))
+        return engine_command(container, engine, step)
 
     def show(self) -> View:
         """The plan of each build, the commands, and what deserves attention."""

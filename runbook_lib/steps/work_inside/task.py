@@ -1,34 +1,39 @@
-"""A task inside the image, chosen by its parameters: its steps, and where each of them runs.
-
-The plans are pure; this puts them together for a checkout and for the machine that it is on.
-"""
+"""A task inside the image as its parameters describe it: its commands for a checkout on this machine."""
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib.bump import Bump
 from runbook_lib.containers import build_plan
-from runbook_lib.containers.work import inspect, local, pyxis, target, unit_tests, uv, uv_git
-from runbook_lib.containers.work.image import Image
-from runbook_lib.containers.work.pyxis import Allocation
-from runbook_lib.containers.work.run import Command
-from runbook_lib.containers.work.target import Place, PlaceName
-from runbook_lib.containers.work.task import TASKS, Here, Step, folded
-from runbook_lib.containers.work.uv import Tree, Work
+from runbook_lib.containers.work import unit_tests, uv
+from runbook_lib.containers.work.allocation import Allocation
+from runbook_lib.containers.work.container import WorkContainer
+from runbook_lib.containers.work.image import WorkImage
+from runbook_lib.containers.work.image_file import image_id, plan_image_file
+from runbook_lib.containers.work.machine import Machine, detect_machine, missing_prerequisite
+from runbook_lib.containers.work.project_state import ProjectState, read_project_state
+from runbook_lib.containers.work.run import StepCommand
+from runbook_lib.containers.work.target import (
+    TargetName,
+    WorkTarget,
+    choose_target,
+    require_container,
+    unavailability,
+)
+from runbook_lib.containers.work.tasks import TASKS, WorkStep, make_step, wrap_command
+from runbook_lib.containers.work.uv import WorkPlan
 from runbook_lib.display import View, code, facts, note, notes, table
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.recipes import workloads
-from runbook_lib.steps.work_inside import file
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a person asks for, as the notebook's parameters have it; all of it may be empty but the task."""
+class WorkRequest:
+    """The notebook's parameters; all but the task may be empty."""
 
     task: str = "session"
     where: str = ""
@@ -42,199 +47,206 @@ class Wish:
     slurm: str = ""
 
     def show(self) -> View:
-        """All tasks, the one that was chosen marked, and what was given for it."""
-        rows = [{"task": name, "is": what, "chosen": name == self.task} for name, what in TASKS.items()]
-        given = {name: value for name, value in vars(self).items() if value and name != "task"}
-        return table(rows) + (facts(**given) if given else notes([]))
+        """Return a table of all tasks with the chosen one marked, and the parameters given for it."""
+        rows = [{"task": name, "is": text, "chosen": name == self.task} for name, text in TASKS.items()]
+        parameters = {name: value for name, value in vars(self).items() if value and name != "task"}
+        return table(rows) + (facts(**parameters) if parameters else notes([]))
 
 
 @dataclass(frozen=True)
-class Task:
-    """A task with its commands.  ``lacking`` says why they cannot be run from here, ``made`` the file they make."""
+class WorkTask:
+    """A task with its commands.
 
-    wish: Wish
-    place: Place
-    work: Work
-    commands: tuple[Command, ...]
-    lacking: str = ""
-    made: str = ""
+    ``obstacle`` says why they cannot be run from here; they are shown anyway.  ``created_file`` is the image's file
+    that an import creates.
+    """
+
+    request: WorkRequest
+    target: WorkTarget
+    plan: WorkPlan
+    commands: tuple[StepCommand, ...]
+    obstacle: str = ""
+    created_file: str = ""
 
     @property
-    def runnable(self) -> tuple[Command, ...]:
-        """The commands that need no terminal of a person."""
-        return tuple(it for it in self.commands if not it.step.terminal)
+    def runnable(self) -> tuple[StepCommand, ...]:
+        """The commands that need no terminal."""
+        return tuple(command for command in self.commands if not command.step.terminal)
 
     @property
-    def shown_only(self) -> tuple[Command, ...]:
-        """Those that do."""
-        return tuple(it for it in self.commands if it.step.terminal)
+    def shown_only(self) -> tuple[StepCommand, ...]:
+        """The commands that need a user at a terminal."""
+        return tuple(command for command in self.commands if command.step.terminal)
 
     def show(self) -> View:
-        """Each step with where it runs and why, and all commands to copy."""
-        if self.work.idle:
-            return note(self.work.idle)
-        rows = [
-            {"step": f"{i}. {it.step.title}", "where": self.place.where(it.step), "why": it.step.why}
-            for i, it in enumerate(self.commands, 1)
-        ]
-        lines = "\n".join(folded(it.words) for it in self.commands)
-        shown = table(rows) + code(lines, title=f"Commands, to be run in {self.place.container.checkout}")
-        told = [*self.place.container.image.warnings, *self.work.warnings, *([self.work.after] * bool(self.work.after))]
-        return shown + notes(told, title="To know") + notes([self.lacking] * bool(self.lacking), title="Not from here")
+        """Return each step with its place and reason, and all commands to copy."""
+        if self.plan.idle:
+            return note(self.plan.idle)
+        rows = []
+        for number, command in enumerate(self.commands, 1):
+            step = command.step
+            place = self.target.describe_place(step)
+            rows.append({"step": f"{number}. {step.title}", "where": place, "why": step.reason})
+        container = self.target.container
+        lines = "\n".join(wrap_command(command.words) for command in self.commands)
+        remarks = (*container.image.warnings, *self.plan.warnings, self.plan.next_action)
+        return (
+            table(rows)
+            + code(lines, title=f"Commands, to be run in {container.checkout}")
+            + notes(filter(None, remarks), title="To know")
+            + notes(filter(None, [self.obstacle]), title="Not from here")
+        )
 
 
-def choose(checkout: Checkout, bump: Bump, wish: Wish, here: Here | None = None) -> Task:
-    """The task with its commands, for this checkout and this machine.
+def plan_task(checkout: Checkout, bump: Bump, request: WorkRequest, machine: Machine | None = None) -> WorkTask:
+    """Return the task with its commands for this checkout and this machine.
 
-    Raises RunbookError for what cannot be meant, Refused for what must not be done.
+    Raises RunbookError for an invalid parameter, Refused for what must not be done.
     """
-    if wish.task not in TASKS:
-        raise RunbookError(f"task={wish.task!r} is none of {', '.join(TASKS)}.")
-    here = here or inspect.here()
-    repository = bump.repository
-    image = Image.parse(wish.image or default_image(repository, bump.image_type))
-    name = target.choose(wish.where, here)
-    cache = _cache(wish.cache, name, checkout.path)
-    git = "" if checkout.bare else checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
-    box = local.of(repository, image, str(checkout.path), cache, git=git)
-    place = Place(name, box, here, repository.name, allocation(wish.slurm))
-    if name == "slurm" and image.kind == "built" and here.engine is not None and wish.task != "import":
-        place, before = file.on_cluster(place, wish.folder)
-    else:
-        before = ()
-    work, made = _work(checkout, bump, wish, place)
-    steps = (*before, *work.steps) if work.steps else ()
-    if any(it.where == "container" for it in steps):
-        target.require(name, here)
-        if name in ("local", "slurm", "apptainer") and not Path(cache).is_dir():
-            steps = (_folder(cache), *steps)
-    lacking = target.lacking(name, here, gpus=any(it.gpus for it in steps)) if steps else ""
-    if steps and not lacking and name == "local" and image.kind == "built" and not file.identity(place):
-        lacking = f"{image.name} is not on this machine: build it first (build-image), or name another image."
-    commands = tuple(Command(it, place.words(it)) for it in steps)
-    lacking = lacking or inspect.lacking(place.container.image, [it.words for it in commands])
-    return Task(wish, place, work, commands, lacking, made)
+    if request.task not in TASKS:
+        raise RunbookError(f"task={request.task!r} is none of {', '.join(TASKS)}.")
+    target = _target(checkout, bump, request, machine or detect_machine())
+    built_here = target.container.image.kind == "built" and target.machine.engine is not None
+    steps: tuple[WorkStep, ...] = ()
+    if target.name == "slurm" and built_here and request.task != "import":
+        file = plan_image_file(target, request.folder)  # the cluster's nodes cannot read this machine's images
+        target = replace(target, container=replace(target.container, image=WorkImage.parse(file.path)))
+        steps = file.steps
+    plan, created_file = _plan(checkout, bump, request, target)
+    steps = (*steps, *plan.steps) if plan.steps else ()
+    if any(step.place == "container" for step in steps):
+        require_container(target.name, target.machine)
+        if target.name in ("local", "slurm", "apptainer") and not Path(target.container.cache).is_dir():
+            steps = (make_step("cache-folder", path=target.container.cache), *steps)
+    commands = tuple(StepCommand(step, target.command(step)) for step in steps)
+    return WorkTask(request, target, plan, commands, _obstacle(target, commands), created_file)
 
 
 def default_image(repository: Repository, image_type: str) -> str:
-    """The image that the build notebook makes."""
-    known = build_plan.BUILDS.get(repository.name)
-    name = known.name if known else repository.name.rpartition("/")[2].lower()
-    return f"{name}:local{'-lts' if image_type == 'lts' else ''}"
+    """Return the name of the image that the notebook build-image makes."""
+    build = build_plan.BUILDS.get(repository.name)
+    name = build.name if build else repository.name.rpartition("/")[2].lower()
+    return f"{name}:local-lts" if image_type == "lts" else f"{name}:local"
 
 
-def allocation(text: str) -> Allocation:
-    """``nodes=2 gpus=8 account=… partition=… time=4:00:00``, each optional.  Raises RunbookError for anything else."""
-    found: dict[str, str] = {}
-    for word in filter(None, re.split(r"\s+|,\s|,(?=\w+=)", text.strip().rstrip(","))):  # a partition may be a list
-        key, equals, value = word.partition("=")
-        if not equals or key not in ("nodes", "gpus", "account", "partition", "time"):
-            raise RunbookError(
-                f"slurm has {word!r}; expected words such as nodes=1 gpus=8 account=… partition=… time=4:00:00."
-            )
-        found[key] = value
-    numbers = {key: found.pop(key) for key in ("nodes", "gpus") if key in found}
-    if wrong := [value for value in numbers.values() if not re.fullmatch(r"[0-9]{1,4}", value)]:
-        raise RunbookError(f"slurm has {wrong[0]!r} where a number belongs, such as nodes=1 gpus=8.")
-    return Allocation(**{key: int(value) for key, value in numbers.items()}, **found)  # type: ignore[arg-type]
+def _target(checkout: Checkout, bump: Bump, request: WorkRequest, machine: Machine) -> WorkTarget:
+    repository = bump.repository
+    image = WorkImage.parse(request.image or default_image(repository, bump.image_type))
+    name = choose_target(request.where, machine)
+    cache = _cache(request.cache, name, checkout.path)
+    git = "" if checkout.bare else checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
+    container = WorkContainer.create(repository, image, str(checkout.path), cache, git=git)
+    return WorkTarget(name, container, machine, repository.name, Allocation.parse(request.slurm))
 
 
-def _cache(named: str, place: PlaceName, checkout: Path) -> str:
-    """The host's uv cache: as named, else uv's own; on a cluster one beside the checkout, which all nodes see."""
-    if named:
-        return str(Path(named).expanduser().absolute())
-    if place == "slurm":
+def _cache(folder: str, target: TargetName, checkout: Path) -> str:
+    """Return the host's uv cache: the given folder, else uv's own, or on a cluster one that all nodes see."""
+    if folder:
+        return str(Path(folder).expanduser().absolute())
+    if target == "slurm":
         return str(checkout.parent / ".uv-cache")
-    own = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "uv"
-    return os.environ.get("UV_CACHE_DIR") or str(own)
+    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return os.environ.get("UV_CACHE_DIR") or str(user_cache / "uv")
 
 
-def _folder(path: str) -> Step:
-    why = "What is fetched and built once is kept there; an engine would make the folder as root."
-    return Step("Make the folder of uv's cache", ("mkdir", "-p", "--", path), "host", why)
+def _obstacle(target: WorkTarget, commands: tuple[StepCommand, ...]) -> str:
+    if not commands:
+        return ""
+    image = target.container.image
+    gpus = any(command.step.gpus for command in commands)
+    if reason := unavailability(target.name, target.machine, gpus=gpus):
+        return reason
+    if target.name == "local" and image.kind == "built" and not image_id(target):
+        return f"{image.name} is not on this machine: build it first (build-image), or name another image."
+    return missing_prerequisite(image, [command.words for command in commands])
 
 
-def _work(checkout: Checkout, bump: Bump, wish: Wish, place: Place) -> tuple[Work, str]:
-    image = place.container.image
-    if wish.task == "demo" and image.kind != "alibaba":
-        raise RunbookError("Only Alibaba's image brings a benchmark: give one as image, such as alibaba:25.05.")
-    if wish.task == "demo":
-        return Work((local.demo(local.session(place.container)),)), ""
-    if wish.task == "import":
-        return _import(wish, place)
-    if wish.task == "session":
-        return _session(checkout, bump, wish, place), ""
-    if why := image.no_uv():
-        raise Refused(why)
-    tree = inspect.tree(checkout, bump.repository.name, bump.base)
-    if wish.task == "tests":
-        return Work(_tests(checkout, bump, wish, place, tree)), ""
-    work = _UV[wish.task](tree, wish, bump)
-    return (work if work.sync is None else _synced(work, place, _lock(checkout))), ""
+def _plan(checkout: Checkout, bump: Bump, request: WorkRequest, target: WorkTarget) -> tuple[WorkPlan, str]:
+    """Return the plan of the task, and the file that it creates."""
+    image = target.container.image
+    if request.task == "import":
+        return _import(request, target)
+    if request.task == "demo":
+        if image.kind != "alibaba":
+            raise RunbookError("Only Alibaba's image includes a benchmark: name one as image, such as alibaba:25.05.")
+        return WorkPlan((make_step("benchmark"),)), ""
+    if request.task == "session":
+        return _session(checkout, bump, request, target), ""
+    if refusal := image.uv_refusal():
+        raise Refused(refusal)
+    state = read_project_state(checkout, bump.repository.name, bump.base)
+    if request.task == "tests":
+        return WorkPlan((_tests(checkout, bump, request, target, state),)), ""
+    plan = _UV_PLANS[request.task](state, request, bump)
+    return _with_sync(plan, target, checkout), ""
 
 
-#: The tasks of uv: what plans each of them.
-_UV: Mapping[str, Callable[[Tree, Wish, Bump], Work]] = {
-    "install": lambda tree, wish, bump: uv.install(tree, wish.install, bump.image_type),
-    "add": lambda tree, wish, _: uv.add(tree, wish.package, wish.extra),
-    "lock": lambda tree, *_: uv.lock(tree),
-    "conflict": lambda tree, *_: uv_git.conflict(tree),
-    "mcore-dev": lambda tree, *_: uv_git.switch(tree, "dev"),
-    "mcore-main": lambda tree, *_: uv_git.switch(tree, "main"),
-    "hooks": lambda tree, *_: uv.hooks(tree, run=False),
-    "hooks-run": lambda tree, *_: uv.hooks(tree, run=True),
-    "lint": lambda tree, *_: uv.lint(tree, fix=False),
-    "format": lambda tree, *_: uv.lint(tree, fix=True),
+#: The tasks of uv, with the function that plans each.
+_UV_PLANS: Mapping[str, Callable[[ProjectState, WorkRequest, Bump], WorkPlan]] = {
+    "install": lambda state, request, bump: uv.install(state, request.install, bump.image_type),
+    "add": lambda state, request, bump: uv.add(state, request.package, request.extra),
+    "lock": lambda state, request, bump: uv.lock(state),
+    "conflict": lambda state, request, bump: uv.resolve_conflict(state),
+    "mcore-dev": lambda state, request, bump: uv.switch_mcore(state, "dev"),
+    "mcore-main": lambda state, request, bump: uv.switch_mcore(state, "main"),
+    "hooks": lambda state, request, bump: uv.hooks(state, run=False),
+    "hooks-run": lambda state, request, bump: uv.hooks(state, run=True),
+    "lint": lambda state, request, bump: uv.lint(state, fix=False),
+    "format": lambda state, request, bump: uv.lint(state, fix=True),
 }
 
 
-def _synced(work: Work, place: Place, lock: str) -> Work:
-    """The work with its environment synced: in the container at hand, or once in the checkout, where it lasts."""
-    assert work.sync is not None
-    if place.name == "inside":
-        words = ("uv", "sync", *(("--locked",) * work.locked), *work.sync)
-        step = Step(
-            "Sync the environment", words, "container", "The environment of this container is changed in place."
-        )
-    elif place.name == "host" and place.here.slurm and place.here.system == "Linux" and work.locked:
-        step = pyxis.on_host_sync(lock, work.sync)
+def _with_sync(plan: WorkPlan, target: WorkTarget, checkout: Checkout) -> WorkPlan:
+    """Return the plan with its sync: of this container's environment, or of one in the checkout, which stays.
+
+    Raises Refused without a cache on shared storage, where the lock of such a sync is.
+    """
+    if plan.sync is None:
+        return plan
+    machine, container = target.machine, target.container
+    options = ("--locked", *plan.sync) if plan.locked else plan.sync
+    if target.name == "inside":
+        return replace(plan, steps=(*plan.steps, make_step("sync-here", options=options)))
+    if target.name == "host" and machine.slurm and machine.system == "Linux" and plan.locked:
+        # git's own folder, so that the lock is no change of the checkout
+        lock = checkout.git("rev-parse", "--path-format=absolute", "--git-path", "uv-sync.lock")
+        step = make_step("sync-host", lock=lock, options=options)
     else:
-        step = pyxis.sync_once(place.container, work.sync, locked=work.locked)
-    told = work.warnings if place.name == "inside" else tuple(it for it in work.warnings if "/opt/venv" not in it)
-    return replace(work, steps=(*work.steps, step), warnings=told)
+        step = make_step("sync-once", lock=container.sync_lock, options=options, inside=container.inside)
+    warnings = tuple(warning for warning in plan.warnings if "/opt/venv" not in warning)
+    return replace(plan, steps=(*plan.steps, step), warnings=warnings)
 
 
-def _lock(checkout: Checkout) -> str:
-    """A file among git's own, so that it is no change of the checkout."""
-    return checkout.git("rev-parse", "--path-format=absolute", "--git-path", "uv-sync.lock")
+def _session(checkout: Checkout, bump: Bump, request: WorkRequest, target: WorkTarget) -> WorkPlan:
+    container = target.container
+    if target.name == "inside":
+        sign = target.machine.container
+        return WorkPlan(idle=f"This already runs inside a container ({sign}): open a terminal in JupyterLab.")
+    if request.install.strip():
+        state = read_project_state(checkout, bump.repository.name, bump.base)
+        plan = _with_sync(uv.install(state, request.install, bump.image_type), target, checkout)
+        return replace(plan, steps=(*plan.steps, make_step("shell-synced", inside=container.inside)))
+    if target.name == "slurm":
+        return WorkPlan((make_step("shell-slurm"),))
+    return WorkPlan((make_step("shell", checkout=container.checkout, inside=container.inside),))
 
 
-def _session(checkout: Checkout, bump: Bump, wish: Wish, place: Place) -> Work:
-    if place.name == "inside":
-        return Work(idle=f"This runs inside a container already ({place.here.container}): open a terminal beside it.")
-    shell = local.session(place.container)
-    if not wish.install.strip():
-        return Work((pyxis.session(shell, place.container, shared=False) if place.name == "slurm" else shell,))
-    tree = inspect.tree(checkout, bump.repository.name, bump.base)
-    work = _synced(uv.install(tree, wish.install, bump.image_type), place, _lock(checkout))
-    return replace(work, steps=(*work.steps, pyxis.session(shell, place.container, shared=True)))
+def _tests(checkout: Checkout, bump: Bump, request: WorkRequest, target: WorkTarget, state: ProjectState) -> WorkStep:
+    paths = sorted(path for path in state.files if unit_tests.RECIPE.fullmatch(path))
+    rows: list[workloads.Workload] = []
+    for path, text in checkout.read(paths, "HEAD" if checkout.bare else None).items():
+        rows += workloads.read(path, text or "")
+    buckets = unit_tests.read_buckets(rows)
+    gpus = target.allocation.gpus
+    return unit_tests.plan_tests(request.tests, bump.repository.name, buckets, state.files, bump.image_type, gpus)
 
 
-def _tests(checkout: Checkout, bump: Bump, wish: Wish, place: Place, tree: Tree) -> tuple[Step, ...]:
-    paths = [it for it in tree.files if re.fullmatch(rf"{unit_tests.RECIPES}/\w+/unit-tests\.yaml", it)]
-    texts = checkout.read(sorted(paths), "HEAD" if checkout.bare else None)
-    rows = [it for path, text in texts.items() if text is not None for it in workloads.read(path, text)]
-    known = unit_tests.buckets(rows)
-    gpus = place.allocation.gpus
-    return unit_tests.plan(wish.tests, bump.repository.name, known, tree.files, bump.image_type, gpus)
-
-
-def _import(wish: Wish, place: Place) -> tuple[Work, str]:
-    path, steps = file.made(place, wish.folder)
-    after = f"Use it: image={path}"
-    if not steps:
-        return Work(idle=f"{path} is there, made of this same image. {after}"), path
-    if not (folder := Path(path).parent).is_dir():
-        why = "Nothing makes the folder of a file by itself."
-        steps = (Step("Make the image's folder", ("mkdir", "-p", "--", str(folder)), "host", why), *steps)
-    return Work(steps, after=after), path
+def _import(request: WorkRequest, target: WorkTarget) -> tuple[WorkPlan, str]:
+    file = plan_image_file(target, request.folder)
+    next_action = f"Use it: image={file.path}"
+    if not file.steps:
+        return WorkPlan(idle=f"{file.path} exists already, made from this same image. {next_action}"), file.path
+    steps, folder = file.steps, Path(file.path).parent
+    if not folder.is_dir():
+        steps = (make_step("image-folder", path=str(folder)), *steps)
+    return WorkPlan(steps, next_action=next_action), file.path

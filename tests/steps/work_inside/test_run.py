@@ -11,17 +11,14 @@ from typing import Any
 import pytest
 
 from runbook_lib.bump import Bump
-from runbook_lib.containers.work import inspect
-from runbook_lib.containers.work.image import Image
-from runbook_lib.containers.work.pyxis import Allocation
-from runbook_lib.containers.work.task import Here
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.containers.work.machine import Machine
+from runbook_lib.errors import Refused
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.records import step_record
 from runbook_lib.runner import execute as run
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.steps.work_inside import run as inside_work
-from runbook_lib.steps.work_inside import task as inside_task
+from runbook_lib.steps.work_inside.task import WorkRequest, plan_task
 
 NOTEBOOK = Path(__file__).resolve().parents[3] / "runbooks/work-inside.ipynb"
 TAG = "26.04-py3"
@@ -94,7 +91,7 @@ def test_a_step_that_fails_is_explained_in_the_record(clone: Path) -> None:
     result = execute(clone, task="install", apply=True)
     assert result.state == "failed"
     assert "The step “Sync the environment”" in result.summary
-    assert "run again" in result.summary
+    assert "again" in result.summary
     assert predicate(result)["effects"] == []
 
 
@@ -126,54 +123,17 @@ def test_a_session_is_shown_for_a_terminal(clone: Path) -> None:
 
 def test_what_cannot_be_run_from_here_is_refused(clone: Path, tmp_path: Path) -> None:
     checkout, bump = Checkout.open(clone), Bump.parse(tag=TAG, apply=True)
-    task = inside_task.choose(checkout, bump, inside_task.Wish("lock", where="slurm", image="nemo:26.06"), Here())
+    task = plan_task(checkout, bump, WorkRequest("lock", where="slurm", image="nemo:26.06"), Machine())
     step = step_record.Step("work-inside", bump, "me/x", tmp_path)
-    with pytest.raises(Refused, match="There is no srun on this machine"):
+    with pytest.raises(Refused, match="srun is not installed"):
         inside_work.carry_out(step, task, checkout, bump)
     inside_work.verify(step, task, checkout, bump, None)
     assert "run the commands on the cluster's login node" in step.show().text
     assert git(clone, "status", "--porcelain") == ""
 
 
-@pytest.fixture
-def tools(tmp_path: Path) -> dict[str, str]:
-    """An environment whose programs are those of a folder; srun knows no containers there."""
-    (tmp_path / "only").mkdir()
-    srun = tmp_path / "only/srun"
-    srun.write_text("#!/bin/sh\necho '  --chdir=D  where to run'\n")
-    srun.chmod(0o755)
-    return {"PATH": str(tmp_path / "only")}
-
-
-def test_what_would_fail_from_here_is_known_before(tmp_path: Path, tools: dict[str, str]) -> None:
-    file, there = Image.parse("/no/such.sqsh"), Image.parse(str(tmp_path / "there.sqsh"))
-    Path(there.name).touch()
-    run_in = ("srun", f"--container-image={there.name}", "env")
-    assert inspect.lacking(there, [("uv", "lock")], tools) == ""
-    assert "Pyxis is not installed" in inspect.lacking(there, [run_in], tools)
-    assert "does not exist" in inspect.lacking(file, [("srun", f"--container-image={file.name}")], tools)
-    assert "does not exist" not in inspect.lacking(file, [("mv", "a", file.name), ("x", file.name)], tools)
-    assert "enroot is not on this machine" in inspect.lacking(there, [("enroot", "import")], tools)
-    (tmp_path / "only/enroot").write_text("")
-    (tmp_path / "only/enroot").chmod(0o755)
-    (tmp_path / "only/srun").write_text("#!/bin/sh\necho '  --container-image=IMG'\n")
-    for said in ("", "exit 1"):  # what cannot be asked is believed
-        (tmp_path / "only/srun").write_text(f"#!/bin/sh\necho '  --container-image=IMG'\n{said}\n")
-        assert inspect.lacking(there, [run_in, ("enroot", "import")], tools) == ""
-
-
-@pytest.mark.parametrize(
-    "given", ["nodes=2 gpus=4 partition=a,b", "nodes=2,gpus=4, partition=a,b", " gpus=4,partition=a,b,nodes=2"]
-)
-def test_an_allocation_may_name_several_partitions(given: str) -> None:
-    assert inside_task.allocation(given) == Allocation(2, 4, "", "a,b")
-    for wrong in ("partition=a,,b", "partition=a,$b", "account=a,b", "2"):
-        with pytest.raises(RunbookError):
-            inside_task.allocation(wrong)
-
-
 def test_the_folder_of_an_images_file_is_made_where_it_is_not_there(clone: Path, tmp_path: Path) -> None:
     checkout, bump = Checkout.open(clone), Bump.parse(tag=TAG)
     for folder, first in ((tmp_path / "new", "mkdir"), (tmp_path, "rm")):
-        wish = inside_task.Wish("import", where="slurm", image="nemo:26.06", folder=str(folder))
-        assert inside_task.choose(checkout, bump, wish, Here(slurm=True)).commands[0].words[0] == first
+        request = WorkRequest("import", where="slurm", image="nemo:26.06", folder=str(folder))
+        assert plan_task(checkout, bump, request, Machine(slurm=True)).commands[0].words[0] == first

@@ -1,0 +1,59 @@
+"""An image as a file on shared storage, created once and identified by the image's own id."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from runbook_lib.containers import run
+from runbook_lib.containers.work.image import image_file_stem
+from runbook_lib.containers.work.target import WorkTarget
+from runbook_lib.containers.work.tasks import WorkStep, make_step
+from runbook_lib.errors import Refused
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """The file of an image, and the steps that create it; none if it exists already."""
+
+    path: str
+    steps: tuple[WorkStep, ...]
+
+
+def image_id(target: WorkTarget) -> str:
+    """Return the id of an image that was built on this machine; empty for others, and if the engine lacks it."""
+    image, engine = target.container.image, target.machine.engine
+    return run.image_id(engine, image.name) if engine and image.kind == "built" else ""
+
+
+def plan_image_file(target: WorkTarget, folder: str = "") -> ImageFile:
+    """Plan the ``.sqsh`` file of an image, for apptainer its ``.sif`` file, in a folder on shared storage.
+
+    Without a folder it is put beside uv's cache.  An image whose name is mutable and whose id is unknown is imported
+    again.  Raises Refused for an image that is a file.
+    """
+    image, identity = target.container.image, image_id(target)
+    if image.kind == "file":
+        raise Refused(f"{image.name} is a file already: name it as image of a session.")
+    parent = Path(folder).expanduser().absolute() if folder else Path(target.container.cache).parent
+    extension = "sif" if target.name == "apptainer" else "sqsh"
+    path = f"{str(parent).rstrip('/')}/{image_file_stem(image, identity)}.{extension}"
+    if Path(path).is_file() and (identity or not image.is_mutable):
+        return ImageFile(path, ())
+    draft = f"{path}.part"
+    if target.name == "apptainer":
+        program, source = "Apptainer", f"docker-daemon:{image.name}"
+        if image.kind != "built":
+            source = f"docker://{image.name}"
+    else:
+        program, source = "Enroot", f"dockerd://{image.name}"
+        if image.kind != "built":
+            source = f"docker://{image.enroot_address}"
+        elif target.machine.engine is not None and target.machine.engine.name == "podman":
+            source = f"podman://{image.name}"
+    return ImageFile(
+        path,
+        (
+            make_step("import-clear", draft=draft, program=program),
+            make_step(f"import-{program.lower()}", draft=draft, source=source),
+            make_step("import-publish", draft=draft, path=path),
+        ),
+    )

@@ -1,0 +1,124 @@
+"""This machine: the container that it may be, and the programs that lead into one."""
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runbook_lib.containers import run
+from runbook_lib.containers.engine import Engine
+from runbook_lib.containers.work.image import WorkImage
+from runbook_lib.errors import RunbookError
+
+#: Files of every container: of Docker; of Podman and Buildah; of Enroot, which Pyxis starts (its ``src/runtime.sh``).
+CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv", "/.lock")
+#: Variables: systemd's convention, which Podman follows; Apptainer's and Singularity's; that of NGC's PyTorch images,
+#: which every way to run them passes on.
+CONTAINER_VARIABLES = ("container", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "NVIDIA_PYTORCH_VERSION")
+_SRUN_HELP_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine of this process.
+
+    ``container`` is the sign that this process is inside a container, empty outside; ``system`` is as
+    ``platform.system()`` names it; ``uid`` and ``gid`` own the files that it writes.
+    """
+
+    container: str = ""
+    system: str = "Linux"
+    engine: Engine | None = None
+    slurm: bool = False
+    apptainer: bool = False
+    uid: int = 0
+    gid: int = 0
+
+
+def detect_machine(env: Mapping[str, str] = os.environ) -> Machine:
+    """Return what this machine offers.  Docker and podman count only where they work; buildah only builds."""
+    sign = container_sign(env, os.path.exists)
+    path = env.get("PATH", "")
+    return Machine(
+        container=sign,
+        system=platform.system(),
+        engine=None if sign else _working_engine(env),
+        slurm=shutil.which("srun", path=path) is not None,
+        apptainer=shutil.which("apptainer", path=path) is not None,
+        uid=os.getuid(),
+        gid=os.getgid(),
+    )
+
+
+def container_sign(env: Mapping[str, str], exists: Callable[[str], bool]) -> str:
+    """Return the file or the variable that shows that this process is inside a container, or an empty string."""
+    for path in CONTAINER_FILES:
+        if exists(path):
+            return path
+    for name in CONTAINER_VARIABLES:
+        if env.get(name):
+            return f"${name}"
+    return ""
+
+
+def uv_refusal(machine: Machine) -> str:
+    """Return why uv must not run on this machine itself, as a sentence; an empty string inside a container."""
+    if machine.container:
+        return ""
+    if machine.system == "Darwin":
+        return (
+            "uv is not run on macOS: uv.lock is for Linux and names CUDA wheels, which do not exist for macOS, so what "
+            "would be locked or installed here is not what CI uses."
+        )
+    if machine.system != "Linux":
+        return f"uv is not run on {machine.system}: uv.lock is for Linux and names CUDA wheels."
+    return (
+        "uv is not run on this machine itself: CUDA, PyTorch and what is compiled against them come from the image, "
+        "and another release of uv would write uv.lock in another form. The container has both."
+    )
+
+
+def missing_prerequisite(
+    image: WorkImage, commands: Iterable[Sequence[str]], env: Mapping[str, str] = os.environ
+) -> str:
+    """Return why commands would fail on this machine, as a sentence, as far as that is known before they run.
+
+    An image's file need not exist if one of the commands creates it.
+    """
+    commands = [tuple(command) for command in commands]
+    path = env.get("PATH", "")
+    programs = {command[0] for command in commands}
+    created = {command[-1] for command in commands if command[0] == "mv"}
+    words = [word for command in commands for word in command]
+    is_missing = image.kind == "file" and image.name not in created and not Path(image.name).is_file()
+    if is_missing and any(image.name in word for word in words):
+        return f"{image.name} does not exist on this machine: create it (task import), or name another image."
+    if "enroot" in programs and shutil.which("enroot", path=path) is None:
+        return "enroot is not installed on this machine: install it, or run the commands where it is."
+    srun = shutil.which("srun", path=path)
+    if "srun" in programs and srun and not _supports_containers(srun):
+        return "srun has no option --container-image here, so Pyxis is not installed: ask the cluster's administrators."
+    return ""
+
+
+def _supports_containers(srun: str) -> bool:
+    """Return False if ``srun --help`` works and does not list Pyxis's option; True also if it fails."""
+    try:
+        process = subprocess.run(
+            [srun, "--help"], capture_output=True, timeout=_SRUN_HELP_SECONDS, stdin=subprocess.DEVNULL, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    return process.returncode != 0 or b"--container-image" in process.stdout
+
+
+def _working_engine(env: Mapping[str, str]) -> Engine | None:
+    for name in ("docker", "podman"):
+        try:
+            return run.find(name, env)
+        except RunbookError:
+            continue
+    return None

@@ -1,0 +1,136 @@
+"""The state of a checkout as far as work with uv depends on it."""
+
+import posixpath
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from runbook_lib.containers.work.pyproject import PYPROJECT, PythonProject
+from runbook_lib.errors import CannotTell
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.git.command import GitFailed
+
+LOCK = "uv.lock"
+MCORE_SUBMODULE = "3rdparty/Megatron-LM"
+GitOperation = Literal["", "merge", "rebase", "cherry-pick"]
+#: Files and folders of git's directory that show an unfinished operation.
+_OPERATION_FILES: tuple[tuple[str, GitOperation], ...] = (
+    ("MERGE_HEAD", "merge"),
+    ("rebase-merge", "rebase"),
+    ("rebase-apply", "rebase"),
+    ("CHERRY_PICK_HEAD", "cherry-pick"),
+)
+
+
+@dataclass(frozen=True)
+class ProjectState:
+    """A checkout with a pyproject.toml.
+
+    ``base`` is the tracked base branch, such as ``origin/main``, empty if it is not tracked; ``base_commit`` the commit
+    whose uv.lock is that branch's.  ``uncommitted`` are those of pyproject.toml and uv.lock that differ from HEAD;
+    ``committed_text`` is pyproject.toml there.  ``unmerged`` are all files in conflict, ``operation`` is the git
+    operation that waits for them; ``lock_was_in_conflict`` in this operation, and ``conflict_marks`` are in uv.lock.
+    ``mcore_branch`` is the branch of Megatron-Core whose pin the submodule is at, where known.
+    """
+
+    repository: str
+    project: PythonProject
+    branch: str = ""
+    branches: frozenset[str] = frozenset()
+    base: str = "origin/main"
+    base_commit: str = ""
+    uncommitted: frozenset[str] = frozenset()
+    committed_text: str = ""
+    unmerged: tuple[str, ...] = ()
+    operation: GitOperation = ""
+    lock_was_in_conflict: bool = False
+    conflict_marks: bool = False
+    has_lock: bool = True
+    missing_submodules: tuple[str, ...] = ()
+    mcore_branch: str = ""
+    files: frozenset[str] = frozenset()
+
+    @property
+    def lock_in_conflict(self) -> bool:
+        """True if uv.lock is unmerged, or was committed with the marks of a conflict."""
+        return self.conflict_marks or LOCK in self.unmerged
+
+
+def read_project_state(checkout: Checkout, repository: str, base: str = "main") -> ProjectState:
+    """Read the state of a checkout; ``repository`` is ``owner/name``.
+
+    Raises CannotTell without a pyproject.toml that uv manages.
+    """
+    text, lock = checkout.read([PYPROJECT, LOCK], "HEAD" if checkout.bare else None).values()
+    if text is None:
+        raise CannotTell(f"{checkout.path} has no {PYPROJECT}, so uv has nothing to work on.")
+    project = PythonProject.parse(text)
+    remote = checkout.base_remote()
+    tip = checkout.tracked_tip(remote, base) if remote else None
+    tracked = f"{remote}/{base}" if tip else ""
+    if checkout.bare:
+        files = checkout.git("ls-tree", "-r", "--name-only", "-z", "HEAD").split("\0")
+        return ProjectState(repository, project, base=tracked, has_lock=lock is not None, files=frozenset(files))
+    files = checkout.git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
+    operation, other_commit = _operation(checkout)
+    base_commit = tip or ""
+    if other_commit and tip and checkout.is_ancestor(other_commit, tip):
+        base_commit = other_commit
+    missing = _missing_submodules(checkout, project)
+    return ProjectState(
+        repository,
+        project,
+        branch=checkout.current_branch() or "",
+        branches=frozenset(checkout.git("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split()),
+        base=tracked,
+        base_commit=base_commit,
+        uncommitted=frozenset(checkout.uncommitted([PYPROJECT, LOCK])),
+        committed_text=checkout.read([PYPROJECT], "HEAD")[PYPROJECT] or "",
+        unmerged=tuple(filter(None, checkout.git("diff", "--name-only", "--diff-filter=U", "-z").split("\0"))),
+        operation=operation,
+        lock_was_in_conflict=bool(operation) and bool(checkout.git("ls-files", "--resolve-undo", "--", LOCK)),
+        conflict_marks=re.search(r"(?m)^(?:<<<<<<<|>>>>>>>) ", lock or "") is not None,
+        has_lock=lock is not None,
+        missing_submodules=missing,
+        mcore_branch="" if missing else _mcore_branch(checkout),
+        files=frozenset(files),
+    )
+
+
+def _operation(checkout: Checkout) -> tuple[GitOperation, str]:
+    """Return the unfinished git operation, and the commit that it joins with the current branch."""
+    folder = Path(checkout.git("rev-parse", "--absolute-git-dir"))
+    for name, operation in _OPERATION_FILES:
+        path = folder / name
+        if path.exists():
+            file = path / "onto" if path.is_dir() else path
+            words = file.read_text("ascii", "replace").split() if file.is_file() else []
+            commit = words[0] if words else ""
+            return operation, commit if re.fullmatch(r"[0-9a-f]{40,64}", commit) else ""
+    return "", ""
+
+
+def _missing_submodules(checkout: Checkout, project: PythonProject) -> tuple[str, ...]:
+    """Return the submodules that the project takes packages from and that are not initialized."""
+    if not project.paths or not (checkout.path / ".gitmodules").is_file():
+        return ()
+    try:
+        listing = checkout.git("config", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$")
+    except GitFailed:  # the file lists no submodule
+        return ()
+    submodules = {line.partition(" ")[2] for line in listing.splitlines()}
+    paths = [posixpath.normpath(path) for path in project.paths.values()]
+    return tuple(path for path in paths if path in submodules and not (checkout.path / path / PYPROJECT).is_file())
+
+
+def _mcore_branch(checkout: Checkout) -> str:
+    """Return the branch of Megatron-Core whose pinned commit the submodule is at, or an empty string."""
+    pins = checkout.read([".dev.commit", ".main.commit"])
+    if None in pins.values() or not (checkout.path / MCORE_SUBMODULE / ".git").exists():
+        return ""
+    head = checkout.git("-C", MCORE_SUBMODULE, "rev-parse", "HEAD")
+    for path, text in pins.items():
+        if text and text.strip() == head:
+            return path.split(".")[1]
+    return ""

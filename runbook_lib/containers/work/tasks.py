@@ -1,0 +1,78 @@
+"""The tasks that belong inside the image, and their steps, from the table ``tasks.toml``.  Pure.
+
+Both projects build and develop inside containers, and always with uv: CUDA, PyTorch and what is compiled against them
+come from the image; another machine would resolve, build and lock something else.
+Sources: Megatron-LM's ``skills/mcore-build-and-dependency``, Megatron-Bridge's ``skills/build-and-dependency``.
+"""
+
+import shlex
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Literal
+
+_TABLE: Mapping[str, Any] = tomllib.loads(
+    resources.files("runbook_lib.containers.work").joinpath("tasks.toml").read_text("utf-8")
+)
+#: The tasks as the notebook's parameter ``task`` names them, with a description of each.
+TASKS: Mapping[str, str] = _TABLE["tasks"]
+_LINE_WIDTH = 110
+
+
+@dataclass(frozen=True)
+class WorkStep:
+    """One command of a task, to be run on the host or in the container.
+
+    ``reason`` is one or more sentences; ``env`` holds pairs of a name and a value; ``overwrites`` names the files whose
+    content is saved in git's object store before.  A step that needs a ``terminal`` is only shown.
+    """
+
+    title: str
+    command: tuple[str, ...]
+    place: Literal["host", "container"]
+    reason: str
+    gpus: bool = False
+    terminal: bool = False
+    env: tuple[tuple[str, str], ...] = ()
+    overwrites: tuple[str, ...] = ()
+
+
+def make_step(name: str, **values: str | tuple[str, ...]) -> WorkStep:
+    """Return a step of the table with its placeholders replaced.
+
+    A tuple replaces a word of the command that is nothing but its placeholder, by as many words as it has.
+    """
+    row = _TABLE["steps"][name]
+    command: list[str] = []
+    for word in shlex.split(row["command"]):
+        value = values.get(word.strip("{}"))
+        if word.startswith("{") and isinstance(value, tuple):
+            command += value
+        else:
+            command.append(word.format_map(values))
+    env = row.get("env", {})
+    return WorkStep(
+        title=row["title"].format_map(values),
+        command=tuple(command),
+        place=row["place"],
+        reason=row["reason"].format_map(values).strip(),
+        gpus=row.get("gpus", False),
+        terminal=row.get("terminal", False),
+        env=tuple((variable, value.format_map(values)) for variable, value in env.items()),
+        overwrites=tuple(row.get("overwrites", ())),
+    )
+
+
+def wrap_command(words: tuple[str, ...]) -> str:
+    """Return a command that can be pasted into a shell, wrapped between words to lines of about 110 characters."""
+    lines: list[str] = []
+    line = ""
+    for word in words:
+        quoted = shlex.quote(word)
+        if line and len(line) + len(quoted) >= _LINE_WIDTH:
+            lines.append(line)
+            line = f"    {quoted}"
+        else:
+            line = f"{line} {quoted}" if line else quoted
+    return " \\\n".join([*lines, line])
