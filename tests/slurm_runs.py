@@ -7,9 +7,10 @@ from pathlib import Path
 from runbook_lib.recipes.device_connections import Connections
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm import submissions
-from runbook_lib.slurm.batch_files import Site, arrays
+from runbook_lib.slurm.batch_files import arrays
 from runbook_lib.slurm.client import Slurm
-from runbook_lib.slurm.follow import Follower, Now, submit
+from runbook_lib.slurm.follow import Follower, ObservedTest, submit
+from runbook_lib.slurm.site import Site
 from runbook_lib.slurm.submissions import Submission
 
 _NO_NEED = Connections(None, "Nothing requires it.")
@@ -25,12 +26,12 @@ def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1, seconds: int = 
         Workload("r.yaml", "gpt", name, "dev", "dgx_h100", ("mr",), nodes, 2, seconds, script)
         for name, script in quoted.items()
     ]
-    return submissions.keep(base, number, arrays([(it, _NO_NEED) for it in tests], site))
+    return submissions.write_round(base, number, arrays([(it, _NO_NEED) for it in tests], site))
 
 
 def run(
-    slurm: Slurm, base: Path, *, early: bool = False, until: Callable[[tuple[Now, ...]], bool] | None = None
-) -> dict[str, Now]:
+    slurm: Slurm, base: Path, *, early: bool = False, until: Callable[[tuple[ObservedTest, ...]], bool] | None = None
+) -> dict[str, ObservedTest]:
     """Submit what is planned and follow it: to the end, or until it is so."""
     done = submit(slurm, submissions.read(base), sleep=nap)
     entries = submissions.newest(done).values()

@@ -1,4 +1,4 @@
-"""How a test of a matrix ended and why: from what Slurm says, the logs of all ranks, and its golden values."""
+"""The outcome of a test of a matrix and its cause: from Slurm's state, the logs of all ranks, and its golden values."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,175 +11,187 @@ from runbook_lib.golden import match_artifacts, summary
 from runbook_lib.golden import values as golden
 from runbook_lib.golden.judge import Judgement, judge
 from runbook_lib.recipes.parallelism import Parallelism
-from runbook_lib.slurm.follow import GONE, Now
+from runbook_lib.slurm.follow import GONE, ObservedTest
 from runbook_lib.triage import known_problems, read_logs
 from runbook_lib.triage.diagnose import FailedJob, Failure
 from runbook_lib.triage.known_problems import Pitfall
 from runbook_lib.triage.patterns import Kind
 
 Word = Literal["passed", "drifted", "to be judged", "failed", "not over"]
-#: Characters of a cause in a table; what is shown below has it whole.
-_SHOWN = 160
-#: Characters of the end of a node's log in which pitfalls are looked for.
-_TAIL = 65536
+_CAUSE_WIDTH = 160  # characters of a cause in a table
+_LOG_TAIL = 65536  # bytes of a node's log that are searched for known problems
 #: Options of a test whose sizes decide how much memory it takes.
-_BATCH = ("micro-batch-size", "global-batch-size", "seq-length")
+_BATCH_OPTIONS = ("micro-batch-size", "global-batch-size", "seq-length")
 _AGAIN = "Submit it again: name it, or all that failed, as again."
-#: What Slurm did to a test, which its logs need not explain: class, cause, whether running again may help.
+#: States that the test's logs need not explain: class, cause, and True if running it again may help.
 _BY_SLURM: Mapping[str, tuple[Kind, str, bool]] = {
-    "NODE_FAIL": ("flaky infrastructure", "A node failed or did not answer, says Slurm", True),
-    "BOOT_FAIL": ("flaky infrastructure", "A node did not boot, says Slurm", True),
-    "PREEMPTED": ("flaky infrastructure", "The job was preempted by another, says Slurm", True),
-    "REVOKED": ("unknown", "The job was revoked, says Slurm: another cluster of the federation ran it", False),
-    "CANCELLED": ("unknown", "The job was cancelled, says Slurm", False),
+    "NODE_FAIL": ("flaky infrastructure", "A node failed or did not answer, according to Slurm", True),
+    "BOOT_FAIL": ("flaky infrastructure", "A node did not boot, according to Slurm", True),
+    "PREEMPTED": ("flaky infrastructure", "The job was preempted by another, according to Slurm", True),
+    "REVOKED": ("unknown", "Slurm revoked the job: another cluster of the federation ran it", False),
+    "CANCELLED": ("unknown", "The job was cancelled", False),
 }
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """``failure`` is None for a test that did not fail; ``judged`` are its golden values, against those of the commit.
+class MatrixOutcome:
+    """The outcome of a test.
 
-    ``lacking`` are golden files that it should have left and did not.
+    ``failure`` is None for a test that did not fail; ``judgements`` compare its golden values with the commit's;
+    ``missing`` are golden files that it should have written and did not.
     """
 
-    now: Now
+    now: ObservedTest
     failure: Failure | None = None
-    judged: tuple[Judgement, ...] = ()
+    judgements: tuple[Judgement, ...] = ()
     pitfalls: tuple[Pitfall, ...] = ()
-    lacking: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
     @property
     def word(self) -> Word:
-        """What became of it: values that only a refresh would change are a drift, others a person must judge."""
+        """The outcome in a word: values that a refresh would accept are a drift, others need a decision."""
         if not self.now.over:
             return "not over"
-        verdicts = {one.verdict for one in self.judged}
-        if self.failure is not None and not (self.failure.kind == "golden drift" and verdicts and not self.lacking):
+        verdicts = {judgement.verdict for judgement in self.judgements}
+        is_drift = self.failure is not None and self.failure.kind == "golden drift" and verdicts and not self.missing
+        if self.failure is not None and not is_drift:
             return "failed"
         if verdicts & {"held back", "refused"}:
             return "to be judged"
-        if self.lacking:
+        if self.missing:
             return "failed"
         return "drifted" if "refresh" in verdicts else "passed"
 
     @property
     def row(self) -> dict[str, object]:
-        """For a table."""
+        """The outcome as a row of a table."""
         entry, failure = self.now.entry, self.failure
-        values = "; ".join(f"{one.verdict}: {summary.sentence(one)}".removesuffix(": ") for one in self.judged)
-        lacking = f"{', '.join(self.lacking)} was not written" if self.lacking and self.now.over else ""
-        more = [self.now.reason, f"attempt {self.now.restarts + 1}" if self.now.restarts else ""]
-        told = ", ".join(filter(None, more))
+        values = [f"{item.verdict}: {summary.sentence(item)}".removesuffix(": ") for item in self.judgements]
+        if self.missing and self.now.over:
+            values.append(f"{', '.join(self.missing)} was not written")
+        attempt = f"attempt {self.now.restarts + 1}" if self.now.restarts else ""
+        details = ", ".join(filter(None, [self.now.reason, attempt]))
         return {
             "test": f"{entry.test.model}/{entry.test.case}",
             "platform": entry.test.platform,
             "job": f"{entry.job}_{entry.index}" if entry.job is not None else "",
-            "state": f"{self.now.word} ({told})" if told else self.now.word,
+            "state": f"{self.now.word} ({details})" if details else self.now.word,
             "outcome": self.word,
             "class": failure.kind if failure else "",
             "cause": _short(failure.cause) if failure else "",
-            "golden values": "; ".join(filter(None, (values, lacking))),
+            "golden values": "; ".join(values),
             "next": failure.next if failure else "",
         }
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"
+    return text if len(text) <= _CAUSE_WIDTH else f"{text[:_CAUSE_WIDTH]} …"
 
 
 def conclude(
-    now: Now, old: Mapping[str, str | None], expected: Sequence[str], config: str | None
-) -> Outcome:  # fmt: skip
-    """What became of a test.  ``old`` are texts of golden files by name, ``expected`` the names of those to be left."""
+    now: ObservedTest, old: Mapping[str, str | None], expected: Sequence[str], config: str | None
+) -> MatrixOutcome:
+    """Return the outcome of a test.
+
+    ``old`` are texts of golden files by name, ``expected`` the names of those that it should write, ``config`` is the
+    text of its settings.
+    """
     if not now.over:
-        return Outcome(now)
-    judged, lacking = _values(now, old, expected, config)
-    if now.state == "COMPLETED" and not lacking:
-        return Outcome(now, None, judged)
+        return MatrixOutcome(now)
+    judgements, missing = _golden_values(now, old, expected, config)
+    if now.state == "COMPLETED" and not missing:
+        return MatrixOutcome(now, None, judgements)
     failure = _failure(now, config)
-    told = "\n".join([failure.cause, *failure.evidence, *_tails(now.entry.folder)])
-    return Outcome(now, failure, judged, known_problems.find(told), lacking)
+    log = "\n".join([failure.cause, *failure.evidence, *_log_tails(now.entry.folder)])
+    return MatrixOutcome(now, failure, judgements, known_problems.find(log), missing)
 
 
-def _values(
-    now: Now, old: Mapping[str, str | None], expected: Sequence[str], config: str | None
+def _golden_values(
+    now: ObservedTest, old: Mapping[str, str | None], expected: Sequence[str], config: str | None
 ) -> tuple[tuple[Judgement, ...], tuple[str, ...]]:
-    """The verdict on each golden file that a test left, and the names of those that it did not leave."""
-    folder = now.entry.folder / "assets"
-    judged: list[Judgement] = []
-    found = {it.name for it in folder.glob("*.json") if match_artifacts.golden(it.name)} if folder.is_dir() else set()
-    for name in sorted(found):
-        file = match_artifacts.golden(name)
+    """Return the judgement of each golden file that a test wrote, and the names of those that it did not write."""
+    test = now.entry.test
+    judgements: list[Judgement] = []
+    written: set[str] = set()
+    for path in sorted((now.entry.folder / "assets").glob("*.json")):
+        file = match_artifacts.golden(path.name)
+        if file is None:
+            continue
+        # Inference tests name their files differently: "generations…" instead of "golden_values…".
+        written.add(file.file)
         try:
-            with (folder / name).open("rb") as opened:
-                text = opened.read(golden.MAX_BYTES + 1)  # one that is longer is refused by its length
+            with path.open("rb") as opened:
+                text = opened.read(golden.MAX_BYTES + 1)  # a longer file is refused by its length
         except OSError:
             continue
-        if file is not None and file.environment == now.entry.test.environment:
-            test = now.entry.test
-            judged.append(judge(f"{test.model}/{test.case}/{file.file}", old.get(file.file), text, config))
-    # Inference tests name their files otherwise: "generations…" stands for "golden_values…".
-    have = {file.file for name in found if (file := match_artifacts.golden(name))}
-    return tuple(judged), tuple(name for name in expected if name not in have)
+        if file.environment == test.environment:
+            judgements.append(judge(f"{test.model}/{test.case}/{file.file}", old.get(file.file), text, config))
+    return tuple(judgements), tuple(name for name in expected if name not in written)
 
 
-def _failure(now: Now, config: str | None) -> Failure:
+def _failure(now: ObservedTest, config: str | None) -> Failure:
     entry = now.entry
     name = str(entry.test)
     if now.state in _BY_SLURM:
         kind, cause, retry = _BY_SLURM[now.state]
-        said = f"{cause}{f' ({now.reason})' if now.reason else ''}."
-        return Failure(name, "", kind, said, _last(entry.folder), None, retry, _AGAIN)
+        reason = f" ({now.reason})" if now.reason else ""
+        return Failure(name, "", kind, f"{cause}{reason}.", _last_lines(entry.folder), None, retry, _AGAIN)
     try:
-        found = read_logs.of_folder(entry.folder, FailedJob(name, conclusion=_conclusion(now)))
+        failure = read_logs.of_folder(entry.folder, FailedJob(name, conclusion=_conclusion(now)))
     except CannotTell:
-        told = "It left no log. Either its node does not see the folder for results, or it never began."
-        return Failure(name, "", "unknown", told, next="Look whether all nodes see the folder for results.")
-    if now.state == "OUT_OF_MEMORY" and found.kind != "out of memory":
-        cause = "The node's memory (not the GPU's) ran out, says Slurm: it ended a process of the test."
-        found = replace(found, kind="out of memory", cause=cause, next="Ask for more memory, or for whole nodes.")
-    if now.state == GONE and found.kind == "unknown":
-        found = replace(found, cause=f"Neither Slurm nor the job says how it ended. {found.cause}", next=_AGAIN)
-    if now.state == "COMPLETED" and found.kind == "unknown":
-        found = replace(found, cause=f"It ended well, says Slurm, but left no golden values. {found.cause}")
-    if found.kind in ("out of memory", "shape") and config is not None:
-        found = replace(found, details={**_sizes(now, config), **found.details})
-    return found
+        cause = "It wrote no log. Either its node does not see the folder for results, or the job never started."
+        return Failure(name, "", "unknown", cause, next="Check that all nodes see the folder for results.")
+    if now.state == "OUT_OF_MEMORY" and failure.kind != "out of memory":
+        cause = "The node's memory (not the GPU's) ran out, and Slurm ended a process of the test."
+        failure = replace(failure, kind="out of memory", cause=cause, next="Request more memory, or exclusive nodes.")
+    if now.state == GONE and failure.kind == "unknown":
+        failure = replace(failure, cause=f"Neither Slurm nor the job shows how it ended. {failure.cause}", next=_AGAIN)
+    if now.state == "COMPLETED" and failure.kind == "unknown":
+        cause = f"According to Slurm it succeeded, but it wrote no golden values. {failure.cause}"
+        failure = replace(failure, cause=cause)
+    if failure.kind in ("out of memory", "shape") and config is not None:
+        failure = replace(failure, details={**_sizes(now, config), **failure.details})
+    return failure
 
 
-def _conclusion(now: Now) -> str:
+def _conclusion(now: ObservedTest) -> str:
     return "timed_out" if now.state in ("TIMEOUT", "DEADLINE") else "failure"
 
 
-def _sizes(now: Now, config: str) -> dict[str, str]:
-    """How the test spreads its model, from its settings; what the log tells counts more."""
+def _sizes(now: ObservedTest, config: str) -> dict[str, str]:
+    """Return how the test's settings distribute its model; the log has precedence over them."""
     try:
-        spread = Parallelism.parse(config)
+        parallelism = Parallelism.parse(config)
     except CannotTell:
         return {}
     test = now.entry.test
-    data = f", DP {test.world_size // spread.model}" if spread.model and not test.world_size % spread.model else ""
-    sizes = f"TP {spread.tensor}, CP {spread.context}, PP {spread.pipeline}{data}"
+    sizes = f"TP {parallelism.tensor}, CP {parallelism.context}, PP {parallelism.pipeline}"
+    if parallelism.model and test.world_size % parallelism.model == 0:
+        sizes += f", DP {test.world_size // parallelism.model}"
     return {"parallelism": sizes, "GPUs": f"{test.nodes} × {test.gpus}", **_batch(config)}
 
 
 def _batch(config: str) -> dict[str, str]:
-    found = (re.search(rf"^ *['\"]?--{name}['\"]? *: *([0-9]{{1,9}})\b", config, re.MULTILINE) for name in _BATCH)
-    return {name.replace("-", " "): it[1] for name, it in zip(_BATCH, found, strict=True) if it}
+    sizes = {}
+    for name in _BATCH_OPTIONS:
+        match = re.search(rf"^ *['\"]?--{name}['\"]? *: *([0-9]{{1,9}})\b", config, re.MULTILINE)
+        if match:
+            sizes[name.replace("-", " ")] = match[1]
+    return sizes
 
 
-def _last(folder: Path) -> tuple[str, ...]:
-    return tuple(line for line in _end(folder / "job.log").splitlines()[-5:] if line.strip())
+def _last_lines(folder: Path) -> tuple[str, ...]:
+    return tuple(line for line in _log_tail(folder / "job.log").splitlines()[-5:] if line.strip())
 
 
-def _tails(folder: Path) -> list[str]:
-    return [_end(it) for it in (folder / "job.log", *sorted(folder.glob("node-*.err.log"))[:8])]
+def _log_tails(folder: Path) -> list[str]:
+    return [_log_tail(path) for path in (folder / "job.log", *sorted(folder.glob("node-*.err.log"))[:8])]
 
 
-def _end(file: Path) -> str:
+def _log_tail(path: Path) -> str:
     try:
-        with file.open("rb") as opened:
-            opened.seek(max(0, opened.seek(0, 2) - _TAIL))
-            return opened.read(_TAIL).decode("utf-8", "replace")
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))
+            return file.read(_LOG_TAIL).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -1,19 +1,20 @@
-"""A cluster as its user describes it: a small YAML file, parameters that override it, or both.  Pure.
+"""A cluster's description in a small YAML file, in parameters that override it, or both.  Pure.
 
 partition: batch                  # several: batch,large; or by platform: {dgx_h100: batch, dgx_gb200: grace}
 account: my-account
 image: /shared/images/megatron-lm.sqsh   # or nvcr.io/nvidia/nemo:26.06
 mounts: [/shared/data:/mnt/artifacts]    # what the recipes read: data, tokenizers, checkpoints
-in-image: []                      # folders that the image has itself, such as /mnt/artifacts
+in-image: []                      # folders that the image contains, such as /mnt/artifacts
 results: /shared/me/results       # seen by all nodes under the same path
-at-once: 0                        # so many tests of an array run at a time; 0: no limit
-gpus: true                        # false where whole nodes are allocated
-least-gpus: 0                     # GPUs a node for tests whose recipe names fewer, such as 8
+at-once: 0                        # maximum of running tests of an array; 0: no limit
+gpus: true                        # false if whole nodes are allocated
+least-gpus: 0                     # GPUs per node for tests whose recipe names fewer, such as 8
 options: [--qos=high]             # further options of sbatch
 shared: false                     # true: you vouch that all nodes see the paths
 
-A test that takes all GPUs of its nodes, and every test with ``gpus: false``, has its nodes alone (``--exclusive``).
-Options such as ``--cpus-per-gpu=16`` or ``--oversubscribe`` override that.  ``site.schema.json`` declares the format.
+A test that takes all GPUs of its nodes, and every test with ``gpus: false``, has its nodes alone (``--exclusive``),
+unless options such as ``--cpus-per-gpu=16`` or ``--oversubscribe`` say otherwise.  ``site.schema.json`` declares the
+format.
 """
 
 import itertools
@@ -26,14 +27,14 @@ from importlib.resources import files
 from runbook_lib.containers.work.image import WorkImage
 from runbook_lib.errors import RunbookError
 from runbook_lib.recipes.workloads import Workload
-from runbook_lib.slurm.batch_files import Site
+from runbook_lib.slurm.site import Site
 from runbook_lib.slurm.states import Partition
 from runbook_lib.text import user_file
 from runbook_lib.text.user_file import Schema
 
-#: Where recipes and settings of tests expect what no image holds.
+#: Folders in which recipes and settings of tests expect data that no image contains.
 _DATA = re.compile(r"(?<![\w./}-])/mnt/[\w.-]{1,100}")
-#: File systems that live in one machine alone, by their names in ``/proc/self/mountinfo``.
+#: File systems of one machine alone, by their names in ``/proc/self/mountinfo``.
 _LOCAL = frozenset({"tmpfs", "ramfs", "overlay", "devtmpfs", "squashfs", "zfs", "ext2", "ext3", "ext4", "xfs", "btrfs"})
 
 
@@ -78,80 +79,10 @@ def schema() -> Schema:
 
 
 def _image(text: str) -> str:
-    """As Pyxis takes it: a path, what has its ``#`` already, or an address, which without it were Docker Hub's."""
+    """Return an image as Pyxis takes it: a path, or an address with ``#``, without which it would be Docker Hub's."""
     if not text or text.startswith("/") or "#" in text or re.search(r"\s", text):
         return text
     return WorkImage.parse(text).enroot_address
-
-
-def lacking(site: Site, partitions: Collection[Partition], chosen: Sequence[Workload]) -> tuple[str, ...]:
-    """Return what these tests need and no partition has, as sentences; Slurm would let them wait forever."""
-    known = {it.name: it for it in partitions}
-    default = [it for it in partitions if it.default]
-    told: dict[str, None] = {}
-    for test in chosen:
-        name = site.partition(test.platform)
-        given = [known[it] for it in name.split(",") if it in known] if name else default
-        if not given and not name:
-            told["The cluster has no default partition. Name one as partition."] = None
-        lacks = [_lacks(site, it, test) for it in given]
-        if all(lacks):  # of several partitions one suffices
-            told |= dict.fromkeys(itertools.chain.from_iterable(lacks))
-    return tuple(told)
-
-
-def _lacks(site: Site, has: Partition, test: Workload) -> list[str]:
-    """Return what a test needs and one partition does not have."""
-    told, gpus = [], site.gpus_for(test)
-    if test.nodes > has.nodes:
-        told.append(f"The partition {has.name} has {has.nodes} nodes, and {test} needs {test.nodes}.")
-    if site.gpus and gpus > has.gpus:
-        hint = " Where Slurm knows no GPUs, set gpus: false in the site file." if not has.gpus else ""
-        told.append(f"The nodes of {has.name} have {has.gpus} GPUs, and {test} needs {gpus}.{hint}")
-    if has.seconds is not None and test.time_limit > has.seconds:
-        told.append(f"{has.name} lets a job run for {has.seconds} s, and {test} needs {test.time_limit} s.")
-    return told
-
-
-def unmounted(site: Site, *texts: str) -> str:
-    """Return the folders that these texts of a test name and its container will not have, as a sentence, or nothing.
-
-    A mount inside of such a folder counts as the folder: whoever mounts parts knows which are read.
-    """
-    if not site.image:
-        return ""
-    have = [it.rstrip("/") for it in (*(inside for _, inside in site.mounts), *site.in_image)]
-    named = dict.fromkeys(it for text in texts for it in _DATA.findall(text))
-    lacks = [it for it in named if not any(f"{it}/".startswith(f"{has}/") or has.startswith(f"{it}/") for has in have)]
-    if not lacks:
-        return ""
-    return (
-        f"The test reads {' and '.join(lacks)}, and nothing is mounted there. Give the folder of its data as mounts, "
-        f"such as /shared/data:{lacks[0]}; or name it as in-image in the site file if the image has it."
-    )
-
-
-def not_shared(path: str, mountinfo: str) -> str:
-    """Return why nodes cannot see a path of this machine, as a sentence; empty where they may.
-
-    ``mountinfo`` is the text of ``/proc/self/mountinfo``.  A disk of this machine may be exported to others: only
-    somebody who knows can say so.
-    """
-    best, kind = "", ""
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        words = before.split()
-        if len(words) < 5 or not after:
-            continue
-        point = re.sub(r"\\([0-7]{3})", lambda it: chr(int(it[1], 8)), words[4])
-        if (path == point or path.startswith(f"{point.rstrip('/')}/")) and len(point) >= len(best):
-            best, kind = point, after.split()[0]
-    if kind not in _LOCAL:
-        return ""
-    return (
-        f"{path} lies on {best} ({kind}), a file system of this machine, which other nodes do not see. Give a path on "
-        "storage that all nodes share, or set shared: true in the site file if they do see it."
-    )
 
 
 def _mount(text: str) -> tuple[str, str]:
@@ -161,3 +92,84 @@ def _mount(text: str) -> tuple[str, str]:
             f"mounts={text!r} is no mount; expected outside:inside, such as /shared/data:/mnt/artifacts."
         )
     return outside, inside
+
+
+def unmet_requirements(site: Site, partitions: Collection[Partition], tests: Sequence[Workload]) -> tuple[str, ...]:
+    """Return what the cluster's partitions cannot give to these tests, as sentences; Slurm would let them wait forever.
+
+    A test that may run in several partitions needs one that suffices.
+    """
+    by_name = {partition.name: partition for partition in partitions}
+    problems: dict[str, None] = {}
+    for test in tests:
+        names = site.partition(test.platform)
+        if names:
+            candidates = [by_name[name] for name in names.split(",") if name in by_name]
+        else:
+            candidates = [partition for partition in partitions if partition.default]
+            if not candidates:
+                problems["The cluster has no default partition. Name one as partition."] = None
+        unmet = [_unmet(site, partition, test) for partition in candidates]
+        if all(unmet):
+            problems |= dict.fromkeys(itertools.chain.from_iterable(unmet))
+    return tuple(problems)
+
+
+def _unmet(site: Site, partition: Partition, test: Workload) -> list[str]:
+    problems = []
+    gpus = site.gpus_for(test)
+    if test.nodes > partition.nodes:
+        problems.append(f"The partition {partition.name} has {partition.nodes} nodes, and {test} needs {test.nodes}.")
+    if site.gpus and gpus > partition.gpus:
+        hint = "" if partition.gpus else " If Slurm knows no GPUs, set gpus: false in the site file."
+        problems.append(f"The nodes of {partition.name} have {partition.gpus} GPUs, and {test} needs {gpus}.{hint}")
+    if partition.seconds is not None and test.time_limit > partition.seconds:
+        limit = f"a time limit of {partition.seconds} s"
+        problems.append(f"{partition.name} has {limit}, and {test} needs {test.time_limit} s.")
+    return problems
+
+
+def unmounted(site: Site, *texts: str) -> str:
+    """Return which folders these texts of a test name that its container lacks, as a sentence; empty if it has all.
+
+    A mount inside such a folder counts as the folder: a user who mounts parts of it knows which are read.
+    """
+    if not site.image:
+        return ""
+    present = [path.rstrip("/") for path in (*(inside for _, inside in site.mounts), *site.in_image)]
+    folders = dict.fromkeys(folder for text in texts for folder in _DATA.findall(text))
+    missing = [folder for folder in folders if not any(_overlap(folder, path) for path in present)]
+    if not missing:
+        return ""
+    return (
+        f"The test reads {' and '.join(missing)}, and nothing is mounted there. Name the folder of its data as mounts, "
+        f"such as /shared/data:{missing[0]}; or name it as in-image in the site file if the image contains it."
+    )
+
+
+def _overlap(folder: str, path: str) -> bool:
+    return f"{folder}/".startswith(f"{path}/") or path.startswith(f"{folder}/")
+
+
+def not_shared(path: str, mountinfo: str) -> str:
+    """Return why other nodes cannot see a path of this machine, as a sentence; an empty string if they may.
+
+    ``mountinfo`` is the text of ``/proc/self/mountinfo``.  A disk of this machine may be exported to others, which only
+    the user knows.
+    """
+    mount_point, file_system = "", ""
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        words = before.split()
+        if len(words) < 5 or not after:
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), words[4])
+        contains = path == point or path.startswith(f"{point.rstrip('/')}/")
+        if contains and len(point) >= len(mount_point):
+            mount_point, file_system = point, after.split()[0]
+    if file_system not in _LOCAL:
+        return ""
+    return (
+        f"{path} is on {mount_point} ({file_system}), a file system of this machine, which other nodes do not see. "
+        "Name a path on storage that all nodes share, or set shared: true in the site file if they do see it."
+    )

@@ -1,8 +1,8 @@
-"""The matrix of tests as it lies in the folder for results: what was planned, submitted, and how each test ended.
+"""The matrix of tests in the folder for results: what was planned and submitted, and how each test ended.
 
-``<base>/<round>/matrix.json`` lists a round's arrays, ``<base>/<round>/<array>/job`` holds the id that Slurm gave.
-A test belongs to its newest round: running one again makes another round, so nothing is written over.
-The list is written before anything is submitted, the id right after: whatever is interrupted can be gone on with.
+``<base>/<round>/matrix.json`` lists a round's arrays, ``<base>/<round>/<array>/job`` has the id that Slurm gave.  A
+test belongs to its newest round: running one again makes another round, so nothing is overwritten.  The list is written
+before anything is submitted and the id right afterwards, so an interrupted submission can be continued.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.recipes.workloads import Workload
-from runbook_lib.slurm.batch_files import Array
+from runbook_lib.slurm.batch_files import JobArray
 from runbook_lib.system import atomic_files
 
 _LIST = "matrix.json"
@@ -23,8 +23,8 @@ _NUMBERS = ("nodes", "gpus", "time_limit")
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A test of a round; ``folder`` holds its results.  ``job`` is None before its array is submitted."""
+class RoundTest:
+    """A test of a round; ``folder`` contains its results.  ``job`` is None before its array is submitted."""
 
     test: Workload
     round: int
@@ -35,15 +35,17 @@ class Entry:
 
     @property
     def ended(self) -> tuple[int, int] | None:
-        """Job id and exit status, as the job itself wrote them down at its end."""
+        """Job id and exit status, as the job itself wrote them at its end."""
         words = _text(self.folder / "ended").split()
-        return (int(words[0]), int(words[1])) if len(words) == 2 and all(it.isdecimal() for it in words) else None
+        if len(words) != 2 or not all(word.isdecimal() for word in words):
+            return None
+        return int(words[0]), int(words[1])
 
     @property
     def earlier(self) -> tuple[Path, ...]:
-        """What the attempts before left that Slurm put back into the queue, a folder each, the oldest first."""
-        found = self.folder.parent.glob(f"{self.folder.name}.attempt-*")
-        return tuple(sorted(found, key=lambda it: int(re.sub(r"\D", "", it.name.rpartition("-")[2]) or 0)))
+        """The folders of earlier attempts, after which Slurm requeued the test, the oldest first."""
+        folders = self.folder.parent.glob(f"{self.folder.name}.attempt-*")
+        return tuple(sorted(folders, key=lambda path: int(re.sub(r"\D", "", path.name.rpartition("-")[2]) or 0)))
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Submission:
 
     name: str
     folder: Path
-    entries: tuple[Entry, ...]
+    entries: tuple[RoundTest, ...]
     job: int | None = None
 
     @property
@@ -61,50 +63,56 @@ class Submission:
         return str(self.folder / "array.sbatch")
 
     def with_job(self, job: int) -> "Submission":
-        """The same, submitted as that job."""
-        return replace(self, job=job, entries=tuple(replace(it, job=job) for it in self.entries))
+        """Return the array as submitted with a job id."""
+        return replace(self, job=job, entries=tuple(replace(entry, job=job) for entry in self.entries))
 
 
 def read(base: Path) -> tuple[Submission, ...]:
-    """All arrays of all rounds, the oldest first; none before the first round.  CannotTell for a damaged list."""
-    numbers = sorted(int(it.name) for it in base.glob("[0-9]*") if it.name.isdecimal() and (it / _LIST).is_file())
-    return tuple(it for number in numbers for it in _round(base / str(number), number))
+    """Return all arrays of all rounds, the oldest first.  Raises CannotTell for a damaged list."""
+    submissions: list[Submission] = []
+    for number in _rounds(base):
+        submissions += _round(base / str(number), number)
+    return tuple(submissions)
 
 
-def newest(submissions: Iterable[Submission]) -> dict[str, Entry]:
-    """The newest entry of each test, by its name."""
-    return {entry.test.name: entry for it in submissions for entry in it.entries}
+def newest(submissions: Iterable[Submission]) -> dict[str, RoundTest]:
+    """Return the newest entry of each test, by the test's name."""
+    return {entry.test.name: entry for submission in submissions for entry in submission.entries}
 
 
 def next_round(base: Path) -> int:
-    """The number of the round that is planned next."""
-    return (
-        max((int(it.parent.name) for it in base.glob(f"[0-9]*/{_LIST}") if it.parent.name.isdecimal()), default=0) + 1
-    )
+    """Return the number of the round that is planned next."""
+    return max(_rounds(base), default=0) + 1
 
 
-def keep(base: Path, number: int, arrays: Sequence[Array]) -> tuple[Submission, ...]:
-    """Write a round's files, its list last.  Raises RunbookError where that cannot be done."""
+def write_round(base: Path, number: int, arrays: Sequence[JobArray]) -> tuple[Submission, ...]:
+    """Write a round's files, its list last.  Raises RunbookError if that fails."""
+    listed = []
     for array in arrays:
         for task in array.tasks:
             atomic_files.make_folder(Path(task.folder))
         for path, text in array.files.items():
             atomic_files.write(Path(path), text)
-    listed = [{"name": it.name, "tests": [_as_json(task.workload) for task in it.tasks]} for it in arrays]
+        listed.append({"name": array.name, "tests": [_as_json(task.workload) for task in array.tasks]})
     atomic_files.write(base / str(number) / _LIST, json.dumps({"arrays": listed}, indent=1), durable=True)
     return tuple(_round(base / str(number), number))
 
 
-def drop(base: Path, number: int) -> None:
-    """Forget a round of which Slurm took nothing; the next takes its number.  One with a job stays."""
-    if all(it.job is None for it in _round(base / str(number), number)):
+def discard_round(base: Path, number: int) -> None:
+    """Remove a round without a job, so that the next gets its number.  A round with a job stays."""
+    if all(submission.job is None for submission in _round(base / str(number), number)):
         (base / str(number) / _LIST).unlink(missing_ok=True)
 
 
-def submitted(it: Submission, job: int) -> Submission:
-    """Note the id that Slurm gave to an array."""
-    atomic_files.write(it.folder / "job", f"{job}\n", durable=True)
-    return it.with_job(job)
+def write_job(submission: Submission, job: int) -> Submission:
+    """Write the id that Slurm gave to an array; return the array with it."""
+    atomic_files.write(submission.folder / "job", f"{job}\n", durable=True)
+    return submission.with_job(job)
+
+
+def _rounds(base: Path) -> list[int]:
+    folders = (path.parent.name for path in base.glob(f"[0-9]*/{_LIST}"))
+    return sorted(int(name) for name in folders if name.isdecimal())
 
 
 def _round(folder: Path, number: int) -> Iterator[Submission]:
@@ -113,32 +121,32 @@ def _round(folder: Path, number: int) -> Iterator[Submission]:
             yield _submission(folder / str(listed["name"]), number, listed["tests"])
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise CannotTell(
-            f"{folder / _LIST} cannot be read ({error}). It lists what was submitted: restore it, or give another "
+            f"{folder / _LIST} cannot be read ({error}). It lists what was submitted: restore it, or name another "
             "folder for results."
         ) from error
 
 
 def _submission(folder: Path, number: int, tests: Sequence[Mapping[str, Any]]) -> Submission:
-    entries = tuple(
-        Entry(_from_json(test), number, folder.name, index, folder / str(index)) for index, test in enumerate(tests)
-    )
-    found = Submission(folder.name, folder, entries)
+    entries = []
+    for index, data in enumerate(tests):
+        entries.append(RoundTest(_from_json(data), number, folder.name, index, folder / str(index)))
+    submission = Submission(folder.name, folder, tuple(entries))
     job = _job(folder)
-    return found if job is None else found.with_job(job)
+    return submission if job is None else submission.with_job(job)
 
 
 def _job(folder: Path) -> int | None:
-    """The id of an array: as noted after it was submitted, or as an element of it noted when it began."""
+    """Return the id of an array: as written after its submission, or as an element of it wrote when it started."""
     for file in (folder / "job", *sorted(folder.glob("*/started"))):
         if (text := _text(file).strip()).isdecimal():
             return int(text)
     return None
 
 
-def _text(file: Path) -> str:
+def _text(path: Path) -> str:
     try:
-        with file.open(errors="replace") as opened:
-            return opened.read(200)
+        with path.open(errors="replace") as file:
+            return file.read(200)
     except OSError:
         return ""
 

@@ -25,9 +25,10 @@ from slurm_cluster import Cluster, cluster
 from runbook_lib.recipes.device_connections import Connections
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm import submissions
-from runbook_lib.slurm.batch_files import CALLS, Site, arrays
+from runbook_lib.slurm.batch_files import CALLS, arrays
 from runbook_lib.slurm.client import Slurm
 from runbook_lib.slurm.follow import Follower, submit
+from runbook_lib.slurm.site import Site
 
 TESTS, SINGLE = 500, 40
 #: Nodes and GPUs of the tests, as the recipes have them.
@@ -43,7 +44,7 @@ def matrix(slurm: Slurm, base: Path, count: int) -> tuple[int, int, int, float, 
         for i in range(count)
     ]
     site = Site(str(base / "checkout"), str(base / "1"))
-    submissions.keep(base, 1, arrays([(it, Connections(None, "")) for it in tests], site))
+    submissions.write_round(base, 1, arrays([(it, Connections(None, "")) for it in tests], site))
     done = submit(slurm, submissions.read(base))
     submitted = time.monotonic() - begun
     follower = Follower(slurm, submissions.newest(done).values())

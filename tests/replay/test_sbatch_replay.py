@@ -17,7 +17,8 @@ from runbook_lib.recipes.device_connections import Connections, architecture, ch
 from runbook_lib.recipes.parallelism import Parallelism
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm import selection
-from runbook_lib.slurm.batch_files import CALLS, Site, arrays
+from runbook_lib.slurm.batch_files import CALLS, arrays
+from runbook_lib.slurm.site import Site
 
 pytestmark = pytest.mark.replay
 
@@ -138,9 +139,9 @@ def test_scripts_are_sound_for_bash(chosen: list[tuple[Workload, Connections]], 
 
 def test_what_matters_to_a_bump_is_what_ci_runs_for_it(checkout: Checkout) -> None:
     listed = checkout.git("ls-tree", "-r", "--name-only", MAIN, "--", recipes.FOLDER).splitlines()
-    every, _ = selection.known(checkout.read(listed, MAIN))
+    every, _ = selection.read_tests(checkout.read(listed, MAIN))
     platforms = ("dgx_h100", "dgx_gb200")
-    chosen = [selection.pick(every, selection.BUMP, platform, "dev") for platform in platforms]
+    chosen = [selection.select(every, selection.BUMP, platform, "dev") for platform in platforms]
     assert [len(it) for it in chosen] == [77, 31]
     configs = checkout.read({selection.config_of(it) for it in every}, MAIN)
     held = [selection.prepare(it, configs[selection.config_of(it)], SITE) for it in chosen[0]]

@@ -13,7 +13,8 @@ import pytest
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.recipes.device_connections import Connections
 from runbook_lib.recipes.workloads import Workload
-from runbook_lib.slurm.batch_files import CALLS, Array, Site, arrays, launch
+from runbook_lib.slurm.batch_files import CALLS, JobArray, arrays, launch
+from runbook_lib.slurm.site import Site
 
 SITE = Site("/shared/Megatron-LM", "/shared/results")
 UNSET, ONE = Connections(None, "Nothing requires it."), Connections(1, "TP 2 on Hopper\nrequires 1.")
@@ -38,11 +39,11 @@ def workload(
     )
 
 
-def rendered(*tests: Workload, site: Site = SITE, connections: Connections = UNSET) -> tuple[Array, ...]:
+def rendered(*tests: Workload, site: Site = SITE, connections: Connections = UNSET) -> tuple[JobArray, ...]:
     return arrays([(it, connections) for it in tests], site)
 
 
-def directives(array: Array) -> dict[str, str]:
+def directives(array: JobArray) -> dict[str, str]:
     lines = (line.removeprefix("#SBATCH --") for line in array.text.splitlines() if line.startswith("#SBATCH --"))
     return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
@@ -211,15 +212,15 @@ def test_the_same_matrix_has_the_same_names_and_another_has_others() -> None:
         (replace(SITE, checkout="Megatron-LM"), "The checkout is 'Megatron-LM'; expected an absolute path"),
         (replace(SITE, results="/a b"), "The folder for results is '/a b'"),
         (replace(SITE, results="/a$(id)"), "The folder for results"),
-        (replace(SITE, image="a b"), "has blanks"),
-        (replace(SITE, mounts=(("/a,/etc", "/b"),)), "cannot be written for Pyxis"),
-        (replace(SITE, partitions={"": "a b"}), "'a b' cannot be the name of a partition"),
-        (replace(SITE, partitions={"": "a,,b"}), "'' cannot be the name of a partition"),
-        (replace(SITE, account="a,b"), "'a,b' cannot be the name of an account"),
-        (replace(SITE, account="$(id)"), "cannot be the name of an account"),
-        (replace(SITE, options=("--nodes=3",)), "--nodes is chosen from the recipe"),
-        (replace(SITE, options=("--part=other",)), "--partition is chosen from the recipe"),
-        (replace(SITE, options=("--gpus=3",)), "--gpus-per-node is chosen from the recipe"),
+        (replace(SITE, image="a b"), "white space"),
+        (replace(SITE, mounts=(("/a,/etc", "/b"),)), "The mount /a,/etc:/b"),
+        (replace(SITE, partitions={"": "a b"}), "'a b' is not a valid name of a partition"),
+        (replace(SITE, partitions={"": "a,,b"}), "'' is not a valid name of a partition"),
+        (replace(SITE, account="a,b"), "'a,b' is not a valid name of an account"),
+        (replace(SITE, account="$(id)"), "account"),
+        (replace(SITE, options=("--nodes=3",)), "--nodes follows"),
+        (replace(SITE, options=("--part=other",)), "--partition follows"),
+        (replace(SITE, options=("--gpus=3",)), "--gpus-per-node follows"),
         (replace(SITE, options=("--qos=a\nb",)), "expected --name=value"),
     ],
 )
@@ -246,7 +247,7 @@ def test_partitions_and_accounts_are_compared_with_the_clusters() -> None:
 @pytest.mark.parametrize(
     ("tests", "says"),
     [
-        ([workload(gpus=0)], "asks for no GPU"),
+        ([workload(gpus=0)], "no GPU"),
         ([workload(script="  ")], "runs no script"),
         ([workload(), workload()], "is chosen twice"),
         ([workload(script="cd /opt/megatron-lm")], "Name the image"),

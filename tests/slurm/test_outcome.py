@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.recipes.workloads import Workload
-from runbook_lib.slurm.follow import GONE, Now, last_seen
-from runbook_lib.slurm.outcome import Outcome, conclude
-from runbook_lib.slurm.submissions import Entry
+from runbook_lib.slurm.follow import GONE, ObservedTest, saved_state
+from runbook_lib.slurm.outcome import MatrixOutcome, conclude
+from runbook_lib.slurm.submissions import RoundTest
 from runbook_lib.steps.slurm_verify import run
 
 FILE, SECOND = "golden_values_dev_dgx_h100.json", "golden_values_dev_dgx_h100_2nd.json"
@@ -21,20 +21,20 @@ TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\
 def look(
     folder: Path, state: str = "COMPLETED", files: Mapping[str, str] | None = None, *, reason: str = "",
     over: bool = True, more: tuple[str, ...] = (),
-) -> Outcome:  # fmt: skip
+) -> MatrixOutcome:  # fmt: skip
     for name, text in (files or {}).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
-    now = Now(Entry(test, 1, "array", 0, folder, 7), state, reason)
+    now = ObservedTest(RoundTest(test, 1, "array", 0, folder, 7), state, reason)
     assert now.over == over
     return conclude(now, {FILE: GOLDEN}, (FILE, *more), CONFIG)
 
 
 @pytest.mark.parametrize("state", ["", "PENDING", "RUNNING"])
-def test_what_is_not_over_has_no_verdict(tmp_path: Path, state: str) -> None:
+def test_a_test_that_is_not_over_has_no_verdict(tmp_path: Path, state: str) -> None:
     found = look(tmp_path, state, {f"assets/{FILE}": FAR}, over=False)
-    assert (found.word, found.failure, found.judged) == ("not over", None, ())
+    assert (found.word, found.failure, found.judgements) == ("not over", None, ())
 
 
 @pytest.mark.parametrize(
@@ -48,56 +48,57 @@ def test_what_is_not_over_has_no_verdict(tmp_path: Path, state: str) -> None:
         ({"assets/other.json": FAR, "job.log": "well\n"}, "failed", []),
     ],
 )
-def test_golden_values_decide_about_a_test_that_ended_well(
+def test_golden_values_decide_about_a_test_that_succeeded(
     tmp_path: Path, files: dict[str, str], word: str, verdicts: list[str]
 ) -> None:
     found = look(tmp_path, files=files)
-    assert (found.word, [one.verdict for one in found.judged]) == (word, verdicts)
+    assert (found.word, [one.verdict for one in found.judgements]) == (word, verdicts)
 
 
-def test_values_that_were_not_written_are_told(tmp_path: Path) -> None:
+def test_missing_values_are_named(tmp_path: Path) -> None:
     found = look(tmp_path, files={"job.log": "well\n"})
     assert found.row["golden values"] == f"{FILE} was not written"
     assert found.failure is not None
-    assert found.failure.cause.startswith("It ended well, says Slurm, but left no golden values.")
+    assert found.failure.cause.count("no golden values") == 1
 
 
 @pytest.mark.parametrize(
     ("state", "reason", "kind", "cause"),
     [
-        ("NODE_FAIL", "", "flaky infrastructure", "A node failed or did not answer, says Slurm."),
-        ("PREEMPTED", "", "flaky infrastructure", "The job was preempted by another, says Slurm."),
-        ("BOOT_FAIL", "BootFail", "flaky infrastructure", "A node did not boot, says Slurm (BootFail)."),
-        ("CANCELLED", "", "unknown", "The job was cancelled, says Slurm."),
+        ("NODE_FAIL", "", "flaky infrastructure", "A node failed"),
+        ("PREEMPTED", "", "flaky infrastructure", "The job was preempted"),
+        ("BOOT_FAIL", "BootFail", "flaky infrastructure", "A node did not boot"),
+        ("CANCELLED", "", "unknown", "The job was cancelled."),
         ("TIMEOUT", "", "hang", "The job ran into its time limit"),
         ("OUT_OF_MEMORY", "", "out of memory", "The node's memory (not the GPU's) ran out"),
-        (GONE, "", "unknown", "Neither Slurm nor the job says how it ended."),
+        (GONE, "", "unknown", "Neither Slurm nor the job"),
         ("FAILED", "", "unknown", "The log names no cause"),
     ],
 )
-def test_what_slurm_says_is_a_cause(tmp_path: Path, state: str, reason: str, kind: str, cause: str) -> None:
+def test_the_state_of_slurm_is_a_cause(tmp_path: Path, state: str, reason: str, kind: str, cause: str) -> None:
     found = look(tmp_path, state, {"job.log": "began\n"}, reason=reason)
     assert found.failure is not None
     assert (found.word, found.failure.kind) == ("failed", kind)
     assert found.failure.cause.startswith(cause)
+    assert reason in found.failure.cause
     assert found.failure.next
 
 
 @pytest.mark.parametrize("state", ["FAILED", "TIMEOUT", GONE])
-def test_the_traceback_of_a_rank_counts_more(tmp_path: Path, state: str) -> None:
+def test_the_traceback_of_a_rank_has_precedence(tmp_path: Path, state: str) -> None:
     files = {"job.log": "srun: error: node1: task 0: Exited\n", "assets/logs/1/x/attempt_0/3/stderr.log": TRACE}
     found = look(tmp_path, state, files)
     assert found.failure is not None
     assert "Rank 3 failed with ValueError: the cause" in found.failure.cause
 
 
-def test_a_test_without_a_log_tells_of_its_node(tmp_path: Path) -> None:
+def test_a_test_without_a_log_names_the_shared_folder(tmp_path: Path) -> None:
     found = look(tmp_path, "FAILED")
     assert found.failure is not None
     assert "its node does not see the folder for results" in found.failure.cause
 
 
-def test_memory_is_told_with_the_sizes_of_the_test(tmp_path: Path) -> None:
+def test_a_lack_of_memory_is_shown_with_the_sizes_of_the_test(tmp_path: Path) -> None:
     text = TRACE.replace("ValueError: the cause", "torch.OutOfMemoryError: CUDA out of memory.")
     found = look(tmp_path, "FAILED", {"node-0.err.log": text})
     assert found.failure is not None
@@ -113,7 +114,7 @@ def test_a_drift_alone_is_no_failure_and_one_with_lost_steps_is_to_be_judged(tmp
     assert look(tmp_path / "d", "FAILED", {**log, f"assets/{FILE}": DRIFT}, more=(SECOND,)).word == "failed"
 
 
-def test_pitfalls_of_a_nodes_own_words_are_named(tmp_path: Path) -> None:
+def test_known_problems_in_a_nodes_log_are_named(tmp_path: Path) -> None:
     files = {"node-0.err.log": "bash: line 1: uv: command not found\n", "assets/logs/1/x/attempt_0/3/stderr.log": TRACE}
     found = look(tmp_path, "FAILED", files)
     assert ["CI Dockerfile" in it.mend for it in found.pitfalls] == [True]
@@ -134,15 +135,15 @@ def test_a_job_that_ended_badly_is_asked_what_slurm_said(tmp_path: Path, log: st
     test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
     (tmp_path / "job.log").write_text(log)
     (tmp_path / "ended").write_text("7 143\n")
-    assert last_seen(Entry(test, 1, "array", 0, tmp_path, 7)).state == state
+    assert saved_state(RoundTest(test, 1, "array", 0, tmp_path, 7)).state == state
     (tmp_path / "ended").write_text("7 0\n")
-    assert last_seen(Entry(test, 1, "array", 0, tmp_path, 7)).state == "COMPLETED"
+    assert saved_state(RoundTest(test, 1, "array", 0, tmp_path, 7)).state == "COMPLETED"
     for damaged in ("", "7", "7 x", "a b c"):
         (tmp_path / "ended").write_text(damaged)
-        assert last_seen(Entry(test, 1, "array", 0, tmp_path, 7)).state == ""
+        assert saved_state(RoundTest(test, 1, "array", 0, tmp_path, 7)).state == ""
 
 
-def test_an_attempt_that_slurm_began_anew_is_told(tmp_path: Path) -> None:
+def test_an_attempt_before_a_restart_is_named(tmp_path: Path) -> None:
     (tmp_path / "0.attempt-1").mkdir()
     (tmp_path / "0.attempt-10").mkdir()
     (tmp_path / "0.attempt-2").mkdir()
@@ -150,11 +151,11 @@ def test_an_attempt_that_slurm_began_anew_is_told(tmp_path: Path) -> None:
     (tmp_path / "0").mkdir()
     (tmp_path / "0/ended").write_text("7 0\n")
     test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
-    now = last_seen(Entry(test, 1, "array", 0, tmp_path / "0", 7))
+    now = saved_state(RoundTest(test, 1, "array", 0, tmp_path / "0", 7))
     told = run.Found((conclude(now, {}, (), CONFIG),))
     assert told.outcomes[0].row["state"] == "passed (attempt 4)"
-    assert [it.partition("attempt ")[2].partition(":")[0] for it in told.begun_anew] == [
-        "1 (preempted), which is not judged", "2, which is not judged", "3, which is not judged",
+    assert [it.partition("attempt ")[2].partition(".")[0] for it in told.begun_anew] == [
+        "1 (preempted)", "2", "3",
     ]  # fmt: skip
     assert told.begun_anew[2].endswith("0.attempt-10")
     assert told.begun_anew[0] in told.show().text

@@ -6,8 +6,8 @@ import pytest
 
 from runbook_lib.errors import Refused
 from runbook_lib.recipes.workloads import Workload
-from runbook_lib.slurm.batch_files import Site
-from runbook_lib.slurm.selection import known, own, pick, prepare
+from runbook_lib.slurm.selection import prepare, read_tests, select, training_test
+from runbook_lib.slurm.site import Site
 
 RECIPE = """\
 spec: {{model: {model}, nodes: 1, gpus: 8, platforms: dgx_h100, script: 'true'}}
@@ -23,14 +23,14 @@ products:
 - test_case: [cleans]
   products: [{{environment: [dev], scope: [cleanup], gpus: 0}}]
 """
-TESTS, ODD = known(
+TESTS, ODD = read_tests(
     {"a.yaml": RECIPE.format(model="gpt"), "b.yaml": RECIPE.format(model="moe"), "x.md": "[", "c.yaml": "["}
 )
 SITE = Site("/c", "/r")
 
 
 def names(asked: str, platform: str = "dgx_h100", environment: str = "dev") -> list[str]:
-    return [f"{it.model}/{it.case}" for it in pick(TESTS, asked, platform, environment)]
+    return [f"{it.model}/{it.case}" for it in select(TESTS, asked, platform, environment)]
 
 
 @pytest.mark.parametrize("asked", ["", " ", ", ,"])
@@ -59,7 +59,7 @@ def test_tests_are_chosen(asked: str, platform: str, environment: str, expected:
     ("asked", "says"),
     [
         ("ful", "No recipe has the scope or the test 'ful'. Did you mean full?"),
-        ("zzz", "Give a scope such as nightly"),
+        ("zzz", "such as nightly"),
         ("cleans", "No recipe has the scope or the test 'cleans'"),
         ("bump zzz", "the test 'zzz'"),
     ],
@@ -98,7 +98,7 @@ def config(**arguments: int) -> str:
     ],
 )
 def test_a_test_that_cannot_run_says_why(text: str | None, says: str) -> None:
-    held = prepare(TESTS[0], text, SITE).held
+    held = prepare(TESTS[0], text, SITE).obstacle
     assert says in held
     assert bool(held) == bool(says)
 
@@ -107,39 +107,42 @@ def test_connections_follow_the_rule() -> None:
     text = config(tensor_model_parallel_size=2)
     assert prepare(TESTS[0], text, SITE).connections.value == 1
     assert prepare(replace(TESTS[0], platform="dgx_gb200"), text, SITE).connections.value is None
-    assert prepare(replace(TESTS[0], platform="dgx_new"), text, SITE).held.startswith("'dgx_new' is no platform")
+    assert prepare(replace(TESTS[0], platform="dgx_new"), text, SITE).obstacle.startswith("'dgx_new' is no platform")
 
 
 def test_a_site_that_gives_more_gpus_lets_a_test_run() -> None:
     small, text = replace(TESTS[0], gpus=1), config(tensor_model_parallel_size=8)
-    assert "Its recipe asks for 1 GPUs a node" in prepare(small, text, SITE).held
-    assert prepare(small, text, replace(SITE, least_gpus=8)).held == ""
-    assert "Its recipe asks" not in prepare(small, text, replace(SITE, least_gpus=4)).held  # more was given already
+    assert "1 GPUs per node" in prepare(small, text, SITE).obstacle
+    assert prepare(small, text, replace(SITE, least_gpus=8)).obstacle == ""
+    assert "Its recipe asks" not in prepare(small, text, replace(SITE, least_gpus=4)).obstacle  # more was given already
 
 
 def test_tests_of_older_releases_are_held() -> None:
     old = Workload("r", "unit-tests", "t", "dev", "dgx_h100", (), 1, 8, 60, "true", {"tag": "legacy"})
-    assert "only CI prepares" in prepare(old, None, SITE).held
+    assert "only CI prepares" in prepare(old, None, SITE).obstacle
 
 
 def test_a_script_with_a_place_that_has_no_value_is_held() -> None:
-    assert "{nothing}, without a value" in prepare(replace(TESTS[0], script="{nothing}"), None, SITE).held
+    assert "{nothing}, without a value" in prepare(replace(TESTS[0], script="{nothing}"), None, SITE).obstacle
 
 
 def test_a_training_of_ones_own_is_a_test_with_its_arguments_as_settings() -> None:
     train = "pretrain_gpt.py --tensor-model-parallel-size 4 --context-parallel-size=2 --data '{a b}' --use-torch-fsdp2"
-    test, settings = own(train, "2", "8", "dgx_h100", "dev")
+    test, settings = training_test(train, "2", "8", "dgx_h100", "dev")
     assert (test.nodes, test.gpus) == (2, 8)
     command = test.command()
     assert "uv run --no-sync python -m torch.distributed.run" in command
     assert command.endswith("--data '{a b}' --use-torch-fsdp2")
     chosen = prepare(test, settings, SITE)
-    assert (chosen.held, chosen.connections.value) == ("", None)  # FSDP: never 1
-    assert chosen.spread is not None
-    assert (chosen.spread.tensor, chosen.spread.context) == (4, 2)
-    small, settings = own("x.py --tensor-model-parallel-size 16", "1", "8", "dgx_h100", "dev")
-    assert "WORLD_SIZE is 8" in prepare(small, settings, SITE).held
-    assert own("x.py", "1", "8", "dgx_h100", "dev")[0].name != own("y.py", "1", "8", "dgx_h100", "dev")[0].name
+    assert (chosen.obstacle, chosen.connections.value) == ("", None)  # FSDP: never 1
+    assert chosen.parallelism is not None
+    assert (chosen.parallelism.tensor, chosen.parallelism.context) == (4, 2)
+    small, settings = training_test("x.py --tensor-model-parallel-size 16", "1", "8", "dgx_h100", "dev")
+    assert "WORLD_SIZE is 8" in prepare(small, settings, SITE).obstacle
+    assert (
+        training_test("x.py", "1", "8", "dgx_h100", "dev")[0].name
+        != training_test("y.py", "1", "8", "dgx_h100", "dev")[0].name
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,4 +154,4 @@ def test_a_training_of_ones_own_is_a_test_with_its_arguments_as_settings() -> No
 )  # fmt: skip
 def test_a_training_that_cannot_be_read_is_refused(train: str, nodes: str, gpus: str, says: str) -> None:
     with pytest.raises(Refused, match=says):
-        own(train, nodes, gpus, "dgx_h100", "dev")
+        training_test(train, nodes, gpus, "dgx_h100", "dev")

@@ -26,7 +26,7 @@ from runbook_lib.runner import command_line
 from runbook_lib.runner import notebook as executed
 from runbook_lib.runner.parameters import Source, resolve
 from runbook_lib.slurm import batch_files
-from runbook_lib.slurm.batch_files import Site
+from runbook_lib.slurm.site import Site
 from runbook_lib.system.provenance import ROOT
 
 NOTEBOOKS = {path.stem: Source.read(path) for path in sorted((ROOT / "runbooks").glob("*.ipynb"))}

@@ -137,7 +137,7 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "site file": lambda text: site_file.parse(text, "s", "/x"),
     "recipe": lambda text: rows.rows("r", text),
     "workloads": lambda text: workloads.read("r", text),
-    "tests": lambda text: selection.known({"tests/test_utils/recipes/h100/x.yaml": text}),
+    "tests": lambda text: selection.read_tests({"tests/test_utils/recipes/h100/x.yaml": text}),
     "draft of a row": lambda text: draft.rows_in({"tests/test_utils/recipes/h100/x.yaml": text}),
     "labels": lambda text: rules.anew({"r": None}, {"r": text}),
     "matrix": gitlab_matrix.rows,

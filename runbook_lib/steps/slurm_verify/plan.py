@@ -15,13 +15,14 @@ from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm import follow, selection, site_file
 from runbook_lib.slurm import submissions as slurm_matrix
-from runbook_lib.slurm.batch_files import CALLS, INSIDE, Array, Site, arrays
+from runbook_lib.slurm.batch_files import CALLS, INSIDE, JobArray, arrays
 from runbook_lib.slurm.client import Slurm
-from runbook_lib.slurm.follow import Follower, Now
-from runbook_lib.slurm.outcome import Outcome, conclude
-from runbook_lib.slurm.selection import Chosen
+from runbook_lib.slurm.follow import Follower, ObservedTest
+from runbook_lib.slurm.outcome import MatrixOutcome, conclude
+from runbook_lib.slurm.selection import SelectedTest
+from runbook_lib.slurm.site import Site
 from runbook_lib.slurm.states import Partition
-from runbook_lib.slurm.submissions import Entry, Submission
+from runbook_lib.slurm.submissions import RoundTest, Submission
 from runbook_lib.system.atomic_files import read_given
 from runbook_lib.workflow.branch import Position
 
@@ -44,27 +45,27 @@ class Plan:
     site: Site
     base: Path
     slurm: Slurm
-    chosen: tuple[Chosen, ...] = ()
-    fresh: tuple[Chosen, ...] = ()
-    arrays: tuple[Array, ...] = ()
+    chosen: tuple[SelectedTest, ...] = ()
+    fresh: tuple[SelectedTest, ...] = ()
+    arrays: tuple[JobArray, ...] = ()
     before: tuple[Submission, ...] = ()
-    elsewhere: tuple[Entry, ...] = ()
+    elsewhere: tuple[RoundTest, ...] = ()
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     golden: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     idle: str = ""
 
     @property
-    def held(self) -> tuple[Chosen, ...]:
+    def held(self) -> tuple[SelectedTest, ...]:
         """The tests that cannot run."""
-        return tuple(it for it in self.chosen if it.held)
+        return tuple(it for it in self.chosen if it.obstacle)
 
     @property
     def left_out(self) -> tuple[tuple[str, str], ...]:
         """The tests that cannot run, those of one reason together, and the reason."""
         by_reason: dict[str, list[str]] = {}
         for it in self.held:
-            by_reason.setdefault(it.held, []).append(str(it.test))
+            by_reason.setdefault(it.obstacle, []).append(str(it.test))
         return tuple((_few(names), why) for why, names in by_reason.items())
 
     def show(self) -> View:
@@ -143,9 +144,9 @@ def make(
     if not bump.repository.recipes:
         return replace(empty, idle=f"{bump.repository.name} has no recipes of tests.")
     listed = stand.checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", stand.start).split("\0")
-    every, odd = selection.known(stand.texts(it for it in listed if it.startswith(f"{recipes.FOLDER}/")))
-    mine = selection.own(train, nodes, gpus, platform, bump.image_type) if train.strip() else None
-    picked = (mine[0],) if mine else selection.pick(every, tests, platform, bump.image_type)
+    every, odd = selection.read_tests(stand.texts(it for it in listed if it.startswith(f"{recipes.FOLDER}/")))
+    mine = selection.training_test(train, nodes, gpus, platform, bump.image_type) if train.strip() else None
+    picked = (mine[0],) if mine else selection.select(every, tests, platform, bump.image_type)
     used, readable = {it.recipe for it in picked}, {it.recipe for it in every}
     odd_ones = [told for path, told in odd.items() if path in used or path not in readable]
     warnings = [*stand.warnings, *_not_the_bump(stand), *itertools.chain.from_iterable(odd_ones)]
@@ -154,7 +155,7 @@ def make(
         configs[selection.config_of(mine[0])] = mine[1]
     first = {it.name: it for it in reversed(picked)}
     chosen = tuple(
-        replace(one, held=one.held or ("" if first[it.name] is it else "A row before it has the same name."))
+        replace(one, obstacle=one.obstacle or ("" if first[it.name] is it else "A row before it has the same name."))
         for it in picked
         for one in [selection.prepare(it, configs[selection.config_of(it)], site)]
     )
@@ -177,24 +178,24 @@ def _not_the_bump(stand: Position) -> list[str]:
 
 def _with_before(made: Plan, bump: str, warnings: list[str]) -> Plan:
     """What was submitted before; ``bump`` is how the names of all of its folders begin."""
-    before, running = slurm_matrix.read(made.base), list[Entry]()
+    before, running = slurm_matrix.read(made.base), list[RoundTest]()
     problems: tuple[str, ...] = ()
     try:
-        before = follow.taken_up(made.slurm, before)
+        before = follow.adopt_jobs(made.slurm, before)
     except RunbookError as error:
         problems = (f"{error} An array was planned before, and whether it was submitted is not known.",)
     for folder in sorted(made.base.parent.glob(f"{glob.escape(bump)}-*")):
         if folder == made.base:
             continue
         try:
-            submissions = follow.taken_up(made.slurm, slurm_matrix.read(folder))
+            submissions = follow.adopt_jobs(made.slurm, slurm_matrix.read(folder))
         except RunbookError as error:
             warnings.append(f"{error} Whether its tests still run is not known.")
             continue
         entries = (entry for it in submissions for entry in it.entries if entry.job is not None)
-        running += (it for it in entries if not follow.last_seen(it).over)
+        running += (it for it in entries if not follow.saved_state(it).over)
     try:
-        running = list(follow.alive(made.slurm.queue(), running)) if running else []
+        running = list(follow.unfinished(made.slurm.queue(), running)) if running else []
     except RunbookError as error:
         warnings.append(f"{error} Whether tests of other commits or images still run is not known.")
         running = []
@@ -220,7 +221,7 @@ def _with_arrays(made: Plan) -> Plan:
         problems = (*dict.fromkeys(unfit.values()), *problems)
         return replace(made, problems=problems, warnings=(*made.warnings, *warnings))
     fresh = tuple(it for it in made.fresh if it.test.name not in unfit)
-    chosen = tuple(replace(it, held=it.held or unfit.get(it.test.name, "")) for it in made.chosen)
+    chosen = tuple(replace(it, obstacle=it.obstacle or unfit.get(it.test.name, "")) for it in made.chosen)
     sizes = {name: it.gpus for it in partitions or () for name in ([it.name, ""] if it.default else [it.name])}
     number = slurm_matrix.next_round(made.base)
     own = replace(site, results=f"{made.base}/{number}", node_gpus=sizes)
@@ -243,23 +244,23 @@ def _unfit(test: Workload, site: Site, partitions: Sequence[Partition] | None, c
     """Why a test cannot run here, as sentences; ``partitions`` are None where they are not known."""
     if not site.image and INSIDE in test.script:
         return f"The test's script works in {INSIDE}, which is in a container alone. Name the image that was built."
-    lacks = "" if partitions is None else " ".join(site_file.lacking(site, partitions, [test]))
+    lacks = "" if partitions is None else " ".join(site_file.unmet_requirements(site, partitions, [test]))
     return " ".join(filter(None, (lacks, site_file.unmounted(site, test.script, config))))
 
 
-def _fresh(made: Plan, again: str) -> tuple[Chosen, ...]:
+def _fresh(made: Plan, again: str) -> tuple[SelectedTest, ...]:
     """Those that were not submitted yet, and those that are to run once more.
 
     Raises Refused for a word that names no test, and for a test that still waits or runs.
     """
     words = set(again.replace(",", " ").split())
-    able = {it.test.name: it for it in made.chosen if not it.held}
+    able = {it.test.name: it for it in made.chosen if not it.obstacle}
     names = {name: {name, it.test.case, f"{it.test.model}/{it.test.case}"} for name, it in able.items()}
     if unknown := words - {"failed"} - {word for own in names.values() for word in own}:
         raise Refused(f"again names {', '.join(sorted(unknown))}, which is no test that is chosen here.")
     newest = slurm_matrix.newest(made.before)
     sent = {name: it for name in able if (it := newest.get(name)) is not None and it.job is not None}
-    fresh, running = able.keys() - sent.keys(), list[Now]()
+    fresh, running = able.keys() - sent.keys(), list[ObservedTest]()
     for now in Follower(made.slurm, sent.values(), notes=False).poll() if words else ():
         name = now.entry.test.name
         if names[name] & words and now.state and not now.over:
@@ -272,7 +273,7 @@ def _fresh(made: Plan, again: str) -> tuple[Chosen, ...]:
     return tuple(it for name, it in able.items() if name in fresh)
 
 
-def _failed(made: Plan, now: Now) -> bool:
+def _failed(made: Plan, now: ObservedTest) -> bool:
     """Whether a test failed, or is gone without a word."""
     return not now.state or outcome(made, now).word == "failed"
 
@@ -336,7 +337,7 @@ def _expected(test: Workload, listed: Iterable[str]) -> list[str]:
     return found
 
 
-def outcome(planned: Plan, now: Now) -> Outcome:
+def outcome(planned: Plan, now: ObservedTest) -> MatrixOutcome:
     """What became of a test, its golden values judged against those of the commit."""
     test = now.entry.test
     folder = f"{values.FOLDER}/{test.model}/{test.case}/"

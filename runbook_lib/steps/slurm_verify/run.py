@@ -21,7 +21,7 @@ from runbook_lib.slurm import follow as slurm_follow
 from runbook_lib.slurm import submissions
 from runbook_lib.slurm.batch_files import TREE
 from runbook_lib.slurm.follow import Follower
-from runbook_lib.slurm.outcome import Outcome
+from runbook_lib.slurm.outcome import MatrixOutcome
 from runbook_lib.slurm.submissions import Submission
 from runbook_lib.steps.slurm_verify import plan
 from runbook_lib.steps.slurm_verify.plan import Plan, expected_names
@@ -41,17 +41,17 @@ _CHECKS = ("the chosen tests were submitted", "every test passed", "golden value
 class Found:
     """What became of the tests."""
 
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[MatrixOutcome, ...] = ()
 
     @property
     def judged(self) -> tuple[Judgement, ...]:
         """The verdict on each golden file that was left."""
-        return tuple(one for it in self.outcomes for one in it.judged)
+        return tuple(one for it in self.outcomes for one in it.judgements)
 
     @property
     def begun_anew(self) -> tuple[str, ...]:
         """What became of attempts that do not count, as sentences."""
-        return tuple(told for it in self.outcomes for told in slurm_follow.earlier(it.now.entry))
+        return tuple(told for it in self.outcomes for told in slurm_follow.earlier_attempts(it.now.entry))
 
     def show(self) -> View:
         """Each test with its outcome, then the evidence of those that failed."""
@@ -116,7 +116,7 @@ def _noted(planned: Plan) -> tuple[Submission, ...]:
     ):
         raise Refused(f"Another run has submitted tests to {planned.base} in the meantime. Run again.")
     return tuple(
-        submissions.submitted(it, old.job) if it.job is None and old.job is not None else it
+        submissions.write_job(it, old.job) if it.job is None and old.job is not None else it
         for it, old in zip(now, then, strict=True)
     )
 
@@ -127,13 +127,13 @@ def _submitted(step: Step, planned: Plan, say: Callable[[str], object]) -> tuple
     number = submissions.next_round(planned.base)
     if planned.site.image:
         _pack(planned, planned.base / str(number))
-    made = submissions.keep(planned.base, number, planned.arrays)
+    made = submissions.write_round(planned.base, number, planned.arrays)
     try:
         return slurm_follow.submit(planned.slurm, made, lambda it: _tell(step, it), say=say)
     except Unreachable as error:
         raise Unreachable(f"{error} {_LATER}") from error
     except Refused:
-        submissions.drop(planned.base, number)
+        submissions.discard_round(planned.base, number)
         raise
 
 
@@ -186,7 +186,9 @@ def _cancel(step: Step, planned: Plan) -> None:
     """End what Slurm still has of the chosen tests, in whichever round, and of this bump's other folders."""
     names = {it.test.name for it in planned.chosen}
     every = [entry for it in planned.before for entry in it.entries if entry.test.name in names]
-    chosen = slurm_follow.alive(planned.slurm.queue(), [*every, *planned.elsewhere]) if every else planned.elsewhere
+    chosen = (
+        slurm_follow.unfinished(planned.slurm.queue(), [*every, *planned.elsewhere]) if every else planned.elsewhere
+    )
     if chosen:
         planned.slurm.cancel((it.job or 0, it.index) for it in chosen)
         listed = ", ".join(it.test.name for it in chosen)
@@ -209,7 +211,7 @@ def verify(step: Step, planned: Plan, found: Found) -> View:
     there = {it.now.entry.test.name for it in found.outcomes}
     missing = [str(it.test) for it in planned.chosen if it.test.name not in there]
     bad = [str(it.now.entry.test) for it in found.outcomes if it.word == "failed"]
-    held = [one.file for it in found.outcomes if it.word == "to be judged" for one in it.judged]
+    held = [one.file for it in found.outcomes if it.word == "to be judged" for one in it.judgements]
     submitted = f"{len(found.outcomes)} of {len(planned.chosen)}."
     # As with CI, a red test is for a person to judge: the run waits, and does not fail.
     step.check(

@@ -18,10 +18,10 @@ from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.records.step_record import Step
 from runbook_lib.runner import execute as run
-from runbook_lib.slurm.batch_files import Site
 from runbook_lib.slurm.client import Slurm
-from runbook_lib.slurm.outcome import Outcome
-from runbook_lib.slurm.states import Element, elements
+from runbook_lib.slurm.outcome import MatrixOutcome
+from runbook_lib.slurm.site import Site
+from runbook_lib.slurm.states import ArrayElement, elements
 from runbook_lib.steps.slurm_verify import plan as slurm_plan
 from runbook_lib.steps.slurm_verify import run as slurm_verify
 from runbook_lib.steps.slurm_verify.plan import Plan
@@ -53,7 +53,7 @@ class World:
         folder.mkdir()
         return Step("slurm-verify", plan.stand.bump, "o/n", folder)
 
-    def go(self, plan: Plan, **how: bool) -> tuple[dict[str, Outcome], list[dict[str, Any]]]:
+    def go(self, plan: Plan, **how: bool) -> tuple[dict[str, MatrixOutcome], list[dict[str, Any]]]:
         """Carry out, follow and verify: the outcomes by test, and what the record holds."""
         step = self.step(plan)
         done = slurm_verify.carry_out(step, plan, cancel=how.get("cancel", False), say=lambda _: None)
@@ -75,7 +75,7 @@ def real() -> Iterator[Cluster]:
         yield made
 
 
-Begun = tuple[World, dict[str, Outcome], list[dict[str, Any]]]
+Begun = tuple[World, dict[str, MatrixOutcome], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
@@ -130,14 +130,14 @@ def test_a_test_that_cannot_run_is_left_out_and_told(world: World) -> None:
     plan = world.plan()
     assert [it.test.case for it in plan.fresh] == list(slurm_repository.CASES)
     (held,) = plan.held
-    assert held.held.startswith("WORLD_SIZE is 4, which is no multiple of 8 (TP 8")
-    assert "see least-gpus" in held.held
+    assert held.obstacle.startswith("WORLD_SIZE is 4, which is no multiple of 8 (TP 8")
+    assert "see least-gpus" in held.obstacle
     assert "wide" in plan.show().text
     _, told = world.go(world.plan(apply=False))
     assert any(
         it["sentence"].startswith("Left out: gpt/wide@dgx_h100 (dev). WORLD_SIZE is 4") for it in of("warning", told)
     )
-    every = replace(plan, chosen=tuple(replace(it, held="So.") for it in plan.chosen))
+    every = replace(plan, chosen=tuple(replace(it, obstacle="So.") for it in plan.chosen))
     assert every.left_out == (
         ("gpt/good@dgx_h100 (dev), gpt/drift@dgx_h100 (dev), gpt/oom@dgx_h100 (dev) and 5 more", "So."),
     )
@@ -152,9 +152,9 @@ def test_a_test_that_cannot_run_is_left_out_and_told(world: World) -> None:
     [
         ({"partitions": {"": "gone"}}, "The cluster has no partition gone for you. It has: batch."),
         ({"least_gpus": 64}, "The nodes of batch have 8 GPUs, and gpt/good@dgx_h100 (dev) needs 64."),
-        ({"image": "a b"}, "has blanks in its name"),
+        ({"image": "a b"}, "contains white space"),
         ({"image": "/a.sqsh"}, "Pyxis is not installed"),
-        ({"options": ("--nodes=9",)}, "--nodes is chosen from the recipe"),
+        ({"options": ("--nodes=9",)}, "--nodes follows from the recipe"),
     ],
 )
 def test_what_the_cluster_lacks_is_told_before_anything_is_submitted(
@@ -188,7 +188,7 @@ def test_a_missing_environment_and_a_path_of_one_machine_are_told(world: World) 
     (world.checkout.path / ".venv").rmdir()
     plan = world.plan(site=replace(world.site, results="/dev/shm/runbook", shared=False))
     assert any(it.endswith("Run `uv sync` there once, or name an image.") for it in plan.problems)
-    assert any(it.startswith("/dev/shm/runbook lies on /dev/shm (tmpfs)") for it in plan.problems)
+    assert any(it.startswith("/dev/shm/runbook is on /dev/shm (tmpfs)") for it in plan.problems)
 
 
 def test_a_script_that_needs_a_container_is_told_without_an_image(alone: World) -> None:
@@ -217,7 +217,7 @@ def test_a_bump_that_has_no_commit_yet_is_told(alone: World) -> None:
 
 
 def test_a_machine_without_slurm_is_told(alone: World) -> None:
-    assert "sinfo is not on this machine" in " ".join(alone.plan().problems)
+    assert "sinfo is not installed" in " ".join(alone.plan().problems)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_one_test_that_cannot_run_here_is_held_and_the_others_go_on(world: World
     plan = world.plan(tests="good")
     assert [f"{it.test.model}/{it.test.case}" for it in plan.fresh] == ["gpt/good"]
     assert plan.problems == ()
-    assert {it.test.model: it.held.partition(",")[0] for it in plan.held} == {
+    assert {it.test.model: it.obstacle.partition(",")[0] for it in plan.held} == {
         "bert": "The nodes of batch have 8 GPUs",
         "t5": "The test's script works in /opt/megatron-lm",
         "gpt": "A row before it has the same name.",
@@ -279,7 +279,7 @@ def test_cancel_and_then_again(world: World) -> None:
     world.go(world.plan(tests="hang,good"))
     found, told = world.go(world.plan(tests="hang,good"), cancel=True, wait=True)
     assert found["hang"].failure is not None
-    assert found["hang"].failure.cause.startswith("The job was cancelled, says Slurm")
+    assert found["hang"].failure.cause.startswith("The job was cancelled")
     (effect,) = of("effect", told)
     assert "on Slurm" in effect["target"]
     found, told = world.go(world.plan(tests="hang,good,drift"), cancel=True)  # ends, and submits nothing
@@ -357,7 +357,7 @@ def test_what_still_runs_is_not_submitted_again_and_all_rounds_are_ended(world: 
     assert all(it.over for it in ended(world))
 
 
-def ended(world: World) -> list[Element]:
+def ended(world: World) -> list[ArrayElement]:
     """What Slurm has of this world's arrays, once it had the time to end them."""
     names = {it.parent.name for it in (world.folder / "results").rglob("array.sbatch")}
     limit = time.monotonic() + 120
@@ -520,8 +520,8 @@ def test_a_matrix_is_diagnosed_and_judged_with_a_restart_in_the_middle(begun: Be
     )  # the time-outs are its consequence
     assert "last that it did is iteration 2" in causes["hang"].cause
     assert found["hang"].now.word == "time limit"
-    assert [(one.verdict, bool(one.measures)) for one in found["drift"].judged] == [("refresh", True)]
-    assert [one.verdict for one in found["good"].judged] == ["unchanged"]
+    assert [(one.verdict, bool(one.measures)) for one in found["drift"].judgements] == [("refresh", True)]
+    assert [one.verdict for one in found["good"].judgements] == ["unchanged"]
     assert "Watchdog caught" not in "".join(causes["nccl"].evidence)
     assert of("waiting", told)[-1]["sentence"].startswith("7 tests on Slurm: 1 passed, 1 drifted, 5 failed")
     assert "golden_values_dev_dgx_h100.json was not written" in str(found["silent"].row["golden values"])
@@ -534,7 +534,7 @@ def test_a_controller_that_stays_away_is_told_with_what_to_do(world: World, monk
     with monkeypatch.context() as context:
         context.setattr(Slurm, "queue", lambda _: elements('{"errors": [{"error": "away"}], "jobs": []}', "squeue"))
         context.setattr("runbook_lib.transport.polling.MAX_LOST", 1)
-        with pytest.raises(Unreachable, match=r"squeue says 'away'\. Run the same command again when it answers"):
+        with pytest.raises(Unreachable, match=r"'away'\. Run the same command again when it answers"):
             slurm_verify.carry_out(world.step(plan), plan, say=lambda _: None)
     done = slurm_verify.carry_out(world.step(plan), world.plan(tests="good"), say=lambda _: None)
     with monkeypatch.context() as context:

@@ -1,0 +1,19 @@
+#!/bin/bash
+# @TEST@
+set -euo pipefail
+export NODE_RANK=$SLURM_NODEID
+# Recipes name folders by it, which they delete at the end; CI gives each run its own.
+export RUN_ID=runbook-$SLURM_JOB_ID
+# @REASON@
+@CONNECTIONS@
+# The environment was synced once before: nodes that sync at the same time would disturb each other.
+export UV_NO_SYNC=1
+own=@FOLDER@
+export LOGS=$own/assets/logs/1
+# Scripts of recipes delete $HOME/.netrc, and nothing of a test belongs in the user's home.
+HOME=$(mktemp -d)
+export HOME
+mkdir -p "$LOGS" "$own/artifacts"
+@ENTER@
+
+bash "$own/script.sh"
