@@ -1,81 +1,33 @@
-"""How the image of a repository is built from the pins of a checkout, checked against its Dockerfile.  Pure.
-
-Sources: Megatron-LM's ``skills/mcore-build-and-dependency``, Megatron-Bridge's ``docker/README.md``, and for
-ml-containers its ``.github/workflows/megatron.yml``.
-"""
+"""The plan of an image's build, from the pins of a checkout and checked against its Dockerfile.  Pure."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from runbook_lib.containers.engine import BuildPlan
+from runbook_lib.containers.known_builds import BUILDS, STACK, ImageBuild
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.finders import BuildArg, Counted, DockerArg
-from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, Repository
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE, Repository
 from runbook_lib.pins.sites import Pin, PinSite, Texts, read
 from runbook_lib.text.dockerfile import PREDEFINED, Dockerfile, Stage, meant, parse
 
-#: What a machine calls its processor → the platform of its images.
+#: Names of a machine's processor → the architecture of its images.
 ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
-_KINDS = ("PLATFORM", "OS", "ARCH", "VARIANT")
-#: Set by every builder of today where the Dockerfile declares them.
+#: Set by every current builder if the Dockerfile declares them.
 #: Source: https://docs.docker.com/reference/dockerfile/#automatic-platform-args-in-the-global-scope.
 _PLATFORM_ARGS = frozenset(
-    f"{side}{what}" for side in ("BUILD", "TARGET") for what in ("PLATFORM", "OS", "ARCH", "VARIANT")
+    f"{side}{part}" for side in ("BUILD", "TARGET") for part in ("PLATFORM", "OS", "ARCH", "VARIANT")
 )
 #: Read by builders themselves.
 _BUILDER_ARGS = re.compile(r"BUILDKIT_\w+|SOURCE_DATE_EPOCH")
 
 
 @dataclass(frozen=True)
-class Build:
-    """What is known of an image's build.  ``dockerfiles``: the first that exists, ``{type}`` being the image type.
-
-    ``argument`` takes the base image; ``defaults`` are passed where nothing else is given for them.
-    """
-
-    name: str
-    dockerfiles: tuple[str, ...]
-    argument: str
-    target: str = ""
-    context: str = "."
-    defaults: Mapping[str, str] = field(default_factory=dict)
-    required: tuple[str, ...] = ()
-
-
-BUILDS: Mapping[str, Build] = {
-    # Its LTS image has a Dockerfile of its own in the first and the last of the four layouts that `sites` describes.
-    MEGATRON_LM.name: Build(
-        "megatron-lm", ("docker/Dockerfile.ci.{type}", "docker/Dockerfile.ci.dev"), "FROM_IMAGE_NAME", "main"
-    ),
-    MEGATRON_BRIDGE.name: Build("megatron-bridge", ("docker/Dockerfile.ci",), "BASE_IMAGE", "megatron_bridge"),
-    ML_CONTAINERS.name: Build("megatron", ("megatron/Dockerfile",), "BASE_IMAGE", context="megatron"),
-}
-#: The images of the NeMo framework, each the base of the next.  Without TensorRT-LLM, whose stages main has no more.
-STACK: tuple[Build, ...] = (
-    Build(
-        "fw-base",
-        ("docker/Dockerfile.fw_base",),
-        "NEMO_FW_BASE_IMAGE",
-        "nemo_fw_base_final",
-        defaults={"FW_DEP_BUILDER": "base", "FW_BASE_FINAL": "fw_toolkit_builder"},
-    ),
-    BUILDS[MEGATRON_BRIDGE.name],
-    Build(
-        "fw-final",
-        ("docker/Dockerfile.fw_final",),
-        "NEMO_FW_FINAL_BASE_IMAGE",
-        "nemo_fw_final",
-        required=("NEMO_EXPORT_DEPLOY_COMMIT", "NEMO_EVALUATOR_COMMIT", "NEMO_RUN_COMMIT"),
-    ),
-)
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What a person asks of a build; empty: what is usual.  ``secrets`` are the names of environment variables."""
+class BuildRequest:
+    """The user's choices for a build, empty for the defaults.  ``secrets`` are names of environment variables."""
 
     arguments: Mapping[str, str] = field(default_factory=dict)
     target: str = ""
@@ -86,7 +38,7 @@ class Wish:
 
 
 def paths(repository: Repository) -> tuple[str, ...]:
-    """The files that ``plan`` and ``stack`` read."""
+    """Return the files that ``plan`` and ``stack`` read."""
     builds = [BUILDS[repository.name]] if repository.name in BUILDS else []
     builds += STACK if repository.name == MEGATRON_BRIDGE.name else ()
     known = [path.format(type=kind) for build in builds for path in build.dockerfiles for kind in ("dev", "lts")]
@@ -98,111 +50,127 @@ def plan(
     repository: Repository,
     image_type: ImageType = "dev",
     machine: str = "x86_64",
-    wish: Wish | None = None,
+    request: BuildRequest | None = None,
 ) -> BuildPlan:
-    """The build of a repository's image of a type, for a machine as ``uname -m`` names it.
+    """Plan the build of a repository's image of a type, for a machine as ``uname -m`` names it.
 
-    Raises CannotTell where pins or Dockerfile cannot be read, Refused for a stage that needs a secret, and
+    Raises CannotTell if pins or Dockerfile cannot be read, Refused for a stage that needs a secret, and
     RunbookError for an argument or a stage that the Dockerfile does not have.
     """
-    wish, platform = wish or Wish(), platform_of(machine)
-    build = _build(texts, repository, image_type, wish.dockerfile)
+    request, platform = request or BuildRequest(), platform_of(machine)
+    build = _build(texts, repository, image_type, request.dockerfile)
     path = next((path for path in build.dockerfiles if texts.get(path) is not None), build.dockerfiles[0])
     pins = _pins(texts, repository, image_type, platform.partition("/")[2], path)
-    made = _planned(texts, build, path, str(pins[0].image), _where(pins[0]), platform, wish, image_type)
-    return replace(made, warnings=(*made.warnings, *_differing(pins)))
+    build_plan = _plan(texts, build, path, str(pins[0].image), _location(pins[0]), platform, request, image_type)
+    return replace(build_plan, warnings=(*build_plan.warnings, *_differing(pins)))
 
 
 def stack(
-    texts: Texts, machine: str = "x86_64", wish: Wish | None = None, repository: Repository = MEGATRON_BRIDGE
+    texts: Texts,
+    machine: str = "x86_64",
+    request: BuildRequest | None = None,
+    repository: Repository = MEGATRON_BRIDGE,
 ) -> tuple[BuildPlan, ...]:
-    """The builds of the NeMo framework's images, in order.  Arguments go to each Dockerfile that declares them."""
-    wish, platform = wish or Wish(), platform_of(machine)
+    """Plan the builds of the NeMo framework's images, in order.  Arguments go to each Dockerfile that declares them."""
+    request, platform = request or BuildRequest(), platform_of(machine)
     pin = _pins(texts, repository, "dev", platform.partition("/")[2], STACK[1].dockerfiles[0])[0]
-    read_files = [_parsed(texts, build.dockerfiles[0], build.name) for build in STACK]
-    known = sorted({name for file in read_files for name in file.arguments})
-    for name in wish.arguments:
+    dockerfiles = [_parse(texts, build.dockerfiles[0], build.name) for build in STACK]
+    known = sorted({name for file in dockerfiles for name in file.arguments})
+    for name in request.arguments:
         if name not in known and not _is_known(name):
             raise RunbookError(
-                f"None of {', '.join(file.path for file in read_files)} declares an ARG {name}{meant(name, known)}. "
+                f"None of {', '.join(file.path for file in dockerfiles)} declares an ARG {name}{meant(name, known)}. "
                 "Correct its name, or leave it out. Nothing was built."
             )
-    base, source, made = str(pin.image), _where(pin), list[BuildPlan]()
-    for build, file in zip(STACK, read_files, strict=True):
-        given = {k: v for k, v in wish.arguments.items() if k in file.arguments or _is_known(k)}
-        if lacking := [name for name in build.required if not given.get(name)]:
+    base, source, plans = str(pin.image), _location(pin), list[BuildPlan]()
+    for build, file in zip(STACK, dockerfiles, strict=True):
+        arguments = {}
+        for name, value in request.arguments.items():
+            if name in file.arguments or _is_known(name):
+                arguments[name] = value
+        if missing := [name for name in build.required if not arguments.get(name)]:
             raise RunbookError(
-                f"{file.path} checks out what {', '.join(lacking)} name{'s' * (len(lacking) == 1)}, and nothing was "
-                "given. Give the commit, or a branch, for each. Nothing was built."
+                f"{file.path} needs a commit or a branch to check out as each of {', '.join(missing)}. Set them as "
+                "arguments. Nothing was built."
             )
-        own = Wish(given, tag=f"{build.name}:local", secrets=wish.secrets)
-        made.append(_planned(texts, build, file.path, base, source, platform, own, "dev"))
-        base, source = made[-1].tag, f"the build of {build.name}"
-    return tuple(made)
+        part = BuildRequest(arguments, tag=f"{build.name}:local", secrets=request.secrets)
+        plans.append(_plan(texts, build, file.path, base, source, platform, part, "dev"))
+        base, source = plans[-1].tag, f"the build of {build.name}"
+    return tuple(plans)
 
 
 def platform_of(machine: str) -> str:
-    """The platform of images that a machine runs, as ``linux/amd64``.  Raises CannotTell."""
+    """Return the platform of images that a machine runs, such as ``linux/amd64``.  Raises CannotTell for others."""
     if (architecture := ARCHITECTURES.get(machine.lower())) is None:
         raise CannotTell(
-            f"This machine's processor is {machine!r}, and base images are made for amd64 (x86_64) and arm64 "
-            "(aarch64). Build on one of those."
+            f"This machine's processor is {machine!r}, and base images exist for amd64 (x86_64) and arm64 "
+            "(aarch64) only. Build on one of those."
         )
     return f"linux/{architecture}"
 
 
-def _build(texts: Texts, repository: Repository, image_type: ImageType, dockerfile: str) -> Build:
-    """What is known of the build; a repository that declares its pins tells by them."""
+def _build(texts: Texts, repository: Repository, image_type: ImageType, dockerfile: str) -> ImageBuild:
+    """Return the build; for a repository that declares its pins, the one that takes a pinned image."""
     known = BUILDS.get(repository.name) if not repository.origin else None
     if known is not None and not dockerfile:
         return replace(known, dockerfiles=tuple(path.format(type=image_type) for path in known.dockerfiles))
-    found = dict.fromkeys(
-        (path, name)
-        for site in repository.sites.pins
-        if site.image_type == image_type and not site.frozen
-        for path, name in [_passed(site)]
-        if name and (path == dockerfile if dockerfile else site.lockstep)
-    )
+    arguments: dict[tuple[str, str], None] = {}
+    for site in repository.sites.pins:
+        path, argument = _build_argument(site)
+        is_wanted = path == dockerfile if dockerfile else site.lockstep
+        if site.image_type == image_type and not site.frozen and argument and is_wanted:
+            arguments[path, argument] = None
     name = repository.name.rpartition("/")[2].lower()
-    if len(found) == 1:
-        (path, argument), target = next(iter(found)), known.target if known else ""
-        return Build(name, (path,), argument, target)
+    if len(arguments) == 1:
+        path, argument = next(iter(arguments))
+        return ImageBuild(name, (path,), argument, known.target if known else "")
     if dockerfile and known is not None:
         return replace(known, dockerfiles=(dockerfile,))
-    listed = ", ".join(sorted({path for path, _ in found})) or "none"
+    listed = ", ".join(sorted({path for path, _ in arguments})) or "none"
+    advice = "Declare one with `find: {arg: …}` in the pins file."
+    if arguments:
+        advice = "Name one of them as dockerfile."
     raise CannotTell(
         f"{repository.name} has no single Dockerfile that takes an image of type {image_type} by a build argument, "
-        f"so no build was planned; found: {listed}. "
-        + ("Name one of them as dockerfile." if found else "Declare one with `find: {arg: …}` in the pins file.")
+        f"so no build was planned; its Dockerfiles are: {listed}. {advice}"
     )
 
 
-def _passed(site: PinSite) -> tuple[str, str]:
-    """The Dockerfile and its argument that a pin's image goes to; empty where that is not told."""
+def _build_argument(site: PinSite) -> tuple[str, str]:
+    """Return the Dockerfile and its argument that take a pin's image; empty if the site does not declare them."""
     finder = site.finder.finder if isinstance(site.finder, Counted) else site.finder
     if isinstance(finder, DockerArg):
         return site.path, finder.name
-    return (site.dockerfile, finder.name) if isinstance(finder, BuildArg) and site.dockerfile else ("", "")
+    if isinstance(finder, BuildArg) and site.dockerfile:
+        return site.dockerfile, finder.name
+    return "", ""
 
 
 def _pins(
     texts: Texts, repository: Repository, image_type: ImageType, architecture: str, dockerfile: str
 ) -> tuple[Pin, ...]:
-    """The pins that a build for that architecture may use, the one to use first."""
-    readings = [it for it in read(texts, repository.sites) if it.site.image_type == image_type]
-    lockstep = [it for it in readings if it.site.lockstep]
-    pins = [pin for it in lockstep for pin in it.pins if pin.place.platform in ("", architecture)]
-    # One that does not reach the Dockerfile comes last: another Dockerfile's, or an argument that it does not have.
-    pins.sort(key=lambda pin: _passed(pin.site)[0] not in ("", dockerfile))
+    """Return the pins that a build for an architecture may use, the best first."""
+    readings = [reading for reading in read(texts, repository.sites) if reading.site.image_type == image_type]
+    lockstep = [reading for reading in readings if reading.site.lockstep]
+    pins: list[Pin] = []
+    for reading in lockstep:
+        pins += (pin for pin in reading.pins if pin.place.platform in ("", architecture))
+    # Pins of another Dockerfile, or of an argument that this one does not have, come last.
+    pins.sort(key=lambda pin: _build_argument(pin.site)[0] not in ("", dockerfile))
     if not pins:
-        pins = [pin for it in readings if _passed(it.site)[0] == dockerfile for pin in it.pins]
+        for reading in readings:
+            if _build_argument(reading.site)[0] == dockerfile:
+                pins += reading.pins
     if not pins:
-        why = " ".join(it.problem for it in lockstep if it.problem) or "None of its files names one."
-        raise CannotTell(f"{repository.name} has no pin of type {image_type} to build from. {why}")
+        reasons = " ".join(reading.problem for reading in lockstep if reading.problem)
+        raise CannotTell(
+            f"{repository.name} has no pin of type {image_type} to build from. "
+            f"{reasons or 'None of its files names one.'}"
+        )
     return tuple(pins)
 
 
-def _where(pin: Pin) -> str:
+def _location(pin: Pin) -> str:
     return f"{pin.site.path}:{pin.line}"
 
 
@@ -210,49 +178,51 @@ def _differing(pins: Sequence[Pin]) -> Iterator[str]:
     first = pins[0]
     others = [pin for pin in pins[1:] if pin.image != first.image and pin.site.lockstep]
     if others:
-        listed = ", ".join(f"{_where(pin)} ({pin.tag})" for pin in others)
-        yield f"The pins differ: this builds {first.tag}, of {_where(first)}, and not what stands in {listed}."
+        listed = ", ".join(f"{_location(pin)} ({pin.tag})" for pin in others)
+        yield f"The pins differ: this builds {first.tag}, from {_location(first)}, and not {listed}."
 
 
-def _parsed(texts: Texts, path: str, name: str) -> Dockerfile:
+def _parse(texts: Texts, path: str, name: str) -> Dockerfile:
     if (text := texts.get(path)) is None:
         raise CannotTell(f"The image {name} is built from {path}, which does not exist in this checkout.")
     return parse(text, path)
 
 
-def _planned(
-    texts: Texts, build: Build, path: str, base: str, source: str, platform: str, wish: Wish, image_type: ImageType
+def _plan(
+    texts: Texts,
+    build: ImageBuild,
+    path: str,
+    base: str,
+    source: str,
+    platform: str,
+    request: BuildRequest,
+    image_type: ImageType,
 ) -> BuildPlan:
-    dockerfile = _parsed(texts, path, build.name)
-    typed = {"IMAGE_TYPE": image_type} if "IMAGE_TYPE" in dockerfile.arguments else {}
-    given = {build.argument: base, **typed, **build.defaults, **wish.arguments}
-    for name in given:
+    dockerfile = _parse(texts, path, build.name)
+    arguments: dict[str, str] = {build.argument: base}
+    if "IMAGE_TYPE" in dockerfile.arguments:
+        arguments["IMAGE_TYPE"] = image_type
+    arguments |= {**build.defaults, **request.arguments}
+    for name in arguments:
         _require_argument(dockerfile, name)
-    target = wish.target or build.target
-    needed = dockerfile.needed(target, given)
-    secrets = _secrets(dockerfile, target, given, wish.secrets)
-    unused = {name for name in given if not _is_known(name) and name not in _reachable(dockerfile, needed)}
-    declared = {arg.name: arg for arg in dockerfile.args}
-    unset = [
-        arg.name
-        for stage in needed
-        for arg in stage.args
-        if arg.default is None and arg.name not in given and not _is_known(arg.name)
-        if arg.name not in declared or declared[arg.name].default is None
-    ]
+    target = request.target or build.target
+    stages = dockerfile.needed(target, arguments)
+    secrets = _secrets(dockerfile, target, arguments, request.secrets)
+    unused = sorted(set(arguments) - _reachable(dockerfile, stages))
+    warnings = (*_unused(dockerfile, target, unused), *_unknown_bases(dockerfile, target, arguments))
     return BuildPlan(
-        build.name, path, target, tuple(given.items()),
-        wish.tag or f"{build.name}:local{'-lts' if image_type == 'lts' else ''}",
+        build.name, path, target, tuple(arguments.items()),
+        request.tag or f"{build.name}:local{'-lts' if image_type == 'lts' else ''}",
         platform,
-        given[build.argument],
-        source if given[build.argument] == base else "your own argument",
-        wish.context or build.context,
-        dockerfile.images(target, given),
-        tuple(stage.title for stage in needed),
-        tuple(dict.fromkeys(unset)),
+        arguments[build.argument],
+        source if arguments[build.argument] == base else "your own argument",
+        request.context or build.context,
+        dockerfile.images(target, arguments),
+        tuple(stage.title for stage in stages),
+        _unset(dockerfile, stages, arguments),
         dockerfile.heredocs,
         secrets,
-        (*_unused(dockerfile, target, sorted(unused)), *_strange(dockerfile, target, given)),
+        warnings,
     )  # fmt: skip
 
 
@@ -269,24 +239,37 @@ def _is_known(name: str) -> bool:
     return name in PREDEFINED or name in _PLATFORM_ARGS or _BUILDER_ARGS.fullmatch(name) is not None
 
 
-def _reachable(dockerfile: Dockerfile, needed: Sequence[Stage]) -> set[str]:
-    return {arg.name for arg in (*dockerfile.args, *(arg for stage in needed for arg in stage.args))}
+def _reachable(dockerfile: Dockerfile, stages: Sequence[Stage]) -> set[str]:
+    return {arg.name for arg in (*dockerfile.args, *(arg for stage in stages for arg in stage.args))}
 
 
-def _secrets(dockerfile: Dockerfile, target: str, given: Mapping[str, str], held: Sequence[str]) -> tuple[str, ...]:
-    """The secrets that a target mounts; Refused where one is not held."""
-    wanted = {name: stage.title for stage in dockerfile.needed(target, given) for name in stage.secrets}
-    lacking = [name for name in wanted if name not in held]
-    if lacking:
-        free = [
-            stage.title
-            for stage in dockerfile.stages
-            if not any(it.secrets for it in dockerfile.needed(str(stage.index), given))
-        ]
-        advice = f"Build a stage without: {', '.join(free)}" if free else "No stage of it does without"
+def _unset(dockerfile: Dockerfile, stages: Sequence[Stage], arguments: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the arguments of these stages that have neither a value nor a default."""
+    defaults = {arg.name for arg in dockerfile.args if arg.default is not None}
+    names: dict[str, None] = {}
+    for stage in stages:
+        for arg in stage.args:
+            has_value = arg.default is not None or arg.name in arguments or arg.name in defaults
+            if not has_value and not _is_known(arg.name):
+                names[arg.name] = None
+    return tuple(names)
+
+
+def _secrets(
+    dockerfile: Dockerfile, target: str, arguments: Mapping[str, str], available: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the secrets that a target mounts.  Raises Refused if one is not available."""
+    wanted = {name: stage.title for stage in dockerfile.needed(target, arguments) for name in stage.secrets}
+    missing = [name for name in wanted if name not in available]
+    if missing:
+        free = []
+        for stage in dockerfile.stages:
+            if not any(needed.secrets for needed in dockerfile.needed(str(stage.index), arguments)):
+                free.append(stage.title)
+        advice = f"Build a stage without: {', '.join(free)}" if free else "Each of its stages needs them"
         raise Refused(
-            f"The stage {wanted[lacking[0]]} of {dockerfile.path} needs the build secret"
-            f"{'s' * (len(lacking) > 1)} {' and '.join(lacking)}, which only its owners have. {advice}. "
+            f"The stage {wanted[missing[0]]} of {dockerfile.path} needs the build secret"
+            f"{'s' * (len(missing) > 1)} {' and '.join(missing)}, which only its owners have. {advice}. "
             "Nothing was built."
         )
     return tuple(wanted)
@@ -294,14 +277,19 @@ def _secrets(dockerfile: Dockerfile, target: str, given: Mapping[str, str], held
 
 def _unused(dockerfile: Dockerfile, target: str, names: Sequence[str]) -> Iterator[str]:
     for name in names:
-        where = [stage.title for stage in dockerfile.stages if any(arg.name == name for arg in stage.args)]
-        yield f"ARG {name} is declared in {', '.join(where)} alone, and {target} does not need that: it does nothing."
+        if _is_known(name):
+            continue
+        stages = [stage.title for stage in dockerfile.stages if any(arg.name == name for arg in stage.args)]
+        yield (
+            f"ARG {name} has no effect: only {', '.join(stages)} declares it, and {target} does not need that stage."
+        )
 
 
-def _strange(dockerfile: Dockerfile, target: str, given: Mapping[str, str]) -> Iterator[str]:
-    """A FROM whose variable names no stage, though it looks like one."""
-    for stage in dockerfile.needed(target, given):
-        base = dockerfile.base(stage, given)
-        if "$" in stage.base and base in dockerfile.images(target, given) and re.fullmatch(r"\w+", base):
-            near = meant(base, dockerfile.names)
-            yield f"{dockerfile.path}:{stage.line} begins with {base}, which is no stage before it{near}: it is pulled."
+def _unknown_bases(dockerfile: Dockerfile, target: str, arguments: Mapping[str, str]) -> Iterator[str]:
+    """Yield a warning for each FROM whose variable looks like the name of a stage and is none."""
+    images = dockerfile.images(target, arguments)
+    for stage in dockerfile.needed(target, arguments):
+        base = dockerfile.base(stage, arguments)
+        if "$" in stage.base and base in images and re.fullmatch(r"\w+", base):
+            hint = meant(base, dockerfile.names)
+            yield f"{dockerfile.path}:{stage.line} starts from {base}, which is no earlier stage{hint}: it is pulled."

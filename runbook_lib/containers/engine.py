@@ -1,16 +1,16 @@
-"""The command that builds an image, for docker, podman or buildah.  Pure."""
+"""Programs that build images, and their build commands.  Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 EngineName = Literal["docker", "podman", "buildah"]
-#: In the order in which they are looked for.
+#: In the order of preference.
 ENGINES: tuple[EngineName, ...] = ("docker", "podman", "buildah")
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A program that builds images.  ``options`` stand before the word ``build``, ``build_options`` after it."""
+    """A program that builds images.  ``options`` go before the word ``build``, ``build_options`` after it."""
 
     name: EngineName
     version: tuple[int, ...] = ()
@@ -23,10 +23,10 @@ class Engine:
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """A build to run.  ``base`` is the image that it begins with, and ``source`` where that is pinned.
+    """A build to run.  ``base`` is the image that it starts from, and ``source`` the place of its pin.
 
-    ``images`` are all that it pulls, ``stages`` those that it runs; ``unset`` names their ARGs that have no value.
-    ``platform`` is as ``linux/amd64``.  ``warnings`` are whole sentences.
+    ``images`` are all images that it pulls, ``stages`` the stages that it runs; ``unset`` names their ARGs without a
+    value.  ``platform`` is such as ``linux/amd64``.  ``warnings`` are sentences.
     """
 
     name: str
@@ -46,15 +46,15 @@ class BuildPlan:
     warnings: tuple[str, ...] = ()
 
     def command(self, engine: Engine) -> tuple[str, ...]:
-        """The argument list, to be run in the repository's root."""
-        own = {
+        """Return the argument list, to be run in the repository's root."""
+        engine_options = {
             "docker": ("--progress=plain",),
-            # The docker format keeps SHELL and HEALTHCHECK; layers keep what was built for the next try.
+            # The docker format keeps SHELL and HEALTHCHECK; with layers the next build reuses what was built.
             "podman": ("--format=docker", "--layers", "--force-rm"),
             "buildah": ("--format=docker", "--layers", "--force-rm"),
         }[engine.name]
         return (
-            engine.name, *engine.options, "build", *engine.build_options, *own,
+            engine.name, *engine.options, "build", *engine.build_options, *engine_options,
             f"--platform={self.platform}", f"--file={self.dockerfile}",
             *([f"--target={self.target}"] if self.target else []),
             *(f"--build-arg={name}={value}" for name, value in self.arguments),
@@ -64,9 +64,9 @@ class BuildPlan:
 
 
 def unfit(plan: BuildPlan, engine: Engine) -> str:
-    """Why an engine surely cannot run a plan, a whole sentence; empty where it may.
+    """Return why an engine cannot run a plan, as a sentence; an empty string if it may.
 
-    Distributions build later versions of podman and buildah too without here-documents; that shows in the log.
+    Some distributions build later versions of podman and buildah without here-documents; the log shows that.
     Source: containers/buildah #3474 and #5474.
     """
     since = {"docker": (23,), "podman": (4, 8), "buildah": (1, 33)}[engine.name]

@@ -1,4 +1,4 @@
-"""A smoke check of an image: the versions that its own Python finds, against what the registry says of it.  Pure."""
+"""A smoke check of an image: the versions that its own Python imports, compared with the registry's claims.  Pure."""
 
 import json
 import re
@@ -11,13 +11,13 @@ from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, Reposito
 
 Verdict = Literal["as claimed", "another version", "not claimed", "not found"]
 
-#: Seconds that the imports may take; an image that has just been built is read from the disk for the first time.
+#: Seconds for the imports: a new image is read from the disk for the first time.
 LIMIT = 600.0
 
-#: Before the answer: images greet.
+#: Marks the answer among an image's other output.
 _MARK = "runbook-smoke "
-#: What these are in an image is the base image's.  The rest a Dockerfile, or its lock, may replace on purpose.
-_OF_THE_BASE = ("Python", "PyTorch", "CUDA")
+#: Components that must be the base image's.  A Dockerfile, or its lock, may replace the others on purpose.
+_FROM_BASE = ("Python", "PyTorch", "CUDA")
 _CHECKED = ("Python", "PyTorch", "CUDA", "cuDNN", "NCCL", "Transformer Engine")
 
 _PROGRAM = """
@@ -50,15 +50,15 @@ except Exception as error:
     problems["import of Transformer Engine"] = f"{type(error).__name__}: {error}"[:300]
 print("runbook-smoke " + json.dumps({"found": found, "problems": problems}))
 """
-#: What runs in the image, by the Python that its PATH has first.
+#: The command to run in the image, with the first Python of its PATH.
 COMMAND = ("python3", "-c", _PROGRAM)
 
 
 @dataclass(frozen=True)
-class Component:
-    """A version as the registry's config claims it and as it was found, either empty where there is none.
+class CheckedVersion:
+    """A component's version in the registry's config and in the image, either empty if there is none.
 
-    ``note`` is a sentence, empty where nothing is to be said.
+    ``note`` is a sentence, or empty.
     """
 
     name: str
@@ -69,12 +69,12 @@ class Component:
 
     @property
     def wrong(self) -> bool:
-        """Whether the image is not what it should be."""
-        return self.name in _OF_THE_BASE and self.verdict in ("another version", "not found")
+        """True if the image is not what it should be."""
+        return self.name in _FROM_BASE and self.verdict in ("another version", "not found")
 
     @property
     def row(self) -> dict[str, str]:
-        """For a table."""
+        """The version as a row of a table."""
         return {
             "component": self.name,
             "claimed by the registry": self.claimed or "not named",
@@ -84,51 +84,53 @@ class Component:
         }
 
 
-def judge(claims: Mapping[str, str], said: str) -> tuple[Component, ...]:
-    """What COMMAND has printed in the image, against ``claims`` as ``compare.versions`` reads them.
+def judge(claims: Mapping[str, str], output: str) -> tuple[CheckedVersion, ...]:
+    """Compare the output of COMMAND in the image with ``claims`` as ``compare.versions`` reads them.
 
-    Raises CannotTell for an answer that is none.
+    Raises CannotTell if the output has no answer.
     """
-    line = next((it for it in reversed(said.splitlines()) if it.startswith(_MARK)), "")
+    lines = [line for line in output.splitlines() if line.startswith(_MARK)] or [""]
     try:
-        told = json.loads(line.removeprefix(_MARK))
-        found: Mapping[str, str] = {str(name): str(value) for name, value in told["found"].items()}
-        problems: Mapping[str, str] = {str(name): str(value) for name, value in told["problems"].items()}
+        answer = json.loads(lines[-1].removeprefix(_MARK))
+        versions = {str(name): str(value) for name, value in answer["found"].items()}
+        problems = {str(name): str(value) for name, value in answer["problems"].items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        last = said.strip().splitlines()[-1:] or ["nothing"]
+        last = output.strip().splitlines()[-1:] or ["nothing"]
         raise CannotTell(
             f"The smoke check's program gave no answer in the image; its last line is {last[0]!r}."
         ) from error
-    made = [_component(name, claims.get(name, ""), found.get(name, ""), problems.get(name, "")) for name in _CHECKED]
-    why = problems.get("import of Transformer Engine", "")
-    if why and made[-1].found:
-        note = f"Its import failed: {why}. Without a GPU and its driver that may be so."
-        made[-1] = replace(made[-1], note=f"{made[-1].note} {note}".strip())
-    return tuple(made)
+    checked = []
+    for name in _CHECKED:
+        checked.append(_checked(name, claims.get(name, ""), versions.get(name, ""), problems.get(name, "")))
+    error_message = problems.get("import of Transformer Engine", "")
+    if error_message and checked[-1].found:
+        note = f"Its import failed: {error_message}. Without a GPU and its driver that is expected."
+        checked[-1] = replace(checked[-1], note=f"{checked[-1].note} {note}".strip())
+    return tuple(checked)
 
 
-def _component(name: str, claimed: str, found: str, problem: str) -> Component:
+def _checked(name: str, claimed: str, found: str, problem: str) -> CheckedVersion:
     if not found:
-        return Component(name, claimed, "", "not found", f"{problem}." if problem else "")
+        return CheckedVersion(name, claimed, "", "not found", f"{problem}." if problem else "")
     if not claimed:
-        return Component(name, "", found, "not claimed")
-    if same(claimed, found):
-        return Component(name, claimed, found, "as claimed")
-    note = "" if name in _OF_THE_BASE else "The Dockerfile, or the lock, may install its own on purpose."
-    return Component(name, claimed, found, "another version", note)
+        return CheckedVersion(name, "", found, "not claimed")
+    if same_version(claimed, found):
+        return CheckedVersion(name, claimed, found, "as claimed")
+    note = "" if name in _FROM_BASE else "The Dockerfile, or the lock, may install its own on purpose."
+    return CheckedVersion(name, claimed, found, "another version", note)
 
 
-def same(claimed: str, found: str) -> bool:
-    """Whether two versions are one, as far as both tell.
+def same_version(claimed: str, found: str) -> bool:
+    """Return True if two versions agree as far as both go.
 
-    CUDA is claimed as ``13.2.0.046`` and PyTorch knows ``13.2``; PyTorch is claimed as ``2.12.0a0+0291f96`` and found
-    as ``2.12.0a0+0291f96.nv26.4``.
+    CUDA is claimed as ``13.2.0.046``, but PyTorch reports ``13.2``; PyTorch is claimed as ``2.12.0a0+0291f96`` and
+    reports ``2.12.0a0+0291f96.nv26.4``.
     """
-    one, other = _numbers(claimed), _numbers(found)
-    count = min(len(one), len(other))
-    build, local = (it.partition("+")[2] for it in (claimed, found))
-    commits = not build or not local or local.startswith(build) or build.startswith(local)
-    return count > 0 and one[:count] == other[:count] and commits
+    claimed_numbers, found_numbers = _numbers(claimed), _numbers(found)
+    count = min(len(claimed_numbers), len(found_numbers))
+    claimed_build, found_build = claimed.partition("+")[2], found.partition("+")[2]
+    same_build = claimed_build.startswith(found_build) or found_build.startswith(claimed_build)
+    return count > 0 and claimed_numbers[:count] == found_numbers[:count] and same_build
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -136,8 +138,8 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, match[1].split("."))) if match else ()
 
 
-#: Five iterations of training, by the repository's own guides; the number of GPUs that they take.
-_SANITY: Mapping[str, tuple[int, tuple[str, ...]]] = {
+#: Five iterations of training from the repository's own guides, with the number of GPUs.
+_TRAINING: Mapping[str, tuple[int, tuple[str, ...]]] = {
     # Its five iterations are those of docs/get-started/quickstart.md, on two GPUs (tensor parallelism).
     MEGATRON_LM.name: (2, ("examples/run_simple_mcore_train_loop.py",)),
     MEGATRON_BRIDGE.name: (
@@ -152,11 +154,11 @@ _SANITY: Mapping[str, tuple[int, tuple[str, ...]]] = {
 
 
 def sanity(repository: Repository) -> tuple[str, ...]:
-    """The command, inside the image and in the checkout, of the guides' training of five iterations.
+    """Return the command that trains five iterations inside the image, in the checkout.
 
-    Empty where the repository's guides have none.
+    It is empty if the repository's guides have none.
     """
-    if repository.name not in _SANITY:
+    if repository.name not in _TRAINING:
         return ()
-    gpus, script = _SANITY[repository.name]
+    gpus, script = _TRAINING[repository.name]
     return ("uv", "run", "--no-sync", "python", "-m", "torch.distributed.run", f"--nproc-per-node={gpus}", *script)

@@ -75,9 +75,9 @@ def explain(text: str, killed: str = "", file: str = FILE):
 @pytest.mark.parametrize(
     "text", ["", "\n\n", "Successfully tagged x\n", "#1 DONE 0.1s\n", "STEP x/y: RUN\n", "STEP 1/2\n"]
 )
-def test_what_begins_no_instruction(text):
+def test_lines_that_start_no_instruction(text):
     log, steps = read(text)
-    assert (steps, log.at, log.steps) == ([], None, 0)
+    assert (steps, log.current, log.steps) == ([], None, 0)
     told = explain(text)
     assert told.sentence == "The build failed before the first instruction."
     assert (told.instruction, told.place, told.pitfalls) == ("", "", ())

@@ -4,7 +4,7 @@ import pytest
 from layouts import DEV, DOCKERFILE, DOCKERFILE_LTS, GITLAB, image, layout
 
 from runbook_lib.containers import build_plan
-from runbook_lib.containers.build_plan import Wish, plan, stack
+from runbook_lib.containers.build_plan import BuildRequest, plan, stack
 from runbook_lib.containers.engine import Engine, unfit
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.pins import pins_file
@@ -86,17 +86,17 @@ def test_of_the_rows_that_of_the_machines_platform_counts(machine, tag):
     assert made.platform == ("linux/arm64" if machine == "aarch64" else "linux/amd64")
 
 
-def test_a_machine_for_which_no_base_image_is_made():
-    with pytest.raises(CannotTell, match=r"'riscv64', and base images are made for amd64 .* and arm64"):
+def test_a_machine_without_base_images_is_refused():
+    with pytest.raises(CannotTell, match=r"'riscv64', and base images exist for amd64 .* and arm64"):
         plan(megatron(4), MEGATRON_LM, "dev", "riscv64")
 
 
-def test_pins_that_differ_are_told_and_the_first_is_built():
+def test_pins_that_differ_are_named_and_the_first_is_built():
     texts = megatron(4) | {DEV: image("26.03-py3")}
     made = plan(texts, MEGATRON_LM)
     assert made.base == image("26.03-py3")
     assert made.warnings == (
-        f"The pins differ: this builds 26.03-py3, of {DEV}:1, and not what stands in "
+        f"The pins differ: this builds 26.03-py3, from {DEV}:1, and not "
         ".gitlab/stages/01.build.yml:30 (26.02-py3), docker/Dockerfile.ci.dev:3 (26.02-py3).",
     )
 
@@ -107,29 +107,29 @@ def test_the_stage_with_an_internal_secret_is_refused():
         r"Build a stage without: main\. Nothing was built\.$"
     )
     with pytest.raises(Refused, match=says):
-        plan(megatron(4), MEGATRON_LM, wish=Wish(target="jet"))
-    made = plan(megatron(4), MEGATRON_LM, wish=Wish(target="jet", secrets=("JET_URLS",)))
+        plan(megatron(4), MEGATRON_LM, request=BuildRequest(target="jet"))
+    made = plan(megatron(4), MEGATRON_LM, request=BuildRequest(target="jet", secrets=("JET_URLS",)))
     assert (made.stages, made.secrets, made.unset) == (("main", "jet"), ("JET_URLS",), ("JET_VERSION",))
     assert "--secret=id=JET_URLS,env=JET_URLS" in made.command(Engine("docker"))
 
 
 @pytest.mark.parametrize(
-    ("wish", "says"),
+    ("wanted", "says"),
     [
-        (Wish({"IMAGE_TYP": "dev"}), r"ci\.dev declares no ARG IMAGE_TYP \(did you mean IMAGE_TYPE\?\), so a build"),
-        (Wish({"XYZ": "1"}), r"declares no ARG XYZ, so .* drop its value\. It declares FROM_IMAGE_NAME, IMAGE_TYPE,"),
-        (Wish(target="mian"), r"has no stage 'mian' \(did you mean main\?\); it has main, jet\."),
-        (Wish(dockerfile="docker/Dockerfile.ci"), r"from docker/Dockerfile\.ci, which does not exist in this checkout"),
+        (BuildRequest({"IMAGE_TYP": "dev"}), r"ci\.dev declares no ARG IMAGE_TYP \(did you mean IMAGE_TYPE\?\)"),
+        (BuildRequest({"XYZ": "1"}), r"declares no ARG XYZ, so .* It declares FROM_IMAGE_NAME, IMAGE_TYPE,"),
+        (BuildRequest(target="mian"), r"has no stage 'mian' \(did you mean main\?\); it has main, jet\."),
+        (BuildRequest(dockerfile="docker/Dockerfile.ci"), r"docker/Dockerfile\.ci, which does not exist"),
     ],
 )  # fmt: skip
-def test_what_the_dockerfile_does_not_have(wish, says):
+def test_names_that_the_dockerfile_lacks_are_refused(wanted, says):
     with pytest.raises(RunbookError, match=says):
-        plan(megatron(4), MEGATRON_LM, wish=wish)
+        plan(megatron(4), MEGATRON_LM, request=wanted)
 
 
 def test_arguments_of_every_build_and_those_of_another_stage():
-    made = plan(megatron(4), MEGATRON_LM, wish=Wish({"HTTPS_PROXY": "http://p", "JET_VERSION": "1"}))
-    assert made.warnings == ("ARG JET_VERSION is declared in jet alone, and main does not need that: it does nothing.",)
+    made = plan(megatron(4), MEGATRON_LM, request=BuildRequest({"HTTPS_PROXY": "http://p", "JET_VERSION": "1"}))
+    assert made.warnings == ("ARG JET_VERSION has no effect: only jet declares it, and main does not need that stage.",)
 
 
 def test_a_checkout_without_pins():
@@ -137,8 +137,10 @@ def test_a_checkout_without_pins():
         plan({}, MEGATRON_LM, "lts")
 
 
-def test_a_wish_is_followed():
-    made = plan(megatron(4), MEGATRON_LM, wish=Wish({"FROM_IMAGE_NAME": "me/mine:1"}, tag="a:b", context="sub"))
+def test_a_request_is_followed():
+    made = plan(
+        megatron(4), MEGATRON_LM, request=BuildRequest({"FROM_IMAGE_NAME": "me/mine:1"}, tag="a:b", context="sub")
+    )
     assert (made.base, made.source, made.tag, made.context) == ("me/mine:1", "your own argument", "a:b", "sub")
 
 
@@ -151,7 +153,7 @@ def test_megatron_bridge_alone():
 
 
 def test_the_stack_of_nemo_is_built_each_on_the_one_before():
-    base, bridge, final = stack(BRIDGE, wish=Wish({**COMMITS, "DEEPEP": "False", "WHEEL": "wheel_none"}))
+    base, bridge, final = stack(BRIDGE, request=BuildRequest({**COMMITS, "DEEPEP": "False", "WHEEL": "wheel_none"}))
     assert base.images == (image("26.06-py3"),)
     assert base.stages == ("base", "wheel_none", "wheel", "fw_dep_builder", "fw_toolkit_builder", "nemo_fw_base_final")
     assert base.unset == ("REINSTALL",)
@@ -168,20 +170,18 @@ def test_the_stack_of_nemo_is_built_each_on_the_one_before():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({}, r"fw_final checks out what NEMO_EXPORT_DEPLOY_COMMIT, .*_COMMIT, NEMO_RUN_COMMIT name,"),
+        ({}, r"fw_final needs .* NEMO_EXPORT_DEPLOY_COMMIT, .*_COMMIT, NEMO_RUN_COMMIT"),
         ({**COMMITS, "REINSTAL": "1"}, r"None of .* declares an ARG REINSTAL \(did you mean REINSTALL\?\)\. Correct"),
     ],
 )  # fmt: skip
-def test_what_the_stack_lacks(given, says):
+def test_missing_arguments_of_the_stack_are_named(given, says):
     with pytest.raises(RunbookError, match=says):
-        stack(BRIDGE, wish=Wish(given))
+        stack(BRIDGE, request=BuildRequest(given))
 
 
-def test_a_stage_that_an_argument_names_and_that_is_not_there():
-    base = stack(BRIDGE, wish=Wish({**COMMITS, "FW_DEP_BUILDER": "bas"}))[0]
-    says = (
-        "docker/Dockerfile.fw_base:9 begins with bas, which is no stage before it (did you mean base?): it is pulled."
-    )
+def test_an_argument_that_names_no_stage_is_warned_about():
+    base = stack(BRIDGE, request=BuildRequest({**COMMITS, "FW_DEP_BUILDER": "bas"}))[0]
+    says = "docker/Dockerfile.fw_base:9 starts from bas, which is no earlier stage (did you mean base?): it is pulled."
     assert base.warnings == (says,)
 
 
@@ -210,12 +210,12 @@ def test_a_declared_repository_with_several_dockerfiles_or_none():
         "build/Dockerfile": f"ARG BASE={image('26.02-py3')}\nFROM $BASE\n",
         "other/Dockerfile": f"ARG FROM_IMAGE={image('26.03-py3')}\nFROM $FROM_IMAGE\n",
     }
-    with pytest.raises(CannotTell, match=r"found: build/Dockerfile, other/Dockerfile\. Name one of them as dockerfile"):
+    with pytest.raises(CannotTell, match=r"build/Dockerfile, other/Dockerfile\. Name one of them as dockerfile"):
         plan(texts, own)
-    made = plan(texts, own, wish=Wish(dockerfile="other/Dockerfile"))
+    made = plan(texts, own, request=BuildRequest(dockerfile="other/Dockerfile"))
     assert dict(made.arguments) == {"FROM_IMAGE": image("26.03-py3")}
     whole = pins_file.parse(PINS.replace("{arg: BASE}", "{file: whole}"), "me/mine")
-    with pytest.raises(CannotTell, match=r"found: none\. Declare one with `find: \{arg: …\}` in the pins file"):
+    with pytest.raises(CannotTell, match=r"none\. Declare one with `find: \{arg: …\}` in the pins file"):
         plan({"build/Dockerfile": image("26.02-py3")}, whole)
 
 

@@ -42,19 +42,31 @@ def test_no_engine_at_all(tmp_path):
 @pytest.mark.parametrize(
     ("name", "script", "told"),
     [
-        ("docker", says(DENIED), "docker is there, but you may not use it: have yourself added to the group docker"),
-        ("docker", says(DAEMON), "docker is there, but its daemon does not run: start it (`systemctl start docker`)."),
+        (
+            "docker",
+            says(DENIED),
+            "docker is installed, but you may not use it: have yourself added to the group docker",
+        ),
+        (
+            "docker",
+            says(DAEMON),
+            "docker is installed, but its daemon does not run: start it (`systemctl start docker`).",
+        ),
         (
             "podman",
             says("cannot set up namespace using newuidmap"),
-            "podman is there, but does not work; it says: cannot",
+            "podman is installed, but does not work. Its last output: cannot",
         ),
-        ("podman", "exit 3", "podman is there, but does not work; it says: nothing."),
-        ("buildah", says("kernel does not support overlay fs"), "buildah is there, but does not work; it says: kernel"),
-        ("docker", "kill -9 $$", "docker is there, but does not work; it says: nothing."),
+        ("podman", "exit 3", "podman is installed, but does not work. Its last output: none."),
+        (
+            "buildah",
+            says("kernel does not support overlay fs"),
+            "buildah is installed, but does not work. Its last output: kernel",
+        ),
+        ("docker", "kill -9 $$", "docker is installed, but does not work. Its last output: none."),
     ],
 )
-def test_an_engine_that_does_not_work_is_told_why(tmp_path, name, script, told):
+def test_an_engine_that_does_not_work_is_explained(tmp_path, name, script, told):
     with pytest.raises(RunbookError) as raised:
         container.find(name, stand_in(tmp_path, name, script))
     assert told in str(raised.value)
@@ -98,7 +110,7 @@ echo '#5 [main 2/2] RUN make'
 """
 
 
-def docker(folder: Path, script: str, env: dict[str, str] | None = None) -> tuple[container.Built, list[str]]:
+def docker(folder: Path, script: str, env: dict[str, str] | None = None) -> tuple[container.BuildResult, list[str]]:
     (folder / "Dockerfile").write_text(DOCKERFILE)
     answer = f'if [ "$1 $2" = "image inspect" ]; then cat {folder}/id; exit; fi'
     given = {**stand_in(folder / "bin", "docker", f"{answer}\n{script}"), **(env or {})}
@@ -126,7 +138,7 @@ def test_docker_that_fails_is_explained(tmp_path):
 def test_docker_that_keeps_the_image_elsewhere_has_not_built_one_here(tmp_path):
     done, _ = docker(tmp_path, PROGRESS)
     assert (done.image, done.failure is not None) == ("", True)
-    assert "none named x:local: its builder keeps images elsewhere" in done.failure.sentence
+    assert "none named x:local: its builder stores images elsewhere" in done.failure.sentence
 
 
 def test_docker_that_says_nothing_at_all(tmp_path):

@@ -58,7 +58,7 @@ def plan(root: Path, text: str, **more: object) -> BuildPlan:
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def build(built: Place, root: Path, text: str, env: dict[str, str] | None = None, **more: object) -> run.Built:
+def build(built: Place, root: Path, text: str, env: dict[str, str] | None = None, **more: object) -> run.BuildResult:
     made = plan(root, text, **more)
     return run.build(made, ENGINE, root, root / "build.log", lambda _: None, {**built.env, **(env or {})})
 
@@ -184,7 +184,7 @@ def test_a_secret_is_mounted_and_seen_nowhere(built: Place, tmp_path: Path) -> N
 SLOW = f"{FILE}RUN echo slow > /slow && sleep 600\n"
 
 
-def slow_build(built: Place, root: Path, end: str) -> "run.Built | BaseException":
+def slow_build(built: Place, root: Path, end: str) -> "run.BuildResult | BaseException":
     """A build that is ended in its last step, by ``end``."""
 
     def say(step: str) -> None:
@@ -211,7 +211,7 @@ def test_a_build_that_is_ended_leaves_no_tag_and_can_be_run_again(built: Place, 
     if end == "interrupt":
         assert isinstance(ended, KeyboardInterrupt)
     else:
-        assert isinstance(ended, run.Built)
+        assert isinstance(ended, run.BuildResult)
         assert ended.failure is not None
         assert ended.failure.place == "Dockerfile:8"
     if end == "SIGKILL":

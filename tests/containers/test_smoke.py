@@ -88,7 +88,7 @@ def test_problems_are_told_as_the_image_words_them():
     ],
 )  # fmt: skip
 def test_versions_are_one_as_far_as_both_tell(one, other, same):
-    assert smoke.same(one, other) == same
+    assert smoke.same_version(one, other) == same
 
 
 @given(st.text())
@@ -110,7 +110,7 @@ def test_any_document_is_taken(document):
 # -- the program -----------------------------------------------------------------------------------------------------
 
 
-def run(tmp_path, torch: str | None, engine: str | None) -> dict[str, smoke.Component]:
+def run(tmp_path, torch: str | None, engine: str | None) -> dict[str, smoke.CheckedVersion]:
     if torch is not None:
         (tmp_path / "torch.py").write_text(torch)
     if engine is not None:

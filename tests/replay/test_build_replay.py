@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.containers import build_plan
-from runbook_lib.containers.build_plan import Wish
+from runbook_lib.containers.build_plan import BuildRequest
 from runbook_lib.containers.engine import ENGINES, BuildPlan, Engine
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import blobs
@@ -77,7 +77,7 @@ def test_dev_and_lts_at_every_layout(megatron_lm, ref, image_type):
 @pytest.mark.parametrize("ref", [*LAYOUTS.values(), MAIN], ids=[*LAYOUTS, "main"])
 def test_the_stage_jet_is_refused_at_every_layout(megatron_lm, ref):
     with pytest.raises(Refused, match=r"The stage jet of docker/Dockerfile\.ci\.dev needs the build secret"):
-        build_plan.plan(texts(megatron_lm, ref, MEGATRON_LM), MEGATRON_LM, "dev", wish=Wish(target="jet"))
+        build_plan.plan(texts(megatron_lm, ref, MEGATRON_LM), MEGATRON_LM, "dev", request=BuildRequest(target="jet"))
 
 
 def test_megatron_bridge():
@@ -89,10 +89,9 @@ def test_megatron_bridge():
     (warning,) = plan.warnings
     assert ".github/workflows/cicd-main.yml" in warning
     assert "25.09-py3" in warning
+    request = BuildRequest({"FROM_IMAGE_NAME": plan.base})
     with pytest.raises(RunbookError, match="declares no ARG FROM_IMAGE_NAME"):  # what its CI passes
-        build_plan.plan(
-            texts(clone, BRIDGE_MAIN, MEGATRON_BRIDGE), MEGATRON_BRIDGE, wish=Wish({"FROM_IMAGE_NAME": plan.base})
-        )
+        build_plan.plan(texts(clone, BRIDGE_MAIN, MEGATRON_BRIDGE), MEGATRON_BRIDGE, request=request)
 
 
 def test_the_stack_of_the_nemo_framework():
@@ -100,7 +99,7 @@ def test_the_stack_of_the_nemo_framework():
     given = texts(clone, BRIDGE_MAIN, MEGATRON_BRIDGE)
     with pytest.raises(RunbookError, match="NEMO_EXPORT_DEPLOY_COMMIT, NEMO_EVALUATOR_COMMIT, NEMO_RUN_COMMIT"):
         build_plan.stack(given)
-    plans = build_plan.stack(given, wish=Wish(COMMITS))
+    plans = build_plan.stack(given, request=BuildRequest(COMMITS))
     for plan in plans:
         judge(clone, BRIDGE_MAIN, plan)
     assert [plan.dockerfile for plan in plans] == [

@@ -44,7 +44,7 @@ class Allocation:
             name, _, value = word.partition("=")
             if word and (name not in _FORMS or "=" not in word):
                 raise RunbookError(
-                    f"slurm has {word!r}. Expected are words such as nodes=1 gpus=8 account=… partition=… time=4:00:00."
+                    f"slurm has {word!r}. Expected words such as nodes=1 gpus=8 account=… partition=… time=4:00:00."
                 )
             if name in ("nodes", "gpus") and not _FORMS[name].fullmatch(value):
                 raise RunbookError(f"slurm has {value!r} where a number belongs, such as nodes=1 gpus=8.")

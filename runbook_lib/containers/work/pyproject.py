@@ -166,8 +166,7 @@ def parse_requirement(text: str) -> Requirement:
         return Requirement(text.strip())
     except InvalidRequirement as error:
         raise RunbookError(
-            f"{text[:80]!r} is not the name of a package with its version. Expected is one such as einops or "
-            "einops~=0.8."
+            f"{text[:80]!r} is not the name of a package with its version. Expected one such as einops or einops~=0.8."
         ) from error
 
 

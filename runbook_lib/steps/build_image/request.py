@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.clients.registry.client import Registry
-from runbook_lib.containers import build_plan, internal_image, run, smoke
-from runbook_lib.containers.build_plan import Wish
+from runbook_lib.containers import build_plan, known_builds, run, smoke
+from runbook_lib.containers.build_plan import BuildRequest
 from runbook_lib.containers.engine import ENGINES, BuildPlan, Engine, unfit
 from runbook_lib.containers.work.container import WorkContainer, engine_command
 from runbook_lib.containers.work.image import WorkImage
@@ -128,7 +128,9 @@ class Asked:
         return shown + display.notes(notes, title="Attention")
 
 
-def wish(target: str = "", dockerfile: str = "", arguments: str = "", name: str = "", secrets: str = "") -> Wish:
+def wish(
+    target: str = "", dockerfile: str = "", arguments: str = "", name: str = "", secrets: str = ""
+) -> BuildRequest:
     """What a person asks of the build, as a notebook's parameters hold it: empty for what is usual.
 
     ``arguments`` are ``NAME=value; …``, ``secrets`` names of environment variables.  Raises RunbookError.
@@ -138,13 +140,13 @@ def wish(target: str = "", dockerfile: str = "", arguments: str = "", name: str 
         raise RunbookError(f"secrets takes names of environment variables, and {len(unfit)} of its words is none.")
     if name and not _NAME.fullmatch(name):
         raise RunbookError(f"name={name[:200]!r} cannot name an image; expected something like megatron-lm:mine.")
-    return Wish(_given(arguments), target.strip(), dockerfile.strip(), "", name, words)
+    return BuildRequest(_given(arguments), target.strip(), dockerfile.strip(), "", name, words)
 
 
 def ask(
     checkout: Checkout,
     bump: Bump,
-    wish: Wish,
+    wish: BuildRequest,
     *,
     how: str = "build",
     engine: str = "",
@@ -169,8 +171,8 @@ def ask(
         plans = (build_plan.plan(texts, bump.repository, bump.image_type, platform.machine(), wish),)
     pulled = ""
     if how == "pull":
-        url = checkout.remote_url(internal_image.REMOTE)
-        pulled = str(internal_image.internal(url, bump.repository, bump.image_type))
+        url = checkout.remote_url(known_builds.GITLAB_REMOTE)
+        pulled = str(known_builds.internal_image(url, bump.repository, bump.image_type))
     image, said = _claimed(plans[0], env)
     held = image.platforms.get(plans[0].platform.partition("/")[2]) if image else None
     warnings = [*said, *(it for plan in plans for it in plan.warnings), *_work_tree(checkout, changed)]

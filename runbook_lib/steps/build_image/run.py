@@ -9,7 +9,7 @@ from runbook_lib import display
 from runbook_lib.checks import Check
 from runbook_lib.containers import run, smoke
 from runbook_lib.containers.engine import Engine
-from runbook_lib.containers.run import Built
+from runbook_lib.containers.run import BuildResult
 from runbook_lib.display import View
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.records.step_record import Step
@@ -28,14 +28,14 @@ class Outcome:
     ``trouble`` says what went wrong after the build, empty if nothing did.
     """
 
-    ended: tuple[tuple[str, Built, str], ...] = ()  # the image's name, how it ended, the log's name
-    look: tuple[smoke.Component, ...] = ()
-    trained: Built | None = None
+    ended: tuple[tuple[str, BuildResult, str], ...] = ()  # the image's name, how it ended, the log's name
+    look: tuple[smoke.CheckedVersion, ...] = ()
+    trained: BuildResult | None = None
     trouble: str = ""
     view: View = field(default_factory=lambda: display.note("This is a preview: nothing was built."))
 
     @property
-    def failure(self) -> Built | None:
+    def failure(self) -> BuildResult | None:
         """The build that failed, if one did."""
         return next((it for _, it, _ in self.ended if it.failure), None)
 
@@ -105,7 +105,7 @@ def verify(step: Step, asked: Asked, outcome: Outcome) -> View:
 
 def _looked(folder: Path, asked: Asked, engine: Engine, outcome: Outcome, say: Callable[[str], object]) -> Outcome:
     """With the smoke check and the training, where they are asked for."""
-    look: tuple[smoke.Component, ...] = ()
+    look: tuple[smoke.CheckedVersion, ...] = ()
     image = outcome.ended[-1][1].image
     if asked.look:
         say(f"Looking into {asked.image}.")
@@ -153,7 +153,7 @@ def _would(step: Step, asked: Asked) -> View:
     return display.note("There is nothing to verify in a preview.")
 
 
-def _made(asked: Asked, label: str, built: Built, log: str) -> Check:
+def _made(asked: Asked, label: str, built: BuildResult, log: str) -> Check:
     """Whether an image is there under its name."""
     name = f"{label} was {'pulled' if asked.pulled else 'built'}"
     if built.failure:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib.bump import Bump
-from runbook_lib.containers import build_plan
+from runbook_lib.containers import known_builds
 from runbook_lib.containers.work import unit_tests, uv
 from runbook_lib.containers.work.allocation import Allocation
 from runbook_lib.containers.work.container import WorkContainer
@@ -124,7 +124,7 @@ def plan_task(checkout: Checkout, bump: Bump, request: WorkRequest, machine: Mac
 
 def default_image(repository: Repository, image_type: str) -> str:
     """Return the name of the image that the notebook build-image makes."""
-    build = build_plan.BUILDS.get(repository.name)
+    build = known_builds.BUILDS.get(repository.name)
     name = build.name if build else repository.name.rpartition("/")[2].lower()
     return f"{name}:local-lts" if image_type == "lts" else f"{name}:local"
 

@@ -19,9 +19,9 @@ from runbook_lib import practice
 from runbook_lib.bump import Bump
 from runbook_lib.containers import run as container
 from runbook_lib.containers.build_log import BuildFailure
-from runbook_lib.containers.build_plan import Wish
+from runbook_lib.containers.build_plan import BuildRequest
 from runbook_lib.containers.engine import Engine
-from runbook_lib.containers.run import Built
+from runbook_lib.containers.run import BuildResult
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.records.step_record import Step
@@ -56,7 +56,7 @@ def bump(**given: Any) -> Bump:
 
 
 def test_a_plan_is_shown_without_engine_and_registry(checkout: Checkout, offline: dict[str, str]) -> None:
-    asked = ask(checkout, bump(), Wish(), env=offline)
+    asked = ask(checkout, bump(), BuildRequest(), env=offline)
     assert asked.engine is None
     assert asked.refusal == ""
     assert asked.problem.startswith("No engine for images works here. docker is not installed.")
@@ -73,24 +73,24 @@ def test_a_plan_is_shown_without_engine_and_registry(checkout: Checkout, offline
 
 
 def test_without_a_tag_nothing_is_built(checkout: Checkout, offline: dict[str, str]) -> None:
-    asked = ask(checkout, bump(apply=True), Wish(), env=offline)
+    asked = ask(checkout, bump(apply=True), BuildRequest(), env=offline)
     assert asked.idle.endswith("the work tree pins 26.02-py3: give that as the tag to build it.")
     assert build_image.carry_out(step(checkout), asked, lambda _: None).ended == ()
 
 
 def test_a_work_tree_that_pins_another_tag_is_not_built(checkout: Checkout, offline: dict[str, str]) -> None:
-    asked = ask(checkout, bump(tag=TAG, apply=True), Wish(), env=offline)
+    asked = ask(checkout, bump(tag=TAG, apply=True), BuildRequest(), env=offline)
     assert asked.refusal.startswith("The work tree pins nvcr.io/nvidia/pytorch:26.02-py3 (docker/.ngc_version.dev:1), ")
     with pytest.raises(
         Refused, match=r"check out bump/main/dev-26\.04-py3, or ask for the tag that is pinned\. Nothing"
     ):
         build_image.carry_out(step(checkout), asked, lambda _: None)
-    assert ask(checkout, bump(tag="26.02-py3"), Wish(), env=offline).refusal == ""
+    assert ask(checkout, bump(tag="26.02-py3"), BuildRequest(), env=offline).refusal == ""
 
 
 def test_what_is_not_committed_is_built_and_said(checkout: Checkout, offline: dict[str, str]) -> None:
     (checkout.path / "docker/common/install_nccl.sh").write_text("exit 1\n")
-    asked = ask(checkout, bump(), Wish(), env=offline)
+    asked = ask(checkout, bump(), BuildRequest(), env=offline)
     assert asked.warnings[-1] == (
         "The build takes the work tree (main) as it is, with what is not committed: docker/common/install_nccl.sh."
     )
@@ -98,9 +98,9 @@ def test_what_is_not_committed_is_built_and_said(checkout: Checkout, offline: di
 
 def test_the_internal_image_is_pulled_from_the_host_of_the_remote(checkout: Checkout, offline: dict[str, str]) -> None:
     with pytest.raises(Refused, match="no remote named 'gitlab'"):
-        ask(checkout, bump(), Wish(), how="pull", env=offline)
+        ask(checkout, bump(), BuildRequest(), how="pull", env=offline)
     checkout.git("remote", "add", "gitlab", "ssh://git@gitlab.example.com:12051/ADLR/megatron-lm.git")
-    asked = ask(checkout, bump(), Wish(), how="pull", env=offline)
+    asked = ask(checkout, bump(), BuildRequest(), how="pull", env=offline)
     assert asked.commands == (("docker", "pull", "gitlab.example.com/adlr/megatron-lm/mcore_ci_dev:main"),)
     assert asked.image == asked.pulled
 
@@ -111,16 +111,16 @@ def test_the_internal_image_is_pulled_from_the_host_of_the_remote(checkout: Chec
         ({"how": "guess"}, "how='guess' is none of build, stack, pull"),
         ({"engine": "kaniko"}, "engine='kaniko' is none of docker, podman, buildah"),
         ({"how": "stack"}, "fw_base, which does not exist"),
-        ({"wish": Wish(target="nowhere")}, "has no stage 'nowhere'"),
-        ({"wish": Wish(target="jet")}, "needs the build secret JET_INDEX_URLS"),
-        ({"wish": Wish({"NCCL_VERSON": "1"})}, r"declares no ARG NCCL_VERSON \(did you mean NCCL_VERSION\?\)"),
+        ({"wish": BuildRequest(target="nowhere")}, "has no stage 'nowhere'"),
+        ({"wish": BuildRequest(target="jet")}, "needs the build secret JET_INDEX_URLS"),
+        ({"wish": BuildRequest({"NCCL_VERSON": "1"})}, r"declares no ARG NCCL_VERSON \(did you mean NCCL_VERSION\?\)"),
     ],
 )
 def test_what_cannot_be_built_is_said_before(
     checkout: Checkout, offline: dict[str, str], given: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(RunbookError, match=says):
-        ask(checkout, bump(), given.pop("wish", Wish()), **given, env=offline)
+        ask(checkout, bump(), given.pop("wish", BuildRequest()), **given, env=offline)
 
 
 @pytest.mark.parametrize(
@@ -144,15 +144,15 @@ def test_parameters_that_cannot_be_used(given: dict[str, str], says: str) -> Non
 
 def test_parameters_as_they_are_typed() -> None:
     read = wish(" main ", "", "NCCL_VERSION=2.30; UV_VERSION = 1 ;", "megatron-lm:mine", "A, B C")
-    assert read == Wish(
+    assert read == BuildRequest(
         {"NCCL_VERSION": "2.30", "UV_VERSION": "1"}, "main", "", "", "megatron-lm:mine", ("A", "B", "C")
     )
-    assert wish() == Wish()
+    assert wish() == BuildRequest()
     assert wish(name="127.0.0.1:5000/x/y:1").tag == "127.0.0.1:5000/x/y:1"
 
 
 def test_the_training_is_a_command_for_an_engine_that_runs(checkout: Checkout, offline: dict[str, str]) -> None:
-    asked = ask(checkout, bump(), Wish(), train=True, env=offline)
+    asked = ask(checkout, bump(), BuildRequest(), train=True, env=offline)
     assert asked.training[:2] == ("docker", "run")
     assert "examples/run_simple_mcore_train_loop.py" in asked.training
     assert replace(asked, engine=Engine("podman")).training[0] == "podman"
@@ -167,7 +167,7 @@ def step(checkout: Checkout, folder: Path | None = None) -> Step:
 
 
 def outcome(checkout: Checkout, offline: dict[str, str], done: build_image.Outcome) -> str:
-    asked: Asked = ask(checkout, bump(tag="26.02-py3", apply=True), Wish(), env=offline)
+    asked: Asked = ask(checkout, bump(tag="26.02-py3", apply=True), BuildRequest(), env=offline)
     told = step(checkout)
     build_image.verify(told, asked, done)
     return told.show().text
@@ -177,7 +177,7 @@ def test_a_failed_build_is_told_with_its_mend(checkout: Checkout, offline: dict[
     from runbook_lib.triage.known_problems import find
 
     failure = BuildFailure("D:3 failed.", "RUN x", "D:3", find("uv: command not found"), ("last words",))
-    done = build_image.Outcome((("x:local", Built("", 3, 4.0, failure), "x.log"),))
+    done = build_image.Outcome((("x:local", BuildResult("", 3, 4.0, failure), "x.log"),))
     text = outcome(checkout, offline, done)
     assert "D:3 failed. It is another image than the one that the project builds. Use the image" in text
     assert "The log is x.log." in text

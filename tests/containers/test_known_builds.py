@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.containers.internal_image import host, internal
+from runbook_lib.containers.known_builds import internal_image, remote_host
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
@@ -20,7 +20,7 @@ from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
 )  # fmt: skip
 def test_an_address_that_names_no_host(url):
     with pytest.raises(CannotTell, match=r"names no host such as gitlab\.example\.com"):
-        host(url)
+        remote_host(url)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_an_address_that_names_no_host(url):
     ],
 )
 def test_the_host_of_an_address_has_no_port(url):
-    image = internal(url, MEGATRON_LM)
+    image = internal_image(url, MEGATRON_LM)
     assert str(image) == "gitlab.example.com/adlr/megatron-lm/mcore_ci_dev:main"
     assert ImageRef.parse(str(image)) == image
 
@@ -47,19 +47,19 @@ def test_the_host_of_an_address_has_no_port(url):
     ("url", "repository", "image_type", "says"),
     [
         (None, MEGATRON_LM, "dev", "no remote named 'gitlab'"),
-        ("git@gitlab.example.com:x/y", MEGATRON_LM, "lts", "for Megatron-LM's dev lane alone"),
+        ("git@gitlab.example.com:x/y", MEGATRON_LM, "lts", "dev lane only"),
         ("git@gitlab.example.com:x/y", MEGATRON_BRIDGE, "dev", "not for NVIDIA-NeMo/Megatron-Bridge"),
     ],
 )
 def test_where_there_is_no_such_image(url, repository, image_type, says):
     with pytest.raises(Refused, match=says):
-        internal(url, repository, image_type)
+        internal_image(url, repository, image_type)
 
 
 @given(st.text())
 def test_any_address_is_read_or_refused(url):
     try:
-        found = host(url)
+        found = remote_host(url)
     except CannotTell:
         return
     assert ":" not in found

@@ -1,0 +1,98 @@
+"""The images of the repositories: their builds, and the internal GitLab's ready images.  Pure.
+
+Sources: Megatron-LM's ``skills/mcore-build-and-dependency``, Megatron-Bridge's ``docker/README.md``, and for
+ml-containers its ``.github/workflows/megatron.yml``.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from runbook_lib.errors import CannotTell, Refused
+from runbook_lib.images.reference import ImageRef, ImageType
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, Repository
+
+
+@dataclass(frozen=True)
+class ImageBuild:
+    """The build of a repository's image.
+
+    The first of ``dockerfiles`` that exists is used, with the image type for ``{type}``.  ``argument`` takes the base
+    image; ``defaults`` are values of arguments that the user does not set, ``required`` are arguments that must be set.
+    """
+
+    name: str
+    dockerfiles: tuple[str, ...]
+    argument: str
+    target: str = ""
+    context: str = "."
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+
+
+BUILDS: Mapping[str, ImageBuild] = {
+    # Its LTS image has a Dockerfile of its own in two of the four layouts of `pins.known_sites`.
+    MEGATRON_LM.name: ImageBuild(
+        "megatron-lm", ("docker/Dockerfile.ci.{type}", "docker/Dockerfile.ci.dev"), "FROM_IMAGE_NAME", "main"
+    ),
+    MEGATRON_BRIDGE.name: ImageBuild("megatron-bridge", ("docker/Dockerfile.ci",), "BASE_IMAGE", "megatron_bridge"),
+    ML_CONTAINERS.name: ImageBuild("megatron", ("megatron/Dockerfile",), "BASE_IMAGE", context="megatron"),
+}
+#: The images of the NeMo framework, each the base of the next.  Stages of TensorRT-LLM are no longer in main.
+STACK: tuple[ImageBuild, ...] = (
+    ImageBuild(
+        "fw-base",
+        ("docker/Dockerfile.fw_base",),
+        "NEMO_FW_BASE_IMAGE",
+        "nemo_fw_base_final",
+        defaults={"FW_DEP_BUILDER": "base", "FW_BASE_FINAL": "fw_toolkit_builder"},
+    ),
+    BUILDS[MEGATRON_BRIDGE.name],
+    ImageBuild(
+        "fw-final",
+        ("docker/Dockerfile.fw_final",),
+        "NEMO_FW_FINAL_BASE_IMAGE",
+        "nemo_fw_final",
+        required=("NEMO_EXPORT_DEPLOY_COMMIT", "NEMO_EVALUATOR_COMMIT", "NEMO_RUN_COMMIT"),
+    ),
+)
+
+#: The git remote whose host has the internal images.
+GITLAB_REMOTE = "gitlab"
+_INTERNAL_IMAGES: Mapping[ImageType, str] = {"dev": "adlr/megatron-lm/mcore_ci_dev"}
+_INTERNAL_TAG = "main"
+#: An address with a scheme, which may have a user and a port; and ssh's short form.
+_URL = re.compile(r"(?:https?|ssh|git\+ssh)://(?:[^/@]*@)?(?P<host>[^/:@\[\]]+)(?::\d*)?/.+", re.IGNORECASE)
+_SHORT_URL = re.compile(r"(?:[^/@:]+@)?(?P<host>[^/:@]+):(?!//).+")
+_HOST = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+")
+
+
+def internal_image(url: str | None, repository: Repository, image_type: ImageType = "dev") -> ImageRef:
+    """Return the image that internal CI built last for main; ``url`` is the address of the remote ``gitlab``.
+
+    The reference has no port: with one the registry answers "access forbidden".  Raises Refused without such an image
+    or remote, and CannotTell for an address that names no host.
+    """
+    if repository.name != MEGATRON_LM.name or image_type not in _INTERNAL_IMAGES:
+        raise Refused(
+            f"An internal image exists for Megatron-LM's dev lane only, not for {repository.name} ({image_type}). "
+            "Build the image instead. Nothing was pulled."
+        )
+    if url is None:
+        raise Refused(
+            f"This clone has no remote named {GITLAB_REMOTE!r}, whose host has the internal images. Add it with "
+            f"`git remote add {GITLAB_REMOTE} ADDRESS`, or build the image. Nothing was pulled."
+        )
+    return ImageRef(remote_host(url), _INTERNAL_IMAGES[image_type], _INTERNAL_TAG)
+
+
+def remote_host(url: str) -> str:
+    """Return the host in a remote's address, without user and port.  Raises CannotTell if the address names none."""
+    match = _URL.fullmatch(url.strip()) or _SHORT_URL.fullmatch(url.strip())
+    host = match["host"].lower() if match else ""
+    if not _HOST.fullmatch(host):
+        raise CannotTell(
+            f"The address {url[:200]!r} of the remote {GITLAB_REMOTE!r} names no host such as gitlab.example.com, so "
+            "the registry of the internal images is unknown. Correct it (`git remote set-url`), or build the image."
+        )
+    return host
