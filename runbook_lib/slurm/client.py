@@ -12,9 +12,9 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from runbook_lib.containers.work.run import user_environment
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.slurm.states import ArrayElement, Partition, elements, partitions
+from runbook_lib.system.environment import user_environment
 from runbook_lib.text.redact import Redactor
 
 #: Seconds that a command may take; ``sbatch`` waits long for a busy controller.

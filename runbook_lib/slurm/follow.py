@@ -87,18 +87,14 @@ def submit(
     An array whose name the controller knows is adopted: its submission was interrupted before the id was written.
     Raises Refused if Slurm rejects one, and Unreachable if its controller stays down.
     """
-    if all(submission.job is not None for submission in submissions):
-        return tuple(submissions)
-    known = polling.patiently(lambda: _jobs_by_name(slurm), sleep, say)
     result = []
-    for submission in submissions:
-        if submission.job is None:
-            job = known.get(submission.name)
-            if job is None:
-                job = _submit(slurm, submission, sleep, say)
-                report(submission.with_job(job))
-            submission = rounds.write_job(submission, job)
-        result.append(submission)
+    adopted = polling.patiently(lambda: adopt_jobs(slurm, submissions), sleep, say)
+    for submission, known in zip(submissions, adopted, strict=True):
+        job = known.job
+        if job is None:
+            job = _submit(slurm, submission, sleep, say)
+            report(submission.with_job(job))
+        result.append(known if submission.job is not None else rounds.write_job(submission, job))
     return tuple(result)
 
 

@@ -108,7 +108,7 @@ def test_a_program_that_fails_in_the_image_is_told(built: Place, tmp_path: Path)
     done = build(built, tmp_path, FILE)
     with pytest.raises(CannotTell, match=r"sh did not run in sha256:.* with buildah.*I cannot"):
         run.inside(ENGINE, done.image, ["sh", "-c", "echo I cannot >&2; exit 3"], 30, built.env)
-    with pytest.raises(CannotTell, match="No container of localhost/none:1 could be made with buildah"):
+    with pytest.raises(CannotTell, match="No container of localhost/none:1 could be created with buildah"):
         run.inside(ENGINE, "localhost/none:1", ["sh"], 30, built.env)
     assert built.buildah("containers", "-q") == ""
 
@@ -177,7 +177,7 @@ def test_a_secret_is_mounted_and_seen_nowhere(built: Place, tmp_path: Path) -> N
         assert secret not in log
         assert secret not in " ".join(made.command(ENGINE))
         assert secret not in " ".join(said)
-    with pytest.raises(RunbookError, match="needs the secret INDEX_URLS, and no environment variable of that name"):
+    with pytest.raises(RunbookError, match="needs INDEX_URLS as secret"):
         run.build(made, ENGINE, tmp_path, tmp_path / "build.log", said.append, built.env)
 
 

@@ -186,16 +186,13 @@ def _satisfies(listed: Requirement, wanted: Requirement) -> bool:
 
 def _requirements(entries: object) -> tuple[Requirement, ...]:
     """Return the requirements of a list; entries such as ``{include-group = "test"}`` are none."""
-    requirements = []
-    for entry in entries if isinstance(entries, list) else []:
-        if isinstance(entry, str) and (requirement := _requirement(entry)):
-            requirements.append(requirement)
-    return tuple(requirements)
+    requirements = [_requirement(entry) for entry in entries] if isinstance(entries, list) else []
+    return tuple(requirement for requirement in requirements if requirement is not None)
 
 
-def _requirement(entry: str) -> Requirement | None:
+def _requirement(entry: object) -> Requirement | None:
     try:
-        return Requirement(entry)
+        return Requirement(entry) if isinstance(entry, str) else None
     except InvalidRequirement:
         return None
 
@@ -214,7 +211,7 @@ def _without(package: str, data: Any, table: str = "") -> Any:
 
 
 def _requires(entry: object, package: str) -> bool:
-    requirement = _requirement(entry) if isinstance(entry, str) else None
+    requirement = _requirement(entry)
     return requirement is not None and _same_name(requirement.name, package)
 
 

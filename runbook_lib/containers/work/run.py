@@ -5,7 +5,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from runbook_lib.containers.work.tasks import WorkStep
 from runbook_lib.errors import RunbookError
 from runbook_lib.system import subprocess_lines
 from runbook_lib.system.atomic_files import cannot_write, private
+from runbook_lib.system.environment import user_environment
 from runbook_lib.text.redact import Redactor
 from runbook_lib.triage import known_problems
 from runbook_lib.triage.known_problems import Pitfall
@@ -25,8 +25,6 @@ _NON_INTERACTIVE = {
     "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "SSH_ASKPASS_REQUIRE": "never", "GIT_EDITOR": "true",
     "GIT_MERGE_AUTOEDIT": "no", "GPG_TTY": "", "NO_COLOR": "1", "LC_ALL": "C.UTF-8",
 }  # fmt: skip
-#: Set by a git hook that runs this program, or for this program's own Python.
-_FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY", "PYTHONNOUSERSITE")
 
 
 @dataclass(frozen=True)
@@ -109,20 +107,6 @@ def run(
     except OSError as error:
         raise cannot_write(log, error) from error
     return WorkResult(tuple(succeeded), tuple(saved))
-
-
-def user_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without what this program and git hooks add to it: Python, uv, variables of git.
-
-    Another release of uv than the image's would write uv.lock in another form.
-    """
-    user = {name: value for name, value in env.items() if name not in _FOREIGN}
-    prefix = Path(env.get("VIRTUAL_ENV") or "/")
-    if prefix == Path(sys.prefix):
-        del user["VIRTUAL_ENV"]
-        own_folders = (str(prefix / "bin"), str(prefix.parent / "bin"))
-        user["PATH"] = ":".join(folder for folder in env.get("PATH", "").split(":") if folder not in own_folders)
-    return user
 
 
 def _save(paths: Sequence[str], root: Path) -> list[tuple[str, str]]:

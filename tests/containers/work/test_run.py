@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.containers.work.run import StepCommand, run, user_environment
+from runbook_lib.containers.work.run import StepCommand, run
 from runbook_lib.containers.work.tasks import WorkStep
 from runbook_lib.errors import RunbookError
 
@@ -122,11 +122,3 @@ def test_a_long_output_is_shown_in_part(tmp_path: Path) -> None:
     assert "[… 97972 lines more, in the log]" in output
     assert sum(map(len, output)) < 100_000
     assert "\n50000\n" in (tmp_path / "log").read_text()
-
-
-def test_this_programs_own_environment_is_left_out() -> None:
-    venv = sys.prefix
-    own = user_environment({"VIRTUAL_ENV": venv, "PATH": f"{venv}/bin:/usr/bin", "PYTHONNOUSERSITE": "1", "A": "b"})
-    assert own == {"PATH": "/usr/bin", "A": "b"}
-    other = {"VIRTUAL_ENV": "/opt/venv", "PATH": "/opt/venv/bin:/usr/bin"}
-    assert user_environment(other) == other

@@ -1,0 +1,22 @@
+"""The environment variables of programs that are run for the user."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+#: Set by a git hook that runs this program, or for this program's own Python.
+_FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY", "PYTHONNOUSERSITE")
+
+
+def user_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what this program and git hooks add to it: Python, uv, variables of git.
+
+    Another release of uv than the image's would write uv.lock in another form.
+    """
+    user = {name: value for name, value in env.items() if name not in _FOREIGN}
+    prefix = Path(env.get("VIRTUAL_ENV") or "/")
+    if prefix == Path(sys.prefix):
+        del user["VIRTUAL_ENV"]
+        own_folders = (str(prefix / "bin"), str(prefix.parent / "bin"))
+        user["PATH"] = ":".join(folder for folder in env.get("PATH", "").split(":") if folder not in own_folders)
+    return user
