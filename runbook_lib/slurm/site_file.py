@@ -89,7 +89,8 @@ def _mount(text: str) -> tuple[str, str]:
     outside, colon, inside = text.partition(":")
     if not colon:
         raise RunbookError(
-            f"mounts={text!r} is no mount; expected outside:inside, such as /shared/data:/mnt/artifacts."
+            f"The parameter mounts has the mount {text!r}; expected outside:inside, such as "
+            "/shared/data:/mnt/artifacts."
         )
     return outside, inside
 
