@@ -32,7 +32,7 @@ def wait_for_head(github: GitHub, number: int, head: str | None, sleep: Callable
 
 
 def label_request(pull: Pull, lacking: Sequence[str], spoiling: Sequence[str], repository: str) -> str:
-    """The sentence to ask a maintainer with; empty when nothing is to be label_request."""
+    """Return the sentence to ask a maintainer with; empty when nothing is missing."""
     wishes = [f"set the label {' and '.join(map(repr, lacking))}"] if lacking else []
     wishes += [f"take the label {' and '.join(map(repr, spoiling))} off"] if spoiling else []
     if not wishes:

@@ -65,7 +65,7 @@ def choose_run(standing: PullRequestState, *, run_id: str = "", source: str = "g
     """
     bump, github, pull = standing.stand.bump, standing.github, standing.pull
     if source not in ("github", "gitlab"):
-        raise RunbookError(f"source={source!r} is unknown: choose_run github or gitlab.")
+        raise RunbookError(f"source={source!r} is unknown: choose github or gitlab.")
     if bump.tag is None:
         return ChosenRun(standing, idle="no tag was given, so no run is looked for", next="-r tag 26.04-py3")
     if not (bump.repository.golden or bump.repository.recipes):

@@ -74,7 +74,7 @@ def bumped(home: Path, faults: Callable[[Exchange], None] | None, every: int) ->
         for _ in range(_TRIES):
             try:
                 left = real(self, step, work)
-                if not (isinstance(left, dict) and _LOST.search(left["step"].show().text)):
+                if not (isinstance(left, dict) and _LOST.search(left["run"].record.show().text)):
                     return left
             except RunbookError:
                 if not faults:

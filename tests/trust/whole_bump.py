@@ -74,8 +74,8 @@ class Played:
                 exec(code, left)
                 left.update({name: value for name, value in given.items() if index == 0})
         finally:  # a kernel ends with all its connections
-            if left.get("forge"):
-                left["forge"].close()
+            if "run" in left and (forge := vars(left["run"]).get("forge")):
+                forge.close()
         return left
 
     def job_of_an_earlier_attempt(self) -> str:
@@ -145,7 +145,7 @@ def whole(played: Played) -> readiness.Readiness:
         played.play("05-golden-values")
         played.play("06-broken-tests")  # and runs again what is flaky
         played.later()
-    records = played.play("07-sync-check")["step"].records
+    records = played.play("07-sync-check")["run"].record.records
     found = played.do("bump", lambda: readiness.look(branch.find(at.checkout, bump_to()), at.github(), records))
     played.do("the forms", lambda: choices.runs(at.checkout, bump_to(), at.github()))
     played.do("runbook labels", lambda: _labels(at.home / "checkout"))

@@ -19,7 +19,7 @@ NEMO = ("nvcr.io", "nvidia/nemo")
 _LOCAL_NAME = re.compile(r"(?:localhost/)?[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9._-]+)*(?::[\w][\w.-]{0,127})?")
 _FILE = re.compile(r"/[^,:\s\x00-\x1f\x7f]*\.(?:sqsh|squashfs|sif)")
 #: Tags that are moved to another image from time to time.
-_MUTABLE_TAG = re.compile(r"latest|main|dev|nightly.*|.*local.*")
+_MUTABLE_TAG = re.compile(r"latest|main|dev|nightly.*")
 
 _ALIBABA_OPTIONS = ("--ipc=host", "--net=host", "--privileged")
 _ALIBABA_WARNINGS = (
@@ -84,7 +84,7 @@ class WorkImage:
         if self.kind == "file" or "@" in self.name:
             return False
         tag = self.name.rpartition("/")[2].partition(":")[2]
-        return self.kind == "built" or not tag or _MUTABLE_TAG.fullmatch(tag) is not None
+        return self.kind == "built" or not tag or "local" in tag or _MUTABLE_TAG.fullmatch(tag) is not None
 
     @property
     def enroot_address(self) -> str:
