@@ -144,8 +144,8 @@ def test_what_matters_to_a_bump_is_what_ci_runs_for_it(checkout: Checkout) -> No
     chosen = [selection.select(every, selection.BUMP, platform, "dev") for platform in platforms]
     assert [len(it) for it in chosen] == [77, 31]
     configs = checkout.read({selection.config_of(it) for it in every}, MAIN)
-    held = [selection.prepare(it, configs[selection.config_of(it)], SITE) for it in chosen[0]]
-    assert sorted(it.test.case for it in held if it.held) == [
+    selected = [selection.prepare(it, configs[selection.config_of(it)], SITE) for it in chosen[0]]
+    assert sorted(it.test.case for it in selected if it.obstacle) == [
         "gpt_dynamic_inference_tp2_pp2_dp2_583m_logitsmatch_zmq", "gpt_grpo_basic_function",
     ]  # fmt: skip
-    assert not [it for it in held if it.held and "asks for 1 GPUs a node" not in it.held]
+    assert not [it for it in selected if it.obstacle and "1 GPU" not in it.obstacle]
