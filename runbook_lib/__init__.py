@@ -19,4 +19,5 @@ pins              pin sites, the plan of a bump, the sync check, discovery
 images            references, tag families, what a new image changes, drivers
 text              pure text to text: edits, YAML spans, Dockerfiles, Markdown, redaction
 checks, errors    the result of a check; the errors that people read
+notebooks         their names, and which of them a bump runs
 """

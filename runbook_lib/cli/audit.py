@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from runbook_lib import notebooks
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.archive import default, status
 from runbook_lib.records.statement import when
@@ -29,7 +30,9 @@ def command_status(options: argparse.Namespace) -> int:
         print(json.dumps([asdict(bump) for bump in bumps], indent=2))
         return 0
     if not any(bump.began for bump in bumps):
-        print(f"There is no bump in {archive}. Start one: {command_line.papermill('bump', {'tag': '26.04-py3'})}")
+        print(
+            f"There is no bump in {archive}. Start one: {command_line.papermill(notebooks.BUMP, {'tag': '26.04-py3'})}"
+        )
     for bump in bumps:
         if bump.began:
             print("\n".join(_told(bump)))

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from runbook_lib import notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.clients.github.client import GitHub
@@ -115,6 +116,6 @@ def undecided(bump: Path) -> tuple[list[Mapping[str, str]], str]:
     ``bump`` is the bump's folder in the archive.
     """
     newest = run_view.newest(bump)
-    left = [it for name, run in newest.items() if name != "bump" for it in run.decisions]
-    golden = newest.get("05-golden-values")
+    left = [it for name, run in newest.items() if name != notebooks.BUMP for it in run.decisions]
+    golden = newest.get(notebooks.GOLDEN_VALUES)
     return left, golden.shown(run_view.HELD_BACK) if golden and golden.decisions else ""

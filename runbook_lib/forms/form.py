@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runbook_lib import notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.errors import NoSuchBranch, RunbookError
 from runbook_lib.forms import choices, fields, html, widgets
@@ -24,7 +25,6 @@ from runbook_lib.records.run_view import Run
 from runbook_lib.records.statement import Identity
 from runbook_lib.runner import background, session
 from runbook_lib.runner.parameters import Source
-from runbook_lib.steps import start
 from runbook_lib.steps.internal_ci import plan as internal_ci_plan
 from runbook_lib.workflow import (
     forge,
@@ -80,7 +80,7 @@ class Form:
         self.fields = fields.fields(source.parameters)
         #: Whether the notebook itself wants to be told the destination of a push.
         self._confirms = any(it.name == "confirm" for it in source.parameters)
-        self._steps = [name for name, _ in start.STEPS] if notebook.stem == "bump" else []
+        self._steps = list(notebooks.STEPS) if notebook.stem == notebooks.BUMP else []
         self._plan: Plan | None = None
         self._whose = MEGATRON_LM
         self._running: background.Launched | Mapping[str, Any] | None = None

@@ -8,6 +8,7 @@ NVIDIA/Megatron-LM: sites.  NVIDIA-NeMo/Megatron-Bridge: its ``skills/build-and-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from runbook_lib import notebooks
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins import known_sites, launch_scripts
 from runbook_lib.pins.launch_scripts import LaunchScripts
@@ -62,14 +63,14 @@ class Repository:
             by_hand = f"; move its launch script below {it.folder} from {it.gating}/ to {it.idle}/ by hand"
         read_by = {site.ci for site in self.sites.pins if site.lockstep}
         lacking = {
-            "01-github-pin": ("no pin outside of GitLab", bool(read_by - {"gitlab"})),
-            "02-gitlab-pin": ("no pin that GitLab reads", "gitlab" in read_by),
-            "04-run-ci": (
+            notebooks.GITHUB_PIN: ("no pin outside of GitLab", bool(read_by - {"gitlab"})),
+            notebooks.GITLAB_PIN: ("no pin that GitLab reads", "gitlab" in read_by),
+            notebooks.RUN_CI: (
                 "no copy-pr-bot, so its CI starts without a comment; see the pull request",
                 bool(self.workflow),
             ),
-            "05-golden-values": ("no golden values", self.golden),
-            "06-broken-tests": (f"no recipes to put a broken test out of CI's way in{by_hand}", self.recipes),
+            notebooks.GOLDEN_VALUES: ("no golden values", self.golden),
+            notebooks.BROKEN_TESTS: (f"no recipes to put a broken test out of CI's way in{by_hand}", self.recipes),
         }
         what, has = lacking.get(step, ("", True))
         return "" if has else f"Not applicable: {self.name} has {what}."

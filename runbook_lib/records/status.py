@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from runbook_lib.notebooks import BUMP, CHANGING_STEPS, SYNC_CHECK
 from runbook_lib.pins.repositories import REPOSITORIES
 from runbook_lib.records.statement import STORY, Identity
 
@@ -13,10 +14,6 @@ Run = Mapping[str, Any]
 
 #: What the checks of the whole runbook are called that say whether the bump may be merged.
 BEFORE_MERGE = "before the merge: "
-_WHOLE = "bump"
-#: The steps that change something, in order, and the last one, which looks at what they made.
-_STEPS = ("01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci", "05-golden-values", "06-broken-tests")
-_LAST = "07-sync-check"
 _AGAIN = "Run the same command again: what was done is found and kept."
 _NEXT = {"failed": f"Mend what failed. {_AGAIN}", "killed": _AGAIN, "cancelled": _AGAIN}
 
@@ -131,7 +128,7 @@ def _tells(run: Run, parents: set[str]) -> bool:
 def _is_step(run: Run) -> bool:
     """Whether the run is one of the workflow: what is done beside it, such as a build, holds no bump up."""
     name = str(run["notebook"]["name"])
-    return name == _WHOLE or name[:2].isdigit()
+    return name == BUMP or name[:2].isdigit()
 
 
 def _only_looked_at(runs: Sequence[Run]) -> tuple[str, Run]:
@@ -148,7 +145,7 @@ def _deciding(runs: Sequence[Run]) -> tuple[str, Run]:
     if _found_ready(top):
         return "ready", top
     latest = {run["notebook"]["name"]: run for run in runs}
-    steps = [latest[name] for name in sorted(latest) if name != _WHOLE]
+    steps = [latest[name] for name in sorted(latest) if name != BUMP]
     if top["state"] == "running":  # the step that it is at says more
         return "running", next((run for run in steps if run["state"] == "running"), top)
     holding = next((run for run in steps if run["state"] != "done"), None)
@@ -166,7 +163,7 @@ def _following(runs: Sequence[Run], state: str) -> str:
     Empty where that is not so: then the step that holds the bump up says it.
     """
     top = next((run for run in reversed(runs) if run.get("parent") is None), None)
-    if top is None or (top["notebook"]["name"], top["state"], state) != (_WHOLE, "waiting", "waiting"):
+    if top is None or (top["notebook"]["name"], top["state"], state) != (BUMP, "waiting", "waiting"):
         return ""
     return str((top.get("outcome") or {}).get("next") or "")
 
@@ -174,7 +171,7 @@ def _following(runs: Sequence[Run], state: str) -> str:
 def _found_ready(run: Run) -> bool:
     """Whether a run of the whole runbook looked up what must hold before the merge, and all of it holds."""
     looked = any(str(it.get("name")).startswith(BEFORE_MERGE) for it in run.get("checks") or ())
-    return bool(run["notebook"]["name"] == _WHOLE and run["state"] == "done" and looked)
+    return bool(run["notebook"]["name"] == BUMP and run["state"] == "done" and looked)
 
 
 def _ready(runs: Sequence[Run], latest: Mapping[str, Run]) -> Run | None:
@@ -182,22 +179,22 @@ def _ready(runs: Sequence[Run], latest: Mapping[str, Run]) -> Run | None:
 
     It is that of the whole runbook, or the newest of its steps; either one only if no step changed anything since.
     """
-    whole = latest.get(_WHOLE)
+    whole = latest.get(BUMP)
     if whole is not None and _found_ready(whole):
         since = runs[runs.index(whole) + 1 :]
         if not any(_changes(run) for run in since if run.get("parent") != whole["id"]):
             return whole
-    last = latest.get(_LAST)
+    last = latest.get(SYNC_CHECK)
     if last is None or any(_changes(run) for run in runs[runs.index(last) + 1 :]):
         return None
     known = next((it for it in REPOSITORIES if it.name == last["bump"]["repository"]), None)
     # In any other repository the runs themselves say which steps do not apply, and are done.
-    lacking = [name for name in _STEPS if name not in latest and not (known and known.idle(name))]
-    return None if lacking else [run for run in runs if run["notebook"]["name"] in (*_STEPS, _LAST)][-1]
+    lacking = [name for name in CHANGING_STEPS if name not in latest and not (known and known.idle(name))]
+    return None if lacking else [run for run in runs if run["notebook"]["name"] in (*CHANGING_STEPS, SYNC_CHECK)][-1]
 
 
 def _changes(run: Run) -> bool:
-    return run["notebook"]["name"] in _STEPS and bool(run.get("effects"))
+    return run["notebook"]["name"] in CHANGING_STEPS and bool(run.get("effects"))
 
 
 def _since(runs: Sequence[Run], deciding: Run) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runbook_lib import notebooks
 from runbook_lib.errors import RunbookError
 from runbook_lib.git import command
 from runbook_lib.records import archive
@@ -189,4 +190,4 @@ def _limit(source: Source, resolved: Mapping[str, Any], given: float | None) -> 
         limit = given or (float(named) if named else usual)
     except ValueError as error:
         raise BadParameter(f"RUNBOOK_CELL_LIMIT={named!r} is no number of seconds. Nothing was run.") from error
-    return limit * _STEPS if source.step == "bump" else limit
+    return limit * _STEPS if source.step == notebooks.BUMP else limit

@@ -4,15 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from runbook_lib.display import View
+from runbook_lib.notebooks import CI_ROUND, STEPS
 from runbook_lib.runner import execute, session
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.steps.context import Context
 from runbook_lib.workflow import branch, golden_comparison, quarantines, readiness
 from runbook_lib.workflow.forge import connect_github
 
-#: The steps that are repeated while they start another round of CI.
-ROUND = ("04-run-ci", "05-golden-values", "06-broken-tests")
-STEPS = ("00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr", *ROUND, "07-sync-check")
 _PARAMETERS = (
     "tag", "repo", "image_type", "base", "remote", "audit", "allow", "pins", "apply", "publish", "wait", "run_id",
     "source", "only_failing", "accept", "broken", "refs",
@@ -30,7 +28,7 @@ def run_steps(run: Context, parameters: Mapping[str, Any]) -> tuple[StepResult, 
     if run.bump.tag is None or session.interactive():
         return ()
     given = {name: parameters[name] for name in _PARAMETERS}
-    return execute.steps(STEPS, again=ROUND, **given)
+    return execute.steps(STEPS, again=CI_ROUND, **given)
 
 
 def finish(run: Context, results: tuple[StepResult, ...], *, wait: bool) -> View:

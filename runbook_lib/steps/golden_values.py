@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
 from runbook_lib.display import View
 from runbook_lib.git.checkout import Checkout
@@ -237,7 +237,7 @@ def _conclude(step: Step, refresh: Refresh, sent: Sent) -> None:
     elif asked.source is None:
         step.waiting(asked.idle, asked.next)
     elif asked.source.unusable and not asked.named:
-        step.waiting(f"waiting for a run with values: {asked.source.unusable}", "06-broken-tests")
+        step.waiting(f"waiting for a run with values: {asked.source.unusable}", notebooks.BROKEN_TESTS)
     elif not bump.apply:
         more = f", and hold back {len(stopped)}" if stopped else ""
         _would(step, refresh, written)
@@ -253,9 +253,11 @@ def _conclude(step: Step, refresh: Refresh, sent: Sent) -> None:
         step.waiting(sent.held, sent.next)
     elif found.undecided:
         names = ", ".join(found.undecided[:6])
-        step.waiting(f"waiting for a person: golden values do not explain why these failed: {names}", "06-broken-tests")
+        step.waiting(
+            f"waiting for a person: golden values do not explain why these failed: {names}", notebooks.BROKEN_TESTS
+        )
     elif sent.commit:
-        step.done(f"Refreshed {written}; {sent.commit[:10]} is pushed, and CI may test it.", "04-run-ci")
+        step.done(f"Refreshed {written}; {sent.commit[:10]} is pushed, and CI may test it.", notebooks.RUN_CI)
     else:
         told = f"Refreshed {written}." if refresh.edits else ""
         step.done(told or "Found done: the branch holds every golden value of this run.")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
 from runbook_lib.display import View
 from runbook_lib.git.checkout import Checkout
@@ -77,7 +77,7 @@ def verify(step: Step, stand: Position, ahead: PlannedBump, plan: Plan) -> View:
 
 def _idle(stand: Position, plan: Plan) -> str:
     """Why the repository has nothing for this step to move; empty where it has."""
-    return stand.bump.repository.idle({"github": "01-github-pin", "gitlab": "02-gitlab-pin"}.get(plan.ci, ""))
+    return stand.bump.repository.idle({"github": notebooks.GITHUB_PIN, "gitlab": notebooks.GITLAB_PIN}.get(plan.ci, ""))
 
 
 def _checks(stand: Position, plan: Plan) -> list[Check]:

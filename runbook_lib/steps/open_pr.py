@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
 from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.errors import NotAllowed
@@ -204,7 +204,7 @@ def verify(step: Step, made: Made) -> View:
     elif made.ask:
         step.waiting(f"waiting for a maintainer to set the labels of {number}", made.ask)
     else:
-        step.done(f"{number} is open with its labels: {made.pull.url if made.pull else ''}", "04-run-ci")
+        step.done(f"{number} is open with its labels: {made.pull.url if made.pull else ''}", notebooks.RUN_CI)
     return display.note("The checks are in the record below.")
 
 

@@ -2,7 +2,7 @@
 
 import os
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.clients.github import token_scopes
@@ -91,5 +91,5 @@ def report(step: Step, stand: Position, ahead: PlannedBump, github: GitHub | Non
         step.warn(f"The tag was not verified. {ahead.check.detail} Publishing will need allow=unverified-tag.")
     count = f"{display.count(len(plan.changes), 'value')} in {display.count(len(plan.edits), 'file')}"
     told = f"{count} would move to {bump.tag}." if plan.edits else f"Every pin names {bump.tag} already."
-    step.done(told, command("bump", bump, apply=True))
+    step.done(told, command(notebooks.BUMP, bump, apply=True))
     return [ahead.check, *checks]

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
 from runbook_lib.clients.github.ci_status import Progress
 from runbook_lib.clients.github.copy_pr_bot import commands
@@ -33,7 +33,7 @@ def follow(
     None where there is nothing to follow.  Raises Unreachable when GitHub stays away for long.
     """
     wait = wait and standing.stand.bump.apply
-    idle = standing.stand.bump.repository.idle("04-run-ci")
+    idle = standing.stand.bump.repository.idle(notebooks.RUN_CI)
     if idle or standing.held or standing.pull is None or standing.github is None:
         return None
     pull, github = standing.pull, standing.github
@@ -85,7 +85,7 @@ def verify(step: Step, standing: PullRequestState, found: Progress | None) -> Vi
         )
     if bump.tag is None:
         step.done("No tag was given, so there is no CI to run.")
-    elif why := bump.repository.idle("04-run-ci"):
+    elif why := bump.repository.idle(notebooks.RUN_CI):
         step.done(why)
     elif standing.held and not bump.apply:
         if not standing.authorized and not standing.problem:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.display import View
 from runbook_lib.records import archive, run_view
 from runbook_lib.records.pages.html import link
@@ -13,12 +13,14 @@ from runbook_lib.records.status import BumpStatus
 from runbook_lib.records.step_record import Step
 from runbook_lib.runner import session
 
-#: What a bump goes through, in order, as the board names it.
-STEPS = (
-    ("00-preflight", "preflight"), ("01-github-pin", "GitHub pin"), ("02-gitlab-pin", "GitLab pin"),
-    ("03-open-pr", "pull request"), ("04-run-ci", "CI"), ("05-golden-values", "golden values"),
-    ("06-broken-tests", "broken tests"), ("07-sync-check", "in sync"),
-)  # fmt: skip
+#: The steps of a bump as the board names them.
+_TITLES = dict(
+    zip(
+        notebooks.STEPS,
+        ("preflight", "GitHub pin", "GitLab pin", "pull request", "CI", "golden values", "broken tests", "in sync"),
+        strict=True,
+    )
+)
 _OVER = ("ready",)
 _CARD = "border:1px solid rgba(128,128,128,.4);border-radius:.4rem;padding:.4rem 1rem;margin:.6rem 0"
 
@@ -50,7 +52,7 @@ def _bumps(audit: str) -> list[BumpStatus]:
 
 
 def _root(audit: str) -> Path:
-    return Path(audit).expanduser().absolute() if audit else archive.default(session.notebook("00-start"))
+    return Path(audit).expanduser().absolute() if audit else archive.default(session.notebook(notebooks.START))
 
 
 def title(bump: BumpStatus) -> str:
@@ -60,8 +62,8 @@ def title(bump: BumpStatus) -> str:
 
 def _card(bump: BumpStatus) -> View:
     newest = run_view.newest(Path(bump.story).parent)
-    states = ((said, newest[name].state if name in newest else "not run") for name, said in STEPS)
-    line = " → ".join(f"{said} {display.MARKS.get(state, state)}" for said, state in states)
+    states = ((label, newest[name].state if name in newest else "not run") for name, label in _TITLES.items())
+    line = " → ".join(f"{label} {display.MARKS.get(state, state)}" for label, state in states)
     text = [title(bump), f"  {line}", f"  {bump.state} since {bump.since}: {bump.sentence}"]
     text += [f"  next: {bump.next}"] * bool(bump.next)
     links = [f'<a href="{quote(name, safe="")}.ipynb">{html.escape(said)}</a>' for name, said in _opened(bump)]
@@ -78,5 +80,5 @@ def _card(bump: BumpStatus) -> View:
 
 def _opened(bump: BumpStatus) -> Sequence[tuple[str, str]]:
     """The notebooks to open next: the whole bump goes on by itself; the step that holds it up shows why."""
-    held = [(bump.step, f"look at {bump.step}")] if bump.step != "bump" else []
-    return [("bump", "Go on: open bump"), *held]
+    held = [(bump.step, f"look at {bump.step}")] if bump.step != notebooks.BUMP else []
+    return [(notebooks.BUMP, "Go on: open bump"), *held]

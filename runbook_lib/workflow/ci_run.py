@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 
+from runbook_lib import notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import Progress, branch_of, choose, judge, labels_at, wrong_tests
 from runbook_lib.clients.github.client import GitHub, once
@@ -33,7 +34,7 @@ def authorize(step: Step, standing: PullRequestState) -> PullRequestState:
     on is in ``held`` of the result.
     """
     bump, github, pull = standing.stand.bump, standing.github, standing.pull
-    if bump.tag and (why := bump.repository.idle("04-run-ci")):
+    if bump.tag and (why := bump.repository.idle(notebooks.RUN_CI)):
         return replace(standing, problem=why)
     if pull is None or github is None:
         if github is not None and finished(standing.stand):
@@ -79,7 +80,7 @@ def _held(standing: PullRequestState, pull: Pull, github: GitHub) -> tuple[str, 
     if tip and not _is_in(checkout, tip, pull.head_sha) and not branch.answers(checkout, bump, pull.head_sha, tip):
         return (
             f"waiting for a push: {bump.branch} is at {tip[:10]} here, #{pull.number} at {pull.head_sha[:10]}",
-            "03-open-pr",
+            notebooks.OPEN_PR,
         )
     let_go = not standing.refused and (standing.authorized or _own_run(pull, github, bump))
     if not let_go and not is_mine(pull, standing.head_name):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.display import Picture, View
 from runbook_lib.errors import Refused
 from runbook_lib.golden import collect as artifacts
@@ -269,7 +269,7 @@ def coverage_rows(found: Iterable[Coverage]) -> list[dict[str, object]]:
         {"golden files": sum(it.covered for it in listed), "scopes": "", "platform": "", "why": "covered", "next": ""}
     ]
     for (reason, scopes, platform), count in sorted(counted.items()):
-        command = next((text for start, text in _COMMANDS if reason.startswith(start)), "06-broken-tests")
+        command = next((text for start, text in _COMMANDS if reason.startswith(start)), notebooks.BROKEN_TESTS)
         rows.append({"golden files": count, "scopes": scopes, "platform": platform, "why": reason, "next": command})
     return rows
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.display import View
@@ -57,7 +57,7 @@ def send(step: Step, standing: PullRequestState, undecided: Sequence[str] = (), 
         return Sent(
             held=f"waiting for a push: {bump.branch} is at {stand.start[:10]} here, #{pull.number} at "
             f"{pull.head_sha[:10]}, and not only by answers to CI",
-            next="03-open-pr",
+            next=notebooks.OPEN_PR,
         )
     if not bump.publish:
         return Sent(held="waiting for publish: only then the commit is pushed", next="-p apply True -p publish True")
@@ -102,7 +102,7 @@ def waits(standing: PullRequestState) -> bool:
 
 def ahead(bump: Bump, most: int) -> tuple[dict[str, Any], ...]:
     """For a preview: what a run that waits for CI does once that has ended, in up to ``most`` runs of CI."""
-    if bump.repository.idle("04-run-ci"):
+    if bump.repository.idle(notebooks.RUN_CI):
         return ()
     if not bump.repository.golden:
         return ({"sentence": "follow CI until it has ended", "publish": False},)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
 from runbook_lib.clients.github import issues
 from runbook_lib.clients.github.client import GitHub
@@ -87,12 +87,12 @@ def look(stand: Position, github: GitHub | None, records: Path | None = None) ->
         return Readiness(idle=f"#{pull.number} stands at {pull.head_sha[:10]}, which this clone does not have.")
     # What is looked up, and the step that a repository may have no use for.
     lookups: dict[str, tuple[str, Callable[[], Iterable[Item]]]] = {
-        "a green CI run of the head commit": ("04-run-ci", lambda: _of_ci(standing, github, pull)),
+        "a green CI run of the head commit": (notebooks.RUN_CI, lambda: _of_ci(standing, github, pull)),
         "commits that are the runbook's own, or confirmed": ("", lambda: [_commits(standing, pull, records)]),
         "pins that agree on that commit": ("", lambda: [_pins(stand, pull)]),
-        "golden values with nothing held back": ("05-golden-values", lambda: [_values(stand, records)]),
-        "an open issue for every broken test": ("06-broken-tests", lambda: _issues(stand, github, pull)),
-        "a green pipeline on GitLab": ("02-gitlab-pin", lambda: [_gitlab(pull)]),
+        "golden values with nothing held back": (notebooks.GOLDEN_VALUES, lambda: [_values(stand, records)]),
+        "an open issue for every broken test": (notebooks.BROKEN_TESTS, lambda: _issues(stand, github, pull)),
+        "a green pipeline on GitLab": (notebooks.GITLAB_PIN, lambda: [_gitlab(pull)]),
         "a push of what is here": ("", lambda: [_pushed(stand, pull)]),
     }
     items: list[Item] = []
@@ -101,7 +101,7 @@ def look(stand: Position, github: GitHub | None, records: Path | None = None) ->
             items += [Item(name, None, why)] if (why := bump.repository.idle(step)) else lookup()
         except RunbookError as error:  # one answer that is not to be had hides no other
             items.append(Item(name, False, str(error), "Run bump again."))
-    return Readiness(tuple(items), tuple(_people(standing, pull)), ci=not bump.repository.idle("04-run-ci"))
+    return Readiness(tuple(items), tuple(_people(standing, pull)), ci=not bump.repository.idle(notebooks.RUN_CI))
 
 
 def _of_ci(standing: PullRequestState, github: GitHub, pull: Pull) -> Iterator[Item]:
@@ -109,7 +109,7 @@ def _of_ci(standing: PullRequestState, github: GitHub, pull: Pull) -> Iterator[I
     short = pull.head_sha[:10]
     by = ", ".join(it.author for it in commands(standing.comments, pull.head_sha)) or "copy-pr-bot" * bool(now.run)
     yield Item(
-        "authorization of the head commit", bool(by), f"{short}, by {by or 'nobody'}.", "" if by else "04-run-ci"
+        "authorization of the head commit", bool(by), f"{short}, by {by or 'nobody'}.", "" if by else notebooks.RUN_CI
     )
     told = f"{now.sentence.rstrip('.')}."
     if now.state == "failed":
@@ -152,7 +152,7 @@ def _pins(stand: Position, pull: Pull) -> Item:
         image_type=stand.bump.image_type,
         repository=stand.bump.repository,
     )
-    return Item("pins that agree on that commit", found.outcome == "in sync", found.summary, "07-sync-check")
+    return Item("pins that agree on that commit", found.outcome == "in sync", found.summary, notebooks.SYNC_CHECK)
 
 
 def _values(stand: Position, records: Path | None) -> Item:

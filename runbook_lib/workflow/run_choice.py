@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.clients.github.ci_status import branch_of, labels_at
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull
@@ -121,7 +121,7 @@ def _of_gitlab(standing: PullRequestState, run_id: str) -> ChosenRun:
         )
     if standing.pull is None and stand.tip is None:
         return ChosenRun(
-            standing, idle=f"waiting for the branch {bump.branch}: it does not exist yet", next="03-open-pr"
+            standing, idle=f"waiting for the branch {bump.branch}: it does not exist yet", next=notebooks.OPEN_PR
         )
     head = standing.pull.head_sha if standing.pull else stand.start
     gitlab = GitLab.connect()

@@ -7,6 +7,7 @@ OAuth apps", and what its description of the API says of the scopes of single op
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from runbook_lib import notebooks
 from runbook_lib.checks import Check
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.errors import NotAllowed, scopes
@@ -38,15 +39,15 @@ class Need:
 
 
 NEEDS = (
-    Need("00-preflight", ("metadata=read",)),
-    Need("03-open-pr", ("pull_requests=write",), "public_repo", "triage, to set labels"),
-    Need("04-run-ci", _CI, "public_repo", "write, to let CI test"),
-    Need("05-golden-values", _CI, "repo"),
-    Need("06-broken-tests", ("actions=write", *_CI[1:-1], "issues=write", "pull_requests=write"), "repo",
+    Need(notebooks.PREFLIGHT, ("metadata=read",)),
+    Need(notebooks.OPEN_PR, ("pull_requests=write",), "public_repo", "triage, to set labels"),
+    Need(notebooks.RUN_CI, _CI, "public_repo", "write, to let CI test"),
+    Need(notebooks.GOLDEN_VALUES, _CI, "repo"),
+    Need(notebooks.BROKEN_TESTS, ("actions=write", *_CI[1:-1], "issues=write", "pull_requests=write"), "repo",
          "write, to run failed jobs again"),
-    Need("bump", (*_READ_ALL[:-1], "issues=read", "pull_requests=read")),
-    Need("08-after-merge", ("actions=read", "issues=read", "pull_requests=read")),
-    Need("investigate-ci", ("actions=read", "pull_requests=read"), "repo"),
+    Need(notebooks.BUMP, (*_READ_ALL[:-1], "issues=read", "pull_requests=read")),
+    Need(notebooks.AFTER_MERGE, ("actions=read", "issues=read", "pull_requests=read")),
+    Need(notebooks.INVESTIGATE_CI, ("actions=read", "pull_requests=read"), "repo"),
     Need("runbook labels", ("pull_requests=read",)),
     Need("the forms", _READ_ALL),
 )  # fmt: skip

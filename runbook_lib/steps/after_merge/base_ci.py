@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from runbook_lib import notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import choose, judge
 from runbook_lib.clients.github.client import GitHub
@@ -73,7 +74,7 @@ def of_github(bump: Bump, github: GitHub | None, commits: Sequence[str]) -> Lane
         return Lane(name, "passed", f"{what}: {now.counts()}.", url=run.url)
     bad = sorted({job.name for job in failed(jobs)})
     names = ", ".join(bad[:8]) + (f" and {len(bad) - 8} more" if len(bad) > 8 else "")
-    how = command("investigate-ci", bump, tag=None, place=run.url, apply=None, publish=None)
+    how = command(notebooks.INVESTIGATE_CI, bump, tag=None, place=run.url, apply=None, publish=None)
     return Lane(name, "failed", f"{what} ended as {run.conclusion} ({names or 'no job names itself'}).", how, run.url)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.clients.github import issues
@@ -89,7 +89,7 @@ def look(stand: Position, github: GitHub | None, refs: str = "") -> After:
     internal = base_ci.of_gitlab(commits)
     lanes = (
         base_ci.of_github(bump, github, commits),
-        *((internal,) if not bump.repository.idle("02-gitlab-pin") else ()),
+        *((internal,) if not bump.repository.idle(notebooks.GITLAB_PIN) else ()),
     )
     uncovered: Rows = ()
     unsure: tuple[str, ...] = ()
@@ -161,9 +161,9 @@ def _uncovered(
     if not known:
         found = [it for it in found if it.reason != "the run gave none"]
     rows = golden_comparison.coverage_rows(found)
-    command = f"{_command('05-golden-values', bump)} -r source gitlab -r allow older-run -r run_id "
+    command = f"{_command(notebooks.GOLDEN_VALUES, bump)} -r source gitlab -r allow older-run -r run_id "
     for row in rows:
-        if str(row["next"]).startswith("05-golden-values"):
+        if str(row["next"]).startswith(notebooks.GOLDEN_VALUES):
             row["next"] = f"{command}{gitlab.pipeline or 'PIPELINE'}, once that pipeline of {bump.base} has ended"
     return tuple(rows if known else rows[1:])
 
@@ -202,7 +202,7 @@ def _standing(tags: Sequence[Tag], bump: Bump, branch: str) -> dict[str, object]
         torn = len(tags) > 1
         return {"state": "out of sync" if torn else "in sync", "next": f"runbook check --ref {branch}" * torn}
     if any(is_older(tag, bump.tag) for tag in tags):
-        return {"state": "older", "next": _command("bump", bump, branch)}
+        return {"state": "older", "next": _command(notebooks.BUMP, bump, branch)}
     newer = any(is_older(bump.tag, tag) for tag in tags)
     return {"state": "newer" if newer else "names it" if bump.tag in tags else "another edition or build", "next": ""}
 
@@ -253,7 +253,9 @@ def _next(it: Quarantined, state: str, bump: Bump) -> str:
     if state != "closed":
         return ""
     names = "; ".join(f"{it.test}@{platform}: #{it.issue} is closed" for platform in it.row.platforms)
-    return f'Re-enable it with the next bump: {_command("06-broken-tests", bump, tag="MONTH")} -r reenable "{names}"'
+    return (
+        f'Re-enable it with the next bump: {_command(notebooks.BROKEN_TESTS, bump, tag="MONTH")} -r reenable "{names}"'
+    )
 
 
 # -- the outcome -----------------------------------------------------------------------------------------------------
@@ -278,7 +280,7 @@ def conclude(step: Step, found: After) -> View:
         step.done(f"No tag was given: {left}.", "Run again with the tag of a bump, such as -r tag 26.04-py3.")
         return display.note(left)
     if not found.merged:
-        step.done(_where(found), "07-sync-check")
+        step.done(_where(found), notebooks.SYNC_CHECK)
         return display.note(_where(found))
     step.table("not covered", found.uncovered)
     for lane in found.lanes:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
 from runbook_lib.clients.github import issues as github_issues
 from runbook_lib.clients.github.client import GitHub, once
@@ -250,12 +250,12 @@ def _conclude(step: Step, done: Done) -> None:
         step.waiting(done.sent.held, done.sent.next)
     elif done.sent.commit:
         count = display.count(len(done.issues), "test")
-        step.done(f"Marked {count} broken; {done.sent.commit[:10]} is pushed, and CI may test it.", "04-run-ci")
+        step.done(f"Marked {count} broken; {done.sent.commit[:10]} is pushed, and CI may test it.", notebooks.RUN_CI)
     elif done.flaky:
         names = ", ".join(done.flaky)
         step.waiting(f"waiting for a person: infrastructure fails these again and again: {names}", asked.url)
     else:
-        step.done("Every failed test of this run is explained or decided.", "04-run-ci")
+        step.done("Every failed test of this run is explained or decided.", notebooks.RUN_CI)
 
 
 def _would(step: Step, done: Done, count: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, urlsplit
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import UNDER_WAY, Branch, Pipeline, Project
 from runbook_lib.display import View
@@ -98,7 +98,7 @@ def look(stand: Position, *, remote: str = "gitlab", tests: str = "", env: Mappi
     where that cannot be asked.
     """
     bump, ahead = stand.bump, Ahead(stand, remote)
-    if bump.tag is None or (why := bump.repository.idle("02-gitlab-pin")):
+    if bump.tag is None or (why := bump.repository.idle(notebooks.GITLAB_PIN)):
         return replace(ahead, problem="No tag was given." if bump.tag is None else why)
     wanted = plan.variables(tests)
     if stand.tip is None:

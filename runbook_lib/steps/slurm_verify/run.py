@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, Unreachable
@@ -237,7 +237,7 @@ def verify(step: Step, planned: Plan, found: Found) -> View:
             f"{sentence}; waiting for a person to judge", "Look at the outcomes above; -r again failed reruns."
         )
     else:
-        step.done(f"{sentence}.", "03-open-pr" if all(it in _DONE for it in words) else "")
+        step.done(f"{sentence}.", notebooks.OPEN_PR if all(it in _DONE for it in words) else "")
     return display.note("The checks are in the record below.")
 
 
