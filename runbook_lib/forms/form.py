@@ -267,12 +267,14 @@ class Form:
             if apply and self._plan is not None:
                 values, shown = dict(self._plan.values), self._plan.run.fingerprint
             given = values if apply or "publish" not in values else {**values, "publish": False}
+            if self.applies:
+                given = {**given, "apply": apply}
             if self._confirms:
                 given = {**given, "confirm": self.view.typed if apply else ""}
             try:
                 background.require_alone(self._archive(), practice=self.practice)
                 world = environment(str(values.get("repo", "")))
-                self._running = background.start(self.notebook, given, apply=apply, shown=shown, env=world)
+                self._running = background.start(self.notebook, given, shown=shown, env=world)
             except RunbookError as error:
                 self.view.fail(str(error))
                 self._refresh()

@@ -62,7 +62,6 @@ def start(
     notebook: Path,
     parameters: Mapping[str, object],
     *,
-    apply: bool,
     shown: str = "",
     env: Mapping[str, str] = os.environ,
 ) -> Launched:
@@ -75,7 +74,7 @@ def start(
     try:
         # The values go in by a file without a name: what stands in a command line is everybody's to read.
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            given.write(json.dumps({**parameters, "apply": apply}).encode())
+            given.write(json.dumps(parameters).encode())
             given.seek(0)
             # A session of its own: what interrupts or ends this kernel does not end the run.
             process = subprocess.Popen(

@@ -48,7 +48,7 @@ def found(place: Path, launched: background.Launched) -> Run:
 
 
 def start(notebook: Path, *, apply: bool = True) -> background.Launched:
-    return background.start(notebook, {"tag": TAG, "repo": ".", "wait": False}, apply=apply)
+    return background.start(notebook, {"tag": TAG, "repo": ".", "wait": False, "apply": apply})
 
 
 def test_a_run_is_followed_to_its_end(place: Path) -> None:
@@ -92,7 +92,7 @@ def test_what_is_applied_is_what_was_shown(place: Path) -> None:
     for plan, state, log in (("change 9 lines", "failed", "looked "), ("change 2 lines", "done", "looked applied ")):
         (place / "log").write_text("")
         (place / "plan").write_text(plan)
-        applied = background.start(step, {"tag": TAG, "repo": "."}, apply=True, shown=shown)
+        applied = background.start(step, {"tag": TAG, "repo": ".", "apply": True}, shown=shown)
         applied.close()
         run = found(place, applied)
         assert (run.state, (place / "log").read_text(), run.steps) == (state, log, ())
@@ -182,7 +182,7 @@ def test_it_outlives_what_started_it(place: Path) -> None:
 def test_without_a_record_there_is_no_run(place: Path) -> None:
     assert run_view.run(place / "nothing", name="x") is None
     assert run_view.newest(place / "nothing") == {}
-    launched = background.start(small.notebook(place / "01-a.ipynb"), {"tog": TAG}, apply=True)
+    launched = background.start(small.notebook(place / "01-a.ipynb"), {"tog": TAG})
     until(lambda: launched.ended)
     assert "has no parameter 'tog'. Did you mean tag?" in launched.progress()
     launched.close()

@@ -2,9 +2,9 @@
 
 import ast
 import hashlib
-import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import urllib.error
@@ -25,7 +25,30 @@ from runbook_lib.runner.job import LOCK
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "runbooks").glob("*.ipynb"))
 TAG = "26.04-py3"
-COMMON = ["tag", "repo", "image_type", "base", "remote", "audit", "allow", "pins", "apply", "publish"]
+#: The common parameters with their defaults, in the order in which every notebook lists those that it takes.
+COMMON = {
+    "tag": "",
+    "repo": "",
+    "image_type": "dev",
+    "base": "main",
+    "remote": "origin",
+    "audit": "",
+    "allow": "",
+    "pins": "",
+    "apply": False,
+    "publish": False,
+}
+#: Those that a notebook has no use for.
+UNUSED = {
+    "00-start": {"apply", "publish"},
+    "08-after-merge": {"allow", "apply", "publish"},
+    "investigate-ci": {"remote", "allow", "pins", "apply", "publish"},
+    "build-image": {"remote", "allow", "publish"},
+    "work-inside": {"remote", "allow", "publish"},
+    "slurm-verify": {"allow", "publish"},
+}
+#: What the head of every notebook tells, in this order.
+HEAD = ["Needs:", "Takes:", "Changes:", "You should see:", "If", "Undo:", "Next:"]
 
 
 def cells(path: Path, kind: str) -> list[dict[str, Any]]:
@@ -59,16 +82,30 @@ def test_a_notebook_takes_the_common_parameters_with_their_defaults(path: Path) 
     lines = source(cell).splitlines()
     assert all(" = " in line and "  # " in line and line.count(": ") for line in lines)
     declared = {node.target.id: ast.literal_eval(node.value) for node in ast.parse(source(cell)).body}  # type: ignore[attr-defined]
-    assert list(declared)[: len(COMMON)] == COMMON
-    expected = {"image_type": "dev", "base": "main", "remote": "origin", "apply": path.stem == "bump", "publish": False}
-    assert {name: declared[name] for name in COMMON} == dict.fromkeys(COMMON, "") | expected
+    expected = {name: value for name, value in COMMON.items() if name not in UNUSED.get(path.stem, ())}
+    if path.stem == "bump":
+        expected["apply"] = True
+    assert list(declared)[: len(expected)] == list(expected)
+    assert {name: value for name, value in declared.items() if name in COMMON} == expected
 
 
-def test_every_notebook_has_words_before_each_cell() -> None:
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_head_of_a_notebook_tells_a_reader_what_to_expect(path: Path) -> None:
+    head, *others = cells(path, "markdown")
+    lines = source(head).splitlines()
+    assert lines[0].startswith("# ")
+    bold = re.findall(r"^- \*\*(.+?)\*\*", source(head), re.MULTILINE)
+    assert list(dict.fromkeys(bold)) == HEAD
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", source(head)):
+        assert (path.parent / target).is_file(), target
+    assert all(source(cell).strip() for cell in others)
+
+
+def test_links_into_a_document_name_one_of_its_headings() -> None:
     for path in NOTEBOOKS:
-        kinds = [cell["cell_type"] for cell in json.loads(path.read_text())["cells"]]
-        assert kinds[0] == "markdown"
-        assert all(before == "markdown" for before, kind in itertools.pairwise(kinds) if kind == "code")
+        for target, anchor in re.findall(r"\]\(([^)#:]+)#([^)]+)\)", source(cells(path, "markdown")[0])):
+            headings = re.findall(r"^#+ (.+)$", (path.parent / target).read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 # -- runs --------------------------------------------------------------------------------------------------------
@@ -113,18 +150,24 @@ def predicate(result: StepResult) -> dict[str, Any]:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_preview_changes_nothing(path: Path, world: practice.World) -> None:
     before = seen(world)
-    for parameters in ({}, {"tag": TAG, "apply": False}):
+    apply = {} if "apply" in UNUSED.get(path.stem, ()) else {"apply": False}
+    for parameters in ({}, {"tag": TAG, **apply}):
         result = execute(path.stem, **parameters)
         assert result.ok, result.summary
         assert predicate(result)["effects"] == []
         assert seen(world) == before
 
 
+def applied(name: str) -> dict[str, bool]:
+    """Return the parameter that makes a notebook apply; some only read."""
+    return {} if "apply" in UNUSED.get(name, ()) else {"apply": True}
+
+
 def test_the_steps_one_by_one_then_again(world: practice.World) -> None:
     names = ["01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci", "07-sync-check"]
-    first = [execute(name, tag=TAG, apply=True) for name in names]
+    first = [execute(name, tag=TAG, **applied(name)) for name in names]
     assert [result.state for result in first] == ["done", "done", "done", "waiting", "done"]
-    again = [execute(name, tag=TAG, apply=True) for name in names]
+    again = [execute(name, tag=TAG, **applied(name)) for name in names]
     assert [predicate(result)["effects"] for result in again] == [[]] * 5
     assert all(result.ok for result in again)
     assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
