@@ -23,7 +23,7 @@ from runbook_lib.practice import seed
 from runbook_lib.practice.accounts import GITLAB_TOKEN
 from runbook_lib.records.chain import Ledger
 from runbook_lib.records.statement import Identity
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import open_pr as publish
 from runbook_lib.steps.open_pr import Made, Proposal
 from runbook_lib.system import provenance
@@ -51,7 +51,7 @@ class World:
     forge: ControlledForge
     now: list[float]
     undo: ExitStack
-    steps: list[Step] = field(default_factory=list)
+    steps: list[StepRecord] = field(default_factory=list)
 
     @property
     def checkout(self) -> Checkout:
@@ -78,7 +78,7 @@ class World:
         """The bump's folder in the archive."""
         return self.home / "records"
 
-    def step(self, bump: Bump) -> Step:
+    def step(self, bump: Bump) -> StepRecord:
         """Begin a run, with a record that later runs can read."""
         name = f"record-{time.monotonic_ns():020}"  # steps may run side by side
         predicate = {
@@ -88,7 +88,7 @@ class World:
         }  # fmt: skip
         with Ledger.hold(self.records) as ledger:
             folder = ledger.open(name, predicate)
-        self.steps.append(Step("03-open-pr", bump, REPOSITORY, folder))
+        self.steps.append(StepRecord("03-open-pr", bump, REPOSITORY, folder))
         return self.steps[-1]
 
     def said(self, kind: str) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ class Run:
     """A run: its record's folder, and what the record says of it.  ``steps`` are the runs that it started, in order.
 
     ``planned``: what a preview would do, and whether that leaves the machine.  ``decisions``: what only a person can
-    decide.  Both are as ``record.Step`` takes them.
+    decide.  Both are as ``StepRecord`` takes them.
     """
 
     folder: Path

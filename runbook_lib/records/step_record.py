@@ -36,7 +36,7 @@ class Table(Protocol):
         """All rows as CSV."""
 
 
-class Step:
+class StepRecord:
     """The account of one run of a notebook.  Everything is written down at once, without secrets."""
 
     def __init__(
@@ -54,14 +54,14 @@ class Step:
         # Without a tag a notebook shows where things stand, whatever it may do.
         self._add("begin", step=name, mode=bump.mode if bump.tag else "preview", repository=repository)
 
-    def given(self, **values: object) -> None:
+    def add_inputs(self, **values: object) -> None:
         """Inputs as they were resolved, such as ``digest``, ``base_commit``, ``head_commit``, ``merge_commit``."""
         self._add("given", values=values)
 
     def planned_commit(self, parent: str, changes: str) -> None:
         """A commit that is made next: on ``parent``, with changes of this fingerprint."""
         self._planned_commits.append({"parent": parent, "changes": changes})
-        self.given(planned_commits=self._planned_commits)
+        self.add_inputs(planned_commits=self._planned_commits)
 
     def effect(self, kind: str, target: str, before: object, after: object, url: str = "") -> None:
         """A change of the world: ``kind`` is edit, branch, commit, push, pull request, label, comment, issue …"""

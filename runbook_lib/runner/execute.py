@@ -48,7 +48,7 @@ class StepResult:
     links: dict[str, str] = field(default_factory=dict)
     #: Whether it began another round of CI, by a push or by running tests again.
     begun: bool = False
-    #: What a preview would do, and what only a person can decide, as ``record.Step`` takes them.
+    #: What a preview would do, and what only a person can decide, as ``StepRecord`` takes them.
     planned: tuple[dict[str, Any], ...] = ()
     decisions: tuple[dict[str, str], ...] = ()
 
@@ -151,7 +151,7 @@ def steps(names: Sequence[str], /, *, again: Sequence[str] = (), **parameters: A
 
 
 def conclude(
-    step: step_record.Step, results: Sequence[StepResult], following: Sequence[Mapping[str, Any]] = ()
+    step: step_record.StepRecord, results: Sequence[StepResult], following: Sequence[Mapping[str, Any]] = ()
 ) -> None:
     """Take the outcome of a notebook from the steps that it ran: what the first unfinished one waits for, or done.
 
@@ -186,7 +186,7 @@ def conclude(
         step.done(results[-1].summary, results[-1].next)
 
 
-def _applied(step: step_record.Step) -> str:
+def _applied(step: step_record.StepRecord) -> str:
     """How to do what a preview has shown; bump applies unless it is told not to."""
     return f"Run it without -p apply False: {command_line.command(step.name, step.bump, apply=True)}"
 

@@ -18,7 +18,7 @@ from runbook_lib.display import View
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.records.chain import Ledger
 from runbook_lib.records.statement import Identity, record_id
-from runbook_lib.records.step_record import Step, close_incomplete
+from runbook_lib.records.step_record import StepRecord, close_incomplete
 from runbook_lib.runner import session
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
@@ -43,7 +43,7 @@ class Context:
 
     bump: Bump
     checkout: Checkout
-    record: Step
+    record: StepRecord
 
     @cached_property
     def branch(self) -> Position:
@@ -84,17 +84,17 @@ def begin(notebook: str, parameters: Mapping[str, Any]) -> Context:
     return Context(bump, checkout, record)
 
 
-def open_record(name: str, bump: Bump, *, repository: str, audit: str = "") -> Step:
+def open_record(name: str, bump: Bump, *, repository: str, audit: str = "") -> StepRecord:
     """Begin the account of a notebook: ``name`` is its file's name, ``repository`` is ``owner/name`` on the forge.
 
     ``audit`` is needed only where no run.py has opened the record.  Raises RunbookError when it cannot be written.
     """
     folder = os.environ.get("RUNBOOK_RECORD")
     if folder:
-        return Step(name, bump, repository, Path(folder))
+        return StepRecord(name, bump, repository, Path(folder))
     records = _root(audit).joinpath(*_identity(bump, repository).parts)
     place = None if session.interactive() else _open_incomplete(name, records, _identity(bump, repository))
-    return Step(name, bump, repository, place, records)
+    return StepRecord(name, bump, repository, place, records)
 
 
 def _identity(bump: Bump, repository: str) -> Identity:

@@ -11,7 +11,7 @@ from runbook_lib.golden import summary
 from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.judge import Judgement, judge
 from runbook_lib.golden.values import FOLDER, GoldenName
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
@@ -145,7 +145,7 @@ def _uncommitted(checkout: Checkout) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return known, tuple(path for path in changed if at_head[path] is None)
 
 
-def carry_out(step: Step, refresh: Refresh) -> Sent:
+def carry_out(step: StepRecord, refresh: Refresh) -> Sent:
     """With ``apply`` write and commit the values; with ``publish`` push the round, have it tested, and tell reviewers.
 
     Raises Refused where somebody's changes are in the way.
@@ -173,7 +173,7 @@ def carry_out(step: Step, refresh: Refresh) -> Sent:
     return replace(sent, told=(*told, *sent.told))
 
 
-def _undo(step: Step, checkout: Checkout, paths: tuple[str, ...]) -> None:
+def _undo(step: StepRecord, checkout: Checkout, paths: tuple[str, ...]) -> None:
     """Take the files back to what HEAD has; what they held stays in git's store, under the id that the record keeps."""
     held = checkout.read(paths)
     for path in paths:
@@ -183,13 +183,13 @@ def _undo(step: Step, checkout: Checkout, paths: tuple[str, ...]) -> None:
     checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *paths)
 
 
-def verify(step: Step, refresh: Refresh, sent: Sent) -> View:
+def verify(step: StepRecord, refresh: Refresh, sent: Sent) -> View:
     """Read the branch again, and tell the record what was done, what is held back and what is missing."""
     found, stand = refresh.found, refresh.standing.stand
     asked = found.asked
     step.warn(*stand.warnings, *found.warnings)
     if asked.source is not None:
-        step.given(run=asked.source.name, base_commit=stand.base_commit, plan_from=stand.start)
+        step.add_inputs(run=asked.source.name, base_commit=stand.base_commit, plan_from=stand.start)
         step.link("GitLab pipeline" if asked.source.gitlab else "CI run", asked.url)
         if asked.older:
             step.allowed("older-run", asked.older)
@@ -226,7 +226,7 @@ def _checks(refresh: Refresh, sent: Sent) -> list[Check]:
     return [*checks, Check.of(exact, not wrong, told)]
 
 
-def _conclude(step: Step, refresh: Refresh, sent: Sent) -> None:
+def _conclude(step: StepRecord, refresh: Refresh, sent: Sent) -> None:
     found, bump = refresh.found, refresh.standing.stand.bump
     asked, stopped = found.asked, refresh.stopped
     written = display.count(len(refresh.edits), "golden file")
@@ -263,7 +263,7 @@ def _conclude(step: Step, refresh: Refresh, sent: Sent) -> None:
         step.done(told or "Found done: the branch holds every golden value of this run.")
 
 
-def _would(step: Step, refresh: Refresh, written: str) -> None:
+def _would(step: StepRecord, refresh: Refresh, written: str) -> None:
     if refresh.edits:
         step.would(f"refresh {written} in one commit on the branch {refresh.standing.stand.bump.branch}")
     if refresh.found.asked.older or not (refresh.edits or push_round.waits(refresh.standing)):

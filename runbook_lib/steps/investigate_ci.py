@@ -9,7 +9,7 @@ from runbook_lib.checks import Check
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.display import View
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.codeowners import PLACES, owners
 from runbook_lib.triage import failed_jobs
 from runbook_lib.triage.failed_jobs import Place, Seen
@@ -70,13 +70,13 @@ def _names(seen: Seen, path: str) -> bool:
     return any(path in line for line in seen.failure.evidence) or bool(seen.test and f"/{seen.test}/" in path)
 
 
-def verify(step: Step, found: Findings) -> View:
+def verify(step: StepRecord, found: Findings) -> View:
     """Tell the record what was found."""
     if found.asked is None:
         step.done("No run was named, so nothing was looked into.", "Give one: -r place '#12', a branch, or an address.")
         return display.note("There is nothing to verify.")
     run = found.asked.run
-    step.given(run_id=run.id, run_attempt=run.attempt, head_commit=run.head_sha)
+    step.add_inputs(run_id=run.id, run_attempt=run.attempt, head_commit=run.head_sha)
     step.link("CI run", run.url)
     step.table("failures", [it.row for it in found.seen])
     step.table("files", found.touched)

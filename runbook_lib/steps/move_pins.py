@@ -9,7 +9,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.plan import Plan
 from runbook_lib.pins.sites import Sites
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.text import edits
 from runbook_lib.workflow import branch, bump_plan, sync_survey
@@ -30,7 +30,7 @@ def show(stand: Position, plan: Plan) -> View:
     return shown + display.notes((*stand.warnings, *plan.warnings), title="Warnings")
 
 
-def carry_out(step: Step, stand: Position, ahead: PlannedBump, plan: Plan) -> View:
+def carry_out(step: StepRecord, stand: Position, ahead: PlannedBump, plan: Plan) -> View:
     """Make the edits in the checkout, on the bump's branch; in a preview, say so and do nothing."""
     if not stand.bump.apply:
         return display.note("This is a preview: nothing was changed.")
@@ -47,11 +47,11 @@ def carry_out(step: Step, stand: Position, ahead: PlannedBump, plan: Plan) -> Vi
     return display.note(f"Wrote {display.count(len(written), 'file')} on the branch {stand.bump.branch}.{held}")
 
 
-def verify(step: Step, stand: Position, ahead: PlannedBump, plan: Plan) -> View:
+def verify(step: StepRecord, stand: Position, ahead: PlannedBump, plan: Plan) -> View:
     """Read the files again, and tell the record what was done or would be."""
     bump = stand.bump
     step.warn(*stand.warnings, *plan.warnings)
-    step.given(base_commit=stand.base_commit, plan_from=stand.start, digest=ahead.image and ahead.image.digest)
+    step.add_inputs(base_commit=stand.base_commit, plan_from=stand.start, digest=ahead.image and ahead.image.digest)
     step.table("changes", [vars(change) for change in plan.changes])
     step.diff(edits.diff(plan.edits))
     for name, why in ahead.used_exceptions.items():
@@ -139,7 +139,7 @@ def _known(checkout: Checkout, remote: str, ref: str) -> str:
     return f"{remote}/{ref}" if tracked else ref
 
 
-def conclude(step: Step, stand: Position, found: Survey) -> View:
+def conclude(step: StepRecord, stand: Position, found: Survey) -> View:
     """Tell the record whether the pins agree."""
     outcome = found.outcome
     step.check(Check.of("all pins agree", outcome == "in sync", " ".join([found.summary, *found.notes])))
@@ -147,6 +147,6 @@ def conclude(step: Step, stand: Position, found: Survey) -> View:
         step.check(untouched(stand, stand.start))
     step.table("pins", found.rows())
     step.warn(*found.sentences)
-    step.given(base_commit=stand.base_commit, head_commit=stand.start)
+    step.add_inputs(base_commit=stand.base_commit, head_commit=stand.start)
     step.done(found.summary, "" if outcome == "in sync" else "Mend the pins named above; a bump moves them together.")
     return display.notes(found.sentences) + display.note(found.summary)

@@ -10,7 +10,7 @@ from runbook_lib.clients.github.models import Pull
 from runbook_lib.display import View
 from runbook_lib.errors import CannotTell
 from runbook_lib.git.command import GitFailed
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import branch, branch_history
 from runbook_lib.workflow.branch_history import Review
 from runbook_lib.workflow.proposal import Proposal, is_mine, planned, propose
@@ -42,7 +42,7 @@ class Made:
         return told + self.review.show() if self.review and self.review.foreign else told
 
 
-def carry_out(step: Step, proposal: Proposal) -> Made:
+def carry_out(step: StepRecord, proposal: Proposal) -> Made:
     """With ``apply`` make the branch and the commit; with ``publish`` push them, and open or renew the pull request.
 
     Raises Refused where git or the remote refuses, and RunbookError for what GitHub does not do.
@@ -62,7 +62,7 @@ def carry_out(step: Step, proposal: Proposal) -> Made:
     if reviewed:
         reviewed.record(step)
     if not proposal.bump.publish or proposal.github is None:
-        step.given(head_commit=commit, base_commit=proposal.stand.base_commit)
+        step.add_inputs(head_commit=commit, base_commit=proposal.stand.base_commit)
         told.append("Skipped without publish: push, pull request, labels.")
         return Made(proposal, commit, proposal.pull, told=tuple(told), review=reviewed)
     if reviewed is not None:
@@ -73,14 +73,14 @@ def carry_out(step: Step, proposal: Proposal) -> Made:
     ask = set_labels(step, proposal.github, pull, proposal, told)
     pull = wait_for_head(proposal.github, pull.number, commit)
     step.link("pull request", pull.url)
-    step.given(
+    step.add_inputs(
         pull_request=pull.number, head_commit=pull.head_sha, base_commit=proposal.stand.base_commit,
         merge_commit=pull.merge_commit,
     )  # fmt: skip
     return Made(proposal, commit, pull, ask, tuple(told), reviewed)
 
 
-def _previewed(step: Step, proposal: Proposal) -> Review | None:
+def _previewed(step: StepRecord, proposal: Proposal) -> Review | None:
     """The review of what the branch holds already, so that a person can confirm it before anything is applied."""
     if not proposal.own or not proposal.mine:
         return None
@@ -89,7 +89,7 @@ def _previewed(step: Step, proposal: Proposal) -> Review | None:
     return reviewed
 
 
-def _commit(step: Step, proposal: Proposal, told: list[str]) -> str:
+def _commit(step: StepRecord, proposal: Proposal, told: list[str]) -> str:
     """The branch's commit with the whole bump, made now or found."""
     stand, bump = proposal.stand, proposal.bump
     commit = stand.start
@@ -104,7 +104,7 @@ def _commit(step: Step, proposal: Proposal, told: list[str]) -> str:
     return commit
 
 
-def _merge(step: Step, proposal: Proposal, commit: str, told: list[str]) -> Proposal:
+def _merge(step: StepRecord, proposal: Proposal, commit: str, told: list[str]) -> Proposal:
     """Merge the base into the branch and plan again: the base may have brought further pins."""
     stand, bump, checkout = proposal.stand, proposal.bump, proposal.stand.checkout
     branch.enter(stand)
@@ -115,7 +115,7 @@ def _merge(step: Step, proposal: Proposal, commit: str, told: list[str]) -> Prop
     return propose(branch.find(checkout, bump), proposal.ahead, proposal.github)
 
 
-def _push(step: Step, proposal: Proposal, reviewed: Review, told: list[str]) -> str | None:
+def _push(step: StepRecord, proposal: Proposal, reviewed: Review, told: list[str]) -> str | None:
     """Push what the remote lacks, and return what it then has; None where a foreign commit keeps it from that."""
     bump, checkout, commit = proposal.bump, proposal.stand.checkout, reviewed.head
     there = checkout.remote_tip(bump.remote, bump.branch)
@@ -133,7 +133,7 @@ def _push(step: Step, proposal: Proposal, reviewed: Review, told: list[str]) -> 
     return commit
 
 
-def _pull(step: Step, proposal: Proposal, github: GitHub, told: list[str]) -> Pull:
+def _pull(step: StepRecord, proposal: Proposal, github: GitHub, told: list[str]) -> Pull:
     """The open pull request, with our part of its text renewed; a new draft where there is none."""
     bump, pull = proposal.bump, proposal.pull
     if pull is None:
@@ -158,7 +158,7 @@ def _pull(step: Step, proposal: Proposal, github: GitHub, told: list[str]) -> Pu
     return pull
 
 
-def set_labels(step: Step, github: GitHub, pull: Pull, proposal: Proposal, told: list[str]) -> str:
+def set_labels(step: StepRecord, github: GitHub, pull: Pull, proposal: Proposal, told: list[str]) -> str:
     """Set the labels that choose the tests and take off those that spoil them, and look whether they are so.
 
     Returns what to ask a maintainer for where this token may not; empty when all is well.
@@ -183,7 +183,7 @@ def set_labels(step: Step, github: GitHub, pull: Pull, proposal: Proposal, told:
     return ask
 
 
-def verify(step: Step, made: Made) -> View:
+def verify(step: StepRecord, made: Made) -> View:
     """Read branch and pull request again, and tell the record what was done or would be."""
     proposal, bump = made.proposal, made.proposal.bump
     step.warn(*proposal.warnings)
@@ -208,7 +208,7 @@ def verify(step: Step, made: Made) -> View:
     return display.note("The checks are in the record below.")
 
 
-def _would(step: Step, proposal: Proposal) -> None:
+def _would(step: StepRecord, proposal: Proposal) -> None:
     bump, pull = proposal.bump, proposal.pull
     if proposal.merges:
         step.would(f"merge {bump.base} into the branch {bump.branch}")

@@ -11,7 +11,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.git import editable
 from runbook_lib.images import driver_check
 from runbook_lib.pins.plan import Plan
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.workflow import branch
 from runbook_lib.workflow.branch import Position
@@ -67,12 +67,12 @@ def driver_rows(ahead: PlannedBump) -> list[dict[str, str]]:
     return driver_check.rows(ahead.image, os.environ.get(driver_check.VARIABLE, ""))
 
 
-def report(step: Step, stand: Position, ahead: PlannedBump, github: GitHub | None) -> list[Check]:
+def report(step: StepRecord, stand: Position, ahead: PlannedBump, github: GitHub | None) -> list[Check]:
     """Make all checks and tell the record what was found."""
     bump, plan = stand.bump, ahead.plan
     checks = [*local(stand, plan), *rights(github, bump)]
     step.warn(*stand.warnings, *plan.warnings)
-    step.given(base_commit=stand.base_commit, digest=ahead.image and ahead.image.digest)
+    step.add_inputs(base_commit=stand.base_commit, digest=ahead.image and ahead.image.digest)
     step.table("platforms", ahead.platforms)
     if ahead.changes:
         step.table("image changes", ahead.changes.rows())

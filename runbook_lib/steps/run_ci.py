@@ -9,7 +9,7 @@ from runbook_lib.clients.github.ci_status import Progress
 from runbook_lib.clients.github.copy_pr_bot import commands
 from runbook_lib.clients.github.models import Comment
 from runbook_lib.display import View
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.transport import polling
 from runbook_lib.workflow.ci_run import progress
 from runbook_lib.workflow.pull_request import PullRequestState
@@ -19,7 +19,7 @@ _NO_RUN = 15 * 60
 
 
 def follow(
-    step: Step,
+    step: StepRecord,
     standing: PullRequestState,
     *,
     wait: bool = False,
@@ -48,11 +48,11 @@ def follow(
     return found
 
 
-def _account(step: Step, found: Progress) -> None:
+def _account(step: StepRecord, found: Progress) -> None:
     """What the record keeps of the run."""
     if found.run is None:
         return
-    step.given(run_id=found.run.id, run_attempt=found.run.attempt, run_state=found.state)
+    step.add_inputs(run_id=found.run.id, run_attempt=found.run.attempt, run_state=found.state)
     step.link("CI run", found.run.url)
     names = ("name", "status", "conclusion", "started", "completed", "url")
     step.table("jobs", [{name: getattr(job, name) for name in names} for job in found.jobs])
@@ -68,7 +68,7 @@ def show(standing: PullRequestState, found: Progress | None) -> View:
     return (shown + display.table(rows) if rows else shown) + reviewed
 
 
-def verify(step: Step, standing: PullRequestState, found: Progress | None) -> View:
+def verify(step: StepRecord, standing: PullRequestState, found: Progress | None) -> View:
     """Read the pull request again, and tell the record where CI stands."""
     bump = standing.stand.bump
     step.check(*_checks(standing, found))

@@ -10,7 +10,7 @@ from runbook_lib.display import View
 from runbook_lib.records import archive, run_view
 from runbook_lib.records.pages.html import link
 from runbook_lib.records.status import BumpStatus
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import session
 
 #: The steps of a bump as the board names them.
@@ -38,7 +38,7 @@ def show(audit: str) -> View:
     return sum(shown, told) + (display.table(rows) if over else display.View("", ""))
 
 
-def conclude(step: Step, audit: str) -> None:
+def conclude(step: StepRecord, audit: str) -> None:
     """Tell the record what the board said."""
     found = _bumps(audit)
     step.table("bumps", [{"bump": title(it), "state": it.state, "what": it.sentence, "next": it.next} for it in found])

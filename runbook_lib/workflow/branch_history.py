@@ -21,7 +21,7 @@ from runbook_lib.git import commit_changes
 from runbook_lib.git.commit_changes import Commit
 from runbook_lib.pins import plan as pins
 from runbook_lib.records import archive
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
@@ -129,7 +129,7 @@ class Review:
             shown += display.note(f"All of it: git -C {self.stand.checkout.path} show {commit.id}")
         return shown + display.note(f"{self.held[:1].upper()}{self.held[1:]}. {self.next}") if self.foreign else shown
 
-    def record(self, step: Step) -> None:
+    def record(self, step: StepRecord) -> None:
         """Keep in the record what was confirmed now, or what is to be confirmed, with its diff."""
         for commit in self.confirmed if self.stand.bump.apply else ():
             step.allowed(f"{FOREIGN}:{commit.id}", f"It is {_named(commit)}.")
@@ -224,7 +224,7 @@ def _made_here(stand: Position, commit: Commit, records: Known) -> bool:
     return ids is not None and (not ids or commit.id in ids)
 
 
-def make(step: Step, stand: Position, edits: Sequence[Edit], message: str) -> str:
+def make(step: StepRecord, stand: Position, edits: Sequence[Edit], message: str) -> str:
     """Write the edits on the bump's branch and commit them; the new commit's id.  The record gets the plan first.
 
     What hooks, filters or anybody else have made of it shows in the review of the commit.
@@ -243,7 +243,7 @@ def make(step: Step, stand: Position, edits: Sequence[Edit], message: str) -> st
     return commit
 
 
-def push(step: Step, reviewed: Review, there: str | None) -> None:
+def push(step: StepRecord, reviewed: Review, there: str | None) -> None:
     """Push exactly the commit that was reviewed to the bump's branch, where the remote has ``there`` now."""
     bump, checkout = reviewed.stand.bump, reviewed.stand.checkout
     if reviewed.foreign:

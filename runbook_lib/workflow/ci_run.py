@@ -10,7 +10,7 @@ from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.copy_pr_bot import command, commands, complaint, refusals
 from runbook_lib.clients.github.models import Pull, Run
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import branch, branch_history
 from runbook_lib.workflow.bump_plan import finished
 from runbook_lib.workflow.proposal import is_mine
@@ -26,7 +26,7 @@ _AGAIN = "chore: Trigger CI again"
 _AFRESH = "Run 04-run-ci again."
 
 
-def authorize(step: Step, standing: PullRequestState) -> PullRequestState:
+def authorize(step: StepRecord, standing: PullRequestState) -> PullRequestState:
     """Let CI test the head commit: with one comment a commit, and only while the labels are right.
 
     Only commits that the runbook made are let go, and those that a person has confirmed (``branch_history``).
@@ -43,7 +43,7 @@ def authorize(step: Step, standing: PullRequestState) -> PullRequestState:
         why = standing.problem or f"no pull request is open for {bump.branch}"
         return replace(standing, held=f"waiting for the pull request: {why}", next="03-open-pr, with publish")
     step.link("pull request", pull.url)
-    step.given(
+    step.add_inputs(
         pull_request=pull.number, head_commit=pull.head_sha, merge_commit=pull.merge_commit,
         base_commit=standing.stand.base_commit,
     )  # fmt: skip
@@ -108,7 +108,7 @@ def _own_run(pull: Pull, github: GitHub, bump: Bump) -> Run | None:
     return choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha, bump.repository.workflow)
 
 
-def _another_commit(step: Step, standing: PullRequestState, pull: Pull, github: GitHub) -> PullRequestState:
+def _another_commit(step: StepRecord, standing: PullRequestState, pull: Pull, github: GitHub) -> PullRequestState:
     """The deployment belongs to the commit, so the way on is another one."""
     stand, bump, checkout = standing.stand, standing.stand.bump, standing.stand.checkout
     assert standing.review is not None
@@ -127,14 +127,14 @@ def _another_commit(step: Step, standing: PullRequestState, pull: Pull, github: 
     if reviewed.foreign:
         return replace(standing, review=reviewed, held=reviewed.held, next=reviewed.next)
     branch_history.push(step, reviewed, pull.head_sha)
-    step.given(head_commit=commit)
+    step.add_inputs(head_commit=commit)
     found = _read(replace(standing, review=reviewed), github, pull.number, commit)
     if found.pull is None or found.pull.head_sha != commit:
         return replace(found, held=f"waiting for GitHub to notice the push of {commit[:10]}", next=_AFRESH)
     return found
 
 
-def _comment(step: Step, standing: PullRequestState, pull: Pull, github: GitHub) -> PullRequestState:
+def _comment(step: StepRecord, standing: PullRequestState, pull: Pull, github: GitHub) -> PullRequestState:
     text = command(pull.head_sha)
     written = once(
         lambda: next(iter(commands(github.comments(pull.number), pull.head_sha, standing.me)), None),

@@ -12,7 +12,7 @@ from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import branch, branch_history, ci_run, pull_request
 from runbook_lib.workflow.branch_history import Review
 from runbook_lib.workflow.proposal import is_mine
@@ -40,7 +40,7 @@ class Sent:
         return told + self.review.show() if self.review else told
 
 
-def send(step: Step, standing: PullRequestState, undecided: Sequence[str] = (), *, last: bool = True) -> Sent:
+def send(step: StepRecord, standing: PullRequestState, undecided: Sequence[str] = (), *, last: bool = True) -> Sent:
     """Push the answers that wait on the bump's branch, and let CI test them; ``undecided`` tests hold that back.
 
     ``last`` is False where 06-broken-tests follows, which may decide them in the same run.
@@ -85,7 +85,7 @@ def send(step: Step, standing: PullRequestState, undecided: Sequence[str] = (), 
     if reviewed.foreign:
         return Sent(held=reviewed.held, next=reviewed.next, review=reviewed)
     branch_history.push(step, reviewed, pull.head_sha)
-    step.given(head_commit=stand.start)
+    step.add_inputs(head_commit=stand.start)
     told = [f"Pushed {stand.start[:10]} to {bump.remote}."]
     after = ci_run.authorize(step, pull_request.read_state(stand, github, stand.start))
     told.append(after.held or f"CI may test {stand.start[:10]}.")
@@ -127,7 +127,7 @@ def require_own(standing: PullRequestState) -> None:
         )
 
 
-def tell(step: Step, standing: PullRequestState, text: str, section: Section) -> None:
+def tell(step: StepRecord, standing: PullRequestState, text: str, section: Section) -> None:
     """Renew a part of the pull request's text; with a warning where that cannot be done."""
     bump, github, pull = standing.stand.bump, standing.github, standing.pull
     if not bump.publish or pull is None or github is None or not is_mine(pull, standing.head_name):

@@ -15,7 +15,7 @@ from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.status import BEFORE_MERGE
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.execute import ROUNDS, StepResult, conclude
 from runbook_lib.triage.failed_jobs import failed
 from runbook_lib.workflow import (
@@ -217,7 +217,7 @@ def _people(standing: PullRequestState, pull: Pull) -> Iterator[str]:
     yield "The merge queue; then 08-after-merge." if repository.workflow else "The merge; then 08-after-merge."
 
 
-def finish(step: Step, results: tuple[StepResult, ...], found: Readiness, *, wait: bool = False) -> View:
+def finish(step: StepRecord, results: tuple[StepResult, ...], found: Readiness, *, wait: bool = False) -> View:
     """The outcome of the whole bump: ready to merge, or all that is missing.
 
     The plan of a preview that would ``wait`` for CI ends with what is done once CI has ended.

@@ -58,7 +58,7 @@ def fields(folder: Path) -> dict[str, Any]:
     ],
 )
 def test_the_account_decides_the_outcome(
-    folder: Path, bump: Bump, account: Callable[[step_record.Step], object], state: str
+    folder: Path, bump: Bump, account: Callable[[step_record.StepRecord], object], state: str
 ) -> None:
     account(context.open_record("01-pin", bump, repository="o/r"))
     assert collect(step_record.contributions(folder)).state == state
@@ -70,8 +70,8 @@ def test_no_account_at_all_is_incomplete(folder: Path) -> None:
 
 def test_everything_that_was_contributed_is_there_at_once(folder: Path) -> None:
     step = context.open_record("01-pin", APPLY, repository="o/r")
-    step.given(digest="sha256:1", platforms={"b", "a"})
-    step.given(base_commit="c0ffee")
+    step.add_inputs(digest="sha256:1", platforms={"b", "a"})
+    step.add_inputs(base_commit="c0ffee")
     step.effect("push", "fork/bump", None, "c0ffee", url="https://github.com/o/r")
     step.check(Check("pins", "passed", "all agree"), Check("tag", "skipped", "not reachable"))
     step.allowed("older-tag", "a roll-back")
@@ -217,7 +217,7 @@ def test_the_summary_says_all_that_counts(folder: Path) -> None:
 
 
 def test_failed_checks_are_all_named() -> None:
-    step = step_record.Step("01-pin", APPLY, "o/r", None)
+    step = step_record.StepRecord("01-pin", APPLY, "o/r", None)
     step.check(Check("a", "failed", "1"), Check("b", "passed", "2"), Check("c", "failed", "3"))
     with pytest.raises(RunbookError, match=r"These 2 checks failed: a \(1\); c \(3\)\."):
         step.raise_if_failed()
@@ -225,7 +225,7 @@ def test_failed_checks_are_all_named() -> None:
 
 @given(st.text(), st.text())
 def test_any_text_comes_back(sentence: str, name: str) -> None:
-    step = step_record.Step("01-pin", APPLY, "o/r", None)
+    step = step_record.StepRecord("01-pin", APPLY, "o/r", None)
     step.link(name, "u" + sentence)
     step.done(sentence)
     found = collect(step._lines).fields

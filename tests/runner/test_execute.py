@@ -38,7 +38,7 @@ def test_a_run_leaves_a_whole_record(tmp_path: Path, audit: Path, monkeypatch: p
     path = notebook(
         tmp_path / "my runbooks" / "01-pin.ipynb",
         "print('a token: ' + os.environ['GITHUB_TOKEN'])\nprint('JPY_SESSION_NAME' in os.environ, os.getcwd(), run_id)",
-        "step.given(digest='sha256:1', commit='c0ffee')\nstep.effect('edit', 'a.yml', 'old', 'new')\n"
+        "step.add_inputs(digest='sha256:1', commit='c0ffee')\nstep.effect('edit', 'a.yml', 'old', 'new')\n"
         "step.check(Check('pins', 'passed', 'all agree'))\nstep.diff('-old\\n+new\\n')\n"
         "step.link('PR', 'https://github.com/o/r/pull/1')\nstep.done('4 lines changed.', next='papermill 03.ipynb')",
         "step.show()",

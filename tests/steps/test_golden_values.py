@@ -16,7 +16,7 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden.values import FOLDER
 from runbook_lib.practice.ci import evidence
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import golden_values
 from runbook_lib.steps.golden_values import Refresh
 from runbook_lib.workflow import branch, ci_run, golden_comparison, pull_request, push_round, run_choice
@@ -34,7 +34,7 @@ TITLE = "test: refresh golden values for 26.04-py3"
 
 @dataclass(frozen=True)
 class Ran:
-    step: Step
+    step: StepRecord
     found: Found
     plan: Refresh
     sent: Sent

@@ -29,14 +29,14 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Checko
 
 
 @pytest.fixture
-def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> step_record.Step:
+def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> step_record.StepRecord:
     folder = tmp_path / "record"
     folder.mkdir()
     monkeypatch.setenv("RUNBOOK_RECORD", str(folder))
     return context.open_record("01-github-pin", Bump.parse(), repository="practice/Megatron-LM")
 
 
-def told(step: step_record.Step) -> list[dict[str, object]]:
+def told(step: step_record.StepRecord) -> list[dict[str, object]]:
     assert step.folder is not None
     return [json.loads(line) for line in (step.folder / CONTRIBUTIONS).read_text().splitlines()]
 
@@ -51,7 +51,7 @@ def state(checkout: Checkout) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("asked", [{}, {"tag": ""}, {"publish": False}])
-def test_a_preview_changes_nothing(checkout: Checkout, step: step_record.Step, asked: dict[str, object]) -> None:
+def test_a_preview_changes_nothing(checkout: Checkout, step: step_record.StepRecord, asked: dict[str, object]) -> None:
     before = state(checkout)
     here = stand(checkout, **asked)
     ahead = bump_plan.plan_bump(here)
@@ -66,7 +66,7 @@ def test_a_preview_changes_nothing(checkout: Checkout, step: step_record.Step, a
                 and it["status"] == "passed"]  # fmt: skip
 
 
-def test_both_parts_move_the_pins_and_nothing_else(checkout: Checkout, step: step_record.Step) -> None:
+def test_both_parts_move_the_pins_and_nothing_else(checkout: Checkout, step: step_record.StepRecord) -> None:
     here = stand(checkout, apply=True)
     ahead = bump_plan.plan_bump(here)
     for ci in ("github", "gitlab"):
@@ -141,7 +141,7 @@ def test_nothing_to_edit_makes_no_branch(checkout: Checkout) -> None:
     ],
 )
 def test_a_tag_that_is_not_there_for_every_platform_is_refused(
-    checkout: Checkout, step: step_record.Step, tag: str, says: str
+    checkout: Checkout, step: step_record.StepRecord, tag: str, says: str
 ) -> None:
     before = state(checkout)
     here = stand(checkout, tag=tag, apply=True)
@@ -151,7 +151,9 @@ def test_a_tag_that_is_not_there_for_every_platform_is_refused(
     assert state(checkout) == before
 
 
-def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(checkout: Checkout, step: step_record.Step) -> None:
+def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(
+    checkout: Checkout, step: step_record.StepRecord
+) -> None:
     with pytest.raises(Refused, match="allow=older-tag"):
         bump_plan.plan_bump(stand(checkout, tag="26.01-py3"))
     here = stand(checkout, tag="26.01-py3", allow="older-tag", apply=True)
@@ -173,7 +175,7 @@ def test_without_the_registry_apply_goes_on_and_publishing_wants_an_exception(
     assert list(ahead.used_exceptions) == ["unverified-tag"]
 
 
-def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: step_record.Step) -> None:
+def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: step_record.StepRecord) -> None:
     here = stand(checkout)
     ahead = bump_plan.plan_bump(here)
     with contextlib.closing(forge.connect_github(checkout.repository(), here.bump)) as github:  # type: ignore[type-var]
@@ -217,7 +219,7 @@ def test_the_sync_check_looks_where_it_is_asked_to(checkout: Checkout, refs: str
     assert move_pins.survey(stand(checkout, tag=""), refs).outcome == outcome
 
 
-def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, step: step_record.Step) -> None:
+def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, step: step_record.StepRecord) -> None:
     here = stand(checkout, apply=True)
     branch.carry_out(here, bump_plan.plan_bump(here).plan.part("github").edits)
     half = stand(checkout, apply=True)

@@ -13,7 +13,7 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Run
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import investigate_ci
 from runbook_lib.triage import failed_jobs
 from runbook_lib.workflow import branch as position
@@ -111,7 +111,7 @@ def test_where_there_is_no_run_the_workflow_is_named() -> None:
 
 def test_an_investigation_changes_nothing_and_names_owners(at: World) -> None:
     before = at.state()
-    step: Step = at.step(bump_to(mode="preview"))
+    step: StepRecord = at.step(bump_to(mode="preview"))
     found = investigate_ci.look(at.checkout, at.github(), "#10")
     investigate_ci.verify(step, found)
     assert at.state() == before

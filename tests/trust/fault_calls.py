@@ -27,7 +27,7 @@ from runbook_lib.practice import seed, state
 from runbook_lib.practice.accounts import GITLAB_TOKEN, TOKEN
 from runbook_lib.practice.registry import server as registry
 from runbook_lib.recipes.quarantine import Target
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import open_pr
 from runbook_lib.steps.broken_tests import decide, quarantine
 from runbook_lib.steps.broken_tests.issue import Broken
@@ -119,7 +119,7 @@ class At:
             "pipelines": [(it.head_branch, it.head_sha, it.variables) for it in lab],
         }
 
-    def step(self) -> Step:
+    def step(self) -> StepRecord:
         return self.world.step(bump_to())
 
     def web(self) -> Web:
@@ -253,7 +253,7 @@ _READS = {
 # -- changes --------------------------------------------------------------------------------------------------------
 
 
-def _quiet(step: Step) -> None:
+def _quiet(step: StepRecord) -> None:
     """What a step warned of is told."""
     if warned := [line for line in (step.folder / "contributions.jsonl").read_text().splitlines()
                   if '"kind": "warning"' in line] if step.folder else []:  # fmt: skip

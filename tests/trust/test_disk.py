@@ -21,7 +21,7 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.plan import Plan
 from runbook_lib.practice.registry.server import RegistryServer
 from runbook_lib.records.chain import Ledger
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.records.verify import verify
 from runbook_lib.steps import open_pr
 from runbook_lib.system import atomic_files
@@ -121,8 +121,8 @@ def of_record(home: Path) -> Scene:
         bump = folder / "o-r/main/dev-26.04-py3"
         with Ledger.hold(bump) as ledger:
             place = ledger.open(runs[-1], predicate)
-        step = Step("03-open-pr", bump_to(), "o/r", place)
-        step.given(digest="sha256:1")
+        step = StepRecord("03-open-pr", bump_to(), "o/r", place)
+        step.add_inputs(digest="sha256:1")
         step.effect("edit", "a.yml", "old", "new")
         step.table("changes", [{"a": 1}] * 50)
         step.diff("-old\n+new\n")
@@ -208,7 +208,7 @@ def committed(checkout: Path) -> str:
     records = checkout.parent.parent / "records"  # on another disk
     record = records / str(len(list(records.glob("*"))))
     record.mkdir(parents=True)
-    step = Step("03-open-pr", bump, "practice/Megatron-LM", record)
+    step = StepRecord("03-open-pr", bump, "practice/Megatron-LM", record)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
         made = open_pr.carry_out(

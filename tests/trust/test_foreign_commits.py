@@ -564,7 +564,7 @@ def test_records_of_another_form_vouch_for_nothing(opened: World, tmp_path: Path
     assert branch_history.known(tmp_path / "none") == branch_history.Known()
     step = opened.step(bump_to())
     for planned in (None, "x", 7, {"parent": "a"}, [None, "x", 7, {}, {"parent": ["a"]}]):
-        step.given(planned_commits=planned)
+        step.add_inputs(planned_commits=planned)
         branch_history.known(opened.records)
 
 

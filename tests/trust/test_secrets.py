@@ -356,7 +356,7 @@ for text in strange:
     print(base64.b64encode(text.encode()).decode())
     display(HTML(f"<table><tr><td title='{{text}}'>{{text}}</td></tr></table>"), {{"text/plain": text}})
     display(JSON({{"a": [text]}}))
-step.given(one=strange[0], more=strange)
+step.add_inputs(one=strange[0], more=strange)
 step.effect("push", strange[1], strange[2], {{"new": strange}}, url=strange[3])
 step.check(Check(strange[4], "failed", strange[5]))
 step.warn(*strange); step.link(strange[6], strange[7]); step.allowed(strange[8], strange[9])

@@ -28,7 +28,7 @@ from runbook_lib.pins.check import check_pins
 from runbook_lib.recipes import quarantined
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantined import Quarantined
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.steps.after_merge import base_ci
 from runbook_lib.steps.after_merge.base_ci import Lane
@@ -268,11 +268,11 @@ def _where(found: After) -> str:
     return f"{bump.base} does not name {bump.tag} yet: what is left is 07-sync-check, and the merge."
 
 
-def conclude(step: Step, found: After) -> View:
+def conclude(step: StepRecord, found: After) -> View:
     """Tell the record what is left.  What people must do is told, and fails nothing."""
     stand, bump = found.stand, found.stand.bump
     step.warn(*found.notes)
-    step.given(base_commit=stand.base_commit, merge_commit=found.merged or None)
+    step.add_inputs(base_commit=stand.base_commit, merge_commit=found.merged or None)
     step.table("branches", found.branches)
     step.table("quarantines", found.quarantines)
     left = _left(found)

@@ -15,7 +15,7 @@ from runbook_lib.clients.github.models import Issue
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.recipes.quarantine import Target
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.broken_tests import decide
 from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests.decide import Decision, Plan
@@ -53,7 +53,7 @@ class Done:
         return display.notes((*self.told, *self.sent.told))
 
 
-def carry_out(step: Step, plan: Plan) -> Done:
+def carry_out(step: StepRecord, plan: Plan) -> Done:
     """With ``publish`` file the missing issues, mark the rows in one commit, push the round or run flaky tests again.
 
     With ``apply`` alone only tests whose issue is there are marked.  Raises Refused where somebody's changes are in the
@@ -88,7 +88,7 @@ def carry_out(step: Step, plan: Plan) -> Done:
     return done
 
 
-def _issues(step: Step, plan: Plan, told: list[str]) -> tuple[dict[Target, Issue], tuple[str, ...]]:
+def _issues(step: StepRecord, plan: Plan, told: list[str]) -> tuple[dict[Target, Issue], tuple[str, ...]]:
     """The issue of each test, found or filed now; and why one could not be filed."""
     github, bump = plan.triage.standing.github, plan.stand.bump
     found: dict[Target, Issue] = {}
@@ -126,7 +126,7 @@ def _file(github: GitHub, stand: Position, it: Decision) -> Issue:
 
 
 def _commit(
-    step: Step, plan: Plan, made: tuple[edits.Edit, ...], issues: Mapping[Target, Issue], told: list[str]
+    step: StepRecord, plan: Plan, made: tuple[edits.Edit, ...], issues: Mapping[Target, Issue], told: list[str]
 ) -> None:
     stand, bump = plan.stand, plan.stand.bump
     lines = [f"- {unlinked(f'{target}: {target.reason}')} (#{issue.number})" for target, issue in issues.items()]
@@ -139,7 +139,7 @@ def _commit(
             step.allowed(name, "; ".join(map(str, issues)) or "It was not needed.")
 
 
-def _rerun(step: Step, plan: Plan, flaky: tuple[str, ...], told: list[str]) -> bool:
+def _rerun(step: StepRecord, plan: Plan, flaky: tuple[str, ...], told: list[str]) -> bool:
     standing, bump = plan.triage.standing, plan.stand.bump
     source = plan.triage.asked.source
     if standing.github is None or source is None or source.gitlab or not bump.publish:
@@ -184,13 +184,13 @@ def text(done: Done) -> str:
     return "\n".join(lines)
 
 
-def verify(step: Step, done: Done) -> View:
+def verify(step: StepRecord, done: Done) -> View:
     """Read the branch and the issues again, and tell the record what was done and what is open."""
     plan, asked = done.plan, done.plan.triage.asked
     stand = plan.stand
     step.warn(*stand.warnings, *plan.triage.warnings, *plan.warnings)
     if asked.source is not None:
-        step.given(run=asked.source.name, base_commit=stand.base_commit, plan_from=stand.start)
+        step.add_inputs(run=asked.source.name, base_commit=stand.base_commit, plan_from=stand.start)
         step.link("GitLab pipeline" if asked.source.gitlab else "CI run", asked.url)
         step.table("failures", [it.row for it in plan.triage.seen])
         step.check(*_checks(done))
@@ -224,7 +224,7 @@ def _checks(done: Done) -> list[Check]:
     ]
 
 
-def _conclude(step: Step, done: Done) -> None:
+def _conclude(step: StepRecord, done: Done) -> None:
     plan, asked, bump = done.plan, done.plan.triage.asked, done.plan.stand.bump
     if bump.tag and (why := bump.repository.idle(step.name)):
         step.done(why)
@@ -258,7 +258,7 @@ def _conclude(step: Step, done: Done) -> None:
         step.done("Every failed test of this run is explained or decided.", notebooks.RUN_CI)
 
 
-def _would(step: Step, done: Done, count: str) -> None:
+def _would(step: StepRecord, done: Done, count: str) -> None:
     plan, branch = done.plan, done.plan.stand.bump.branch
     if plan.decisions:
         step.would(f"file an issue for {count}, or find the open one, and tell there", publish=True)

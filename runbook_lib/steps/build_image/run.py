@@ -12,7 +12,7 @@ from runbook_lib.containers.engine import Engine
 from runbook_lib.containers.run import BuildResult
 from runbook_lib.display import View
 from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import command_line
 from runbook_lib.steps.build_image import request
 from runbook_lib.steps.build_image.request import Asked
@@ -40,7 +40,7 @@ class Outcome:
         return next((it for _, it, _ in self.ended if it.failure), None)
 
 
-def carry_out(step: Step, asked: Asked, say: Callable[[str], object] = print) -> Outcome:
+def carry_out(step: StepRecord, asked: Asked, say: Callable[[str], object] = print) -> Outcome:
     """Build or pull, then look into the image; in a preview, do nothing.
 
     Raises Refused where nothing may be built, and RunbookError where no engine works.
@@ -75,10 +75,10 @@ def carry_out(step: Step, asked: Asked, say: Callable[[str], object] = print) ->
     return replace(outcome, view=_view(outcome))
 
 
-def verify(step: Step, asked: Asked, outcome: Outcome) -> View:
+def verify(step: StepRecord, asked: Asked, outcome: Outcome) -> View:
     """Ask the engine again which image has the name, and tell the record what was done or would be."""
     step.warn(*asked.warnings)
-    step.given(base=asked.first.base, digest=asked.digest, head_commit=asked.commit)
+    step.add_inputs(base=asked.first.base, digest=asked.digest, head_commit=asked.commit)
     step.table("commands", [{"command": shlex.join(command)} for command in asked.commands])
     if asked.idle:
         step.done(asked.idle)
@@ -127,7 +127,7 @@ def _looked(folder: Path, asked: Asked, engine: Engine, outcome: Outcome, say: C
     return replace(outcome, look=look, trained=trained)
 
 
-def _would(step: Step, asked: Asked) -> View:
+def _would(step: StepRecord, asked: Asked) -> View:
     for problem in (asked.refusal, asked.problem):
         if problem:
             step.warn(problem)

@@ -16,7 +16,7 @@ from runbook_lib.clients.gitlab.client import GitLab, NoSuchRef
 from runbook_lib.clients.gitlab.models import Pipeline
 from runbook_lib.display import View
 from runbook_lib.errors import Refused
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.internal_ci import logs, plan
 from runbook_lib.steps.internal_ci.dry_run import Ahead, look, telling
 from runbook_lib.steps.internal_ci.logs import Explained
@@ -38,14 +38,14 @@ class Found:
     explained: tuple[Explained, ...] = ()
 
 
-def carry_out(step: Step, ahead: Ahead, confirm: str = "") -> Ahead:
+def carry_out(step: StepRecord, ahead: Ahead, confirm: str = "") -> Ahead:
     """Push the commit to its destination and start the pipeline, once ``confirm`` names the destination.
 
     What is there already is found and left alone.  What keeps it from going on is in ``held`` of the result.  Raises
     Refused for a confirmation of something else, and where the destination has moved since the dry run.
     """
     bump, gitlab = ahead.stand.bump, ahead.gitlab
-    step.given(head_commit=ahead.commit or None, base_commit=ahead.stand.base_commit)
+    step.add_inputs(head_commit=ahead.commit or None, base_commit=ahead.stand.base_commit)
     if ahead.pipeline and "FUNCTIONAL_TEST_SCOPE" in ahead.variables:
         step.warn(
             f"Pipeline {ahead.pipeline.id} of this commit was there already and is followed, and none is started for "
@@ -72,7 +72,7 @@ def carry_out(step: Step, ahead: Ahead, confirm: str = "") -> Ahead:
     return replace(ahead, pipeline=_start(step, ahead, gitlab), seen=ahead.commit)
 
 
-def _push(step: Step, ahead: Ahead) -> None:
+def _push(step: StepRecord, ahead: Ahead) -> None:
     if ahead.busy:
         why = f"pipeline {ahead.busy.id} of {ahead.busy.sha[:10]} still runs on {ahead.destination} ({ahead.busy.url})"
         if "push-while-running" not in ahead.stand.bump.allow:
@@ -87,7 +87,7 @@ def _push(step: Step, ahead: Ahead) -> None:
     step.effect("push", f"{ahead.remote} {ahead.destination}", ahead.seen, ahead.commit)
 
 
-def _start(step: Step, ahead: Ahead, gitlab: GitLab, sleep: Callable[[float], None] = time.sleep) -> Pipeline:
+def _start(step: StepRecord, ahead: Ahead, gitlab: GitLab, sleep: Callable[[float], None] = time.sleep) -> Pipeline:
     tried: list[str] = []
 
     def create() -> Pipeline:
@@ -110,7 +110,7 @@ def _start(step: Step, ahead: Ahead, gitlab: GitLab, sleep: Callable[[float], No
 
 
 def follow(
-    step: Step,
+    step: StepRecord,
     ahead: Ahead,
     *,
     wait: bool = False,
@@ -139,11 +139,11 @@ def follow(
     return found
 
 
-def _account(step: Step, found: Found) -> None:
+def _account(step: StepRecord, found: Found) -> None:
     """What the record keeps of the pipeline."""
     now = found.progress
     if now.pipeline:
-        step.given(pipeline_id=now.pipeline.id, pipeline_commit=now.pipeline.sha, pipeline_state=now.state)
+        step.add_inputs(pipeline_id=now.pipeline.id, pipeline_commit=now.pipeline.sha, pipeline_state=now.state)
         step.link("GitLab pipeline", now.pipeline.url)
     step.table("build jobs", [vars(it) for it in now.jobs])
 
@@ -161,7 +161,7 @@ def show(ahead: Ahead, found: Found | None) -> View:
     return shown + logs.show(found.explained) if found.explained else shown
 
 
-def verify(step: Step, ahead: Ahead, found: Found | None) -> View:
+def verify(step: StepRecord, ahead: Ahead, found: Found | None) -> View:
     """Read GitLab's branch again, and tell the record whether the pin builds."""
     bump = ahead.stand.bump
     step.check(*_checks(ahead, found))

@@ -15,7 +15,7 @@ from runbook_lib.display import View
 from runbook_lib.errors import Refused, Unreachable
 from runbook_lib.golden import summary
 from runbook_lib.golden.judge import Judgement
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import command_line
 from runbook_lib.slurm import follow as slurm_follow
 from runbook_lib.slurm import submissions
@@ -78,7 +78,7 @@ class Found:
 
 
 def carry_out(
-    step: Step, planned: Plan, *, cancel: bool = False, say: Callable[[str], object] = print
+    step: StepRecord, planned: Plan, *, cancel: bool = False, say: Callable[[str], object] = print
 ) -> Plan:  # fmt: skip
     """Submit what is new; with ``apply`` only, and not where all is to end.
 
@@ -88,7 +88,7 @@ def carry_out(
     bump, stand = planned.stand.bump, planned.stand
     if planned.idle or bump.tag is None:
         return planned
-    step.given(head_commit=stand.start, results=str(planned.base), image_under_test=planned.site.image)
+    step.add_inputs(head_commit=stand.start, results=str(planned.base), image_under_test=planned.site.image)
     step.warn(*planned.warnings, *(f"Left out: {tests}. {why}" for tests, why in planned.left_out))
     if not bump.apply and cancel:
         step.would("end all of these tests that are not over")
@@ -121,7 +121,7 @@ def _noted(planned: Plan) -> tuple[Submission, ...]:
     )
 
 
-def _submitted(step: Step, planned: Plan, say: Callable[[str], object]) -> tuple[Submission, ...]:
+def _submitted(step: StepRecord, planned: Plan, say: Callable[[str], object]) -> tuple[Submission, ...]:
     if not planned.arrays:
         return ()
     number = submissions.next_round(planned.base)
@@ -137,7 +137,7 @@ def _submitted(step: Step, planned: Plan, say: Callable[[str], object]) -> tuple
         raise
 
 
-def _tell(step: Step, submitted: Submission) -> None:
+def _tell(step: StepRecord, submitted: Submission) -> None:
     tests = f"{submitted.name} ({display.count(len(submitted.entries), 'test')})"
     step.effect("slurm job", tests, None, submitted.job)
 
@@ -155,7 +155,7 @@ def _pack(planned: Plan, folder: Path) -> None:
 
 
 def follow(
-    step: Step, planned: Plan, *, wait: bool = False, early: bool = False, cancel: bool = False,
+    step: StepRecord, planned: Plan, *, wait: bool = False, early: bool = False, cancel: bool = False,
     say: Callable[[str], object] = print, sleep: Callable[[float], None] = time.sleep,
 ) -> Found:  # fmt: skip
     """Where the chosen tests stand; with ``wait`` when all are over.  A preview never waits.
@@ -182,7 +182,7 @@ def follow(
     return Found(tuple(plan.outcome(planned, now) for now in tests))
 
 
-def _cancel(step: Step, planned: Plan) -> None:
+def _cancel(step: StepRecord, planned: Plan) -> None:
     """End what Slurm still has of the chosen tests, in whichever round, and of this bump's other folders."""
     names = {it.test.name for it in planned.chosen}
     every = [entry for it in planned.before for entry in it.entries if entry.test.name in names]
@@ -195,7 +195,7 @@ def _cancel(step: Step, planned: Plan) -> None:
         step.effect("cancel", f"{display.count(len(chosen), 'test')} on Slurm: {listed}", None, "cancelled")
 
 
-def verify(step: Step, planned: Plan, found: Found) -> View:
+def verify(step: StepRecord, planned: Plan, found: Found) -> View:
     """Tell the record what became of each test, and where it all stands."""
     bump = planned.stand.bump
     if planned.idle or bump.tag is None or not found.outcomes:
@@ -241,7 +241,7 @@ def verify(step: Step, planned: Plan, found: Found) -> View:
     return display.note("The checks are in the record below.")
 
 
-def _nothing(step: Step, planned: Plan) -> tuple[str, str]:
+def _nothing(step: StepRecord, planned: Plan) -> tuple[str, str]:
     """Why no test was found, and what goes on from there."""
     bump = planned.stand.bump
     if planned.idle or bump.tag is None:

@@ -13,7 +13,7 @@ from runbook_lib.containers.work.tasks import TASKS
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import command_line
 from runbook_lib.steps.work_inside.task import WorkTask
 from runbook_lib.system.temporary import TemporaryFolder
@@ -22,7 +22,7 @@ NOTEBOOK = "work-inside"
 LOG = "work-inside.log"
 
 
-def carry_out(step: Step, task: WorkTask, checkout: Checkout, bump: Bump) -> WorkResult | None:
+def carry_out(step: StepRecord, task: WorkTask, checkout: Checkout, bump: Bump) -> WorkResult | None:
     """With ``apply`` and a tag, run the commands that need no terminal, up to the first that fails; else return None.
 
     ``verify`` reports a failure, after all is recorded.  Raises Refused if the commands cannot be run from here.
@@ -41,9 +41,9 @@ def carry_out(step: Step, task: WorkTask, checkout: Checkout, bump: Bump) -> Wor
     return result
 
 
-def verify(step: Step, task: WorkTask, checkout: Checkout, bump: Bump, result: WorkResult | None) -> View:
+def verify(step: StepRecord, task: WorkTask, checkout: Checkout, bump: Bump, result: WorkResult | None) -> View:
     """Read the checkout again, and record what was done and what is left to the user."""
-    step.given(task=task.request.task, where=task.target.name, image=task.target.container.image.name)
+    step.add_inputs(task=task.request.task, where=task.target.name, image=task.target.container.image.name)
     step.warn(*task.plan.warnings)
     rows = []
     for command in task.commands:
@@ -65,7 +65,7 @@ def verify(step: Step, task: WorkTask, checkout: Checkout, bump: Bump, result: W
     return display.note("The checks are in the record below.")
 
 
-def _record_preview(step: Step, task: WorkTask, bump: Bump) -> None:
+def _record_preview(step: StepRecord, task: WorkTask, bump: Bump) -> None:
     step.check(Check("every step succeeded", "skipped", "This is a preview, or every step needs a terminal."))
     description = TASKS[task.request.task]
     if task.obstacle or not task.runnable:

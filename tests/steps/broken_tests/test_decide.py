@@ -17,7 +17,7 @@ from runbook_lib.clients.github.models import Issue
 from runbook_lib.errors import Refused
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.practice.github import actions
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.broken_tests import decide, quarantine
 from runbook_lib.steps.broken_tests.decide import Plan, Triage
 from runbook_lib.steps.broken_tests.quarantine import Done
@@ -35,7 +35,7 @@ TITLE = "test: mark broken tests for 26.04-py3"
 
 @dataclass(frozen=True)
 class Ran:
-    step: Step
+    step: StepRecord
     plan: Plan
     done: Done
 

@@ -24,7 +24,7 @@ from runbook_lib.containers.engine import Engine
 from runbook_lib.containers.run import BuildResult
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import execute as run
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.steps.build_image import run as build_image
@@ -162,8 +162,8 @@ def test_the_training_is_a_command_for_an_engine_that_runs(checkout: Checkout, o
 # -- what is told of it ----------------------------------------------------------------------------------------------
 
 
-def step(checkout: Checkout, folder: Path | None = None) -> Step:
-    return Step("build-image", bump(), checkout.repository(), folder)
+def step(checkout: Checkout, folder: Path | None = None) -> StepRecord:
+    return StepRecord("build-image", bump(), checkout.repository(), folder)
 
 
 def outcome(checkout: Checkout, offline: dict[str, str], done: build_image.Outcome) -> str:

@@ -19,7 +19,7 @@ from runbook_lib.pins.repositories import MEGATRON_BRIDGE
 from runbook_lib.practice.accounts import GITLAB_TOKEN
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.state import InternalRunRecord
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.internal_ci import logs
 from runbook_lib.steps.internal_ci import run as internal_ci
 from runbook_lib.steps.internal_ci.run import Ahead, Found
@@ -352,7 +352,7 @@ def test_somebody_who_was_quicker_is_not_overwritten(at: At) -> None:
 def test_somebody_who_pushes_before_the_pipeline_starts_is_found(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
     push = internal_ci._push
 
-    def and_theirs(step: Step, ahead: Ahead) -> None:
+    def and_theirs(step: StepRecord, ahead: Ahead) -> None:
         push(step, ahead)
         somebody(at, "Quicker")
 

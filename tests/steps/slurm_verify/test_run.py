@@ -16,7 +16,7 @@ from slurm_cluster import Cluster, cluster
 from runbook_lib.bump import Bump
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.records.step_record import Step
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import execute as run
 from runbook_lib.slurm.client import Slurm
 from runbook_lib.slurm.outcome import MatrixOutcome
@@ -47,11 +47,11 @@ class World:
         stand = branch.find(self.checkout, bump)
         return slurm_plan.make(stand, site or self.site, slurm=self.slurm, **{"platform": "dgx_h100", **asked})
 
-    def step(self, plan: Plan) -> Step:
+    def step(self, plan: Plan) -> StepRecord:
         self.steps += 1
         folder = self.folder / f"record-{self.steps}"
         folder.mkdir()
-        return Step("slurm-verify", plan.stand.bump, "o/n", folder)
+        return StepRecord("slurm-verify", plan.stand.bump, "o/n", folder)
 
     def go(self, plan: Plan, **how: bool) -> tuple[dict[str, MatrixOutcome], list[dict[str, Any]]]:
         """Carry out, follow and verify: the outcomes by test, and what the record holds."""

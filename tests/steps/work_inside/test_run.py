@@ -124,7 +124,7 @@ def test_a_session_is_shown_for_a_terminal(clone: Path) -> None:
 def test_what_cannot_be_run_from_here_is_refused(clone: Path, tmp_path: Path) -> None:
     checkout, bump = Checkout.open(clone), Bump.parse(tag=TAG, apply=True)
     task = plan_task(checkout, bump, WorkRequest("lock", where="slurm", image="nemo:26.06"), Machine())
-    step = step_record.Step("work-inside", bump, "me/x", tmp_path)
+    step = step_record.StepRecord("work-inside", bump, "me/x", tmp_path)
     with pytest.raises(Refused, match="srun is not installed"):
         inside_work.carry_out(step, task, checkout, bump)
     inside_work.verify(step, task, checkout, bump, None)
