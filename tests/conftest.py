@@ -45,6 +45,8 @@ hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+#: Folders of tests of which each takes long.
+_SLOW_FOLDERS = ("browser", "replay", "trust")
 #: What tried to leave the machine during the running test.
 _escapes: list[str] = []
 
@@ -63,7 +65,9 @@ class _Tripwire(socketserver.ThreadingTCPServer):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Runs once a process (so once in each worker), before any test module is imported."""
+    """Prepare each process (so each worker) before any test module is imported."""
+    if _names_no_test(config):
+        config.option.markexpr = "not slow"  # handed to the workers, which are told the test paths by name
     os.environ["TMPDIR"] = tempfile.tempdir = _temporary_folder()
     home = Path(tempfile.mkdtemp(prefix="runbook-tests-"))
     (home / ".gitconfig").write_text(_GIT_CONFIG)
@@ -97,6 +101,18 @@ def pytest_configure(config: pytest.Config) -> None:
     os.umask(0o022)
     _restore_signals()
     _guard_sockets()
+
+
+def _names_no_test(config: pytest.Config) -> bool:
+    """Return whether the command names no file, mark or keyword, so that only the quick tests run."""
+    named = config.args_source is pytest.Config.ArgsSource.ARGS
+    return not (named or config.option.markexpr or config.option.keyword)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Print how the other tests are run, as the last line."""
+    if config.option.markexpr == "not slow" and not hasattr(config, "workerinput") and not config.option.collectonly:
+        print("These were the quick tests. The slow ones: environment/run pytest -m slow")
 
 
 def _temporary_folder() -> str:
@@ -175,6 +191,15 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("seeded")
     seed.create(folder / "remote.git", folder / "checkout")
     return folder
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow all attacks, browser and replay tests, and those that need a component."""
+    for item in items:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        if folder in _SLOW_FOLDERS or item.get_closest_marker("component"):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -150,6 +150,7 @@ def inside(checkout: Path) -> Path:
     ],
     ids=lambda it: " ".join(map(str, it)),
 )
+@pytest.mark.slow
 def test_nothing_is_run_or_imported_from_the_current_folder(
     inside: Path, tmp_path: Path, command: tuple[str, ...], status: tuple[int, ...]
 ) -> None:
@@ -251,6 +252,7 @@ def test_a_second_start_waits_for_the_first(checkout: Path, tools: Path) -> None
     assert second.communicate(timeout=200) == ("started\n", "")
 
 
+@pytest.mark.slow
 def test_a_failed_installation_says_what_to_do_and_is_not_taken_for_whole(checkout: Path, tools: Path) -> None:
     put(tools, "python3", f'exec "{sys.executable}" "$@"')
     nowhere = {"PATH": str(tools), "PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1"}
@@ -388,6 +390,7 @@ def test_a_component():
 
 
 @pytest.mark.parametrize(("ci", "others"), [("", {"error": 5, "skipped": 1}), ("true", {"error": 6})])
+@pytest.mark.slow
 def test_the_guard_of_our_tests_guards(tmp_path: Path, ci: str, others: dict[str, int]) -> None:
     (tmp_path / "tests").mkdir()
     shutil.copy(ROOT / "tests/conftest.py", tmp_path / "tests")

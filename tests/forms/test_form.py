@@ -121,6 +121,7 @@ def test_a_click_that_was_on_its_way_applies_nothing_that_was_not_shown(world: W
     assert seen(world) == before
 
 
+@pytest.mark.slow
 def test_a_push_to_another_forge_is_confirmed_by_its_destination(world: World) -> None:
     for notebook in ("01-github-pin", "02-gitlab-pin"):
         assert execute(notebook, tag=TAG, apply=True).state == "done"
@@ -136,6 +137,7 @@ def test_a_push_to_another_forge_is_confirmed_by_its_destination(world: World) -
     assert "… waiting" in shown(form, "runbook-result"), shown(form, "runbook-error")
 
 
+@pytest.mark.slow
 def test_a_plan_that_does_not_hold_any_more_is_not_applied(world: World, tmp_path: Path) -> None:
     form = previewed(made(tag=TAG))
     other = tmp_path / "other"

@@ -339,6 +339,7 @@ def bumped(place: Path, tag: str, **parameters: object) -> tuple[StepResult, dic
     return result, {it["name"]: it["detail"] for it in checks}
 
 
+@pytest.mark.slow
 def test_a_whole_bump_of_a_bridge(
     world: Callable[[str, dict[str, str]], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,6 +365,7 @@ def test_a_whole_bump_of_a_bridge(
     assert verify(tmp_path / "audit")[0] == []
 
 
+@pytest.mark.slow
 def test_a_whole_bump_of_ml_containers(
     world: Callable[[str, dict[str, str]], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,6 +395,7 @@ def test_a_tag_that_the_registry_lacks_is_refused_with_the_newest_of_its_family(
     assert git(place, "branch", "--format=%(refname:short)") == "main"
 
 
+@pytest.mark.slow
 def test_a_whole_bump_by_a_pins_file(world: Callable[[str, dict[str, str]], Path], tmp_path: Path) -> None:
     place = world("own", own())
     result, steps = bumped(place, "26.03-py3")  # which exists for amd64 alone, as asked for
@@ -408,6 +411,7 @@ def test_a_whole_bump_by_a_pins_file(world: Callable[[str, dict[str, str]], Path
     assert NgcTag.parse("26.03-py3") < NgcTag.parse("26.04-py3")
 
 
+@pytest.mark.slow
 def test_a_pins_file_beside_the_repository_is_found_from_the_folder_that_one_is_in(
     world: Callable[[str, dict[str, str]], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -163,6 +163,7 @@ def applied(name: str) -> dict[str, bool]:
     return {} if "apply" in UNUSED.get(name, ()) else {"apply": True}
 
 
+@pytest.mark.slow
 def test_the_steps_one_by_one_then_again(world: practice.World) -> None:
     names = ["01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci", "07-sync-check"]
     first = [execute(name, tag=TAG, **applied(name)) for name in names]
@@ -190,6 +191,7 @@ def test_the_whole_bump_and_again_nothing_twice(world: practice.World) -> None:
         assert len(text) < 1_000_000
 
 
+@pytest.mark.slow
 def test_a_preview_says_what_applying_would_do(world: practice.World) -> None:
     result = execute("bump", tag=TAG, apply=False)
     assert (result.state, result.summary[:15]) == ("previewed", "Preview: would ")
@@ -212,6 +214,7 @@ def test_a_preview_says_what_applying_would_do(world: practice.World) -> None:
     assert waiting.next.endswith("bump.ipynb -r tag 26.04-py3 -p wait True")
 
 
+@pytest.mark.slow
 def test_two_bumps_at_once_make_one_pull_request(world: practice.World) -> None:
     command = [sys.executable, "-m", "runbook_lib.run", str(ROOT / "runbooks/bump.ipynb"), "-p", "tag", TAG]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
@@ -233,6 +236,7 @@ ACCEPT = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: known, and r
 BROKEN = "gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs; moe/gpt3_moe_mcore_tp2_ep4_memory: out of memory"
 
 
+@pytest.mark.slow
 def test_the_whole_loop_to_ready_to_merge(world: practice.World) -> None:
     store = Store(world.home / "forge.sqlite")
     with store.transaction():
@@ -268,6 +272,7 @@ def test_the_whole_loop_to_ready_to_merge(world: practice.World) -> None:
         ({"tag": TAG, "broken": "nosuch: x"}, "No recipe runs nosuch@"),
     ],
 )
+@pytest.mark.slow
 def test_what_a_bump_refuses_leaves_everything_as_it_was(
     world: practice.World, parameters: dict[str, str], says: str
 ) -> None:
@@ -279,6 +284,7 @@ def test_what_a_bump_refuses_leaves_everything_as_it_was(
 
 
 @pytest.mark.parametrize(("base", "image_type"), [("dev", "dev"), ("core_r0.1.0", "dev"), ("main", "lts")])
+@pytest.mark.slow
 def test_other_branches_and_the_other_type_bump_by_the_same_way(
     world: practice.World, base: str, image_type: str
 ) -> None:
@@ -297,6 +303,7 @@ def nbval(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_nbval_runs_the_notebooks_as_shipped(world: practice.World) -> None:
     before = seen(world)
     done = nbval("--nbval-lax", *map(str, NOTEBOOKS))
@@ -304,6 +311,7 @@ def test_nbval_runs_the_notebooks_as_shipped(world: practice.World) -> None:
     assert seen(world) == before
 
 
+@pytest.mark.slow
 def test_nbval_finds_an_executed_sync_check_the_same_again(world: practice.World, tmp_path: Path) -> None:
     result = run.execute(ROOT / "runbooks/07-sync-check.ipynb", {"tag": TAG}, tmp_path / "executed.ipynb")
     assert result.ok

@@ -125,6 +125,7 @@ def test_how_a_run_ends(
         ),
     ],
 )
+@pytest.mark.slow
 def test_a_kernel_that_is_lost(tmp_path: Path, audit: Path, cell: str, state: str, words: str) -> None:
     path = notebook(tmp_path / "runbooks" / "01-a.ipynb", "print('so far')", cell)
     result = execute.execute(path, {}, cell_timeout=1)
@@ -286,6 +287,7 @@ def elements(page: str) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 @pytest.mark.usefixtures("warm")
+@pytest.mark.slow
 def test_the_report_loads_nothing_and_stays_small(tmp_path: Path) -> None:
     hostile = (
         "<p onclick='x()'>text<script>alert(1)</script><img src='http://x/a.png'><a href='javascript:x()'>a</a>"

@@ -23,6 +23,8 @@ from runbook_lib.runner import notebook as executed
 from runbook_lib.runner.kernel import Kernel
 from runbook_lib.system import temporary
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

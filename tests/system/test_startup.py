@@ -14,6 +14,8 @@ from small_runbooks import ROOT, command, environ, notebook, outputs, records
 from runbook_lib.records.chain import read
 from runbook_lib.records.verify import verify
 
+pytestmark = pytest.mark.slow
+
 #: Starts a command with signals ignored or blocked; its arguments are their numbers, comma-separated.
 INHERITING = """
 import os, signal, sys

@@ -104,6 +104,7 @@ def alive(process: int) -> bool:
 
 
 @pytest.mark.parametrize("left", ["sleep 300", "yes"])
+@pytest.mark.slow
 def test_a_step_ends_although_a_child_holds_its_output(tmp_path: Path, left: str) -> None:
     output: list[str] = []
     command = ("sh", "-c", f"{left} & echo $! >pid; echo begun")
@@ -112,6 +113,7 @@ def test_a_step_ends_although_a_child_holds_its_output(tmp_path: Path, left: str
     assert ends(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.slow
 def test_a_long_output_is_shown_in_part(tmp_path: Path) -> None:
     output: list[str] = []
     command = ("sh", "-c", "seq 100000; printf '%09000d\\n' 1; echo last")

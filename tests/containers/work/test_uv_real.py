@@ -24,6 +24,8 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
 from runbook_lib.steps.work_inside.task import WorkRequest, WorkTask, plan_task
 
+pytestmark = pytest.mark.slow
+
 INSIDE = Machine("/.dockerenv", "Linux")
 UV = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
 PROJECT = """\

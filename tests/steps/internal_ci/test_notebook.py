@@ -49,6 +49,7 @@ def pipelines(world: practice.World) -> list[InternalRunRecord]:
     return found
 
 
+@pytest.mark.slow
 def test_from_the_dry_run_to_a_pin_that_builds(world: practice.World, tmp_path: Path) -> None:
     before = branches(world)
     assert execute("03-open-pr", apply=True).state == "done"
