@@ -33,6 +33,7 @@ from runbook_lib.workflow import pull_request
 from runbook_lib.workflow.bump_plan import PlannedBump
 
 REPOSITORY = "practice/Megatron-LM"
+BRANCH = "bump/main/dev-26.04-py3"
 #: An account of the forge that may read, and its fork.
 CONTRIBUTOR = "outside-contributor"
 EXISTS = Check("the image exists", "passed", "")
@@ -121,6 +122,10 @@ class World:
         publish.verify(step, made)
         step.raise_if_failed()
         return made
+
+    def head(self) -> str:
+        """The commit of the bump's branch on the remote."""
+        return git(self.remote, "rev-parse", BRANCH)
 
     def commit_on(self, branch: str, path: str, text: str) -> str:
         """Somebody else's commit on a branch of the remote."""

