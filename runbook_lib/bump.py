@@ -1,4 +1,4 @@
-"""A bump: the parameters of a run, read and checked once at the border."""
+"""The parameters of a bump, checked once when a run starts."""
 
 import re
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ EXCEPTIONS = {
     "merge-base": "merge the base branch into the bump's branch when the base has moved",
     "older-run": "take golden values from a run of an earlier commit than the pull request's head",
     "push-while-running": "push although that cancels a CI run in progress, with its golden values",
-    "whole-row": "mark a recipe's row broken although it stands for other platforms or environments as well",
-    "unseen-failure": "mark a test broken that did not fail in the run that is looked at",
-    "partial-round": "push refreshed golden values although other tests that failed are not decided yet",
+    "whole-row": "quarantine a recipe row although it covers other platforms or environments as well",
+    "unseen-failure": "quarantine a test that did not fail in the CI run",
+    "partial-round": "push refreshed golden values although other failed tests are still undecided",
 }
-#: The exception that confirms a commit which the runbook did not make, with its full id: ``foreign-commit:<id>``.
+#: The exception that confirms a commit that the runbook did not make, by its full id: ``foreign-commit:<id>``.
 FOREIGN = "foreign-commit"
 
 
 @dataclass(frozen=True)
 class Bump:
-    """What is asked for.  ``tag`` is None when a notebook is only to show where things stand.
+    """A requested bump.  ``tag`` is None where a notebook only shows the current state.
 
-    ``repository`` says whose pins move, and how a tag of its images reads.
+    ``repository`` declares the pins to move and the family of image tags.
     """
 
     tag: Tag | None
@@ -55,29 +55,24 @@ class Bump:
         practice: bool = False,
         repository: Repository = MEGATRON_LM,
     ) -> Self:
-        """Check the common parameters of a notebook.  The practice world publishes whenever it applies.
+        """Check the common parameters of a notebook.  The practice environment publishes whenever it applies.
 
-        Raises RunbookError for a value that cannot be used, and for ``publish`` without ``apply``.
+        Raises RunbookError for an invalid value, and Refused for ``publish`` without ``apply``.
         """
-        for name, value in {
-            "tag": tag,
-            "image_type": image_type,
-            "base": base,
-            "remote": remote,
-            "allow": allow,
-        }.items():
-            _require(str, name, value)
+        texts = {"tag": tag, "image_type": image_type, "base": base, "remote": remote, "allow": allow}
+        for name, value in texts.items():
+            _require_type(str, name, value)
         for name, flag in {"apply": apply, "publish": publish}.items():
-            _require(bool, name, flag)
+            _require_type(bool, name, flag)
         if publish and not apply:
             raise Refused(
-                "publish=True was given without apply=True: what leaves the machine must first be made here. "
-                "Give both, or neither for a preview."
+                "publish=True requires apply=True: a change is made in the checkout before it leaves this machine. "
+                "Set both, or neither for a preview."
             )
         if image_type not in ("dev", "lts"):
-            raise RunbookError(f"The image type {image_type!r} is unknown: choose dev or lts.")
+            raise RunbookError(f"The image type {image_type!r} is unknown. Choose dev or lts.")
         names = frozenset(name for name in re.split(r"[,\s]+", allow) if name)
-        _require_known(names)
+        _require_known_exceptions(names)
         target = repository.sites.family.read(tag) if tag else None
         if target is not None:
             _branch_name("tag", tag)  # the bump's branch is named after it
@@ -94,75 +89,76 @@ class Bump:
 
     @property
     def branch(self) -> str:
-        """The branch of this bump; the same parameters always name the same one."""
+        """The branch of this bump, which depends on nothing but its parameters."""
         return f"bump/{self.base}/{self.image_type}-{self.tag}"
 
     @property
     def title(self) -> str:
-        """Title of commit and pull request, by the repository's convention (Megatron-LM's: #4611)."""
+        """The title of the commit and the pull request, by the repository's convention (Megatron-LM #4611)."""
         return self.repository.title.replace("{tag}", str(self.tag))
 
     @property
     def labels(self) -> tuple[frozenset[str], frozenset[str]]:
-        """The labels that must be on the pull request before CI starts, and those that must be off."""
+        """The labels that the pull request must have before CI starts, and those that it must not have."""
         return self.repository.wanted_labels(self.image_type)
 
     @property
     def refresh_title(self) -> str:
-        """Title of a commit that refreshes golden values."""
+        """The title of a commit that refreshes golden values."""
         return f"test: refresh golden values for {self.tag}"
 
     @property
     def quarantine_title(self) -> str:
-        """Title of a commit that puts broken tests out of the way."""
+        """The title of a commit that quarantines broken tests."""
         return f"test: mark broken tests for {self.tag}"
 
     @property
     def round_titles(self) -> frozenset[str]:
-        """Titles of the commits that answer a CI run; all those of one round are pushed at once."""
+        """The titles of commits made in response to a CI run; those of one round are pushed together."""
         return frozenset({self.refresh_title, self.quarantine_title})
 
     @property
     def mode(self) -> str:
-        """What this run may do, in a word."""
-        return "publish" if self.publish else "apply" if self.apply else "preview"
+        """The mode of the run: preview, apply or publish."""
+        if self.publish:
+            return "publish"
+        return "apply" if self.apply else "preview"
 
 
-def _require(kind: type, name: str, value: object) -> None:
-    # Whoever sets parameters (a parameter cell, papermill) checks no types: 26.10 arrives as the number 26.1, and the
-    # text "False" would count as true.
-    if not isinstance(value, kind):
-        wanted = f'text: write {name} = "…", or -r {name} … for papermill' if kind is str else "True or False"
-        raise RunbookError(
-            f"The parameter {name} is {value!r}, of the type {type(value).__name__}; it must be {wanted}."
-        )
+def _require_type(expected: type, name: str, value: object) -> None:
+    # Neither a parameter cell nor papermill checks types: 26.10 arrives as the number 26.1, and the text "False"
+    # counts as true.
+    if isinstance(value, expected):
+        return
+    fix = "True or False"
+    if expected is str:
+        fix = f'text: write {name} = "…", or -r {name} … for papermill'
+    raise RunbookError(f"The parameter {name} is {value!r}, of the type {type(value).__name__}; it must be {fix}.")
 
 
-def _require_known(names: frozenset[str]) -> None:
-    """Raise RunbookError for an exception that there is none of, and for a commit without its full id."""
+def _require_known_exceptions(names: frozenset[str]) -> None:
+    """Raise RunbookError for an unknown exception, and for a commit without its full id."""
     for name in sorted(names - EXCEPTIONS.keys()):
         kind, _, commit = name.partition(":")
         if kind != FOREIGN:
             known = ", ".join([*sorted(EXCEPTIONS), f"{FOREIGN}:<commit id>"])
-            raise RunbookError(f"allow names no known exception: {name}. Known are {known}.")
+            raise RunbookError(f"allow contains an unknown exception: {name}. Known exceptions: {known}.")
         if not re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", commit):
             raise RunbookError(
-                f"allow has {name!r}, which is no full commit id: one commit alone is confirmed, by all its 40 digits. "
-                f"`git rev-parse {commit or '<commit>'}` prints them, and so does the step that waits for it."
+                f"allow contains {name!r}, which is not a full commit id. Give all 40 digits, as "
+                f"`git rev-parse {commit or '<commit>'}` and the step that waits for the confirmation print them."
             )
 
 
 def _branch_name(parameter: str, name: str) -> str:
     # git-check-ref-format(1), without the rare forms that nobody uses for a branch.
-    bad = not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/+#=@-]*", name) or any(
-        part in name for part in ("..", "//", "/.", "@{")
-    )
-    if bad or name.endswith((".", "/", ".lock")) or ".lock/" in name:
-        raise RunbookError(f"{parameter}={name!r} cannot be the name of a branch.")
+    plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/+#=@-]*", name)
+    if not plain or re.search(r"\.\.|//|/\.|@\{|\.lock/|(?:\.|/|\.lock)$", name):
+        raise RunbookError(f"{parameter}={name!r} is not a valid branch name.")
     return name
 
 
 def _remote_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/-]*", name):
-        raise RunbookError(f"remote={name!r} cannot be the name of a git remote: give a name such as origin or fork.")
+        raise RunbookError(f"remote={name!r} is not a valid name of a git remote. Give one such as origin or fork.")
     return name

@@ -1,4 +1,4 @@
-"""A check: something verified by reading the world again."""
+"""The result of a check: a condition verified by reading the actual state again."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,9 +8,9 @@ Status = Literal["passed", "failed", "waiting", "skipped"]
 
 @dataclass(frozen=True)
 class Check:
-    """``name`` says what was verified, ``detail`` what was found.
+    """The condition ``name``, its status, and as ``detail`` the evidence, a sentence.
 
-    In a preview a check is skipped, never passed; ``waiting`` is one that only what is waited for can decide.
+    In a preview a check is skipped, never passed; it is ``waiting`` while CI or a person has yet to decide it.
     """
 
     name: str
@@ -19,5 +19,5 @@ class Check:
 
     @classmethod
     def of(cls, name: str, ok: bool, detail: str) -> "Check":
-        """A check that was really made."""
+        """Return a check that passed where ``ok``, and failed otherwise."""
         return cls(name, "passed" if ok else "failed", detail)

@@ -1,4 +1,4 @@
-"""What a notebook shows: static HTML with the same content as plain text, readable offline and without colours.
+"""The output of notebook cells: static HTML and the same content as plain text, readable offline and without colours.
 
 Every function returns a View; as the last line of a cell it is displayed.
 """
@@ -21,7 +21,7 @@ _CELL = "text-align:left;vertical-align:top;padding:.2em .8em;border-bottom:1px 
 _TABLE = "border-collapse:collapse;margin-left:0"
 _CODE = "white-space:pre;font-family:monospace;padding:0 .6em;text-align:left"
 _NUMBER = "text-align:right;opacity:.75;padding:0 .5em;user-select:none;font-family:monospace"
-#: Words beside the marks: nothing is told by a colour or a sign alone.
+#: The states of steps and checks: a word beside each mark, as neither colour nor mark alone may carry meaning.
 MARKS = {
     "passed": "✓ passed", "failed": "✗ failed", "skipped": "– skipped", "done": "✓ done", "waiting": "… waiting",
     "previewed": "○ previewed", "not run": "– not run", "running": "▸ running", "killed": "✗ killed",
@@ -29,12 +29,12 @@ MARKS = {
     "not begun": "○ not begun", "unreadable": "✗ unreadable",
 }  # fmt: skip
 _MAX_ROWS = 200
-_SHORT = 24
+_NOWRAP_LENGTH = 24
 
 
 @dataclass(frozen=True)
 class View:
-    """Something to look at, as HTML and as plain text."""
+    """A cell's output as HTML and as plain text."""
 
     html: str
     text: str
@@ -48,7 +48,7 @@ class View:
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing as SVG, and in words; its output is an image, which every viewer of notebooks shows."""
+    """A drawing as SVG, with its description; the output is an image, which every viewer of notebooks shows."""
 
     svg: str
     text: str
@@ -58,88 +58,105 @@ class Picture:
 
 
 def table(rows: Iterable[Mapping[str, object]], *, empty: str = "Nothing to show.") -> View:
-    """Rows of equal keys as a table; a URL becomes a link.  At most 200 rows: the record keeps all as CSV."""
-    shown = list(rows)
-    if not shown:
+    """Return rows of equal keys as a table with URLs as links: the first 200 rows, as the record has all as CSV."""
+    all_rows = list(rows)
+    if not all_rows:
         return note(empty)
-    heads = list(shown[0])
-    more = len(shown) - _MAX_ROWS
-    cells = [[_plain(row[head]) for head in heads] for row in shown[:_MAX_ROWS]]
-    widths = [max(len(head), *(len(row[i]) for row in cells)) for i, head in enumerate(heads)]
-    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    ruled = ["  ".join(head.ljust(width) for head, width in zip(heads, widths, strict=True)).rstrip(), *lines]
-    head = "".join(f'<th scope="col" style="{_CELL}">{html.escape(name)}</th>' for name in heads)
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in cells)
-    tail = f"… and {more} more rows; the record holds all." if more > 0 else ""
+    columns = list(all_rows[0])
+    cells = [columns]
+    for row in all_rows[:_MAX_ROWS]:
+        cells.append([_plain(row[column]) for column in columns])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for texts in cells:
+        padded = map(str.ljust, texts, widths)
+        lines.append("  ".join(padded).rstrip())
+    head = "".join(f'<th scope="col" style="{_CELL}">{html.escape(name)}</th>' for name in columns)
+    body = "".join(f"<tr>{''.join(map(_cell, texts))}</tr>" for texts in cells[1:])
     markup = f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    return View(markup + (f"<p>{tail}</p>" if tail else ""), "\n".join([*ruled, *([tail] if tail else [])]))
+    if len(all_rows) > _MAX_ROWS:
+        omitted = _omitted(len(all_rows) - _MAX_ROWS)
+        markup += f"<p>{omitted}</p>"
+        lines.append(omitted)
+    return View(markup, "\n".join(lines))
+
+
+def _omitted(rows: int) -> str:
+    return f"… and {rows} more rows; the record has all of them."
 
 
 def _cell(text: str) -> str:
     # A short word or name stays on one line, however wide its neighbours are.
-    style = f"{_CELL};white-space:nowrap" if len(text) <= _SHORT else _CELL
+    style = f"{_CELL};white-space:nowrap" if len(text) <= _NOWRAP_LENGTH else _CELL
     return f"<td style={style!r}>{linked(text)}</td>"
 
 
 def facts(**values: object) -> View:
-    """Names and values, such as validated inputs."""
+    """Return a table of names and values, such as validated inputs."""
     return table({"input": name.replace("_", " "), "value": value} for name, value in values.items())
 
 
-def frame(data: "pd.DataFrame", *, rows: int = 20) -> View:
-    """The first rows of a frame, numbers with three digits."""
+def frame(data: "pd.DataFrame") -> View:
+    """Return the first 20 rows of a frame, with numbers to three digits."""
     import pandas as pd
 
-    shown = data.head(rows)
+    first = data.head(20)
     with pd.option_context("display.max_colwidth", None):
-        markup = shown.to_html(index=False, border=0, na_rep="–", float_format=lambda x: f"{x:.3g}")
-    more = len(data) - len(shown)
-    told = f"<p>… and {more} more rows; the record holds all.</p>" if more > 0 else ""
-    return View(f"{markup}{told}", shown.to_string(index=False, na_rep="–", float_format=lambda x: f"{x:.3g}"))
+        markup = first.to_html(index=False, border=0, na_rep="–", float_format="{:.3g}".format)
+    if len(data) > len(first):
+        markup += f"<p>{_omitted(len(data) - len(first))}</p>"
+    return View(markup, first.to_string(index=False, na_rep="–", float_format="{:.3g}".format))
 
 
 def note(text: str) -> View:
-    """A sentence."""
+    """Return a paragraph."""
     return View(f"<p>{linked(text)}</p>", text)
 
 
 def notes(texts: Iterable[str], *, title: str = "") -> View:
-    """Sentences, as a list.  Empty without any."""
+    """Return sentences as a list; an empty view without any."""
     items = list(texts)
     if not items:
         return View("", "")
-    head = f"<p><strong>{html.escape(title)}</strong></p>" if title else ""
-    markup = head + "<ul>" + "".join(f"<li>{linked(item)}</li>" for item in items) + "</ul>"
-    return View(markup, "\n".join([*([title] if title else []), *(f"- {item}" for item in items)]))
+    markup = "".join(f"<li>{linked(item)}</li>" for item in items)
+    lines = "\n".join(f"- {item}" for item in items)
+    return _titled(title, f"<ul>{markup}</ul>", lines)
 
 
 def code(text: str, *, title: str = "") -> View:
-    """Text as it is, such as the body of a pull request."""
-    head = f"<p><strong>{html.escape(title)}</strong></p>" if title else ""
+    """Return text verbatim, such as the body of a pull request."""
     style = "white-space:pre-wrap;border:1px solid rgba(128,128,128,.3);padding:.6em"
-    return View(f'{head}<pre style="{style}">{html.escape(text)}</pre>', f"{title}\n{text}".strip("\n"))
+    return _titled(title, f'<pre style="{style}">{html.escape(text)}</pre>', text.strip("\n"))
 
 
-def checks(made: Sequence[Check]) -> View:
-    """What was verified, with the outcome in words."""
-    rows = [{"check": check.name, "outcome": MARKS[check.status], "found": check.detail} for check in made]
-    return table(rows, empty="No check was made.")
+def _titled(title: str, markup: str, text: str) -> View:
+    if not title:
+        return View(markup, text)
+    return View(f"<p><strong>{html.escape(title)}</strong></p>{markup}", f"{title}\n{text}")
+
+
+def checks(results: Sequence[Check]) -> View:
+    """Return a table of checks with their outcomes."""
+    rows = [{"check": check.name, "outcome": MARKS[check.status], "found": check.detail} for check in results]
+    return table(rows, empty="Nothing was checked.")
 
 
 def diff(text: str, *, empty: str = "Nothing to change.") -> View:
-    """A unified diff as people know it: numbered lines, added green and removed red, with the signs kept."""
+    """Return a unified diff with numbered lines, added ones green and removed ones red, with their signs."""
     if not text:
         return note(empty)
     rows: list[str] = []
-    old = new = left = right = 0
+    old = new = 0  # numbers of the next line before and after
+    old_left = new_left = 0  # lines of the hunk still to come
     for line in text.removesuffix("\n").split("\n"):
-        if left > 0 or right > 0 or not line.startswith(("@@ ", "--- ", "+++ ", "diff ", "index ", "\\")):
+        if old_left > 0 or new_left > 0 or not line.startswith(("@@ ", "--- ", "+++ ", "diff ", "index ", "\\")):
             colour = {"+": _ADDED, "-": _REMOVED}.get(line[:1], "transparent")
-            added, removed = line[:1] == "+", line[:1] == "-"
-            rows.append(_diff_row("" if added else old, "" if removed else new, line, colour))
-            old, new, left, right = old + (not added), new + (not removed), left - (not added), right - (not removed)
+            in_old, in_new = not line.startswith("+"), not line.startswith("-")
+            rows.append(_diff_row(old if in_old else "", new if in_new else "", line, colour))
+            old, old_left = old + in_old, old_left - in_old
+            new, new_left = new + in_new, new_left - in_new
         elif match := re.match(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))?", line):
-            old, left, new, right = (int(1 if it is None else it) for it in match.groups())
+            old, old_left, new, new_left = map(int, match.groups(default="1"))
             rows.append(_diff_row("", "", line, _HUNK))
         elif line.startswith("+++ "):
             rows.append(_diff_file(line[4:].partition("\t")[0]))
@@ -160,7 +177,7 @@ def _diff_row(old: object, new: object, line: str, colour: str) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """``2 files``, ``1 file``."""
+    """Return a number with its noun, such as ``2 files`` and ``1 file``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -173,7 +190,7 @@ def _plain(value: object) -> str:
 
 
 def linked(text: str) -> str:
-    """Escaped, with web addresses as links, which are followed only by a click, and ``*words*`` emphasized."""
+    """Return the text escaped, with web addresses as links and ``*words*`` emphasized."""
     parts = re.split(r"(https?://[^\s<>\"']*[^\s<>\"'.,;:)])", text)
     return "".join(
         f'<a class="url" href="{html.escape(part)}">{html.escape(part)}</a>' if i % 2 else _emphasized(part)
@@ -182,5 +199,5 @@ def linked(text: str) -> str:
 
 
 def _emphasized(text: str) -> str:
-    # A star of a pattern, as in core_r*, stands within or beside no such pair.
+    # A star of a pattern, as in core_r*, is not one of such a pair.
     return re.sub(r"(?<![\w*])\*(\w[^*\n]*\w)\*(?![\w*])", r"<em>\1</em>", html.escape(text))

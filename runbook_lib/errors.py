@@ -1,38 +1,38 @@
 """The errors that a person reads.
 
-A message is one or more whole sentences: what was attempted, on what, what was found, and what to do next.
-Only errors that some caller tells apart get a class of their own.
+A message is one or more complete sentences: what failed, on what, why, and how to fix it.
+Only errors that some caller distinguishes have a class of their own.
 """
 
 
 class RunbookError(Exception):
-    """Something that a person can understand and mend.  Shown as its message alone, never as a traceback."""
+    """An error that its reader can fix.  Shown as its message alone, never as a traceback."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython prints in a notebook instead of a traceback."""
+        """Return the lines that IPython prints instead of a traceback."""
         return [f"{type(self).__name__}: {self}"]
 
 
 class Refused(RunbookError):
-    """The request is understood and not carried out.
+    """A valid request that is not carried out.
 
-    ``exception`` names the entry of the parameter ``allow`` that would permit it, if one would.
+    ``exception`` is the entry of the parameter ``allow`` that would permit it, or None.
     """
 
     def __init__(self, message: str, exception: str | None = None) -> None:
         self.exception = exception
         if exception is not None:
-            message = f"{message} To go on all the same, add allow={exception}; the record keeps it."
+            message = f"{message} To proceed anyway, add allow={exception}, which the record will show."
         super().__init__(message)
 
 
 class NoSuchBranch(RunbookError):
-    """A branch that was named does not exist."""
+    """A branch that a parameter names and that does not exist."""
 
 
 class CannotTell(RunbookError):
-    """A question has no answer from what is there: a file does not parse, a ref does not exist."""
+    """A question that the data cannot answer: a file does not parse, a ref does not exist."""
 
 
 class Unreachable(RunbookError):
-    """A service on the network did not answer, refused us, or limits our rate: trying later may help."""
+    """A network service that does not answer, refuses the connection or limits the rate: retrying later may help."""

@@ -241,7 +241,7 @@ def test_only_a_run_of_the_same_bump_is_taken_for_ones_own(world: World) -> None
 def test_what_is_wrong_is_said_below_the_field_and_nothing_can_be_pressed(world: World, tmp_path: Path) -> None:
     form = made(tag=TAG)
     field(form, "base").value = "a..b"
-    assert "cannot be the name of a branch" in form.view._told["base"].value
+    assert "not a valid branch name" in form.view._told["base"].value
     assert form.view.preview.disabled
     field(form, "base").value = "nope"
     until(lambda: "does not exist" in form.view._told["base"].value)

@@ -164,7 +164,7 @@ def test_a_bump_takes_title_labels_and_tags_from_its_repository() -> None:
     with pytest.raises(RunbookError, match="not a tag of CoreWeave's"):
         Bump.parse(tag="26.04-py3", repository=ML_CONTAINERS)
     ours = dataclasses.replace(ML_CONTAINERS, sites=dataclasses.replace(ML_CONTAINERS.sites, family=OTHER))
-    with pytest.raises(RunbookError, match=r"tag='1\.\.2' cannot be the name of a branch"):
+    with pytest.raises(RunbookError, match=r"tag='1\.\.2'"):
         Bump.parse(tag="1..2", repository=ours)
 
 

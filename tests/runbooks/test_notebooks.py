@@ -266,7 +266,7 @@ def test_the_whole_loop_to_ready_to_merge(world: practice.World) -> None:
         ({"tag": "latest"}, "not a tag of the monthly NGC images"),
         ({"tag": TAG, "base": "gone"}, "'gone' does not exist"),
         ({"tag": TAG, "repo": "/does/not/exist"}, "There is no folder"),
-        ({"tag": TAG, "allow": "everything"}, "allow names no known exception"),
+        ({"tag": TAG, "allow": "everything"}, "unknown exception: everything"),
         ({"tag": TAG, "remote": "fork"}, "no remote named 'fork'"),
         ({"tag": TAG, "accept": "nonsense"}, "must read `file: reason`"),
         ({"tag": TAG, "broken": "nosuch: x"}, "No recipe runs nosuch@"),

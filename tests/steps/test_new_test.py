@@ -148,7 +148,7 @@ def test_without_a_neighbour_to_follow_nothing_is_drafted(before: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a]", "../x", "a\n"])
 def test_a_name_that_is_none_is_refused(name: str) -> None:
-    with pytest.raises(Refused, match="cannot be the name"):
+    with pytest.raises(Refused, match="is not a valid branch name"):
         draft(GPT, recipe(entry("a")), Target(name, "dgx_h100", "dev", "gpt"))
 
 
