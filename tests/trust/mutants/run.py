@@ -32,7 +32,7 @@ TIMEOUT = 600
 _VENV = Path("environment/.venv")
 #: Not tracked, but needed by tests that are marked with the component that it belongs to.
 _COMPONENTS = Path("environment/.components")
-_SECTION = re.compile(r"^## What holds each off$(.*?)^## ", re.MULTILINE | re.DOTALL)
+_SECTION = re.compile(r"^## Threats and defences$(.*?)^## ", re.MULTILINE | re.DOTALL)
 #: What pytest exits with where tests ran and some failed.  Any other failure is no assertion: a syntax error, say.
 _FAILED = 1
 
@@ -75,10 +75,10 @@ class Result:
 
 
 def rows(page: str) -> tuple[Row, ...]:
-    """Return the rows of the tables that say what holds each threat off."""
+    """Return the rows of the tables of threats and defences."""
     section = _SECTION.search(page)
     if section is None:
-        raise MutantError('SECURITY.md has no section "What holds each off".')
+        raise MutantError('SECURITY.md has no section "Threats and defences".')
     table = re.findall(r"^\| (.+?) \| .+? \| (.+?) \|$", section[1], re.MULTILINE)
     return tuple(Row(threat, tuple(re.findall("`([^`]+)`", tests))) for threat, tests in table if threat != "threat")
 
