@@ -11,7 +11,8 @@ from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.finders import BuildArg, Counted, DockerArg
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, Repository
 from runbook_lib.pins.sites import Pin, PinSite, Texts, read
-from runbook_lib.text.dockerfile import PREDEFINED, Dockerfile, Stage, meant, parse
+from runbook_lib.text.dockerfile import PREDEFINED, Dockerfile, Stage, parse
+from runbook_lib.text.suggestions import did_you_mean
 
 #: Names of a machine's processor → the architecture of its images.
 ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
@@ -79,7 +80,7 @@ def stack(
     for name in request.arguments:
         if name not in known and not _is_known(name):
             raise RunbookError(
-                f"None of {', '.join(file.path for file in dockerfiles)} declares an ARG {name}{meant(name, known)}. "
+                f"None of {', '.join(file.path for file in dockerfiles)} declares an ARG {name}{did_you_mean(name, known)}. "
                 "Correct its name, or leave it out. Nothing was built."
             )
     base, source, plans = str(pin.image), _location(pin), list[BuildPlan]()
@@ -230,7 +231,7 @@ def _require_argument(dockerfile: Dockerfile, name: str) -> None:
     if name not in dockerfile.arguments and not _is_known(name):
         known = sorted(dockerfile.arguments)
         raise RunbookError(
-            f"{dockerfile.path} declares no ARG {name}{meant(name, known)}, so a build would drop its value. "
+            f"{dockerfile.path} declares no ARG {name}{did_you_mean(name, known)}, so a build would drop its value. "
             f"It declares {', '.join(known) or 'none'}. Correct its name, or leave it out. Nothing was built."
         )
 
@@ -291,5 +292,5 @@ def _unknown_bases(dockerfile: Dockerfile, target: str, arguments: Mapping[str, 
     for stage in dockerfile.needed(target, arguments):
         base = dockerfile.base(stage, arguments)
         if "$" in stage.base and base in images and re.fullmatch(r"\w+", base):
-            hint = meant(base, dockerfile.names)
+            hint = did_you_mean(base, dockerfile.names)
             yield f"{dockerfile.path}:{stage.line} starts from {base}, which is no earlier stage{hint}: it is pulled."

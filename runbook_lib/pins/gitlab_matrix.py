@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from runbook_lib.text.yaml_spans import Cell, Text, doubled
+from runbook_lib.text.yaml_spans import Cell, Text, duplicate_keys
 
 
 @dataclass(frozen=True)
@@ -50,4 +50,4 @@ def _rows(parsed: Text, document: Node | None, seen: set[int]) -> Iterator[Matri
             if isinstance(node, MappingNode) and id(node) not in seen:
                 seen.add(id(node))
                 cells = {name: tuple(parsed.cells(value)) for name, value in parsed.pairs(node).items()}
-                yield MatrixRow(str(key.value), parsed.line(node), cells, doubled(node))
+                yield MatrixRow(str(key.value), parsed.line(node), cells, duplicate_keys(node))

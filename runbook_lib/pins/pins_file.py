@@ -25,10 +25,7 @@ and 1.
 The format is declared by ``base-image-pins.schema.json`` beside this module, for editors and for this reader.
 """
 
-import json
 from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from runbook_lib.errors import CannotTell, RunbookError
@@ -38,7 +35,10 @@ from runbook_lib.pins.finders import BuildArg, Counted, DockerArg, Finder, Given
 from runbook_lib.pins.repositories import FILE, TITLE, Repository
 from runbook_lib.pins.sites import PinSite, Sites
 from runbook_lib.text import untrusted_regex, user_file
-from runbook_lib.text.user_file import Keys, Schema, UserFile
+from runbook_lib.text.user_file import Keys, UserFile, load_schema
+
+#: The JSON schema that declares the format, beside this module.
+SCHEMA = "base-image-pins.schema.json"
 
 FAMILIES: Mapping[str, AnyFamily] = {
     "ngc": NGC, "nemo": NEMO, "coreweave": COREWEAVE, "alibaba": ALIBABA, "other": OTHER
@@ -50,7 +50,7 @@ def parse(text: str, name: str, origin: str = FILE) -> Repository:
 
     Raises RunbookError for a file that cannot be used, with its line and key, the value and what is expected.
     """
-    file = user_file.read(text, schema(), "pins file", origin)
+    file = user_file.read(text, load_schema("runbook_lib.pins", SCHEMA), "pins file", origin)
     values = file.values
     sites = Sites(
         image=values["image"],
@@ -63,14 +63,6 @@ def parse(text: str, name: str, origin: str = FILE) -> Repository:
     return Repository(
         name, sites, title=values.get("title", TITLE), labels=tuple(values.get("labels", ())), origin=origin
     )
-
-
-@cache
-def schema() -> Schema:
-    """Return the declaration of the format, a JSON schema."""
-    text = (files("runbook_lib.pins") / "base-image-pins.schema.json").read_text(encoding="utf-8")
-    loaded: Schema = json.loads(text)
-    return loaded
 
 
 def _family(file: UserFile) -> AnyFamily:

@@ -18,11 +18,8 @@ format.
 """
 
 import itertools
-import json
 import re
 from collections.abc import Collection, Sequence
-from functools import cache
-from importlib.resources import files
 
 from runbook_lib.containers.work.image import WorkImage
 from runbook_lib.errors import RunbookError
@@ -30,7 +27,10 @@ from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm.site import Site
 from runbook_lib.slurm.states import Partition
 from runbook_lib.text import user_file
-from runbook_lib.text.user_file import Schema
+from runbook_lib.text.user_file import load_schema
+
+#: The JSON schema that declares the format, beside this module.
+SCHEMA = "site.schema.json"
 
 #: Folders in which recipes and settings of tests expect data that no image contains.
 _DATA = re.compile(r"(?<![\w./}-])/mnt/[\w.-]{1,100}")
@@ -47,7 +47,7 @@ def parse(
     ``mounts`` are ``outside:inside``, separated by commas or white space.  Raises RunbookError, which names file, line
     and key.
     """
-    values = user_file.read(text, schema(), "site file", origin).values
+    values = user_file.read(text, load_schema("runbook_lib.slurm", SCHEMA), "site file", origin).values
     partitions = partition or values.get("partition") or {}
     if isinstance(partitions, str):
         partitions = {"": partitions}
@@ -68,14 +68,6 @@ def parse(
         shared=values.get("shared", False),
         in_image=tuple(values.get("in-image") or ()),
     )
-
-
-@cache
-def schema() -> Schema:
-    """Return the declaration of the file's format, a JSON schema."""
-    text = (files("runbook_lib.slurm") / "site.schema.json").read_text(encoding="utf-8")
-    loaded: Schema = json.loads(text)
-    return loaded
 
 
 def _image(text: str) -> str:

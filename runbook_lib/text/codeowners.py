@@ -1,14 +1,14 @@
-"""The owners of a repository's paths: its CODEOWNERS file, read as GitHub does.  Pure.
+"""The owners of a repository's paths: its CODEOWNERS file, read as GitHub does.
 
-The last pattern that matches a path decides, and one without owners takes the path out again.  Patterns are those of
-.gitignore, but for ``!`` and ``[…]``, which GitHub does not take, and ``/*``, which is not looked into any deeper.
+The last pattern that matches a path decides, and one without owners removes the path's owners. Patterns are those of
+.gitignore, except for ``!`` and ``[…]``, which GitHub does not support, and ``/*``, which does not match subfolders.
 Source: https://docs.github.com/en/repositories/managing-your-repositorys-settings-and-features/customizing-your-repository/about-code-owners
 """
 
 from collections.abc import Iterable
 from contextlib import suppress
 
-#: Where GitHub looks for the file, in this order.
+#: The paths at which GitHub looks for the file, in this order.
 PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
 
 
@@ -17,14 +17,12 @@ def owners(text: str, paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
     import pathspec
     from pathspec.patterns.gitignore import GitIgnorePatternError
 
-    rules = []
+    owners_by_path: dict[str, tuple[str, ...]] = dict.fromkeys(paths, ())
     for line in text.splitlines():
-        pattern, *named = line.partition(" #")[0].split() or [""]
-        if pattern and not pattern.startswith(("#", "!")) and "[" not in pattern:
-            with suppress(GitIgnorePatternError):  # GitHub skips a line that it cannot read
-                rules.append((pathspec.PathSpec.from_lines("gitignore", [pattern]), tuple(named)))
-    listed = list(paths)
-    found: dict[str, tuple[str, ...]] = dict.fromkeys(listed, ())
-    for spec, whose in rules:
-        found |= dict.fromkeys(spec.match_files(listed), whose)
-    return found
+        pattern, *names = line.partition(" #")[0].split() or [""]
+        if not pattern or pattern.startswith(("#", "!")) or "[" in pattern:
+            continue
+        with suppress(GitIgnorePatternError):  # GitHub skips a line that it cannot read
+            spec = pathspec.PathSpec.from_lines("gitignore", [pattern])
+            owners_by_path |= dict.fromkeys(spec.match_files(list(owners_by_path)), tuple(names))
+    return owners_by_path

@@ -7,7 +7,7 @@ from runbook_lib.text.redact import Redactor
 def entries(text: str, parameter: str, form: str, redactor: Redactor) -> dict[str, str]:
     """Return the reasons by name, in the order of the text.
 
-    A name ends at the first colon; further ones belong to the reason. Reasons are published, so ``redactor`` removes
+    A name ends at the first colon; further colons belong to the reason. Reasons are published, so ``redactor`` removes
     secrets first. Raises Refused, which shows ``form`` (such as ``file: reason``), for an entry without a name or a
     reason, and for a name that occurs twice.
     """

@@ -1,15 +1,15 @@
-"""A Dockerfile as Docker's reference defines it: ARGs, stages, and what a build of a stage needs.  Pure.
+"""A Dockerfile as Docker's reference defines it: ARGs, stages, and the stages that a build of a target needs.
 
 Source: https://docs.docker.com/reference/dockerfile/.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from difflib import get_close_matches
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.text.dockerfile_syntax import HOLDS_HEREDOCS, Instruction, directives, expand, instructions
+from runbook_lib.text.suggestions import did_you_mean
 
 _STAGE_NAME = re.compile(r"[a-z][a-z0-9_.-]*")
 
@@ -21,7 +21,7 @@ PREDEFINED = frozenset(_PROXIES) | {name.upper() for name in _PROXIES}
 
 @dataclass(frozen=True)
 class Arg:
-    """An ARG.  ``default`` is as written, quotes and variables unresolved; None where there is none."""
+    """An ARG. ``default`` is as written, quotes and variables unresolved; None where there is none."""
 
     name: str
     default: str | None
@@ -30,7 +30,7 @@ class Arg:
 
 @dataclass(frozen=True)
 class Stage:
-    """The stage that one FROM begins.  ``base`` and ``platform`` are as written; ``name`` is lowercase or empty.
+    """The stage that one FROM begins. ``base`` and ``platform`` are as written; ``name`` is lowercase or empty.
 
     ``uses`` are the stages or images that ``COPY --from`` and mounts name; ``secrets`` the ids of mounted secrets.
     """
@@ -52,9 +52,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Dockerfile:
-    """A whole file.  ``args`` are those before the first FROM, the only ones that a FROM can use.
+    """A complete file. ``args`` are those before the first FROM, the only ones that a FROM can use.
 
-    ``path`` is how messages name it; ``heredocs`` says whether it has here-documents, which older builders refuse.
+    ``path`` is its name in messages; ``heredocs`` is True if it has here-documents, which older builders refuse.
     """
 
     path: str
@@ -72,112 +72,125 @@ class Dockerfile:
     @property
     def arguments(self) -> frozenset[str]:
         """The names of all ARGs, in any stage."""
-        return frozenset(arg.name for arg in (*self.args, *(arg for stage in self.stages for arg in stage.args)))
+        names = {arg.name for arg in self.args}
+        for stage in self.stages:
+            names |= {arg.name for arg in stage.args}
+        return frozenset(names)
 
     def stage(self, target: str = "") -> Stage:
-        """The stage of that name or number; the last one where none is asked for.  Raises CannotTell."""
+        """Return the stage with this name or number, by default the last one. Raises CannotTell if there is none."""
         if not target:
             return self.stages[-1]
-        found = self._named(target, len(self.stages))
-        if found is None and _is_number(target) and int(target) < len(self.stages):
-            return self.stages[int(target)]
-        if found is None:
-            known = f"it has {', '.join(self.names)}" if self.names else "none of its stages has a name"
-            raise CannotTell(f"{self.path} has no stage {target!r}{meant(target.lower(), self.names)}; {known}.")
-        return found
+        stage = self._named(target, len(self.stages)) or self._numbered(target, len(self.stages))
+        if stage is None:
+            known = "none of its stages has a name"
+            if self.names:
+                known = f"it has {', '.join(self.names)}"
+            hint = did_you_mean(target.lower(), self.names)
+            raise CannotTell(f"{self.path} has no stage {target!r}{hint}; {known}.")
+        return stage
 
-    def values(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The values that a FROM sees: given, or the default, which may name those before it."""
+    def values(self, arguments: Mapping[str, str]) -> dict[str, str]:
+        """Return the values that a FROM sees: ``arguments``, or the defaults, which may name those before them."""
         values: dict[str, str] = {}
         for arg in self.args:
-            if arg.name in given:
-                values[arg.name] = given[arg.name]
+            if arg.name in arguments:
+                values[arg.name] = arguments[arg.name]
             elif arg.default is not None:
                 values[arg.name] = expand(arg.default, values, self.escape)
         return values
 
-    def base(self, stage: Stage, given: Mapping[str, str]) -> str:
-        """The image, or earlier stage, that a stage begins with.  Raises CannotTell where a variable has no value."""
-        base = expand(stage.base, self.values(given), self.escape)
-        if not base:
-            names = re.findall(r"\$\{?(\w+)", stage.base)
-            outside = [name for name in names if name not in {arg.name for arg in self.args}]
-            why = (
-                f"ARG {outside[0]} is not declared before the first FROM"
-                if outside
-                else f"{' and '.join(names)} has no default and was not given"
-            )
-            raise CannotTell(f"{self.path}:{stage.line}: FROM {stage.base} names nothing, as {why}.")
-        return base
+    def base(self, stage: Stage, arguments: Mapping[str, str]) -> str:
+        """Return the image or earlier stage that a stage begins with. Raises CannotTell if a variable has no value."""
+        base = expand(stage.base, self.values(arguments), self.escape)
+        if base:
+            return base
+        names = re.findall(r"\$\{?(\w+)", stage.base)
+        declared = {arg.name for arg in self.args}
+        reason = f"{' and '.join(names)} has no default and no value was passed"
+        for name in names:
+            if name not in declared:
+                reason = f"ARG {name} is not declared before the first FROM"
+                break
+        raise CannotTell(f"{self.path}:{stage.line}: FROM {stage.base} names no image: {reason}.")
 
-    def needed(self, target: str, given: Mapping[str, str]) -> tuple[Stage, ...]:
-        """The stages that a build of a target runs, in the order of the file."""
-        todo, found = [self.stage(target)], dict[int, Stage]()
-        while todo:
-            stage = todo.pop()
-            if stage.index not in found:
-                found[stage.index] = stage
-                begun = self._named(self.base(stage, given), stage.index)
-                used = (self._used(name, stage.index) for name in stage.uses)
-                todo += [it for it in (begun, *used) if it]
-        return tuple(found[index] for index in sorted(found))
+    def needed(self, target: str, arguments: Mapping[str, str]) -> tuple[Stage, ...]:
+        """Return the stages that a build of a target runs, in the order of the file."""
+        pending = [self.stage(target)]
+        needed: dict[int, Stage] = {}
+        while pending:
+            stage = pending.pop()
+            if stage.index in needed:
+                continue
+            needed[stage.index] = stage
+            sources = [self._named(self.base(stage, arguments), stage.index)]
+            sources += [self._used(name, stage.index) for name in stage.uses]
+            pending += filter(None, sources)
+        return tuple(needed[index] for index in sorted(needed))
 
-    def images(self, target: str, given: Mapping[str, str]) -> tuple[str, ...]:
-        """The images that a build of a target begins with or copies from; ``scratch`` is none."""
-        found: list[str] = []
-        for stage in self.needed(target, given):
-            base = self.base(stage, given)
-            found += [base] if self._named(base, stage.index) is None else []
-            found += [name for name in stage.uses if self._used(name, stage.index) is None]
-        return tuple(dict.fromkeys(name for name in found if name != "scratch"))
+    def images(self, target: str, arguments: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the images that a build of a target begins with or copies from; ``scratch`` is none."""
+        images: dict[str, None] = {}
+        for stage in self.needed(target, arguments):
+            base = self.base(stage, arguments)
+            if self._named(base, stage.index) is None:
+                images[base] = None
+            for name in stage.uses:
+                if self._used(name, stage.index) is None:
+                    images[name] = None
+        images.pop("scratch", None)
+        return tuple(images)
 
     def _named(self, name: str, before: int) -> Stage | None:
-        """The last of the stages before a number that has this name."""
-        return next((it for it in reversed(self.stages[:before]) if it.name and it.name == name.lower()), None)
+        """Return the last stage with this name and a number lower than ``before``."""
+        for stage in reversed(self.stages[:before]):
+            if stage.name and stage.name == name.lower():
+                return stage
+        return None
+
+    def _numbered(self, number: str, before: int) -> Stage | None:
+        # Python refuses to convert thousands of digits.
+        if number.isdecimal() and len(number) <= 9 and int(number) < before:
+            return self.stages[int(number)]
+        return None
 
     def _used(self, name: str, before: int) -> Stage | None:
-        if _is_number(name) and int(name) < before:
-            return self.stages[int(name)]
-        return self._named(name, before)
-
-
-def meant(text: str, known: Sequence[str]) -> str:
-    """`` (did you mean …?)``, or nothing where no known name is near."""
-    near = get_close_matches(text, known, 1)
-    return f" (did you mean {near[0]}?)" if near else ""
+        return self._numbered(name, before) or self._named(name, before)
 
 
 def parse(text: str, path: str = "Dockerfile") -> Dockerfile:
-    """Read a Dockerfile.  Raises CannotTell, with file and line, for what Docker would not take."""
-    given = directives(text)
+    """Parse a Dockerfile. Raises CannotTell, with file and line, for syntax that Docker would refuse."""
     reader = _Reader(text, path)
     for instruction in instructions(text):
-        reader.take(instruction)
+        reader.read(instruction)
     if not reader.stages:
         raise CannotTell(f"{path} has no FROM, so it builds nothing.")
+    settings = directives(text)
     return Dockerfile(
         path,
         tuple(reader.args),
         tuple(reader.stages),
-        given.get("escape", "\\"),
-        given.get("syntax", ""),
+        settings.get("escape", "\\"),
+        settings.get("syntax", ""),
         reader.heredocs,
     )
 
 
 def arguments(text: str) -> frozenset[str]:
-    """The build arguments that a Dockerfile declares in any of its stages, and those that every build knows.
+    """Return the build arguments that a Dockerfile declares in any of its stages, and those that every build knows.
 
-    Also of a file that Docker would not take.
+    The file may be one that Docker would refuse.
     """
-    return PREDEFINED | {
-        word.partition("=")[0] for it in instructions(text) if it.keyword == "ARG" for word in it.words
-    }
+    names = set(PREDEFINED)
+    for instruction in instructions(text):
+        if instruction.keyword == "ARG":
+            names |= {word.partition("=")[0] for word in instruction.words}
+    return frozenset(names)
 
 
 @dataclass
 class _Reader:
-    """The state of a file that is being read."""
+    """The parts of a file that were read so far."""
 
     text: str
     path: str
@@ -185,74 +198,67 @@ class _Reader:
     stages: list[Stage] = field(default_factory=list)
     heredocs: bool = False
 
-    def take(self, instruction: Instruction) -> None:
+    def read(self, instruction: Instruction) -> None:
         line = instruction.line(self.text)
-        where = f"{self.path}:{line}"
+        location = f"{self.path}:{line}"
         if instruction.unended:
-            raise CannotTell(f"{where}: the here-document {instruction.unended} has no end.")
+            raise CannotTell(f"{location}: the here-document {instruction.unended} has no end.")
         self.heredocs |= bool(instruction.heredocs)
         if instruction.keyword == "FROM":
-            self.stages.append(self._stage(instruction, line, where))
+            self.stages.append(self._stage(instruction, line, location))
         elif instruction.keyword == "ARG":
-            made = [Arg(*_name_and_default(word), line) for word in instruction.words]
-            if not made:
-                raise CannotTell(f"{where}: ARG names no argument.")
-            self._add(args=tuple(made))
+            if not instruction.words:
+                raise CannotTell(f"{location}: ARG names no argument.")
+            args = tuple(_arg(word, line) for word in instruction.words)
+            if self.stages:
+                self.stages[-1] = replace(self.stages[-1], args=self.stages[-1].args + args)
+            else:
+                self.args += args
         elif not self.stages:
-            raise CannotTell(f"{where}: {instruction.keyword} stands before the first FROM; only ARG may.")
+            raise CannotTell(f"{location}: {instruction.keyword} stands before the first FROM; only ARG may.")
         else:
-            self._add(*_uses(instruction))
+            self._add_sources(instruction)
 
-    def _stage(self, instruction: Instruction, line: int, where: str) -> Stage:
+    def _stage(self, instruction: Instruction, line: int, location: str) -> Stage:
         words = list(instruction.words)
-        flags = [words.pop(0) for word in instruction.words if word.startswith("--") and word in words[:1]]
-        unknown = [flag for flag in flags if not flag.startswith("--platform=")]
-        if unknown or len(words) not in (1, 3) or (len(words) == 3 and words[1].upper() != "AS"):
+        platform = ""
+        while words and words[0].startswith("--platform="):
+            platform = words.pop(0).partition("=")[2]
+        has_name = len(words) == 3 and words[1].upper() == "AS"
+        if not (has_name or len(words) == 1) or words[0].startswith("--"):
             raise CannotTell(
-                f"{where}: expected FROM [--platform=…] IMAGE [AS NAME], found FROM {instruction.rest[:80]}."
+                f"{location}: expected FROM [--platform=…] IMAGE [AS NAME], found FROM {instruction.rest[:80]}."
             )
-        name = words[2].lower() if len(words) == 3 else ""
-        if name and not _STAGE_NAME.fullmatch(name):
-            raise CannotTell(f"{where}: {words[2]!r} cannot name a stage: a letter, then letters, digits, _, . and -.")
-        platform = flags[-1].partition("=")[2] if flags else ""
+        name = ""
+        if has_name:
+            name = words[2].lower()
+            if not _STAGE_NAME.fullmatch(name):
+                raise CannotTell(
+                    f"{location}: {words[2]!r} is no stage name: expected a letter, then letters, digits, _, . and -."
+                )
         return Stage(len(self.stages), name, words[0], line, platform)
 
-    def _add(self, uses: tuple[str, ...] = (), secrets: tuple[str, ...] = (), args: tuple[Arg, ...] = ()) -> None:
-        if not self.stages:
-            self.args += args
+    def _add_sources(self, instruction: Instruction) -> None:
+        """Add the stages or images, and the secrets, that the flags of COPY, ADD or RUN name; not those of ONBUILD."""
+        if instruction.keyword not in HOLDS_HEREDOCS:
             return
-        it = self.stages[-1]
-        self.stages[-1] = Stage(
-            it.index, it.name, it.base, it.line, it.platform,
-            it.args + args,
-            tuple(dict.fromkeys(it.uses + uses)),
-            tuple(dict.fromkeys(it.secrets + secrets)),
-        )  # fmt: skip
+        stage = self.stages[-1]
+        uses, secrets = dict.fromkeys(stage.uses), dict.fromkeys(stage.secrets)
+        for word in instruction.words:
+            flag, _, value = word.partition("=")
+            if not flag.startswith("--"):
+                break
+            if flag == "--from":
+                uses[value] = None
+            elif flag == "--mount":
+                options = dict(part.partition("=")[::2] for part in value.split(","))
+                if options.get("from"):
+                    uses[options["from"]] = None
+                if options.get("type") == "secret":
+                    secrets[options.get("id") or options.get("target", "").rpartition("/")[2]] = None
+        self.stages[-1] = replace(stage, uses=tuple(uses), secrets=tuple(secrets))
 
 
-def _name_and_default(word: str) -> tuple[str, str | None]:
-    name, given, default = word.partition("=")
-    return name, default if given else None
-
-
-def _uses(instruction: Instruction) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The stages or images, and the secrets, that the flags of COPY, ADD or RUN name.  ONBUILD's come later."""
-    uses, secrets = list[str](), list[str]()
-    for word in instruction.words if instruction.keyword in HOLDS_HEREDOCS else ():
-        flag, _, value = word.partition("=")
-        if not flag.startswith("--"):
-            break
-        if flag == "--from":
-            uses.append(value)
-        elif flag == "--mount":
-            keys = dict(part.partition("=")[::2] for part in value.split(","))
-            if keys.get("from"):
-                uses.append(keys["from"])
-            if keys.get("type") == "secret":
-                secrets.append(keys.get("id") or keys.get("target", "").rpartition("/")[2])
-    return tuple(uses), tuple(secrets)
-
-
-def _is_number(text: str) -> bool:
-    """Return True if the text can be the number of a stage; Python refuses thousands of digits."""
-    return text.isdecimal() and len(text) <= 9
+def _arg(word: str, line: int) -> Arg:
+    name, equals, default = word.partition("=")
+    return Arg(name, default if equals else None, line)

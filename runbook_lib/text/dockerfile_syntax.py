@@ -1,10 +1,9 @@
-"""The text of a Dockerfile: its directives and instructions, and its words without quotes and variables.  Pure.
+"""The syntax of a Dockerfile: its directives and instructions, and the expansion of quotes and variables in words.
 
 Sources: https://docs.docker.com/reference/dockerfile/ and, where that is silent (a doubled escape character at the end
 of a line, which words begin a here-document), the parser of BuildKit.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,19 +21,19 @@ _BRACED = re.compile(r"\$\{(\w+)(?:(:?[-+?])([^{}]*))?\}")
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction with its continuation lines joined; ``pieces`` tell where each part stands.
+    """An instruction with its continuation lines joined; ``pieces`` are pairs of offsets: in ``text``, in the file.
 
-    ``heredocs`` are the names of its here-documents, and ``unended`` the one that the file does not end.
+    ``heredocs`` are the names of its here-documents, and ``unended`` is the one that the file does not end.
     """
 
     text: str
-    pieces: tuple[tuple[int, int], ...]  # (offset in text, offset in the file)
+    pieces: tuple[tuple[int, int], ...]
     heredocs: tuple[str, ...] = ()
     unended: str = ""
 
     @property
     def keyword(self) -> str:
-        """In capitals, as ``RUN``."""
+        """The first word in capitals, such as ``RUN``."""
         return self.text.split(maxsplit=1)[0].upper()
 
     @property
@@ -49,32 +48,33 @@ class Instruction:
 
     def at(self, offset: int) -> int:
         """Return the offset in the file of the character at this offset of ``text``."""
-        start, where = max(piece for piece in self.pieces if piece[0] <= max(offset, 0))
-        return where + offset - start
+        start, position = max(piece for piece in self.pieces if piece[0] <= max(offset, 0))
+        return position + offset - start
 
     def line(self, text: str, offset: int = 0) -> int:
-        """The line of the file, from 1, in which that character stands."""
+        """Return the line of the file, from 1, that holds the character at this offset."""
         return text.count("\n", 0, self.at(offset)) + 1
 
 
 def instructions(text: str) -> Iterator[Instruction]:
-    """The instructions of a Dockerfile, here-documents skipped.
+    """Yield the instructions of a Dockerfile without the content of here-documents.
 
-    Comment lines and empty lines inside of a continued instruction are dropped, and the directive ``escape`` may choose
+    Comment lines and empty lines inside a continued instruction are dropped, and the directive ``escape`` may choose
     another continuation character (https://docs.docker.com/reference/dockerfile/#format).
     """
     escape = re.escape(directives(text).get("escape", "\\"))
     continues = re.compile(rf"(?<!{escape}){escape}[ \t]*$")
     lines = _lines(text)
-    joined, pieces = "", list[tuple[int, int]]()
+    joined = ""
+    pieces: list[tuple[int, int]] = []
     for start, body in lines:
         if not body.strip() or body.lstrip().startswith("#"):
             continue
-        continued = continues.search(body)
         pieces.append((len(joined), start))
-        joined += body[: continued.start()] if continued else body
-        if continued:
+        if continuation := continues.search(body):
+            joined += body[: continuation.start()]
             continue
+        joined += body
         if joined.strip():
             names, unended = _skip_heredocs(joined, lines)
             yield Instruction(joined, tuple(pieces), names, unended)
@@ -84,93 +84,112 @@ def instructions(text: str) -> Iterator[Instruction]:
 
 
 def expand(word: str, values: Mapping[str, str], escape: str = "\\") -> str:
-    """The word as a builder sees it; a variable without value is empty.
+    """Return the word with its quotes removed and its variables replaced; a variable without a value is empty.
 
+    Supports ``$name``, ``${name}``, and ``${name:-word}`` with ``-``, ``+`` and ``?``, with or without the colon.
+    Raises CannotTell for other forms, and where ``${name:?word}`` requires a value that is missing.
     Source: https://docs.docker.com/reference/dockerfile/#environment-replacement.
-
-    Knows ``$name``, ``${name}`` and ``${name:-word}`` with its kin; raises CannotTell for other forms, and where
-    ``${name:?word}`` asks for a value that is not there.
     """
-    out, at, quote = list[str](), 0, ""
+    result: list[str] = []
+    quote = ""
+    at = 0
     while at < len(word):
-        char = word[at]
+        char, following = word[at], word[at + 1 : at + 2]
         if char in "\"'" and quote in ("", char):
             quote = "" if quote else char
             at += 1
-        elif char == escape and quote != "'" and at + 1 < len(word):
-            kept = quote and word[at + 1] not in (*'"$', escape)  # within quotes other characters keep it
-            out.append(word[at : at + 2] if kept else word[at + 1])
+        elif char == escape and quote != "'" and following:
+            if quote and following not in (*'"$', escape):
+                result.append(escape)  # within quotes it escapes only these
+            result.append(following)
             at += 2
-        elif char == "$" and quote != "'":
-            match = _BARE.match(word, at) or _BRACED.match(word, at)
-            if match is None and word.startswith("${", at):
-                raise CannotTell(f"{word!r} holds a form of variable that is not understood here.")
-            out.append(_value(match, values, escape) if match else char)
-            at = match.end() if match else at + 1
+        elif char == "$" and quote != "'" and (match := _BARE.match(word, at) or _BRACED.match(word, at)):
+            result.append(_value(match, values, escape))
+            at = match.end()
+        elif char == "$" and quote != "'" and following == "{":
+            raise CannotTell(f"{word!r} uses a form of variable that is not supported.")
         else:
-            out.append(char)
+            result.append(char)
             at += 1
-    return "".join(out)
+    return "".join(result)
 
 
 def _value(match: re.Match[str], values: Mapping[str, str], escape: str) -> str:
-    name, *form = match.groups()
-    value, modifier = values.get(name), form[0] if form and form[0] else ""
-    there = bool(value) if modifier.startswith(":") else value is not None
-    if not modifier or modifier[-1] in "-?":
-        if there or not modifier:
-            return value or ""
-        if modifier.endswith("?"):
-            raise CannotTell(f"{name} needs a value{': ' + form[1] if form[1] else ''}.")
-        return expand(form[1], values, escape)
-    return expand(form[1], values, escape) if there else ""
+    name = match[1]
+    value = values.get(name)
+    modifier, word = "", ""
+    if match.re is _BRACED and match[2]:
+        modifier, word = match[2], match[3]
+    if not modifier:
+        return value or ""
+    is_set = bool(value) if modifier.startswith(":") else value is not None
+    if modifier.endswith("+"):
+        return expand(word, values, escape) if is_set else ""
+    if is_set:
+        return value or ""
+    if modifier.endswith("?"):
+        reason = f": {word}" if word else ""
+        raise CannotTell(f"{name} needs a value{reason}.")
+    return expand(word, values, escape)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Offset and text of each line, without its end; a byte order mark is none of the text."""
+    """Yield the offset and text of each line, without its end and without a byte order mark."""
     position = 0
     for line in text.split("\n"):
-        skip = int(position == 0 and line.startswith("\ufeff"))
-        yield position + skip, line[skip:].rstrip("\r")
+        body = line
+        if position == 0:
+            body = line.removeprefix("\ufeff")
+        yield position + len(line) - len(body), body.rstrip("\r")
         position += len(line) + 1
 
 
 def directives(text: str) -> dict[str, str]:
-    """The parser directives, which stand before anything else, other comments included."""
-    found: dict[str, str] = {}
+    """Return the parser directives, which stand before anything else, including other comments."""
+    values: dict[str, str] = {}
     for _, line in _lines(text):
         match = _DIRECTIVE.fullmatch(line)
         if match is None or not match[2].strip():
             break
         key, value = match[1].lower(), match[2].strip()
         if key != "escape" or value in ("\\", "`"):
-            found.setdefault(key, value)
-    return found
+            values.setdefault(key, value)
+    return values
 
 
 def _skip_heredocs(joined: str, lines: Iterator[tuple[int, str]]) -> tuple[tuple[str, ...], str]:
-    """The names of an instruction's here-documents, whose lines are consumed, and the one without an end."""
-    names = tuple(_heredocs(joined))
-    for strip, name in names:
-        if not any((line.lstrip("\t") if strip else line) == name for _, line in lines):
-            return tuple(it for _, it in names), name
-    return tuple(name for _, name in names), ""
+    """Consume the lines of an instruction's here-documents; return their names, and the one without an end."""
+    heredocs = tuple(_heredocs(joined))
+    names = tuple(name for _, name in heredocs)
+    for strip_tabs, name in heredocs:
+        for _, line in lines:
+            if strip_tabs:
+                line = line.lstrip("\t")
+            if line == name:
+                break
+        else:
+            return names, name
+    return names, ""
 
 
 def _heredocs(joined: str) -> Iterator[tuple[bool, str]]:
-    """Return for each here-document of an instruction if leading tabs are stripped, and its name."""
+    """Yield for each here-document of an instruction if leading tabs are stripped, and its name."""
     instruction = Instruction(joined, ((0, 0),))
     if instruction.keyword == "ONBUILD":
         instruction = Instruction(instruction.rest or "ONBUILD", ((0, 0),))
     if instruction.keyword not in HOLDS_HEREDOCS or "<<" not in joined or _is_json(instruction):
         return
     for word in instruction.words:
-        if (match := _HEREDOC.fullmatch(word)) and (name := re.sub(r"[\"'\\]", "", match[2])):
+        match = _HEREDOC.fullmatch(word)
+        name = re.sub(r"[\"'\\]", "", match[2]) if match else ""
+        if match and name:
             yield bool(match[1]), name
 
 
 def _is_json(instruction: Instruction) -> bool:
-    """Return True for the exec form: after its flags a list of strings in JSON."""
+    """Return True for the exec form: a JSON list of strings after the flags."""
+    import json  # only commands with << in them need it
+
     plain = re.sub(r"^(?:--\S+\s+)*", "", instruction.rest)
     try:
         return plain.startswith("[") and isinstance(json.loads(plain), list)

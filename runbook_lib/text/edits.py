@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from hashlib import sha256
 
 Span = tuple[int, int, str]
@@ -10,9 +9,9 @@ Span = tuple[int, int, str]
 
 @dataclass(frozen=True)
 class Edit:
-    """``path`` is relative to the repository's root, with forward slashes; the texts are whole files.
+    """The text of one file before and after; ``before`` is None for a new file.
 
-    ``before`` is None for a file that is new.
+    ``path`` is relative to the repository's root, with forward slashes.
     """
 
     path: str
@@ -21,12 +20,15 @@ class Edit:
 
     @property
     def digests(self) -> tuple[str | None, str]:
-        """The sha256 of both, as a record names them."""
-        return self.before if self.before is None else digest(self.before), digest(self.after)
+        """The sha256 of both texts, as a record names them."""
+        before = None
+        if self.before is not None:
+            before = digest(self.before)
+        return before, digest(self.after)
 
 
 def digest(text: str) -> str:
-    """The sha256 of a text's bytes."""
+    """Return the sha256 of a text's bytes, as ``sha256:…``."""
     return f"sha256:{sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 
@@ -45,17 +47,20 @@ def splice(text: str, spans: Iterable[Span]) -> str:
 
 
 def diff(edits: Iterable[Edit]) -> str:
-    """The edits as a unified diff that ``git apply`` and ``patch`` understand; edits that change nothing are left out.
+    """Return the edits as a unified diff for ``git apply`` and ``patch``, without edits that change nothing.
 
-    Only a line feed ends a line, as in git: carriage returns and the rest are part of it.  Bytes that are no UTF-8 stay
-    the surrogate escapes that they were read as.
+    Only a line feed ends a line, as in git. Bytes that are not UTF-8 stay the surrogate escapes that they were read as.
     """
     return "".join(_file(edit) for edit in edits if edit.before != edit.after)
 
 
 def _file(edit: Edit) -> str:
+    from difflib import SequenceMatcher  # only diffs need it
+
     old, new = _lines(edit.before or ""), _lines(edit.after)
-    source = "/dev/null" if edit.before is None else f"a/{edit.path}"
+    source = f"a/{edit.path}"
+    if edit.before is None:
+        source = "/dev/null"
     parts = [f"--- {source}\n+++ b/{edit.path}\n"]
     # Without autojunk: it would treat lines that occur often as changed.
     for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes():
@@ -73,14 +78,20 @@ def _file(edit: Edit) -> str:
 def _lines(text: str) -> list[str]:
     lines = [f"{line}\n" for line in text.split("\n")]
     last = lines.pop().removesuffix("\n")
-    return [*lines, last] if last else lines
+    if last:
+        lines.append(last)
+    return lines
 
 
 def _line(sign: str, line: str) -> str:
-    return f"{sign}{line}" if line.endswith("\n") else f"{sign}{line}\n\\ No newline at end of file\n"
+    if line.endswith("\n"):
+        return f"{sign}{line}"
+    return f"{sign}{line}\n\\ No newline at end of file\n"
 
 
 def _range(start: int, end: int) -> str:
     # An empty range names the line before it.
     length = end - start
-    return f"{start + 1}" if length == 1 else f"{start + (length > 0)},{length}"
+    if length == 1:
+        return str(start + 1)
+    return f"{start + (length > 0)},{length}"

@@ -5,7 +5,6 @@ terminal nor hides anything from its reader.
 """
 
 import contextlib
-import html
 import re
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     import nh3
 
-#: Elements and attributes that are kept.  Of any other element the text stays, except for those dropped with content.
+#: Elements and attributes that stay. Of any other element only the text stays, except for those dropped with content.
 _KEPT = """a abbr b blockquote br caption code col colgroup dd del details div dl dt em figcaption figure h1 h2 h3 h4 h5
 h6 hr i img ins kbd li mark ol p pre progress q s samp section small span strong sub summary sup table tbody td tfoot th
 thead time tr tt u ul var wbr"""
@@ -27,8 +26,8 @@ _LINK = re.compile(r"#|https?://|mailto:|[\w.%-]+\Z", re.IGNORECASE)
 _PICTURE = re.compile(r"data:image/(?:gif|jpeg|png|svg\+xml|webp);base64,[A-Za-z0-9+/=\s]*", re.IGNORECASE)
 #: A style that loads something, or covers other parts of the page; an escape may spell either.
 _BAD_STYLE = re.compile(r"url|image|src\s*\(|position|\\|/\*", re.IGNORECASE)
-#: Formatting elements with attributes.  HTML repeats those that are open in each block that follows, so that the
-#: result of many grows with the square of their number; repetitions without attributes count up to three.
+#: Formatting elements with attributes. HTML repeats open ones in each block that follows, so the result of many grows
+#: with the square of their number; of those without attributes it repeats at most three.
 _FORMATTING = re.compile(r"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)[\s/]", re.IGNORECASE)
 _MOST_FORMATTING = 20
 
@@ -48,8 +47,8 @@ def visible(text: str) -> str:
     return _HIDDEN.sub(lambda match: ascii(match[0])[1:-1], _COLOUR.sub("", text))
 
 
-# What bots and forges react to anywhere in a text, quoted or not: copy-pr-bot, Prow and others take a line with a
-# command, some a word within; a squash merge turns the text of a pull request into a commit message.
+# Text that bots and forges react to anywhere, quoted or not: copy-pr-bot, Prow and others take a line with a command,
+# some a word within a line; a squash merge turns the text of a pull request into a commit message.
 _INVISIBLE = "\u200b"
 _BEFORE_COMMAND = r"(?:_|[^\w/@!.<&\n]|<[^<>\n]{0,200}>|&[#\w]{1,10};|[0-9]{1,9}[.)](?=\s)|[<&])*+"
 _COMMAND_LINE = re.compile(rf"^({_BEFORE_COMMAND}[/@!.]{{1,20}})(?=\w)", re.MULTILINE)
@@ -69,7 +68,7 @@ _COMMANDS = re.compile(
 
 def inert(text: str) -> str:
     """Return visible text with a zero-width space in everything that a bot, CI or forge reacts to."""
-    # Before the escapes are made, too: an escape may look like a part of the word behind it.
+    # Also before characters are escaped: an escape may look like a part of the word behind it.
     return _without_commands(visible(_without_commands(text)))
 
 
@@ -78,7 +77,7 @@ def _without_commands(text: str) -> str:
 
 
 class _VisibleStream:
-    """A stream that writes ``visible`` text to another one, to which everything else is passed on."""
+    """A stream that writes ``visible`` text to another one, and has all its other attributes."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -104,6 +103,8 @@ def clean_html(markup: str) -> str:
 
     Markup with so many formatting elements that it would grow out of proportion is returned as escaped text.
     """
+    import html  # most commands show no HTML
+
     if len(_FORMATTING.findall(markup)) > _MOST_FORMATTING:
         return html.escape(markup)
     # nh3 refuses surrogates, which become escapes here.

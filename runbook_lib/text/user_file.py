@@ -1,20 +1,23 @@
 """A YAML file that a user writes, checked against the JSON schema that declares its format.
 
-The schema is what editors use as well. Of JSON schema's draft 7 it may have: ``$ref`` to a definition, ``type``,
-``enum``, ``const``, ``pattern``, ``maxLength``, ``minimum``, ``maximum``, ``items``, ``minItems``, ``properties``,
-``additionalProperties``, ``required``, ``maxProperties`` and ``oneOf`` of different types. ``errorMessage`` names what
-is expected.
+Editors use the schema too. Of JSON schema's draft 7 it may have: ``$ref`` to a definition, ``type``, ``enum``,
+``const``, ``pattern``, ``maxLength``, ``minimum``, ``maximum``, ``items``, ``minItems``, ``properties``,
+``additionalProperties``, ``required``, ``maxProperties`` and ``oneOf`` of different types. ``errorMessage`` names the
+expected value.
 """
 
+import json
 import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.text import yaml_spans
+from runbook_lib.text.suggestions import did_you_mean
 
 Schema = Mapping[str, Any]
 Keys = tuple[str | int, ...]
@@ -52,16 +55,25 @@ class UserFile:
         for key in keys:
             value = value[key]
         names = [key for key in keys if isinstance(key, str)]
-        shown = repr(value)
+        shown = "empty"
+        if value is not None:
+            shown = repr(value)
         if len(shown) > 80:
             shown = f"{shown[:80]}…"
-        return self.error(keys, f"{names[-1]} is {'empty' if value is None else shown}; expected {expected}.")
+        return self.error(keys, f"{names[-1]} is {shown}; expected {expected}.")
+
+
+@cache
+def load_schema(package: str, name: str) -> Schema:
+    """Return the JSON schema that ships with a package as the file ``name``."""
+    loaded: Schema = json.loads((files(package) / name).read_text(encoding="utf-8"))
+    return loaded
 
 
 def read(text: str, schema: Schema, name: str, origin: str) -> UserFile:
     """Read a file; an empty one has no values. Raises RunbookError with the line for one that does not fit."""
     try:
-        yaml_spans.load(text)  # its bounds: depth, aliases, digits
+        yaml_spans.load(text)  # enforces the bounds on depth, aliases and digits
         values = _load(text)
     except CannotTell as error:
         raise RunbookError(f"The {name} {origin} cannot be read: {error}") from error
@@ -70,7 +82,7 @@ def read(text: str, schema: Schema, name: str, origin: str) -> UserFile:
     file = UserFile(name, origin, values)
     if not isinstance(values, dict):
         raise RunbookError(
-            f"The {name} {origin} holds no mapping: expected the keys {', '.join(schema['properties'])}."
+            f"The {name} {origin} is not a mapping: expected the keys {', '.join(schema['properties'])}."
         )
     _check(file, values, schema, schema.get("definitions", {}), ())
     return file
@@ -84,19 +96,20 @@ def _load(text: str) -> Any:
     yaml = YAML(typ="rt", pure=True)
     yaml.version = (1, 1)  # as PyYAML reads: ``gpus: yes`` is true
     try:
-        with warnings.catch_warnings(
-            category=MantissaNoDotYAML1_1Warning, action="ignore"
-        ):  # 1e3 is a text in YAML 1.1
+        # 1e3 is a text in YAML 1.1.
+        with warnings.catch_warnings(category=MantissaNoDotYAML1_1Warning, action="ignore"):
             return yaml.load(text)
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = f" in line {mark.line + 1}" if mark else ""
+        line = ""
+        if mark:
+            line = f" in line {mark.line + 1}"
         problem = getattr(error, "problem", None) or str(error)
         raise CannotTell(f"it does not parse as YAML: {' '.join(problem.split())}{line}.") from error
     except RecursionError as error:
-        raise CannotTell("it does not parse as YAML: it is nested too deeply.") from error
+        raise CannotTell(yaml_spans.TOO_DEEP) from error
     except (*yaml_spans.MISFITS, TypeError, ValueError, NotImplementedError) as error:
-        raise CannotTell("it holds a value that is not of the type that its tag or its form says.") from error
+        raise CannotTell(yaml_spans.MISFIT) from error
 
 
 def _check(file: UserFile, value: Any, schema: Schema, definitions: Mapping[str, Schema], keys: Keys) -> None:
@@ -106,10 +119,13 @@ def _check(file: UserFile, value: Any, schema: Schema, definitions: Mapping[str,
     for alternative in schema.get("oneOf", ()):
         if _has_type(value, alternative["type"]):
             schema = {**schema, **alternative}
-    choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    choices = schema.get("enum")
+    if "const" in schema:
+        choices = [schema["const"]]
     if choices is not None:
         if value not in choices or isinstance(value, bool) or not isinstance(value, type(choices[0])):
-            raise file.refusal(keys, schema.get("errorMessage") or f"{' or '.join(choices)}{_hint(value, choices)}")
+            expected = f"{' or '.join(map(str, choices))}{did_you_mean(str(value), map(str, choices))}"
+            raise file.refusal(keys, schema.get("errorMessage") or expected)
     elif "type" not in schema or not _has_type(value, schema["type"]) or not _in_bounds(value, schema):
         raise file.refusal(keys, schema["errorMessage"])
     if isinstance(value, list):
@@ -145,21 +161,15 @@ def _in_bounds(value: Any, schema: Schema) -> bool:
 
 def _check_keys(file: UserFile, mapping: Mapping[Any, Any], schema: Schema, keys: Keys) -> None:
     known = list(schema.get("properties", ()))
-    what = schema.get("title", keys[-1] if keys else file.name)
+    title = schema.get("title", (file.name, *keys)[-1])
     for key in mapping:
         if schema["additionalProperties"] is False and key not in known:
             name = str(key)[:80]
-            raise file.error(
-                (*keys, key), f"{what} has the unknown key {name!r}; known are {', '.join(known)}{_hint(name, known)}."
-            )
+            listed = f"{', '.join(known)}{did_you_mean(name, known)}"
+            raise file.error((*keys, key), f"{title} has the unknown key {name!r}; known are {listed}.")
         if not isinstance(key, str):
             raise file.refusal(keys, schema["errorMessage"])
     if missing := [key for key in schema.get("required", ()) if key not in mapping]:
-        raise file.error(keys, f"{what} lacks {' and '.join(missing)}.")
+        raise file.error(keys, f"{title} lacks {' and '.join(missing)}.")
     if not schema.get("minProperties", 0) <= len(mapping) <= schema.get("maxProperties", len(mapping)):
         raise file.refusal(keys, schema["errorMessage"])
-
-
-def _hint(value: object, choices: Sequence[str]) -> str:
-    near = get_close_matches(str(value)[:80], choices, 1)
-    return f" (did you mean {near[0]}?)" if near else ""

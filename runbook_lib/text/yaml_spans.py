@@ -1,6 +1,6 @@
-"""YAML read with the places of its values in the text, so that a value can be spliced and nothing is dumped back.
+"""YAML parsed with the positions of its values in the text, so that a value can be spliced and nothing is dumped back.
 
-PyYAML parses, with libyaml, which is what GitLab itself reads its files with: what GitLab accepts is accepted here.
+PyYAML parses with libyaml, as GitLab does: files that GitLab accepts are accepted here.
 """
 
 import itertools
@@ -17,15 +17,17 @@ from runbook_lib.errors import CannotTell
 
 MERGE = "tag:yaml.org,2002:merge"
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
-#: What PyYAML raises beside its own errors where a value does not fit its tag: it looks for what is not there.
+#: Errors of PyYAML beside its own, for values that do not fit their tags.
 MISFITS = (AttributeError, ArithmeticError, LookupError)
-# What may stand before a scalar and belongs to its node: an anchor, a tag.
+MISFIT = "it has a value that does not fit its YAML tag or its form."
+TOO_DEEP = "it does not parse as YAML: it is nested too deeply."
+# Text before a scalar that belongs to its node: an anchor, a tag.
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
 # libyaml's composer recurses in C without a limit, so deep nesting ends the process.  Flow collections cannot nest
 # deeper than there are brackets, block ones not deeper than a line is long.  Texts that could nest deeper than this
 # take the slow parser, which raises RecursionError.
 _DEEPEST = 20_000
-#: Merge keys copy what anchors name, and so does whatever writes a value out: some lines can make billions of values.
+#: Values of a document. Merge keys copy what anchors name, so a few lines can make billions of values.
 _LARGEST = 1_000_000
 #: Levels of merge keys; those of Megatron-LM's own files go two deep.
 _DEEPEST_MERGE = 100
@@ -37,7 +39,7 @@ _LONGEST_NUMBER = 100
 class Cell:
     """A value: its content and the span of that content in the text, without quotes.
 
-    ``problem`` says why the span cannot be replaced, and is empty where it can.
+    ``problem`` is the reason why the span cannot be replaced; empty if it can.
     """
 
     value: str
@@ -48,7 +50,7 @@ class Cell:
 
 
 class Text:
-    """A text with the documents in it.  Raises CannotTell for what is no YAML."""
+    """A text and its YAML documents. Raises CannotTell if the text is not valid YAML."""
 
     def __init__(self, text: str) -> None:
         body = text.removeprefix("\ufeff")  # libyaml does not count it
@@ -66,7 +68,7 @@ class Text:
         return node.start_mark.index + self._shift, node.end_mark.index + self._shift
 
     def cells(self, node: Node) -> Iterator[Cell]:
-        """A scalar as one cell, a plain sequence as one for each of its items."""
+        """Yield a scalar as one cell, a plain sequence as one cell for each item."""
         if isinstance(node, SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
             for item in node.value:
                 yield self.cell(item)
@@ -74,12 +76,14 @@ class Text:
             yield self.cell(node)
 
     def cell(self, node: Node) -> Cell:
-        """A value with its place; of an alias, the place of its definition."""
+        """Return a value with its position; of an alias, the position of its definition."""
         start, end = self.span(node)
         if not isinstance(node, ScalarNode):
-            return Cell("", start, end, self.line(node), f"it is no text but {self.text[start:end][:60]!r}")
+            return Cell("", start, end, self.line(node), f"it is {self.text[start:end][:60]!r}, not a text")
         value = str(node.value)
-        quote = node.style if node.style in ("'", '"') else ""
+        quote = ""
+        if node.style in ("'", '"'):
+            quote = node.style
         written, raw = self.text[start:end], f"{quote}{value}{quote}"
         head = written.removesuffix(raw)
         problem = ""
@@ -91,9 +95,9 @@ class Text:
         return Cell(value, start, end - len(quote), self.text.count("\n", 0, start) + 1, problem)
 
     def pairs(self, node: MappingNode, depth: int = 0) -> dict[str, Node]:
-        """The mapping's keys and values, those of its merge keys included where it does not set them itself.
+        """Return the mapping's values by key, including those of its merge keys that it does not set itself.
 
-        Raises CannotTell for merge keys without measure.
+        Raises CannotTell for merge keys that are nested too deeply or make too many values.
         """
         if (known := self._resolved.get(id(node))) is not None:
             return known
@@ -106,7 +110,8 @@ class Text:
             if key.tag == MERGE:
                 for source in value.value if isinstance(value, SequenceNode) else [value]:
                     if isinstance(source, MappingNode):
-                        merged |= {k: v for k, v in self.pairs(source, depth + 1).items() if k not in merged}
+                        for name, node_of_name in self.pairs(source, depth + 1).items():
+                            merged.setdefault(name, node_of_name)
                         self._count(len(merged))
             elif isinstance(key, ScalarNode):
                 own[key.value] = value
@@ -116,41 +121,40 @@ class Text:
     def _count(self, merged: int) -> None:
         self._merged += merged
         if self._merged > _LARGEST:
-            raise CannotTell(f"its merge keys (<<) make more than {_LARGEST:,} values of it.")
+            raise CannotTell(f"its merge keys (<<) expand to more than {_LARGEST:,} values.")
 
 
 def load(text: str) -> Any:
-    """The values of the one document in a text.  Raises CannotTell for what is no YAML."""
+    """Return the values of the one document in a text. Raises CannotTell if the text is not valid YAML."""
     try:
         loader = _loader(text)(text)
         node = loader.get_single_node()
         if _values(node, {}) > _LARGEST:
-            raise CannotTell(f"its anchors make more than {_LARGEST:,} values of it.")
-        return None if node is None else loader.construct_document(node)
+            raise CannotTell(f"its anchors expand to more than {_LARGEST:,} values.")
+        if node is None:
+            return None
+        return loader.construct_document(node)
     except MISFITS as error:
-        raise CannotTell("it holds a value that is not of the type that its tag or its form says.") from error
+        raise CannotTell(MISFIT) from error
     except RecursionError as error:
-        raise CannotTell("it does not parse as YAML: it is nested too deeply.") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, a lone surrogate
+        raise CannotTell(TOO_DEEP) from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: an invalid date, a lone surrogate
         raise CannotTell(f"it does not parse as YAML: {' '.join(str(error).split())}.") from error
 
 
-def doubled(node: MappingNode) -> tuple[str, ...]:
-    """The keys that a mapping gives more than once."""
+def duplicate_keys(node: MappingNode) -> tuple[str, ...]:
+    """Return the keys that occur more than once in a mapping."""
     names = Counter(key.value for key, _ in node.value if isinstance(key, ScalarNode) and key.tag != MERGE)
-    return tuple(sorted(name for name, times in names.items() if times > 1))
-
-
-def is_endless(node: ScalarNode) -> bool:
-    """Return True if a number has more digits than any real one."""
-    return node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER
+    return tuple(sorted(name for name, count in names.items() if count > 1))
 
 
 def _composed(text: str, body: str) -> list[Node | None]:
     try:
         return list(yaml.compose_all(body, Loader=_loader(body)))
     except yaml.MarkedYAMLError as error:
-        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        line = ""
+        if error.problem_mark:
+            line = f" in line {error.problem_mark.line + 1}"
         raise CannotTell(f"it does not parse as YAML: {error.problem or error.context}{line}.") from error
     except yaml.reader.ReaderError as error:
         raise CannotTell(f"it does not parse as YAML: {error.reason}.") from error
@@ -158,22 +162,26 @@ def _composed(text: str, body: str) -> list[Node | None]:
         line_number = text.count("\n", 0, error.start) + 1
         raise CannotTell(f"it does not parse as YAML: line {line_number} is not UTF-8.") from error
     except RecursionError as error:
-        raise CannotTell("it does not parse as YAML: it is nested too deeply.") from error
+        raise CannotTell(TOO_DEEP) from error
 
 
 def _values(node: Node | None, known: dict[int, int]) -> int:
     """Return the number of values in a node; each alias counts as its target, except within itself."""
     if not isinstance(node, MappingNode | SequenceNode):
-        if isinstance(node, ScalarNode) and is_endless(node):
+        if isinstance(node, ScalarNode) and node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
             raise CannotTell(f"line {node.start_mark.line + 1} holds a number of {len(node.value)} characters.")
         return 1
     if id(node) not in known:
         known[id(node)] = 1
-        parts = itertools.chain.from_iterable(node.value) if isinstance(node, MappingNode) else node.value
+        parts = node.value
+        if isinstance(node, MappingNode):
+            parts = itertools.chain.from_iterable(node.value)
         known[id(node)] = 1 + sum(_values(part, known) for part in parts)
     return known[id(node)]
 
 
 def _loader(text: str) -> Any:
     deepest = text.count("[") + text.count("{") + max(map(len, text.split("\n")))
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader) if deepest < _DEEPEST else yaml.SafeLoader
+    if deepest >= _DEEPEST:
+        return yaml.SafeLoader
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)

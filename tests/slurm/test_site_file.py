@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from runbook_lib.errors import RunbookError
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm.site import Site
-from runbook_lib.slurm.site_file import not_shared, parse, schema, unmet_requirements, unmounted
+from runbook_lib.slurm.site_file import SCHEMA, not_shared, parse, unmet_requirements, unmounted
 from runbook_lib.slurm.states import Partition
+from runbook_lib.text.user_file import load_schema
 
 FILE = """\
 partition: {dgx_h100: batch, dgx_gb200: grace}
@@ -179,4 +180,4 @@ def test_the_guides_file_is_valid() -> None:
     text = guide.partition("```yaml\n")[2].partition("```")[0]
     site = parse(text, "s", "/c")
     assert site.problems() == ()
-    assert set(yaml.safe_load(text)) == set(schema()["properties"])
+    assert set(yaml.safe_load(text)) == set(load_schema("runbook_lib.slurm", SCHEMA)["properties"])

@@ -31,7 +31,7 @@ COPY --from=0 /a /c
 )
 def test_text_without_instructions(text):
     assert list(instructions(text)) == []
-    with pytest.raises(CannotTell, match=r"^docker/D has no FROM, so it builds nothing\.$"):
+    with pytest.raises(CannotTell, match=r"^docker/D has no FROM"):
         parse(text, "docker/D")
 
 
@@ -69,7 +69,7 @@ def test_text_without_instructions(text):
     ],
 )  # fmt: skip
 def test_instructions_are_read_as_docker_reads_them(text, expected):
-    assert [it.text for it in instructions(text)] == expected
+    assert [instruction.text for instruction in instructions(text)] == expected
 
 
 def test_an_instruction_knows_its_line_through_comments_and_continuations():
@@ -84,29 +84,29 @@ def test_an_instruction_knows_its_line_through_comments_and_continuations():
     assert (third.keyword, third.rest) == ("USER", "me")
 
 
-def test_stages_with_their_arguments_bases_and_what_they_use():
-    read = parse(TWO)
-    assert read.args == (Arg("BASE", "busybox:1", 1), Arg("LATE", "two", 2))
-    one, two, last = read.stages
+def test_stages_have_arguments_bases_and_sources():
+    dockerfile = parse(TWO)
+    assert dockerfile.args == (Arg("BASE", "busybox:1", 1), Arg("LATE", "two", 2))
+    one, two, last = dockerfile.stages
     assert (one.name, one.base, one.platform, one.line) == ("one", "$BASE", "$BUILDPLATFORM", 3)
     assert one.args == (Arg("A", "1", 4), Arg("B", '"b c"', 4))
     assert (one.uses, one.secrets) == (("tools",), ("TOKEN",))
     assert two.args == (Arg("BASE", None, 7),)
     assert two.uses == ("One", "registry.example/tools:1")
     assert (last.name, last.title, last.base) == ("", "2", "one")
-    assert read.names == ("one", "two")
-    assert read.arguments == {"BASE", "LATE", "A", "B"}
+    assert dockerfile.names == ("one", "two")
+    assert dockerfile.arguments == {"BASE", "LATE", "A", "B"}
 
 
-def test_what_a_build_of_a_stage_needs():
-    read = parse(TWO)
-    assert [it.title for it in read.needed("one", {})] == ["one"]
-    assert [it.title for it in read.needed("", {})] == ["one", "2"]
-    assert [it.title for it in read.needed("TWO", {"LATE": ""})] == ["one", "two"]
-    assert read.images("one", {"BASE": "x:2"}) == ("x:2", "tools")
-    assert read.images("two", {"LATE": "y:1"}) == ("busybox:1", "tools", "y:1", "registry.example/tools:1")
+def test_a_build_runs_only_the_stages_it_needs():
+    dockerfile = parse(TWO)
+    assert [stage.title for stage in dockerfile.needed("one", {})] == ["one"]
+    assert [stage.title for stage in dockerfile.needed("", {})] == ["one", "2"]
+    assert [stage.title for stage in dockerfile.needed("TWO", {"LATE": ""})] == ["one", "two"]
+    assert dockerfile.images("one", {"BASE": "x:2"}) == ("x:2", "tools")
+    assert dockerfile.images("two", {"LATE": "y:1"}) == ("busybox:1", "tools", "y:1", "registry.example/tools:1")
     # A stage cannot begin with itself: the name is then that of an image.
-    assert read.images("two", {}) == ("busybox:1", "tools", "two", "registry.example/tools:1")
+    assert dockerfile.images("two", {}) == ("busybox:1", "tools", "two", "registry.example/tools:1")
     assert parse("FROM scratch").images("", {}) == ()
 
 
@@ -116,56 +116,56 @@ def test_a_stage_is_found_by_name_or_number(target, index):
 
 
 @pytest.mark.parametrize(
-    ("text", "target", "says"),
+    ("text", "target", "named"),
     [
-        (TWO, "tow", r"Dockerfile has no stage 'tow' \(did you mean two\?\); it has one, two\."),
-        (TWO, "3", r"Dockerfile has no stage '3'; it has one, two\."),
-        ("FROM a", "main", r"Dockerfile has no stage 'main'; none of its stages has a name\."),
+        (TWO, "tow", r"'tow' \(did you mean two\?\).*one, two"),
+        (TWO, "3", "'3'.*one, two"),
+        ("FROM a", "main", "'main'"),
     ],
 )
-def test_a_stage_that_does_not_exist(text, target, says):
-    with pytest.raises(CannotTell, match=says):
+def test_a_missing_stage_is_named_with_the_known_ones(text, target, named):
+    with pytest.raises(CannotTell, match=f"Dockerfile.*{named}"):
         parse(text).stage(target)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "named"),
     [
-        ("RUN a\nFROM b", r"Dockerfile:1: RUN stands before the first FROM; only ARG may\."),
-        ("ARG\nFROM b", r"Dockerfile:1: ARG names no argument\."),
-        ("FROM", r"Dockerfile:1: expected FROM \[--platform=…\] IMAGE \[AS NAME\], found FROM \."),
-        ("FROM a b", "expected FROM .*, found FROM a b"),
-        ("FROM a to b", "expected FROM .*, found FROM a to b"),
-        ("FROM --pull=yes a", "expected FROM .*, found FROM --pull=yes a"),
-        ("FROM a AS 1st", r"Dockerfile:1: '1st' cannot name a stage"),
-        ("FROM a\nRUN <<EOF\nx", r"Dockerfile:2: the here-document EOF has no end\."),
+        ("RUN a\nFROM b", "Dockerfile:1: RUN"),
+        ("ARG\nFROM b", "Dockerfile:1: ARG"),
+        ("FROM", r"Dockerfile:1: expected FROM \[--platform=…\] IMAGE \[AS NAME\]"),
+        ("FROM a b", "found FROM a b"),
+        ("FROM a to b", "found FROM a to b"),
+        ("FROM --pull=yes a", "found FROM --pull=yes a"),
+        ("FROM a AS 1st", "Dockerfile:1: '1st'"),
+        ("FROM a\nRUN <<EOF\nx", "Dockerfile:2: .*EOF"),
     ],
 )
-def test_what_docker_would_not_take(text, says):
-    with pytest.raises(CannotTell, match=says):
+def test_syntax_that_docker_refuses_is_refused(text, named):
+    with pytest.raises(CannotTell, match=named):
         parse(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "given", "says"),
+    ("text", "arguments", "named"),
     [
-        ("ARG B\nFROM $B", {}, r"Dockerfile:2: FROM \$B names nothing, as B has no default and was not given\."),
-        ("FROM $B\nARG B=1", {}, r"Dockerfile:1: FROM \$B .*, as ARG B is not declared before the first FROM\."),
-        ("ARG B=x\nFROM $B", {"B": ""}, "names nothing"),
-        ("ARG B\nFROM ${B#x}", {}, r"holds a form of variable that is not understood"),
+        ("ARG B\nFROM $B", {}, r"Dockerfile:2: FROM \$B .*B has no default"),
+        ("FROM $B\nARG B=1", {}, r"Dockerfile:1: FROM \$B .*ARG B is not declared before the first FROM"),
+        ("ARG B=x\nFROM $B", {"B": ""}, r"FROM \$B"),
+        ("ARG B\nFROM ${B#x}", {}, r"\$\{B#x\}"),
     ],
 )  # fmt: skip
-def test_a_base_that_cannot_be_told(text, given, says):
-    read = parse(text)
-    with pytest.raises(CannotTell, match=says):
-        read.base(read.stages[0], given)
+def test_a_base_without_a_value_is_refused(text, arguments, named):
+    dockerfile = parse(text)
+    with pytest.raises(CannotTell, match=named):
+        dockerfile.base(dockerfile.stages[0], arguments)
 
 
 def test_a_default_may_name_those_before_it():
-    read = parse('ARG T=26.04\nARG B="x:$T"\nARG C=${B}-py3\nFROM $C')
-    assert read.images("", {}) == ("x:26.04-py3",)
-    assert read.images("", {"T": "1"}) == ("x:1-py3",)
-    assert read.images("", {"C": "$T"}) == ("$T",)  # what is given is not replaced again
+    dockerfile = parse('ARG T=26.04\nARG B="x:$T"\nARG C=${B}-py3\nFROM $C')
+    assert dockerfile.images("", {}) == ("x:26.04-py3",)
+    assert dockerfile.images("", {"T": "1"}) == ("x:1-py3",)
+    assert dockerfile.images("", {"C": "$T"}) == ("$T",)  # what is given is not replaced again
 
 
 @pytest.mark.parametrize(
@@ -181,13 +181,13 @@ def test_words_lose_quotes_and_variables(word, expected):
     assert expand(word, {"A": "1", "E": ""}) == expected
 
 
-def test_a_value_that_is_asked_for():
+def test_a_required_value_is_missing():
     with pytest.raises(CannotTell, match=r"N needs a value: give it\."):
         expand("${N:?give it}", {})
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "names"),
     [
         ("", set()),
         ("# ARG A\nRUN echo ARG B\nENV C=1\n", set()),
@@ -196,12 +196,12 @@ def test_a_value_that_is_asked_for():
         ('ARG A \\\r\n  B="x y"\n', {"A", "B"}),
     ],
 )
-def test_the_arguments_of_a_dockerfile_and_those_of_every_build(text, found):
-    assert arguments(text) - arguments("") == found
+def test_the_arguments_of_a_dockerfile_and_those_of_every_build(text, names):
+    assert arguments(text) - arguments("") == names
     assert {"HTTPS_PROXY", "no_proxy"} <= arguments(text)
 
 
-def test_arguments_are_read_from_what_docker_would_not_take_too():
+def test_arguments_are_read_from_invalid_files_too():
     assert arguments("RUN x\nARG A=1\nRUN <<E\nARG C\n") - arguments("") == {"A"}
 
 
@@ -212,12 +212,12 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=30).map("".join) | st.text(max_size=60))
-def test_any_text_is_read_or_told(text):
-    for it in instructions(text):
-        assert it.text.strip()
-        assert 1 <= it.line(text) <= text.count("\n") + 1
+def test_any_text_is_parsed_or_refused(text):
+    for instruction in instructions(text):
+        assert instruction.text.strip()
+        assert 1 <= instruction.line(text) <= text.count("\n") + 1
     assert "no_proxy" in arguments(text)
     with contextlib.suppress(CannotTell):
-        read = parse(text)
-        assert all(stage.base for stage in read.stages)
-        read.images("", {})
+        dockerfile = parse(text)
+        assert all(stage.base for stage in dockerfile.stages)
+        dockerfile.images("", {})

@@ -120,8 +120,7 @@ def _labels() -> None:
 
 def _secrets() -> None:
     """All forms of secrets, each of which is compiled when a text needs it."""
-    forms = _module("text.secret_forms")
-    for _, form, _ in (*forms.TOKENS, *forms.SAID):
+    for _, form, _ in (*_module("text.secret_tokens").TOKENS, *_module("text.secret_assignments").ASSIGNMENTS):
         _note("text.redact._compiled: form", form, 0)
 
 
@@ -149,8 +148,9 @@ def _schemas() -> None:
             for item in value:
                 note(item)
 
-    note(dict(_module("pins.pins_file").schema()))
-    note(dict(_module("slurm.site_file").schema()))
+    for package, module in (("pins", "pins_file"), ("slurm", "site_file")):
+        name = _module(f"{package}.{module}").SCHEMA
+        note(dict(_module("text.user_file").load_schema(f"runbook_lib.{package}", name)))
 
 
 def _redactor() -> None:
