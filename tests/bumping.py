@@ -28,8 +28,7 @@ from runbook_lib.steps import open_pr as publish
 from runbook_lib.steps.open_pr import Made, Proposal
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
-from runbook_lib.workflow import branch as position
-from runbook_lib.workflow import pull_request
+from runbook_lib.workflow import bump_branch, pull_request
 from runbook_lib.workflow.bump_plan import PlannedBump
 
 REPOSITORY = "practice/Megatron-LM"
@@ -110,8 +109,8 @@ class World:
         return {entry["name"]: entry["status"] for entry in self.said("check")}
 
     def propose(self, bump: Bump, token: str = "practice-token") -> Proposal:
-        stand = position.find(self.checkout, bump)
-        return publish.propose(stand, PlannedBump(bump, Plan((), (), (), ()), None, EXISTS), self.github(token))
+        branch = bump_branch.find(self.checkout, bump)
+        return publish.propose(branch, PlannedBump(bump, Plan((), (), (), ()), None, EXISTS), self.github(token))
 
     def open_pr(self, token: str = "practice-token", **parameters: Any) -> Made:
         """Step 3, as its notebook runs it."""

@@ -18,7 +18,7 @@ from runbook_lib.images.reference import ImageRef, Tag
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.records import archive, run_view
-from runbook_lib.workflow import branch, pull_request
+from runbook_lib.workflow import bump_branch, pull_request
 
 #: So many are offered; an older one can still be typed.
 _TAGS, _RUNS = 12, 10
@@ -42,9 +42,9 @@ class Choices:
 
 def current(checkout: Checkout, bump: Bump) -> tuple[str, ...]:
     """The tags that the pins of this image type name on the base branch.  Raises RunbookError."""
-    stand = branch.find(checkout, bump)
+    branch = bump_branch.find(checkout, bump)
     sites = bump.repository.sites
-    found = check_pins(checkout.read(sites.pin_paths, stand.base_commit), sites)
+    found = check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites)
     role = f"lockstep {bump.image_type}"
     images = dict.fromkeys(it.image for it in found if it.role == role and it.image)
     return tuple(ImageRef.parse(image).tag or "" for image in images)
@@ -86,10 +86,10 @@ def _marked(name: str, mark: str | None) -> str:
 
 def runs(checkout: Checkout, bump: Bump, github: GitHub | None) -> Choices:
     """The latest CI runs of the bump's pull request, newest first.  Empty, with the reason, where there is none."""
-    standing = pull_request.read_state(branch.find(checkout, bump), github)
-    if github is None or standing.pull is None:
-        return Choices((), standing.problem or "There is no pull request yet, and so no CI run.")
-    pull = standing.pull
+    state = pull_request.read_state(bump_branch.find(checkout, bump), github)
+    if github is None or state.pull is None:
+        return Choices((), state.problem or "There is no pull request yet, and so no CI run.")
+    pull = state.pull
     found: Sequence[Choice] = [
         Choice(str(run.id), f"{run.id}: {run.conclusion or run.status}, {run.created:%Y-%m-%d %H:%M} UTC, "
                f"{run.head_sha[:10]}{' (head)' if run.head_sha == pull.head_sha else ''}")

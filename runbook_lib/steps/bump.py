@@ -8,7 +8,7 @@ from runbook_lib.notebooks import CI_ROUND, STEPS
 from runbook_lib.runner import execute, session
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.steps.context import Context
-from runbook_lib.workflow import branch, golden_comparison, quarantines, readiness
+from runbook_lib.workflow import bump_branch, golden_comparison, quarantines, readiness
 from runbook_lib.workflow.forge import connect_github
 
 _PARAMETERS = (
@@ -34,5 +34,5 @@ def run_steps(run: Context, parameters: Mapping[str, Any]) -> tuple[StepResult, 
 def finish(run: Context, results: tuple[StepResult, ...], *, wait: bool) -> View:
     """Conclude the run: read the bump's branch again, and list what is missing before the merge."""
     github = connect_github(run.checkout.repository(), run.bump) if results else None
-    state = readiness.look(branch.find(run.checkout, run.bump), github, run.record.records)
+    state = readiness.look(bump_branch.find(run.checkout, run.bump), github, run.record.records)
     return readiness.finish(run.record, results, state, wait=wait)

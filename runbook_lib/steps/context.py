@@ -23,8 +23,8 @@ from runbook_lib.runner import session
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.text.redact import Redactor
-from runbook_lib.workflow import branch, bump_plan, repository
-from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow import bump_branch, bump_plan, repository
+from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import PlannedBump
 from runbook_lib.workflow.forge import connect_github
 
@@ -46,9 +46,9 @@ class Context:
     record: StepRecord
 
     @cached_property
-    def branch(self) -> Position:
+    def branch(self) -> BumpBranch:
         """The bump's branch and its base.  Raises RunbookError as ``branch.find`` does."""
-        return branch.find(self.checkout, self.bump)
+        return bump_branch.find(self.checkout, self.bump)
 
     @cached_property
     def plan(self) -> PlannedBump:

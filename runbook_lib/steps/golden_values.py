@@ -17,11 +17,11 @@ from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.workflow import branch_history, push_round
-from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.golden_comparison import ACCEPTED as ACCEPTED
 from runbook_lib.workflow.golden_comparison import Found, coverage_rows
 from runbook_lib.workflow.golden_comparison import changed_since_fork as whole
-from runbook_lib.workflow.pull_request import PullRequestState as Standing
+from runbook_lib.workflow.pull_request import PullRequestState
 from runbook_lib.workflow.push_round import Sent
 
 
@@ -40,9 +40,9 @@ class Refresh:
     left: tuple[str, ...] = ()
 
     @property
-    def standing(self) -> Standing:
+    def pull_request(self) -> PullRequestState:
         """The pull request that the run belongs to."""
-        return self.found.asked.standing
+        return self.found.asked.pull_request
 
     @property
     def stopped(self) -> tuple[Judgement, ...]:
@@ -54,7 +54,7 @@ class Refresh:
         """The commit's message, without the sign-off."""
         asked = self.found.asked
         assert asked.source is not None
-        lines = [self.standing.stand.bump.refresh_title, ""]
+        lines = [self.pull_request.bump.refresh_title, ""]
         run = unlinked(asked.source.name)
         lines.append(
             f"{display.count(len(self.edits), 'file')}, as {run} measured them: {address(asked.url, unlinked)}"
@@ -105,27 +105,27 @@ def _scopes(row: Mapping[str, object]) -> str:
 
 def plan(found: Found, *, reset: bool = False) -> Refresh:
     """What the run's values change on the bump's branch.  ``reset`` would first undo uncommitted golden files."""
-    stand = found.asked.standing.stand
-    judged = _since_the_base(stand, found) if found.asked.source else found.judged
+    branch = found.asked.branch
+    judged = _since_the_base(branch, found) if found.asked.source else found.judged
     found = replace(found, judged=judged)
     made = tuple(
         Edit(f"{FOLDER}/{one.file}", found.old[one.file], found.new[one.file])
         for one in judged
         if one.verdict == "refresh"
     )
-    undone, left = _uncommitted(stand.checkout) if reset else ((), ())
+    undone, left = _uncommitted(branch.checkout) if reset else ((), ())
     if not found.asked.source:
         return Refresh(found, made, (), undone, left)
-    return Refresh(found, made, whole(stand, found.asked.standing.records, found.judged, made), undone, left)
+    return Refresh(found, made, whole(branch, found.asked.pull_request.records, found.judged, made), undone, left)
 
 
-def _since_the_base(stand: Position, found: Found) -> tuple[Judgement, ...]:
+def _since_the_base(branch: BumpBranch, found: Found) -> tuple[Judgement, ...]:
     """The verdicts, where a value may also be held back for what several rounds add up to since the branch began."""
-    fork = stand.checkout.merge_base(stand.start, stand.base_commit) or stand.base_commit
+    fork = branch.checkout.merge_base(branch.start, branch.base_commit) or branch.base_commit
     drifted = [one.file for one in found.judged if one.verdict == "refresh" and not one.accepted]
     configs = {name: f"{FOLDER}/{name.rpartition('/')[0]}/model_config.yaml" for name in drifted}
-    before = stand.checkout.read([f"{FOLDER}/{name}" for name in drifted], fork)
-    now = stand.texts([*configs.values(), LINT])
+    before = branch.checkout.read([f"{FOLDER}/{name}" for name in drifted], fork)
+    now = branch.texts([*configs.values(), LINT])
     judged = []
     for one in found.judged:
         if one.file in configs and (old := before[f"{FOLDER}/{one.file}"]) is not None:
@@ -150,13 +150,13 @@ def carry_out(step: StepRecord, refresh: Refresh) -> Sent:
 
     Raises Refused where somebody's changes are in the way.
     """
-    standing, stand = refresh.standing, refresh.standing.stand
-    bump, checkout = stand.bump, stand.checkout
+    state, branch = refresh.pull_request, refresh.pull_request.branch
+    bump, checkout = branch.bump, branch.checkout
     if refresh.found.asked.source is None or not bump.apply:
         return Sent(told=("This is a preview: nothing was changed.",) * (not bump.apply))
     told: list[str] = []
     if refresh.edits or refresh.undone:
-        push_round.require_own(standing)
+        push_round.require_own(state)
     if refresh.undone:
         _undo(step, checkout, refresh.undone)
         told.append(f"Undid the uncommitted changes of {display.count(len(refresh.undone), 'golden file')}.")
@@ -164,12 +164,12 @@ def carry_out(step: StepRecord, refresh: Refresh) -> Sent:
         for one in refresh.found.judged:
             if one.accepted:
                 step.allowed(f"accept {one.file}", one.accepted)
-        commit = branch_history.make(step, stand, refresh.edits, refresh.message)
+        commit = branch_history.make(step, branch, refresh.edits, refresh.message)
         told.append(f"Committed {commit[:10]} on {bump.branch}: {display.count(len(refresh.edits), 'golden file')}.")
     older = refresh.found.asked.older  # of the newest run nothing is known then
-    sent = Sent() if older else push_round.send(step, standing, refresh.found.undecided, last=False)
+    sent = Sent() if older else push_round.send(step, state, refresh.found.undecided, last=False)
     if refresh.whole:
-        push_round.tell(step, standing, refresh.text, "golden-values")
+        push_round.tell(step, state, refresh.text, "golden-values")
     return replace(sent, told=(*told, *sent.told))
 
 
@@ -185,11 +185,11 @@ def _undo(step: StepRecord, checkout: Checkout, paths: tuple[str, ...]) -> None:
 
 def verify(step: StepRecord, refresh: Refresh, sent: Sent) -> View:
     """Read the branch again, and tell the record what was done, what is held back and what is missing."""
-    found, stand = refresh.found, refresh.standing.stand
+    found, branch = refresh.found, refresh.pull_request.branch
     asked = found.asked
-    step.warn(*stand.warnings, *found.warnings)
+    step.warn(*branch.warnings, *found.warnings)
     if asked.source is not None:
-        step.add_inputs(run=asked.source.name, base_commit=stand.base_commit, plan_from=stand.start)
+        step.add_inputs(run=asked.source.name, base_commit=branch.base_commit, plan_from=branch.start)
         step.link("GitLab pipeline" if asked.source.gitlab else "CI run", asked.url)
         if asked.older:
             step.allowed("older-run", asked.older)
@@ -207,7 +207,7 @@ def verify(step: StepRecord, refresh: Refresh, sent: Sent) -> View:
 
 
 def _checks(refresh: Refresh, sent: Sent) -> list[Check]:
-    found, stand = refresh.found, refresh.standing.stand
+    found, branch = refresh.found, refresh.pull_request.branch
     every, exact = "every golden file asked for is there", "the branch holds the run's values byte for byte"
     source = found.asked.source
     if source is None:
@@ -218,16 +218,16 @@ def _checks(refresh: Refresh, sent: Sent) -> list[Check]:
         checks = [Check(every, "skipped", source.unusable)]
     else:
         checks = [Check.of(every, not lacking, f"{len(lacking)} lack. {' | '.join(lacking[:5])}" if lacking else told)]
-    if not stand.bump.apply:
+    if not branch.bump.apply:
         return [*checks, Check(exact, "skipped", "This is a preview.")]
-    now = stand.checkout.read([edit.path for edit in refresh.edits], stand.bump.branch)
+    now = branch.checkout.read([edit.path for edit in refresh.edits], branch.bump.branch)
     wrong = [edit.path for edit in refresh.edits if now[edit.path] != edit.after]
     told = f"{', '.join(wrong)} differs." if wrong else f"{display.count(len(now), 'file')} written."
     return [*checks, Check.of(exact, not wrong, told)]
 
 
 def _conclude(step: StepRecord, refresh: Refresh, sent: Sent) -> None:
-    found, bump = refresh.found, refresh.standing.stand.bump
+    found, bump = refresh.found, refresh.pull_request.bump
     asked, stopped = found.asked, refresh.stopped
     written = display.count(len(refresh.edits), "golden file")
     if bump.tag and (why := bump.repository.idle(step.name)):
@@ -265,8 +265,8 @@ def _conclude(step: StepRecord, refresh: Refresh, sent: Sent) -> None:
 
 def _would(step: StepRecord, refresh: Refresh, written: str) -> None:
     if refresh.edits:
-        step.would(f"refresh {written} in one commit on the branch {refresh.standing.stand.bump.branch}")
-    if refresh.found.asked.older or not (refresh.edits or push_round.waits(refresh.standing)):
+        step.would(f"refresh {written} in one commit on the branch {refresh.pull_request.bump.branch}")
+    if refresh.found.asked.older or not (refresh.edits or push_round.waits(refresh.pull_request)):
         return
     if refresh.found.undecided:
         step.would(push_round.PUSH, publish=True)

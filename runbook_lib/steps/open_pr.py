@@ -11,7 +11,7 @@ from runbook_lib.display import View
 from runbook_lib.errors import CannotTell
 from runbook_lib.git.command import GitFailed
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.workflow import branch, branch_history
+from runbook_lib.workflow import branch_history, bump_branch
 from runbook_lib.workflow.branch_history import Review
 from runbook_lib.workflow.proposal import Proposal, is_mine, planned, propose
 from runbook_lib.workflow.pull_request import label_request, wait_for_head
@@ -58,11 +58,11 @@ def carry_out(step: StepRecord, proposal: Proposal) -> Made:
     if commit is not None and proposal.merges:
         proposal = _merge(step, proposal, commit, told)
         commit = _commit(step, proposal, told)
-    reviewed = branch_history.review(proposal.stand, commit, step.records) if commit else None
+    reviewed = branch_history.review(proposal.branch, commit, step.records) if commit else None
     if reviewed:
         reviewed.record(step)
     if not proposal.bump.publish or proposal.github is None:
-        step.add_inputs(head_commit=commit, base_commit=proposal.stand.base_commit)
+        step.add_inputs(head_commit=commit, base_commit=proposal.branch.base_commit)
         told.append("Skipped without publish: push, pull request, labels.")
         return Made(proposal, commit, proposal.pull, told=tuple(told), review=reviewed)
     if reviewed is not None:
@@ -74,7 +74,7 @@ def carry_out(step: StepRecord, proposal: Proposal) -> Made:
     pull = wait_for_head(proposal.github, pull.number, commit)
     step.link("pull request", pull.url)
     step.add_inputs(
-        pull_request=pull.number, head_commit=pull.head_sha, base_commit=proposal.stand.base_commit,
+        pull_request=pull.number, head_commit=pull.head_sha, base_commit=proposal.branch.base_commit,
         merge_commit=pull.merge_commit,
     )  # fmt: skip
     return Made(proposal, commit, pull, ask, tuple(told), reviewed)
@@ -84,21 +84,21 @@ def _previewed(step: StepRecord, proposal: Proposal) -> Review | None:
     """The review of what the branch holds already, so that a person can confirm it before anything is applied."""
     if not proposal.own or not proposal.mine:
         return None
-    reviewed = branch_history.review(proposal.stand, proposal.stand.start, step.records)
+    reviewed = branch_history.review(proposal.branch, proposal.branch.start, step.records)
     reviewed.record(step)
     return reviewed
 
 
 def _commit(step: StepRecord, proposal: Proposal, told: list[str]) -> str:
     """The branch's commit with the whole bump, made now or found."""
-    stand, bump = proposal.stand, proposal.bump
-    commit = stand.start
+    branch, bump = proposal.branch, proposal.bump
+    commit = branch.start
     if proposal.missing.edits:
-        commit = branch_history.make(step, stand, proposal.missing.edits, proposal.message)
+        commit = branch_history.make(step, branch, proposal.missing.edits, proposal.message)
         told.append(f"Committed {commit[:10]} on {bump.branch}.")
     else:
         told.append(f"Found: {bump.branch} at {commit[:10]} holds the whole bump.")
-        if branch.catch_up(stand):
+        if bump_branch.fast_forward(branch):
             step.effect("merge", bump.branch, None, commit)
             told.append(f"Took {bump.branch} on to it here.")
     return commit
@@ -106,23 +106,23 @@ def _commit(step: StepRecord, proposal: Proposal, told: list[str]) -> str:
 
 def _merge(step: StepRecord, proposal: Proposal, commit: str, told: list[str]) -> Proposal:
     """Merge the base into the branch and plan again: the base may have brought further pins."""
-    stand, bump, checkout = proposal.stand, proposal.bump, proposal.stand.checkout
-    branch.enter(stand)
-    merged = checkout.merge(stand.base_commit, f"Merge branch '{bump.base}' into {bump.branch}")
+    branch, bump, checkout = proposal.branch, proposal.bump, proposal.branch.checkout
+    bump_branch.switch_to(branch)
+    merged = checkout.merge(branch.base_commit, f"Merge branch '{bump.base}' into {bump.branch}")
     step.effect("merge", bump.branch, commit, merged)
     step.allowed("merge-base", f"{bump.base} had moved by {proposal.moved} commits.")
-    told.append(f"Merged {bump.base} at {stand.base_commit[:10]} into {bump.branch}: {merged[:10]}.")
-    return propose(branch.find(checkout, bump), proposal.ahead, proposal.github)
+    told.append(f"Merged {bump.base} at {branch.base_commit[:10]} into {bump.branch}: {merged[:10]}.")
+    return propose(bump_branch.find(checkout, bump), proposal.ahead, proposal.github)
 
 
 def _push(step: StepRecord, proposal: Proposal, reviewed: Review, told: list[str]) -> str | None:
     """Push what the remote lacks, and return what it then has; None where a foreign commit keeps it from that."""
-    bump, checkout, commit = proposal.bump, proposal.stand.checkout, reviewed.head
+    bump, checkout, commit = proposal.bump, proposal.branch.checkout, reviewed.head
     there = checkout.remote_tip(bump.remote, bump.branch)
     if there == commit:
         told.append(f"Found: {bump.remote} has {commit[:10]} already.")
         return commit
-    if there and branch.answers(checkout, bump, there, commit):
+    if there and bump_branch.only_ci_answers(checkout, bump, there, commit):
         told.append(f"Found: {bump.remote} has {there[:10]}; the answers to its CI run are pushed when all are given.")
         return there
     if reviewed.foreign:
@@ -244,10 +244,10 @@ def _branch_checks(made: Made) -> list[Check]:
             return [
                 Check(name, "skipped", f"#{made.pull.number} could not be fetched. {error}") for name in (holds, own)
             ]
-        reviewed = branch_history.review(proposal.stand, commit, None)
+        reviewed = branch_history.review(proposal.branch, commit, None)
     elif reviewed is not None and reviewed.foreign:  # what it has made of the pins is looked at once it is confirmed
         return [Check(name, "waiting", f"{reviewed.held}.") for name in (holds, own)]
-    lacking = planned(proposal.stand, proposal.ahead, commit).changes
+    lacking = planned(proposal.branch, proposal.ahead, commit).changes
     wrong = ", ".join(f"{change.path}:{change.line}" for change in lacking)
     files = ", ".join(edit.path for edit in proposal.whole.edits)
     told = f"{wrong} is not at {bump.tag}." if wrong else f"{commit[:10]}: {files}."
@@ -265,10 +265,10 @@ def _own_check(name: str, reviewed: Review | None) -> Check:
 
 def _fetch_theirs(proposal: Proposal, pull: Pull) -> None:
     """Bring the head of somebody else's pull request here, moving no ref."""
-    stand, refs = proposal.stand, f"refs/pull/{pull.number}/head"
-    if not stand.checkout.has(pull.head_sha):
-        stand.checkout.git(
-            "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=", stand.base_remote, refs
+    branch, refs = proposal.branch, f"refs/pull/{pull.number}/head"
+    if not branch.checkout.has(pull.head_sha):
+        branch.checkout.git(
+            "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=", branch.base_remote, refs
         )
 
 

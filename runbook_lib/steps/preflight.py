@@ -13,21 +13,21 @@ from runbook_lib.images import driver_check
 from runbook_lib.pins.plan import Plan
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
-from runbook_lib.workflow import branch
-from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow import bump_branch
+from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import PlannedBump
 
 
-def local(stand: Position, plan: Plan) -> list[Check]:
+def local(branch: BumpBranch, plan: Plan) -> list[Check]:
     """Whether this checkout can be edited and committed to."""
-    checkout = stand.checkout
+    checkout = branch.checkout
     checks = [Check.of("the checkout has a work tree", not checkout.bare, str(checkout.path))]
     try:
         checks.append(Check.of("git knows who commits", True, "{} <{}>".format(*checkout.identity())))
     except RunbookError as error:
         checks.append(Check.of("git knows who commits", False, str(error)))
     try:
-        branch.present(checkout, plan.edits)
+        bump_branch.uncommitted_edits(checkout, plan.edits)
         checks.append(
             Check.of(
                 "no other changes are in the way", True, f"{display.count(len(plan.edits), 'file')} would be edited."
@@ -67,12 +67,12 @@ def driver_rows(ahead: PlannedBump) -> list[dict[str, str]]:
     return driver_check.rows(ahead.image, os.environ.get(driver_check.VARIABLE, ""))
 
 
-def report(step: StepRecord, stand: Position, ahead: PlannedBump, github: GitHub | None) -> list[Check]:
+def report(step: StepRecord, branch: BumpBranch, ahead: PlannedBump, github: GitHub | None) -> list[Check]:
     """Make all checks and tell the record what was found."""
-    bump, plan = stand.bump, ahead.plan
-    checks = [*local(stand, plan), *rights(github, bump)]
-    step.warn(*stand.warnings, *plan.warnings)
-    step.add_inputs(base_commit=stand.base_commit, digest=ahead.image and ahead.image.digest)
+    bump, plan = branch.bump, ahead.plan
+    checks = [*local(branch, plan), *rights(github, bump)]
+    step.warn(*branch.warnings, *plan.warnings)
+    step.add_inputs(base_commit=branch.base_commit, digest=ahead.image and ahead.image.digest)
     step.table("platforms", ahead.platforms)
     if ahead.changes:
         step.table("image changes", ahead.changes.rows())

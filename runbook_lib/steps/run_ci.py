@@ -20,7 +20,7 @@ _NO_RUN = 15 * 60
 
 def follow(
     step: StepRecord,
-    standing: PullRequestState,
+    state: PullRequestState,
     *,
     wait: bool = False,
     sleep: Callable[[float], None] = time.sleep,
@@ -32,17 +32,17 @@ def follow(
     A preview never waits: it shows what is.
     None where there is nothing to follow.  Raises Unreachable when GitHub stays away for long.
     """
-    wait = wait and standing.stand.bump.apply
-    idle = standing.stand.bump.repository.idle(notebooks.RUN_CI)
-    if idle or standing.held or standing.pull is None or standing.github is None:
+    wait = wait and state.bump.apply
+    idle = state.bump.repository.idle(notebooks.RUN_CI)
+    if idle or state.held or state.pull is None or state.github is None:
         return None
-    pull, github = standing.pull, standing.github
+    pull, github = state.pull, state.github
 
     def seen(now: Progress) -> polling.Seen:
         return polling.Seen(now.sentence, now.ended, now.mark, _NO_RUN if now.state == "none" else polling.LIMIT)
 
     found = polling.follow(
-        lambda: progress(standing, pull, github), seen, wait=wait, sleep=sleep, clock=clock, say=say
+        lambda: progress(state, pull, github), seen, wait=wait, sleep=sleep, clock=clock, say=say
     )  # fmt: skip
     _account(step, found)
     return found
@@ -58,20 +58,20 @@ def _account(step: StepRecord, found: Progress) -> None:
     step.table("jobs", [{name: getattr(job, name) for name in names} for job in found.jobs])
 
 
-def show(standing: PullRequestState, found: Progress | None) -> View:
+def show(state: PullRequestState, found: Progress | None) -> View:
     """Where CI stands, and each job that failed."""
-    reviewed = standing.review.show() if standing.review and standing.review.foreign else display.View("", "")
+    reviewed = state.review.show() if state.review and state.review.foreign else display.View("", "")
     if found is None:
-        return display.note(standing.held or standing.problem) + reviewed
+        return display.note(state.held or state.problem) + reviewed
     rows = [{"job": job.name, "ended": job.conclusion, "url": job.url} for job in found.bad_jobs]
     shown = display.note(f"{found.sentence[:1].upper()}{found.sentence[1:]}") + display.note(found.counts())
     return (shown + display.table(rows) if rows else shown) + reviewed
 
 
-def verify(step: StepRecord, standing: PullRequestState, found: Progress | None) -> View:
+def verify(step: StepRecord, state: PullRequestState, found: Progress | None) -> View:
     """Read the pull request again, and tell the record where CI stands."""
-    bump = standing.stand.bump
-    step.check(*_checks(standing, found))
+    bump = state.bump
+    step.check(*_checks(state, found))
     if (
         bump.repository.golden
         and found
@@ -87,28 +87,28 @@ def verify(step: StepRecord, standing: PullRequestState, found: Progress | None)
         step.done("No tag was given, so there is no CI to run.")
     elif why := bump.repository.idle(notebooks.RUN_CI):
         step.done(why)
-    elif standing.held and not bump.apply:
-        if not standing.authorized and not standing.problem:
-            commit = standing.pull.head_sha[:10] if standing.pull else "the commit"
+    elif state.held and not bump.apply:
+        if not state.authorized and not state.problem:
+            commit = state.pull.head_sha[:10] if state.pull else "the commit"
             step.would(f"let CI test {commit}, by one comment on the pull request", publish=True)
-        step.done(f"Preview: {standing.held}.", standing.next)
-    elif standing.held:
-        step.waiting(standing.held, standing.next)
+        step.done(f"Preview: {state.held}.", state.next)
+    elif state.held:
+        step.waiting(state.held, state.next)
     elif found is None or found.state == "passed":
-        step.done(found.sentence if found else standing.problem, "07-sync-check; then a person: reviews, merge queue.")
+        step.done(found.sentence if found else state.problem, "07-sync-check; then a person: reviews, merge queue.")
     else:
         step.waiting(found.sentence, found.next)
     return display.note("The checks are in the record below.")
 
 
-def _checks(standing: PullRequestState, found: Progress | None) -> list[Check]:
+def _checks(state: PullRequestState, found: Progress | None) -> list[Check]:
     authorized, same, passed = "CI may test the head commit", "the run is of the head commit", "CI passed"
-    github, pull = standing.github, standing.pull
+    github, pull = state.github, state.pull
     if found is None or github is None or pull is None:
-        why = standing.held or standing.problem or "There is nothing to follow."
+        why = state.held or state.problem or "There is nothing to follow."
         return [Check(name, "skipped", why) for name in (authorized, same, passed)]
     now = github.pull(pull.number)
-    checks = [_authorization(authorized, github.comments(pull.number), standing, found)]
+    checks = [_authorization(authorized, github.comments(pull.number), state, found)]
     if found.run is None:
         return [*checks, *(Check(name, "skipped", found.sentence) for name in (same, passed))]
     heads = f"{found.run.head_sha[:10]} on {found.run.head_branch}; #{now.number} is at {now.head_sha[:10]}."
@@ -117,15 +117,15 @@ def _checks(standing: PullRequestState, found: Progress | None) -> list[Check]:
     return [*checks, Check(passed, "passed" if found.state == "passed" else "waiting", found.sentence)]
 
 
-def _authorization(name: str, comments: Sequence[Comment], standing: PullRequestState, found: Progress) -> Check:
+def _authorization(name: str, comments: Sequence[Comment], state: PullRequestState, found: Progress) -> Check:
     """Whether CI may test the head commit: proved by a run, or by the command of somebody who may write it."""
     by = [f"{it.author} ({it.url})" for it in commands(comments, found.head)]
-    own = [it.url for it in commands(comments, found.head, standing.me)]
+    own = [it.url for it in commands(comments, found.head, state.me)]
     if by:
         return Check(name, "passed", f"By {', '.join(by)}.")
     if found.run:
         return Check(name, "passed", f"By copy-pr-bot itself: {found.run.url}")
     if own:
-        told = f"{standing.me} wrote the command ({own[0]}), and is no member of the repository: a maintainer must."
+        told = f"{state.me} wrote the command ({own[0]}), and is no member of the repository: a maintainer must."
         return Check(name, "waiting", told)
     return Check(name, "failed", "Nobody has.")

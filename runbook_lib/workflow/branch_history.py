@@ -25,8 +25,8 @@ from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
-from runbook_lib.workflow import branch
-from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow import bump_branch
+from runbook_lib.workflow.bump_branch import BumpBranch
 
 #: A branch with more commits than that is none that a person can review; copy-pr-bot trusts none with 250.
 _MOST = 200
@@ -76,7 +76,7 @@ class Review:
     ``made`` are the ids of those whose messages are the runbook's own as well.
     """
 
-    stand: Position
+    branch: BumpBranch
     head: str
     commits: tuple[Commit, ...] = ()
     foreign: tuple[Commit, ...] = ()
@@ -99,13 +99,13 @@ class Review:
     @property
     def parameter(self) -> str:
         """The parameter that confirms them, to be pasted."""
-        names = [*sorted(self.stand.bump.allow), *(f"{FOREIGN}:{commit.id}" for commit in self.foreign)]
+        names = [*sorted(self.branch.bump.allow), *(f"{FOREIGN}:{commit.id}" for commit in self.foreign)]
         return f'allow="{", ".join(names)}"'
 
     @property
     def undo(self) -> str:
         """How to take the oldest foreign commit off the branch, with all that follows."""
-        bump, checkout = self.stand.bump, self.stand.checkout
+        bump, checkout = self.branch.bump, self.branch.checkout
         parent = next(iter(self.foreign[0].parents), "")
         if not parent:
             return f"Else delete the branch {bump.branch}, and run again."
@@ -124,49 +124,49 @@ class Review:
         for commit in self.foreign:
             kind = " (a merge: its diff is against its first parent)" if len(commit.parents) > 1 else ""
             shown += display.note(redactor.text(f"{commit.id}{kind}: {_named(commit)}, {commit.date}"))
-            diff = redactor.text(commit_changes.shown(self.stand.checkout, commit))
+            diff = redactor.text(commit_changes.shown(self.branch.checkout, commit))
             shown += display.diff(diff, empty="It changes no file.")
-            shown += display.note(f"All of it: git -C {self.stand.checkout.path} show {commit.id}")
+            shown += display.note(f"All of it: git -C {self.branch.checkout.path} show {commit.id}")
         return shown + display.note(f"{self.held[:1].upper()}{self.held[1:]}. {self.next}") if self.foreign else shown
 
     def record(self, step: StepRecord) -> None:
         """Keep in the record what was confirmed now, or what is to be confirmed, with its diff."""
-        for commit in self.confirmed if self.stand.bump.apply else ():
+        for commit in self.confirmed if self.branch.bump.apply else ():
             step.allowed(f"{FOREIGN}:{commit.id}", f"It is {_named(commit)}.")
         if not self.foreign:
             return
         step.warn(f"The runbook did not make {_list(self.foreign)}.")
-        step.diff("\n".join(commit_changes.shown(self.stand.checkout, commit) for commit in self.foreign) + "\n")
+        step.diff("\n".join(commit_changes.shown(self.branch.checkout, commit) for commit in self.foreign) + "\n")
         for commit in self.foreign:
             step.decide("allow", f"{FOREIGN}:{commit.id}", f"The runbook did not make {_named(commit)}. Read its diff.")
 
 
-def review(stand: Position, head: str, records: Path | None) -> Review:
+def review(branch: BumpBranch, head: str, records: Path | None) -> Review:
     """Judge every commit between the base branch and ``head`` by what it changes.  Writes nothing.
 
     Raises Refused for a confirmed commit that is not among them, and for more commits than anybody can review.
     """
-    checkout = stand.checkout
-    commits = commit_changes.listed(checkout, stand.base_commit, head)
+    checkout = branch.checkout
+    commits = commit_changes.listed(checkout, branch.base_commit, head)
     if len(commits) > _MOST:
         raise Refused(
-            f"{stand.bump.branch} holds {len(commits)} commits that {stand.bump.base} lacks, and at most {_MOST} can "
+            f"{branch.bump.branch} holds {len(commits)} commits that {branch.bump.base} lacks, and at most {_MOST} can "
             "be reviewed, so nothing was pushed or tested. Is that the right base? Else delete the branch, and run "
             "again."
         )
     ids = {commit.id for commit in commits}
-    given = _confirmed(stand.bump)
-    _require_there(stand, given - ids)
+    given = _confirmed(branch.bump)
+    _require_there(branch, given - ids)
     records_know = known(records)
-    others = [commit for commit in commits if not _is_own(stand, commit, ids, records_know)]
+    others = [commit for commit in commits if not _is_own(branch, commit, ids, records_know)]
     confirmed = given | records_know.confirmed
     made = {
         commit.id
         for commit in commits
-        if commit.id in confirmed or (commit not in others and _made_here(stand, commit, records_know))
+        if commit.id in confirmed or (commit not in others and _made_here(branch, commit, records_know))
     }
     return Review(
-        stand,
+        branch,
         head,
         commits,
         tuple(commit for commit in others if commit.id not in confirmed),
@@ -175,12 +175,13 @@ def review(stand: Position, head: str, records: Path | None) -> Review:
     )
 
 
-def _require_there(stand: Position, given: frozenset[str]) -> None:
+def _require_there(branch: BumpBranch, given: frozenset[str]) -> None:
     """Raise Refused for a confirmed commit that the branch does not have; one that waits for its push is there."""
-    there = commit_changes.listed(stand.checkout, stand.base_commit, stand.start) if given else ()
+    there = commit_changes.listed(branch.checkout, branch.base_commit, branch.start) if given else ()
     if unknown := sorted(given - {commit.id for commit in there}):
+        bump = branch.bump
         raise Refused(
-            f"allow confirms {', '.join(unknown)}, which is no commit of {stand.bump.branch} beyond {stand.bump.base}. "
+            f"allow confirms {', '.join(unknown)}, which is no commit of {bump.branch} beyond {bump.base}. "
             "A confirmation holds for one commit alone: take it out of allow."
         )
 
@@ -190,9 +191,9 @@ def _confirmed(bump: Bump) -> frozenset[str]:
     return frozenset(name.partition(":")[2] for name in bump.allow if name.startswith(f"{FOREIGN}:"))
 
 
-def _is_own(stand: Position, commit: Commit, ids: set[str], records: Known) -> bool:
+def _is_own(branch: BumpBranch, commit: Commit, ids: set[str], records: Known) -> bool:
     """Whether a commit adds nothing but what the runbook planned."""
-    checkout = stand.checkout
+    checkout = branch.checkout
     if len(commit.parents) == 2:
         of_the_base = [parent for parent in commit.parents if parent not in ids]
         return len(of_the_base) == 1 and commit_changes.is_clean_merge(checkout, commit)
@@ -201,41 +202,41 @@ def _is_own(stand: Position, commit: Commit, ids: set[str], records: Known) -> b
     changes = commit_changes.changes(checkout, commit.parents[0], commit.id)
     if not changes or (commit.parents[0], commit_changes.fingerprint(changes)) in records.planned:
         return True
-    return set(changes) <= set(stand.bump.repository.sites.paths) and changes == _pins(stand, commit.parents[0])
+    return set(changes) <= set(branch.bump.repository.sites.paths) and changes == _pins(branch, commit.parents[0])
 
 
-def _pins(stand: Position, parent: str) -> Mapping[str, commit_changes.Change]:
+def _pins(branch: BumpBranch, parent: str) -> Mapping[str, commit_changes.Change]:
     """What the runbook would change on a commit to move the pins; nothing where it cannot plan on that."""
-    bump, sites = stand.bump, stand.bump.repository.sites
+    bump, sites = branch.bump, branch.bump.repository.sites
     assert bump.tag is not None
     try:
-        plan = pins.plan(stand.checkout.read(sites.paths, parent), sites, bump.tag, bump.image_type, allow=bump.allow)
+        plan = pins.plan(branch.checkout.read(sites.paths, parent), sites, bump.tag, bump.image_type, allow=bump.allow)
     except RunbookError:
         return {}
-    return commit_changes.expected(stand.checkout, parent, plan.edits)
+    return commit_changes.expected(branch.checkout, parent, plan.edits)
 
 
-def _made_here(stand: Position, commit: Commit, records: Known) -> bool:
+def _made_here(branch: BumpBranch, commit: Commit, records: Known) -> bool:
     """Whether the records know this very commit, and so its message; or its plan, by a run that was killed then."""
     if len(commit.parents) != 1:
         return False
-    changes = commit_changes.changes(stand.checkout, commit.parents[0], commit.id)
+    changes = commit_changes.changes(branch.checkout, commit.parents[0], commit.id)
     ids = records.planned.get((commit.parents[0], commit_changes.fingerprint(changes)))
     return ids is not None and (not ids or commit.id in ids)
 
 
-def make(step: StepRecord, stand: Position, edits: Sequence[Edit], message: str) -> str:
+def make(step: StepRecord, branch: BumpBranch, edits: Sequence[Edit], message: str) -> str:
     """Write the edits on the bump's branch and commit them; the new commit's id.  The record gets the plan first.
 
     What hooks, filters or anybody else have made of it shows in the review of the commit.
     """
-    bump, checkout = stand.bump, stand.checkout
+    bump, checkout = branch.bump, branch.checkout
     checkout.identity()  # git would say so only after the files are written
     fresh = checkout.branch_tip(bump.branch) is None
-    for edit in branch.carry_out(stand, edits):
+    for edit in bump_branch.apply_edits(branch, edits):
         step.effect("edit", edit.path, *edit.digests)
     if fresh:
-        step.effect("branch", bump.branch, None, stand.start)
+        step.effect("branch", bump.branch, None, branch.start)
     parent = checkout.resolve("HEAD")
     step.planned_commit(parent, commit_changes.fingerprint(commit_changes.expected(checkout, parent, edits)))
     commit = checkout.commit([edit.path for edit in edits], message)
@@ -245,7 +246,7 @@ def make(step: StepRecord, stand: Position, edits: Sequence[Edit], message: str)
 
 def push(step: StepRecord, reviewed: Review, there: str | None) -> None:
     """Push exactly the commit that was reviewed to the bump's branch, where the remote has ``there`` now."""
-    bump, checkout = reviewed.stand.bump, reviewed.stand.checkout
+    bump, checkout = reviewed.branch.bump, reviewed.branch.checkout
     if reviewed.foreign:
         raise Refused(f"Nothing is pushed: {reviewed.held}. {reviewed.next}")
     checkout.push(bump.remote, bump.branch, reviewed.head)

@@ -15,8 +15,8 @@ from runbook_lib.images.reference import ImageRef, Tag
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.plan import Change, Plan
-from runbook_lib.workflow import branch
-from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow import bump_branch
+from runbook_lib.workflow.bump_branch import BumpBranch
 
 _NOTHING = Plan((), (), (), ())
 
@@ -69,19 +69,19 @@ class PlannedBump:
         return {name: why for name, why in used.items() if name in self.bump.allow}
 
 
-def plan_bump(stand: Position) -> PlannedBump:
-    """Plan on the position's commit, and ask the registry for the image on each platform that the rows name.
+def plan_bump(branch: BumpBranch) -> PlannedBump:
+    """Plan on the newest commit of the branch, and ask the registry for the image on each platform that the rows name.
 
     Raises Refused for a branch of the bump's name with other content.
     """
-    bump, sites = stand.bump, stand.bump.repository.sites
+    bump, sites = branch.bump, branch.bump.repository.sites
     if bump.tag is None:
         return PlannedBump(bump, _NOTHING, None, Check("the image exists", "skipped", "No tag was given."))
-    texts, on_base = stand.texts(sites.paths), stand.checkout.read(sites.paths, stand.base_commit)
+    texts, on_base = branch.texts(sites.paths), branch.checkout.read(sites.paths, branch.base_commit)
     plan = pins.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow)
-    _refuse_other_content(stand, plan)
+    _refuse_other_content(branch, plan)
     before = pins.plan(on_base, sites, bump.tag, bump.image_type, allow=bump.allow)
-    _refuse_stale_branch(stand, before)
+    _refuse_stale_branch(branch, before)
     # What is published rests on what the registry says now, not on what it said some minutes ago.
     age = 0.0 if bump.publish else FRESH
     with Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}"), max_age=age) as registry:
@@ -111,10 +111,10 @@ def _changes(old: tuple[str, Image] | None, bump: Bump, image: Image | None) -> 
     return compare(old[1], image, (old[0], str(bump.tag))) if old and image else None
 
 
-def _refuse_other_content(stand: Position, plan: Plan) -> None:
+def _refuse_other_content(branch: BumpBranch, plan: Plan) -> None:
     """A branch that lacks the plan and holds commits, none of them the bump's, is somebody's own."""
-    bump, checkout = stand.bump, stand.checkout
-    own = branch.commits(checkout, f"{stand.base_commit}..{stand.start}")
+    bump, checkout = branch.bump, branch.checkout
+    own = bump_branch.commit_titles(checkout, f"{branch.base_commit}..{branch.start}")
     if plan.changes and own and bump.title not in own.values():
         listed = ", ".join(f"{commit[:10]} ({title})" for commit, title in list(own.items())[:3])
         raise Refused(
@@ -123,24 +123,25 @@ def _refuse_other_content(stand: Position, plan: Plan) -> None:
         )
 
 
-def _refuse_stale_branch(stand: Position, base: Plan) -> None:
+def _refuse_stale_branch(branch: BumpBranch, base: Plan) -> None:
     """A roll-back must not take up the branch of the bump that it goes back to."""
-    back = any(goes_back(stand.bump, change) for change in base.changes)
-    if back and stand.tip and not stand.checkout.is_ancestor(stand.base_commit, stand.start):
+    bump, checkout = branch.bump, branch.checkout
+    back = any(goes_back(bump, change) for change in base.changes)
+    if back and branch.tip and not checkout.is_ancestor(branch.base_commit, branch.start):
         raise Refused(
-            f"The branch {stand.bump.branch} lies in {stand.checkout.path} from an earlier bump, and {stand.bump.base} "
+            f"The branch {bump.branch} lies in {checkout.path} from an earlier bump, and {bump.base} "
             "has gone on since. Nothing was changed. Delete that branch, here and on the remote, then run again."
         )
 
 
-def finished(stand: Position) -> bool:
+def finished(branch: BumpBranch) -> bool:
     """Whether the base branch names the tag already: the bump is merged, or was never needed."""
-    if stand.bump.tag is None:
+    if branch.bump.tag is None:
         return False
-    sites = stand.bump.repository.sites
+    sites = branch.bump.repository.sites
     try:
-        texts = stand.checkout.read(sites.paths, stand.base_commit)
-        return not pins.plan(texts, sites, stand.bump.tag, stand.bump.image_type, allow=stand.bump.allow).changes
+        texts = branch.checkout.read(sites.paths, branch.base_commit)
+        return not pins.plan(texts, sites, branch.bump.tag, branch.bump.image_type, allow=branch.bump.allow).changes
     except RunbookError:
         return False  # the steps that plan say what is wrong
 
@@ -160,12 +161,12 @@ def goes_back(bump: Bump, change: Change) -> bool:
     return is_older(_tag(bump, change.new), _tag(bump, change.old))
 
 
-def pin_rows(stand: Position) -> list[dict[str, str]]:
+def pin_rows(branch: BumpBranch) -> list[dict[str, str]]:
     """Every pin of the base branch and of the bump's own, where that exists."""
-    sites = stand.bump.repository.sites
-    commits = {stand.bump.base: stand.base_commit} | ({stand.bump.branch: stand.start} if stand.tip else {})
+    sites = branch.bump.repository.sites
+    commits = {branch.bump.base: branch.base_commit} | ({branch.bump.branch: branch.start} if branch.tip else {})
     return [
         {"branch": name, "pin": verdict.site, "role": verdict.role, "image": verdict.image, "verdict": verdict.answer}
         for name, commit in commits.items()
-        for verdict in check_pins(stand.checkout.read(sites.pin_paths, commit), sites)
+        for verdict in check_pins(branch.checkout.read(sites.pin_paths, commit), sites)
     ]

@@ -30,7 +30,7 @@ from runbook_lib.text.decisions import entries
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.redact import Redactor
 from runbook_lib.workflow import branch_history
-from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.run_choice import ChosenRun
 
 if TYPE_CHECKING:
@@ -103,23 +103,23 @@ def collect(
     ``on_branch``: a failed job counts as explained only by values that the branch holds.  Prints how far it is.
     Raises Refused for an ``accepted`` that names something else.
     """
-    stand, source = asked.standing.stand, asked.source
+    branch, source = asked.branch, asked.source
     if source is None:
-        require(stand, accepted)
+        require(branch, accepted)
         return Found(asked)
-    reasons, listed = entries(accepted, "accept", "file: reason", Redactor(os.environ)), _listed(stand)
+    reasons, listed = entries(accepted, "accept", "file: reason", Redactor(os.environ)), _listed(branch)
     known = _golden(listed)
     with TemporaryFolder() as folder:
         collection = artifacts.collect(source, folder, only_failing=only_failing, known=known, progress=_Progress(say))
         new = {_short(file.path): file.bytes.decode("utf-8", "surrogateescape") for file in collection.files}
-    texts = stand.texts([*(f"{FOLDER}/{name}" for name in new), *{f"{FOLDER}/{_config(name)}" for name in new}])
+    texts = branch.texts([*(f"{FOLDER}/{name}" for name in new), *{f"{FOLDER}/{_config(name)}" for name in new}])
     old = {name: texts[f"{FOLDER}/{name}"] for name in new}
     lint = LINT in listed
     judged = tuple(
         judge(name, old[name], text, texts[f"{FOLDER}/{_config(name)}"], lint=lint) for name, text in new.items()
     )
     judged = accept(judged, accepted, Redactor(os.environ), {_short(path) for path in known})
-    rows, odd = _recipes(stand.texts(path for path in listed if path.startswith(f"{recipes.FOLDER}/")))
+    rows, odd = _recipes(branch.texts(path for path in listed if path.startswith(f"{recipes.FOLDER}/")))
     used = {row.golden for row in rows}
     unused = tuple(name for name in new if name.replace("_2nd.json", ".json") not in used)
     warnings = [*odd, *(f"No recipe uses {name}: nothing in CI will compare with it." for name in unused)]
@@ -129,10 +129,10 @@ def collect(
     )  # fmt: skip
 
 
-def require(stand: Position, accepted: str) -> None:
+def require(branch: BumpBranch, accepted: str) -> None:
     """Raise Refused for an ``accepted`` of another form, and for a file of no test that the branch has."""
     reasons = entries(accepted, "accept", "file: reason", Redactor(os.environ))
-    known = _golden(_listed(stand)) if reasons else ()
+    known = _golden(_listed(branch)) if reasons else ()
     tests = {_short(path).rpartition("/")[0] for path in known}
     for name in reasons:
         if GoldenName.parse(f"{FOLDER}/{name}") is None or name.rpartition("/")[0] not in tests:
@@ -141,9 +141,9 @@ def require(stand: Position, accepted: str) -> None:
             raise Refused(f"accept names {name!r}, which is no golden file of a test.{hint} Nothing was changed.")
 
 
-def _listed(stand: Position) -> list[str]:
-    return stand.checkout.git(
-        "ls-tree", "-r", "-z", "--name-only", "--full-tree", stand.start, "--", *_LISTED
+def _listed(branch: BumpBranch) -> list[str]:
+    return branch.checkout.git(
+        "ls-tree", "-r", "-z", "--name-only", "--full-tree", branch.start, "--", *_LISTED
     ).split("\0")  # fmt: skip
 
 
@@ -224,10 +224,10 @@ def _undecided(
 
     A job is explained when CI fails its values against those of the tested commit, and none of them is held back.
     """
-    checkout, files = asked.standing.stand.checkout, [it for it in files if it.failed]
+    checkout, files = asked.branch.checkout, [it for it in files if it.failed]
     stops = (*_STOPPED, "refresh") if on_branch else _STOPPED
     stopped = {one.file for one in judged if one.verdict in stops}
-    tested = asked.tested if checkout.has(asked.tested) else asked.standing.stand.start
+    tested = asked.tested if checkout.has(asked.tested) else asked.branch.start
     texts = checkout.read(
         [*(f"{FOLDER}/{name}" for name in new), *{f"{FOLDER}/{_config(name)}" for name in new}], tested
     )
@@ -275,20 +275,20 @@ def coverage_rows(found: Iterable[Coverage]) -> list[dict[str, object]]:
 
 
 def changed_since_fork(
-    stand: Position, records: Path | None, new: tuple[Judgement, ...] = (), made: tuple[Edit, ...] = ()
+    branch: BumpBranch, records: Path | None, new: tuple[Judgement, ...] = (), made: tuple[Edit, ...] = ()
 ) -> tuple[Judgement, ...]:
     """The golden files that the branch changes since it left its base, and those that a run's ``new`` hold back.
 
     ``records`` is the bump's folder in the archive.
     """
-    checkout = stand.checkout
-    fork = checkout.merge_base(stand.start, stand.base_commit) or stand.base_commit
-    listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, stand.start, "--", FOLDER).split("\0")
+    checkout = branch.checkout
+    fork = checkout.merge_base(branch.start, branch.base_commit) or branch.base_commit
+    listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, branch.start, "--", FOLDER).split("\0")
     after = {edit.path: edit.after for edit in made}
     paths = sorted({path for path in listed if GoldenName.parse(path)} | after.keys())
     configs = [f"{path.rpartition('/')[0]}/model_config.yaml" for path in paths]
-    before, now = checkout.read(paths, fork), stand.texts([*paths, *configs, LINT])
-    reasons = accepted(stand, records)
+    before, now = checkout.read(paths, fork), branch.texts([*paths, *configs, LINT])
+    reasons = accepted(branch, records)
     stopped = {one.file: one for one in new if one.verdict in ("held back", "refused")}
     judged = []
     for path, config in zip(paths, configs, strict=True):
@@ -301,15 +301,15 @@ def changed_since_fork(
     return (*judged, *stopped.values())
 
 
-def accepted(stand: Position, records: Path | None) -> dict[str, str]:
+def accepted(branch: BumpBranch, records: Path | None) -> dict[str, str]:
     """The files that earlier refreshes of this bump accepted, with the reasons, from the commits' messages.
 
     Only from commits that the runbook made or a person confirmed: anybody may write such a message.
     """
-    reviewed = branch_history.review(stand, stand.start, records)
+    reviewed = branch_history.review(branch, branch.start, records)
     ids = [commit.id for commit in reviewed.commits if commit.id in reviewed.made]
-    log = stand.checkout.git("log", "-z", "--no-walk=unsorted", "--format=%B", *ids, "--") if ids else ""
-    messages = [text.partition(ACCEPTED)[2] for text in log.split("\0") if text.startswith(stand.bump.refresh_title)]
+    log = branch.checkout.git("log", "-z", "--no-walk=unsorted", "--format=%B", *ids, "--") if ids else ""
+    messages = [text.partition(ACCEPTED)[2] for text in log.split("\0") if text.startswith(branch.bump.refresh_title)]
     return dict(found.groups() for text in messages for found in re.finditer(r"^- (\S+\.json): (.+)$", text, re.M))  # type: ignore[misc]
 
 

@@ -16,7 +16,7 @@ from runbook_lib.pins import plan
 from runbook_lib.pins.plan import Plan
 from runbook_lib.records.statement import Identity
 from runbook_lib.text.markdown import unlinked
-from runbook_lib.workflow.branch import Position, commits
+from runbook_lib.workflow.bump_branch import BumpBranch, commit_titles
 from runbook_lib.workflow.bump_plan import PlannedBump, cuda_of
 from runbook_lib.workflow.pull_request_body import TEMPLATES, compose_body, name_of, named_in, part
 
@@ -31,7 +31,7 @@ class Proposal:
     open pull request for the bump, and ``mine`` says whether its head is the branch that this bump pushes to.
     """
 
-    stand: Position
+    branch: BumpBranch
     ahead: PlannedBump
     github: GitHub | None
     whole: Plan
@@ -46,7 +46,7 @@ class Proposal:
     @property
     def bump(self) -> Bump:
         """The parameters."""
-        return self.stand.bump
+        return self.branch.bump
 
     @property
     def mine(self) -> bool:
@@ -79,7 +79,7 @@ class Proposal:
         if self.pull is not None:
             return compose_body(self.pull.body, self.part)
         try:
-            found = self.stand.checkout.read(TEMPLATES, self.stand.base_commit)
+            found = self.branch.checkout.read(TEMPLATES, self.branch.base_commit)
         except CannotTell:  # a template that is a link is not followed, and the text does without it
             found = {}
         return compose_body(next((text for text in found.values() if text), ""), self.part)
@@ -98,13 +98,13 @@ class Proposal:
     def _facts(self) -> dict[str, str]:
         bump, pull = self.bump, self.pull
         on, off = bump.labels
-        exists = "" if self.stand.tip is None else f" (exists, at {self.stand.tip[:10]})"
+        exists = "" if self.branch.tip is None else f" (exists, at {self.branch.tip[:10]})"
         there = "not known: GitHub could not be asked" if self.github is None else "none yet: a draft is opened"
         return {
             "branch": f"{bump.branch}{exists}",
-            "starts at": f"{bump.base} {self.stand.base_commit[:10]}" if not self.own else self.stand.start[:10],
+            "starts at": f"{bump.base} {self.branch.base_commit[:10]}" if not self.own else self.branch.start[:10],
             "commit": bump.title if self.missing.changes else "found: the branch holds the whole bump",
-            "push": f"{bump.remote} ({self.stand.checkout.remote_url(bump.remote, push=True)})",
+            "push": f"{bump.remote} ({self.branch.checkout.remote_url(bump.remote, push=True)})",
             "pull request": f"#{pull.number} {pull.url}" if pull else there,
             "title": pull.title if pull else bump.title,
             "from": f"{pull.head_owner}:{pull.head_ref}" if pull else self.head,
@@ -115,20 +115,20 @@ class Proposal:
         }
 
 
-def propose(stand: Position, ahead: PlannedBump, github: GitHub | None) -> Proposal:
+def propose(branch: BumpBranch, ahead: PlannedBump, github: GitHub | None) -> Proposal:
     """Look at the branch, the base and the open pull requests; changes nothing."""
-    bump, checkout = stand.bump, stand.checkout
+    bump, checkout = branch.bump, branch.checkout
     if bump.tag is None:
-        return Proposal(stand, ahead, github, _NOTHING, _NOTHING)
-    tip = stand.tip or stand.base_commit
-    fork = checkout.merge_base(tip, stand.base_commit) or stand.base_commit
-    plans = {commit: planned(stand, ahead, commit) for commit in {tip, fork, stand.base_commit}}
+        return Proposal(branch, ahead, github, _NOTHING, _NOTHING)
+    tip = branch.tip or branch.base_commit
+    fork = checkout.merge_base(tip, branch.base_commit) or branch.base_commit
+    plans = {commit: planned(branch, ahead, commit) for commit in {tip, fork, branch.base_commit}}
     missing = plans[tip]
-    own = commits(checkout, f"{stand.base_commit}..{tip}")
+    own = commit_titles(checkout, f"{branch.base_commit}..{tip}")
     # Where the base has the tag already, by a squashed merge or by other hands, the branch has nothing to offer.
-    whole = plans[fork] if plans[stand.base_commit].changes else _NOTHING
-    moved = len(commits(checkout, f"{tip}..{stand.base_commit}"))
-    warnings = [*stand.warnings, *whole.warnings, *_moved(bump, moved, fork, bool(own))]
+    whole = plans[fork] if plans[branch.base_commit].changes else _NOTHING
+    moved = len(commit_titles(checkout, f"{tip}..{branch.base_commit}"))
+    warnings = [*branch.warnings, *whole.warnings, *_moved(bump, moved, fork, bool(own))]
     digests = {name: it.digest for name, it in ahead.image.platforms.items()} if ahead.image else {}
     head = head_of(checkout, bump)
     pull, github = _found(github, bump, head, warnings)
@@ -136,14 +136,14 @@ def propose(stand: Position, ahead: PlannedBump, github: GitHub | None) -> Propo
         warnings.append(f"#{pull.number} by {pull.author} is open for this bump already, and is used: {pull.url}")
     image = ahead.changes.markdown() if ahead.changes else ""
     text = part(whole, bump, digests=digests, image=image, record=_folder(checkout, bump))
-    return Proposal(stand, ahead, github, whole, missing, tuple(own), moved, head, text, pull, tuple(warnings))
+    return Proposal(branch, ahead, github, whole, missing, tuple(own), moved, head, text, pull, tuple(warnings))
 
 
-def planned(stand: Position, ahead: PlannedBump, commit: str) -> Plan:
+def planned(branch: BumpBranch, ahead: PlannedBump, commit: str) -> Plan:
     """The plan on the texts of a commit."""
-    bump, sites = stand.bump, stand.bump.repository.sites
+    bump, sites = branch.bump, branch.bump.repository.sites
     assert bump.tag is not None
-    texts = stand.checkout.read(sites.paths, commit)
+    texts = branch.checkout.read(sites.paths, commit)
     return plan.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow, cuda=cuda_of(ahead.image))
 
 

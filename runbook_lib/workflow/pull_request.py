@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib import display
+from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.copy_pr_bot import command, commands, refusals
 from runbook_lib.clients.github.models import Comment, Labelling, Pull
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.workflow import branch_history
-from runbook_lib.workflow.branch import Position
 from runbook_lib.workflow.branch_history import Review
+from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.proposal import find_pull, head_of, is_mine
 
 #: Seconds between looks at a pull request that GitHub is still working on.
@@ -47,7 +48,7 @@ def label_request(pull: Pull, lacking: Sequence[str], spoiling: Sequence[str], r
 class PullRequestState:
     """What GitHub says of the bump's pull request and its CI.  ``problem`` is why GitHub could not be asked."""
 
-    stand: Position
+    branch: BumpBranch
     github: GitHub | None
     head_name: str
     pull: Pull | None = None
@@ -67,6 +68,11 @@ class PullRequestState:
     next: str = ""
 
     @property
+    def bump(self) -> Bump:
+        """The parameters of the bump."""
+        return self.branch.bump
+
+    @property
     def authorized(self) -> tuple[Comment, ...]:
         """The comments that authorize CI for the head commit: our own, and those of people who may write them."""
         return commands(self.comments, self.pull.head_sha, self.me) if self.pull else ()
@@ -74,7 +80,7 @@ class PullRequestState:
     def show(self) -> View:
         """The pull request, and what would be written."""
         if self.pull is None:
-            return display.note(self.problem or f"No pull request is open for {self.stand.bump.branch}.")
+            return display.note(self.problem or f"No pull request is open for {self.branch.bump.branch}.")
         by = ", ".join(f"{it.author} at {it.created:%Y-%m-%d %H:%M} UTC" for it in self.authorized)
         rows = {
             "pull request": f"#{self.pull.number} {self.pull.url}",
@@ -89,7 +95,7 @@ class PullRequestState:
 
 
 def read_state(
-    stand: Position, github: GitHub | None, head: str | None = None, *, records: Path | None = None
+    branch: BumpBranch, github: GitHub | None, head: str | None = None, *, records: Path | None = None
 ) -> PullRequestState:
     """Find the bump's pull request, with what was said and labelled there.  Changes nothing.
 
@@ -98,38 +104,38 @@ def read_state(
 
     A run that publishes nothing goes on without GitHub, where that cannot be asked.
     """
-    bump = stand.bump
+    bump = branch.bump
     if bump.tag is None or github is None:
         problem = "No tag was given." if bump.tag is None else "Without a token GitHub cannot be asked."
-        return PullRequestState(stand, github, "", problem=problem)
-    unread = PullRequestState(stand, github, head_of(stand.checkout, bump), records=records)
+        return PullRequestState(branch, github, "", problem=problem)
+    unread = PullRequestState(branch, github, head_of(branch.checkout, bump), records=records)
     try:
         found = find_pull(github, bump, unread.head_name)
-        standing = _read(unread, github, found.number, head) if found else unread
+        state = _read(unread, github, found.number, head) if found else unread
     except RunbookError as error:
         if bump.publish:
             raise
         return replace(unread, problem=str(error))
-    return replace(standing, review=_reviewed(standing, records)) if records else standing
+    return replace(state, review=_reviewed(state, records)) if records else state
 
 
-def _reviewed(standing: PullRequestState, records: Path | None) -> Review | None:
+def _reviewed(state: PullRequestState, records: Path | None) -> Review | None:
     """The review of the head's commits; None where they are somebody else's, or not in this clone."""
-    stand, pull = standing.stand, standing.pull
-    if pull is None or not is_mine(pull, standing.head_name):
+    branch, pull = state.branch, state.pull
+    if pull is None or not is_mine(pull, state.head_name):
         return None
-    if not stand.checkout.has(pull.head_sha):
+    if not branch.checkout.has(pull.head_sha):
         try:  # pushed since the branch was looked at
-            stand.checkout.fetch(stand.bump.remote, stand.bump.branch)
+            branch.checkout.fetch(branch.bump.remote, branch.bump.branch)
         except Unreachable:
             return None
-    return branch_history.review(stand, pull.head_sha, records) if stand.checkout.has(pull.head_sha) else None
+    return branch_history.review(branch, pull.head_sha, records) if branch.checkout.has(pull.head_sha) else None
 
 
-def _read(standing: PullRequestState, github: GitHub, number: int, head: str | None = None) -> PullRequestState:
+def _read(state: PullRequestState, github: GitHub, number: int, head: str | None = None) -> PullRequestState:
     pull = wait_for_head(github, number, head)
     behind = github.compare(pull.base_ref, pull.head_sha).behind
     comments, labellings = github.comments(number), github.labellings(number)
-    me = standing.me or github.me().login
+    me = state.me or github.me().login
     refused = bool(refusals(comments, pull.head_sha)) or github.deployment_failed(pull.head_sha)
-    return replace(standing, pull=pull, comments=comments, labellings=labellings, behind=behind, me=me, refused=refused)
+    return replace(state, pull=pull, comments=comments, labellings=labellings, behind=behind, me=me, refused=refused)

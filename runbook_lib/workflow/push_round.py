@@ -13,7 +13,7 @@ from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.workflow import branch, branch_history, ci_run, pull_request
+from runbook_lib.workflow import branch_history, bump_branch, ci_run, pull_request
 from runbook_lib.workflow.branch_history import Review
 from runbook_lib.workflow.proposal import is_mine
 from runbook_lib.workflow.pull_request import PullRequestState
@@ -40,22 +40,22 @@ class Sent:
         return told + self.review.show() if self.review else told
 
 
-def send(step: StepRecord, standing: PullRequestState, undecided: Sequence[str] = (), *, last: bool = True) -> Sent:
+def send(step: StepRecord, state: PullRequestState, undecided: Sequence[str] = (), *, last: bool = True) -> Sent:
     """Push the answers that wait on the bump's branch, and let CI test them; ``undecided`` tests hold that back.
 
     ``last`` is False where 06-broken-tests follows, which may decide them in the same run.
 
     Raises Refused where the remote refuses the push.
     """
-    bump, github, pull = standing.stand.bump, standing.github, standing.pull
-    stand = branch.find(standing.stand.checkout, bump)
-    if pull is None or github is None or not is_mine(pull, standing.head_name):
+    bump, github, pull = state.bump, state.github, state.pull
+    branch = bump_branch.find(state.branch.checkout, bump)
+    if pull is None or github is None or not is_mine(pull, state.head_name):
         return Sent()
-    if stand.start == pull.head_sha:
+    if branch.start == pull.head_sha:
         return Sent()
-    if not branch.answers(stand.checkout, bump, pull.head_sha, stand.start):
+    if not bump_branch.only_ci_answers(branch.checkout, bump, pull.head_sha, branch.start):
         return Sent(
-            held=f"waiting for a push: {bump.branch} is at {stand.start[:10]} here, #{pull.number} at "
+            held=f"waiting for a push: {bump.branch} is at {branch.start[:10]} here, #{pull.number} at "
             f"{pull.head_sha[:10]}, and not only by answers to CI",
             next=notebooks.OPEN_PR,
         )
@@ -80,24 +80,24 @@ def send(step: StepRecord, standing: PullRequestState, undecided: Sequence[str] 
     for name, needed in {"push-while-running": running, "partial-round": undecided}.items():
         if needed:
             step.allowed(name, f"{display.count(len(needed), 'item')} would have held the push back.")
-    reviewed = branch_history.review(stand, stand.start, step.records)
+    reviewed = branch_history.review(branch, branch.start, step.records)
     reviewed.record(step)
     if reviewed.foreign:
         return Sent(held=reviewed.held, next=reviewed.next, review=reviewed)
     branch_history.push(step, reviewed, pull.head_sha)
-    step.add_inputs(head_commit=stand.start)
-    told = [f"Pushed {stand.start[:10]} to {bump.remote}."]
-    after = ci_run.authorize(step, pull_request.read_state(stand, github, stand.start))
-    told.append(after.held or f"CI may test {stand.start[:10]}.")
-    return Sent(stand.start, after.held, after.next, tuple(told))
+    step.add_inputs(head_commit=branch.start)
+    told = [f"Pushed {branch.start[:10]} to {bump.remote}."]
+    after = ci_run.authorize(step, pull_request.read_state(branch, github, branch.start))
+    told.append(after.held or f"CI may test {branch.start[:10]}.")
+    return Sent(branch.start, after.held, after.next, tuple(told))
 
 
-def waits(standing: PullRequestState) -> bool:
+def waits(state: PullRequestState) -> bool:
     """Whether answers to CI are committed on the bump's branch, and not pushed yet."""
-    stand, pull = standing.stand, standing.pull
-    if pull is None or not is_mine(pull, standing.head_name) or stand.start == pull.head_sha:
+    branch, pull = state.branch, state.pull
+    if pull is None or not is_mine(pull, state.head_name) or branch.start == pull.head_sha:
         return False
-    return branch.answers(stand.checkout, stand.bump, pull.head_sha, stand.start)
+    return bump_branch.only_ci_answers(branch.checkout, branch.bump, pull.head_sha, branch.start)
 
 
 def ahead(bump: Bump, most: int) -> tuple[dict[str, Any], ...]:
@@ -117,20 +117,20 @@ def ahead(bump: Bump, most: int) -> tuple[dict[str, Any], ...]:
     return ({"sentence": here, "publish": False}, {"sentence": away, "publish": True})
 
 
-def require_own(standing: PullRequestState) -> None:
+def require_own(state: PullRequestState) -> None:
     """Raise Refused where the pull request comes from somebody else's branch."""
-    pull = standing.pull
-    if pull is not None and not is_mine(pull, standing.head_name):
+    pull = state.pull
+    if pull is not None and not is_mine(pull, state.head_name):
         raise Refused(
             f"#{pull.number} is {pull.author}'s, on {pull.head_owner}:{pull.head_ref}: what goes on it is theirs to "
             f"commit. Nothing was changed. Tell them, or open a pull request against that branch: {pull.url}"
         )
 
 
-def tell(step: StepRecord, standing: PullRequestState, text: str, section: Section) -> None:
+def tell(step: StepRecord, state: PullRequestState, text: str, section: Section) -> None:
     """Renew a part of the pull request's text; with a warning where that cannot be done."""
-    bump, github, pull = standing.stand.bump, standing.github, standing.pull
-    if not bump.publish or pull is None or github is None or not is_mine(pull, standing.head_name):
+    bump, github, pull = state.bump, state.github, state.pull
+    if not bump.publish or pull is None or github is None or not is_mine(pull, state.head_name):
         return
     try:
         before = github.pull(pull.number).body

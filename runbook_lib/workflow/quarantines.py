@@ -11,16 +11,16 @@ from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import BROKEN, Target, comment_of
 from runbook_lib.recipes.rows import Row
 from runbook_lib.text.redact import Redactor
-from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow.bump_branch import BumpBranch
 
 _OURS = re.compile(r"# Broken(?: \(scope [0-9, ]+\))?: (.*?)(?: — )?see issue #([0-9]{1,9})\.")
 
 
-def quarantined_since_fork(stand: Position, commit: str = "") -> list[dict[str, object]]:
+def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[dict[str, object]]:
     """The tests that the bump's branch puts out of the way beyond its base, with the issue that the comment names."""
-    checkout = stand.checkout
-    fork = checkout.merge_base(stand.start, stand.base_commit) or stand.base_commit
-    ref = commit or stand.start
+    checkout = branch.checkout
+    fork = checkout.merge_base(branch.start, branch.base_commit) or branch.base_commit
+    ref = commit or branch.start
     changed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, ref, "--", recipes.FOLDER).split("\0")
     before, after = (checkout.read([path for path in changed if path], at) for at in (fork, ref))
     found: list[dict[str, object]] = []
@@ -47,15 +47,15 @@ def _key(row: Row) -> tuple[str, ...]:
     return (row.model, row.case, *row.environments, "/", *row.platforms, "/", *scopes)
 
 
-def require(stand: Position, broken: str) -> None:
+def require(branch: BumpBranch, broken: str) -> None:
     """Raise Refused for a list ``broken`` of another form, and for tests that no recipe of the branch has."""
-    settled(stand, broken, "broken")
+    settled(branch, broken, "broken")
 
 
-def settled(stand: Position, text: str, parameter: str) -> tuple[tuple[Target, ...], tuple[Row, ...]]:
+def settled(branch: BumpBranch, text: str, parameter: str) -> tuple[tuple[Target, ...], tuple[Row, ...]]:
     """The tests of a person's list, and the rows of the recipes that name their cases."""
-    listed = quarantine.named(text, stand.bump.image_type, Redactor(os.environ), parameter)
-    rows = rows_of(stand, [it.case for it in listed])
+    listed = quarantine.named(text, branch.bump.image_type, Redactor(os.environ), parameter)
+    rows = rows_of(branch, [it.case for it in listed])
     return tuple(quarantine.settle(it, rows) for it in listed), rows
 
 
@@ -64,27 +64,27 @@ def is_out(row: Row, soft: bool) -> bool:
     return (soft and row.allow_failure) or not any(quarantine.gating(cell.value) for cell in row.scopes)
 
 
-def recipe_texts(stand: Position, cases: Iterable[str], commit: str = "") -> dict[str, str]:
+def recipe_texts(branch: BumpBranch, cases: Iterable[str], commit: str = "") -> dict[str, str]:
     """The recipes that have one of these words in them, as the plan's commit has them."""
     patterns = [part for case in dict.fromkeys(cases) for part in ("-e", case)]
     if not patterns:
         return {}
-    ref = commit or stand.start
+    ref = commit or branch.start
     try:
-        listed = stand.checkout.git("grep", "-z", "-l", "--fixed-strings", *patterns, ref, "--", recipes.FOLDER)
+        listed = branch.checkout.git("grep", "-z", "-l", "--fixed-strings", *patterns, ref, "--", recipes.FOLDER)
     except GitFailed as error:
         if error.status != 1:  # git's way to say that nothing was found
             raise
         listed = ""
     paths = [path.partition(":")[2] for path in listed.split("\0") if path.endswith((".yaml", ".yml"))]
-    return {path: text for path, text in stand.checkout.read(paths, ref).items() if text is not None}
+    return {path: text for path, text in branch.checkout.read(paths, ref).items() if text is not None}
 
 
-def rows_of(stand: Position, cases: Sequence[str], commit: str = "") -> tuple[Row, ...]:
+def rows_of(branch: BumpBranch, cases: Sequence[str], commit: str = "") -> tuple[Row, ...]:
     """The rows of the recipes that name these cases; of all recipes where none does, for a hint at the right name."""
-    texts = recipe_texts(stand, cases, commit)
+    texts = recipe_texts(branch, cases, commit)
     if cases and not texts:
-        texts = recipe_texts(stand, ["test_case"], commit)
+        texts = recipe_texts(branch, ["test_case"], commit)
     found: list[Row] = []
     for path, text in texts.items():
         try:

@@ -27,7 +27,7 @@ from runbook_lib.workflow import (
     quarantines,
     sync_survey,
 )
-from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.proposal import is_mine
 from runbook_lib.workflow.pull_request import PullRequestState
 
@@ -71,29 +71,29 @@ class Readiness:
         return display.table(rows) + display.notes(self.people, title="Left to people")
 
 
-def look(stand: Position, github: GitHub | None, records: Path | None = None) -> Readiness:
+def look(branch: BumpBranch, github: GitHub | None, records: Path | None = None) -> Readiness:
     """Look everything up: the run of the head commit, its pins, golden values, issues, GitLab.  Changes nothing.
 
     ``records`` is the bump's folder in the archive.
     """
-    bump = stand.bump
+    bump = branch.bump
     if bump.tag is None or github is None or not bump.apply:
         return Readiness(idle="Whether it is ready to merge is looked up by a run that applies.")
-    standing = pull_request.read_state(stand, github)
-    pull = standing.pull
+    state = pull_request.read_state(branch, github)
+    pull = state.pull
     if pull is None:
-        return Readiness(idle=standing.problem or "There is no pull request, so nothing is to be merged.")
-    if not stand.checkout.has(pull.head_sha):
+        return Readiness(idle=state.problem or "There is no pull request, so nothing is to be merged.")
+    if not branch.checkout.has(pull.head_sha):
         return Readiness(idle=f"#{pull.number} stands at {pull.head_sha[:10]}, which this clone does not have.")
     # What is looked up, and the step that a repository may have no use for.
     lookups: dict[str, tuple[str, Callable[[], Iterable[Item]]]] = {
-        "a green CI run of the head commit": (notebooks.RUN_CI, lambda: _of_ci(standing, github, pull)),
-        "commits that are the runbook's own, or confirmed": ("", lambda: [_commits(standing, pull, records)]),
-        "pins that agree on that commit": ("", lambda: [_pins(stand, pull)]),
-        "golden values with nothing held back": (notebooks.GOLDEN_VALUES, lambda: [_values(stand, records)]),
-        "an open issue for every broken test": (notebooks.BROKEN_TESTS, lambda: _issues(stand, github, pull)),
+        "a green CI run of the head commit": (notebooks.RUN_CI, lambda: _of_ci(state, github, pull)),
+        "commits that are the runbook's own, or confirmed": ("", lambda: [_commits(state, pull, records)]),
+        "pins that agree on that commit": ("", lambda: [_pins(branch, pull)]),
+        "golden values with nothing held back": (notebooks.GOLDEN_VALUES, lambda: [_values(branch, records)]),
+        "an open issue for every broken test": (notebooks.BROKEN_TESTS, lambda: _issues(branch, github, pull)),
         "a green pipeline on GitLab": (notebooks.GITLAB_PIN, lambda: [_gitlab(pull)]),
-        "a push of what is here": ("", lambda: [_pushed(stand, pull)]),
+        "a push of what is here": ("", lambda: [_pushed(branch, pull)]),
     }
     items: list[Item] = []
     for name, (step, lookup) in lookups.items():
@@ -101,13 +101,13 @@ def look(stand: Position, github: GitHub | None, records: Path | None = None) ->
             items += [Item(name, None, why)] if (why := bump.repository.idle(step)) else lookup()
         except RunbookError as error:  # one answer that is not to be had hides no other
             items.append(Item(name, False, str(error), "Run bump again."))
-    return Readiness(tuple(items), tuple(_people(standing, pull)), ci=not bump.repository.idle(notebooks.RUN_CI))
+    return Readiness(tuple(items), tuple(_people(state, pull)), ci=not bump.repository.idle(notebooks.RUN_CI))
 
 
-def _of_ci(standing: PullRequestState, github: GitHub, pull: Pull) -> Iterator[Item]:
-    now = ci_run.progress(standing, pull, github)
+def _of_ci(state: PullRequestState, github: GitHub, pull: Pull) -> Iterator[Item]:
+    now = ci_run.progress(state, pull, github)
     short = pull.head_sha[:10]
-    by = ", ".join(it.author for it in commands(standing.comments, pull.head_sha)) or "copy-pr-bot" * bool(now.run)
+    by = ", ".join(it.author for it in commands(state.comments, pull.head_sha)) or "copy-pr-bot" * bool(now.run)
     yield Item(
         "authorization of the head commit", bool(by), f"{short}, by {by or 'nobody'}.", "" if by else notebooks.RUN_CI
     )
@@ -115,7 +115,7 @@ def _of_ci(standing: PullRequestState, github: GitHub, pull: Pull) -> Iterator[I
     if now.state == "failed":
         soft = {
             str(row["test"])
-            for row in quarantines.quarantined_since_fork(standing.stand, pull.head_sha)
+            for row in quarantines.quarantined_since_fork(state.branch, pull.head_sha)
             if row["form"] == "soft"
         }
         red = {job.name for job in failed(now.jobs)}
@@ -128,45 +128,45 @@ def _of_ci(standing: PullRequestState, github: GitHub, pull: Pull) -> Iterator[I
             )
             return
     base = f" It tested the merge with {pull.base_ref}" + (
-        f", which has moved by {standing.behind} commits since." if standing.behind else " as it is."
+        f", which has moved by {state.behind} commits since." if state.behind else " as it is."
     )
     yield Item(
         "a green CI run of the head commit", now.state == "passed", told + base * (now.state == "passed"), now.next
     )
 
 
-def _commits(standing: PullRequestState, pull: Pull, records: Path | None) -> Item:
+def _commits(state: PullRequestState, pull: Pull, records: Path | None) -> Item:
     name = "commits that are the runbook's own, or confirmed"
-    if not is_mine(pull, standing.head_name):
+    if not is_mine(pull, state.head_name):
         return Item(name, None, f"They are {pull.author}'s: a person reads every line.")
-    reviewed = branch_history.review(standing.stand, pull.head_sha, records)
+    reviewed = branch_history.review(state.branch, pull.head_sha, records)
     told = f"{reviewed.held}." if reviewed.foreign else f"{display.count(len(reviewed.commits), 'commit')}."
     return Item(name, not reviewed.foreign, told, reviewed.next)
 
 
-def _pins(stand: Position, pull: Pull) -> Item:
+def _pins(branch: BumpBranch, pull: Pull) -> Item:
     found = sync_survey.survey(
-        stand.checkout.path,
+        branch.checkout.path,
         [pull.head_sha],
-        expected=stand.bump.tag,
-        image_type=stand.bump.image_type,
-        repository=stand.bump.repository,
+        expected=branch.bump.tag,
+        image_type=branch.bump.image_type,
+        repository=branch.bump.repository,
     )
     return Item("pins that agree on that commit", found.outcome == "in sync", found.summary, notebooks.SYNC_CHECK)
 
 
-def _values(stand: Position, records: Path | None) -> Item:
+def _values(branch: BumpBranch, records: Path | None) -> Item:
     held = [
-        one for one in golden_comparison.changed_since_fork(stand, records) if one.verdict in ("held back", "refused")
+        one for one in golden_comparison.changed_since_fork(branch, records) if one.verdict in ("held back", "refused")
     ]
     names = ", ".join(one.file for one in held[:4]) + (" …" if len(held) > 4 else "")
     told = f"{names} {'is' if len(held) == 1 else 'are'} held back." if held else "Nothing is held back."
     return Item("golden values with nothing held back", not held, told, "05-golden-values, with accept" if held else "")
 
 
-def _issues(stand: Position, github: GitHub, pull: Pull) -> Iterator[Item]:
+def _issues(branch: BumpBranch, github: GitHub, pull: Pull) -> Iterator[Item]:
     name = "an open issue for every broken test"
-    marked = quarantines.quarantined_since_fork(stand, pull.head_sha)
+    marked = quarantines.quarantined_since_fork(branch, pull.head_sha)
     lacking = [str(row["test"]) for row in marked if not row["issue"]]
     closed = []
     for row in marked:
@@ -195,9 +195,9 @@ def _gitlab(pull: Pull) -> Item:
     return Item(name, newest.status == "success", told, "" if newest.status == "success" else how)
 
 
-def _pushed(stand: Position, pull: Pull) -> Item:
-    same = stand.start == pull.head_sha
-    told = f"{stand.start[:10]} here, {pull.head_sha[:10]} on #{pull.number}."
+def _pushed(branch: BumpBranch, pull: Pull) -> Item:
+    same = branch.start == pull.head_sha
+    told = f"{branch.start[:10]} here, {pull.head_sha[:10]} on #{pull.number}."
     return Item(
         "a push of what is here",
         same,
@@ -206,11 +206,11 @@ def _pushed(stand: Position, pull: Pull) -> Item:
     )
 
 
-def _people(standing: PullRequestState, pull: Pull) -> Iterator[str]:
+def _people(state: PullRequestState, pull: Pull) -> Iterator[str]:
     if pull.draft:
         yield f"Press *Ready for review* on {pull.url}."
     yield "Reviews of the code owners."
-    repository = standing.stand.bump.repository
+    repository = state.bump.repository
     if not repository.workflow:
         yield f"Look at the checks of {pull.url}, which are not followed here."
     yield from (sentence for label, sentence in repository.offers.items() if label not in pull.labels)

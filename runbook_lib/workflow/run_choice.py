@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from runbook_lib import display, notebooks
+from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import branch_of, labels_at
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull
@@ -16,6 +17,7 @@ from runbook_lib.golden import ci_runs
 from runbook_lib.golden.collect import Source
 from runbook_lib.triage import failed_jobs
 from runbook_lib.workflow import ci_run
+from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.pull_request import PullRequestState
 
 #: GitLab's words for a pipeline that has not ended.
@@ -33,7 +35,7 @@ class ChosenRun:
     named the run.
     """
 
-    standing: PullRequestState
+    pull_request: PullRequestState
     source: Source | None = None
     idle: str = ""
     next: str = ""
@@ -43,6 +45,16 @@ class ChosenRun:
     wrong: tuple[str, ...] = ()
     older: str = ""
     named: bool = False
+
+    @property
+    def branch(self) -> BumpBranch:
+        """The bump's branch."""
+        return self.pull_request.branch
+
+    @property
+    def bump(self) -> Bump:
+        """The parameters of the bump."""
+        return self.pull_request.bump
 
     def show(self) -> View:
         """The run and what of it may be used."""
@@ -57,35 +69,35 @@ class ChosenRun:
         return display.table({"what": name, "value": value} for name, value in rows.items())
 
 
-def choose_run(standing: PullRequestState, *, run_id: str = "", source: str = "github") -> ChosenRun:
+def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "github") -> ChosenRun:
     """The run that ``run_id`` names (a number, or its address), else the pull request's newest of its head commit.
 
     Once that is green, and where a GitLab is set up, the failed pipeline of the same commit there.
     Raises RunbookError for a number that is none and a source that is unknown, Refused for a run of something else.
     """
-    bump, github, pull = standing.stand.bump, standing.github, standing.pull
+    bump, github, pull = state.bump, state.github, state.pull
     if source not in ("github", "gitlab"):
         raise RunbookError(f"source={source!r} is unknown: choose github or gitlab.")
     if bump.tag is None:
-        return ChosenRun(standing, idle="no tag was given, so no run is looked for", next="-r tag 26.04-py3")
+        return ChosenRun(state, idle="no tag was given, so no run is looked for", next="-r tag 26.04-py3")
     if not (bump.repository.golden or bump.repository.recipes):
-        return ChosenRun(standing, idle=f"{bump.repository.name} has neither golden values nor recipes")
+        return ChosenRun(state, idle=f"{bump.repository.name} has neither golden values nor recipes")
     if source == "gitlab":
-        return _of_gitlab(standing, run_id)
+        return _of_gitlab(state, run_id)
     if github is None or pull is None:
-        why = standing.problem or f"no pull request is open for {bump.branch}"
-        return ChosenRun(standing, idle=f"waiting for the pull request: {why}", next="03-open-pr, with publish")
+        why = state.problem or f"no pull request is open for {bump.branch}"
+        return ChosenRun(state, idle=f"waiting for the pull request: {why}", next="03-open-pr, with publish")
     if run_id:
-        return _of_github(standing, github, pull, _number(run_id, github.repository), named=True)
-    now = ci_run.progress(standing, pull, github)
+        return _of_github(state, github, pull, _number(run_id, github.repository), named=True)
+    now = ci_run.progress(state, pull, github)
     if now.run is None or now.state not in ("passed", "failed"):
-        return ChosenRun(standing, idle=now.sentence.rstrip("."), next=now.next, url=now.run.url if now.run else "")
+        return ChosenRun(state, idle=now.sentence.rstrip("."), next=now.next, url=now.run.url if now.run else "")
     if now.state == "passed" and os.environ.get("GITLAB_URL"):
         # What GitHub runs is green: the scopes that it never runs are next.
-        mirrored = _of_gitlab(standing, "")
+        mirrored = _of_gitlab(state, "")
         if mirrored.source is not None and mirrored.wrong:
             return mirrored
-    return _of_github(standing, github, pull, now.run.id, named=False)
+    return _of_github(state, github, pull, now.run.id, named=False)
 
 
 def _number(run_id: str, repository: str) -> int:
@@ -99,46 +111,46 @@ def _number(run_id: str, repository: str) -> int:
     return int(text)
 
 
-def _of_github(standing: PullRequestState, github: GitHub, pull: Pull, run_id: int, *, named: bool) -> ChosenRun:
-    bump, run = standing.stand.bump, github.run(run_id)
+def _of_github(state: PullRequestState, github: GitHub, pull: Pull, run_id: int, *, named: bool) -> ChosenRun:
+    bump, run = state.bump, github.run(run_id)
     source = ci_runs.of_github(
         github, run_id, image_type=bump.image_type, branch=branch_of(pull.number), head=pull.head_sha,
-        labels=labels_at(pull.labels, standing.labellings, run.created), older="older-run" in bump.allow,
+        labels=labels_at(pull.labels, state.labellings, run.created), older="older-run" in bump.allow,
     )  # fmt: skip
     older = "" if run.head_sha == pull.head_sha else f"{source.name} tested {run.head_sha[:10]}."
     wrong = tuple(sorted(job.name for job in failed_jobs.failed(github.jobs(run_id))))
     return ChosenRun(
-        standing, source, url=run.url, number=run_id, tested=run.head_sha, wrong=wrong, older=older, named=named
+        state, source, url=run.url, number=run_id, tested=run.head_sha, wrong=wrong, older=older, named=named
     )
 
 
-def _of_gitlab(standing: PullRequestState, run_id: str) -> ChosenRun:
-    bump, stand = standing.stand.bump, standing.stand
+def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
+    bump, branch = state.bump, state.branch
     if run_id and not re.fullmatch(r"[0-9]{1,18}", run_id.strip()):
         raise RunbookError(
             f"run_id={run_id!r} is no number of a pipeline. Take it from its address, …/pipelines/<number>; without "
             "one, the newest pipeline of the bump's commit is taken."
         )
-    if standing.pull is None and stand.tip is None:
+    if state.pull is None and branch.tip is None:
         return ChosenRun(
-            standing, idle=f"waiting for the branch {bump.branch}: it does not exist yet", next=notebooks.OPEN_PR
+            state, idle=f"waiting for the branch {bump.branch}: it does not exist yet", next=notebooks.OPEN_PR
         )
-    head = standing.pull.head_sha if standing.pull else stand.start
+    head = state.pull.head_sha if state.pull else branch.start
     gitlab = GitLab.connect()
     pipeline = gitlab.pipeline(int(run_id)) if run_id else next(iter(gitlab.pipelines(head)), None)
     if pipeline is None:
         how = "Start one there, with tools/trigger_internal_ci.py (--dry-run first); then run again."
-        return ChosenRun(standing, idle=f"waiting for a pipeline of {head[:10]} on GitLab: it has none", next=how)
+        return ChosenRun(state, idle=f"waiting for a pipeline of {head[:10]} on GitLab: it has none", next=how)
     if pipeline.status in _UNFINISHED:
         told = f"waiting for pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
-        return ChosenRun(standing, idle=told, next=f"Run again when it has ended: {pipeline.url}", url=pipeline.url)
+        return ChosenRun(state, idle=told, next=f"Run again when it has ended: {pipeline.url}", url=pipeline.url)
     source = ci_runs.of_gitlab(
         gitlab, pipeline.id, image_type=bump.image_type, head=head, older="older-run" in bump.allow
     )
     older = "" if pipeline.sha == head else f"{source.name} tested {pipeline.sha[:10]}."
     wrong = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))
     return ChosenRun(
-        standing,
+        state,
         source,
         url=pipeline.url,
         number=pipeline.id,

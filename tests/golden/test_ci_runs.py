@@ -11,7 +11,7 @@ from bumping import world as start
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import ci_runs, collect
 from runbook_lib.golden.collect import Source
-from runbook_lib.workflow import branch, ci_run, pull_request
+from runbook_lib.workflow import bump_branch, ci_run, pull_request
 
 BRANCH = "bump/main/dev-26.04-py3"
 CASES = "tests/functional_tests/test_cases"
@@ -28,7 +28,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def authorized(world: World) -> str:
     """Let CI go; the head commit."""
     step = world.step(bump_to())
-    ci_run.authorize(step, pull_request.read_state(branch.find(world.checkout, bump_to()), world.github()))
+    ci_run.authorize(step, pull_request.read_state(bump_branch.find(world.checkout, bump_to()), world.github()))
     return git(world.remote, "rev-parse", BRANCH)
 
 

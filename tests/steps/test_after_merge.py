@@ -19,7 +19,7 @@ from runbook_lib.practice.accounts import GITLAB_TOKEN
 from runbook_lib.recipes.quarantined import listed
 from runbook_lib.steps.after_merge import base_ci, report
 from runbook_lib.steps.after_merge.report import After
-from runbook_lib.workflow import branch
+from runbook_lib.workflow import bump_branch
 
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
 REPO = "owner/name"
@@ -96,7 +96,7 @@ def look(at: World, refs: str = "", *, token: bool = True, **parameters: Any) ->
     """Step 8, as its notebook runs it."""
     bump = bump_to(**parameters) if parameters.get("tag", "26.04-py3") else Bump.parse()
     step = at.step(bump)
-    found = report.look(branch.find(at.checkout, bump), at.github() if token else None, refs)
+    found = report.look(bump_branch.find(at.checkout, bump), at.github() if token else None, refs)
     assert found.show().text
     report.conclude(step, found)
     step.raise_if_failed()
@@ -183,9 +183,9 @@ def test_a_run_of_a_later_commit_counts_as_it_holds_the_merge(merged: World) -> 
     at.commit_on("main", ".gitlab/stages/02.yml", "a: 1\n")
     at.commit_on("main", ".gitlab/stages/02.yml", "a: 2\n")
     found = look(at)
-    assert found.merged == first.merged != found.stand.base_commit
+    assert found.merged == first.merged != found.branch.base_commit
     assert found.lanes[0].url
-    asked = base_ci.since(found.stand, found.merged)
+    asked = base_ci.since(found.branch, found.merged)
     assert asked == git(at.remote, "rev-list", "--first-parent", f"{first.merged}~1..main").split()
     assert len(asked) == 3
 
@@ -269,8 +269,8 @@ def test_open_quarantines_with_the_state_of_their_issues(at: World) -> None:
 def test_the_other_image_type_is_of_gitlab_alone(merged: World) -> None:
     found = look(merged, image_type="lts")
     assert found.merged == ""
-    stand = replace(found.stand, bump=bump_to(image_type="lts"))
-    assert report._given(stand, merged.github(), [], {}) == (set(), ())
+    branch = replace(found.branch, bump=bump_to(image_type="lts"))
+    assert report._given(branch, merged.github(), [], {}) == (set(), ())
     assert str(found.branches[0]["next"]).endswith("-r image_type lts")
 
 

@@ -19,7 +19,7 @@ from runbook_lib.practice.ci import evidence
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import golden_values
 from runbook_lib.steps.golden_values import Refresh
-from runbook_lib.workflow import branch, ci_run, golden_comparison, pull_request, push_round, run_choice
+from runbook_lib.workflow import bump_branch, ci_run, golden_comparison, pull_request, push_round, run_choice
 from runbook_lib.workflow.golden_comparison import Found
 from runbook_lib.workflow.push_round import Sent
 
@@ -47,13 +47,11 @@ def step05(
     """Step 5, as its notebook runs it; ``let_go`` authorizes CI first."""
     bump = bump_to(mode=mode, allow=allow)
     step = at.step(bump)
-    standing = pull_request.read_state(branch.find(at.checkout, bump), at.github(token), records=step.records)
+    state = pull_request.read_state(bump_branch.find(at.checkout, bump), at.github(token), records=step.records)
     if let_go:
-        standing = ci_run.authorize(step, standing)
-        assert not standing.held
-    found = golden_comparison.collect(
-        run_choice.choose_run(standing, **asked), only_failing=only_failing, accepted=accept
-    )
+        state = ci_run.authorize(step, state)
+        assert not state.held
+    found = golden_comparison.collect(run_choice.choose_run(state, **asked), only_failing=only_failing, accepted=accept)
     plan = golden_values.plan(found, reset=reset)
     sent = golden_values.carry_out(step, plan)
     golden_values.verify(step, plan, sent)
@@ -210,7 +208,9 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
         git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", TITLE)
         for allow, starts in (("", "waiting for CI run"), ("push-while-running", "")):
             bump = bump_to(allow=allow)
-            sent = push_round.send(at.step(bump), pull_request.read_state(branch.find(at.checkout, bump), at.github()))
+            sent = push_round.send(
+                at.step(bump), pull_request.read_state(bump_branch.find(at.checkout, bump), at.github())
+            )
             assert sent.held.startswith(starts)
             assert at.effects() == ["push", "comment"] * bool(sent.commit)
         assert sent.commit
@@ -456,7 +456,7 @@ def test_a_value_that_creeps_over_two_rounds_is_held_back_and_can_be_accepted(
 def test_a_job_that_passed_explains_none_that_failed(at: World) -> None:
     (one, *_) = step05(at, mode="preview").found.collection.files
     asked = run_choice.choose_run(
-        pull_request.read_state(branch.find(at.checkout, bump_to(mode="preview")), at.github())
+        pull_request.read_state(bump_branch.find(at.checkout, bump_to(mode="preview")), at.github())
     )
     found = golden_comparison.collect(asked, say=lambda _: None)
     passed = [replace(file, failed=False) for file in found.collection.files]

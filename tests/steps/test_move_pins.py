@@ -14,8 +14,8 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.records import step_record
 from runbook_lib.records.statement import CONTRIBUTIONS
 from runbook_lib.steps import context, move_pins, preflight
-from runbook_lib.workflow import branch, bump_plan, forge
-from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow import bump_branch, bump_plan, forge
+from runbook_lib.workflow.bump_branch import BumpBranch
 
 TAG = "26.04-py3"
 
@@ -41,8 +41,8 @@ def told(step: step_record.StepRecord) -> list[dict[str, object]]:
     return [json.loads(line) for line in (step.folder / CONTRIBUTIONS).read_text().splitlines()]
 
 
-def stand(checkout: Checkout, **asked: object) -> Position:
-    return branch.find(checkout, Bump.parse(**({"tag": TAG} | asked)))  # type: ignore[arg-type]
+def branch(checkout: Checkout, **asked: object) -> BumpBranch:
+    return bump_branch.find(checkout, Bump.parse(**({"tag": TAG} | asked)))  # type: ignore[arg-type]
 
 
 def state(checkout: Checkout) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ def state(checkout: Checkout) -> tuple[str, ...]:
 @pytest.mark.parametrize("asked", [{}, {"tag": ""}, {"publish": False}])
 def test_a_preview_changes_nothing(checkout: Checkout, step: step_record.StepRecord, asked: dict[str, object]) -> None:
     before = state(checkout)
-    here = stand(checkout, **asked)
+    here = branch(checkout, **asked)
     ahead = bump_plan.plan_bump(here)
     for ci in ("github", "gitlab"):
         plan = ahead.plan.part(ci)
@@ -67,7 +67,7 @@ def test_a_preview_changes_nothing(checkout: Checkout, step: step_record.StepRec
 
 
 def test_both_parts_move_the_pins_and_nothing_else(checkout: Checkout, step: step_record.StepRecord) -> None:
-    here = stand(checkout, apply=True)
+    here = branch(checkout, apply=True)
     ahead = bump_plan.plan_bump(here)
     for ci in ("github", "gitlab"):
         plan = ahead.plan.part(ci)
@@ -84,20 +84,20 @@ def test_both_parts_move_the_pins_and_nothing_else(checkout: Checkout, step: ste
         ".gitlab/stages/01.build.yml",
     ]
     assert {it["status"] for it in told(step) if it["kind"] == "check"} == {"passed"}
-    again = stand(checkout, apply=True)
+    again = branch(checkout, apply=True)
     assert "already held the plan" in move_pins.carry_out(step, again, ahead, ahead.plan).text
 
 
 def test_a_pin_of_the_other_type_that_moved_on_the_branch_is_found(checkout: Checkout) -> None:
-    here = stand(checkout, apply=True)
-    branch.carry_out(here, bump_plan.plan_bump(here).plan.edits)
+    here = branch(checkout, apply=True)
+    bump_branch.apply_edits(here, bump_plan.plan_bump(here).plan.edits)
     assert move_pins.untouched(here).status == "passed"
     pin = checkout.path / "docker/.ngc_version.lts"
     pin.write_text(pin.read_text().replace("25.09", TAG[:5]))
     check = move_pins.untouched(here)
     assert check.status == "failed"
     assert "docker/.ngc_version.lts" in check.detail
-    assert move_pins.untouched(stand(checkout, apply=True, allow="both-types")).status == "skipped"
+    assert move_pins.untouched(branch(checkout, apply=True, allow="both-types")).status == "skipped"
 
 
 def test_a_branch_of_that_name_with_other_content_is_refused_before_anything_moves(checkout: Checkout) -> None:
@@ -106,30 +106,30 @@ def test_a_branch_of_that_name_with_other_content_is_refused_before_anything_mov
     checkout.switch("main")
     before = state(checkout)
     with pytest.raises(Refused, match=r"has other content than this bump: [0-9a-f]{10} \(Keep my notes\)"):
-        bump_plan.plan_bump(stand(checkout, apply=True))
+        bump_plan.plan_bump(branch(checkout, apply=True))
     assert state(checkout) == before
 
 
 def test_a_roll_back_does_not_take_up_the_branch_of_the_bump_it_goes_back_to(checkout: Checkout) -> None:
-    here = stand(checkout, apply=True)
+    here = branch(checkout, apply=True)
     edits = bump_plan.plan_bump(here).plan.edits
-    branch.carry_out(here, edits)
+    bump_branch.apply_edits(here, edits)
     checkout.commit([edit.path for edit in edits], here.bump.title)
     checkout.switch("main")
-    newer = branch.find(checkout, Bump.parse(tag="26.05-py3", apply=True))
-    branch.carry_out(newer, bump_plan.plan_bump(newer).plan.edits)
+    newer = bump_branch.find(checkout, Bump.parse(tag="26.05-py3", apply=True))
+    bump_branch.apply_edits(newer, bump_plan.plan_bump(newer).plan.edits)
     checkout.git("commit", "-qam", "chore: newer")
     checkout.git("push", "-q", "origin", "HEAD:main")
     with pytest.raises(Refused, match="allow=older-tag"):
-        bump_plan.plan_bump(stand(checkout, apply=True))
+        bump_plan.plan_bump(branch(checkout, apply=True))
     with pytest.raises(Refused, match="from an earlier bump"):
-        bump_plan.plan_bump(stand(checkout, apply=True, allow="older-tag"))
+        bump_plan.plan_bump(branch(checkout, apply=True, allow="older-tag"))
 
 
 def test_nothing_to_edit_makes_no_branch(checkout: Checkout) -> None:
     before = state(checkout)
-    here = stand(checkout, tag="26.02-py3", apply=True)
-    assert branch.carry_out(here, bump_plan.plan_bump(here).plan.edits) == []
+    here = branch(checkout, tag="26.02-py3", apply=True)
+    assert bump_branch.apply_edits(here, bump_plan.plan_bump(here).plan.edits) == []
     assert state(checkout) == before
 
 
@@ -144,7 +144,7 @@ def test_a_tag_that_is_not_there_for_every_platform_is_refused(
     checkout: Checkout, step: step_record.StepRecord, tag: str, says: str
 ) -> None:
     before = state(checkout)
-    here = stand(checkout, tag=tag, apply=True)
+    here = branch(checkout, tag=tag, apply=True)
     ahead = bump_plan.plan_bump(here)
     with pytest.raises(Refused, match=says):
         move_pins.carry_out(step, here, ahead, ahead.plan)
@@ -155,8 +155,8 @@ def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(
     checkout: Checkout, step: step_record.StepRecord
 ) -> None:
     with pytest.raises(Refused, match="allow=older-tag"):
-        bump_plan.plan_bump(stand(checkout, tag="26.01-py3"))
-    here = stand(checkout, tag="26.01-py3", allow="older-tag", apply=True)
+        bump_plan.plan_bump(branch(checkout, tag="26.01-py3"))
+    here = branch(checkout, tag="26.01-py3", allow="older-tag", apply=True)
     ahead = bump_plan.plan_bump(here)
     move_pins.carry_out(step, here, ahead, ahead.plan)
     move_pins.verify(step, here, ahead, ahead.plan)
@@ -167,16 +167,16 @@ def test_without_the_registry_apply_goes_on_and_publishing_wants_an_exception(
     checkout: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
-    bump_plan.plan_bump(stand(checkout, apply=True)).require()
+    bump_plan.plan_bump(branch(checkout, apply=True)).require()
     with pytest.raises(Refused, match="allow=unverified-tag"):
-        bump_plan.plan_bump(stand(checkout, apply=True, publish=True)).require()
-    ahead = bump_plan.plan_bump(stand(checkout, apply=True, publish=True, allow="unverified-tag"))
+        bump_plan.plan_bump(branch(checkout, apply=True, publish=True)).require()
+    ahead = bump_plan.plan_bump(branch(checkout, apply=True, publish=True, allow="unverified-tag"))
     ahead.require()
     assert list(ahead.used_exceptions) == ["unverified-tag"]
 
 
 def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: step_record.StepRecord) -> None:
-    here = stand(checkout)
+    here = branch(checkout)
     ahead = bump_plan.plan_bump(here)
     with contextlib.closing(forge.connect_github(checkout.repository(), here.bump)) as github:  # type: ignore[type-var]
         checks = preflight.report(step, here, ahead, github)
@@ -216,25 +216,25 @@ def test_without_a_token_only_publishing_is_refused(checkout: Checkout, monkeypa
     [("", "in sync"), ("main", "in sync"), ("origin/dev", "out of sync"), ("main, origin/core_r*", "in sync")],
 )
 def test_the_sync_check_looks_where_it_is_asked_to(checkout: Checkout, refs: str, outcome: str) -> None:
-    assert move_pins.survey(stand(checkout, tag=""), refs).outcome == outcome
+    assert move_pins.survey(branch(checkout, tag=""), refs).outcome == outcome
 
 
 def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, step: step_record.StepRecord) -> None:
-    here = stand(checkout, apply=True)
-    branch.carry_out(here, bump_plan.plan_bump(here).plan.part("github").edits)
-    half = stand(checkout, apply=True)
+    here = branch(checkout, apply=True)
+    bump_branch.apply_edits(here, bump_plan.plan_bump(here).plan.part("github").edits)
+    half = branch(checkout, apply=True)
     found = move_pins.survey(half, "")
     assert found.outcome == "out of sync"
     assert ".gitlab/stages/01.build.yml" in move_pins.conclude(step, half, found).text
     with pytest.raises(Exception, match="all pins agree"):
         step.raise_if_failed()
-    branch.carry_out(half, bump_plan.plan_bump(half).plan.edits)
+    bump_branch.apply_edits(half, bump_plan.plan_bump(half).plan.edits)
     assert move_pins.survey(half, "").outcome == "in sync"
     checkout.commit([edit.path for edit in bump_plan.plan_bump(half).plan.edits], "move")
     (checkout.path / "docker/.ngc_version.dev").write_text("nvcr.io/nvidia/pytorch:26.01-py3\n")
-    assert move_pins.survey(stand(checkout, apply=True), "").outcome == "out of sync"
+    assert move_pins.survey(branch(checkout, apply=True), "").outcome == "out of sync"
 
 
 def test_a_ref_that_is_not_there_is_told(checkout: Checkout) -> None:
     with pytest.raises(CannotTell, match="gone"):
-        move_pins.survey(stand(checkout), "gone")
+        move_pins.survey(branch(checkout), "gone")

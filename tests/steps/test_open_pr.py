@@ -9,7 +9,7 @@ from bumping import BRANCH, CONTRIBUTOR, World, bump_to, git
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.workflow import branch, pull_request
+from runbook_lib.workflow import bump_branch, pull_request
 from runbook_lib.workflow.proposal import head_of, is_for
 
 TITLE = "chore: Update Docker image version to 26.04-py3"
@@ -65,7 +65,7 @@ def test_without_publish_nothing_leaves_the_machine(world: World) -> None:
 def test_edits_left_uncommitted_are_taken_up(world: World) -> None:
     bump = bump_to(mode="apply")
     proposal = world.propose(bump)
-    branch.carry_out(proposal.stand, proposal.missing.edits)
+    bump_branch.apply_edits(proposal.branch, proposal.missing.edits)
     made = world.open_pr(mode="apply")
     assert world.effects() == ["commit"]
     assert set(git(world.checkout.path, "show", "--format=", "--name-only", made.commit or "").split()) == DEV

@@ -11,21 +11,21 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Account, Comment
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.steps import run_ci as ci
-from runbook_lib.workflow import branch, ci_run, pull_request
+from runbook_lib.workflow import bump_branch, ci_run, pull_request
 
 
 def run_ci(world: World, token: str = "practice-token", *, wait: bool = False, **parameters: Any) -> Progress | None:
     """Step 4, as its notebook runs it; the clock moves on while it waits."""
     bump = bump_to(**parameters)
     step = world.step(bump)
-    standing = ci_run.authorize(step, pull_request.read_state(branch.find(world.checkout, bump), world.github(token)))
+    state = ci_run.authorize(step, pull_request.read_state(bump_branch.find(world.checkout, bump), world.github(token)))
 
     def sleep(seconds: float) -> None:
         world.now[0] += seconds
 
-    found = ci.follow(step, standing, wait=wait, sleep=sleep, clock=lambda: world.now[0])
-    ci.show(standing, found)
-    ci.verify(step, standing, found)
+    found = ci.follow(step, state, wait=wait, sleep=sleep, clock=lambda: world.now[0])
+    ci.show(state, found)
+    ci.verify(step, state, found)
     step.raise_if_failed()
     return found
 
@@ -357,20 +357,20 @@ def test_a_run_without_the_label_is_useless(opened: World) -> None:
 def test_a_push_while_following_ends_it(opened: World) -> None:
     run_ci(opened)
     bump = bump_to()
-    standing = ci_run.authorize(
-        opened.step(bump), pull_request.read_state(branch.find(opened.checkout, bump), opened.github())
+    state = ci_run.authorize(
+        opened.step(bump), pull_request.read_state(bump_branch.find(opened.checkout, bump), opened.github())
     )
     opened.commit_on(BRANCH, "notes", "more\n")
-    found = ci.follow(opened.steps[-1], standing)
+    found = ci.follow(opened.steps[-1], state)
     assert found is not None
     assert found.state == "cancelled"
 
 
 def test_a_head_that_moves_before_a_run_starts_is_told(opened: World) -> None:
     bump = bump_to()
-    standing = pull_request.read_state(branch.find(opened.checkout, bump), opened.github())
+    state = pull_request.read_state(bump_branch.find(opened.checkout, bump), opened.github())
     opened.commit_on(BRANCH, "notes", "more\n")
-    found = ci.follow(opened.step(bump), standing)
+    found = ci.follow(opened.step(bump), state)
     assert found is not None
     assert (found.state, opened.head()[:10] in found.sentence) == ("superseded", True)
 

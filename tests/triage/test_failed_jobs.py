@@ -16,8 +16,7 @@ from runbook_lib.pins.repositories import MEGATRON_BRIDGE
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import investigate_ci
 from runbook_lib.triage import failed_jobs
-from runbook_lib.workflow import branch as position
-from runbook_lib.workflow import ci_run, pull_request
+from runbook_lib.workflow import bump_branch, ci_run, pull_request
 
 KINDS = {
     "gpt/gpt3_mcore_te_tp1_pp1": "golden drift",
@@ -35,7 +34,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("world")) as made:
         made.open_pr()
         bump = bump_to()
-        ci_run.authorize(made.step(bump), pull_request.read_state(position.find(made.checkout, bump), made.github()))
+        ci_run.authorize(made.step(bump), pull_request.read_state(bump_branch.find(made.checkout, bump), made.github()))
         made.now[0] += 1000
         yield made
 

@@ -37,7 +37,7 @@ from runbook_lib.transport.ranges import Address, Web
 from runbook_lib.triage import read_logs
 from runbook_lib.triage.diagnose import FailedJob
 from runbook_lib.triage.read_logs import JobLogs
-from runbook_lib.workflow import branch, ci_run, pull_request, push_round, run_choice
+from runbook_lib.workflow import bump_branch, ci_run, pull_request, push_round, run_choice
 from runbook_lib.workflow.proposal import find_pull
 
 TAG = "26.04-py3"
@@ -271,26 +271,26 @@ def _step_3(at: At, on: Clients) -> None:
 
 
 def _step_4(at: At, on: Clients) -> None:
-    after = ci_run.authorize(at.step(), pull_request.read_state(at.known["stand"], on.github))
+    after = ci_run.authorize(at.step(), pull_request.read_state(at.known["branch"], on.github))
     if after.held:
         raise Told(after.held)
 
 
 def _told_there(at: At, on: Clients) -> None:
     step = at.step()
-    push_round.tell(step, pull_request.read_state(at.known["stand"], on.github), "Some words.", "golden-values")
+    push_round.tell(step, pull_request.read_state(at.known["branch"], on.github), "Some words.", "golden-values")
     _quiet(step)
 
 
 def _filed(at: At, on: Clients) -> None:
     target = Target(_TEST.model, _TEST.case, _TEST.environment, _TEST.platform, _TEST.reason)
     decision = decide.Decision(target, _TEST, None, None, "It hangs", f"{_TEST.marker} It hangs.")
-    quarantine._file(on.github, at.known["stand"], decision)
+    quarantine._file(on.github, at.known["branch"], decision)
 
 
 def _rerun(at: At, on: Clients) -> None:
-    standing = pull_request.read_state(at.known["stand"], on.github)
-    plan = decide.Plan(decide.Triage(replace(at.known["asked"], standing=standing)))
+    state = pull_request.read_state(at.known["branch"], on.github)
+    plan = decide.Plan(decide.Triage(replace(at.known["asked"], pull_request=state)))
     quarantine._rerun(at.step(), plan, ("a job",), [])
 
 
@@ -375,7 +375,7 @@ def _prepare(at: At, on: Clients) -> None:
     """All steps up to the end of CI, with the forge's memory kept at each."""
     at.keep("pushed")
     at.world.open_pr()
-    bump, stand = bump_to(), branch.find(at.world.checkout, bump_to())
+    bump, branch = bump_to(), bump_branch.find(at.world.checkout, bump_to())
     at.keep("opened")
     at.back_to("pushed")
     proposal = at.world.propose(bump)
@@ -383,26 +383,26 @@ def _prepare(at: At, on: Clients) -> None:
     on.github.add_label(number, sorted(bump.labels[1])[0])
     at.keep("unlabelled")
     at.back_to("opened")
-    standing = ci_run.authorize(at.step(), pull_request.read_state(stand, on.github))
-    assert standing.pull is not None
-    head = standing.pull.head_sha
+    state = ci_run.authorize(at.step(), pull_request.read_state(branch, on.github))
+    assert state.pull is not None
+    head = state.pull.head_sha
     git(at.world.home / "checkout", "push", "-q", "gitlab", f"{head}:refs/heads/{TO}")
     at.world.now[0] += 1000
     at.keep("ended")
-    on.github.comment(standing.pull.number, "Twice.")
+    on.github.comment(state.pull.number, "Twice.")
     issues.file(on.github, "Twice", "")
     at.keep("twice")
     at.back_to("ended")
-    asked = run_choice.choose_run(pull_request.read_state(stand, on.github))
+    asked = run_choice.choose_run(pull_request.read_state(branch, on.github))
     assert asked.source is not None
     run = on.github.run(asked.number)
     pipeline = on.gitlab.pipelines(head)[0].id
     bridges = on.gitlab.bridges(pipeline)
     lab = ci_runs.of_gitlab(on.gitlab, pipeline, image_type="dev", head=head)
-    ahead = internal_ci.look(stand, env={"GITLAB_URL": f"{at.forge.url}/gitlab", "GITLAB_TOKEN": GITLAB_TOKEN,
+    ahead = internal_ci.look(branch, env={"GITLAB_URL": f"{at.forge.url}/gitlab", "GITLAB_TOKEN": GITLAB_TOKEN,
                                          "GITLAB_PROJECT": REPOSITORY})  # fmt: skip
     at.known |= {
-        _N: standing.pull.number, "head": head, _RUN: run.id, "stand": stand, "proposal": proposal, "asked": asked,
+        _N: state.pull.number, "head": head, _RUN: run.id, "branch": branch, "proposal": proposal, "asked": asked,
         _JOB: next(it.id for it in on.github.jobs(run.id) if it.conclusion == "failure"),
         "pipeline": pipeline, "bridge": bridges[0], "source": _one_pair(asked.source), "lab source": _one_pair(lab),
         "ahead": replace(ahead, pipeline=None, seen=ahead.commit, held=""),

@@ -26,7 +26,7 @@ from runbook_lib.records.verify import verify
 from runbook_lib.steps import open_pr
 from runbook_lib.system import atomic_files
 from runbook_lib.text.edits import Edit
-from runbook_lib.workflow import branch
+from runbook_lib.workflow import bump_branch
 from runbook_lib.workflow.bump_plan import PlannedBump
 
 BRANCH = "bump/main/dev-26.04-py3"
@@ -204,7 +204,7 @@ def sentence(act: Callable[[], object]) -> str:
 def committed(checkout: Path) -> str:
     """Step 3 without publishing, as its notebook runs it."""
     bump = bump_to(mode="apply")
-    stand = branch.find(Checkout.open(checkout), bump)
+    branch = bump_branch.find(Checkout.open(checkout), bump)
     records = checkout.parent.parent / "records"  # on another disk
     record = records / str(len(list(records.glob("*"))))
     record.mkdir(parents=True)
@@ -212,7 +212,7 @@ def committed(checkout: Path) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
         made = open_pr.carry_out(
-            step, open_pr.propose(stand, PlannedBump(bump, Plan((), (), (), ()), None, EXISTS), None)
+            step, open_pr.propose(branch, PlannedBump(bump, Plan((), (), (), ()), None, EXISTS), None)
         )
         open_pr.verify(step, made)
         step.raise_if_failed()

@@ -15,8 +15,7 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
 from runbook_lib.steps import run_ci
 from runbook_lib.text.edits import Edit
-from runbook_lib.workflow import branch as position
-from runbook_lib.workflow import branch_history, ci_run, golden_comparison, pull_request, push_round
+from runbook_lib.workflow import branch_history, bump_branch, ci_run, golden_comparison, pull_request, push_round
 from runbook_lib.workflow.pull_request import PullRequestState
 
 TITLE = "chore: Update Docker image version to 26.04-py3"
@@ -29,13 +28,13 @@ def authorize(world: World, **parameters: str) -> PullRequestState:
     """Step 4 up to its comment, as its notebook runs it."""
     bump = bump_to(**parameters)  # type: ignore[arg-type]
     step = world.step(bump)
-    standing = pull_request.read_state(position.find(world.checkout, bump), world.github(), records=step.records)
-    assert standing.show().text
-    standing = ci_run.authorize(step, standing)
-    run_ci.show(standing, None)
-    run_ci.verify(step, standing, None if standing.held else run_ci.follow(step, standing))
+    state = pull_request.read_state(bump_branch.find(world.checkout, bump), world.github(), records=step.records)
+    assert state.show().text
+    state = ci_run.authorize(step, state)
+    run_ci.show(state, None)
+    run_ci.verify(step, state, None if state.held else run_ci.follow(step, state))
     step.raise_if_failed()  # a foreign commit is no failure
-    return standing
+    return state
 
 
 def commands(world: World) -> list[str]:
@@ -200,17 +199,17 @@ def test_what_somebody_else_pushed_is_not_tested(
     other = Other(opened)
     attack(other)
     other.push()
-    standing = authorize(opened, allow=allow)
+    state = authorize(opened, allow=allow)
     figures["hostile"] += 1
     assert commands(opened) == []
-    assert "waiting for a person to confirm" in standing.held
-    assert standing.review is not None
-    first = standing.review.foreign[0]
-    assert f"{FOREIGN}:{first.id}" in standing.next
-    assert first.id in standing.review.show().text
-    assert {it["name"] for it in opened.said("decision")} == {f"{FOREIGN}:{it.id}" for it in standing.review.foreign}
+    assert "waiting for a person to confirm" in state.held
+    assert state.review is not None
+    first = state.review.foreign[0]
+    assert f"{FOREIGN}:{first.id}" in state.next
+    assert first.id in state.review.show().text
+    assert {it["name"] for it in opened.said("decision")} == {f"{FOREIGN}:{it.id}" for it in state.review.foreign}
     if attack in (on_top, unseen_by_attributes, amended):
-        assert EVIL.strip() in standing.review.show().text
+        assert EVIL.strip() in state.review.show().text
         assert EVIL.strip() in (opened.steps[-1].folder / "change.diff").read_text()  # type: ignore[operator]
 
 
@@ -296,18 +295,18 @@ def test_a_commit_without_parents_is_foreign(opened: World) -> None:
     other = Other(opened)
     orphan(other)
     commit = other.push()
-    stand = replace(position.find(opened.checkout, bump_to(tag="")), bump=bump_to())
+    branch = replace(bump_branch.find(opened.checkout, bump_to(tag="")), bump=bump_to())
     opened.checkout.fetch("origin", BRANCH)
-    assert [it.id for it in branch_history.review(stand, commit, opened.records).foreign] == [commit]
+    assert [it.id for it in branch_history.review(branch, commit, opened.records).foreign] == [commit]
 
 
 def test_another_machine_knows_the_pins_by_planning_them(opened: World, tmp_path: Path) -> None:
     for file in opened.records.rglob("*.json*"):
         file.unlink()
-    review = branch_history.review(position.find(opened.checkout, bump_to()), opened.head(), tmp_path / "none")
+    review = branch_history.review(bump_branch.find(opened.checkout, bump_to()), opened.head(), tmp_path / "none")
     assert (len(review.commits), review.foreign) == (1, ())
     other = bump_to("26.02-py3")
-    assert branch_history.review(position.find(opened.checkout, other), opened.head(), None).foreign
+    assert branch_history.review(bump_branch.find(opened.checkout, other), opened.head(), None).foreign
 
 
 def test_empty_commits_and_clean_merges_add_nothing(opened: World) -> None:
@@ -419,15 +418,15 @@ def test_what_was_staged_before_does_not_slip_in(world: World) -> None:
 
 
 def test_what_somebody_writes_while_it_is_committed_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    carry_out = position.carry_out
+    carry_out = bump_branch.apply_edits
 
-    def beside(stand: position.Position, edits: list[Edit]) -> list[Edit]:
-        written = carry_out(stand, edits)
+    def beside(branch: bump_branch.BumpBranch, edits: list[Edit]) -> list[Edit]:
+        written = carry_out(branch, edits)
         with (world.checkout.path / DOCKERFILE).open("a") as file:
             file.write(EVIL)
         return written
 
-    monkeypatch.setattr(position, "carry_out", beside)
+    monkeypatch.setattr(bump_branch, "apply_edits", beside)
     made = world.open_pr()
     assert made.review is not None
     assert EVIL.strip() in made.view.text
@@ -437,8 +436,8 @@ def test_what_somebody_writes_while_it_is_committed_is_found(world: World, monke
 def test_what_is_pushed_is_what_was_reviewed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     review = branch_history.review
 
-    def then(stand: position.Position, commit: str, records: Path | None) -> branch_history.Review:
-        found = review(stand, commit, records)
+    def then(branch: bump_branch.BumpBranch, commit: str, records: Path | None) -> branch_history.Review:
+        found = review(branch, commit, records)
         (world.checkout.path / "evil.sh").write_text(EVIL)
         git(world.checkout.path, "add", "evil.sh")
         git(world.checkout.path, "commit", "-q", "-m", TITLE)
@@ -474,7 +473,7 @@ def test_answers_to_ci_are_reviewed_before_their_push(opened: World) -> None:
     git(path, "commit", "-q", "-am", "test: refresh golden values for 26.04-py3")
     before, bump = opened.head(), bump_to()
     step = opened.step(bump)
-    sent = push_round.send(step, pull_request.read_state(position.find(opened.checkout, bump), opened.github()))
+    sent = push_round.send(step, pull_request.read_state(bump_branch.find(opened.checkout, bump), opened.github()))
     assert "waiting for a person to confirm" in sent.held
     assert GOLDEN in sent.view.text
     assert (sent.commit, opened.head(), len(commands(opened))) == ("", before, 1)
@@ -500,9 +499,9 @@ def test_the_reasons_of_a_foreign_commit_accept_nothing(opened: World) -> None:
     told = "Accepted although held back:\n- gpt/a/g.json: fine"
     other.git("commit", "-q", "--amend", "-m", f"test: refresh golden values for 26.04-py3\n\n{told}")
     commit = other.push()
-    stand = position.find(opened.checkout, bump_to())
-    assert golden_comparison.accepted(stand, opened.records) == {}
-    confirmed = position.find(opened.checkout, bump_to(allow=f"{FOREIGN}:{commit}"))
+    branch = bump_branch.find(opened.checkout, bump_to())
+    assert golden_comparison.accepted(branch, opened.records) == {}
+    confirmed = bump_branch.find(opened.checkout, bump_to(allow=f"{FOREIGN}:{commit}"))
     assert golden_comparison.accepted(confirmed, opened.records) == {"gpt/a/g.json": "fine"}
 
 
@@ -553,8 +552,8 @@ def test_records_of_another_form_vouch_for_nothing(opened: World, tmp_path: Path
 def test_a_persons_own_branch_is_not_ours(opened: World) -> None:
     """Whoever's pull request it is: only a person authorizes CI there."""
     bump: Bump = bump_to()
-    standing = pull_request.read_state(position.find(opened.checkout, bump), opened.github())
-    assert standing.pull is not None
-    theirs = replace(standing, pull=replace(standing.pull, head_owner=CONTRIBUTOR))
+    state = pull_request.read_state(bump_branch.find(opened.checkout, bump), opened.github())
+    assert state.pull is not None
+    theirs = replace(state, pull=replace(state.pull, head_owner=CONTRIBUTOR))
     assert "must be let go by hand" in ci_run.authorize(opened.step(bump), theirs).held
     assert commands(opened) == []

@@ -233,11 +233,11 @@ def test_files_that_are_named_are_read_within_their_checkout(
     named = str(clone / PIN)
     assert within(60, lambda: main(["check", str(clone), "--pins", named])) == 2
     assert OUTSIDE not in "".join(capsys.readouterr())
-    stand = type("Stand", (), {"checkout": Checkout.open(clone)})()
+    branch = type("Branch", (), {"checkout": Checkout.open(clone)})()
 
     def site() -> str:
         with pytest.raises(RunbookError) as told:
-            plan.read_site(stand, named, image="x", results="/x")
+            plan.read_site(branch, named, image="x", results="/x")
         return str(told.value)
 
     assert OUTSIDE not in str(within(60, site))

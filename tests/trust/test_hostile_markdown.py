@@ -104,10 +104,10 @@ def _broken_tests(value: str, failure: Failure) -> str:
     row = {"test": value, "platforms": value, "reason": value, "issue": None}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quarantine, "quarantined_since_fork", lambda _: [row, {**row, "issue": 3}])
-        patch.setattr(quarantine.position, "find", lambda *_: None)
+        patch.setattr(quarantine.bump_branch, "find", lambda *_: None)
         triage = SimpleNamespace(seen=[SimpleNamespace(failure=failure)], asked=SimpleNamespace(url=value))
-        stand: Any = SimpleNamespace(checkout=None, bump=None)
-        done: Any = SimpleNamespace(plan=SimpleNamespace(stand=stand, triage=triage))
+        branch: Any = SimpleNamespace(checkout=None, bump=None)
+        done: Any = SimpleNamespace(plan=SimpleNamespace(branch=branch, triage=triage))
         return quarantine.text(done)
 
 
@@ -145,10 +145,10 @@ def messages(value: str) -> dict[str, str]:
     plan: Any = Plan((change,), (), (), ())
     asked = SimpleNamespace(source=SimpleNamespace(name=value), url=value)
     file = f"{value}/golden_values_dev_dgx_h100.json"
-    stand = SimpleNamespace(stand=SimpleNamespace(bump=BUMP))
+    state = SimpleNamespace(bump=BUMP)
     refresh: Any = SimpleNamespace(
         found=SimpleNamespace(asked=asked, judged=[Judgement(file, "refresh", accepted=value)]),
-        standing=stand, edits=(Edit("a", "", "b"),), _writes=lambda _: True,
+        pull_request=state, edits=(Edit("a", "", "b"),), _writes=lambda _: True,
     )  # fmt: skip
     return {
         "pins": _got(Proposal, "message", SimpleNamespace(bump=BUMP, missing=plan, whole=plan)),
@@ -165,7 +165,7 @@ def _quarantine_message(value: str) -> str:
     said: list[str] = []
     target = Target(value, value, value, value, value)
     bump = SimpleNamespace(quarantine_title=BUMP.quarantine_title, branch="b", allow=())
-    plan: Any = SimpleNamespace(stand=SimpleNamespace(bump=bump), back=(target,))
+    plan: Any = SimpleNamespace(branch=SimpleNamespace(bump=bump), back=(target,))
     step: Any = SimpleNamespace(effect=lambda *_: None, diff=lambda _: None, allowed=lambda *_: None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quarantine.branch_history, "make", lambda *given: said.append(given[-1]) or "0" * 40)

@@ -13,7 +13,7 @@ from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.errors import RunbookError
 from runbook_lib.runner.command_line import command
 from runbook_lib.triage.failed_jobs import failed
-from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow.bump_branch import BumpBranch
 
 #: CI does not run for each commit of a busy branch: so many, the newest first, are asked about.
 _COMMITS = 10
@@ -33,17 +33,17 @@ class Lane:
     pipeline: int = 0
 
 
-def merged(stand: Position) -> str:
+def merged(branch: BumpBranch) -> str:
     """The newest commit of the base branch that brought the tag, which a later edit of the same file is not."""
-    sites = stand.bump.repository.sites
-    paths = [site.path for site in sites.pins if site.lockstep and site.image_type == stand.bump.image_type]
-    options = ["-1", "--first-parent", "--format=%H", f"-S:{stand.bump.tag}"]
-    return stand.checkout.git("log", *options, stand.base_commit, "--", *dict.fromkeys(paths)) or stand.base_commit
+    sites = branch.bump.repository.sites
+    paths = [site.path for site in sites.pins if site.lockstep and site.image_type == branch.bump.image_type]
+    options = ["-1", "--first-parent", "--format=%H", f"-S:{branch.bump.tag}"]
+    return branch.checkout.git("log", *options, branch.base_commit, "--", *dict.fromkeys(paths)) or branch.base_commit
 
 
-def since(stand: Position, merged: str) -> list[str]:
+def since(branch: BumpBranch, merged: str) -> list[str]:
     """The newest commits of the base branch that hold the merge, and the merge itself; the newest first."""
-    newest = stand.checkout.git("rev-list", "--first-parent", f"--max-count={_COMMITS}", stand.base_commit).split()
+    newest = branch.checkout.git("rev-list", "--first-parent", f"--max-count={_COMMITS}", branch.base_commit).split()
     if merged in newest:
         return newest[: newest.index(merged) + 1]
     return [*newest, merged]

@@ -33,7 +33,7 @@ from runbook_lib.runner.command_line import command
 from runbook_lib.steps.after_merge import base_ci
 from runbook_lib.steps.after_merge.base_ci import Lane
 from runbook_lib.workflow import bump_plan, golden_comparison
-from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.proposal import head_of
 
 Rows = tuple[dict[str, object], ...]
@@ -43,7 +43,7 @@ Rows = tuple[dict[str, object], ...]
 class After:
     """``merged`` is the commit that brought the image to the base branch, empty before the merge and without a tag."""
 
-    stand: Position
+    branch: BumpBranch
     merged: str = ""
     lanes: tuple[Lane, ...] = ()
     uncovered: Rows = ()
@@ -53,7 +53,7 @@ class After:
 
     def show(self) -> View:
         """All of it, as tables."""
-        bump = self.stand.bump
+        bump = self.branch.bump
         told = display.note(_where(self)) if bump.tag else display.note("No tag was given.")
         if self.merged:
             lanes = ({"CI": it.name, "state": it.state, "found": it.found, "next": it.next} for it in self.lanes)
@@ -68,24 +68,24 @@ class After:
         return told + display.notes(self.notes, title="Also")
 
 
-def look(stand: Position, github: GitHub | None, refs: str = "") -> After:
+def look(branch: BumpBranch, github: GitHub | None, refs: str = "") -> After:
     """Look everything up.  ``refs``: branches or patterns, apart by spaces or commas; without any, those of the
     repository (`dev core_r*`).
 
     Where GitHub or GitLab cannot be asked, that part says so.  Raises CannotTell for refs that name no branch.
     """
-    bump, checkout = stand.bump, stand.checkout
-    branches, notes = _branches(stand, refs)
-    listed = checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", stand.base_commit, "--", *_LISTED)
+    bump, checkout = branch.bump, branch.checkout
+    branches, notes = _branches(branch, refs)
+    listed = checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", branch.base_commit, "--", *_LISTED)
     files = [path for path in listed.split("\0") if path]
     texts = checkout.read([path for path in files if path.startswith(recipes.FOLDER) and path.endswith(_YAML)],
-                          stand.base_commit)  # fmt: skip
+                          branch.base_commit)  # fmt: skip
     found, odd = quarantined.listed(texts, checkout.repository())
     quarantines = _quarantines(found, bump, github)
-    if not bump_plan.finished(stand):
-        return After(stand, branches=branches, quarantines=quarantines, notes=(*stand.warnings, *notes, *odd))
-    merged = base_ci.merged(stand)
-    commits = base_ci.since(stand, merged)
+    if not bump_plan.finished(branch):
+        return After(branch, branches=branches, quarantines=quarantines, notes=(*branch.warnings, *notes, *odd))
+    merged = base_ci.merged(branch)
+    commits = base_ci.since(branch, merged)
     internal = base_ci.of_gitlab(commits)
     lanes = (
         base_ci.of_github(bump, github, commits),
@@ -94,9 +94,9 @@ def look(stand: Position, github: GitHub | None, refs: str = "") -> After:
     uncovered: Rows = ()
     unsure: tuple[str, ...] = ()
     if bump.repository.golden:
-        given, unsure = _given(stand, github, files, texts)
+        given, unsure = _given(branch, github, files, texts)
         uncovered = _uncovered(bump, files, texts, given, internal, known=not unsure)
-    return After(stand, merged, lanes, uncovered, branches, quarantines, (*stand.warnings, *notes, *odd, *unsure))
+    return After(branch, merged, lanes, uncovered, branches, quarantines, (*branch.warnings, *notes, *odd, *unsure))
 
 
 _LISTED, _YAML = (FOLDER, recipes.FOLDER), (".yaml", ".yml")
@@ -112,17 +112,17 @@ def _command(notebook: str, bump: Bump, base: str = "", tag: str = "") -> str:
 
 
 def _given(
-    stand: Position, github: GitHub | None, files: Sequence[str], texts: dict[str, str | None]
+    branch: BumpBranch, github: GitHub | None, files: Sequence[str], texts: dict[str, str | None]
 ) -> tuple[set[str], tuple[str, ...]]:
     """The golden files that the pull request's run compared with, and why they are not known, if so.
 
     The jobs of GB200 have the names of those of H100; they come last, as they run for maintainers only.
     """
-    bump = stand.bump
+    bump = branch.bump
     if bump.image_type == "lts":
         return set(), ()
     try:
-        closed = github.pulls(head_of(stand.checkout, bump), bump.base, "closed") if github else ()
+        closed = github.pulls(head_of(branch.checkout, bump), bump.base, "closed") if github else ()
         pull = next((it for it in closed if it.merged), None)
         run = choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha) if github and pull else None
         jobs = github.jobs(run.id) if github and run else ()
@@ -171,12 +171,12 @@ def _uncovered(
 # -- other branches --------------------------------------------------------------------------------------------------
 
 
-def _branches(stand: Position, refs: str) -> tuple[Rows, tuple[str, ...]]:
+def _branches(branch: BumpBranch, refs: str) -> tuple[Rows, tuple[str, ...]]:
     """The pins of each branch as it was last fetched, and the command that bumps it where it stands on an older one."""
-    bump, checkout, sites = stand.bump, stand.checkout, stand.bump.repository.sites
-    places = _matching(checkout, bump, stand.base_remote, refs)
+    bump, checkout, sites = branch.bump, branch.checkout, branch.bump.repository.sites
+    places = _matching(checkout, bump, branch.base_remote, refs)
     if bump.base in places:
-        places[bump.base] = stand.base_commit  # which is newer than what was fetched
+        places[bump.base] = branch.base_commit  # which is newer than what was fetched
     asked = [(full, path) for full in places.values() for path in sites.pin_paths]
     found = blobs.read_blobs(checkout.path, asked)
     rows: list[dict[str, object]] = []
@@ -262,7 +262,7 @@ def _next(it: Quarantined, state: str, bump: Bump) -> str:
 
 
 def _where(found: After) -> str:
-    bump = found.stand.bump
+    bump = found.branch.bump
     if found.merged:
         return f"{bump.base} names {bump.tag} since {found.merged[:10]}."
     return f"{bump.base} does not name {bump.tag} yet: what is left is 07-sync-check, and the merge."
@@ -270,9 +270,9 @@ def _where(found: After) -> str:
 
 def conclude(step: StepRecord, found: After) -> View:
     """Tell the record what is left.  What people must do is told, and fails nothing."""
-    stand, bump = found.stand, found.stand.bump
+    branch, bump = found.branch, found.branch.bump
     step.warn(*found.notes)
-    step.add_inputs(base_commit=stand.base_commit, merge_commit=found.merged or None)
+    step.add_inputs(base_commit=branch.base_commit, merge_commit=found.merged or None)
     step.table("branches", found.branches)
     step.table("quarantines", found.quarantines)
     left = _left(found)
@@ -298,7 +298,7 @@ def conclude(step: StepRecord, found: After) -> View:
 
 
 def _left(found: After) -> str:
-    bump = found.stand.bump
+    bump = found.branch.bump
     older = sum(row["state"] == "older" for row in found.branches)
     states = Counter(str(row["state"]) for row in found.quarantines)
     told = [f"{display.count(len(found.quarantines), 'row')} of recipes out of the way"]

@@ -26,7 +26,7 @@ from runbook_lib.text.edits import Edit
 from runbook_lib.triage import failed_jobs
 from runbook_lib.triage.failed_jobs import Seen
 from runbook_lib.workflow import golden_comparison
-from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.pull_request import PullRequestState
 from runbook_lib.workflow.quarantines import is_out, recipe_texts, rows_of, settled
 from runbook_lib.workflow.run_choice import ChosenRun
@@ -48,9 +48,9 @@ class Triage:
     unread: tuple[Problem, ...] = ()
 
     @property
-    def standing(self) -> PullRequestState:
+    def pull_request(self) -> PullRequestState:
         """The pull request that the run belongs to."""
-        return self.asked.standing
+        return self.asked.pull_request
 
     def show(self) -> View:
         """Each failed job with its cause and evidence."""
@@ -90,14 +90,14 @@ class Plan:
     warnings: tuple[str, ...] = ()
 
     @property
-    def stand(self) -> Position:
+    def branch(self) -> BumpBranch:
         """Where the bump stands."""
-        return self.triage.standing.stand
+        return self.triage.pull_request.branch
 
     def edits(self, issues: Mapping[Target, int]) -> tuple[Edit, ...]:
         """The recipes with these tests out of the way, each by its issue's number, and others back."""
-        texts = recipe_texts(self.stand, [it.target.case for it in self.decisions] + [it.case for it in self.back])
-        whole = "whole-row" in self.stand.bump.allow
+        texts = recipe_texts(self.branch, [it.target.case for it in self.decisions] + [it.case for it in self.back])
+        whole = "whole-row" in self.branch.bump.allow
         made = []
         for path, before in texts.items():
             after = before
@@ -147,14 +147,14 @@ class Plan:
 
 def triage(asked: ChosenRun, say: Callable[[str], object] = print) -> Triage:
     """Why each failed job of the run failed, and which of them no golden value explains.  Prints how far it is."""
-    github = asked.standing.github
+    github = asked.pull_request.github
     if asked.source is None or github is None:
         return Triage(asked)
     if asked.source.gitlab:
         seen = failed_jobs.of_gitlab(asked.source, say)
     else:
         run = failed_jobs.Place(github.run(asked.number))
-        seen = failed_jobs.triage(github, run, asked.standing.stand.bump.base, say)
+        seen = failed_jobs.triage(github, run, asked.bump.base, say)
     values = golden_comparison.collect(asked, on_branch=True, say=lambda _: None)
     unread = tuple(it for it in values.missing if it.job in values.undecided)
     return Triage(asked, seen, values.undecided, unread)
@@ -166,10 +166,10 @@ def plan(found: Triage, *, broken: str = "", reenable: str = "", soft: bool = Fa
     Their names are checked whether there is a run or not; looks for the issue of each test.  Raises Refused for a test
     that no recipe has or that did not fail in the run, and for an issue that is closed.
     """
-    standing = found.standing
-    stand, bump = standing.stand, standing.stand.bump
-    targets, rows = settled(stand, broken, "broken")
-    back, _ = settled(stand, reenable, "reenable")
+    state = found.pull_request
+    branch, bump = state.branch, state.bump
+    targets, rows = settled(branch, broken, "broken")
+    back, _ = settled(branch, reenable, "reenable")
     source = found.asked.source
     if source is None:
         return Plan(found)
@@ -184,14 +184,14 @@ def plan(found: Triage, *, broken: str = "", reenable: str = "", soft: bool = Fa
             raise Refused(f"{target} did not fail in {source.name}, so it is not broken.", "unseen-failure")
         if seen is not None and seen.failure.kind == "golden drift":
             warnings.append(f"{target} only drifted: step 5 refreshes its golden values.")
-        decisions.append(_decision(standing, target, mine, seen, found.asked.url, internal=source.gitlab))
+        decisions.append(_decision(state, target, mine, seen, found.asked.url, internal=source.gitlab))
     return Plan(found, tuple(decisions), tuple(done), back, soft, tuple(warnings))
 
 
 def _decision(
-    standing: PullRequestState, target: Target, rows: Sequence[Row], seen: Seen | None, run: str, *, internal: bool
+    state: PullRequestState, target: Target, rows: Sequence[Row], seen: Seen | None, run: str, *, internal: bool
 ) -> Decision:
-    github, bump = standing.github, standing.stand.bump
+    github, bump = state.github, state.bump
     scopes = dict.fromkeys(cell.value for row in rows for cell in row.scopes if quarantine.gating(cell.value))
     test = Broken(
         target.model, target.case, target.environment, target.platform, target.reason, rows[0].recipe, tuple(scopes)
@@ -207,21 +207,21 @@ def _decision(
             me = github.me().login
             own = github_issues.listed(github, me)
             issue = tracking.choose([*github_issues.search(github, target.case), *own], test, me)
-    old, new = _images(standing.stand)
-    pull = standing.pull.url if standing.pull else ""
+    old, new = _images(state.branch)
+    pull = state.pull.url if state.pull else ""
     failure = seen.failure if seen else None
     body = tracking.body(test, bump, old=old, new=new, run=run, pull=pull, failure=failure, internal=internal)
     return Decision(target, test, seen, issue, tracking.title(test, bump), body)
 
 
-def _images(stand: Position) -> tuple[str, str]:
+def _images(branch: BumpBranch) -> tuple[str, str]:
     """The image of the base branch, where its pins tell one, and that of the bump."""
     from runbook_lib.pins.check import check_pins
 
-    role, sites = f"lockstep {stand.bump.image_type}", stand.bump.repository.sites
-    verdicts = check_pins(stand.checkout.read(sites.pin_paths, stand.base_commit), sites)
+    role, sites = f"lockstep {branch.bump.image_type}", branch.bump.repository.sites
+    verdicts = check_pins(branch.checkout.read(sites.pin_paths, branch.base_commit), sites)
     old = {it.image for it in verdicts if it.role == role}
-    return ", ".join(sorted(old)) or "unknown", f"{sites.image}:{stand.bump.tag}"
+    return ", ".join(sorted(old)) or "unknown", f"{sites.image}:{branch.bump.tag}"
 
 
 def proposal(made: Plan) -> str:
@@ -234,18 +234,18 @@ def proposed(made: Plan) -> dict[str, str]:
 
     A regression of numerics is never among them.
     """
-    stand = made.stand
+    branch = made.branch
     named = {(it.model, it.case) for it in (*(d.target for d in made.decisions), *made.done)}
     cases = [it.test.split("/", 1) for it in made.triage.seen if it.test and it.failure.kind in _PROPOSED]
     open_cases = [(model, case) for model, case in cases if (model, case) not in named]
-    rows = rows_of(stand, [case for _, case in open_cases]) if open_cases else ()
+    rows = rows_of(branch, [case for _, case in open_cases]) if open_cases else ()
     entries = {}
     for it in made.triage.seen:
         model, _, case = it.test.partition("/")
         if (model, case) not in open_cases:
             continue
         for row in rows:
-            if (row.model, row.case) == (model, case) and stand.bump.image_type in row.environments:
+            if (row.model, row.case) == (model, case) and branch.bump.image_type in row.environments:
                 for platform in row.platforms if _on_github(row) else ():
                     cause = issue_references.unnamed(" ".join(it.failure.cause.replace(";", ",").split()))
                     entries[f"{model}/{case}@{platform}"] = textwrap.shorten(cause, 120, placeholder=" …")
@@ -272,19 +272,19 @@ def open_jobs(found: Triage, after: Mapping[str, str] | None = None) -> tuple[tu
 
 def _taken_out(found: Triage, cases: Sequence[str], after: Mapping[str, str]) -> dict[str, int]:
     """On how many platforms each test ran in the run's commit and is out of the way now."""
-    stand = found.standing.stand
-    tested = found.asked.tested if stand.checkout.has(found.asked.tested) else stand.start
-    then = rows_of(stand, cases, tested) if cases else ()
-    texts = {**(recipe_texts(stand, cases) if cases else {}), **after}
+    branch = found.pull_request.branch
+    tested = found.asked.tested if branch.checkout.has(found.asked.tested) else branch.start
+    then = rows_of(branch, cases, tested) if cases else ()
+    texts = {**(recipe_texts(branch, cases) if cases else {}), **after}
     now = [row for path, text in texts.items() for row in recipes.rows(path, text)]
-    return dict(Counter(test for test, _ in _running(then, stand) - _running(now, stand)))
+    return dict(Counter(test for test, _ in _running(then, branch) - _running(now, branch)))
 
 
-def _running(rows: Iterable[Row], stand: Position) -> set[tuple[str, str]]:
+def _running(rows: Iterable[Row], branch: BumpBranch) -> set[tuple[str, str]]:
     return {
         (f"{row.model}/{row.case}", platform)
         for row in rows
-        if stand.bump.image_type in row.environments and not row.allow_failure
+        if branch.bump.image_type in row.environments and not row.allow_failure
         for platform in row.platforms
         if any(quarantine.gating(cell.value) for cell in row.scopes)
     }

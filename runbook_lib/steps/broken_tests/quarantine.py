@@ -21,9 +21,8 @@ from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests.decide import Decision, Plan
 from runbook_lib.text import edits
 from runbook_lib.text.markdown import address, code, prose, unlinked
-from runbook_lib.workflow import branch as position
-from runbook_lib.workflow import branch_history, push_round, quarantines
-from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow import branch_history, bump_branch, push_round, quarantines
+from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.proposal import is_mine
 from runbook_lib.workflow.push_round import Sent
 from runbook_lib.workflow.quarantines import quarantined_since_fork
@@ -59,7 +58,7 @@ def carry_out(step: StepRecord, plan: Plan) -> Done:
     With ``apply`` alone only tests whose issue is there are marked.  Raises Refused where somebody's changes are in the
     way, or a row stands for more than its test.
     """
-    standing, bump = plan.triage.standing, plan.stand.bump
+    state, bump = plan.triage.pull_request, plan.branch.bump
     if plan.triage.asked.source is None:
         return Done(plan, {})
     # Refuses before anything is filed.  A run that was killed may have filed issues, and left their rows uncommitted.
@@ -68,11 +67,11 @@ def carry_out(step: StepRecord, plan: Plan) -> Done:
         waiting, flaky = decide.open_jobs(plan.triage, {edit.path: edit.after for edit in planned})
         return Done(plan, {}, open=waiting, flaky=flaky, told=("This is a preview: nothing was changed.",))
     if plan.decisions or plan.back:
-        push_round.require_own(standing)
+        push_round.require_own(state)
         # What would stop the commit must stop it before an issue is filed.
-        plan.stand.checkout.require_work_tree()
-        plan.stand.checkout.identity()
-        position.present(plan.stand.checkout, planned)
+        plan.branch.checkout.require_work_tree()
+        plan.branch.checkout.identity()
+        bump_branch.uncommitted_edits(plan.branch.checkout, planned)
     told: list[str] = []
     issues, problems = _issues(step, plan, told)
     made = plan.edits({target: issue.number for target, issue in issues.items()})
@@ -80,17 +79,17 @@ def carry_out(step: StepRecord, plan: Plan) -> Done:
         _commit(step, plan, made, issues, told)
     after = {edit.path: edit.after for edit in made}
     waiting, flaky = decide.open_jobs(plan.triage, after)
-    sent = Sent() if plan.triage.asked.older else push_round.send(step, standing, waiting)
+    sent = Sent() if plan.triage.asked.older else push_round.send(step, state, waiting)
     alone = not waiting and not sent.commit and not sent.held and not plan.triage.asked.older
     rerun = bool(flaky) and alone and _rerun(step, plan, flaky, told)
     done = Done(plan, issues, problems, waiting, flaky, sent, rerun, tuple(told))
-    push_round.tell(step, standing, text(done), "broken-tests")
+    push_round.tell(step, state, text(done), "broken-tests")
     return done
 
 
 def _issues(step: StepRecord, plan: Plan, told: list[str]) -> tuple[dict[Target, Issue], tuple[str, ...]]:
     """The issue of each test, found or filed now; and why one could not be filed."""
-    github, bump = plan.triage.standing.github, plan.stand.bump
+    github, bump = plan.triage.pull_request.github, plan.branch.bump
     found: dict[Target, Issue] = {}
     problems = []
     for it in plan.decisions:
@@ -101,7 +100,7 @@ def _issues(step: StepRecord, plan: Plan, told: list[str]) -> tuple[dict[Target,
             problems.append(f"{it.target} stays: it has no open issue, and only publish files one.")
         else:
             try:
-                issue = _file(github, plan.stand, it)
+                issue = _file(github, plan.branch, it)
             except RunbookError as error:
                 problems.append(f"{it.target} stays, since its issue could not be filed. {error}")
                 continue
@@ -111,9 +110,9 @@ def _issues(step: StepRecord, plan: Plan, told: list[str]) -> tuple[dict[Target,
     return found, tuple(problems)
 
 
-def _file(github: GitHub, stand: Position, it: Decision) -> Issue:
+def _file(github: GitHub, branch: BumpBranch, it: Decision) -> Issue:
     folder = f"tests/functional_tests/test_cases/{it.target.model}/{it.target.case}"
-    author = github.last_author(folder, stand.bump.base)
+    author = github.last_author(folder, branch.bump.base)
     assignee = author if author and github_issues.assignable(github, author) else ""
     mine = github.me().login
     return once(
@@ -128,11 +127,11 @@ def _file(github: GitHub, stand: Position, it: Decision) -> Issue:
 def _commit(
     step: StepRecord, plan: Plan, made: tuple[edits.Edit, ...], issues: Mapping[Target, Issue], told: list[str]
 ) -> None:
-    stand, bump = plan.stand, plan.stand.bump
+    branch, bump = plan.branch, plan.branch.bump
     lines = [f"- {unlinked(f'{target}: {target.reason}')} (#{issue.number})" for target, issue in issues.items()]
     lines += [f"- {unlinked(f'{target} comes back: {target.reason}')}" for target in plan.back]
     step.diff(edits.diff(made))
-    commit = branch_history.make(step, stand, made, "\n".join([bump.quarantine_title, "", *lines]))
+    commit = branch_history.make(step, branch, made, "\n".join([bump.quarantine_title, "", *lines]))
     told.append(f"Committed {commit[:10]} on {bump.branch}: {display.count(len(lines), 'test')}.")
     for name in ("whole-row", "unseen-failure"):
         if name in bump.allow:
@@ -140,16 +139,16 @@ def _commit(
 
 
 def _rerun(step: StepRecord, plan: Plan, flaky: tuple[str, ...], told: list[str]) -> bool:
-    standing, bump = plan.triage.standing, plan.stand.bump
+    state, bump = plan.triage.pull_request, plan.branch.bump
     source = plan.triage.asked.source
-    if standing.github is None or source is None or source.gitlab or not bump.publish:
+    if state.github is None or source is None or source.gitlab or not bump.publish:
         return False
-    if standing.pull is None or not is_mine(standing.pull, standing.head_name):
+    if state.pull is None or not is_mine(state.pull, state.head_name):
         return False
-    run = standing.github.run(plan.triage.asked.number)
+    run = state.github.run(plan.triage.asked.number)
     if run.attempt >= _ATTEMPTS or run.status != "completed":
         return False
-    standing.github.rerun_failed(run.id)
+    state.github.rerun_failed(run.id)
     step.effect("rerun", f"CI run {run.id}", run.attempt, run.attempt + 1, url=run.url)
     told.append(f"The flaky tests run again ({', '.join(flaky)}).")
     return True
@@ -157,10 +156,10 @@ def _rerun(step: StepRecord, plan: Plan, flaky: tuple[str, ...], told: list[str]
 
 def text(done: Done) -> str:
     """Our part of the pull request: the tests out of the way, and why each job of the newest run failed."""
-    stand = done.plan.stand
-    stand = position.find(stand.checkout, stand.bump)
+    branch = done.plan.branch
+    branch = bump_branch.find(branch.checkout, branch.bump)
     lines = ["### Broken tests", ""]
-    if listed := quarantined_since_fork(stand):
+    if listed := quarantined_since_fork(branch):
         lines += [
             f"- {code(str(row['test']))} on {code(str(row['platforms']))}: {prose(str(row['reason']))}"
             + (f" (tracked by #{row['issue']})" if row["issue"] else " (no issue)")
@@ -187,10 +186,10 @@ def text(done: Done) -> str:
 def verify(step: StepRecord, done: Done) -> View:
     """Read the branch and the issues again, and tell the record what was done and what is open."""
     plan, asked = done.plan, done.plan.triage.asked
-    stand = plan.stand
-    step.warn(*stand.warnings, *plan.triage.warnings, *plan.warnings)
+    branch = plan.branch
+    step.warn(*branch.warnings, *plan.triage.warnings, *plan.warnings)
     if asked.source is not None:
-        step.add_inputs(run=asked.source.name, base_commit=stand.base_commit, plan_from=stand.start)
+        step.add_inputs(run=asked.source.name, base_commit=branch.base_commit, plan_from=branch.start)
         step.link("GitLab pipeline" if asked.source.gitlab else "CI run", asked.url)
         step.table("failures", [it.row for it in plan.triage.seen])
         step.check(*_checks(done))
@@ -203,15 +202,15 @@ def verify(step: StepRecord, done: Done) -> View:
 
 
 def _checks(done: Done) -> list[Check]:
-    plan, bump = done.plan, done.plan.stand.bump
+    plan, bump = done.plan, done.plan.branch.bump
     tracked, aside = "every broken test has its issue", "the named tests are out of the way"
     if not bump.apply:
         return [Check(name, "skipped", "This is a preview.") for name in (tracked, aside)]
     told = ", ".join(f"{target}: #{issue.number}" for target, issue in done.issues.items()) or "None was named."
     if not bump.publish and done.problems:
         return [Check(tracked, "skipped", " ".join(done.problems)), Check(aside, "skipped", "Nothing was published.")]
-    stand = position.find(plan.stand.checkout, bump)
-    now = quarantines.rows_of(stand, [target.case for target in done.issues])
+    branch = bump_branch.find(plan.branch.checkout, bump)
+    now = quarantines.rows_of(branch, [target.case for target in done.issues])
     running = [
         str(target)
         for target in done.issues
@@ -225,7 +224,7 @@ def _checks(done: Done) -> list[Check]:
 
 
 def _conclude(step: StepRecord, done: Done) -> None:
-    plan, asked, bump = done.plan, done.plan.triage.asked, done.plan.stand.bump
+    plan, asked, bump = done.plan, done.plan.triage.asked, done.plan.branch.bump
     if bump.tag and (why := bump.repository.idle(step.name)):
         step.done(why)
     elif asked.source is None and (bump.tag is None or not bump.apply or not asked.idle.startswith("waiting")):
@@ -259,13 +258,13 @@ def _conclude(step: StepRecord, done: Done) -> None:
 
 
 def _would(step: StepRecord, done: Done, count: str) -> None:
-    plan, branch = done.plan, done.plan.stand.bump.branch
+    plan, branch = done.plan, done.plan.branch.bump.branch
     if plan.decisions:
         step.would(f"file an issue for {count}, or find the open one, and tell there", publish=True)
         step.would(f"mark the rows of {count} in one commit on the branch {branch}")
     if plan.back:
         step.would(f"let {display.count(len(plan.back), 'test')} run again, in one commit on the branch {branch}")
-    if plan.decisions or plan.back or push_round.waits(plan.triage.standing):
+    if plan.decisions or plan.back or push_round.waits(plan.triage.pull_request):
         step.would(push_round.PUSH, publish=True)
     elif done.flaky and not done.open:
         step.would(f"run again: {', '.join(done.flaky)}", publish=True)

@@ -14,7 +14,7 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.steps.internal_ci import plan
 from runbook_lib.steps.internal_ci.plan import Build, Place
 from runbook_lib.transport import urls
-from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import finished
 
 #: Pipelines of one commit that are looked into, the best first.
@@ -31,7 +31,7 @@ class Ahead:
     ``next`` what to do about it.  ``seen`` is the commit that the destination holds now.
     """
 
-    stand: Position
+    branch: BumpBranch
     remote: str
     commit: str = ""
     destination: str = ""
@@ -41,7 +41,7 @@ class Ahead:
     place: Place | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     seen: str | None = None
-    branch: Branch | None = None
+    destination_branch: Branch | None = None
     pipeline: Pipeline | None = None
     busy: Pipeline | None = None
     problem: str = ""
@@ -60,7 +60,7 @@ class Ahead:
             return "nothing: the branch will be new"
         if self.seen == self.commit:
             return "this very commit: nothing is pushed"
-        it, checkout = self.branch, self.stand.checkout
+        it, checkout = self.destination_branch, self.branch.checkout
         named = f"{self.seen[:10]} ({it.title!r}, by {it.author}, {it.when})" if it else self.seen[:10]
         if not checkout.has(self.seen):
             return f"{named}, which this clone does not know: it would be replaced (force)"
@@ -75,7 +75,7 @@ class Ahead:
             return display.note(self.problem or self.held)
         asked = ", ".join(f"{name}={value}" for name, value in self.variables.items())
         rows = {
-            "from": f"{self.stand.bump.branch} at {self.commit}",
+            "from": f"{self.branch.bump.branch} at {self.commit}",
             "remote": f"{self.remote}: {self.place}",
             "destination": self.destination,
             "stands there now": self.replaces,
@@ -90,29 +90,29 @@ class Ahead:
         return shown if self.pipeline else shown + display.note(f"To confirm: confirm={self.destination}")
 
 
-def look(stand: Position, *, remote: str = "gitlab", tests: str = "", env: Mapping[str, str] = os.environ) -> Ahead:
+def look(branch: BumpBranch, *, remote: str = "gitlab", tests: str = "", env: Mapping[str, str] = os.environ) -> Ahead:
     """The dry run, always made first: changes nothing.
 
     ``remote`` is the git remote that is the internal GitLab, ``tests`` a scope of functional tests to run as well.
     Raises Refused for a destination that is protected or shared.  A run that publishes nothing goes on without GitLab,
     where that cannot be asked.
     """
-    bump, ahead = stand.bump, Ahead(stand, remote)
+    bump, ahead = branch.bump, Ahead(branch, remote)
     if bump.tag is None or (why := bump.repository.idle(notebooks.GITLAB_PIN)):
         return replace(ahead, problem="No tag was given." if bump.tag is None else why)
     wanted = plan.variables(tests)
-    if stand.tip is None:
-        if finished(stand):
+    if branch.tip is None:
+        if finished(branch):
             return replace(ahead, problem=f"{bump.base} already names {bump.tag}: there is nothing to build for it.")
         return replace(ahead, held=f"waiting for the branch {bump.branch}", next="03-open-pr, with apply, makes it.")
     sites = bump.repository.sites
-    builds = plan.builds(stand.texts(sites.pin_paths), sites, bump.image_type)
+    builds = plan.builds(branch.texts(sites.pin_paths), sites, bump.image_type)
     ahead = replace(
-        ahead, commit=stand.start, destination=plan.destination(bump.branch), variables=wanted, builds=builds
+        ahead, commit=branch.start, destination=plan.destination(bump.branch), variables=wanted, builds=builds
     )
     if wrong := [it for it in builds if ImageRef.parse(it.image).tag != str(bump.tag)]:
         return replace(
-            ahead, held=f"waiting for the pin: {stand.start[:10]} builds {wrong[0].image} in {wrong[0].name}",
+            ahead, held=f"waiting for the pin: {branch.start[:10]} builds {wrong[0].image} in {wrong[0].name}",
             next="02-gitlab-pin moves it, 03-open-pr commits it.",
         )  # fmt: skip
     if not builds:
@@ -132,7 +132,7 @@ def look(stand: Position, *, remote: str = "gitlab", tests: str = "", env: Mappi
 
 def _asked(ahead: Ahead, env: Mapping[str, str]) -> Ahead:
     """What GitLab and its git remote say."""
-    checkout, name = ahead.stand.checkout, ahead.destination
+    checkout, name = ahead.branch.checkout, ahead.destination
     url = checkout.remote_url(ahead.remote)
     if url is None:
         raise RunbookError(
@@ -161,7 +161,7 @@ def _asked(ahead: Ahead, env: Mapping[str, str]) -> Ahead:
         raise Refused(f"GitLab protects {name}, so nothing is pushed to it.")
     others = gitlab.pipelines(seen) if seen and seen != ahead.commit else ()
     return replace(
-        ahead, gitlab=gitlab, place=place, settings=settings, seen=seen, branch=branch,
+        ahead, gitlab=gitlab, place=place, settings=settings, seen=seen, destination_branch=branch,
         pipeline=telling(gitlab, ahead), busy=next((it for it in others if it.status in UNDER_WAY), None),
     )  # fmt: skip
 

@@ -44,8 +44,8 @@ def carry_out(step: StepRecord, ahead: Ahead, confirm: str = "") -> Ahead:
     What is there already is found and left alone.  What keeps it from going on is in ``held`` of the result.  Raises
     Refused for a confirmation of something else, and where the destination has moved since the dry run.
     """
-    bump, gitlab = ahead.stand.bump, ahead.gitlab
-    step.add_inputs(head_commit=ahead.commit or None, base_commit=ahead.stand.base_commit)
+    bump, gitlab = ahead.branch.bump, ahead.gitlab
+    step.add_inputs(head_commit=ahead.commit or None, base_commit=ahead.branch.base_commit)
     if ahead.pipeline and "FUNCTIONAL_TEST_SCOPE" in ahead.variables:
         step.warn(
             f"Pipeline {ahead.pipeline.id} of this commit was there already and is followed, and none is started for "
@@ -62,7 +62,7 @@ def carry_out(step: StepRecord, ahead: Ahead, confirm: str = "") -> Ahead:
         )  # fmt: skip
     if confirm != ahead.destination:
         raise Refused(f"confirm is {confirm!r}, and the destination is {ahead.destination!r}: nothing was pushed.")
-    reviewed = branch_history.review(ahead.stand, ahead.commit, step.records)
+    reviewed = branch_history.review(ahead.branch, ahead.commit, step.records)
     reviewed.record(step)
     if reviewed.foreign:
         return replace(ahead, held=reviewed.held, next=reviewed.next)
@@ -75,10 +75,10 @@ def carry_out(step: StepRecord, ahead: Ahead, confirm: str = "") -> Ahead:
 def _push(step: StepRecord, ahead: Ahead) -> None:
     if ahead.busy:
         why = f"pipeline {ahead.busy.id} of {ahead.busy.sha[:10]} still runs on {ahead.destination} ({ahead.busy.url})"
-        if "push-while-running" not in ahead.stand.bump.allow:
+        if "push-while-running" not in ahead.branch.bump.allow:
             raise Refused(f"Nothing was pushed: {why}, and a push may cancel it.", "push-while-running")
         step.allowed("push-while-running", f"{why}.")
-    checkout, to = ahead.stand.checkout, ahead.destination
+    checkout, to = ahead.branch.checkout, ahead.destination
     try:
         checkout.push_commit(ahead.remote, ahead.commit, to, seen=ahead.seen, settings=ahead.settings)
     except Refused:  # or the answer was lost on its way
@@ -123,7 +123,7 @@ def follow(
     A preview never waits: it shows what is.
     None where there is nothing to follow.  Raises Unreachable when GitLab stays away for long.
     """
-    gitlab, pipeline, wait = ahead.gitlab, ahead.pipeline, wait and ahead.stand.bump.apply
+    gitlab, pipeline, wait = ahead.gitlab, ahead.pipeline, wait and ahead.branch.bump.apply
     if gitlab is None or pipeline is None:
         return None
 
@@ -163,7 +163,7 @@ def show(ahead: Ahead, found: Found | None) -> View:
 
 def verify(step: StepRecord, ahead: Ahead, found: Found | None) -> View:
     """Read GitLab's branch again, and tell the record whether the pin builds."""
-    bump = ahead.stand.bump
+    bump = ahead.branch.bump
     step.check(*_checks(ahead, found))
     now = found.progress if found else None
     if now and now.state == "passed":

@@ -24,7 +24,7 @@ from runbook_lib.slurm.site import Site
 from runbook_lib.slurm.states import Partition
 from runbook_lib.slurm.submissions import RoundTest, Submission
 from runbook_lib.system.atomic_files import read_given
-from runbook_lib.workflow.branch import Position
+from runbook_lib.workflow.bump_branch import BumpBranch
 
 _IDLE = (
     "No folder for results was given, so nothing is planned. Give one that all nodes see as results, or a site file."
@@ -41,7 +41,7 @@ class Plan:
     ``problems`` keep everything from being submitted.  ``idle`` says why there is nothing to plan.
     """
 
-    stand: Position
+    branch: BumpBranch
     site: Site
     base: Path
     slurm: Slurm
@@ -73,7 +73,7 @@ class Plan:
         if self.idle:
             return display.note(self.idle)
         shown = display.facts(
-            commit=self.stand.start[:10], results=self.base, image=self.site.image or "none: in the checkout itself",
+            commit=self.branch.start[:10], results=self.base, image=self.site.image or "none: in the checkout itself",
             partition=", ".join(sorted(set(self.site.partitions.values()))), account=self.site.account,
         )  # fmt: skip
         shown += display.notes(self.problems, title="Nothing can be submitted")
@@ -107,7 +107,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def read_site(
-    stand: Position, site: str = "", *, partition: str = "", account: str = "", image: str = "", mounts: str = "",
+    branch: BumpBranch, site: str = "", *, partition: str = "", account: str = "", image: str = "", mounts: str = "",
     results: str = "",
 ) -> Site:  # fmt: skip
     """The cluster, from a site file and parameters that override it.  Raises RunbookError for what cannot be used."""
@@ -118,13 +118,13 @@ def read_site(
         except (OSError, ValueError) as error:  # ValueError: a name that no file can have
             raise RunbookError(f"The site file {site!r} cannot be read: {error}. Correct the parameter.") from error
     return site_file.parse(
-        text, site or "(none)", str(stand.checkout.path), partition=partition, account=account, image=image,
+        text, site or "(none)", str(branch.checkout.path), partition=partition, account=account, image=image,
         mounts=mounts, results=results,
     )  # fmt: skip
 
 
 def make(
-    stand: Position, site: Site, *, tests: str = selection.BUMP, platform: str = "", again: str = "",
+    branch: BumpBranch, site: Site, *, tests: str = selection.BUMP, platform: str = "", again: str = "",
     train: str = "", nodes: str = "1", gpus: str = "8", slurm: Slurm | None = None,
 ) -> Plan:  # fmt: skip
     """What would be submitted for the commit that the bump stands at.  Writes nothing.
@@ -134,23 +134,23 @@ def make(
     Raises Refused for tests that do not exist, and CannotTell for a list of submissions that is damaged.
     """
     slurm = slurm or Slurm()
-    bump = stand.bump
+    bump = branch.bump
     # Another commit or another image is another matrix.
     image = f"-{hashlib.sha256(site.image.encode()).hexdigest()[:6]}" if site.image else ""
-    base = Path(site.results or "/") / f"{bump.image_type}-{bump.tag or 'none'}-{stand.start[:12]}{image}"
-    empty = Plan(stand, site, base, slurm)
+    base = Path(site.results or "/") / f"{bump.image_type}-{bump.tag or 'none'}-{branch.start[:12]}{image}"
+    empty = Plan(branch, site, base, slurm)
     if not site.results:
         return replace(empty, idle=_IDLE)
     if not bump.repository.recipes:
         return replace(empty, idle=f"{bump.repository.name} has no recipes of tests.")
-    listed = stand.checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", stand.start).split("\0")
-    every, odd = selection.read_tests(stand.texts(it for it in listed if it.startswith(f"{recipes.FOLDER}/")))
+    listed = branch.checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", branch.start).split("\0")
+    every, odd = selection.read_tests(branch.texts(it for it in listed if it.startswith(f"{recipes.FOLDER}/")))
     mine = selection.training_test(train, nodes, gpus, platform, bump.image_type) if train.strip() else None
     picked = (mine[0],) if mine else selection.select(every, tests, platform, bump.image_type)
     used, readable = {it.recipe for it in picked}, {it.recipe for it in every}
     odd_ones = [told for path, told in odd.items() if path in used or path not in readable]
-    warnings = [*stand.warnings, *_not_the_bump(stand), *itertools.chain.from_iterable(odd_ones)]
-    configs = stand.texts({selection.config_of(it) for it in picked})
+    warnings = [*branch.warnings, *_not_the_bump(branch), *itertools.chain.from_iterable(odd_ones)]
+    configs = branch.texts({selection.config_of(it) for it in picked})
     if mine:
         configs[selection.config_of(mine[0])] = mine[1]
     first = {it.name: it for it in reversed(picked)}
@@ -160,19 +160,19 @@ def make(
         for one in [selection.prepare(it, configs[selection.config_of(it)], site)]
     )
     known = {name for it in chosen for name in _expected(it.test, listed)}
-    made = replace(empty, chosen=chosen, golden={**stand.texts(known), **configs})
+    made = replace(empty, chosen=chosen, golden={**branch.texts(known), **configs})
     made = _with_before(made, f"{bump.image_type}-{bump.tag or 'none'}", warnings)
     made = replace(made, fresh=_fresh(made, again), problems=(*site.problems(), *made.problems))
     return _with_arrays(made) if made.fresh and not made.problems else made
 
 
-def _not_the_bump(stand: Position) -> list[str]:
+def _not_the_bump(branch: BumpBranch) -> list[str]:
     """Which commit is tested where the bump has none yet: its pins, and its golden values, are those of before."""
-    if stand.bump.tag is None or stand.tip is not None:
+    if branch.bump.tag is None or branch.tip is not None:
         return []
     return [
-        f"The branch {stand.bump.branch} does not exist yet: the tests and golden values are those of "
-        f"{stand.bump.base} at {stand.start[:10]}."
+        f"The branch {branch.bump.branch} does not exist yet: the tests and golden values are those of "
+        f"{branch.bump.base} at {branch.start[:10]}."
     ]
 
 
@@ -236,7 +236,7 @@ def _with_arrays(made: Plan) -> Plan:
         )
     return replace(
         made, chosen=chosen, fresh=fresh, arrays=rendered, problems=problems,
-        warnings=(*made.warnings, *warnings, *_work_tree(made.stand, site)),
+        warnings=(*made.warnings, *warnings, *_work_tree(made.branch, site)),
     )  # fmt: skip
 
 
@@ -314,15 +314,15 @@ def _asked(slurm: Slurm, site: Site) -> tuple[tuple[str, ...], tuple[str, ...], 
     return tuple(told), missing if site.shared else (), partitions
 
 
-def _work_tree(stand: Position, site: Site) -> list[str]:
+def _work_tree(branch: BumpBranch, site: Site) -> list[str]:
     """What a person should know who tests the checkout itself."""
-    if site.image or stand.checkout.bare:
+    if site.image or branch.checkout.bare:
         return []
-    head = stand.checkout.resolve("HEAD")
-    same = head == stand.start and not stand.checkout.uncommitted(["."])
+    head = branch.checkout.resolve("HEAD")
+    same = head == branch.start and not branch.checkout.uncommitted(["."])
     return [] if same else [
         f"Without an image the tests run in {site.checkout} as it is when they begin: at {head[:10]} with what is "
-        f"uncommitted there, and not at {stand.start[:10]}."
+        f"uncommitted there, and not at {branch.start[:10]}."
     ]  # fmt: skip
 
 

@@ -85,10 +85,10 @@ def carry_out(
     Raises Refused where a problem keeps everything from being submitted, and where Slurm does not take an array: what
     it took of the others stays.
     """
-    bump, stand = planned.stand.bump, planned.stand
+    bump, branch = planned.branch.bump, planned.branch
     if planned.idle or bump.tag is None:
         return planned
-    step.add_inputs(head_commit=stand.start, results=str(planned.base), image_under_test=planned.site.image)
+    step.add_inputs(head_commit=branch.start, results=str(planned.base), image_under_test=planned.site.image)
     step.warn(*planned.warnings, *(f"Left out: {tests}. {why}" for tests, why in planned.left_out))
     if not bump.apply and cancel:
         step.would("end all of these tests that are not over")
@@ -146,7 +146,7 @@ def _pack(planned: Plan, folder: Path) -> None:
     """Lay down the commit that is tested, which a checkout that goes on can no longer change."""
     atomic_files.make_folder(folder)
     draft = folder / f".{TREE}.tmp"
-    planned.stand.checkout.git("archive", "--format=tar", f"--output={draft}", planned.stand.start)
+    planned.branch.checkout.git("archive", "--format=tar", f"--output={draft}", planned.branch.start)
     try:
         draft.chmod(0o600)
         draft.replace(folder / TREE)
@@ -166,7 +166,7 @@ def follow(
     entries = [
         entry for it in planned.chosen if (entry := submissions.newest(planned.before).get(it.test.name)) is not None
     ]
-    acts = planned.stand.bump.apply
+    acts = planned.branch.bump.apply
     if cancel and acts and not planned.idle:
         _cancel(step, planned)
     if planned.idle or not any(it.job is not None for it in entries):
@@ -197,7 +197,7 @@ def _cancel(step: StepRecord, planned: Plan) -> None:
 
 def verify(step: StepRecord, planned: Plan, found: Found) -> View:
     """Tell the record what became of each test, and where it all stands."""
-    bump = planned.stand.bump
+    bump = planned.branch.bump
     if planned.idle or bump.tag is None or not found.outcomes:
         why, next = _nothing(step, planned)
         step.check(*(Check(name, "skipped", why) for name in _CHECKS))
@@ -243,7 +243,7 @@ def verify(step: StepRecord, planned: Plan, found: Found) -> View:
 
 def _nothing(step: StepRecord, planned: Plan) -> tuple[str, str]:
     """Why no test was found, and what goes on from there."""
-    bump = planned.stand.bump
+    bump = planned.branch.bump
     if planned.idle or bump.tag is None:
         return planned.idle or "No tag was given, so nothing is submitted.", ""
     if planned.problems and planned.fresh and not bump.apply:

@@ -12,7 +12,7 @@ from runbook_lib.clients.registry.lookup import reference
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.families import COREWEAVE
-from runbook_lib.workflow import branch, bump_plan
+from runbook_lib.workflow import bump_branch, bump_plan
 
 
 @pytest.fixture
@@ -68,9 +68,9 @@ def test_an_image_that_is_not_there_is_a_sentence(capsys: pytest.CaptureFixture[
 
 
 def test_preflight_shows_what_the_image_changes(world: practice.World) -> None:
-    stand = branch.find(Checkout.open(world.checkout), Bump.parse(tag="26.04-py3"))
-    ahead = bump_plan.plan_bump(stand)
+    branch = bump_branch.find(Checkout.open(world.checkout), Bump.parse(tag="26.04-py3"))
+    ahead = bump_plan.plan_bump(branch)
     assert "Transformer Engine" in ahead.show_changes().text
     assert ahead.changes is not None
-    back = bump_plan.plan_bump(branch.find(stand.checkout, Bump.parse(tag="26.02-py3")))
+    back = bump_plan.plan_bump(bump_branch.find(branch.checkout, Bump.parse(tag="26.02-py3")))
     assert "nothing to compare" in back.show_changes().text

@@ -16,7 +16,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry.server import RegistryServer
-from runbook_lib.workflow import branch, bump_plan
+from runbook_lib.workflow import bump_branch, bump_plan
 
 TAG = "26.04-py3"
 #: So many naps without a new request, and those that wait are answered; a busy machine makes each nap longer.
@@ -170,7 +170,7 @@ def test_the_age_of_the_old_image_is_not_that_of_the_new(
         assert registry.image("26.02-py3") is not None
     real = time.time
     monkeypatch.setattr("runbook_lib.clients.registry.cache.time.time", lambda: real() + 200)
-    ahead = bump_plan.plan_bump(branch.find(Checkout.open(world.checkout), Bump.parse(tag=TAG)))
+    ahead = bump_plan.plan_bump(bump_branch.find(Checkout.open(world.checkout), Bump.parse(tag=TAG)))
     assert ahead.changes is not None
     assert ahead.changes.old == "26.02-py3"
     assert "It was read" not in ahead.check.detail
@@ -188,8 +188,8 @@ def test_preflight_reads_the_old_image_and_the_new_one_in_five_round_trips(
         return waves.handle_request(request)
 
     monkeypatch.setattr(httpx.HTTPTransport, "handle_request", through)
-    stand = branch.find(Checkout.open(world.checkout), Bump.parse(tag=TAG))
+    branch = bump_branch.find(Checkout.open(world.checkout), Bump.parse(tag=TAG))
     for trips in (5, 5):
-        ahead = bump_plan.plan_bump(stand)
+        ahead = bump_plan.plan_bump(branch)
         assert ahead.changes is not None
         assert waves.count == trips

@@ -24,7 +24,7 @@ from runbook_lib.steps.broken_tests.quarantine import Done
 from runbook_lib.triage.diagnose import Failure
 from runbook_lib.triage.failed_jobs import Seen
 from runbook_lib.triage.patterns import Kind
-from runbook_lib.workflow import branch, pull_request, push_round, quarantines, readiness, run_choice
+from runbook_lib.workflow import bump_branch, pull_request, push_round, quarantines, readiness, run_choice
 from runbook_lib.workflow.readiness import Readiness
 
 HANG = "gpt3_mcore_te_tp4_pp1_long"
@@ -48,7 +48,8 @@ def step06(
     bump = bump_to(mode=mode, allow=allow)
     step = at.step(bump)
     asked = run_choice.choose_run(
-        pull_request.read_state(branch.find(at.checkout, bump), at.github(token), records=step.records), run_id=run_id
+        pull_request.read_state(bump_branch.find(at.checkout, bump), at.github(token), records=step.records),
+        run_id=run_id,
     )
     plan = decide.plan(decide.triage(asked), broken=broken_tests, reenable=reenable, soft=soft)
     assert plan.show().text
@@ -69,7 +70,9 @@ def issues(at: World) -> tuple[github_issues.Issue, ...]:
 
 def test_an_issue_for_a_run_of_gitlab_quotes_nothing_of_its_log(at: World) -> None:
     found = decide.triage(
-        run_choice.choose_run(pull_request.read_state(branch.find(at.checkout, bump_to(mode="preview")), at.github()))
+        run_choice.choose_run(
+            pull_request.read_state(bump_branch.find(at.checkout, bump_to(mode="preview")), at.github())
+        )
     )
     assert found.asked.source is not None
     internal = replace(found, asked=replace(found.asked, source=replace(found.asked.source, gitlab=True)))
@@ -82,7 +85,7 @@ def test_an_issue_for_a_run_of_gitlab_quotes_nothing_of_its_log(at: World) -> No
 
 
 def look(at: World, **parameters: str) -> Readiness:
-    return readiness.look(branch.find(at.checkout, bump_to(**parameters)), at.github(), at.records)
+    return readiness.look(bump_branch.find(at.checkout, bump_to(**parameters)), at.github(), at.records)
 
 
 # -- nothing to do -----------------------------------------------------------------------------------------------
@@ -387,9 +390,9 @@ def test_a_preview_looks_nothing_up(at: World) -> None:
 def test_jobs_of_one_name_are_counted(
     at: World, kinds: tuple[Kind, ...], undecided: tuple[str, ...], expected: tuple[tuple[str, ...], ...]
 ) -> None:
-    standing = pull_request.read_state(branch.find(at.checkout, bump_to()), at.github())
+    state = pull_request.read_state(bump_branch.find(at.checkout, bump_to()), at.github())
     seen = tuple(Seen(Failure("j", "", kind, "")) for kind in kinds)
-    assert decide.open_jobs(Triage(run_choice.choose_run(standing), seen, undecided)) == expected
+    assert decide.open_jobs(Triage(run_choice.choose_run(state), seen, undecided)) == expected
 
 
 # -- what a review found -----------------------------------------------------------------------------------------
@@ -404,7 +407,7 @@ def test_a_row_without_an_issue_does_not_take_its_neighbours(at: World) -> None:
     lines[above] = lines[above].replace("]", "-broken]")
     path.write_text("\n".join(lines))
     git(at.checkout.path, "commit", "-qsam", "Something of mine")
-    found = quarantines.quarantined_since_fork(branch.find(at.checkout, bump_to()))
+    found = quarantines.quarantined_since_fork(bump_branch.find(at.checkout, bump_to()))
     assert sorted((bool(row["issue"]), str(row["test"]).endswith(HANG)) for row in found) == [
         (False, False), (True, True),
     ]  # fmt: skip

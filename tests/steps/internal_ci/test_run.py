@@ -23,8 +23,7 @@ from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.internal_ci import logs
 from runbook_lib.steps.internal_ci import run as internal_ci
 from runbook_lib.steps.internal_ci.run import Ahead, Found
-from runbook_lib.workflow import branch as position
-from runbook_lib.workflow import pull_request
+from runbook_lib.workflow import bump_branch, pull_request
 
 BRANCH = "bump/main/dev-26.04-py3"
 TO = f"pull-request/{BRANCH}"
@@ -57,13 +56,13 @@ class At:
             return store.all(InternalRunRecord)
 
     def look(self, mode: str = "publish", tests: str = "", env: dict[str, str] | None = None, **more: Any) -> Ahead:
-        stand = position.find(self.world.checkout, bump_to(mode=mode, **more))
-        return internal_ci.look(stand, tests=tests, env=self.env if env is None else env)
+        branch = bump_branch.find(self.world.checkout, bump_to(mode=mode, **more))
+        return internal_ci.look(branch, tests=tests, env=self.env if env is None else env)
 
     def run(self, mode: str = "publish", *, confirm: str = TO, tests: str = "", **more: Any) -> Found | None:
         """As the notebook runs it."""
         ahead = self.look(mode, tests, **more)
-        step = self.world.step(ahead.stand.bump)
+        step = self.world.step(ahead.branch.bump)
         assert ahead.show().html
         ahead = internal_ci.carry_out(step, ahead, confirm)
         found = internal_ci.follow(step, ahead, sleep=lambda _: None)
@@ -136,7 +135,7 @@ def test_a_confirmation_of_something_else_is_refused(at: At) -> None:
     before, ahead = at.tips(), at.look()
     for confirm in (BRANCH, "main", f" {TO}", f"{TO}\n", "True", TO.upper(), "26.04-py3"):
         with pytest.raises(Refused, match="nothing was pushed"):
-            internal_ci.carry_out(at.world.step(ahead.stand.bump), ahead, confirm)
+            internal_ci.carry_out(at.world.step(ahead.branch.bump), ahead, confirm)
     assert (at.tips(), at.pipelines()) == (before, [])
 
 
@@ -341,7 +340,7 @@ def test_somebody_who_was_quicker_is_not_overwritten(at: At) -> None:
             somebody(at, first)
         ahead = at.look()
         theirs = somebody(at, f"While it was read {first}")
-        step = at.world.step(ahead.stand.bump)
+        step = at.world.step(ahead.branch.bump)
         with pytest.raises(Refused, match="look again"):
             internal_ci.carry_out(step, ahead, TO)
         assert at.tips()[TO] == theirs
@@ -380,7 +379,7 @@ def test_a_protected_destination_is_refused(at: At) -> None:
         with pytest.raises(Refused, match="GitLab protects"):
             at.look()
         with pytest.raises(Refused, match="GitLab protects"):
-            internal_ci.carry_out(at.world.step(ahead.stand.bump), ahead, TO)
+            internal_ci.carry_out(at.world.step(ahead.branch.bump), ahead, TO)
     assert (at.tips(), at.pipelines()) == (before, [])
 
 
@@ -419,7 +418,7 @@ def test_a_remote_of_another_project_is_refused(at: At) -> None:
 
 def test_following_says_each_change_until_it_is_known(at: At) -> None:
     ahead = at.look()
-    step = at.world.step(ahead.stand.bump)
+    step = at.world.step(ahead.branch.bump)
     ahead = internal_ci.carry_out(step, ahead, TO)
     said: list[str] = []
 
@@ -436,7 +435,7 @@ def test_following_says_each_change_until_it_is_known(at: At) -> None:
 
 def test_following_ends_after_its_time(at: At) -> None:
     ahead = at.look()
-    step = at.world.step(ahead.stand.bump)
+    step = at.world.step(ahead.branch.bump)
     ahead = internal_ci.carry_out(step, ahead, TO)
     passed = [0.0]
 
@@ -454,7 +453,7 @@ def test_following_survives_a_server_that_is_away_and_gives_up_on_one_that_stays
 ) -> None:
     monkeypatch.setattr("runbook_lib.clients.gitlab.client._PAUSES", ())
     ahead = at.look()
-    step = at.world.step(ahead.stand.bump)
+    step = at.world.step(ahead.branch.bump)
     ahead = internal_ci.carry_out(step, ahead, TO)
     at.world.now[0] += 90
     assert ahead.gitlab is not None

@@ -25,7 +25,7 @@ from runbook_lib.slurm.states import ArrayElement, elements
 from runbook_lib.steps.slurm_verify import plan as slurm_plan
 from runbook_lib.steps.slurm_verify import run as slurm_verify
 from runbook_lib.steps.slurm_verify.plan import Plan
-from runbook_lib.workflow import branch
+from runbook_lib.workflow import bump_branch
 
 ROOT = Path(__file__).resolve().parents[3]
 TAG = "26.04-py3"
@@ -44,14 +44,14 @@ class World:
 
     def plan(self, *, apply: bool = True, tag: str = TAG, site: Site | None = None, **asked: str) -> Plan:
         bump = Bump.parse(tag=tag, apply=apply)
-        stand = branch.find(self.checkout, bump)
-        return slurm_plan.make(stand, site or self.site, slurm=self.slurm, **{"platform": "dgx_h100", **asked})
+        branch = bump_branch.find(self.checkout, bump)
+        return slurm_plan.make(branch, site or self.site, slurm=self.slurm, **{"platform": "dgx_h100", **asked})
 
     def step(self, plan: Plan) -> StepRecord:
         self.steps += 1
         folder = self.folder / f"record-{self.steps}"
         folder.mkdir()
-        return StepRecord("slurm-verify", plan.stand.bump, "o/n", folder)
+        return StepRecord("slurm-verify", plan.branch.bump, "o/n", folder)
 
     def go(self, plan: Plan, **how: bool) -> tuple[dict[str, MatrixOutcome], list[dict[str, Any]]]:
         """Carry out, follow and verify: the outcomes by test, and what the record holds."""

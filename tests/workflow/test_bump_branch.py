@@ -10,7 +10,7 @@ from runbook_lib.bump import Bump
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.text.edits import Edit
-from runbook_lib.workflow import branch
+from runbook_lib.workflow import bump_branch
 
 BUMP = Bump.parse(tag="26.04-py3", apply=True)
 EDIT = Edit("pin", "old\n", "new\n")
@@ -47,7 +47,7 @@ def state(checkout: Checkout) -> tuple[str, ...]:
 
 def test_looking_changes_nothing(checkout: Checkout) -> None:
     before = state(checkout)
-    found = branch.find(checkout, BUMP)
+    found = bump_branch.find(checkout, BUMP)
     assert (found.tip, found.start) == (None, checkout.resolve("main"))
     assert found.texts(["pin", "gone"]) == {"pin": "old\n", "gone": None}
     assert state(checkout) == before
@@ -58,17 +58,17 @@ def test_a_stale_clone_plans_on_the_newest_base(checkout: Checkout, remote: Path
     (tmp_path / "other/pin").write_text("newer\n")
     git(tmp_path / "other", "commit", "-qam", "newer")
     git(tmp_path / "other", "push", "-q")
-    assert branch.find(checkout, BUMP).texts(["pin"]) == {"pin": "newer\n"}
+    assert bump_branch.find(checkout, BUMP).texts(["pin"]) == {"pin": "newer\n"}
 
 
 def test_edits_land_on_the_bumps_branch_and_again_nothing_is_to_do(checkout: Checkout) -> None:
     (checkout.path / "other").write_text("a person's own work\n")
-    assert branch.carry_out(branch.find(checkout, BUMP), [EDIT]) == [EDIT]
+    assert bump_branch.apply_edits(bump_branch.find(checkout, BUMP), [EDIT]) == [EDIT]
     assert checkout.current_branch() == BUMP.branch
     assert checkout.read(["pin", "other"]) == {"pin": "new\n", "other": "a person's own work\n"}
-    assert branch.carry_out(branch.find(checkout, BUMP), [EDIT]) == []
+    assert bump_branch.apply_edits(bump_branch.find(checkout, BUMP), [EDIT]) == []
     checkout.commit(["pin"], "move")
-    found = branch.find(checkout, BUMP)
+    found = bump_branch.find(checkout, BUMP)
     assert found.texts(["pin"]) == {"pin": "new\n"}
     assert found.on_branch
 
@@ -76,7 +76,7 @@ def test_edits_land_on_the_bumps_branch_and_again_nothing_is_to_do(checkout: Che
 def test_uncommitted_edits_that_equal_the_plan_are_taken_up_from_another_branch(checkout: Checkout) -> None:
     (checkout.path / "pin").write_text("new\n")
     checkout.git("add", "pin")
-    branch.carry_out(branch.find(checkout, BUMP), [EDIT])
+    bump_branch.apply_edits(bump_branch.find(checkout, BUMP), [EDIT])
     assert checkout.current_branch() == BUMP.branch
     assert checkout.git("diff", "--name-only", "HEAD") == "pin"
 
@@ -88,7 +88,7 @@ def test_what_a_killed_run_has_left_half_written_goes(checkout: Checkout) -> Non
     mine, foreign = checkout.path / f".pin.{os.getpid()}-01234567.tmp", checkout.path / ".pin.tmp"
     for file in (left, mine, foreign):
         file.write_text("ol")
-    branch.carry_out(branch.find(checkout, BUMP), [EDIT])
+    bump_branch.apply_edits(bump_branch.find(checkout, BUMP), [EDIT])
     assert [file.exists() for file in (left, mine, foreign)] == [False, True, True]
 
 
@@ -96,7 +96,7 @@ def test_other_uncommitted_changes_in_a_file_to_edit_are_refused(checkout: Check
     (checkout.path / "pin").write_text("mine\n")
     before = state(checkout)
     with pytest.raises(Refused, match="uncommitted changes that are not this bump's"):
-        branch.carry_out(branch.find(checkout, BUMP), [EDIT])
+        bump_branch.apply_edits(bump_branch.find(checkout, BUMP), [EDIT])
     assert state(checkout) == before
 
 
@@ -109,38 +109,38 @@ def test_when_an_edit_fails_the_checkout_is_as_it_was(checkout: Checkout, detach
         (checkout.path / "pin").write_text("new\n")
     before = state(checkout)
     with pytest.raises(Refused, match="no longer what the plan was made from"):
-        branch.carry_out(branch.find(checkout, BUMP), [EDIT, Edit("gone", "a", "b")])
+        bump_branch.apply_edits(bump_branch.find(checkout, BUMP), [EDIT, Edit("gone", "a", "b")])
     assert state(checkout) == before
 
 
 def test_a_branch_that_only_the_remote_has_is_gone_on_with(checkout: Checkout, remote: Path, tmp_path: Path) -> None:
     subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / "other")], check=True)
     other = Checkout.open(tmp_path / "other")
-    branch.carry_out(branch.find(other, BUMP), [EDIT])
+    bump_branch.apply_edits(bump_branch.find(other, BUMP), [EDIT])
     made = other.commit(["pin"], "move")
     other.push("origin", BUMP.branch, BUMP.branch)
-    found = branch.find(checkout, BUMP)
+    found = bump_branch.find(checkout, BUMP)
     assert found.start == made
-    branch.enter(found)
+    bump_branch.switch_to(found)
     assert checkout.resolve("HEAD") == made
 
 
 def test_a_branch_that_another_checkout_pushed_meanwhile_is_caught_up_with(
     checkout: Checkout, remote: Path, tmp_path: Path
 ) -> None:
-    stand = branch.find(checkout, BUMP)
-    assert not branch.catch_up(stand)
-    branch.carry_out(stand, [EDIT])  # on its own branch, and not committed yet
+    branch = bump_branch.find(checkout, BUMP)
+    assert not bump_branch.fast_forward(branch)
+    bump_branch.apply_edits(branch, [EDIT])  # on its own branch, and not committed yet
     git(tmp_path, "clone", "-q", str(remote), "other")
     git(tmp_path / "other", "switch", "-qc", BUMP.branch)
     (tmp_path / "other" / "pin").write_text("new\n")
     git(tmp_path / "other", "commit", "-qam", "theirs")
     git(tmp_path / "other", "push", "-q", "origin", BUMP.branch)
-    stand = branch.find(checkout, BUMP)
-    assert branch.catch_up(stand)
-    assert git(checkout.path, "rev-parse", "HEAD") == stand.start
+    branch = bump_branch.find(checkout, BUMP)
+    assert bump_branch.fast_forward(branch)
+    assert git(checkout.path, "rev-parse", "HEAD") == branch.start
     assert git(checkout.path, "status", "--porcelain") == ""
-    assert not branch.catch_up(stand)
+    assert not bump_branch.fast_forward(branch)
 
 
 def test_two_branches_of_one_name_that_differ_are_refused(checkout: Checkout, remote: Path, tmp_path: Path) -> None:
@@ -150,28 +150,28 @@ def test_two_branches_of_one_name_that_differ_are_refused(checkout: Checkout, re
         place.empty_commit(f"by {place.path.name}")
     git(tmp_path / "other", "push", "-q", "origin", BUMP.branch)
     with pytest.raises(Refused, match="neither contains the other"):
-        branch.find(checkout, BUMP)
+        bump_branch.find(checkout, BUMP)
 
 
 def test_a_base_that_does_not_exist_is_told(checkout: Checkout) -> None:
     with pytest.raises(RunbookError, match="'gone' does not exist"):
-        branch.find(checkout, Bump.parse(tag="26.04-py3", base="gone"))
+        bump_branch.find(checkout, Bump.parse(tag="26.04-py3", base="gone"))
 
 
 def test_without_the_remote_a_local_run_goes_on_and_publishing_does_not(checkout: Checkout, remote: Path) -> None:
     remote.rename(remote.with_name("away"))
-    found = branch.find(checkout, BUMP)
+    found = bump_branch.find(checkout, BUMP)
     assert found.start == checkout.resolve("origin/main")
     assert any("could not be asked" in warning for warning in found.warnings)
     with pytest.raises(Unreachable):
-        branch.find(checkout, Bump.parse(tag="26.04-py3", apply=True, publish=True))
+        bump_branch.find(checkout, Bump.parse(tag="26.04-py3", apply=True, publish=True))
 
 
 def test_a_clone_without_remotes_plans_on_its_own_base(checkout: Checkout) -> None:
     checkout.git("remote", "remove", "origin")
-    assert branch.find(checkout, BUMP).start == checkout.resolve("main")
+    assert bump_branch.find(checkout, BUMP).start == checkout.resolve("main")
 
 
 def test_a_remote_to_push_to_that_is_not_there_is_told(checkout: Checkout) -> None:
     with pytest.raises(RunbookError, match="no remote named 'fork'"):
-        branch.find(checkout, Bump.parse(tag="26.04-py3", remote="fork", apply=True, publish=True))
+        bump_branch.find(checkout, Bump.parse(tag="26.04-py3", remote="fork", apply=True, publish=True))

@@ -1,4 +1,4 @@
-"""Where a bump stands in a checkout, and how the checkout gets onto the bump's branch.
+"""The branch of a bump: its commits here and on the remotes, and how the checkout gets onto it.
 
 A bump is planned on commits: on its own branch once that exists, else on the newest commit of the base branch.
 What lies uncommitted in the work tree is never part of a plan; it is only taken up when it equals the plan.
@@ -16,7 +16,7 @@ from runbook_lib.text.sanitize import visible
 
 
 @dataclass(frozen=True)
-class Position:
+class BumpBranch:
     """``start`` is the commit that plans are made from; ``tip`` the branch's own, None before there is a branch."""
 
     checkout: Checkout
@@ -43,7 +43,7 @@ class Position:
         return f"The branch {self.bump.branch} exists, at {self.start[:10]}; the plan goes on from there."
 
 
-def find(checkout: Checkout, bump: Bump) -> Position:
+def find(checkout: Checkout, bump: Bump) -> BumpBranch:
     """Look at the base branch and the bump's branch, here and on the remotes.  Moves no ref and edits nothing.
 
     Where the remote cannot be asked a preview or a local run goes on from what was last fetched, with a warning.
@@ -57,7 +57,7 @@ def find(checkout: Checkout, bump: Bump) -> Position:
             f"The branch {bump.base!r} does not exist in {checkout.path}. Give the name of a branch that it has."
         )
     tip = _branch(checkout, bump, base, warnings) if bump.tag else None
-    return Position(checkout, bump, remote, base, tip or base, tip, tuple(warnings))
+    return BumpBranch(checkout, bump, remote, base, tip or base, tip, tuple(warnings))
 
 
 def _newest(checkout: Checkout, bump: Bump, remote: str, branch: str, warnings: list[str]) -> str | None:
@@ -104,7 +104,8 @@ def _branch(checkout: Checkout, bump: Bump, base: str, warnings: list[str]) -> s
 def _taken_over(checkout: Checkout, bump: Bump, here: str, there: str) -> str:
     """What this clone gets with the remote's branch: whoever pushed it."""
     listed = [
-        f"{commit[:10]} {visible(title)[:80]!r}" for commit, title in commits(checkout, f"{here}..{there}").items()
+        f"{commit[:10]} {visible(title)[:80]!r}"
+        for commit, title in commit_titles(checkout, f"{here}..{there}").items()
     ]
     more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
     return (
@@ -113,48 +114,48 @@ def _taken_over(checkout: Checkout, bump: Bump, here: str, there: str) -> str:
     )
 
 
-def commits(checkout: Checkout, span: str) -> dict[str, str]:
+def commit_titles(checkout: Checkout, span: str) -> dict[str, str]:
     """The ids and titles of the commits in ``span`` (``older..newer``), merges left out, newest first."""
     listed = checkout.git("log", "--no-merges", "--format=%H%x00%s", span, "--")
     return {commit: title for commit, _, title in (line.partition("\0") for line in listed.split("\n")) if commit}
 
 
-def answers(checkout: Checkout, bump: Bump, sent: str, tip: str) -> bool:
+def only_ci_answers(checkout: Checkout, bump: Bump, sent: str, tip: str) -> bool:
     """Whether ``tip`` adds to the commit that was pushed nothing but answers to its CI run, which wait for their push.
 
     Those of one round go in one push, since each push costs a whole run.
     """
     if not checkout.has(sent) or not checkout.is_ancestor(sent, tip):
         return False
-    waiting = commits(checkout, f"{sent}..{tip}").values()
+    waiting = commit_titles(checkout, f"{sent}..{tip}").values()
     return bool(waiting) and bump.round_titles.issuperset(waiting)
 
 
-def carry_out(position: Position, edits: Sequence[Edit]) -> list[Edit]:
+def apply_edits(branch: BumpBranch, edits: Sequence[Edit]) -> list[Edit]:
     """Put the checkout onto the bump's branch and write the edits; what is already there is left alone.
 
     Returns the edits that were written now.  On an error the checkout is put back as it was.
     Refused when a file to be edited has uncommitted changes other than the plan's.
     """
-    checkout, bump = position.checkout, position.bump
+    checkout, bump = branch.checkout, branch.bump
     checkout.require_work_tree()
     if not edits:
         return []
     editable.require(checkout, [edit.path for edit in edits])
     checkout.clear(edit.path for edit in edits)
-    there = present(checkout, edits)
+    there = uncommitted_edits(checkout, edits)
     before, head = checkout.current_branch(), checkout.resolve("HEAD")
     fresh = checkout.branch_tip(bump.branch) is None
     try:
         _put_aside(checkout, bump, there)
-        enter(position)
+        switch_to(branch)
         found = checkout.read([edit.path for edit in edits])
         missing = [edit for edit in edits if found[edit.path] != edit.after]
         checkout.apply(missing)
     except (RunbookError, KeyboardInterrupt):
         if checkout.current_branch() != before:
             checkout.git("switch", "--quiet", *([before] if before else ["--detach", head]))
-        if fresh and checkout.branch_tip(bump.branch) == position.start:
+        if fresh and checkout.branch_tip(bump.branch) == branch.start:
             checkout.git("branch", "--quiet", "-D", bump.branch)
         at_head = checkout.read([edit.path for edit in there], "HEAD")
         checkout.apply([edit for edit in there if at_head[edit.path] == edit.before])
@@ -162,33 +163,33 @@ def carry_out(position: Position, edits: Sequence[Edit]) -> list[Edit]:
     return missing
 
 
-def catch_up(position: Position) -> bool:
+def fast_forward(branch: BumpBranch) -> bool:
     """Take the bump's branch, where it is checked out, on to what its remote has; whether it was behind.
 
     As another checkout's run pushed it.  Uncommitted files that are so already are no obstacle; others are git's to
     refuse.
     """
-    checkout, here = position.checkout, position.checkout.branch_tip(position.bump.branch)
-    if here in (None, position.start) or not position.on_branch or not checkout.is_ancestor(str(here), position.start):
+    checkout, here = branch.checkout, branch.checkout.branch_tip(branch.bump.branch)
+    if here in (None, branch.start) or not branch.on_branch or not checkout.is_ancestor(str(here), branch.start):
         return False
-    changed = checkout.git("diff", "--name-only", "--no-renames", "-z", str(here), position.start).split("\0")
+    changed = checkout.git("diff", "--name-only", "--no-renames", "-z", str(here), branch.start).split("\0")
     dirty = checkout.uncommitted([path for path in changed if path]) if any(changed) else []
-    found, wanted, known = checkout.read(dirty), position.texts(dirty), checkout.read(dirty, "HEAD")
+    found, wanted, known = checkout.read(dirty), branch.texts(dirty), checkout.read(dirty, "HEAD")
     same = [path for path in dirty if found[path] == wanted[path] and known[path] is not None]
     if same:
         checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *same)
-    checkout.git("merge", "--quiet", "--ff-only", position.start)
+    checkout.git("merge", "--quiet", "--ff-only", branch.start)
     return True
 
 
-def enter(position: Position) -> None:
-    """Check out the bump's branch, made at the position's start where there is none."""
-    checkout, bump = position.checkout, position.bump
+def switch_to(branch: BumpBranch) -> None:
+    """Check out the bump's branch, made at the branch's start where there is none."""
+    checkout, bump = branch.checkout, branch.bump
     here = checkout.branch_tip(bump.branch)
     if checkout.current_branch() != bump.branch:
-        checkout.switch(bump.branch, None if here else position.start)
-    if here and here != position.start and checkout.is_ancestor(here, position.start):
-        checkout.git("merge", "--quiet", "--ff-only", position.start)
+        checkout.switch(bump.branch, None if here else branch.start)
+    if here and here != branch.start and checkout.is_ancestor(here, branch.start):
+        checkout.git("merge", "--quiet", "--ff-only", branch.start)
 
 
 def _put_aside(checkout: Checkout, bump: Bump, present: Sequence[Edit]) -> None:
@@ -203,7 +204,7 @@ def _put_aside(checkout: Checkout, bump: Bump, present: Sequence[Edit]) -> None:
             checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *tracked)
 
 
-def present(checkout: Checkout, edits: Sequence[Edit]) -> list[Edit]:
+def uncommitted_edits(checkout: Checkout, edits: Sequence[Edit]) -> list[Edit]:
     """The edits that already lie uncommitted in the work tree.  Refused when a file holds other changes."""
     dirty = set(checkout.uncommitted([edit.path for edit in edits])) if edits and not checkout.bare else set()
     found = checkout.read(dirty)
