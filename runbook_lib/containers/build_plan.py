@@ -79,8 +79,9 @@ def stack(
     known = sorted({name for file in dockerfiles for name in file.arguments})
     for name in request.arguments:
         if name not in known and not _is_known(name):
+            paths = ", ".join(file.path for file in dockerfiles)
             raise RunbookError(
-                f"None of {', '.join(file.path for file in dockerfiles)} declares an ARG {name}{did_you_mean(name, known)}. "
+                f"None of {paths} declares an ARG {name}{did_you_mean(name, known)}. "
                 "Correct its name, or leave it out. Nothing was built."
             )
     base, source, plans = str(pin.image), _location(pin), list[BuildPlan]()
