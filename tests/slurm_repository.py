@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runbook_lib.golden.values import FOLDER
+from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.slurm.batch_files import launch
 
 #: How a test ends, by its name.

@@ -8,7 +8,7 @@ from runbook_lib import display
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.settings import refuse_fetching
-from runbook_lib.golden.values import FOLDER
+from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.recipes import draft, rows
 from runbook_lib.recipes.draft import rows_in
 from runbook_lib.recipes.quarantine import Target

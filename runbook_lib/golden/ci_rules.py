@@ -1,4 +1,4 @@
-"""How Megatron-LM's CI compares a run with its golden values, for each kind of test.
+"""The comparison of a run with its golden values in Megatron-LM's CI, for each kind of test.
 
 The source is ``tests/functional_tests/python_test_utils/`` there: ``common.py`` and
 ``test_pretraining_regular_pipeline`` for *pretraining*, ``test_inference_regular_pipeline`` for *inference*,
@@ -8,86 +8,88 @@ The source is ``tests/functional_tests/python_test_utils/`` there: ``common.py``
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.golden.values import Golden, Steps
+from runbook_lib.golden.values import GoldenValues, Steps
 from runbook_lib.text import yaml_spans
 
-Kind = Literal["pretraining", "inference", "rl"]
+TestKind = Literal["pretraining", "inference", "rl"]
 
 
 @dataclass(frozen=True)
-class Rule:
-    """``rtol``: relative tolerance of the approximate comparison; ``exact``: whether every step must be equal too."""
+class Tolerance:
+    """``rtol``: relative tolerance of the approximate comparison; ``exact``: every step must be equal as well."""
 
     rtol: float
     exact: bool
 
 
-_LOSS, _ABOUT = Rule(0.05, exact=True), Rule(0.05, exact=False)
-PRETRAINING: Mapping[str, Rule] = {
+_LOSS, _MEASURED = Tolerance(0.05, exact=True), Tolerance(0.05, exact=False)
+PRETRAINING: Mapping[str, Tolerance] = {
     "lm loss": _LOSS,
     "mtp_1 loss": _LOSS,
     "mtp_2 loss": _LOSS,
     "total loss": _LOSS,
     "generated_tokens": _LOSS,
     "logprobs": _LOSS,
-    "num-zeros": Rule(0.20, exact=True),
-    "iteration-time": _ABOUT,
-    "mem-allocated-bytes": _ABOUT,
-    "mem-max-allocated-bytes": _ABOUT,
+    "num-zeros": Tolerance(0.20, exact=True),
+    "iteration-time": _MEASURED,
+    "mem-allocated-bytes": _MEASURED,
+    "mem-max-allocated-bytes": _MEASURED,
 }
 #: Relative tolerances of RL tests: loss at every step, the median time both ways, the largest memory upwards.
 RL_LOSS, RL_TIME, RL_MEMORY = 0.01, 0.15, 0.10
 #: Inference: logprobs absolutely, throughput as a range of ratios, memory both ways.
 LOGPROBS, THROUGHPUT, MEMORY = 0.001, (0.9, 1.2), 0.05
-_DEFAULT = ("lm loss", "num-zeros")
+_MAX_MEMORY = "mem-max-allocated-bytes"
+_DEFAULT_METRICS = ("lm loss", "num-zeros")
+_INFERENCE_METRICS = ("generated_tokens", "logprobs", "generated_text")
+_NONDETERMINISTIC = ("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "NON_DETERMINSTIC_RESULTS")
 
 
 @dataclass(frozen=True)
-class TestConfig:
-    """What a ``model_config.yaml`` says about the comparison.  ``known`` is False where there is none to read."""
+class ComparisonConfig:
+    """The comparison that a ``model_config.yaml`` requests.  ``known`` is False where there is none to read."""
 
-    __test__ = False  # pytest: no test class
-
-    kind: Kind = "pretraining"
+    kind: TestKind = "pretraining"
     test_type: str = "regular"
-    metrics: tuple[str, ...] = _DEFAULT
+    metrics: tuple[str, ...] = _DEFAULT_METRICS
     deterministic: bool = True
     known: bool = True
     start_step: int = 1
 
     @classmethod
-    def parse(cls, text: str | None, golden: Golden | None = None) -> "TestConfig":
-        """From the YAML text; without one (or with one that is no mapping) the kind follows the golden file's form."""
+    def parse(cls, text: str | None, golden: GoldenValues | None = None) -> "ComparisonConfig":
+        """Parse the YAML text.  Without a mapping in it, the form of the golden file decides the kind."""
         try:
-            data = yaml_spans.load(text) if text else None
+            data = yaml_spans.load(text or "")
         except CannotTell:
             data = None
         if not isinstance(data, dict):
-            inference = golden is not None and bool(golden.requests)
-            metrics = ("generated_tokens", "logprobs", "generated_text") if inference else _DEFAULT
-            return cls("inference" if inference else "pretraining", metrics=metrics, known=False)
-        mode = data.get("MODE", "pretraining")
-        listed, variables = data.get("METRICS", _DEFAULT), data.get("ENV_VARS")
-        variables = variables if isinstance(variables, dict) else {}
-        loose = ("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "NON_DETERMINSTIC_RESULTS")
+            if golden is not None and golden.requests:
+                return cls("inference", metrics=_INFERENCE_METRICS, known=False)
+            return cls(known=False)
+        mode = data.get("MODE")
+        metrics = data.get("METRICS", _DEFAULT_METRICS)
+        variables = data.get("ENV_VARS")
+        if not isinstance(variables, dict):
+            variables = {}
         start = str(variables.get("THROUGHPUT_START_STEP", 1))
         return cls(
             mode if mode in ("inference", "rl") else "pretraining",
             str(data.get("TEST_TYPE", "regular")),
-            tuple(map(str, listed)) if isinstance(listed, list | tuple) else (),
-            deterministic=all(str(variables.get(name)) != "1" for name in loose),
+            tuple(map(str, metrics)) if isinstance(metrics, list | tuple) else (),
+            deterministic="1" not in [str(variables.get(name)) for name in _NONDETERMINISTIC],
             start_step=int(start) if re.fullmatch("[0-9]{1,9}", start) else 1,
         )
 
 
-def ci_failures(old: Golden, new: Golden, config: TestConfig) -> dict[str, str]:
-    """The metrics at which CI would fail a run that gives ``new`` against the golden values ``old``, and why."""
+def ci_failures(old: GoldenValues, new: GoldenValues, config: ComparisonConfig) -> dict[str, str]:
+    """Return the metrics at which CI would fail a run with the values ``new``, each with the reason."""
     if config.test_type == "checkpoint-consistency":  # compares checkpoints with each other, and no golden values
         return {}
     if config.kind == "inference":
@@ -98,165 +100,187 @@ def ci_failures(old: Golden, new: Golden, config: TestConfig) -> dict[str, str]:
 
 
 def steady_steps(steps: Steps) -> list[int]:
-    """The steps over which CI takes the median iteration time: 5–20 for runs up to 25 steps, else 30–45."""
+    """Return the steps over which CI takes the median iteration time: 5–20 for runs up to 25 steps, else 30–45."""
     finite = sorted(step for step, value in steps.items() if math.isfinite(value))
-    window = range(5, 21) if finite and finite[-1] <= 25 else range(30, 46)
-    return [step for step in finite if step in window] or [step for step in finite if step >= window.start][:4]
+    window = range(30, 46)
+    if finite and finite[-1] <= 25:
+        window = range(5, 21)
+    inside = [step for step in finite if step in window]
+    return inside or [step for step in finite if step >= window.start][:4]
 
 
 def steady_time(steps: Steps, window: Iterable[int]) -> float:
-    """Median over the window in the series' own unit; a step that is not there counts as infinite.  NaN for none."""
+    """Return the median over the window in the unit of the series, NaN for no window; a missing step is infinite."""
     values = [steps.get(step, math.inf) for step in window]
     return median(values) if values else math.nan
 
 
 def close(new: float, old: float, rtol: float) -> bool:
-    """Whether ``new`` is within ``rtol`` of ``old``; infinities equal each other, NaN equals nothing."""
+    """Report if ``new`` is within ``rtol`` of ``old``; infinities equal each other, NaN equals nothing."""
     return new == old or (math.isfinite(new) and math.isfinite(old) and abs(new - old) <= rtol * abs(old))
 
 
-def within(old: Steps, new: Steps, rtol: float) -> bool:
-    """The approximate comparison: 1 step in 100 (at least 1, at most 50) may miss, none when one step is compared."""
-    missed = sum(not close(new.get(step, math.inf), value, rtol) for step, value in old.items())
+def approximately_equal(old: Steps, new: Steps, rtol: float) -> bool:
+    """Compare as CI does: 1 step in 100 (at least 1, at most 50) may miss, none where one step is compared."""
+    missed = 0
+    for step, value in old.items():
+        if not close(new.get(step, math.inf), value, rtol):
+            missed += 1
     if len(old) == 1:
         return missed == 0
     return missed <= min(max(len(old) // 100, 1), 50)
 
 
-def _pretraining(old: Golden, new: Golden, config: TestConfig) -> dict[str, str]:
-    failed: dict[str, str] = {}
+def _pretraining(old: GoldenValues, new: GoldenValues, config: ComparisonConfig) -> dict[str, str]:
+    failures: dict[str, str] = {}
     for metric in config.metrics:
-        rule = PRETRAINING.get(metric)
-        before, after = old.series.get(metric), new.series.get(metric)
-        if rule is None:
-            failed[metric] = "CI knows no rule for this metric"
-        elif not before or after is None:
-            failed[metric] = "it is missing"
-        elif metric == "iteration-time":
-            window = steady_steps(before)
-            if not window:
-                failed[metric] = "the golden values have no steady window"
-            elif not close(steady_time(after, window), steady_time(before, window), rule.rtol):
-                failed[metric] = f"the median of the steady window differs by more than {rule.rtol:.0%}"
-        elif not within(before, after, rule.rtol):
-            failed[metric] = f"too many steps differ by more than {rule.rtol:.0%}"
-        elif (
-            rule.exact
-            and config.deterministic
-            and any(after.get(step, math.inf) != value for step, value in before.items())
-        ):
-            failed[metric] = "not every step is exactly equal"
-    return failed
+        tolerance = PRETRAINING.get(metric)
+        if tolerance is None:
+            failures[metric] = "CI has no rule for this metric"
+        elif not old.series.get(metric) or metric not in new.series:
+            failures[metric] = "it is missing"
+        else:
+            exact = tolerance.exact and config.deterministic
+            failure = _pretraining_metric(metric, old.series[metric], new.series[metric], tolerance.rtol, exact=exact)
+            if failure:
+                failures[metric] = failure
+    return failures
 
 
-def _inference(old: Golden, new: Golden, metrics: tuple[str, ...]) -> dict[str, str]:
+def _pretraining_metric(metric: str, old: Steps, new: Steps, rtol: float, *, exact: bool) -> str:
+    if metric == "iteration-time":
+        window = steady_steps(old)
+        if not window:
+            return "the golden values have no steady window"
+        if close(steady_time(new, window), steady_time(old, window), rtol):
+            return ""
+        return f"the median of the steady window differs by more than {rtol:.0%}"
+    if not approximately_equal(old, new, rtol):
+        return f"too many steps differ by more than {rtol:.0%}"
+    if exact and any(new.get(step, math.inf) != value for step, value in old.items()):
+        return "not every step is exactly equal"
+    return ""
+
+
+def _inference(old: GoldenValues, new: GoldenValues, metrics: tuple[str, ...]) -> dict[str, str]:
     if not metrics:
         return {}
-    failed: dict[str, str] = {}
-    if "throughput" in metrics and "throughput" in old.others:
-        ratio = _ratio(old.others["throughput"], new.others.get("throughput"))
+    failures: dict[str, str] = {}
+    if "throughput" in metrics and "throughput" in old.run_metrics:
+        ratio = _ratio("throughput", old, new)
         if ratio is None or not THROUGHPUT[0] <= ratio < THROUGHPUT[1]:
-            failed["throughput"] = f"not within {THROUGHPUT[0]} to {THROUGHPUT[1]} times"
-    memory = "mem-max-allocated-bytes"
-    if memory in metrics and memory in old.others:
-        ratio = _ratio(old.others[memory], new.others.get(memory))
+            failures["throughput"] = f"not within {THROUGHPUT[0]} to {THROUGHPUT[1]} times"
+    if _MAX_MEMORY in metrics and _MAX_MEMORY in old.run_metrics:
+        ratio = _ratio(_MAX_MEMORY, old, new)
         if ratio is None or not 1 - MEMORY <= ratio <= 1 + MEMORY:
-            failed[memory] = f"differs by more than {MEMORY:.0%}"
-    if not set(new.requests) <= set(old.requests):
-        failed["requests"] = "there are requests that the golden values do not have"
+            failures[_MAX_MEMORY] = f"differs by more than {MEMORY:.0%}"
+    if not new.requests.keys() <= old.requests.keys():
+        failures["requests"] = "there are requests that the golden values do not have"
     for key, before in old.requests.items():
         after = new.requests.get(key)
         if after is None:
-            failed["requests"] = "requests are missing"
+            failures["requests"] = "requests are missing"
             continue
         for name in ("generated_tokens", "logprobs", "generated_text", "routing_indices"):
-            if name in metrics and name in before and not _same(name, before, after):
-                failed[name] = "it differs"
-    return failed
+            if name in metrics and name in before and not _field_matches(name, before, after):
+                failures[name] = "it differs"
+    return failures
 
 
-def _same(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    one, other = before[name], after.get(name)
-    if name == "logprobs":
-        return (
-            isinstance(one, list)
-            and isinstance(other, list)
-            and len(one) == len(other)
-            and all(one_close(x, y) for x, y in zip(one, other, strict=True))
-        )
-    if name == "generated_text" and isinstance(one, str) and isinstance(other, str):
-        shared = min(len(one), len(other))
-        return shared > 0 and one[:shared] == other[:shared]
+def _field_matches(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     if name == "routing_indices":
-        return _routing(before, after)
-    return bool(one == other)
-
-
-def _routing(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """The golden file keeps the experts of some tokens only, and their order does not matter."""
-    kept, chosen, full = (
-        before.get("routing_indices_token_indices"),
-        before["routing_indices"],
-        after.get("routing_indices"),
-    )
-    if not isinstance(full, list) or not isinstance(chosen, list):
-        return False
-    if len(full) != len(chosen):
-        if not isinstance(kept, list) or any(type(i) is not int or not 0 <= i < len(full) for i in kept):
+        return _routing_matches(before, after)
+    old, new = before[name], after.get(name)
+    if name == "logprobs":
+        if not isinstance(old, list) or not isinstance(new, list) or len(old) != len(new):
             return False
-        full = [full[i] for i in kept]
-    return bool(_in_order(full) == _in_order(chosen))
+        return all(map(logprobs_close, old, new))
+    if name == "generated_text" and isinstance(old, str) and isinstance(new, str):
+        shared = min(len(old), len(new))
+        return shared > 0 and old[:shared] == new[:shared]
+    return bool(old == new)
 
 
-def _in_order(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_in_order(x) for x in value] if any(isinstance(x, list) for x in value) else sorted(value, key=repr)
-    return value
+def _routing_matches(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Compare the experts of each token in any order; the golden file may have only those of some tokens."""
+    tokens = before.get("routing_indices_token_indices")
+    old, new = before["routing_indices"], after.get("routing_indices")
+    if not isinstance(old, list) or not isinstance(new, list):
+        return False
+    if len(new) != len(old):
+        if not isinstance(tokens, list):
+            return False
+        if not all(type(token) is int and 0 <= token < len(new) for token in tokens):
+            return False
+        new = [new[token] for token in tokens]
+    return bool(_sorted_experts(old) == _sorted_experts(new))
 
 
-def one_close(x: object, y: object) -> bool:
-    """Whether two logprobs are within CI's absolute tolerance; what is no number equals only itself."""
-    if isinstance(x, int | float) and isinstance(y, int | float):
-        return math.isclose(x, y, abs_tol=LOGPROBS)
-    return x == y
+def _sorted_experts(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    if any(isinstance(inner, list) for inner in value):
+        return list(map(_sorted_experts, value))
+    return sorted(value, key=repr)
+
+
+def logprobs_close(old: object, new: object) -> bool:
+    """Report if two logprobs are within CI's absolute tolerance; anything but a number equals only itself."""
+    if isinstance(old, int | float) and isinstance(new, int | float):
+        return math.isclose(old, new, abs_tol=LOGPROBS)
+    return old == new
 
 
 def typical(value: object) -> float | None:
-    """A number, or the median of a list without its first, which warms up; None for anything else."""
+    """Return a number, or the median of a list without its first, which warms up; None for anything else."""
+    numbers = value if isinstance(value, list) else [value]
+    if not numbers or not all(isinstance(number, int | float) for number in numbers):
+        return None
     try:
-        if isinstance(value, int | float):
-            return float(value)
-        if isinstance(value, list) and value and all(isinstance(x, int | float) for x in value):
-            return float(median(value[1:] or value))
-    except OverflowError:  # a whole number of hundreds of digits
+        return float(median(numbers[1:] or numbers))
+    except OverflowError:  # an integer of hundreds of digits
         return math.inf
-    return None
 
 
-def _ratio(old: object, new: object) -> float | None:
-    before, after = typical(old), typical(new)
+def _ratio(metric: str, old: GoldenValues, new: GoldenValues) -> float | None:
+    before, after = typical(old.run_metrics[metric]), typical(new.run_metrics.get(metric))
     return after / before if before and after is not None else None
 
 
-def _rl(old: Golden, new: Golden, config: TestConfig) -> dict[str, str]:
-    failed = {metric: "it is missing" for metric in old.series if metric not in new.series}
+def _rl(old: GoldenValues, new: GoldenValues, config: ComparisonConfig) -> dict[str, str]:
+    failures = {metric: "it is missing" for metric in old.series if metric not in new.series}
     for metric in config.metrics:
         before, after = old.series.get(metric), new.series.get(metric)
-        if not before or not after:
-            continue
-        if metric == "iteration-time":
-            one, other = (list(steps.values())[config.start_step :] for steps in (before, after))
-            if not one or not other or not close(median(other), median(one), RL_TIME):
-                failed[metric] = f"the median differs by more than {RL_TIME:.0%}"
-        elif metric == "lm-loss":
-            if not all(step in after and _near(after[step], value) for step, value in before.items()):
-                failed[metric] = f"steps differ by more than {RL_LOSS:.0%}"
-        elif metric in ("mem-allocated-bytes", "mem-max-allocated-bytes"):
-            one, other = (list(steps.values())[1:] for steps in (before, after))
-            if not one or not other or not max(other) <= (1 + RL_MEMORY) * max(one):
-                failed[metric] = f"the largest value grew by more than {RL_MEMORY:.0%}"
-    return failed
+        if before and after:
+            failure = _rl_metric(metric, before, after, config.start_step)
+            if failure:
+                failures[metric] = failure
+    return failures
 
 
-def _near(new: float, old: float) -> bool:
-    return abs(new) <= 1e-6 if abs(old) < 1e-6 else close(new, old, RL_LOSS)
+def _rl_metric(metric: str, before: Steps, after: Steps, start_step: int) -> str:
+    if metric == "lm-loss":
+        if all(step in after and _rl_loss_close(after[step], value) for step, value in before.items()):
+            return ""
+        return f"steps differ by more than {RL_LOSS:.0%}"
+    if metric == "iteration-time":
+        old, new = _from_step(before, start_step), _from_step(after, start_step)
+        if old and new and close(median(new), median(old), RL_TIME):
+            return ""
+        return f"the median differs by more than {RL_TIME:.0%}"
+    if metric in ("mem-allocated-bytes", _MAX_MEMORY):
+        old, new = _from_step(before, 1), _from_step(after, 1)
+        if old and new and max(new) <= (1 + RL_MEMORY) * max(old):
+            return ""
+        return f"the largest value grew by more than {RL_MEMORY:.0%}"
+    return ""
+
+
+def _from_step(steps: Steps, start: int) -> Sequence[float]:
+    return list(steps.values())[start:]
+
+
+def _rl_loss_close(new: float, old: float) -> bool:
+    if abs(old) < 1e-6:
+        return abs(new) <= 1e-6
+    return close(new, old, RL_LOSS)

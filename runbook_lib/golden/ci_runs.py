@@ -1,4 +1,4 @@
-"""The runs whose golden values may be collected, on GitHub and on GitLab; what must not be used is said."""
+"""Sources of golden values: runs on GitHub and pipelines on GitLab, with the reason why one may not be used."""
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -10,131 +10,143 @@ from runbook_lib.clients.github.models import Job, Run
 from runbook_lib.clients.gitlab.client import FunctionalJob, GitLab
 from runbook_lib.errors import Refused
 from runbook_lib.golden import match_artifacts
-from runbook_lib.golden.collect import Problem, Source
-from runbook_lib.golden.match_artifacts import Pair, RanJob, State, Upload
+from runbook_lib.golden.collect import CollectionProblem, GoldenSource
+from runbook_lib.golden.match_artifacts import FunctionalTestJob, TestState, Upload, UploadMatch
 from runbook_lib.transport.ranges import Address
 
-_GITHUB: dict[str, State] = {
+_GITHUB: dict[str, TestState] = {
     "success": "passed", "failure": "failed", "cancelled": "cancelled", "timed_out": "timed out",
 }  # fmt: skip
-_GITLAB: dict[str, State] = {
+_GITLAB: dict[str, TestState] = {
     "success": "passed", "failed": "failed", "canceled": "cancelled", "canceling": "cancelled",
     "skipped": "skipped", "manual": "skipped",
 }  # fmt: skip
+_RAN = ("passed", "failed", "timed out", "cancelled")
 
 
 def of_github(
     github: GitHub, run_id: int, *, image_type: ImageType, branch: str, head: str, labels: AbstractSet[str],
     older: bool = False,
-) -> Source:  # fmt: skip
-    """A workflow run of the pull request that is mirrored to ``branch`` and whose head commit is ``head``.
+) -> GoldenSource:  # fmt: skip
+    """Return a workflow run of the pull request that is mirrored to ``branch`` and whose head commit is ``head``.
 
-    ``labels`` are those of the moment when the run started.  ``older`` permits a run of an earlier commit.  Raises
-    Refused for a run of something else, and as GitHub does: a run of another repository is not found there.
+    ``labels`` are those at the start of the run.  ``older`` permits a run of an earlier commit.  Raise Refused for a
+    run of something else, and the errors of GitHub: it does not find a run of another repository.
     """
     run = github.run(run_id)
+    _require_own(run, branch, head, older=older)
+    name = f"CI run {run.id}"
+    address: Callable[[Upload], Address] = lambda upload: Address(*github.download(upload.id))  # noqa: E731
+    unusable = _unusable(run, image_type, labels)
+    if unusable:
+        return GoldenSource(name, (), (), address, image_type, unusable=unusable)
+    jobs = github.jobs(run.id)
+    tests: list[FunctionalTestJob] = []
+    for job in jobs:
+        tests += functional_tests(job)
+    if not any(test.state in _RAN for test in tests):
+        return GoldenSource(name, tuple(tests), (), address, image_type, unusable=_no_test_ran(jobs))
+    uploads = [
+        Upload(artifact.id, artifact.name, artifact.size, artifact.expired, artifact.created)
+        for artifact in github.artifacts(run.id)
+    ]
+    matches = match_artifacts.match_uploads(tests, uploads, run.id)
+    return GoldenSource(name, tuple(tests), matches, address, image_type)
+
+
+def _require_own(run: Run, branch: str, head: str, *, older: bool) -> None:
     name = f"CI run {run.id}"
     if run.fork:
         raise Refused(
-            f"{name} is a run of a fork's branch that is called {run.head_branch}: its values are whoever's that is. "
+            f"{name} ran on the branch {run.head_branch} of a fork, whose owner decides what its values are. "
             f"Name a run of the bump's pull request: {run.url}"
         )
     if run.head_branch != branch or run.name != WORKFLOW:
         raise Refused(
-            f"{name} is no run of {WORKFLOW} on {branch}: it is {run.name or 'nameless'} on {run.head_branch or 'no '}"
-            f"{'' if run.head_branch else 'branch'}. Name a run of the bump's pull request: {run.url}"
+            f"{name} is not a run of {WORKFLOW} on {branch}: it is a run of {run.name or 'a nameless workflow'} on "
+            f"{run.head_branch or 'no branch'}. Name a run of the bump's pull request: {run.url}"
         )
     if run.head_sha != head and not older:
         raise Refused(
-            f"{name} tested {run.head_sha[:10]}, and the pull request stands at {head[:10]}. Its values may not be "
-            "those of the commit that would be merged.",
+            f"{name} tested {run.head_sha[:10]}, and the head of the pull request is {head[:10]}. Its values may "
+            "differ from those of the commit that would be merged.",
             "older-run",
         )
-    unusable = _of_no_use(run, image_type, labels)
-    if unusable:
-        return Source(name, (), (), _github_address(github), image_type, unusable=unusable)
-    listed = github.jobs(run.id)
-    jobs = tuple(it for job in listed for it in tested(job))
-    if not any(job.state in ("passed", "failed", "timed out", "cancelled") for job in jobs):
-        return Source(name, jobs, (), _github_address(github), image_type, unusable=_none_ran(listed))
-    uploads = [Upload(it.id, it.name, it.size, it.expired, it.created) for it in github.artifacts(run.id)]
-    return Source(name, jobs, match_artifacts.pair(jobs, uploads, run.id), _github_address(github), image_type)
 
 
-def of_gitlab(gitlab: GitLab, pipeline_id: int, *, image_type: ImageType, head: str, older: bool = False) -> Source:
-    """The functional tests of a pipeline for one image type; as ``of_github``."""
+def of_gitlab(
+    gitlab: GitLab, pipeline_id: int, *, image_type: ImageType, head: str, older: bool = False
+) -> GoldenSource:
+    """Return the functional tests of a pipeline for one image type; like ``of_github``."""
     pipeline = gitlab.pipeline(pipeline_id)
     name = f"pipeline {pipeline.id}"
     if pipeline.sha != head and not older:
         raise Refused(
-            f"{name} tested {pipeline.sha[:10]}, and the bump stands at {head[:10]}. Its values may not be those of "
-            "the commit that would be merged.",
+            f"{name} tested {pipeline.sha[:10]}, and the head of the bump is {head[:10]}. Its values may differ from "
+            "those of the commit that would be merged.",
             "older-run",
         )
-    bridges = [it for it in gitlab.bridges(pipeline_id) if it.environment == image_type]
-    problems = tuple(
-        Problem(it.name, f"It started no pipeline (its status is {it.status}).")
-        for it in bridges
-        if it.pipeline is None
-    )
-    jobs: list[RanJob] = []
-    pairs: list[Pair] = []
+    bridges = [bridge for bridge in gitlab.bridges(pipeline_id) if bridge.environment == image_type]
+    problems: list[CollectionProblem] = []
+    tests: list[FunctionalTestJob] = []
+    matches: list[UploadMatch] = []
     for bridge in bridges:
+        if bridge.pipeline is None:
+            sentence = f"It started no pipeline (its status is {bridge.status})."
+            problems.append(CollectionProblem(bridge.name, sentence))
         for job in gitlab.jobs(bridge):
-            if match_artifacts.is_name(job.stage) and match_artifacts.is_name(job.name):
-                tested = _of_gitlab_job(job)
-                jobs.append(tested)
+            if match_artifacts.is_path_part(job.stage) and match_artifacts.is_path_part(job.name):
+                test = _of_gitlab_job(job)
+                tests.append(test)
                 if job.size or job.expired:
                     upload = Upload(job.id, f"artifacts of job {job.id}", job.size, job.expired, job=job.id)
-                    pairs.append(Pair(upload, (tested,)))
+                    matches.append(UploadMatch(upload, (test,)))
     unusable = "" if bridges else f"It has no bridge functional:run_{image_type}…: no functional test of it ran."
-    return Source(
-        name, tuple(jobs), tuple(pairs), lambda upload: Address(*gitlab.download(upload.id)), image_type,
-        gitlab=True, unusable=unusable, problems=problems,
+    return GoldenSource(
+        name, tuple(tests), tuple(matches), lambda upload: Address(*gitlab.download(upload.id)), image_type,
+        gitlab=True, unusable=unusable, problems=tuple(problems),
     )  # fmt: skip
 
 
-def _github_address(github: GitHub) -> Callable[[Upload], Address]:
-    return lambda upload: Address(*github.download(upload.id))
-
-
-def _of_no_use(run: Run, image_type: ImageType, labels: AbstractSet[str]) -> str:
-    """Why none of a run's values may be used."""
+def _unusable(run: Run, image_type: ImageType, labels: AbstractSet[str]) -> str:
+    """Return the reason why none of a run's values may be used, "" without one."""
     if run.status != "completed":
         return f"The run has not ended: it is {run.status.replace('_', ' ')}. Wait for it: {run.url}"
     if LTS in labels:
-        return f"It ran on the LTS image (label {LTS!r}) and named its files as those of dev: none of them is used."
+        return f"It ran on the LTS image (label {LTS!r}), but its files are named after dev: none of them is used."
     if image_type == "lts":
-        return "It ran on the dev image: golden values of lts come from GitLab alone."
+        return "It ran on the dev image: golden values of lts come only from GitLab."
     if LIGHTWEIGHT in labels:
         return f"It was lightweight (label {LIGHTWEIGHT!r}): four steps, and no golden values."
     return ""
 
 
-def tested(job: Job) -> list[RanJob]:
-    """The functional test that a job is; none for a job of another kind."""
-    names = match_artifacts.named(job.name)
+def functional_tests(job: Job) -> list[FunctionalTestJob]:
+    """Return the functional test that a job runs; none for a job of another kind."""
+    names = match_artifacts.parse_job_name(job.name)
     if names is None:
         return []
-    state: State = _GITHUB.get(job.conclusion, "skipped") if job.status == "completed" else "unfinished"
-    return [RanJob(job.id, job.name, *names, state, job.started, job.completed)]
+    state: TestState = "unfinished"
+    if job.status == "completed":
+        state = _GITHUB.get(job.conclusion, "skipped")
+    return [FunctionalTestJob(job.id, job.name, *names, state, job.started, job.completed)]
 
 
-def _none_ran(jobs: Sequence[Job]) -> str:
+def _no_test_ran(jobs: Sequence[Job]) -> str:
     failed = sorted({job.name for job in jobs if job.conclusion in ("failure", "timed_out", "cancelled")})
     # Unit tests are `<bucket> - latest`, and a bucket is a path; the job that sums up a run fails with any other.
-    units = [name for name in failed if name.startswith("tests/")]
-    blame = units or [name for name in failed if not name.startswith("Nemo_CICD")]
-    if units:
-        return f"No functional test ran, because of failed unit tests ({', '.join(units[:5])}): mend those first."
-    return f"No functional test ran; these jobs failed: {', '.join(blame[:5]) or 'none'}."
+    unit_tests = [name for name in failed if name.startswith("tests/")]
+    if unit_tests:
+        return f"No functional test ran, because unit tests failed ({', '.join(unit_tests[:5])}). Fix those first."
+    failed = [name for name in failed if not name.startswith("Nemo_CICD")]
+    return f"No functional test ran; these jobs failed: {', '.join(failed[:5]) or 'none'}."
 
 
-def _of_gitlab_job(job: FunctionalJob) -> RanJob:
+def _of_gitlab_job(job: FunctionalJob) -> FunctionalTestJob:
     state = _GITLAB.get(job.status, "unfinished")
     if state == "failed" and "timeout" in job.reason:
         state = "timed out"
-    return RanJob(
+    return FunctionalTestJob(
         job.id, f"{job.stage}/{job.name}", job.stage, job.name, state,
         platform=job.platform, environment=job.environment,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""How far one metric of a golden file moved: the mean that reviewers know, and measures that nothing hides from."""
+"""Measures of a metric's drift: the signed mean that reviewers know, and measures from which no step hides."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from runbook_lib.golden.values import Steps
 
 @dataclass(frozen=True)
 class Measure:
-    """How far one metric of one file moved.
+    """The drift of one metric of one file.
 
     ``avg_rel_diff`` is the signed mean of (old − new) / old over the ``n_steps`` shared steps with finite values and
     \\|old| ≥ 1e-12; the median and the maximum are of its absolute value per step.  ``last_shift`` is the relative
@@ -30,40 +30,46 @@ class Measure:
 
 
 def measure(file: str, metric: str, old: Steps, new: Steps) -> Measure:
-    """The measures of one metric; see Measure."""
-    pairs = _pairs(old, new)
-    diffs = [(a - b) / a for a, b in pairs if a >= 1e-12 or a <= -1e-12]
-    sizes = sorted(map(abs, diffs))
-    tail = pairs[-max(5, len(pairs) // 10) :]
-    base = sum(a for a, _ in tail)
-    shift = (sum(b for _, b in tail) - base) / abs(base) if abs(base) >= 1e-12 else None
-    if not diffs:
-        return Measure(file, metric, 0, None, None, None, shift, _ratio(metric, old, new, pairs))
-    half = len(sizes) // 2
-    middle = sizes[half] if len(sizes) % 2 else (sizes[half - 1] + sizes[half]) / 2
-    mean = sum(diffs) / len(diffs)
-    return Measure(file, metric, len(diffs), mean, middle, sizes[-1], shift, _ratio(metric, old, new, pairs))
+    """Measure one metric; see Measure."""
+    before, after = _shared_values(old, new)
+    last = max(5, len(before) // 10)
+    base = sum(before[-last:])
+    shift = None
+    if abs(base) >= 1e-12:
+        shift = (sum(after[-last:]) - base) / abs(base)
+    ratio = _ratio(metric, old, new, before, after)
+    differences = [(a - b) / a for a, b in zip(before, after, strict=True) if a >= 1e-12 or a <= -1e-12]
+    if not differences:
+        return Measure(file, metric, 0, None, None, None, shift, ratio)
+    mean = sum(differences) / len(differences)
+    sizes = sorted(map(abs, differences))
+    return Measure(file, metric, len(sizes), mean, median(sizes), sizes[-1], shift, ratio)
 
 
-def _pairs(old: Steps, new: Steps) -> list[tuple[float, float]]:
-    if old.keys() == new.keys() and list(old) == list(new):
-        pairs = list(zip(old.values(), new.values(), strict=True))
-        if math.isfinite(sum(old.values())) and math.isfinite(sum(new.values())):
-            return pairs
-    isfinite = math.isfinite
-    shared = sorted(old.keys() & new.keys())
-    return [(old[step], new[step]) for step in shared if isfinite(old[step]) and isfinite(new[step])]
+def _shared_values(old: Steps, new: Steps) -> tuple[list[float], list[float]]:
+    """Return the values of the steps that both have, in order of step, where both are finite."""
+    if list(old) == list(new):
+        before, after = list(old.values()), list(new.values())
+        if math.isfinite(sum(before)) and math.isfinite(sum(after)):
+            return before, after
+    before, after = [], []
+    for step in sorted(old.keys() & new.keys()):
+        if math.isfinite(old[step]) and math.isfinite(new[step]):
+            before.append(old[step])
+            after.append(new[step])
+    return before, after
 
 
-def _ratio(metric: str, old: Steps, new: Steps, pairs: list[tuple[float, float]]) -> float | None:
-    if not pairs:
+def _ratio(metric: str, old: Steps, new: Steps, before: list[float], after: list[float]) -> float | None:
+    if not before:
         return None
     if "time" in metric:
         window = [step for step in ci_rules.steady_steps(old) if math.isfinite(new.get(step, math.inf))]
-        before = ci_rules.steady_time(old, window) if window else median(a for a, _ in pairs)
-        after = ci_rules.steady_time(new, window) if window else median(b for _, b in pairs)
-        return after / before if before > 0 else None
-    if metric.startswith("mem-"):
-        olds, news = [a for a, _ in pairs], [b for _, b in pairs]
-        return max(median(news) / median(olds), max(news) / max(olds)) if min(olds) > 0 else None
+        if window:
+            old_time, new_time = ci_rules.steady_time(old, window), ci_rules.steady_time(new, window)
+        else:
+            old_time, new_time = median(before), median(after)
+        return new_time / old_time if old_time > 0 else None
+    if metric.startswith("mem-") and min(before) > 0:
+        return max(median(after) / median(before), max(after) / max(before))
     return None

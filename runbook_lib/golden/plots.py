@@ -4,43 +4,41 @@ import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import TYPE_CHECKING
 
 from runbook_lib.display import Picture, View, note
 from runbook_lib.golden import summary
 from runbook_lib.golden.judge import Judgement
-from runbook_lib.golden.values import Golden
+from runbook_lib.golden.values import GoldenValues
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Blue and orange are told apart by all eyes, and the line styles and marks differ as well.
+# Everybody can distinguish blue and orange, and the line styles and marks differ as well.
 _OLD, _NEW = "#0072b2", "#d55e00"
 _FLOOR = 1e-9
 _GIB = 2.0**30
 
 
-def drift(judged: Iterable[Judgement]) -> Picture | View:
-    """How the size of avg_rel_diff is distributed over the files, a row a metric, on a logarithmic axis."""
-    found = tuple(judged)
-    metrics = [one.metric for one in summary.by_metric(found)]
+def drift(judgements: Iterable[Judgement]) -> Picture | View:
+    """Plot the distribution of |avg_rel_diff| over the files, one row per metric, on a logarithmic axis."""
+    sizes: dict[str, list[float]] = {}
+    for judgement in judgements:
+        for measure in judgement.measures:
+            if measure.avg_rel_diff is not None and math.isfinite(measure.avg_rel_diff):
+                sizes.setdefault(measure.metric, []).append(max(abs(measure.avg_rel_diff), _FLOOR))
+    metrics = sorted(sizes)
     if not metrics:
         return note("No metric of two golden files could be compared.")
     figure, (axes,) = _figure(9, 1.2 + 0.55 * len(metrics), 1)
     for row, metric in enumerate(metrics):
-        sizes = sorted(
-            max(abs(m.avg_rel_diff), _FLOOR)
-            for one in found
-            for m in one.measures
-            if m.metric == metric and m.avg_rel_diff is not None and math.isfinite(m.avg_rel_diff)
-        )
+        values = sorted(sizes[metric])
         # Spread evenly up and down, so that equal values do not hide each other.
-        heights = [row + ((i * 7) % 11 - 5) / 18 for i in range(len(sizes))]
-        axes.plot(sizes, heights, "o", color=_OLD, alpha=0.45, markersize=4, markeredgewidth=0)
-        if sizes:
-            middle = (sizes[(len(sizes) - 1) // 2] + sizes[len(sizes) // 2]) / 2
-            axes.plot([middle], [row], "|", color=_NEW, markersize=20, markeredgewidth=2.5)
+        heights = [row + ((i * 7) % 11 - 5) / 18 for i in range(len(values))]
+        axes.plot(values, heights, "o", color=_OLD, alpha=0.45, markersize=4, markeredgewidth=0)
+        axes.plot([median(values)], [row], "|", color=_NEW, markersize=20, markeredgewidth=2.5)
     axes.set_xscale("log")
     axes.set_xlim(_FLOOR / 2, None)
     powers = range(-9, max(0, math.ceil(math.log10(axes.get_xlim()[1]))))
@@ -52,57 +50,54 @@ def drift(judged: Iterable[Judgement]) -> Picture | View:
     return _svg(figure, f"Distribution of |avg_rel_diff| for {', '.join(metrics)}")
 
 
-def times(judged: Iterable[Judgement]) -> Picture | View:
-    """Iteration time after to before, a mark a file, sorted: above 1 is slower."""
-    ratios = sorted(
-        (m.ratio, one.file)
-        for one in judged
-        for m in one.measures
-        if m.metric == "iteration-time" and m.ratio is not None and 0 < m.ratio < math.inf
-    )
+def times(judgements: Iterable[Judgement]) -> Picture | View:
+    """Plot the ratio of new to old iteration times, one mark per file, sorted: above 1 is slower."""
+    ratios: list[tuple[float, str]] = []
+    for judgement in judgements:
+        for measure in judgement.measures:
+            if measure.metric == "iteration-time" and measure.ratio is not None and 0 < measure.ratio < math.inf:
+                ratios.append((measure.ratio, judgement.file))
     if not ratios:
         return note("No iteration time could be compared.")
+    ratios.sort()
     figure, (axes,) = _figure(9, 3.4, 1)
     axes.axhline(1, color="#888888", linewidth=1)
     axes.plot(range(1, len(ratios) + 1), [ratio for ratio, _ in ratios], "o", color=_OLD, markersize=4)
-    worst, file = ratios[-1]
-    if worst > summary.SLOWER:
+    slowest, file = ratios[-1]
+    if slowest > summary.SLOWER:
         axes.annotate(
-            f"{_case(file)}: {worst:.2f} times", (len(ratios), worst), xytext=(-8, 0), textcoords="offset points",
-            ha="right", va="center", fontsize=8,
+            f"{_test_name(file)}: {slowest:.2f} times", (len(ratios), slowest), xytext=(-8, 0),
+            textcoords="offset points", ha="right", va="center", fontsize=8,
         )  # fmt: skip
     axes.set_yscale("log")
-    ticks = [0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10]
-    low, high = ratios[0][0] / 1.15, worst * 1.25
-    axes.set_ylim(min(low, 0.8), max(high, 1.25))
-    shown = [tick for tick in ticks if min(low, 0.8) <= tick <= max(high, 1.25)]
-    axes.set_yticks(shown, [f"{tick:g}" for tick in shown])
+    low, high = min(ratios[0][0] / 1.15, 0.8), max(slowest * 1.25, 1.25)
+    axes.set_ylim(low, high)
+    ticks = [tick for tick in (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10) if low <= tick <= high]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_yticks([], minor=True)
     axes.set_xlabel(f"{len(ratios)} files, sorted")
     axes.set_ylabel("iteration time, new / old")
-    return _svg(figure, f"Iteration time new to old of {len(ratios)} files; the slowest is {worst:.2f} times")
+    return _svg(figure, f"Iteration time new to old of {len(ratios)} files; the slowest is {slowest:.2f} times")
 
 
 def worst(
-    judged: Iterable[Judgement], old: Mapping[str, Golden], new: Mapping[str, Golden], *, count: int = 4
+    judgements: Iterable[Judgement], old: Mapping[str, GoldenValues], new: Mapping[str, GoldenValues], *, count: int = 4
 ) -> Picture | View:
-    """Old against new, step by step, for the worst metric of the files that a person must see first."""
-    shown: list[tuple[str, str]] = []
-    for one in summary.in_order(judged):
-        metric = _worst_metric(one)
-        if metric and one.file in old and one.file in new and len(shown) < count:
-            shown.append((one.file, metric))
-    if not shown:
+    """Plot old against new, step by step, for the worst metric of the ``count`` most urgent files."""
+    chosen: list[tuple[str, str]] = []
+    for judgement in summary.in_order(judgements):
+        metric = _worst_metric(judgement)
+        if metric and judgement.file in old and judgement.file in new:
+            chosen.append((judgement.file, metric))
+    chosen = chosen[:count]
+    if not chosen:
         return note("No file has steps to show.")
-    figure, panels = _figure(9, 2.5 * len(shown), len(shown))
-    for axes, (file, metric) in zip(panels, shown, strict=True):
-        for golden, label, colour, style in ((old, "old", _OLD, "-"), (new, "new", _NEW, "--")):
-            steps = golden[file].series.get(metric, {})
-            unit = _GIB if metric.startswith("mem-") else 1.0
-            points = sorted((step, value / unit) for step, value in steps.items() if math.isfinite(value))
-            axes.plot([s for s, _ in points], [v for _, v in points], style, color=colour, label=label, linewidth=1.5)
+    figure, panels = _figure(9, 2.5 * len(chosen), len(chosen))
+    for axes, (file, metric) in zip(panels, chosen, strict=True):
+        _plot_steps(axes, metric, old[file], "old", _OLD, "-")
+        _plot_steps(axes, metric, new[file], "new", _NEW, "--")
         title = f"{metric} (GiB)" if metric.startswith("mem-") else metric
-        axes.set_title(f"{_case(file)}\n{title}", fontsize=9, loc="left")
+        axes.set_title(f"{_test_name(file)}\n{title}", fontsize=9, loc="left")
         if "time" in metric and axes.get_ylim()[1] > 0:
             # The first steps warm up, and would press all others flat.
             axes.set_yscale("log")
@@ -110,27 +105,40 @@ def worst(
             axes.yaxis.set_minor_formatter("")
         axes.legend(frameon=False, fontsize=8)
     panels[-1].set_xlabel("step")
-    return _svg(figure, "; ".join(f"{metric} of {file}, old and new" for file, metric in shown))
+    return _svg(figure, "; ".join(f"{metric} of {file}, old and new" for file, metric in chosen))
 
 
-def _worst_metric(one: Judgement) -> str:
-    measured = {m.metric: m for m in one.measures}
-    for reason in one.reasons:
-        if reason.metric in measured:
+def _plot_steps(axes: "Axes", metric: str, golden: GoldenValues, label: str, colour: str, style: str) -> None:
+    unit = _GIB if metric.startswith("mem-") else 1.0
+    steps, values = [], []
+    for step, value in sorted(golden.series.get(metric, {}).items()):
+        if math.isfinite(value):
+            steps.append(step)
+            values.append(value / unit)
+    axes.plot(steps, values, style, color=colour, label=label, linewidth=1.5)
+
+
+def _worst_metric(judgement: Judgement) -> str:
+    metrics = [measure.metric for measure in judgement.measures]
+    for reason in judgement.reasons:
+        if reason.metric in metrics:
             return reason.metric
     # A refused file names the metric in its sentence: "NaN or infinity: lm loss at step 3".
-    for reason in one.reasons:
-        for metric in measured:
+    for reason in judgement.reasons:
+        for metric in metrics:
             if f"{metric} at step" in reason.sentence:
                 return metric
-    moved = [m for m in one.measures if m.max_abs]
-    return max(moved, key=lambda m: abs(m.avg_rel_diff or 0.0)).metric if moved else ""
+    changed = [measure for measure in judgement.measures if measure.max_abs]
+    changed.sort(key=lambda measure: -abs(measure.avg_rel_diff or 0.0))
+    return changed[0].metric if changed else ""
 
 
-def _case(file: str) -> str:
-    parts = file.split("/")
-    name = parts[-1].removeprefix("golden_values_").removesuffix(".json")
-    return f"{parts[-2]}, {name}" if len(parts) > 1 else file
+def _test_name(file: str) -> str:
+    folders, _, name = file.rpartition("/")
+    if not folders:
+        return file
+    platform = name.removeprefix("golden_values_").removesuffix(".json")
+    return f"{folders.rpartition('/')[2]}, {platform}"
 
 
 def _figure(width: float, height: float, rows: int) -> "tuple[Figure, Sequence[Axes]]":
@@ -146,7 +154,7 @@ def _figure(width: float, height: float, rows: int) -> "tuple[Figure, Sequence[A
     return figure, panels
 
 
-def _svg(figure: "Figure", told: str) -> Picture:
+def _svg(figure: "Figure", description: str) -> Picture:
     import html
 
     import matplotlib as mpl
@@ -156,5 +164,5 @@ def _svg(figure: "Figure", told: str) -> Picture:
     with mpl.rc_context({"svg.hashsalt": "golden", "text.parse_math": False}):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     drawing = re.sub(r"^.*?(?=<svg)", "", out.getvalue(), count=1, flags=re.DOTALL)
-    named = drawing.replace("<svg ", f'<svg role="img" aria-label="{html.escape(told)}" style="max-width:100%" ', 1)
-    return Picture(named, told)
+    attributes = f'role="img" aria-label="{html.escape(description)}" style="max-width:100%"'
+    return Picture(drawing.replace("<svg ", f"<svg {attributes} ", 1), description)

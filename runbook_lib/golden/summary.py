@@ -1,6 +1,7 @@
-"""The comparison of golden values as reviewers read it: Markdown for the pull request, rows for tables and CSV."""
+"""The comparison of golden values for reviewers: Markdown for the pull request, rows for tables and CSV."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -9,16 +10,17 @@ from runbook_lib.golden.judge import Judgement, Verdict
 from runbook_lib.golden.measure import Measure
 from runbook_lib.text.markdown import code
 
-#: Upper bounds of the buckets of |avg_rel_diff|; the first holds 0 alone, the last what is above all.
+#: Upper bounds of the buckets of |avg_rel_diff|; the first holds 0 alone, the last all from the last bound on.
 _BOUNDS = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 BUCKETS = ("== 0", "(0, 1e-6)", "[1e-6, 1e-4)", "[1e-4, 1e-3)", "[1e-3, 1e-2)", "[1e-2, 1e-1)", ">= 1e-1")
 CSV_COLUMNS = (
     "file", "metric", "n_steps", "avg_rel_diff", "median_abs_rel_diff", "max_abs_rel_diff", "last_shift", "ratio",
     "verdict", "ci",
 )  # fmt: skip
-_SHOWN = 20
+_MAX_FILES = 20
 #: From which ratio an iteration time counts as longer.
 SLOWER = 1.25
+_RANK: Mapping[Verdict, int] = {"refused": 0, "held back": 1, "refresh": 2, "unchanged": 3}
 
 
 @dataclass(frozen=True)
@@ -29,135 +31,167 @@ class MetricSummary:
     n: int
     median_abs: float
     max_abs: float
-    worst: str
     buckets: tuple[int, ...]
 
 
 def bucket(avg_rel_diff: float) -> int:
-    """The index in BUCKETS."""
+    """Return the index in BUCKETS."""
     size = abs(avg_rel_diff)
-    return 0 if size == 0 else 1 + sum(size >= bound for bound in _BOUNDS)
+    if size == 0:
+        return 0
+    return 1 + sum(size >= bound for bound in _BOUNDS)
 
 
-def by_metric(judged: Iterable[Judgement]) -> tuple[MetricSummary, ...]:
-    """Per metric, in order of name; files without a shared finite step do not count."""
-    found: dict[str, list[Measure]] = {}
-    for one in judged:
-        for measure in one.measures:
-            if measure.avg_rel_diff is not None:
-                found.setdefault(measure.metric, []).append(measure)
-    return tuple(_metric(name, found[name]) for name in sorted(found))
+def by_metric(judgements: Iterable[Judgement]) -> tuple[MetricSummary, ...]:
+    """Summarize each metric, in order of name; files without a shared finite step do not count."""
+    sizes: dict[str, list[float]] = {}
+    for measure in _measures(judgements):
+        if measure.avg_rel_diff is not None:
+            sizes.setdefault(measure.metric, []).append(abs(measure.avg_rel_diff))
+    return tuple(_summarize(metric, sizes[metric]) for metric in sorted(sizes))
 
 
-def _metric(name: str, measures: Sequence[Measure]) -> MetricSummary:
-    sizes = [abs(one.avg_rel_diff or 0.0) for one in measures]
-    counts = [0] * len(BUCKETS)
-    for size in sizes:
-        counts[bucket(size)] += 1
-    return MetricSummary(
-        name, len(sizes), median(sizes), max(sizes), measures[sizes.index(max(sizes))].file, tuple(counts)
-    )
+def _measures(judgements: Iterable[Judgement]) -> list[Measure]:
+    measures: list[Measure] = []
+    for judgement in judgements:
+        measures += judgement.measures
+    return measures
 
 
-def in_order(judged: Iterable[Judgement]) -> tuple[Judgement, ...]:
-    """What a person must see first: refused, held back (the worst first), accepted, the rest by name."""
-    rank: Mapping[Verdict, int] = {"refused": 0, "held back": 1, "refresh": 2, "unchanged": 3}
-    return tuple(sorted(judged, key=lambda one: (rank[one.verdict], not one.accepted, -one.weight, one.file)))
+def _summarize(metric: str, sizes: Sequence[float]) -> MetricSummary:
+    counts = Counter(map(bucket, sizes))
+    buckets = tuple(counts[index] for index in range(len(BUCKETS)))
+    return MetricSummary(metric, len(sizes), median(sizes), max(sizes), buckets)
 
 
-def rows(judged: Iterable[Judgement]) -> list[dict[str, object]]:
-    """A row a (file, metric), with the keys CSV_COLUMNS."""
-    return [
-        dict(
-            zip(
-                CSV_COLUMNS,
-                (
-                    one.file, one.metric, one.n_steps, one.avg_rel_diff, one.median_abs, one.max_abs, one.last_shift,
-                    one.ratio, judgement.verdict, judgement.ci.get(one.metric, ""),
-                ),
-                strict=True,
-            )
-        )
-        for judgement in judged
-        for one in judgement.measures
-    ]  # fmt: skip
+def in_order(judgements: Iterable[Judgement]) -> tuple[Judgement, ...]:
+    """Sort by urgency: refused, held back (the worst first), accepted, the rest by name."""
+    return tuple(sorted(judgements, key=_urgency))
 
 
-def verdict_rows(judged: Iterable[Judgement]) -> list[dict[str, object]]:
-    """A row a file that is not unchanged, what must be seen first."""
-    return [
-        {
-            "file": one.file,
-            "verdict": one.verdict,
-            "reasons": sentence(one),
-            "notes": "; ".join(one.notes),
-            "accepted": one.accepted,
-        }
-        for one in in_order(judged)
-        if one.verdict != "unchanged"
-    ]
+def _urgency(judgement: Judgement) -> tuple[int, bool, float, str]:
+    return _RANK[judgement.verdict], not judgement.accepted, -judgement.weight, judgement.file
 
 
-def sentence(one: Judgement) -> str:
-    """All reasons of a judgement, the worst first."""
-    return "; ".join(
-        f"{reason.metric}: {reason.sentence}" if reason.metric else reason.sentence for reason in one.reasons
-    )
+def rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
+    """Return one row per (file, metric), with the keys CSV_COLUMNS."""
+    result: list[dict[str, object]] = []
+    for judgement in judgements:
+        for measure in judgement.measures:
+            row = (
+                measure.file, measure.metric, measure.n_steps, measure.avg_rel_diff, measure.median_abs,
+                measure.max_abs, measure.last_shift, measure.ratio, judgement.verdict,
+                judgement.ci.get(measure.metric, ""),
+            )  # fmt: skip
+            result.append(dict(zip(CSV_COLUMNS, row, strict=True)))
+    return result
 
 
-def markdown(judged: Iterable[Judgement]) -> str:
-    """The blurb for the pull request.  Names and texts stand in code spans: nothing in them is markup or a mention."""
-    found = in_order(judged)
-    counts = {verdict: sum(one.verdict == verdict for one in found) for verdict in ("refresh", "held back", "refused")}
-    accepted = [one for one in found if one.accepted]
+def verdict_rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
+    """Return one row per file that is not unchanged, the most urgent first."""
+    result: list[dict[str, object]] = []
+    for judgement in in_order(judgements):
+        if judgement.verdict != "unchanged":
+            row: dict[str, object] = {
+                "file": judgement.file,
+                "verdict": judgement.verdict,
+                "reasons": sentence(judgement),
+                "notes": "; ".join(judgement.notes),
+                "accepted": judgement.accepted,
+            }
+            result.append(row)
+    return result
+
+
+def sentence(judgement: Judgement) -> str:
+    """Return all reasons of a judgement, the worst first."""
+    clauses = []
+    for reason in judgement.reasons:
+        clauses.append(f"{reason.metric}: {reason.sentence}" if reason.metric else reason.sentence)
+    return "; ".join(clauses)
+
+
+def markdown(judgements: Iterable[Judgement]) -> str:
+    """Return the text for the pull request.  Names are in code spans: nothing in them is markup or a mention."""
+    judgements = in_order(judgements)
+    by_verdict: dict[Verdict, list[Judgement]] = {verdict: [] for verdict in _RANK}
+    for judgement in judgements:
+        by_verdict[judgement.verdict].append(judgement)
     parts = [
-        f"### Golden values\n\n{counts['refresh']} refreshed, {counts['held back']} held back, "
-        f"{counts['refused']} refused, {sum(one.verdict == 'unchanged' for one in found)} unchanged."
+        f"### Golden values\n\n{len(by_verdict['refresh'])} refreshed, {len(by_verdict['held back'])} held back, "
+        f"{len(by_verdict['refused'])} refused, {len(by_verdict['unchanged'])} unchanged.",
+        _files("Refused: NaN, infinity or not readable", by_verdict["refused"]),
+        _files("Held back: a person must look", by_verdict["held back"]),
+        _files("Accepted by name", [judgement for judgement in judgements if judgement.accepted]),
     ]
-    parts += _files("Refused: NaN, infinity or not readable", [one for one in found if one.verdict == "refused"])
-    parts += _files("Held back: a person must look", [one for one in found if one.verdict == "held back"])
-    parts += _files("Accepted by name", accepted)
-    metrics = by_metric(found)
+    metrics = by_metric(judgements)
     if metrics:
-        parts += [_table(metrics), _interpretation(found, metrics)]
+        parts += [_table(metrics), _interpretation(judgements, metrics)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _files(title: str, found: Sequence[Judgement]) -> list[str]:
-    if not found:
-        return []
-    lines = [f"**{title}** ({len(found)})", ""]
-    for one in found[:_SHOWN]:
-        why = f" accepted: {code(one.accepted[:200])}" if one.accepted else ""
-        lines.append(f"- {code(one.file)} {code(sentence(one)[:300])}{why}")
-    if len(found) > _SHOWN:
-        lines.append(f"- and {len(found) - _SHOWN} more")
-    return ["\n".join(lines)]
-
-
-def _table(metrics: Sequence[MetricSummary]) -> str:
-    heads = ("metric", "n", "median", "max", *(f"`{name}`" for name in BUCKETS))
-    lines = [
-        "`avg_rel_diff = mean((old − new) / old)` per file and metric; median and maximum of its absolute value:",
-        "",
-    ]
-    lines.append(f"| {' | '.join(heads)} |")
-    lines.append(f"|---|{'---:|' * (len(heads) - 1)}")
-    for one in metrics:
-        cells = (code(one.metric), one.n, f"{one.median_abs:.2e}", f"{one.max_abs:.2e}", *one.buckets)
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+def _files(title: str, judgements: Sequence[Judgement]) -> str:
+    if not judgements:
+        return ""
+    lines = [f"**{title}** ({len(judgements)})", ""]
+    for judgement in judgements[:_MAX_FILES]:
+        line = f"- {code(judgement.file)} {code(sentence(judgement)[:300])}"
+        if judgement.accepted:
+            line += f" accepted: {code(judgement.accepted[:200])}"
+        lines.append(line)
+    if len(judgements) > _MAX_FILES:
+        lines.append(f"- and {len(judgements) - _MAX_FILES} more")
     return "\n".join(lines)
 
 
-def _interpretation(found: Sequence[Judgement], metrics: Sequence[MetricSummary]) -> str:
-    """Only the lines that fit the data."""
+def _table(metrics: Sequence[MetricSummary]) -> str:
+    heads = ["metric", "n", "median", "max"]
+    heads += [f"`{name}`" for name in BUCKETS]
+    lines = [
+        "`avg_rel_diff = mean((old − new) / old)` per file and metric; median and maximum of its absolute value:",
+        "",
+        f"| {' | '.join(heads)} |",
+        f"|---|{'---:|' * (len(heads) - 1)}",
+    ]
+    for metric in metrics:
+        cells = [code(metric.metric), str(metric.n), f"{metric.median_abs:.2e}", f"{metric.max_abs:.2e}"]
+        cells += map(str, metric.buckets)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _interpretation(judgements: Sequence[Judgement], metrics: Sequence[MetricSummary]) -> str:
+    """Return only the lines that fit the data."""
+    measures = _measures(judgements)
+    lines = [*_losses(metrics), *_times(measures)]
+    hidden = list(filter(_mean_hides_steps, measures))
+    if hidden:
+        names = ", ".join(map(code, sorted({measure.metric for measure in hidden})))
+        lines.append(f"- In {len(hidden)} cases steps move by more than 5% and their signed mean hides it: {names}.")
+    failing = sum(bool(judgement.ci) for judgement in judgements)
+    if failing:
+        lines.append(f"- CI fails {failing} of these tests against the old values.")
+    return "\n".join(lines)
+
+
+def _losses(metrics: Sequence[MetricSummary]) -> list[str]:
     lines = []
-    for one in metrics:
-        if "loss" in one.metric and one.max_abs < 1e-3:
-            small = "is the same" if one.max_abs == 0 else f"moved by less than {_power(one.max_abs)}"
-            lines.append(f"- {code(one.metric)} {small} in all {one.n} files.")
-    ratios = [m.ratio for j in found for m in j.measures if m.metric == "iteration-time" and m.ratio is not None]
+    for metric in metrics:
+        if "loss" in metric.metric and metric.max_abs < 1e-3:
+            change = "is the same"
+            if metric.max_abs > 0:
+                change = f"moved by less than 1e{math.floor(math.log10(metric.max_abs)) + 1}"
+            lines.append(f"- {code(metric.metric)} {change} in all {metric.n} files.")
+    return lines
+
+
+def _times(measures: Sequence[Measure]) -> list[str]:
+    ratios = []
+    for measure in measures:
+        if measure.metric == "iteration-time" and measure.ratio is not None:
+            ratios.append(measure.ratio)
     slower, faster = sum(ratio > SLOWER for ratio in ratios), sum(ratio < 1 / SLOWER for ratio in ratios)
+    lines = []
     if slower:
         lines.append(
             f"- `iteration-time` is more than {SLOWER - 1:.0%} longer in {slower} of {len(ratios)} files "
@@ -167,18 +201,10 @@ def _interpretation(found: Sequence[Judgement], metrics: Sequence[MetricSummary]
         lines.append(
             f"- `iteration-time` is more than {1 - 1 / SLOWER:.0%} shorter in {faster} of {len(ratios)} files."
         )
-    hidden = [
-        m for j in found for m in j.measures
-        if m.avg_rel_diff is not None and m.max_abs is not None and m.max_abs > 0.05 and abs(m.avg_rel_diff) < 1e-3
-    ]  # fmt: skip
-    if hidden:
-        names = ", ".join(code(name) for name in sorted({m.metric for m in hidden}))
-        lines.append(f"- In {len(hidden)} cases steps move by more than 5% and their signed mean hides it: {names}.")
-    failing = sum(bool(one.ci) for one in found)
-    if failing:
-        lines.append(f"- CI fails {failing} of these tests against the old values.")
-    return "\n".join(lines)
+    return lines
 
 
-def _power(value: float) -> str:
-    return f"1e{math.floor(math.log10(value)) + 1}"
+def _mean_hides_steps(measure: Measure) -> bool:
+    if measure.avg_rel_diff is None or measure.max_abs is None:
+        return False
+    return measure.max_abs > 0.05 and abs(measure.avg_rel_diff) < 1e-3

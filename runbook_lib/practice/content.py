@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runbook_lib.golden import file_names
+
 #: Incremented whenever a commit of the template changes; a world records the version that it was created from.
 VERSION = 2
 
-CASES = "tests/functional_tests/test_cases"
+CASES = file_names.FOLDER
 _BUILD = ".gitlab/stages/01.build.yml"
 _DEV_PIN = "docker/.ngc_version.dev"
 _DEV_FILE = "docker/Dockerfile.ci.dev"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib.errors import CannotTell, Unreachable
-from runbook_lib.golden.values import MAX_BYTES, BadGolden, parse
+from runbook_lib.golden.values import MAX_BYTES, BadGoldenFile, parse
 from runbook_lib.slurm import submissions as rounds
 from runbook_lib.slurm.client import Slurm
 from runbook_lib.slurm.states import OVER, ArrayElement
@@ -291,7 +291,7 @@ def _is_complete(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return not parse(file.read(MAX_BYTES + 1)).blank
-    except (OSError, BadGolden):
+    except (OSError, BadGoldenFile):
         return False
 
 

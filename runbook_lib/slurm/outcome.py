@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.golden import match_artifacts, summary
+from runbook_lib.golden import summary
 from runbook_lib.golden import values as golden
+from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.golden.judge import Judgement, judge
 from runbook_lib.recipes.parallelism import Parallelism
 from runbook_lib.slurm.follow import GONE, ObservedTest
@@ -114,7 +115,7 @@ def _golden_values(
     judgements: list[Judgement] = []
     written: set[str] = set()
     for path in sorted((now.entry.folder / "assets").glob("*.json")):
-        file = match_artifacts.golden(path.name)
+        file = GoldenFileName.of_artifact(path.name)
         if file is None:
             continue
         # Inference tests name their files differently: "generations…" instead of "golden_values…".

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 import yaml
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.golden import coverage, values
+from runbook_lib.golden import coverage, file_names
 from runbook_lib.recipes import rows
 from runbook_lib.recipes.device_connections import Connections, architecture, choose
 from runbook_lib.recipes.parallelism import Parallelism
@@ -90,7 +90,7 @@ def _unknown(
 
 def config_of(test: Workload) -> str:
     """Return the path of a test's settings."""
-    return f"{values.FOLDER}/{test.model}/{test.case}/model_config.yaml"
+    return f"{file_names.FOLDER}/{test.model}/{test.case}/model_config.yaml"
 
 
 def prepare(test: Workload, config: str | None, site: Site) -> SelectedTest:

@@ -9,8 +9,8 @@ from runbook_lib.display import View
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import summary
 from runbook_lib.golden.diff import LINT
+from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
 from runbook_lib.golden.judge import Judgement, judge
-from runbook_lib.golden.values import FOLDER, GoldenName
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.text import edits
@@ -123,7 +123,7 @@ def _since_the_base(branch: BumpBranch, found: Found) -> tuple[Judgement, ...]:
     """The verdicts, where a value may also be held back for what several rounds add up to since the branch began."""
     fork = branch.checkout.merge_base(branch.start, branch.base_commit) or branch.base_commit
     drifted = [one.file for one in found.judged if one.verdict == "refresh" and not one.accepted]
-    configs = {name: f"{FOLDER}/{name.rpartition('/')[0]}/model_config.yaml" for name in drifted}
+    configs = {name: config_path(f"{FOLDER}/{name}") for name in drifted}
     before = branch.checkout.read([f"{FOLDER}/{name}" for name in drifted], fork)
     now = branch.texts([*configs.values(), LINT])
     judged = []
@@ -139,7 +139,7 @@ def _since_the_base(branch: BumpBranch, found: Found) -> tuple[Judgement, ...]:
 
 
 def _uncommitted(checkout: Checkout) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    changed = [path for path in checkout.uncommitted([FOLDER]) if GoldenName.parse(path)]
+    changed = [path for path in checkout.uncommitted([FOLDER]) if GoldenFileName.of_path(path)]
     at_head = checkout.read(changed, "HEAD")
     known = tuple(path for path in changed if at_head[path] is not None)
     return known, tuple(path for path in changed if at_head[path] is None)

@@ -13,7 +13,7 @@ from runbook_lib import display
 from runbook_lib.checks import Check
 from runbook_lib.clients.github.ci_status import FUNCTIONAL, LIGHTWEIGHT
 from runbook_lib.errors import CannotTell
-from runbook_lib.golden.values import FOLDER
+from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.recipes import draft, rows
 from runbook_lib.recipes.draft import rows_in
 from runbook_lib.recipes.quarantine import Target, gating

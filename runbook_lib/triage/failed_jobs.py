@@ -12,7 +12,7 @@ from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import ci_runs, match_artifacts
-from runbook_lib.golden.collect import Source
+from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import Upload
 from runbook_lib.transport.ranges import Address
 from runbook_lib.triage import read_logs
@@ -119,7 +119,7 @@ def triage(
     ]
     found = read_logs.triage_all(lie_at, progress=_teller(say))
     then = _on_base(github, asked.run, base)
-    names = {job.id: ci_runs.tested(job) for job in jobs}
+    names = {job.id: ci_runs.functional_tests(job) for job in jobs}
     return tuple(
         Seen(
             failure,
@@ -130,11 +130,11 @@ def triage(
     )
 
 
-def of_gitlab(source: Source, say: Callable[[str], object] = print) -> tuple[Seen, ...]:
+def of_gitlab(source: GoldenSource, say: Callable[[str], object] = print) -> tuple[Seen, ...]:
     """Why each failed functional job of a pipeline failed, by name."""
     gitlab = GitLab.connect()
     jobs = sorted((it for it in source.jobs if it.state not in ("passed", "skipped")), key=lambda it: (it.name, it.id))
-    uploads = {it.jobs[0].id: it.upload for it in source.pairs}
+    uploads = {it.jobs[0].id: it.upload for it in source.matches}
     lie_at = []
     for job in jobs:
         upload, log = uploads.get(job.id), Address(*gitlab.trace(job.id))
@@ -152,11 +152,11 @@ def _teller(say: Callable[[str], object]) -> Callable[[int, int, str], object]:
 
 def _artifacts(github: GitHub, run_id: int, jobs: Sequence[Job]) -> dict[int, tuple[Address | None, int, bool]]:
     """The artifact of each functional job that is surely its own."""
-    ran = [it for job in jobs for it in ci_runs.tested(job)]
+    ran = [it for job in jobs for it in ci_runs.functional_tests(job)]
     uploads = [Upload(it.id, it.name, it.size, it.expired, it.created) for it in github.artifacts(run_id)]
     return {
         it.jobs[0].id: (Address(*github.download(it.upload.id)), it.upload.size, it.upload.expired)
-        for it in match_artifacts.pair(ran, uploads, run_id)
+        for it in match_artifacts.match_uploads(ran, uploads, run_id)
         if len(it.jobs) == 1
     }
 

@@ -19,11 +19,12 @@ from runbook_lib.errors import Refused
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden import coverage as golden_coverage
 from runbook_lib.golden import match_artifacts, plots, summary
-from runbook_lib.golden.collect import Collection, GoldenFile, Problem, Source
+from runbook_lib.golden.collect import CollectedFile, CollectionProblem, GoldenCollection, GoldenSource
 from runbook_lib.golden.coverage import Coverage
 from runbook_lib.golden.diff import LINT
+from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
 from runbook_lib.golden.judge import Judgement, accept, judge
-from runbook_lib.golden.values import FOLDER, BadGolden, Golden, GoldenName, parse
+from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.system.temporary import TemporaryFolder
 from runbook_lib.text.decisions import entries
@@ -45,7 +46,7 @@ class Found:
     """
 
     asked: ChosenRun
-    collection: Collection = field(default_factory=lambda: Collection((), ()))
+    collection: GoldenCollection = field(default_factory=lambda: GoldenCollection((), ()))
     old: Mapping[str, str | None] = field(default_factory=dict)
     new: Mapping[str, str] = field(default_factory=dict)
     judged: tuple[Judgement, ...] = ()
@@ -56,12 +57,12 @@ class Found:
     accepted: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def missing(self) -> tuple[Problem, ...]:
+    def missing(self) -> tuple[CollectionProblem, ...]:
         """What a job gave, or should have given, and is not to be had."""
         return tuple(it for it in self.collection.problems if not it.by_job)
 
     @property
-    def none_given(self) -> tuple[Problem, ...]:
+    def none_given(self) -> tuple[CollectionProblem, ...]:
         """The jobs that gave no values by themselves: that is step 6's."""
         return tuple(it for it in self.collection.problems if it.by_job)
 
@@ -112,11 +113,11 @@ def collect(
     with TemporaryFolder() as folder:
         collection = artifacts.collect(source, folder, only_failing=only_failing, known=known, progress=_Progress(say))
         new = {_short(file.path): file.bytes.decode("utf-8", "surrogateescape") for file in collection.files}
-    texts = branch.texts([*(f"{FOLDER}/{name}" for name in new), *{f"{FOLDER}/{_config(name)}" for name in new}])
+    texts = branch.texts([*(f"{FOLDER}/{name}" for name in new), *{f"{FOLDER}/{config_path(name)}" for name in new}])
     old = {name: texts[f"{FOLDER}/{name}"] for name in new}
     lint = LINT in listed
     judged = tuple(
-        judge(name, old[name], text, texts[f"{FOLDER}/{_config(name)}"], lint=lint) for name, text in new.items()
+        judge(name, old[name], text, texts[f"{FOLDER}/{config_path(name)}"], lint=lint) for name, text in new.items()
     )
     judged = accept(judged, accepted, Redactor(os.environ), {_short(path) for path in known})
     rows, odd = _recipes(branch.texts(path for path in listed if path.startswith(f"{recipes.FOLDER}/")))
@@ -135,7 +136,7 @@ def require(branch: BumpBranch, accepted: str) -> None:
     known = _golden(_listed(branch)) if reasons else ()
     tests = {_short(path).rpartition("/")[0] for path in known}
     for name in reasons:
-        if GoldenName.parse(f"{FOLDER}/{name}") is None or name.rpartition("/")[0] not in tests:
+        if GoldenFileName.of_path(f"{FOLDER}/{name}") is None or name.rpartition("/")[0] not in tests:
             near = difflib.get_close_matches(name, [_short(path) for path in known], n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise Refused(f"accept names {name!r}, which is no golden file of a test.{hint} Nothing was changed.")
@@ -148,7 +149,7 @@ def _listed(branch: BumpBranch) -> list[str]:
 
 
 def _golden(listed: Iterable[str]) -> frozenset[str]:
-    return frozenset(path for path in listed if path.startswith(f"{FOLDER}/") and GoldenName.parse(path))
+    return frozenset(path for path in listed if path.startswith(f"{FOLDER}/") and GoldenFileName.of_path(path))
 
 
 _STOPPED = ("held back", "refused")
@@ -171,33 +172,32 @@ def _short(path: str) -> str:
     return path.removeprefix(f"{FOLDER}/")
 
 
-def _config(name: str) -> str:
-    return f"{name.rpartition('/')[0]}/model_config.yaml"
-
-
-def _parsed(texts: Mapping[str, str | None]) -> dict[str, Golden]:
+def _parsed(texts: Mapping[str, str | None]) -> dict[str, GoldenValues]:
     found = {}
     for name, text in texts.items():
         try:
             found[name] = parse(text or "")
-        except BadGolden:
+        except BadGoldenFile:
             continue  # its judgement says so
     return found
 
 
-def _recipes(texts: Mapping[str, str | None]) -> tuple[list[golden_coverage.Row], list[str]]:
-    rows: list[golden_coverage.Row] = []
+def _recipes(texts: Mapping[str, str | None]) -> tuple[list[golden_coverage.ScopedTest], list[str]]:
+    rows: list[golden_coverage.ScopedTest] = []
     odd: list[str] = []
     for path, text in texts.items():
         if path.endswith((".yaml", ".yml")):
-            more, problems = golden_coverage.rows(path, text or "")
+            more, problems = golden_coverage.scoped_tests(path, text or "")
             rows += more
             odd += problems
     return rows, odd
 
 
 def _coverage(
-    source: Source, collection: Collection, known: AbstractSet[str], rows: Sequence[golden_coverage.Row]
+    source: GoldenSource,
+    collection: GoldenCollection,
+    known: AbstractSet[str],
+    rows: Sequence[golden_coverage.ScopedTest],
 ) -> tuple[Coverage, ...]:
     """What the run covered: files that it gave, and those of jobs that passed with the values that we have."""
     given = {file.path for file in collection.files}
@@ -206,8 +206,8 @@ def _coverage(
     for job in source.jobs:
         if job.state != "passed":
             continue
-        files = match_artifacts.expected(known, job, source.environment, {job.platform} if job.platform else ())
-        platforms = {name.platform for path in files if (name := GoldenName.parse(path))}
+        files = match_artifacts.expected_files(known, job, source.environment, {job.platform} if job.platform else ())
+        platforms = {name.platform for path in files if (name := GoldenFileName.of_path(path))}
         certain = job.platform or ran[job.model, job.test_case] >= len(platforms)
         (given if certain else unsure).update(files)
     found = golden_coverage.coverage(
@@ -218,7 +218,11 @@ def _coverage(
 
 
 def _undecided(
-    asked: ChosenRun, files: Sequence[GoldenFile], judged: Sequence[Judgement], new: Mapping[str, str], on_branch: bool
+    asked: ChosenRun,
+    files: Sequence[CollectedFile],
+    judged: Sequence[Judgement],
+    new: Mapping[str, str],
+    on_branch: bool,
 ) -> tuple[str, ...]:
     """The failed jobs whose failure no golden value explains.
 
@@ -229,12 +233,12 @@ def _undecided(
     stopped = {one.file for one in judged if one.verdict in stops}
     tested = asked.tested if checkout.has(asked.tested) else asked.branch.start
     texts = checkout.read(
-        [*(f"{FOLDER}/{name}" for name in new), *{f"{FOLDER}/{_config(name)}" for name in new}], tested
+        [*(f"{FOLDER}/{name}" for name in new), *{f"{FOLDER}/{config_path(name)}" for name in new}], tested
     )
     drifted = {
         name
         for name, text in new.items()
-        if judge(name, texts[f"{FOLDER}/{name}"], text, texts[f"{FOLDER}/{_config(name)}"]).ci
+        if judge(name, texts[f"{FOLDER}/{name}"], text, texts[f"{FOLDER}/{config_path(name)}"]).ci
     } - stopped
     explained = Counter(
         job
@@ -253,7 +257,7 @@ _COMMANDS = (
         "05-golden-values with -r source gitlab, once the internal pipeline of this commit has ended",
     ),
     ("GB200", "a maintainer comments /ok to test for the commit; then run this step again"),
-    ("put out of the way", "none: first mend the test and give it back its scope"),
+    ("quarantined", "none: fix the test and re-enable it first"),
     ("no recipe", "none: nothing runs it"),
     ("it ran on one", "-p only_failing False"),
 )
@@ -285,8 +289,8 @@ def changed_since_fork(
     fork = checkout.merge_base(branch.start, branch.base_commit) or branch.base_commit
     listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, branch.start, "--", FOLDER).split("\0")
     after = {edit.path: edit.after for edit in made}
-    paths = sorted({path for path in listed if GoldenName.parse(path)} | after.keys())
-    configs = [f"{path.rpartition('/')[0]}/model_config.yaml" for path in paths]
+    paths = sorted({path for path in listed if GoldenFileName.of_path(path)} | after.keys())
+    configs = [config_path(path) for path in paths]
     before, now = checkout.read(paths, fork), branch.texts([*paths, *configs, LINT])
     reasons = accepted(branch, records)
     stopped = {one.file: one for one in new if one.verdict in ("held back", "refused")}

@@ -14,7 +14,7 @@ from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import ci_runs
-from runbook_lib.golden.collect import Source
+from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.triage import failed_jobs
 from runbook_lib.workflow import ci_run
 from runbook_lib.workflow.bump_branch import BumpBranch
@@ -36,7 +36,7 @@ class ChosenRun:
     """
 
     pull_request: PullRequestState
-    source: Source | None = None
+    source: GoldenSource | None = None
     idle: str = ""
     next: str = ""
     url: str = ""

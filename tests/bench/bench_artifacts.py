@@ -18,9 +18,10 @@ import urllib.request
 import zipfile
 from pathlib import Path
 
-from runbook_lib.golden import collect, match_artifacts
-from runbook_lib.golden.collect import Source
-from runbook_lib.golden.match_artifacts import Pair, RanJob, Upload
+from runbook_lib.golden import collect
+from runbook_lib.golden.collect import GoldenSource
+from runbook_lib.golden.file_names import GoldenFileName
+from runbook_lib.golden.match_artifacts import FunctionalTestJob, Upload, UploadMatch
 from runbook_lib.transport.ranges import Address
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
@@ -62,15 +63,17 @@ class Archives(stores.Store):
         return self.contents[number % 3]
 
 
-def source(store: Archives, forge: str, count: int) -> Source:
+def source(store: Archives, forge: str, count: int) -> GoldenSource:
     def address(upload: Upload) -> Address:
         return Address(f"{forge}/{upload.id % 3}", {"Authorization": f"Bearer {stores.TOKEN}"})
 
-    jobs = tuple(RanJob(number, f"gpt/{number} - latest", "gpt", str(number), "failed") for number in range(count))
-    pairs = tuple(
-        Pair(Upload(job.id, f"logs-{job.id}", len(store.contents[job.id % 3]), False), (job,)) for job in jobs
+    jobs = tuple(
+        FunctionalTestJob(number, f"gpt/{number} - latest", "gpt", str(number), "failed") for number in range(count)
     )
-    return Source("run", jobs, pairs, address)
+    pairs = tuple(
+        UploadMatch(Upload(job.id, f"logs-{job.id}", len(store.contents[job.id % 3]), False), (job,)) for job in jobs
+    )
+    return GoldenSource("run", jobs, pairs, address)
 
 
 def serial(forge: str, into: Path) -> float:
@@ -92,7 +95,7 @@ def needed(store: Archives, count: int) -> int:
     for number, data in store.contents.items():
         with zipfile.ZipFile(io.BytesIO(data)) as opened:
             times = len(range(number, count, 3))
-            chosen = [it for it in opened.infolist() if match_artifacts.golden(it.filename)]
+            chosen = [it for it in opened.infolist() if GoldenFileName.of_artifact(it.filename)]
             total += times * (
                 len(data) - opened.start_dir + sum(it.compress_size + 30 + len(it.filename) for it in chosen)
             )
@@ -108,9 +111,11 @@ def peak(forge: str, sizes: str, count: int) -> float:
 def collect_alone(forge: str, sizes: str, count: int) -> None:
     store = stores.Store(contents=dict.fromkeys(range(3), b""))
     lengths = [int(size) for size in sizes.split(",")]
-    jobs = tuple(RanJob(number, f"gpt/{number} - latest", "gpt", str(number), "failed") for number in range(count))
-    pairs = tuple(Pair(Upload(job.id, f"logs-{job.id}", lengths[job.id % 3], False), (job,)) for job in jobs)
-    made = Source("run", jobs, pairs, source(store, forge, 0).address)  # type: ignore[arg-type]
+    jobs = tuple(
+        FunctionalTestJob(number, f"gpt/{number} - latest", "gpt", str(number), "failed") for number in range(count)
+    )
+    pairs = tuple(UploadMatch(Upload(job.id, f"logs-{job.id}", lengths[job.id % 3], False), (job,)) for job in jobs)
+    made = GoldenSource("run", jobs, pairs, source(store, forge, 0).address)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as place:
         found = collect.collect(made, Path(place))
         assert found.complete, found.problems[:3]

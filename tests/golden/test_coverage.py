@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.golden.coverage import Row, coverage, rows
+from runbook_lib.golden.coverage import ScopedTest, coverage, scoped_tests
 
 RECIPE = """\
 spec: {model: gpt, platforms: dgx_a100}
@@ -19,11 +19,11 @@ products:
 
 @pytest.mark.parametrize("text", ["", "a", "[]", "{}", "spec: {}", "spec: {}\nproducts: [1, {test_case: x}]"])
 def test_no_rows(text):
-    assert rows("r", text) == ([], [])
+    assert scoped_tests("r", text) == ([], [])
 
 
 def test_rows_are_the_cartesian_product():
-    found, problems = rows("r.yaml", RECIPE)
+    found, problems = scoped_tests("r.yaml", RECIPE)
     assert [(row.case, row.environment, row.scope, row.platform) for row in found] == [
         ("one", "dev", "mr-github", "dgx_h100"),
         ("one", "dev", "nightly", "dgx_h100"),
@@ -38,13 +38,13 @@ def test_rows_are_the_cartesian_product():
 
 
 def test_a_recipe_that_is_no_yaml_is_named():
-    assert "r.yaml cannot be read: it does not parse as YAML" in rows("r.yaml", "a: [")[1][0]
+    assert "r.yaml cannot be read: it does not parse as YAML" in scoped_tests("r.yaml", "a: [")[1][0]
 
 
 @given(st.text())
 def test_nothing_crashes(text):
-    rows("r", text)
-    rows("r", f"spec: {{}}\nproducts: [{text}]")
+    scoped_tests("r", text)
+    scoped_tests("r", f"spec: {{}}\nproducts: [{text}]")
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_nothing_crashes(text):
         (["nightly"], "dgx_h100", False, "runs nightly, in GitLab only"),
         (["weekly"], "dgx_h100", False, "runs weekly, in GitLab only"),
         (["mr"], "dgx_h100", False, "GitHub never runs the scope mr"),
-        (["mr-github-broken", "flaky"], "dgx_h100", False, "put out of the way"),
+        (["mr-github-broken", "flaky"], "dgx_h100", False, "quarantined"),
         ([], "dgx_h100", False, "no recipe uses it"),
     ],
 )
 def test_why_a_file_is_not_covered(scopes, platform, covered, reason):
     file = f"gpt/one/golden_values_dev_{platform}.json"
-    used = [Row("r", "gpt", "one", "dev", scope, platform) for scope in scopes]
+    used = [ScopedTest("r", "gpt", "one", "dev", scope, platform) for scope in scopes]
     others = [file.replace("dev", "lts"), "gpt/one/model_config.yaml"]
     (found,) = coverage([file, *others], used, [file] if covered else [], "dev")
     assert (found.file, found.scopes, found.platform, found.covered) == (file, tuple(sorted(scopes)), platform, covered)
@@ -71,6 +71,6 @@ def test_why_a_file_is_not_covered(scopes, platform, covered, reason):
 
 
 def test_the_second_file_of_a_resume_test_belongs_to_its_first():
-    used = [Row("r", "gpt", "one", "dev", "mr", "dgx_h100")]
+    used = [ScopedTest("r", "gpt", "one", "dev", "mr", "dgx_h100")]
     (found,) = coverage(["gpt/one/golden_values_dev_dgx_h100_2nd.json"], used, [], "dev")
     assert found.scopes == ("mr",)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.errors import Refused
-from runbook_lib.golden.ci_rules import TestConfig, ci_failures, steady_steps, within
+from runbook_lib.golden.ci_rules import ComparisonConfig, approximately_equal, ci_failures, steady_steps
 from runbook_lib.golden.judge import Judgement, accept, judge
 from runbook_lib.golden.measure import measure
 from runbook_lib.golden.values import parse
@@ -219,14 +219,14 @@ def test_accept_is_strict(text, word):
     ],
 )
 def test_configurations(text, kind, metrics, deterministic):
-    found = TestConfig.parse(text)
+    found = ComparisonConfig.parse(text)
     assert (found.kind, found.metrics, found.deterministic, found.known) == (kind, metrics, deterministic, True)
 
 
 @pytest.mark.parametrize("text", [None, "", "a: [", "- a", "\x00", "{" * 5000])
 def test_without_a_readable_configuration_the_form_decides(text):
-    assert not TestConfig.parse(text).known
-    assert TestConfig.parse(text, parse(request())).kind == "inference"
+    assert not ComparisonConfig.parse(text).known
+    assert ComparisonConfig.parse(text, parse(request())).kind == "inference"
 
 
 @pytest.mark.parametrize(
@@ -254,11 +254,11 @@ def test_without_a_readable_configuration_the_form_decides(text):
     ],
 )  # fmt: skip
 def test_ci_fails_as_upstream_says(old, new, config, failed):
-    assert set(ci_failures(parse(old), parse(new), TestConfig.parse(config))) == set(failed)
+    assert set(ci_failures(parse(old), parse(new), ComparisonConfig.parse(config))) == set(failed)
 
 
 def test_routing_is_compared_for_the_kept_tokens_in_any_order():
-    config = TestConfig.parse(INFERENCE + "[routing_indices]")
+    config = ComparisonConfig.parse(INFERENCE + "[routing_indices]")
     old = parse(request(routing_indices=[[[1, 2]], [[3, 4]]], routing_indices_token_indices=[0, 2]))
     same = parse(request(routing_indices=[[[2, 1]], [[9, 9]], [[4, 3]]]))
     other = parse(request(routing_indices=[[[2, 1]], [[4, 3]], [[9, 9]]]))
@@ -271,7 +271,7 @@ def test_routing_is_compared_for_the_kept_tokens_in_any_order():
 )
 def test_one_step_in_a_hundred_may_miss(steps, missed, passes):
     old = dict.fromkeys(range(steps), 1.0)
-    assert within(old, old | dict.fromkeys(range(missed), 2.0), 0.05) is passes
+    assert approximately_equal(old, old | dict.fromkeys(range(missed), 2.0), 0.05) is passes
 
 
 def test_the_steady_window():

@@ -4,9 +4,9 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from runbook_lib.golden import plots
-from runbook_lib.golden.judge import Judgement, Reason
+from runbook_lib.golden.judge import Judgement, ReviewReason
 from runbook_lib.golden.measure import Measure
-from runbook_lib.golden.values import Golden
+from runbook_lib.golden.values import GoldenValues
 
 FILES = [f"gpt/case<{i}>$x$/golden_values_dev_dgx_h100.json" for i in range(3)]
 
@@ -16,7 +16,7 @@ def judged(*values, metric="iteration-time", ratio=5.0, verdict="held back"):
         Judgement(
             file,
             verdict,
-            (Reason(metric, "worse", 2.0),),
+            (ReviewReason(metric, "worse", 2.0),),
             (Measure(file, metric, 3, value, abs(value), abs(value), 0.0, ratio),),
         )
         for file, value in zip(FILES, values, strict=False)
@@ -25,7 +25,7 @@ def judged(*values, metric="iteration-time", ratio=5.0, verdict="held back"):
 
 def goldens(metric, *values):
     steps = dict(enumerate(values, 1))
-    return {file: Golden(series={metric: steps}) for file in FILES}
+    return {file: GoldenValues(series={metric: steps}) for file in FILES}
 
 
 def drawn(picture):
@@ -64,7 +64,7 @@ def test_a_metric_that_turned_nan_is_the_one_that_is_shown():
         Judgement(
             FILES[0],
             "refused",
-            (Reason("", "NaN or infinity: lm loss at step 3"),),
+            (ReviewReason("", "NaN or infinity: lm loss at step 3"),),
             tuple(Measure(FILES[0], metric, 3, 0.5, 0.5, 0.5, 0.0) for metric in ("num-zeros", "lm loss")),
         )
     ]

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.golden import summary
-from runbook_lib.golden.judge import Judgement, Reason
+from runbook_lib.golden.judge import Judgement, ReviewReason
 from runbook_lib.golden.measure import Measure
 from runbook_lib.text.markdown import code
 
@@ -50,11 +50,13 @@ def test_the_median_of_an_even_count_is_between_the_middle_two(values, median):
 def test_what_a_person_must_see_comes_first():
     judged = [
         moved("d", "m", 0.1),
-        Judgement("c", "held back", (Reason("m", "a little", 1.0),)),
-        Judgement("b", "held back", (Reason("x", "small"), Reason("iteration-time", "4.45 times as long", 2.2))),
+        Judgement("c", "held back", (ReviewReason("m", "a little", 1.0),)),
+        Judgement(
+            "b", "held back", (ReviewReason("x", "small"), ReviewReason("iteration-time", "4.45 times as long", 2.2))
+        ),
         Judgement("a", "unchanged"),
-        Judgement("e", "refused", (Reason("", "NaN"),)),
-        Judgement("f", "refresh", (Reason("m", "big", 9.0),), accepted="known @team"),
+        Judgement("e", "refused", (ReviewReason("", "NaN"),)),
+        Judgement("f", "refresh", (ReviewReason("m", "big", 9.0),), accepted="known @team"),
     ]
     assert [one.file for one in summary.in_order(judged)] == list("ebcfda")
     told = summary.markdown(judged)

@@ -11,10 +11,10 @@ import pytest
 from runbook_lib.git import blobs
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import summary
-from runbook_lib.golden.coverage import GITHUB, coverage, rows
+from runbook_lib.golden.coverage import GITHUB, coverage, scoped_tests
 from runbook_lib.golden.diff import compare, of_revision
 from runbook_lib.golden.judge import accept, judge
-from runbook_lib.golden.values import BadGolden, parse
+from runbook_lib.golden.values import BadGoldenFile, parse
 from runbook_lib.text.redact import Redactor
 
 pytestmark = pytest.mark.replay
@@ -61,7 +61,7 @@ def test_every_golden_file_of_main_parses_and_equals_itself(megatron_lm):
     for name, content in files.contents.items():
         try:
             parse(content)
-        except BadGolden as error:
+        except BadGoldenFile as error:
             bad.append((name, str(error)))
     assert bad == []
     assert {one.verdict for one in compare(files, files)} == {"unchanged"}
@@ -136,7 +136,7 @@ def test_the_rows_of_all_recipes_of_main(megatron_lm):
     checkout = Checkout.open(megatron_lm)
     listed = checkout.git("ls-tree", "-r", "--name-only", "--full-tree", MAIN, "tests/test_utils/recipes").splitlines()
     texts = checkout.read([path for path in listed if path.endswith(".yaml")], MAIN)
-    read = [rows(path, text) for path, text in texts.items()]
+    read = [scoped_tests(path, text) for path, text in texts.items()]
     used = [row for found, _ in read for row in found]
     dev = Counter((GITHUB.get(row.scope, row.scope), row.platform) for row in used if row.environment == "dev")
     assert (dev["L1", "dgx_h100"], dev["L1", "dgx_gb200"]) == (77, 31)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.golden import match_artifacts
+from runbook_lib.golden import file_names
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes import workloads
 from runbook_lib.recipes.device_connections import Connections, architecture, choose
@@ -43,7 +43,7 @@ def chosen(checkout: Checkout) -> list[tuple[Workload, Connections]]:
 
 
 def config(test: Workload) -> str:
-    return f"{match_artifacts.TEST_CASES}/{test.model}/{test.case}/model_config.yaml"
+    return f"{file_names.FOLDER}/{test.model}/{test.case}/model_config.yaml"
 
 
 def connections(test: Workload, text: str | None) -> Connections:

@@ -14,7 +14,7 @@ from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
 
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.golden.values import FOLDER
+from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.practice.ci import evidence
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import golden_values

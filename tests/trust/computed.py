@@ -96,7 +96,7 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "recipes.issue_references.number_in": {"repository": "o/r"},
     "recipes.issue_references.named_in": {"repository": "o/r"},
     "records.verify._place_and_time": {"started": datetime(2026, 1, 2, tzinfo=UTC)},
-    "golden.match_artifacts.test_case_of": {"run": 123},
+    "golden.match_artifacts.parse_upload_name": {"run": 123},
 }
 
 

@@ -147,7 +147,7 @@ class Call:
 # -- reads ----------------------------------------------------------------------------------------------------------
 
 
-def _collected(at: At, source: artifacts.Source) -> object:
+def _collected(at: At, source: artifacts.GoldenSource) -> object:
     into = at.world.home / "collected"
     found = artifacts.collect(source, into, web=at.web())
     if found.problems:
@@ -158,9 +158,9 @@ def _collected(at: At, source: artifacts.Source) -> object:
     return files
 
 
-def _one_pair(source: artifacts.Source) -> artifacts.Source:
-    pair = next(it for it in source.pairs if it.jobs[0].state == "failed" and "te_tp1_pp1" in it.jobs[0].name)
-    return replace(source, jobs=pair.jobs, pairs=(pair,))
+def _one_pair(source: artifacts.GoldenSource) -> artifacts.GoldenSource:
+    pair = next(it for it in source.matches if it.jobs[0].state == "failed" and "te_tp1_pp1" in it.jobs[0].name)
+    return replace(source, jobs=pair.jobs, matches=(pair,))
 
 
 def _of_github(at: At, on: Clients) -> object:
@@ -407,7 +407,7 @@ def _prepare(at: At, on: Clients) -> None:
         "pipeline": pipeline, "bridge": bridges[0], "source": _one_pair(asked.source), "lab source": _one_pair(lab),
         "ahead": replace(ahead, pipeline=None, seen=ahead.commit, held=""),
     }  # fmt: skip
-    at.known["lab job"] = at.known["lab source"].pairs[0].upload.job
+    at.known["lab job"] = at.known["lab source"].matches[0].upload.job
 
 
 def outcome(at: At, on: Clients, call: Call) -> tuple[str, Any]:

@@ -14,8 +14,8 @@ from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import collect, match_artifacts
-from runbook_lib.golden.collect import Source
-from runbook_lib.golden.match_artifacts import RanJob, Upload
+from runbook_lib.golden.collect import GoldenSource
+from runbook_lib.golden.match_artifacts import FunctionalTestJob, Upload
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport.ranges import Address, Web
@@ -29,14 +29,16 @@ AUTH = {"Authorization": "Bearer secret-of-the-forge"}
 
 def golden(url: str, size: int, jobs: int = 1) -> str:
     ran = tuple(
-        RanJob(number, f"gpt/a{number} - latest", "gpt", f"a{number}", "failed", NOON, NOON)
+        FunctionalTestJob(number, f"gpt/a{number} - latest", "gpt", f"a{number}", "failed", NOON, NOON)
         for number in range(1, jobs + 1)
     )
     uploads = [
         Upload(it.id, f"logs-{it.test_case}-4711-{it.id:08}-0000-4000-8000-000000000000", size, False, NOON)
         for it in ran
     ]
-    source = Source("CI run 4711", ran, match_artifacts.pair(ran, uploads, 4711), lambda _: Address(f"{url}/1", AUTH))
+    source = GoldenSource(
+        "CI run 4711", ran, match_artifacts.match_uploads(ran, uploads, 4711), lambda _: Address(f"{url}/1", AUTH)
+    )
     with tempfile.TemporaryDirectory() as into:
         found = collect.collect(source, Path(into))
     return f"{len(found.files)} golden files; {' '.join(it.sentence for it in found.problems)}"

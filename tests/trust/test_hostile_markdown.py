@@ -20,7 +20,7 @@ from runbook_lib.clients.github import copy_pr_bot
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import summary
-from runbook_lib.golden.judge import Judgement, Reason
+from runbook_lib.golden.judge import Judgement, ReviewReason
 from runbook_lib.images import compare
 from runbook_lib.images.reference import Image, PlatformImage
 from runbook_lib.pins.plan import Change, Plan
@@ -80,7 +80,7 @@ def texts(value: str) -> dict[str, str]:
     change = Change(value, 1, value, value, value, "github")
     broken = Broken(value, value, value, value, value, value, (value,))
     failure = Failure(value, "https://github.com/o/r/actions/runs/1/job/2", "hang", value, (value, value))
-    reasons = (Reason(value, value),)
+    reasons = (ReviewReason(value, value),)
     judged = [
         Judgement(value, "refused", reasons, ci={value: value}, notes=(value,)),
         Judgement(f"{value}/2", "held back", reasons),

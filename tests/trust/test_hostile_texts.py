@@ -12,8 +12,8 @@ from hostile import ALL, CANARY
 from runbook_lib.clients.github import copy_pr_bot
 from runbook_lib.clients.github.models import Comment
 from runbook_lib.errors import RunbookError
-from runbook_lib.golden.ci_rules import TestConfig
-from runbook_lib.golden.values import MAX_BYTES, BadGolden, parse
+from runbook_lib.golden.ci_rules import ComparisonConfig
+from runbook_lib.golden.values import MAX_BYTES, BadGoldenFile, parse
 from runbook_lib.pins import pins_file, sites
 from runbook_lib.pins.known_sites import MEGATRON_LM
 from runbook_lib.recipes import rows
@@ -142,7 +142,7 @@ def test_yaml(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figure
     outcome(lambda: rows.problems(rows.rows("r.yaml", text)))
     outcome(lambda: _lines(Text(text)))
     outcome(lambda: pins_file.parse(text, "o/r"))
-    outcome(lambda: TestConfig.parse(text))
+    outcome(lambda: ComparisonConfig.parse(text))
     outcome(lambda: Parallelism.parse(text))
     outcome(lambda: sites.read(dict.fromkeys(MEGATRON_LM.pin_paths, text), MEGATRON_LM))
     assert not list(tmp_path.iterdir())
@@ -216,7 +216,7 @@ def test_patterns_of_a_pins_file(pattern: str, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_bad_golden_file_is_told_in_a_clause() -> None:
-    with pytest.raises(BadGolden, match="nested deeper"):
+    with pytest.raises(BadGoldenFile, match="nested deeper"):
         parse(JSON["closed depth"]())
 
 
@@ -231,5 +231,5 @@ BEYOND: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("what", BEYOND)
 def test_input_beyond_its_bounds_is_refused(what: str) -> None:
-    with pytest.raises((RunbookError, BadGolden)):
+    with pytest.raises((RunbookError, BadGoldenFile)):
         BEYOND[what]()

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from runbook_lib.golden import file_names
 from runbook_lib.practice.ci import measure
 from runbook_lib.practice.ci.suites import UNIT_TESTS, Suite, SuiteRow, rows, select, suite
 
 WORKFLOW = "CICD Megatron-LM"
 WORKFLOW_PATH = ".github/workflows/cicd-main.yml"
-TEST_CASES = "tests/functional_tests/test_cases"
+TEST_CASES = file_names.FOLDER
 
 Cause = Literal["", "drift", "hang", "memory", "nccl", "regression", "refused", "broken", "needs"]
 Conclusion = Literal["success", "failure", "cancelled", "skipped"]

@@ -21,7 +21,7 @@ from runbook_lib.git import blobs
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import ci_runs, coverage
 from runbook_lib.golden.coverage import GITHUB
-from runbook_lib.golden.values import FOLDER, GoldenName
+from runbook_lib.golden.file_names import FOLDER, GoldenFileName
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import ImageRef, Tag
 from runbook_lib.pins.check import check_pins
@@ -132,7 +132,10 @@ def _given(
         why = f"no merged pull request from {bump.branch} with a run was found"
         return set(), (f"What the pull request's run covered is not known: {why}.",)
     ran = Counter(
-        (it.model, it.test_case) for job in jobs for it in ci_runs.tested(job) if it.state in ("passed", "failed")
+        (it.model, it.test_case)
+        for job in jobs
+        for it in ci_runs.functional_tests(job)
+        if it.state in ("passed", "failed")
     )
     used = _used(texts)
     given: set[str] = set()
@@ -145,18 +148,20 @@ def _given(
 
 
 def _environment(golden: str) -> str:
-    name = GoldenName.parse(golden)
+    name = GoldenFileName.of_path(golden)
     return name.environment if name else ""
 
 
-def _used(texts: dict[str, str | None]) -> list[coverage.Row]:
-    return [row for path, text in texts.items() for row in coverage.rows(path, text or "")[0]]
+def _used(texts: dict[str, str | None]) -> list[coverage.ScopedTest]:
+    return [row for path, text in texts.items() for row in coverage.scoped_tests(path, text or "")[0]]
 
 
 def _uncovered(
     bump: Bump, files: Sequence[str], texts: dict[str, str | None], given: set[str], gitlab: Lane, *, known: bool
 ) -> Rows:
-    names = [path.removeprefix(f"{FOLDER}/") for path in files if path.startswith(FOLDER) and GoldenName.parse(path)]
+    names = [
+        path.removeprefix(f"{FOLDER}/") for path in files if path.startswith(FOLDER) and GoldenFileName.of_path(path)
+    ]
     found = coverage.coverage(names, _used(texts), given, bump.image_type)
     if not known:
         found = [it for it in found if it.reason != "the run gave none"]

@@ -15,7 +15,7 @@ from runbook_lib.clients.github import issues as github_issues
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.display import View
 from runbook_lib.errors import Refused
-from runbook_lib.golden.collect import Problem
+from runbook_lib.golden.collect import CollectionProblem
 from runbook_lib.recipes import issue_references, quarantine
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import Target
@@ -45,7 +45,7 @@ class Triage:
     asked: ChosenRun
     seen: tuple[Seen, ...] = ()
     undecided: tuple[str, ...] = ()
-    unread: tuple[Problem, ...] = ()
+    unread: tuple[CollectionProblem, ...] = ()
 
     @property
     def pull_request(self) -> PullRequestState:

@@ -14,6 +14,7 @@ from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
+from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.recipes.quarantine import Target
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.broken_tests import decide
@@ -111,7 +112,7 @@ def _issues(step: StepRecord, plan: Plan, told: list[str]) -> tuple[dict[Target,
 
 
 def _file(github: GitHub, branch: BumpBranch, it: Decision) -> Issue:
-    folder = f"tests/functional_tests/test_cases/{it.target.model}/{it.target.case}"
+    folder = f"{FOLDER}/{it.target.model}/{it.target.case}"
     author = github.last_author(folder, branch.bump.base)
     assignee = author if author and github_issues.assignable(github, author) else ""
     mine = github.me().login
@@ -275,7 +276,7 @@ def _open(jobs: tuple[str, ...]) -> str:
 
 
 def _how(plan: Plan, waiting: tuple[str, ...]) -> str:
-    again = any(it.again and it.job in waiting for it in plan.triage.unread)
+    again = any(it.retryable and it.job in waiting for it in plan.triage.unread)
     return ("Run 06-broken-tests again where golden values could not be read. " if again else "") + _decide(plan)
 
 

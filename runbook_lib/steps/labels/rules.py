@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from runbook_lib.bump import ImageType
 from runbook_lib.clients.github.ci_status import FUNCTIONAL, LIGHTWEIGHT, LTS
 from runbook_lib.errors import CannotTell
-from runbook_lib.golden.values import FOLDER
+from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.known_sites import MEGATRON_LM
 from runbook_lib.pins.sites import Sites, Texts

@@ -10,7 +10,7 @@ from pathlib import Path
 from runbook_lib import display
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError, Unreachable
-from runbook_lib.golden import match_artifacts, values
+from runbook_lib.golden.file_names import FOLDER, GoldenFileName
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm import follow, selection, site_file
@@ -328,10 +328,10 @@ def _work_tree(branch: BumpBranch, site: Site) -> list[str]:
 
 def _expected(test: Workload, listed: Iterable[str]) -> list[str]:
     """The golden files of a test on its platform that the repository holds; ``_2nd`` is of a resumed training."""
-    folder = f"{values.FOLDER}/{test.model}/{test.case}/"
+    folder = f"{FOLDER}/{test.model}/{test.case}/"
     found = []
     for path in listed:
-        file = match_artifacts.golden(path.removeprefix(folder)) if path.startswith(folder) else None
+        file = GoldenFileName.of_artifact(path.removeprefix(folder)) if path.startswith(folder) else None
         if file and (file.environment, file.platform) == (test.environment, test.platform):
             found.append(path)
     return found
@@ -340,7 +340,7 @@ def _expected(test: Workload, listed: Iterable[str]) -> list[str]:
 def outcome(planned: Plan, now: ObservedTest) -> MatrixOutcome:
     """What became of a test, its golden values judged against those of the commit."""
     test = now.entry.test
-    folder = f"{values.FOLDER}/{test.model}/{test.case}/"
+    folder = f"{FOLDER}/{test.model}/{test.case}/"
     old = {path.removeprefix(folder): text for path, text in planned.golden.items() if path.startswith(folder)}
     config = planned.golden.get(selection.config_of(test))
     return conclude(now, old, expected_names(planned, test), config)

@@ -15,7 +15,7 @@ from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.golden import ci_runs
 from runbook_lib.golden import collect as artifacts
-from runbook_lib.golden.collect import Collection
+from runbook_lib.golden.collect import GoldenCollection
 
 HEAD = "a" * 40
 TOKEN = "secret-of-gitlab"
@@ -54,7 +54,7 @@ class Project:
         given = {"GITLAB_URL": self.url, "GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": "adlr/megatron-lm"}
         return GitLab.connect(given | env, sleep=lambda _: None)
 
-    def collect(self, into: Path, **options: Any) -> Collection:
+    def collect(self, into: Path, **options: Any) -> GoldenCollection:
         source = ci_runs.of_gitlab(self.gitlab(), 1, image_type="dev", head=HEAD)
         return artifacts.collect(source, into, **options)
 

@@ -1,0 +1,42 @@
+import pytest
+
+from runbook_lib.golden.file_names import GoldenFileName
+
+
+@pytest.mark.parametrize(
+    ("path", "environment", "platform"),
+    [
+        ("gpt/a/golden_values_dev.json", "dev", ""),
+        ("x/gpt/a/golden_values_lts_dgx_a100_2nd.json", "lts", "dgx_a100"),
+        ("gpt/a/golden_values_dev_2nd.json", "dev", ""),
+        ("gpt/a/golden_values_dev_dgx_gb200.json", "dev", "dgx_gb200"),
+        ("gpt/a/golden_values_lts_dgxa100_dracooci-ord.json", "lts", "dgxa100_dracooci-ord"),
+    ],
+)
+def test_a_path_gives_environment_and_platform(path, environment, platform):
+    name = GoldenFileName.of_path(path)
+    assert (name.environment, name.platform) == (environment, platform)
+    assert path.endswith(f"/{name.file}")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a/golden_values_dev.json",
+        "gpt/../golden_values_dev.json",
+        "gpt/a/golden_values_devx.json",
+        "gpt/a/golden_values_dev.json.bak",
+        "gpt/a/golden_values_dev_.json",
+        "gpt/a/golden_values_prod_dgx_h100.json",
+        "gpt/a/model_config.yaml",
+    ],
+)
+def test_other_paths_are_no_golden_files(path):
+    assert GoldenFileName.of_path(path) is None
+
+
+def test_the_names_of_inference_tests_in_artifacts():
+    name = GoldenFileName.of_artifact("generations_dev_dgx_h100.json")
+    assert name == GoldenFileName("golden_values_dev_dgx_h100.json", "dev", "dgx_h100")
+    assert GoldenFileName.of_artifact("golden_values_dev_../../x.json") is None
+    assert GoldenFileName.parse("generations_dev_dgx_h100.json") is None
