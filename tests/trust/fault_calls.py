@@ -30,7 +30,7 @@ from runbook_lib.recipes.quarantine import Target
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import open_pr
 from runbook_lib.steps.broken_tests import decide, quarantine
-from runbook_lib.steps.broken_tests.issue import Broken
+from runbook_lib.steps.broken_tests.issue import BrokenTest
 from runbook_lib.steps.internal_ci import run as internal_ci
 from runbook_lib.steps.internal_ci.dry_run import telling
 from runbook_lib.transport.ranges import Address, Web
@@ -46,7 +46,7 @@ ON = f"bump/main/dev-{TAG}"
 TO = f"pull-request/{ON}"
 API = rf"^/repos/{REPOSITORY}"
 LAB = "^/gitlab/api/v4/projects/[^/]+"
-_TEST = Broken("gpt", "gpt3_mcore_te_tp4_pp1_long", "dev", "dgx_h100", "it hangs")
+_TEST = BrokenTest("gpt", "gpt3_mcore_te_tp4_pp1_long", "dev", "dgx_h100", "it hangs")
 
 
 class Told(Exception):

@@ -27,7 +27,7 @@ from runbook_lib.pins.plan import Change, Plan
 from runbook_lib.recipes.quarantine import Target
 from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests import quarantine
-from runbook_lib.steps.broken_tests.issue import Broken
+from runbook_lib.steps.broken_tests.issue import BrokenTest
 from runbook_lib.steps.golden_values import Refresh
 from runbook_lib.text.edits import Edit
 from runbook_lib.triage.diagnose import Failure
@@ -78,7 +78,7 @@ class Page(HTMLParser):
 def texts(value: str) -> dict[str, str]:
     """All that we write on a forge, with this value wherever a name or a line of a log may stand."""
     change = Change(value, 1, value, value, value, "github")
-    broken = Broken(value, value, value, value, value, value, (value,))
+    broken = BrokenTest(value, value, value, value, value, value, (value,))
     failure = Failure(value, "https://github.com/o/r/actions/runs/1/job/2", "hang", value, (value, value))
     reasons = (ReviewReason(value, value),)
     judged = [
@@ -134,7 +134,7 @@ def test_nothing_hostile_works_in_a_text_on_a_forge(name: str, figures: Figures)
             body = compose_body("before\n", text, section)
             assert compose_body(body, plain[kind], section) == compose_body("before\n", plain[kind], section)
         figures["hostile"] += 1
-    title = tracking.title(Broken(*[ALL[name]] * 6), BUMP)
+    title = tracking.title(BrokenTest(*[ALL[name]] * 6), BUMP)
     assert "\n" not in title
     assert not _HIDDEN.search(title)
 

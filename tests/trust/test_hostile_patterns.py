@@ -113,7 +113,7 @@ def _uses_of(source: str, folder: Path) -> Any:
 
 
 BUMP = Bump.parse(tag="26.04-py3")
-_BROKEN = issue.Broken("model", "case", "dev", "platform", "reason")
+_BROKEN = issue.BrokenTest("model", "case", "dev", "platform", "reason")
 _REDACTOR = Redactor({"A_TOKEN": "a-value-that-is-known"})
 
 

@@ -21,7 +21,7 @@ from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import Target
 from runbook_lib.recipes.rows import Row
 from runbook_lib.steps.broken_tests import issue as tracking
-from runbook_lib.steps.broken_tests.issue import Broken
+from runbook_lib.steps.broken_tests.issue import BrokenTest
 from runbook_lib.text.edits import Edit
 from runbook_lib.triage import failed_jobs
 from runbook_lib.triage.failed_jobs import Seen
@@ -71,7 +71,7 @@ class Decision:
     """A test that a person calls broken.  ``issue`` tracks it, else one is filed with ``title`` and ``body``."""
 
     target: Target
-    test: Broken
+    test: BrokenTest
     seen: Seen | None
     issue: Issue | None
     title: str = ""
@@ -193,7 +193,7 @@ def _decision(
 ) -> Decision:
     github, bump = state.github, state.bump
     scopes = dict.fromkeys(cell.value for row in rows for cell in row.scopes if quarantine.gating(cell.value))
-    test = Broken(
+    test = BrokenTest(
         target.model, target.case, target.environment, target.platform, target.reason, rows[0].recipe, tuple(scopes)
     )
     issue = None

@@ -1,7 +1,7 @@
-"""The issue that a broken test is tracked by: how an open one is found, and what a new one says.  Pure.
+"""The tracking issue of a broken test: the choice of an open one, and the title and text of a new one.  Pure.
 
 An issue names the test, the run and job that failed, the pull request, the error verbatim and how to reproduce it
-(``skills/mcore-create-issue/SKILL.md`` of Megatron-LM).  It mentions nobody: the assignee is set beside it.
+(``skills/mcore-create-issue/SKILL.md`` of Megatron-LM).  It mentions nobody; the assignee is a field of its own.
 """
 
 import re
@@ -16,12 +16,12 @@ from runbook_lib.text.sanitize import inert
 from runbook_lib.triage.diagnose import Failure
 
 LABEL = "bug"
-_EVIDENCE = 30
+_EVIDENCE_LINES = 30
 
 
 @dataclass(frozen=True)
-class Broken:
-    """A test that a person declares broken on one platform, and why.  ``scopes`` are those that its row had."""
+class BrokenTest:
+    """A test that a person calls broken on one platform, with the reason and the scopes of its recipe row."""
 
     model: str
     case: str
@@ -38,34 +38,38 @@ class Broken:
 
     @property
     def marker(self) -> str:
-        """What tells an issue of this tool from others that name the test."""
-        named = re.sub(r"[^\w.+/@-]", "", f"{self.model}/{self.case}@{self.platform}")
-        return f"<!-- base-image-runbook:broken {named} -->"
+        """The comment in an issue of this tool that identifies its test."""
+        test = re.sub(r"[^\w.+/@-]", "", f"{self.model}/{self.case}@{self.platform}")
+        return f"<!-- base-image-runbook:broken {test} -->"
 
 
-def choose(issues: Iterable[Issue], broken: Broken, me: str = "") -> Issue | None:
-    """The open issue for this test: with its marker, else the oldest that names the test case in its title or text.
+def choose(issues: Iterable[Issue], test: BrokenTest, login: str = "") -> Issue | None:
+    """Return the open issue of a test: one with its marker, else the oldest that names the case in its title or text.
 
-    Only of people whom the repository has let in, and of ``me``: a stranger could close or change what a row names.  A
-    name that is only the beginning of another test's does not count.
+    Only issues of members of the repository count, and those of ``login``: a stranger could close or change an issue
+    that a recipe row refers to.  A name that merely begins another test's name does not match.
     """
-    known = (it for it in issues if it.state == "open" and (it.insider or (me and it.author == me)))
-    found = sorted(known, key=lambda it: it.number)
-    if marked := [it for it in found if broken.marker in it.body]:
-        return marked[0]
-    whole = re.compile(rf"(?<![\w-]){re.escape(broken.case)}(?![\w-])")
-    others = [it for it in found if "base-image-runbook:broken" not in it.body]
-    in_title = [it for it in others if whole.search(it.title)]
-    return next(iter(in_title or (it for it in others if whole.search(it.body))), None)
+    trusted = [
+        issue for issue in issues if issue.state == "open" and (issue.insider or (login and issue.author == login))
+    ]
+    trusted.sort(key=lambda issue: issue.number)
+    for issue in trusted:
+        if test.marker in issue.body:
+            return issue
+    name = re.compile(rf"(?<![\w-]){re.escape(test.case)}(?![\w-])")
+    unmarked = [issue for issue in trusted if "base-image-runbook:broken" not in issue.body]
+    in_title = [issue for issue in unmarked if name.search(issue.title)]
+    in_text = [issue for issue in unmarked if name.search(issue.body)]
+    return next(iter(in_title + in_text), None)
 
 
-def title(broken: Broken, bump: Bump) -> str:
-    """The title of a new issue."""
-    return unlinked(f"CI failure with base image {bump.tag}: {broken.name}")
+def title(test: BrokenTest, bump: Bump) -> str:
+    """Return the title of a new issue."""
+    return unlinked(f"CI failure with base image {bump.tag}: {test.name}")
 
 
 def body(
-    broken: Broken,
+    test: BrokenTest,
     bump: Bump,
     *,
     old: str,
@@ -75,51 +79,51 @@ def body(
     failure: Failure | None,
     internal: bool = False,
 ) -> str:
-    """The text of a new issue; ``old`` and ``new`` are image references, ``run`` and ``pull`` addresses.
+    """Return the text of a new issue; ``old`` and ``new`` are image references, ``run`` and ``pull`` addresses.
 
-    ``internal``: the run is on a server that not all may read who read the issue: no lines of its log are told.
+    ``internal`` leaves the lines of the log out, as readers of the issue may have no access to the server of the run.
     """
     facts = {
-        "test": f"{broken.model}/{broken.case}",
-        "environment": broken.environment,
-        "platform": broken.platform,
+        "test": f"{test.model}/{test.case}",
+        "environment": test.environment,
+        "platform": test.platform,
         "image": f"{old} → {new}",
-        "recipe": f"{broken.recipe}, scopes {', '.join(broken.scopes)}",
+        "recipe": f"{test.recipe}, scopes {', '.join(test.scopes)}",
     }
-    lines = [broken.marker, f"The test fails in CI with a new base image: {prose(broken.reason)}", ""]
+    lines = [test.marker, f"The test fails in CI with a new base image: {prose(test.reason)}", ""]
     lines += ["| | |", "|---|---|", *(f"| {name} | {code(value)} |" for name, value in facts.items())]
     links = {"failing run": run, "failing job": failure.url if failure else "", "pull request": pull}
     lines += [f"| {name} | {address(url)} |" for name, url in links.items() if url]
     if failure is not None:
         lines += ["", f"**Cause** ({failure.kind}): {prose(failure.cause)}"]
         if failure.evidence and internal:
-            lines += ["", "The log lies on an internal server; its lines are not copied here."]
+            lines += ["", "The log is on an internal server, so its lines are not copied here."]
         elif failure.evidence:
             lines += ["", *_fenced(failure.evidence)]
-    lines += ["", "**To reproduce**, on the machine that has the platform:", "", *_fenced([_reproduce(broken, new)])]
+    lines += ["", "**To reproduce**, on the machine that has the platform:", "", *_fenced([_reproduce(test, new)])]
     lines += [
         "",
-        f"**To re-enable**: mend it, give the row in {code(broken.recipe)} its scopes back, set the label "
+        f"**To re-enable**: fix the test, restore the scopes of its row in {code(test.recipe)}, set the label "
         "`Run functional tests` on the pull request, and close this issue.",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _reproduce(broken: Broken, image: str) -> str:
-    scope = next(iter(broken.scopes), "mr-github")
-    given = {
-        "scope": f"{scope}-broken", "model": broken.model, "test-case": broken.case,
-        "environment": broken.environment, "platform": broken.platform,
+def _reproduce(test: BrokenTest, image: str) -> str:
+    scope = next(iter(test.scopes), "mr-github")
+    options = {
+        "scope": f"{scope}-broken", "model": test.model, "test-case": test.case,
+        "environment": test.environment, "platform": test.platform,
     }  # fmt: skip
-    told = " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items())
+    arguments = " ".join(f"--{name} {shlex.quote(value)}" for name, value in options.items())
     program = "python tests/test_utils/python_scripts/launch_nemo_run_workload.py"
-    return f"{program} {told} --container-image <image built on {image}>"
+    return f"{program} {arguments} --container-image <image built on {image}>"
 
 
 def _fenced(lines: Iterable[str]) -> list[str]:
-    """Verbatim, whatever fences the lines hold: nothing in it is a mention, a link or a bot's command."""
-    listed = [inert(line).replace("\r", "").replace("\n", " ") for line in lines]
-    listed = listed[:_EVIDENCE]
-    longest = max((len(run) for line in listed for run in re.findall("`{3,}", line)), default=2)
-    fence = "`" * (longest + 1)
-    return [f"{fence}text", *listed, fence]
+    """Return a code block that no line can end, and in which nothing is a mention, a link or a bot's command."""
+    verbatim = [inert(line).replace("\r", "").replace("\n", " ") for line in lines]
+    verbatim = verbatim[:_EVIDENCE_LINES]
+    fences = re.findall("`{3,}", "\n".join(verbatim))
+    fence = "`" * (max(map(len, fences), default=2) + 1)
+    return [f"{fence}text", *verbatim, fence]
