@@ -3,11 +3,14 @@
 import contextlib
 import json
 import os
+import socket
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import psutil
 
 from runbook_lib.containers.engine import Engine
@@ -123,3 +126,26 @@ def claims(month: str) -> dict[str, str]:
     manifest = json.loads(held.manifests[index["manifests"][0]["digest"]].data)
     config = json.loads(held.blobs[manifest["config"]["digest"]].data)
     return dict(pair.split("=", 1) for pair in config["config"]["Env"])
+
+
+def start_registry(folder: Path, storage: Path, auth: str = "") -> tuple[subprocess.Popen[bytes], str]:
+    """Start Debian's docker-registry on a free port; return its process and its URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = f"""version: 0.1
+log: {{level: error, accesslog: {{disabled: true}}}}
+storage: {{filesystem: {{rootdirectory: {storage}}}}}
+http: {{addr: "127.0.0.1:{port}"}}
+{auth}"""
+    (folder / f"{port}.yml").write_text(config)
+    process = subprocess.Popen(["docker-registry", "serve", str(folder / f"{port}.yml")], stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    for _ in range(1200):
+        try:
+            httpx.get(f"{url}/v2/", trust_env=False)
+            return process, url
+        except httpx.TransportError:
+            time.sleep(0.05)
+    process.kill()
+    raise AssertionError("docker-registry did not start")

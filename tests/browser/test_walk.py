@@ -3,7 +3,7 @@
 import re
 
 from lab import TAG, Lab, Tab, until
-from test_notebooks import found
+from practice_state import read_forge
 
 from runbook_lib.records.verify import verify
 
@@ -45,8 +45,8 @@ def test_from_the_start_page_to_ready_to_merge(lab: Lab, tab: Tab) -> None:
     assert "1 ready to merge or merged" in tab.text
     assert verify(lab.audit)[0] == []
     with lab.world() as world:
-        assert len(found(world, "pulls?state=all")) == 1
-        titles = [it["title"] for it in found(world, "issues?state=all") if "pull_request" not in it]
+        assert len(read_forge(world, "pulls?state=all")) == 1
+        titles = [it["title"] for it in read_forge(world, "issues?state=all") if "pull_request" not in it]
         assert len([it for it in titles if it.startswith("CI failure with base image")]) == 2
 
 
@@ -95,8 +95,8 @@ def test_apply_in_two_tabs_applies_once(lab: Lab, tab: Tab) -> None:
     assert len(refused) == 1, told
     assert "… waiting" in next(it for it in told if it not in refused)
     with lab.world() as world:
-        assert len(found(world, "pulls?state=all")) == 1
-        comments = found(world, f"issues/{found(world, 'pulls')[0]['number']}/comments")
+        assert len(read_forge(world, "pulls?state=all")) == 1
+        comments = read_forge(world, f"issues/{read_forge(world, 'pulls')[0]['number']}/comments")
         assert len([it for it in comments if it["body"].startswith("/ok to test")]) == 1
     assert verify(lab.audit)[0] == []
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from building import ENGINE, Place, claims, place
-from test_real import debian_registry
+from building import ENGINE, Place, claims, place, start_registry
 
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.containers import run, smoke
@@ -37,7 +36,7 @@ RUN cat /made && echo ${WORDS}
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("engine")
-    process, url = debian_registry(folder, folder / "registry")
+    process, url = start_registry(folder, folder / "registry")
     try:
         made = place(folder, url)
         made.publish("26.04-py3", claims("26.04"))

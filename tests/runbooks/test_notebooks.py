@@ -1,26 +1,23 @@
 """The notebooks as they are shipped: their form, their previews that change nothing, and the whole bump."""
 
 import ast
-import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from practice_state import fingerprint, read_forge
 
 from runbook_lib import practice
 from runbook_lib.practice.state import Store
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute as run
 from runbook_lib.runner.execute import StepResult
-from runbook_lib.runner.job import LOCK
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "runbooks").glob("*.ipynb"))
@@ -120,24 +117,6 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.
         yield started
 
 
-def seen(world: practice.World) -> str:
-    """All that a run could change: checkout, remote, and what the forge tells (but the rate limit)."""
-    digest = hashlib.sha256()
-    for place in (world.checkout, world.home / "remote.git"):
-        for file in sorted(path for path in place.rglob("*") if path.is_file() and "objects" not in path.parts):
-            if file.name not in ("index", "ORIG_HEAD", "FETCH_HEAD", LOCK):
-                digest.update(f"{file}\n".encode() + file.read_bytes())
-    for path in ("pulls?state=all", "issues?state=all", "actions/runs", "issues/1/comments"):
-        url = f"{world.env['GITHUB_API_URL']}/repos/{world.env['GITHUB_REPOSITORY']}/{path}"
-        request = urllib.request.Request(url, headers={"Authorization": "Bearer practice-token"})
-        try:
-            with urllib.request.urlopen(request) as answer:
-                digest.update(answer.read())
-        except urllib.error.HTTPError as error:
-            digest.update(str(error.code).encode())
-    return digest.hexdigest()
-
-
 def execute(name: str, **parameters: object) -> StepResult:
     return run.execute(ROOT / "runbooks" / f"{name}.ipynb", parameters)
 
@@ -149,13 +128,13 @@ def predicate(result: StepResult) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_preview_changes_nothing(path: Path, world: practice.World) -> None:
-    before = seen(world)
+    before = fingerprint(world)
     apply = {} if "apply" in UNUSED.get(path.stem, ()) else {"apply": False}
     for parameters in ({}, {"tag": TAG, **apply}):
         result = execute(path.stem, **parameters)
         assert result.ok, result.summary
         assert predicate(result)["effects"] == []
-        assert seen(world) == before
+        assert fingerprint(world) == before
 
 
 def applied(name: str) -> dict[str, bool]:
@@ -177,10 +156,10 @@ def test_the_steps_one_by_one_then_again(world: practice.World) -> None:
 def test_the_whole_bump_and_again_nothing_twice(world: practice.World) -> None:
     first = execute("bump", tag=TAG)
     assert (first.state, "pull request" in first.links) == ("waiting", True), first.summary
-    counts = [len(found(world, path)) for path in ("pulls?state=all", "issues/10/comments")]
+    counts = [len(read_forge(world, path)) for path in ("pulls?state=all", "issues/10/comments")]
     second = execute("bump", tag=TAG)
     assert second.ok, second.summary
-    assert [len(found(world, path)) for path in ("pulls?state=all", "issues/10/comments")] == counts
+    assert [len(read_forge(world, path)) for path in ("pulls?state=all", "issues/10/comments")] == counts
     audit = Path(os.environ["RUNBOOK_AUDIT"])
     steps = [path for path in NOTEBOOKS if path.stem[0].isdigit() and path.stem not in ("00-start", "08-after-merge")]
     assert len(list(audit.glob("practice/*/main/*/*/executed.ipynb"))) == 2 * (1 + len(steps))
@@ -220,16 +199,9 @@ def test_two_bumps_at_once_make_one_pull_request(world: practice.World) -> None:
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
     told = [process.communicate(timeout=250)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], told
-    assert len(found(world, "pulls?state=all")) == 1
-    assert len([it for it in found(world, "issues/10/comments") if it["body"].startswith("/ok to test")]) == 1
+    assert len(read_forge(world, "pulls?state=all")) == 1
+    assert len([it for it in read_forge(world, "issues/10/comments") if it["body"].startswith("/ok to test")]) == 1
     assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
-
-
-def found(world: practice.World, path: str) -> list[Any]:
-    url = f"{world.env['GITHUB_API_URL']}/repos/{world.env['GITHUB_REPOSITORY']}/{path}"
-    request = urllib.request.Request(url, headers={"Authorization": "Bearer practice-token"})
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)  # type: ignore[no-any-return]
 
 
 ACCEPT = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: known, and right"
@@ -248,11 +220,11 @@ def test_the_whole_loop_to_ready_to_merge(world: practice.World) -> None:
     assert "gpt/gpt3_mcore_te_tp4_pp1_long@dgx_h100: " in first.next  # what a person may decide
     second = execute("bump", tag=TAG, wait=True, accept=ACCEPT, broken=BROKEN)
     assert (second.state, second.summary[:14]) == ("done", "Ready to merge"), second.summary
-    before = seen(world)
+    before = fingerprint(world)
     third = execute("bump", tag=TAG, accept=ACCEPT, broken=BROKEN)
     assert third.summary == second.summary
-    assert seen(world) == before
-    titles = [issue["title"] for issue in found(world, "issues?state=all") if "pull_request" not in issue]
+    assert fingerprint(world) == before
+    titles = [issue["title"] for issue in read_forge(world, "issues?state=all") if "pull_request" not in issue]
     assert len([title for title in titles if title.startswith("CI failure with base image")]) == 2
     assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
 
@@ -276,11 +248,11 @@ def test_the_whole_loop_to_ready_to_merge(world: practice.World) -> None:
 def test_what_a_bump_refuses_leaves_everything_as_it_was(
     world: practice.World, parameters: dict[str, str], says: str
 ) -> None:
-    before = seen(world)
+    before = fingerprint(world)
     result = execute("bump", **parameters)
     assert result.state == "failed"
     assert says in result.summary
-    assert seen(world) == before
+    assert fingerprint(world) == before
 
 
 @pytest.mark.parametrize(("base", "image_type"), [("dev", "dev"), ("core_r0.1.0", "dev"), ("main", "lts")])
@@ -290,7 +262,7 @@ def test_other_branches_and_the_other_type_bump_by_the_same_way(
 ) -> None:
     result = execute("bump", tag=TAG, base=base, image_type=image_type)
     assert result.state == "waiting", result.summary
-    (pull,) = found(world, "pulls")
+    (pull,) = read_forge(world, "pulls")
     assert pull["base"]["ref"] == base
     assert ("container::lts" in {label["name"] for label in pull["labels"]}) == (image_type == "lts")
 
@@ -305,10 +277,10 @@ def nbval(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_nbval_runs_the_notebooks_as_shipped(world: practice.World) -> None:
-    before = seen(world)
+    before = fingerprint(world)
     done = nbval("--nbval-lax", *map(str, NOTEBOOKS))
     assert done.returncode == 0, done.stdout[-3000:]
-    assert seen(world) == before
+    assert fingerprint(world) == before
 
 
 @pytest.mark.slow

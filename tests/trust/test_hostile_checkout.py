@@ -5,13 +5,13 @@ import json
 import os
 import shutil
 import socket
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from bumping import git
 from figures import Figures
+from hostile_checkout import PIN, PINS_FILE, within
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import CannotTell, RunbookError
@@ -24,14 +24,6 @@ from runbook_lib.text.edits import Edit
 
 #: No form tells that this is a secret, so only not reading it keeps it from being shown.
 OUTSIDE = "the-text-of-another-file"
-PIN = "docker/image"
-PINS_FILE = f"""
-version: 1
-image: nvcr.io/nvidia/pytorch
-pins:
-  - path: {PIN}
-    find: {{file: whole}}
-"""
 
 
 @pytest.fixture
@@ -142,16 +134,6 @@ def huge(file: Path) -> None:
 
 
 SPECIAL: Mapping[str, Callable[[Path], None]] = {"pipe": pipe, "socket": listening, "a terabyte of nothing": huge}
-
-
-def within(seconds: float, act: Callable[[], object]) -> object:
-    """Do it in a thread of its own, which may wait for ever."""
-    found: list[object] = []
-    thread = threading.Thread(target=lambda: found.append(act()), daemon=True)
-    thread.start()
-    thread.join(seconds)
-    assert not thread.is_alive(), "it waits"
-    return found[0]
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=str)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from bumping import git
 from figures import Figures
-from test_hostile_checkout import PIN, PINS_FILE, within
-from test_tamper import KEPT
+from hostile_checkout import PIN, PINS_FILE, within
+from stored_archive import KEPT
 
 from runbook_lib.cli import __main__
 from runbook_lib.errors import RunbookError

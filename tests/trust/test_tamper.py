@@ -20,21 +20,17 @@ from typing import Any
 import pytest
 from archives import words
 from figures import Figures
+from stored_archive import BUMPS, DEV, KEPT, rewrite
 
 from runbook_lib.cli import audit as archive_commands
 from runbook_lib.errors import CannotTell
 from runbook_lib.records import archive
-from runbook_lib.records.chain import Ledger, head_bytes, read_head, sha256
+from runbook_lib.records.chain import Ledger, read_head
 from runbook_lib.records.pages import index
 from runbook_lib.records.statement import RUN, STORY, to_bytes, when
 from runbook_lib.records.verify import verify
 from runbook_lib.system.clock import now, stamp
 
-KEPT = Path(__file__).parent / "archive-1"
-_ROOT = Path("practice/practice-Megatron-LM/main")
-#: The bumps of the archive: three records, one, and one.
-DEV, LTS, MISTYPED = _ROOT / "dev-26.04-py3", _ROOT / "lts-26.04-py3", _ROOT / "dev-26.4-py3"
-BUMPS = (DEV, LTS, MISTYPED)
 RECORDS = tuple(sorted(it.parent.relative_to(KEPT) for it in KEPT.rglob(RUN)))
 #: All that lies in the folders of the bumps, but their locks, which hold nothing.
 FILES = tuple(
@@ -360,24 +356,6 @@ def test_an_archive_that_may_not_be_entered_is_refused(audit: Path) -> None:
 
 
 # -- forged: every hash is made anew ---------------------------------------------------------------------------------
-
-
-def rewrite(bump: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
-    """Change the predicates of a bump, oldest first, and make folders, files, hashes and head fit them."""
-    last, _ = read_head(bump)
-    documents: list[dict[str, Any]] = []
-    while last is not None:
-        documents.insert(0, json.loads((bump / last["record"] / RUN).read_bytes()))
-        last = documents[0]["predicate"]["previous"]
-    names = [it["predicate"]["id"] for it in documents]
-    change([it["predicate"] for it in documents])
-    for name, document in zip(names, documents, strict=True):
-        predicate = document["predicate"]
-        predicate["previous"] = last
-        (bump / name).rename(bump / predicate["id"])
-        (bump / predicate["id"] / RUN).write_bytes(to_bytes(document))
-        last = {"record": predicate["id"], "sha256": sha256(bump / predicate["id"] / RUN)}
-    (bump / "head").write_bytes(head_bytes(last, []))
 
 
 def _moved(predicate: dict[str, Any], by: timedelta) -> None:

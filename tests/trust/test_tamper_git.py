@@ -12,7 +12,7 @@ import pytest
 from archives import BUMP, record
 from bumping import git
 from figures import Figures
-from test_tamper import DEV, KEPT, LTS, MISTYPED, rewrite
+from stored_archive import DEV, KEPT, LTS, MISTYPED, rewrite
 
 from runbook_lib.cli import audit as archive_commands
 from runbook_lib.errors import RunbookError

@@ -4,7 +4,6 @@ import base64
 import contextlib
 import datetime
 import json
-import socket
 import socketserver
 import ssl
 import subprocess
@@ -19,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import jwt
 import pytest
+from building import start_registry
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -162,29 +162,6 @@ class TokenServer(BaseHTTPRequestHandler):
         """Quiet."""
 
 
-def debian_registry(folder: Path, storage: Path, auth: str = "") -> tuple[subprocess.Popen[bytes], str]:
-    """Start docker-registry on a free port; ends by its process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    config = f"""version: 0.1
-log: {{level: error, accesslog: {{disabled: true}}}}
-storage: {{filesystem: {{rootdirectory: {storage}}}}}
-http: {{addr: "127.0.0.1:{port}"}}
-{auth}"""
-    (folder / f"{port}.yml").write_text(config)
-    process = subprocess.Popen(["docker-registry", "serve", str(folder / f"{port}.yml")], stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    for _ in range(1200):
-        try:
-            httpx.get(f"{url}/v2/", trust_env=False)
-            return process, url
-        except httpx.TransportError:
-            time.sleep(0.05)
-    process.kill()
-    raise AssertionError("docker-registry did not start")
-
-
 def oci_layout(folder: Path) -> None:
     """Write the practice images as skopeo reads them."""
     (folder / "blobs/sha256").mkdir(parents=True)
@@ -202,7 +179,7 @@ def oci_layout(folder: Path) -> None:
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """A storage folder filled by skopeo, and the open registry on it."""
     folder = tmp_path_factory.mktemp("debian")
-    process, url = debian_registry(folder, folder / "storage")
+    process, url = start_registry(folder, folder / "storage")
     oci_layout(folder / "oci")
     try:
         for repository, tag in (("pytorch", "26.03-py3"), ("pytorch", "26.04-py3"), ("private", "26.04-py3")):
@@ -228,7 +205,7 @@ def guarded(storage: tuple[Path, str]) -> Iterator[str]:
             f'auth: {{token: {{realm: "{tokens}/token", service: tests, issuer: tests, '
             f"rootcertbundle: {folder / 'certificate.pem'}}}}}"
         )
-        process, url = debian_registry(folder, folder / "storage", auth)
+        process, url = start_registry(folder, folder / "storage", auth)
         yield url
         process.terminate()
         process.wait(60)

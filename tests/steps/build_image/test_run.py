@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import ANSWER, Place, claims, place
-from test_real import debian_registry
+from building import ANSWER, Place, claims, place, start_registry
 
 from runbook_lib import practice
 from runbook_lib.bump import Bump
@@ -189,7 +188,7 @@ def test_a_failed_build_is_told_with_its_mend(checkout: Checkout, offline: dict[
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("engine")
-    process, url = debian_registry(folder, folder / "registry")
+    process, url = start_registry(folder, folder / "registry")
     try:
         made = place(folder, url)
         made.publish(TAG, claims("26.04"))
