@@ -185,9 +185,6 @@ def _add_image(commands: Commands) -> None:
         metavar="FILE",
         help="what nvidia-smi printed, on one node or many; - for standard input",
     )
-    driver.add_argument(
-        "--slurm", action="append", default=[], metavar="FILE", help="likewise what scontrol show node printed"
-    )
     driver.add_argument("--workstation", action="store_true", help="the GPUs are not those of a data center")
     driver.add_argument("--json", action="store_true", help="print JSON for machines")
 

@@ -11,9 +11,9 @@ from runbook_lib.clients.registry.cache import ago
 from runbook_lib.clients.registry.client import Registry, Tags
 from runbook_lib.clients.registry.lookup import read, reference
 from runbook_lib.errors import RunbookError
-from runbook_lib.images import driver_inventory
 from runbook_lib.images.compare import compare
-from runbook_lib.images.driver_check import EXIT_STATUS, DriverResult, judge, needs, worst
+from runbook_lib.images.driver_check import EXIT_STATUS, DriverResult, judge, requirements, worst
+from runbook_lib.images.driver_inventory import listed_drivers, nvidia_smi
 from runbook_lib.images.families import COREWEAVE, OTHER, family_of
 from runbook_lib.images.reference import Image, ImageRef, Tag
 from runbook_lib.images.tags.coreweave import CoreWeaveTag, search
@@ -35,7 +35,7 @@ def listed(ref: ImageRef, known: Tags, constraints: Sequence[str]) -> tuple[Sequ
     tags: list[Tag] = sorted([*listing.releases, *listing.candidates, *listing.specials], reverse=True)
     if constraints:
         tags = list(search([tag for tag in tags if isinstance(tag, CoreWeaveTag)], " ".join(constraints)))
-    return tags, len(listing.others)
+    return tags, len(listing.unreadable)
 
 
 def command_list(options: argparse.Namespace) -> int:
@@ -63,18 +63,18 @@ def command_diff(options: argparse.Namespace) -> int:
 
 def command_driver(options: argparse.Namespace) -> int:
     """Print the driver that an image needs, and whether each given driver runs it; return the exit status."""
-    seen = (
-        *driver_inventory.named(",".join(options.driver), "--driver"),
-        *(one for path in options.nvidia_smi for one in driver_inventory.nvidia_smi(_text(path))),
-        *(one for path in options.slurm for one in driver_inventory.slurm(_text(path))),
-    )
+    drivers = list(listed_drivers(",".join(options.driver), "--driver"))
+    for path in options.nvidia_smi:
+        drivers += nvidia_smi(_text(path))
     name, image = str(reference(options.image)), read(options.image)
-    judged = judge(image, seen, data_center=not options.workstation)
-    document = json.dumps(_document(name, image, judged), indent=2) if options.json else None
-    print(document or "\n".join(_lines(name, image, judged)))
-    if seen:
-        return EXIT_STATUS[worst(judged)]
-    return 0 if all(it.driver for it in needs(image)) else 2
+    results = judge(image, drivers, data_center=not options.workstation)
+    if options.json:
+        print(json.dumps(_document(name, image, results), indent=2))
+    else:
+        print("\n".join(_lines(name, image, results)))
+    if drivers:
+        return EXIT_STATUS[worst(results)]
+    return 0 if all(requirement.driver for requirement in requirements(image)) else 2
 
 
 def _text(path: str) -> str:
@@ -89,26 +89,32 @@ def _text(path: str) -> str:
         ) from None
 
 
-def _lines(name: str, image: Image, judged: Sequence[DriverResult]) -> Iterator[str]:
-    sources: list[str] = []
-    for needed, platforms in needs(image).items():
-        told = needed.told
-        yield f"{name} for {', '.join(platforms)}: {told.reason}"
-        mine = [one for one in judged if one.platforms == platforms]
-        yield from (f"- {one.name}: {one.answer.verdict}. {one.answer.reason}" for one in mine)
-        sources += [*told.sources, *(source for one in mine for source in one.answer.sources)]
+def _lines(name: str, image: Image, results: Sequence[DriverResult]) -> Iterator[str]:
+    sources: dict[str, None] = {}
+    for requirement, platforms in requirements(image).items():
+        summary = requirement.summary
+        yield f"{name} for {', '.join(platforms)}: {summary.reason}"
+        sources |= dict.fromkeys(summary.sources)
+        for result in results:
+            if result.platforms == platforms:
+                yield f"- {result.name}: {result.judgement.verdict}. {result.judgement.reason}"
+                sources |= dict.fromkeys(result.judgement.sources)
     if sources:
         yield "Sources:"
-        yield from (f"- {source}" for source in dict.fromkeys(sources))
+        yield from (f"- {source}" for source in sources)
 
 
-def _document(name: str, image: Image, judged: Sequence[DriverResult]) -> dict[str, object]:
-    needed = [
-        {"platforms": platforms, **asdict(it), "needs": it.driver, "reason": it.told.reason, "sources": it.told.sources}
-        for it, platforms in needs(image).items()
-    ]
-    drivers = [
-        {"platforms": one.platforms, "driver": one.driver, "nodes": one.nodes, **asdict(one.answer)} for one in judged
-    ]
-    verdict = worst(judged) if judged else None
-    return {"image": name, "digest": image.digest, "needs": needed, "drivers": drivers, "verdict": verdict}
+def _document(name: str, image: Image, results: Sequence[DriverResult]) -> dict[str, object]:
+    needs: list[dict[str, object]] = []
+    for requirement, platforms in requirements(image).items():
+        summary = requirement.summary
+        needs.append(
+            {"platforms": platforms, **asdict(requirement), "needs": requirement.driver}
+            | {"reason": summary.reason, "sources": summary.sources}
+        )
+    drivers: list[dict[str, object]] = []
+    for result in results:
+        entry = {"platforms": result.platforms, "driver": result.driver, "nodes": result.nodes}
+        drivers.append(entry | asdict(result.judgement))
+    verdict = worst(results) if results else None
+    return {"image": name, "digest": image.digest, "needs": needs, "drivers": drivers, "verdict": verdict}

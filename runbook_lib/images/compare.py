@@ -1,22 +1,19 @@
-"""The changes of a new image: the components that the configs of two images name, the download, the environment.
-
-Everything is taken from the configs; what they do not name is said to be not named.
-"""
+"""The changes of a new image: its components, download and environment, as the configs of both images name them."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from runbook_lib.images.drivers import Needed
+from runbook_lib.images.drivers import DriverRequirement
 from runbook_lib.images.reference import Image, PlatformImage
 from runbook_lib.text.markdown import code
 from runbook_lib.text.redact import Redactor
 
 Change = Literal["same", "changed", "major", "back", "new", "gone"]
 
-#: Component → the variables that may name its version, the first that is there counts: NGC's, then those of the CUDA
-#: images on which CoreWeave's stand.
+#: Component → the variables that may name its version, in order of preference: NGC's, then those of the CUDA images
+#: on which CoreWeave's are built.
 COMPONENTS: dict[str, tuple[str, ...]] = {
     "CUDA": ("CUDA_VERSION",),
     "driver": ("CUDA_DRIVER_VERSION",),
@@ -35,13 +32,12 @@ _NOTED: dict[Change, str] = {
     "new": "newly named",
     "gone": "no longer named",
 }
-_COLUMNS = ("component", "old", "new", "change")
-_LONGEST, _MOST = 80, 40  # characters of a value that a table shows, names in one sentence
+_MAX_VALUE, _MAX_NAMES = 80, 40  # characters of a value in a table, names in one sentence
 
 
 @dataclass(frozen=True)
 class Component:
-    """A version before and after, empty where the image does not name it."""
+    """A version before and after, empty if the image does not name it."""
 
     name: str
     old: str
@@ -64,9 +60,9 @@ class Component:
 
 @dataclass(frozen=True)
 class PlatformComparison:
-    """One platform that both images have.  ``size``: bytes to download, before and after.
+    """One platform that both images have. ``size``: bytes to download, before and after.
 
-    ``added``, ``dropped``: variables of the environment with their values; ``altered``: name to both values.
+    ``added``, ``dropped``: variables of the environment with their values; ``altered``: name → both values.
     """
 
     components: tuple[Component, ...]
@@ -77,135 +73,157 @@ class PlatformComparison:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """``old`` and ``new``: what the images are called.  ``gone`` and ``arrived``: platforms that one of them lacks."""
+class ImageComparison:
+    """Two images, named ``old`` and ``new``, compared by platform; the rest are platforms that one of them lacks."""
 
     old: str
     new: str
     platforms: Mapping[str, PlatformComparison]
-    gone: tuple[str, ...] = ()
-    arrived: tuple[str, ...] = ()
+    removed_platforms: tuple[str, ...] = ()
+    added_platforms: tuple[str, ...] = ()
 
     def rows(self) -> list[dict[str, str]]:
-        """One row a component and platform, and one for the download: what tables and CSV files show."""
-        rows = []
-        for platform, found in self.platforms.items():
-            told = [(one.name, one.old, one.new, one.change) for one in found.components if one.old or one.new]
-            old, new = found.size
-            told.append(("download", _bytes(old), _bytes(new), "same" if old == new else "changed"))
-            rows += [{"platform": platform, **dict(zip(_COLUMNS, cells, strict=True))} for cells in told]
+        """Return one row per component and platform, and one per download, for tables and CSV files."""
+        rows: list[dict[str, str]] = []
+        for name, platform in self.platforms.items():
+            for component in platform.components:
+                if component.old or component.new:
+                    rows.append(_row(name, component.name, component.old, component.new, component.change))
+            old, new = platform.size
+            change = "same" if old == new else "changed"
+            rows.append(_row(name, "download", _bytes(old), _bytes(new), change))
         return rows
 
     def environment(self) -> list[dict[str, str]]:
-        """One row a variable and platform; values without secrets, cut where they are long."""
+        """Return one row per variable and platform; secrets are masked, and long values are cut."""
         rows = []
-        for platform, found in self.platforms.items():
-            variables = {name: ("", value, "new") for name, value in found.added.items()}
-            variables |= {name: (value, "", "gone") for name, value in found.dropped.items()}
-            variables |= {name: (old, new, "changed") for name, (old, new) in found.altered.items()}
-            for name, (old, new, change) in sorted(variables.items()):
-                old, new = (_short(Redactor({name: value}).text(value)) for value in (old, new))
-                rows.append({"platform": platform, "variable": name, "old": old, "new": new, "change": change})
+        for name, platform in self.platforms.items():
+            variables = {variable: ("", value, "new") for variable, value in platform.added.items()}
+            variables |= {variable: (value, "", "gone") for variable, value in platform.dropped.items()}
+            variables |= {variable: (*values, "changed") for variable, values in platform.altered.items()}
+            for variable, (old, new, change) in sorted(variables.items()):
+                old = _short(Redactor({variable: old}).text(old))
+                new = _short(Redactor({variable: new}).text(new))
+                rows.append({"platform": name, "variable": variable, "old": old, "new": new, "change": change})
         return rows
 
     def markdown(self) -> str:
-        """For the text of a pull request: a table for each group of platforms in which the same changes."""
+        """Return the text for a pull request: a table for each group of platforms with the same changes."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
         groups: dict[tuple[Component, ...], list[str]] = {}
-        for platform, found in self.platforms.items():
-            groups.setdefault(found.components, []).append(platform)
-        for components, platforms in groups.items():
-            # A blank line before whatever follows ends a table of Markdown.
-            yield from _table(self.old, self.new, platforms, components)
-            yield from (_size(platform, self.platforms[platform]) for platform in platforms)
-            new = {one.name: one.new for one in components}
-            needed = Needed.of({"CUDA_VERSION": new["CUDA"], "CUDA_DRIVER_VERSION": new["driver"]}).told
-            if needed.verdict != "unknown":
-                yield f"- {needed.reason}"
+        for name, platform in self.platforms.items():
+            groups.setdefault(platform.components, []).append(name)
+        for components, names in groups.items():
+            yield from _table(self.old, self.new, names, components)
+            for name in names:
+                yield _download(name, *self.platforms[name].size)
+            new = {component.name: component.new for component in components}
+            driver = DriverRequirement.of({"CUDA_VERSION": new["CUDA"], "CUDA_DRIVER_VERSION": new["driver"]}).summary
+            if driver.verdict != "unknown":
+                yield f"- {driver.reason}"
             yield ""
         if not groups:
             yield f"{code(self.old)} and {code(self.new)} have no platform in common.\n"
-        if self.gone:
-            yield f"**No longer published for {_names(self.gone)}.**\n"
-        if self.arrived:
-            yield f"New for {_names(self.arrived)}.\n"
-        yield from self._variables("added", {platform: it.added for platform, it in self.platforms.items()})
-        yield from self._variables("dropped", {platform: it.dropped for platform, it in self.platforms.items()})
+        if self.removed_platforms:
+            yield f"**No longer published for {_names(self.removed_platforms)}.**\n"
+        if self.added_platforms:
+            yield f"New for {_names(self.added_platforms)}.\n"
+        yield from self._variables("added")
+        yield from self._variables("dropped")
 
-    def _variables(self, title: str, found: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    def _variables(self, change: Literal["added", "dropped"]) -> Iterator[str]:
         groups: dict[tuple[str, ...], list[str]] = {}
-        for platform, variables in found.items():
+        for name, platform in self.platforms.items():
+            variables = platform.added if change == "added" else platform.dropped
             if variables:
-                groups.setdefault(tuple(sorted(variables)), []).append(platform)
-        for names, platforms in groups.items():
-            where = "" if len(platforms) == len(self.platforms) else f" for {_names(platforms)}"
-            more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-            yield f"Environment variables {title}{where}: {_names(names[:_MOST])}{more}.\n"
+                groups.setdefault(tuple(sorted(variables)), []).append(name)
+        for variables_of_group, platforms in groups.items():
+            listed = _names(variables_of_group[:_MAX_NAMES])
+            if len(variables_of_group) > _MAX_NAMES:
+                listed += f" and {len(variables_of_group) - _MAX_NAMES} more"
+            where = ""
+            if len(platforms) < len(self.platforms):
+                where = f" for {_names(platforms)}"
+            yield f"Environment variables {change}{where}: {listed}.\n"
 
 
-def compare(old: Image, new: Image, names: tuple[str, str] = ("old", "new")) -> Comparison:
-    """Compare two images platform by platform; ``names`` is what they are called, such as their tags."""
+def compare(old: Image, new: Image, names: tuple[str, str] = ("old", "new")) -> ImageComparison:
+    """Compare two images platform by platform; ``names`` are their names in tables, such as their tags."""
     both = sorted(old.platforms.keys() & new.platforms.keys())
-    return Comparison(
+    return ImageComparison(
         *names,
-        {platform: _compared(old.platforms[platform], new.platforms[platform]) for platform in both},
+        {name: _compare_platform(old.platforms[name], new.platforms[name]) for name in both},
         tuple(sorted(old.platforms.keys() - new.platforms.keys())),
         tuple(sorted(new.platforms.keys() - old.platforms.keys())),
     )
 
 
 def merged(rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
-    """The rows to look at: those that only differ in their platform as one."""
+    """Return the rows with those that differ only in their platform merged into one."""
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for row in rows:
-        groups.setdefault(tuple((key, value) for key, value in row.items() if key != "platform"), []).append(
-            row["platform"]
-        )
+        cells = tuple((key, value) for key, value in row.items() if key != "platform")
+        groups.setdefault(cells, []).append(row["platform"])
     return [{"platform": ", ".join(platforms), **dict(cells)} for cells, platforms in groups.items()]
 
 
 def versions(image: PlatformImage) -> dict[str, str]:
-    """Component → version as the config names it, empty where it does not."""
-    found = {
-        name: next((image.env[variable] for variable in variables if image.env.get(variable)), "")
-        for name, variables in COMPONENTS.items()
-    }
-    # The label that Ubuntu's own image has, and that images built on it inherit.
-    is_ubuntu = image.labels.get("org.opencontainers.image.ref.name") == "ubuntu"
-    return found | {"Ubuntu": image.labels.get("org.opencontainers.image.version", "") if is_ubuntu else ""}
+    """Return each component's version as the config names it, empty if it does not."""
+    result: dict[str, str] = {}
+    for component, variables in COMPONENTS.items():
+        values = (image.env.get(variable, "") for variable in variables)
+        result[component] = next(filter(None, values), "")
+    # The labels of Ubuntu's own image, which images built on it inherit.
+    result["Ubuntu"] = ""
+    if image.labels.get("org.opencontainers.image.ref.name") == "ubuntu":
+        result["Ubuntu"] = image.labels.get("org.opencontainers.image.version", "")
+    return result
 
 
-def _compared(old: PlatformImage, new: PlatformImage) -> PlatformComparison:
+def _compare_platform(old: PlatformImage, new: PlatformImage) -> PlatformComparison:
     before, after = versions(old), versions(new)
-    shared = old.env.keys() & new.env.keys()
+    altered = {}
+    for name in old.env.keys() & new.env.keys():
+        if old.env[name] != new.env[name]:
+            altered[name] = (old.env[name], new.env[name])
     return PlatformComparison(
         tuple(Component(name, before[name], after[name]) for name in before),
         (old.size, new.size),
         {name: value for name, value in new.env.items() if name not in old.env},
         {name: value for name, value in old.env.items() if name not in new.env},
-        {name: (old.env[name], new.env[name]) for name in shared if old.env[name] != new.env[name]},
+        altered,
     )
+
+
+def _row(platform: str, component: str, old: str, new: str, change: str) -> dict[str, str]:
+    return {"platform": platform, "component": component, "old": old, "new": new, "change": change}
 
 
 def _table(old: str, new: str, platforms: list[str], components: tuple[Component, ...]) -> Iterator[str]:
     yield f"| {_names(platforms)} | {code(old)} | {code(new)} | |"
     yield "| --- | --- | --- | --- |"
-    for one in components:
-        if one.old or one.new:
-            cells = (code(_short(value)) if value else "not named" for value in (one.old, one.new))
-            yield f"| {one.name} | {' | '.join(cells)} | {_NOTED[one.change]} |"
-    unnamed = [one.name for one in components if not one.old and not one.new]
-    yield ""
+    unnamed: list[str] = []
+    for component in components:
+        if component.old or component.new:
+            yield f"| {component.name} | {_cell(component.old)} | {_cell(component.new)} | {_NOTED[component.change]} |"
+        else:
+            unnamed.append(component.name)
+    yield ""  # ends the table
     if unnamed:
         yield f"Neither image names its {', '.join(unnamed)}."
         yield ""
 
 
-def _size(platform: str, found: PlatformComparison) -> str:
-    old, new = found.size
-    change = f", {(new - old) / old:+.1%}" if old else ""
+def _cell(version: str) -> str:
+    return code(_short(version)) if version else "not named"
+
+
+def _download(platform: str, old: int, new: int) -> str:
+    change = ""
+    if old:
+        change = f", {(new - old) / old:+.1%}"
     return f"- Download for {code(platform)}: {_bytes(new)} compressed (before: {_bytes(old)}{change})"
 
 
@@ -214,7 +232,7 @@ def _bytes(size: int) -> str:
 
 
 def _short(value: str) -> str:
-    return value if len(value) <= _LONGEST else f"{value[: _LONGEST - 1]}…"
+    return value if len(value) <= _MAX_VALUE else f"{value[: _MAX_VALUE - 1]}…"
 
 
 def _names(names: Iterable[str]) -> str:
@@ -222,6 +240,8 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The numbers of its release part: of 2.12.0a0+0291f96 these are 2, 12 and 0."""
+    """Return the numbers of the release part: 2, 12 and 0 of 2.12.0a0+0291f96."""
     match = re.match(r"v?(\d{1,9}(?:\.\d{1,9})*)", version)
-    return tuple(map(int, match[1].split("."))) if match else ()
+    if match is None:
+        return ()
+    return tuple(map(int, match[1].split(".")))

@@ -1,8 +1,8 @@
 """The verdict on an NVIDIA driver for an image, and its reason, by the rules of ``driver_rules``.
 
-Three rules are kept apart: the driver that a CUDA release needs, the compatibility package (forward compatibility,
-data-center GPUs only), and CUDA minor-version compatibility.  The last is told and decides nothing: it promises a
-limited set of features, and nobody promises that an image keeps to them.
+There are three rules: the driver that a CUDA release needs, the compatibility package (forward compatibility, only for
+data-center GPUs), and CUDA minor-version compatibility. The last is mentioned and decides nothing: it covers a limited
+set of features, and no image documents that it uses only these.
 """
 
 import re
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.driver_rules import GUIDE, MINOR, MINORS, PACKAGES, RULES, Rule, Source
+from runbook_lib.images.driver_rules import GUIDE, MINOR, MINORS, PACKAGES, RULES, DriverRule, RuleSource
 
-#: By the compatibility package means: on data-center GPUs, and on no others.
+#: "By the compatibility package" means: on data-center GPUs, and on no others.
 Verdict = Literal["runs", "runs by the compatibility package", "does not run", "unknown"]
 
-#: A driver's version: its branch and one or two numbers more.
+#: The version of a driver: its branch and one or two more numbers.
 DRIVER = r"[1-9]\d{2}\.\d{1,4}(?:\.\d{1,4})?"
 _PACKAGED: Verdict = "runs by the compatibility package"
 
 
 @dataclass(frozen=True)
-class Answer:
-    """``reason`` names the rule and where it stands, in whole sentences; ``sources`` are their public addresses."""
+class DriverJudgement:
+    """``reason`` names the rule and its source in complete sentences; ``sources`` are their public addresses."""
 
     verdict: Verdict
     reason: str
@@ -31,10 +31,10 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Needed:
-    """The requirements of an image: its CUDA release, such as ``12.9``, and the driver that it is built with.
+class DriverRequirement:
+    """The CUDA release of an image, such as ``12.9``, and the driver that it is built with.
 
-    Each is empty where the image's config does not name it.
+    Each is empty if the image's config does not name it.
     """
 
     cuda: str = ""
@@ -49,118 +49,124 @@ class Needed:
 
     @property
     def driver(self) -> str:
-        """The driver from which on it runs everywhere: ``575``; empty where that is unknown."""
-        return self._rule.needs if self._rule else self.built
+        """The lowest driver that runs it on any GPU, such as ``575``; empty if that is unknown."""
+        rule = RULES.get(self.cuda)
+        return rule.needs if rule else self.built
 
     @property
-    def told(self) -> Answer:
-        """The requirement in complete sentences; ``unknown`` where the image names no CUDA."""
-        rule = self._rule
+    def summary(self) -> DriverJudgement:
+        """The requirement in complete sentences; ``unknown`` if the image names no CUDA release."""
+        rule = RULES.get(self.cuda)
         if rule is None and self.built:
-            return Answer(
-                "runs", f"Driver {self.built} or later is needed, which the image is built with: {self._lost}."
-            )
+            reason = f"Driver {self.built} or later is needed, which the image is built with: {self._no_rule}."
+            return DriverJudgement("runs", reason)
         if rule is None:
-            return Answer("unknown", f"Which driver the image needs is unknown: {self._lost}.")
-        others = [f"{lowest}+" for lowest in rule.forward] + [f"R{branch}" for branch in self._by_guide]
-        package = f"; on data-center GPUs {_or(others)} will do, by the compatibility package" if others else ""
-        sources = (rule.source, *([GUIDE] if self._by_guide else []))
-        return _answer("runs", f"CUDA {self.cuda} {_asks(rule)}{package}", *sources)
+            return DriverJudgement("unknown", f"The driver that the image needs is unknown: {self._no_rule}.")
+        sources = [rule.source]
+        alternatives = [f"{lowest}+" for lowest in rule.forward]
+        if self._packaged_branches:
+            sources.append(GUIDE)
+            alternatives += [f"R{branch}" for branch in self._packaged_branches]
+        sentence = f"CUDA {self.cuda} {_needs(rule)}"
+        if alternatives:
+            sentence += f"; on data-center GPUs {_or(alternatives)} will do, by the compatibility package"
+        return _judgement("runs", sentence, *sources)
 
-    def judge(self, driver: str, *, data_center: bool = True) -> Answer:
-        """Judge a driver such as ``535.104.05``.  Raises RunbookError for a text that is no such version."""
-        version, rule = numbers(driver), self._rule
+    def judge(self, driver: str, *, data_center: bool = True) -> DriverJudgement:
+        """Judge a driver such as ``535.104.05``. Raises RunbookError if it is not such a version."""
+        version, rule = numbers(driver), RULES.get(self.cuda)
         if rule and version >= _key(rule.needs):
-            return _answer("runs", f"Driver {driver} runs CUDA {self.cuda}, which {_asks(rule)}", rule.source)
+            return _judgement("runs", f"Driver {driver} runs CUDA {self.cuda}, which {_needs(rule)}", rule.source)
         if self.built and version >= _key(self.built):
-            told = f"Driver {driver} runs the image, which is built with {self.built}: a driver runs all that is older"
-            return _answer("runs", told, MINOR)
+            sentence = f"Driver {driver} runs the image, which is built with {self.built}: newer drivers run it too"
+            return _judgement("runs", sentence, MINOR)
         if rule is None:
-            older = f", and {driver} is older than {self.built}, which the image is built with" if self.built else ""
-            return Answer("unknown", f"Nothing tells whether driver {driver} runs the image: {self._lost}{older}.")
-        found = self._by_package(driver, rule) or self._unnamed(driver, rule)
-        if found.verdict == _PACKAGED and not data_center:
-            found = self._elsewhere(driver, rule)
-        return found if found.verdict == _PACKAGED else self._with_minor(found, version)
+            older = ""
+            if self.built:
+                older = f", and {driver} is older than {self.built}, which the image is built with"
+            reason = f"It is unknown if driver {driver} runs the image: {self._no_rule}{older}."
+            return DriverJudgement("unknown", reason)
+        judgement = self._by_package(driver, rule)
+        if judgement is None:
+            clause = f"R{_branch(driver)} is not named for the compatibility package"
+            judgement = self._without_package(driver, rule, clause, may_start=True)
+        elif judgement.verdict == _PACKAGED and not data_center:
+            clause = "the compatibility package is for data-center GPUs only"
+            judgement = self._without_package(driver, rule, clause, may_start=not rule.required)
+        if judgement.verdict == _PACKAGED or version < _key(self._starts):
+            return judgement
+        minor = _judgement(
+            judgement.verdict,
+            f"By CUDA minor-version compatibility, a separate rule, programs of CUDA {_branch(self.cuda)}.x start on "
+            f"driver {self._starts} or later with a limited set of features; images do not document if they use others",
+            MINOR,
+        )
+        return DriverJudgement(
+            judgement.verdict, f"{judgement.reason} {minor.reason}", judgement.sources + minor.sources
+        )
 
     @property
-    def _rule(self) -> Rule | None:
-        return RULES.get(self.cuda)
+    def _packaged_branches(self) -> tuple[str, ...]:
+        """Branches that NVIDIA's guide names for the package, and that the rule itself does not mention."""
+        rule = RULES.get(self.cuda)
+        mentioned = {*map(_branch, rule.forward), *rule.refused} if rule else set()
+        return tuple(branch for branch in PACKAGES.get(self.cuda, ()) if branch not in mentioned)
 
     @property
-    def _by_guide(self) -> tuple[str, ...]:
-        """Branches that NVIDIA's guide says the package takes, and of which the rule itself says nothing."""
-        rule = self._rule
-        said = {*map(_branch, rule.forward), *rule.refused} if rule else set()
-        return tuple(branch for branch in PACKAGES.get(self.cuda, ()) if branch not in said)
-
-    @property
-    def _lost(self) -> str:
+    def _no_rule(self) -> str:
         return f"no rule for CUDA {self.cuda} is known" if self.cuda else "its config does not name its CUDA release"
 
     @property
     def _starts(self) -> str:
+        """The driver from which on minor-version compatibility applies."""
         return MINORS[_branch(self.cuda)]
 
-    def _by_package(self, driver: str, rule: Rule) -> Answer | None:
-        """Return the verdict with the compatibility package; None where no source names the driver's branch."""
-        branch, no = _branch(driver), f"Driver {driver} does not run CUDA {self.cuda}, which {_asks(rule)}"
-        by = f"Driver {driver} runs CUDA {self.cuda} on data-center GPUs by the compatibility package, which takes"
-        lowest = next((it for it in rule.forward if _branch(it) == branch), None)
-        if lowest and numbers(driver) >= _key(lowest):
-            found = _answer(_PACKAGED, f"{by} {lowest} or later of branch R{branch}", rule.source)
-            both = f" The same source calls R{branch} not forward compatible. {rule.note}".rstrip()
-            return Answer(found.verdict, found.reason + both, found.sources) if branch in rule.refused else found
+    def _by_package(self, driver: str, rule: DriverRule) -> DriverJudgement | None:
+        """Return the verdict with the compatibility package; None if no source names the driver's branch."""
+        branch = _branch(driver)
+        refusal = f"Driver {driver} does not run CUDA {self.cuda}, which {_needs(rule)}"
+        support = f"Driver {driver} runs CUDA {self.cuda} on data-center GPUs by the compatibility package, which takes"
+        lowest = next((version for version in rule.forward if _branch(version) == branch), "")
+        if lowest and numbers(driver) < _key(lowest):
+            sentence = f"{refusal}: of R{branch} the compatibility package takes {lowest}+"
+            return _judgement("does not run", sentence, rule.source)
         if lowest:
-            return _answer("does not run", f"{no}: of R{branch} the compatibility package takes {lowest}+", rule.source)
+            remark = ""
+            if branch in rule.refused:
+                remark = f"The same source calls R{branch} not forward compatible. {rule.note}"
+            return _judgement(_PACKAGED, f"{support} {lowest} or later of branch R{branch}", rule.source, remark=remark)
         if branch in rule.refused:
-            found = _answer("does not run", f"{no}: R{branch} is not forward compatible", rule.source)
-            return Answer(found.verdict, f"{found.reason} {rule.note}".rstrip(), found.sources)
-        return _answer(_PACKAGED, f"{by} branch R{branch}", GUIDE) if branch in self._by_guide else None
+            sentence = f"{refusal}: R{branch} is not forward compatible"
+            return _judgement("does not run", sentence, rule.source, remark=rule.note)
+        if branch in self._packaged_branches:
+            return _judgement(_PACKAGED, f"{support} branch R{branch}", GUIDE)
+        return None
 
-    def _unnamed(self, driver: str, rule: Rule) -> Answer:
-        """A branch that no source names: unknown where minor-version compatibility reaches, else too old."""
-        names = f"CUDA {self.cuda} {_asks(rule)}, and R{_branch(driver)} is not named for the compatibility package"
-        if numbers(driver) >= _key(self._starts):
-            return _answer("unknown", f"Nothing tells whether driver {driver} will do: {names}", rule.source, GUIDE)
-        return _answer("does not run", f"Driver {driver} is too old: {names}", rule.source, GUIDE)
-
-    def _elsewhere(self, driver: str, rule: Rule) -> Answer:
-        """A driver that the package would help, on other GPUs than those of data centers."""
-        only = f"CUDA {self.cuda} {_asks(rule)}, and the compatibility package is for data-center GPUs only"
-        if rule.required or numbers(driver) < _key(self._starts):
-            return _answer("does not run", f"Driver {driver} is too old: {only}", rule.source, GUIDE)
-        return _answer("unknown", f"Nothing tells whether driver {driver} will do: {only}", rule.source, GUIDE)
-
-    def _with_minor(self, found: Answer, version: tuple[int, ...]) -> Answer:
-        if version < _key(self._starts):
-            return found
-        minor = _answer(
-            found.verdict,
-            f"CUDA minor-version compatibility is a rule of its own: programs of CUDA {_branch(self.cuda)}.x start on "
-            f"driver {self._starts} or later with a limited set of features, and whether an image keeps to them "
-            "is not said",
-            MINOR,
-        )
-        return Answer(found.verdict, f"{found.reason} {minor.reason}", found.sources + minor.sources)
+    def _without_package(self, driver: str, rule: DriverRule, clause: str, *, may_start: bool) -> DriverJudgement:
+        """Return ``unknown`` if minor-version compatibility may apply, else that the driver is too old."""
+        reason = f"CUDA {self.cuda} {_needs(rule)}, and {clause}"
+        if may_start and numbers(driver) >= _key(self._starts):
+            return _judgement("unknown", f"It is unknown if driver {driver} is enough: {reason}", rule.source, GUIDE)
+        return _judgement("does not run", f"Driver {driver} is too old: {reason}", rule.source, GUIDE)
 
 
 def numbers(driver: str) -> tuple[int, ...]:
-    """A driver's version as numbers.  Raises RunbookError where it is none."""
+    """Return the numbers of a driver's version. Raises RunbookError if it is not one."""
     if not re.fullmatch(DRIVER, driver, re.ASCII):
         raise RunbookError(
-            f"{driver[:60]!r} is not the version of a driver. Give the whole version as nvidia-smi shows it, such as "
-            "535.104.05: the branch alone does not tell whether it is new enough."
+            f"{driver[:60]!r} is not the version of a driver. Give the complete version as nvidia-smi shows it, such "
+            "as 535.104.05: the branch alone does not show if it is new enough."
         )
     return _key(driver)
 
 
-def _answer(verdict: Verdict, sentence: str, *sources: Source) -> Answer:
-    named = "; ".join(dict.fromkeys(f"{it.name}, {it.dated}" for it in sources))
-    return Answer(verdict, f"{sentence} ({named}).", tuple(dict.fromkeys(it.address for it in sources)))
+def _judgement(verdict: Verdict, sentence: str, *sources: RuleSource, remark: str = "") -> DriverJudgement:
+    cited = "; ".join(dict.fromkeys(f"{source.name}, {source.dated}" for source in sources))
+    reason = f"{sentence} ({cited}). {remark}".rstrip()
+    return DriverJudgement(verdict, reason, tuple(dict.fromkeys(source.address for source in sources)))
 
 
-def _asks(rule: Rule) -> str:
+def _needs(rule: DriverRule) -> str:
     return f"needs driver {rule.needs} or later" if rule.required else f"comes with driver {rule.needs}"
 
 
@@ -173,4 +179,6 @@ def _branch(version: str) -> str:
 
 
 def _or(names: list[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} or {names[-1]}"

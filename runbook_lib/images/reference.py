@@ -1,4 +1,4 @@
-"""Image references, the protocol of a tag, and what a registry says of an image.
+"""Image references, the protocol of a tag, and the description of an image by its registry.
 
 The tags of each family are in ``tags``.
 """
@@ -23,25 +23,20 @@ _LONGEST_NAME = 255  # characters of registry and repository: the limit of the r
 _LONGEST_TAG = 128
 _DIGITS = {"sha256": 64, "sha512": 128}
 
-#: A candidate is not final: a release candidate, a nightly build.  A special image has one purpose or one person's:
-#: a variant for other hardware, an image for one model, a build of a branch, a name that moves.
+#: A candidate is not final: a release candidate or nightly build.  A special image has one purpose: a variant for other
+#: hardware, an image for one model, a build of a branch, a tag that moves.
 Kind = Literal["release", "candidate", "special"]
 
-#: Which image of a repository: what Megatron-LM calls ``IMAGE_TYPE``.  A repository with one image has only dev.
+#: Megatron-LM's ``IMAGE_TYPE``.  A repository with one image has only dev.
 ImageType = Literal["dev", "lts"]
 
 
 class Tag(Protocol):
-    """A tag that one family's rules understand.  It prints as it was read, and is ordered within its family."""
+    """A tag of one family.  It prints as it was parsed, and is ordered within its family."""
 
     @property
     def kind(self) -> Kind:
         """The purpose of the image: for everybody, not yet final, or special."""
-        ...
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Remarks for whoever chooses the tag; complete sentences."""
         ...
 
     def __lt__(self, other: Any, /) -> bool:
@@ -60,10 +55,10 @@ class ImageRef:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``registry/repository[:tag][@digest]``; anything else raises RunbookError."""
+        """Parse ``registry/repository[:tag][@digest]``; anything else raises RunbookError."""
         match = _REFERENCE.fullmatch(text)
         if match is None or match["registry"] is None or not _is_host(match["registry"]):
-            raise RunbookError(f"{text!r} is not a full image reference: {_what_is_wrong_with_reference(text)}")
+            raise RunbookError(f"{text!r} is not a full image reference: {_describe_problem(text)}")
         if len(match["registry"]) + 1 + len(match["repository"]) > _LONGEST_NAME:
             raise RunbookError(
                 f"{text[:60]!r}… is not a full image reference: registry and repository have more than "
@@ -77,13 +72,16 @@ class ImageRef:
         return f"{self.registry}/{self.repository}"
 
     def with_tag(self, tag: Tag) -> "ImageRef":
-        """The same image under another tag; a digest belongs to the old one and is dropped."""
+        """Return the same image with another tag, without the digest, which belongs to the old one."""
         return ImageRef(self.registry, self.repository, str(tag))
 
     def __str__(self) -> str:
-        tag = f":{self.tag}" if self.tag else ""
-        digest = f"@{self.digest}" if self.digest else ""
-        return f"{self.name}{tag}{digest}"
+        text = self.name
+        if self.tag:
+            text += f":{self.tag}"
+        if self.digest:
+            text += f"@{self.digest}"
+        return text
 
 
 def _is_host(domain: str) -> bool:
@@ -91,13 +89,13 @@ def _is_host(domain: str) -> bool:
     return "." in domain or ":" in domain or domain == "localhost"
 
 
-def _what_is_wrong_with_reference(text: str) -> str:
+def _describe_problem(text: str) -> str:
     name, at, digest = text.partition("@")
     algorithm, colon, encoded = digest.partition(":")
     if at and colon and algorithm in _DIGITS and re.fullmatch("[0-9a-fA-F]*", encoded):
-        wanted = _DIGITS[algorithm]
-        if len(encoded) != wanted:
-            return f"its digest has {len(encoded)} digits, and {algorithm} has {wanted}. Copy the complete digest."
+        expected = _DIGITS[algorithm]
+        if len(encoded) != expected:
+            return f"its digest has {len(encoded)} digits, and {algorithm} has {expected}. Copy the complete digest."
         if encoded != encoded.lower():
             return "the digits of a digest are lowercase."
     tag = name.rpartition("/")[2].partition(":")[2]
@@ -108,9 +106,9 @@ def _what_is_wrong_with_reference(text: str) -> str:
 
 @dataclass(frozen=True)
 class PlatformImage:
-    """The image for one platform: digest of its manifest, bytes to download (config and layers), what its config says.
+    """The image for one platform: the digest of its manifest, and its environment variables and labels.
 
-    ``env``: its environment variables; ``labels``: its labels.
+    ``size``: bytes to download, config and layers.
     """
 
     digest: str
@@ -123,7 +121,7 @@ class PlatformImage:
 class Image:
     """The image of a tag.  ``digest`` is that of the index (of the manifest, where there is no index).
 
-    ``platforms`` is keyed as build rows name them: ``amd64``, ``arm64``; another system in full: ``windows/amd64``.
+    ``platforms`` has the names of build rows as keys: ``amd64``, ``arm64``; other systems in full: ``windows/amd64``.
     """
 
     digest: str

@@ -61,7 +61,6 @@ class Dockerfile:
     args: tuple[Arg, ...]
     stages: tuple[Stage, ...]
     escape: str = "\\"
-    syntax: str = ""
     heredocs: bool = False
 
     @property
@@ -165,15 +164,8 @@ def parse(text: str, path: str = "Dockerfile") -> Dockerfile:
         reader.read(instruction)
     if not reader.stages:
         raise CannotTell(f"{path} has no FROM, so it builds nothing.")
-    settings = directives(text)
-    return Dockerfile(
-        path,
-        tuple(reader.args),
-        tuple(reader.stages),
-        settings.get("escape", "\\"),
-        settings.get("syntax", ""),
-        reader.heredocs,
-    )
+    escape = directives(text).get("escape", "\\")
+    return Dockerfile(path, tuple(reader.args), tuple(reader.stages), escape, reader.heredocs)
 
 
 def arguments(text: str) -> frozenset[str]:

@@ -9,7 +9,7 @@ from runbook_lib.checks import Check
 from runbook_lib.clients.registry.client import FRESH, Image, Registry, verify_tag
 from runbook_lib.display import View
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
-from runbook_lib.images.compare import Comparison, compare, merged
+from runbook_lib.images.compare import ImageComparison, compare, merged
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import ImageRef, Tag
 from runbook_lib.pins import plan as pins
@@ -32,7 +32,7 @@ class PlannedBump:
     plan: Plan
     image: Image | None
     check: Check
-    changes: Comparison | None = None
+    changes: ImageComparison | None = None
 
     def require(self) -> None:
         """Raise Refused where the registry has no such image, or could not be asked and this run publishes."""
@@ -107,7 +107,7 @@ def _old_image(registry: Registry, before: Plan, bump: Bump) -> tuple[str, Image
     return (str(old), there) if there else None
 
 
-def _changes(old: tuple[str, Image] | None, bump: Bump, image: Image | None) -> Comparison | None:
+def _changes(old: tuple[str, Image] | None, bump: Bump, image: Image | None) -> ImageComparison | None:
     return compare(old[1], image, (old[0], str(bump.tag))) if old and image else None
 
 

@@ -1,4 +1,4 @@
-"""What a new image changes, as tables, as Markdown, and for configs that say strange things."""
+"""The changes of a new image, as tables, as Markdown, and for configs with unusual values."""
 
 import pytest
 from hypothesis import given
@@ -14,11 +14,11 @@ UBUNTU = {"org.opencontainers.image.ref.name": "ubuntu", "org.opencontainers.ima
 
 def image(**platforms):
     """Platform → environment, or environment and size."""
-    told = {name: it if isinstance(it, tuple) else (it, 10_000_000_000) for name, it in platforms.items()}
-    return Image(
-        "sha256:" + "0" * 64,
-        {name: PlatformImage("sha256:" + "1" * 64, size, env, UBUNTU) for name, (env, size) in told.items()},
-    )
+    images = {}
+    for name, value in platforms.items():
+        env, size = value if isinstance(value, tuple) else (value, 10_000_000_000)
+        images[name] = PlatformImage("sha256:" + "1" * 64, size, env, UBUNTU)
+    return Image("sha256:" + "0" * 64, images)
 
 
 OLD = {"CUDA_VERSION": "12.9.1.006", "NCCL_VERSION": "2.27.3", "PYTORCH_VERSION": "2.8.0a0+5228986", "OLD_ONE": "1"}
@@ -61,11 +61,11 @@ def test_platforms_in_which_the_same_changes_share_a_row():
 
 
 def test_the_same_image_changes_nothing():
-    found = compare(image(amd64=OLD), image(amd64=OLD))
-    assert {row["change"] for row in found.rows()} == {"same"}
-    assert found.environment() == []
-    assert "major" not in found.markdown()
-    assert "Environment" not in found.markdown()
+    comparison = compare(image(amd64=OLD), image(amd64=OLD))
+    assert {row["change"] for row in comparison.rows()} == {"same"}
+    assert comparison.environment() == []
+    assert "major" not in comparison.markdown()
+    assert "Environment" not in comparison.markdown()
 
 
 def test_components_are_shown_for_the_platforms_that_share_them():
@@ -88,36 +88,40 @@ def test_components_are_shown_for_the_platforms_that_share_them():
 
 
 def test_the_download_is_shown_and_is_no_version():
-    found = compare(image(amd64=(OLD, 9_900_000_000)), image(amd64=(OLD, 10_890_000_000)))
-    assert "- Download for `amd64`: 10.89 GB compressed (before: 9.90 GB, +10.0%)" in found.markdown()
-    (row,) = (row for row in found.rows() if row["component"] == "download")
+    comparison = compare(image(amd64=(OLD, 9_900_000_000)), image(amd64=(OLD, 10_890_000_000)))
+    assert "- Download for `amd64`: 10.89 GB compressed (before: 9.90 GB, +10.0%)" in comparison.markdown()
+    (row,) = (row for row in comparison.rows() if row["component"] == "download")
     assert row == {
         "platform": "amd64", "component": "download", "old": "9.90 GB", "new": "10.89 GB", "change": "changed"
     }  # fmt: skip
     assert "0 bytes" in compare(image(amd64=(OLD, 0)), image(amd64=(OLD, 5))).markdown()
 
 
-def test_platforms_that_come_and_go_are_told():
-    found = compare(image(amd64=OLD, arm64=OLD), image(amd64=NEW, riscv64=NEW))
-    assert (found.gone, found.arrived, list(found.platforms)) == (("arm64",), ("riscv64",), ["amd64"])
-    assert "**No longer published for `arm64`.**" in found.markdown()
-    assert "New for `riscv64`." in found.markdown()
+def test_added_and_removed_platforms_are_shown():
+    comparison = compare(image(amd64=OLD, arm64=OLD), image(amd64=NEW, riscv64=NEW))
+    assert (comparison.removed_platforms, comparison.added_platforms, list(comparison.platforms)) == (
+        ("arm64",),
+        ("riscv64",),
+        ["amd64"],
+    )
+    assert "**No longer published for `arm64`.**" in comparison.markdown()
+    assert "New for `riscv64`." in comparison.markdown()
     assert compare(image(amd64=OLD), image(arm64=OLD)).markdown().startswith("`old` and `new` have no platform in")
 
 
-def test_variables_of_one_platform_are_told_apart():
-    found = compare(image(amd64={}, arm64={}), image(amd64={"A": "1"}, arm64={}))
-    assert "Environment variables added for `amd64`: `A`." in found.markdown()
-    assert found.environment() == [{"platform": "amd64", "variable": "A", "old": "", "new": "1", "change": "new"}]
+def test_variables_of_one_platform_are_shown_for_that_platform():
+    comparison = compare(image(amd64={}, arm64={}), image(amd64={"A": "1"}, arm64={}))
+    assert "Environment variables added for `amd64`: `A`." in comparison.markdown()
+    assert comparison.environment() == [{"platform": "amd64", "variable": "A", "old": "", "new": "1", "change": "new"}]
 
 
 def test_values_of_secrets_are_not_shown_and_long_ones_are_cut():
     env = {"BUILD_TOKEN": "abcdefgh12345", "OTHER": "nvapi-" + "x" * 30, "LONG": "y" * 500}
-    found = compare(image(amd64={}), image(amd64=env))
-    assert {row["variable"]: row["new"] for row in found.environment()} == {
+    comparison = compare(image(amd64={}), image(amd64=env))
+    assert {row["variable"]: row["new"] for row in comparison.environment()} == {
         "BUILD_TOKEN": "***", "OTHER": "***", "LONG": "y" * 79 + "…"
     }  # fmt: skip
-    assert "abcdefgh" not in found.markdown()
+    assert "abcdefgh" not in comparison.markdown()
 
 
 def test_many_variables_are_counted():
@@ -127,9 +131,9 @@ def test_many_variables_are_counted():
 
 def test_the_variables_of_coreweaves_bases_are_known():
     env = {"NV_CUDNN_VERSION": "9.10.2.21-1", "NV_LIBCUBLAS_VERSION": "12.9.1.4-1", "NCCL_VERSION": "2.27.3-1"}
-    found = versions(PlatformImage("", 0, env))
-    assert (found["cuDNN"], found["cuBLAS"], found["NCCL"]) == ("9.10.2.21-1", "12.9.1.4-1", "2.27.3-1")
-    assert found["Ubuntu"] == ""
+    known = versions(PlatformImage("", 0, env))
+    assert (known["cuDNN"], known["cuBLAS"], known["NCCL"]) == ("9.10.2.21-1", "12.9.1.4-1", "2.27.3-1")
+    assert known["Ubuntu"] == ""
     assert versions(PlatformImage("", 0, {}, {"org.opencontainers.image.version": "9"}))["Ubuntu"] == ""
 
 
@@ -140,13 +144,13 @@ _ENV = st.dictionaries(
 
 
 @given(_ENV, _ENV)
-def test_whatever_configs_say_the_table_stays_a_table(old, new):
-    found = compare(image(amd64=old), image(amd64=new), ("a|b", "c`d"))
-    rows = [line for line in found.markdown().split("\n") if line.startswith("|")]
+def test_the_table_has_the_same_columns_for_any_config(old, new):
+    comparison = compare(image(amd64=old), image(amd64=new), ("a|b", "c`d"))
+    rows = [line for line in comparison.markdown().split("\n") if line.startswith("|")]
     for line in rows:
         assert line.replace("\\|", "").count("|") == 5
-    assert len(rows) == 2 + len(found.rows()) - 1
-    assert "<!--" not in found.markdown()
+    assert len(rows) == 2 + len(comparison.rows()) - 1
+    assert "<!--" not in comparison.markdown()
 
 
 def test_the_images_of_a_registry_are_compared():
@@ -154,8 +158,8 @@ def test_the_images_of_a_registry_are_compared():
     with Registry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch"), {"RUNBOOK_REGISTRY": server.url}) as registry:
         old, new = registry.image("25.09-py3"), registry.image("26.04-py3")
     server.close()
-    found = compare(old, new, ("25.09-py3", "26.04-py3"))
-    changes = {row["component"]: row["change"] for row in found.rows() if row["platform"] == "arm64"}
+    comparison = compare(old, new, ("25.09-py3", "26.04-py3"))
+    changes = {row["component"]: row["change"] for row in comparison.rows() if row["platform"] == "arm64"}
     assert list(changes) == [
         "CUDA", "driver", "cuDNN", "cuBLAS", "NCCL", "PyTorch", "Transformer Engine", "Python", "Ubuntu", "download"
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which driver runs an image: the decision tables of the rules, and what each answer says."""
+"""The drivers that run an image: the decision tables of the rules, and the content of each judgement."""
 
 import re
 
@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.driver_rules import GUIDE, MINOR, MINORS, PACKAGES, RULES
-from runbook_lib.images.drivers import Needed, numbers
+from runbook_lib.images.drivers import DriverRequirement, numbers
 
 RUNS, PACKAGE, NO, UNKNOWN = "runs", "runs by the compatibility package", "does not run", "unknown"
-CUDA_12_9 = Needed("12.9", "575.51.03")
-CUDA_13_2 = Needed("13.2", "595.45.04")
+CUDA_12_9 = DriverRequirement("12.9", "575.51.03")
+CUDA_13_2 = DriverRequirement("13.2", "595.45.04")
 
 
 @pytest.mark.parametrize(
@@ -107,94 +107,88 @@ def test_cuda_13_2(driver: str, data_center: str, elsewhere: str) -> None:
     ],
 )
 def test_other_releases(cuda: str, lowest: str, too_old: str) -> None:
-    assert Needed(cuda).judge(lowest, data_center=False).verdict == RUNS
-    assert Needed(cuda).judge(too_old).verdict == NO
+    assert DriverRequirement(cuda).judge(lowest, data_center=False).verdict == RUNS
+    assert DriverRequirement(cuda).judge(too_old).verdict == NO
 
 
-def test_a_driver_that_is_in_both_lists_of_its_source_is_told_so() -> None:
+def test_a_driver_in_both_lists_of_its_source_gets_a_remark() -> None:
     reason = CUDA_12_9.judge("545.23.08").reason
-    assert "calls R545 not forward compatible" in reason
-    assert "said of CUDA 12.8" in reason
+    assert "R545 not forward compatible" in reason
+    assert RULES["12.9"].note in reason
     assert "not forward compatible" not in CUDA_12_9.judge("535.104.05").reason
 
 
-def test_an_answer_names_its_rule_and_where_it_stands() -> None:
+def test_a_judgement_names_its_rule_and_source() -> None:
     runs = CUDA_12_9.judge("535.104.05")
-    assert runs.reason == (
-        "Driver 535.104.05 runs CUDA 12.9 on data-center GPUs by the compatibility package, which takes 535.86 or "
-        "later of branch R535 (NVIDIA's notes on the PyTorch image 25.04, 2025-04)."
-    )
+    for part in ("535.104.05", "CUDA 12.9", "535.86", "R535", "(NVIDIA's notes on the PyTorch image 25.04, 2025-04)."):
+        assert part in runs.reason
     assert runs.sources == (RULES["12.9"].source.address,)
     assert CUDA_12_9.judge("570.124.06").sources == (GUIDE.address,)
-    assert CUDA_12_9.judge("560.35.03").reason.startswith(
-        "Driver 560.35.03 does not run CUDA 12.9, which needs driver 575 or later: R560 is not forward compatible ("
-    )
+    assert "R560" in CUDA_12_9.judge("560.35.03").reason
 
 
 @pytest.mark.parametrize(
-    ("driver", "said"), [("560.35.03", True), ("550.163.01", True), ("470.42.01", False), ("575.57.08", False)]
+    ("driver", "mentioned"), [("560.35.03", True), ("550.163.01", True), ("470.42.01", False), ("575.57.08", False)]
 )
-def test_minor_version_compatibility_is_told_as_a_rule_of_its_own(driver: str, said: bool) -> None:
-    answer = CUDA_12_9.judge(driver)
-    assert ("CUDA minor-version compatibility is a rule of its own" in answer.reason) == said
-    assert (MINOR.address in answer.sources) == said
+def test_minor_version_compatibility_is_mentioned_as_a_separate_rule(driver: str, mentioned: bool) -> None:
+    judgement = CUDA_12_9.judge(driver)
+    assert ("minor-version compatibility" in judgement.reason) == mentioned
+    assert (MINOR.address in judgement.sources) == mentioned
 
 
 @pytest.mark.parametrize(
-    ("env", "needed"),
+    ("env", "requirement"),
     [
-        ({}, Needed()),
-        ({"CUDA_VERSION": "", "CUDA_DRIVER_VERSION": ""}, Needed()),
+        ({}, DriverRequirement()),
+        ({"CUDA_VERSION": "", "CUDA_DRIVER_VERSION": ""}, DriverRequirement()),
         ({"CUDA_VERSION": "13.2.0.046", "CUDA_DRIVER_VERSION": "595.45.04"}, CUDA_13_2),
-        ({"CUDA_VERSION": "12.9.1"}, Needed("12.9")),
-        ({"CUDA_VERSION": "12.9"}, Needed("12.9")),
-        ({"CUDA_VERSION": "12"}, Needed()),
-        ({"CUDA_VERSION": "twelve", "CUDA_DRIVER_VERSION": "new"}, Needed()),
-        ({"CUDA_VERSION": "12.9999"}, Needed()),
-        ({"CUDA_VERSION": "٣.٢"}, Needed()),
-        ({"CUDA_DRIVER_VERSION": "575.51.03+cuda"}, Needed()),
+        ({"CUDA_VERSION": "12.9.1"}, DriverRequirement("12.9")),
+        ({"CUDA_VERSION": "12.9"}, DriverRequirement("12.9")),
+        ({"CUDA_VERSION": "12"}, DriverRequirement()),
+        ({"CUDA_VERSION": "twelve", "CUDA_DRIVER_VERSION": "new"}, DriverRequirement()),
+        ({"CUDA_VERSION": "12.9999"}, DriverRequirement()),
+        ({"CUDA_VERSION": "٣.٢"}, DriverRequirement()),
+        ({"CUDA_DRIVER_VERSION": "575.51.03+cuda"}, DriverRequirement()),
     ],
 )
-def test_what_an_image_says_of_itself(env: dict[str, str], needed: Needed) -> None:
-    assert Needed.of(env) == needed
+def test_the_requirement_of_an_image_is_read_from_its_environment(
+    env: dict[str, str], requirement: DriverRequirement
+) -> None:
+    assert DriverRequirement.of(env) == requirement
 
 
 def test_a_release_without_a_rule_is_not_guessed() -> None:
-    future = Needed("14.0", "700.10.01")
+    future = DriverRequirement("14.0", "700.10.01")
     assert future.judge("700.10.01").verdict == RUNS
     assert future.judge("710.1").verdict == RUNS
     older = future.judge("695.1")
     assert older.verdict == UNKNOWN
-    assert older.reason == (
-        "Nothing tells whether driver 695.1 runs the image: no rule for CUDA 14.0 is known, and 695.1 is older than "
-        "700.10.01, which the image is built with."
-    )
-    assert Needed("14.0").judge("999.9").verdict == UNKNOWN
-    assert Needed().judge("999.9").reason.endswith("its config does not name its CUDA release.")
-    assert (Needed().told.verdict, Needed().driver) == (UNKNOWN, "")
-    assert (future.told.verdict, future.driver) == (RUNS, "700.10.01")
+    for part in ("695.1", "CUDA 14.0", "700.10.01"):
+        assert part in older.reason
+    assert DriverRequirement("14.0").judge("999.9").verdict == UNKNOWN
+    assert DriverRequirement().judge("999.9").verdict == UNKNOWN
+    assert (DriverRequirement().summary.verdict, DriverRequirement().driver) == (UNKNOWN, "")
+    assert (future.summary.verdict, future.driver) == (RUNS, "700.10.01")
 
 
 def test_the_driver_that_an_image_is_built_with_runs_it_whatever_the_rule_says() -> None:
-    early = Needed("13.3", "600.41.02")
+    early = DriverRequirement("13.3", "600.41.02")
     assert early.judge("600.41.02", data_center=False).verdict == RUNS
-    assert "a driver runs all that is older" in early.judge("605.1").reason
+    assert early.judge("605.1", data_center=False).verdict == RUNS
     assert early.judge("600.1", data_center=False).verdict == UNKNOWN
 
 
-def test_what_is_needed_is_told_with_its_source() -> None:
-    told = CUDA_12_9.told
-    assert told.reason.startswith(
-        "CUDA 12.9 needs driver 575 or later; on data-center GPUs 470.57+, 525.85+, 535.86+, 545.23+ or R570 will do, "
-        "by the compatibility package (NVIDIA's notes on the PyTorch image 25.04, 2025-04; NVIDIA's guide"
-    )
-    assert len(told.sources) == 2
-    assert CUDA_13_2.told.reason.startswith("CUDA 13.2 comes with driver 595; on data-center GPUs R535, R570, R580 or")
+def test_the_summary_names_drivers_and_sources() -> None:
+    summary = CUDA_12_9.summary
+    for part in ("driver 575 or later", "470.57+, 525.85+, 535.86+, 545.23+ or R570", "PyTorch image 25.04"):
+        assert part in summary.reason
+    assert len(summary.sources) == 2
+    assert "R535, R570, R580 or R590" in CUDA_13_2.summary.reason
 
 
 @pytest.mark.parametrize("text", ["", "535", "R535", "535.", "53.1", "535.104.05.1", "535.104-1", "v535.1", "５３５.1"])
-def test_what_is_no_version_of_a_driver_is_refused(text: str) -> None:
-    with pytest.raises(RunbookError, match=r"is not the version of a driver\. Give the whole version"):
+def test_an_invalid_version_is_refused(text: str) -> None:
+    with pytest.raises(RunbookError, match=re.escape(repr(text))):
         numbers(text)
 
 
@@ -227,17 +221,17 @@ def test_rules_are_well_formed() -> None:
     st.tuples(st.integers(350, 700), st.integers(0, 300), st.integers(0, 99)),
     st.booleans(),
 )
-def test_an_answer_is_whole_and_a_workstation_never_fares_better(
+def test_a_judgement_is_complete_and_a_workstation_never_fares_better(
     cuda: str, version: tuple[int, int, int], built: bool
 ) -> None:
-    needed = Needed(cuda, "600.41.02" if built else "")
+    requirement = DriverRequirement(cuda, "600.41.02" if built else "")
     driver = "{}.{}.{:02}".format(*version)
-    here, elsewhere = needed.judge(driver), needed.judge(driver, data_center=False)
+    here, elsewhere = requirement.judge(driver), requirement.judge(driver, data_center=False)
     order = [RUNS, PACKAGE, UNKNOWN, NO]
     assert order.index(here.verdict) <= order.index(elsewhere.verdict)
     assert elsewhere.verdict != PACKAGE
-    for answer in (here, elsewhere):
-        assert answer.reason[0].isupper()
-        assert answer.reason.endswith(".")
-        assert driver in answer.reason
-        assert answer.sources
+    for judgement in (here, elsewhere):
+        assert judgement.reason[0].isupper()
+        assert judgement.reason.endswith(".")
+        assert driver in judgement.reason
+        assert judgement.sources

@@ -44,10 +44,10 @@ REAL = {
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_every_real_tag_is_read_printed_and_sorted(family):
-    texts = [*REAL[family.name], *family.examples]
+    texts = REAL[family.name]
     assert [str(family.read(text)) for text in texts] == texts
     listing = family.listed(texts)
-    assert listing.others == ()
+    assert listing.unreadable == ()
     assert sorted(map(str, [*listing.releases, *listing.candidates, *listing.specials])) == sorted(texts)
 
 
@@ -98,7 +98,7 @@ def test_releases_come_first_then_candidates_and_specials_are_set_apart():
     assert [str(tag) for tag in listing.releases] == ["26.06.01", "26.06", "26.04.00", "26.04"]
     assert [str(tag) for tag in listing.candidates] == ["26.08.rc10", "26.08.rc5"]
     assert [str(tag) for tag in listing.specials] == ["26.02.nemotron_3_super", "nightly"]
-    assert listing.others == ("26.8",)
+    assert listing.unreadable == ("26.8",)
 
 
 def test_a_release_is_newer_than_its_candidates_and_those_are_newer_than_the_month_before():
@@ -110,7 +110,6 @@ def test_variants_of_ngc_are_set_apart():
     listing = NGC.listed(["26.04-py3-igpu", "26.04-py3", "26.06-py3", "latest"])
     assert listing.releases == (NgcTag(26, 6), NgcTag(26, 4))
     assert listing.specials == (NgcTag(26, 4, "py3-igpu"),)
-    assert listing.specials[0].notes == ("A variant of 26.04-py3: py3-igpu.",)
 
 
 @pytest.mark.parametrize(
@@ -134,23 +133,20 @@ def test_the_family_is_known_by_the_path(text, family):
 # Alibaba
 
 
-def test_alibaba_says_what_each_edition_is_for_and_stands_on():
+def test_alibaba_notes_name_the_products_and_the_base():
     plain, serverless = AlibabaTag.parse("25.05"), AlibabaTag.parse("25.05-serverless")
-    assert plain.notes == ("For Lingjun single-tenant.", "It stands on NGC's 25.04-py3, the month before.")
-    assert serverless.notes[0] == "For ACS and Lingjun multi-tenant, not for Lingjun single-tenant."
+    assert "Lingjun single-tenant" in plain.notes[0]
+    assert "25.04-py3" in plain.notes[1]
+    assert "ACS and Lingjun multi-tenant, not for Lingjun single-tenant" in serverless.notes[0]
     assert plain < serverless < AlibabaTag.parse("25.06")
     assert AlibabaTag.parse("26.01").ngc == NgcTag(25, 12)
 
 
-def test_alibabas_address_depends_on_the_region():
-    tag = AlibabaTag.parse("25.05-serverless")
+def test_the_address_of_alibabas_image_is_in_the_public_registry():
+    address = alibaba.address(AlibabaTag.parse("25.05-serverless"))
     path = "egslingjun/training-nv-pytorch:25.05-serverless"
-    assert str(alibaba.address(tag)) == f"egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/{path}"
-    assert str(alibaba.address(tag, "cn-beijing")) == f"acs-registry-vpc.cn-beijing.cr.aliyuncs.com/{path}"
-    assert family_of(alibaba.address(tag, "cn-beijing")) is ALIBABA
-    for wrong in ("beijing", "cn-", "evil.example.com/x", "cn-beijing.evil"):
-        with pytest.raises(RunbookError, match="is not the name of a region"):
-            alibaba.address(tag, wrong)
+    assert str(address) == f"egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/{path}"
+    assert family_of(address) is ALIBABA
 
 
 # CoreWeave
@@ -160,10 +156,8 @@ def test_a_tag_is_composed_as_the_workflows_do():
     tag = CoreWeaveTag(
         "nccl", "12.9.1", "2.10.0", "0.25.0", "2.10.0", "1", nccl="2.29.2-1", os="ubuntu22.04", commit="17ad6db"
     )
-    assert str(tag) == COREWEAVE.examples[0]
-    assert tag.suffix == COREWEAVE.examples[0].removeprefix("17ad6db-")
+    assert str(tag) == REAL["CoreWeave ml-containers"][8]
     assert tag.kind == "release"
-    assert "fast multi-node" in tag.notes[0]
 
 
 def test_the_parts_of_an_old_tag_with_dashes_in_a_version():
@@ -175,7 +169,7 @@ def test_the_parts_of_an_old_tag_with_dashes_in_a_version():
 def test_branch_and_date_set_a_build_apart():
     branch = CoreWeaveTag.parse("es-cuda-12.9.1-74755e9-base-cuda12.9.1-ubuntu22.04-torch2.7.1-vision0.22.1")
     assert (branch.branch, branch.commit, branch.kind) == ("es-cuda-12.9.1", "74755e9", "special")
-    nightly = CoreWeaveTag.parse(COREWEAVE.examples[-1])
+    nightly = CoreWeaveTag.parse(REAL["CoreWeave ml-containers"][-1])
     assert (nightly.date, nightly.commit, nightly.kind) == ("25080505", "", "candidate")
 
 
@@ -185,7 +179,7 @@ _GOOD = {"edition": "base", "cuda": "12.9.1", "torch": "2.10.0", "commit": "17ad
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"branch": "b" * 200}, r"has \d+ characters, and a tag may have 128\. A shorter name of the branch helps"),
+        ({"branch": "b" * 200}, r"has \d+ characters, and a tag may have 128"),
         ({"cuda": ""}, "is not a tag of CoreWeave's"),
         ({"cuda": "12.9.1-ubuntu22.04"}, "is not a tag of CoreWeave's"),
         ({"os": "nccl2.3"}, "is not a tag of CoreWeave's"),
@@ -245,7 +239,7 @@ def test_tags_are_searched_by_constraint_newest_first(constraints, found):
     [
         ("cuda", "expected a part, a sign and a value"),
         ("cudnn=9", "Parts: abi, audio, branch, commit, cuda, date"),
-        ("os>ubuntu22.04", "os can be = or !="),
+        ("os>ubuntu22.04", "os has no order"),
         ("cuda>=twelve", "names no version"),
         ("cuda=", "expected a part"),
     ],
@@ -322,7 +316,7 @@ def test_the_order_is_total(family, data):
 def test_tags_of_no_known_family_are_ordered_part_by_part():
     texts = ["dev", "v1", "v2-rc1", "v2", "v10", "1.9", "1.9-a", "1.10", "2"]
     listed = OTHER.listed([*reversed(texts), "a b", "", "x" * 129])
-    assert set(listed.others) == {"a b", "", "x" * 129}
+    assert set(listed.unreadable) == {"a b", "", "x" * 129}
     assert [str(tag) for tag in sorted(map(OtherTag.parse, ["1.10", "1.9", "1.9-a"]))] == ["1.9", "1.9-a", "1.10"]
     assert sorted(map(str, listed.releases)) == sorted(texts)
 

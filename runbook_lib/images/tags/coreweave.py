@@ -44,8 +44,7 @@ _SIGNS: dict[str, Callable[[int], bool]] = {
 
 @dataclass(frozen=True)
 class CoreWeaveTag:
-    """Versions as the tag has them, empty where it names none.  To make one is to check it: RunbookError for a part
-    that does not fit, or for more than 128 characters.
+    """A tag with its versions, empty if it names none.  Raises RunbookError for an invalid part or a longer tag.
 
     ``commit``: 7 digits, of ml-containers; only a nightly build may lack it.  ``date``: ``yymmddHH`` of a nightly
     build, UTC.
@@ -66,7 +65,9 @@ class CoreWeaveTag:
 
     def __post_init__(self) -> None:
         if len(text := str(self)) > _LONGEST:
-            shorter = " A shorter name of the branch helps." if self.branch else ""
+            shorter = ""
+            if self.branch:
+                shorter = " Shorten the name of the branch."
             raise RunbookError(f"The tag {text} has {len(text)} characters, and a tag may have {_LONGEST}.{shorter}")
         match = _TAG.fullmatch(text)
         if match is None or any((match[part.name] or "") != getattr(self, part.name) for part in fields(self)):
@@ -78,55 +79,37 @@ class CoreWeaveTag:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a tag of any of the forms; anything else raises RunbookError."""
-        match = _TAG.fullmatch(text) if len(text) <= _LONGEST else None
-        if match is None:
+        """Parse a tag of any of the forms; anything else raises RunbookError."""
+        match = _TAG.fullmatch(text)
+        if match is None or len(text) > _LONGEST:
             raise RunbookError(f"{text[:200]!r} is not a tag of CoreWeave's ml-containers: {_FORM}")
         return cls(**cast("dict[str, Any]", {name: value or "" for name, value in match.groupdict().items()}))
 
     @property
     def kind(self) -> Kind:
-        """A build of ``main`` with released versions is a release."""
+        """Release for a build of ``main`` with released versions."""
         if self.branch:
             return "special"
         return "candidate" if self.date or _version(self.torch).is_prerelease else "release"
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """The purpose of the edition, and remarks on a tag that is no release."""
-        if self.edition == "nccl":
-            notes = ["The nccl edition is built on nccl-tests images: for fast multi-node runs."]
-        else:
-            notes = ["The base edition is built on plain CUDA images: smaller, without CoreWeave's NCCL."]
-        if self.branch:
-            notes.append(f"A build of the branch {self.branch}.")
-        if self.date:
-            notes.append("A nightly build of unreleased PyTorch.")
-        return tuple(notes)
-
-    @property
-    def suffix(self) -> str:
-        """The tag without branch and commit: what the workflows take as their tag."""
-        parts = [self.edition, self.date, f"cuda{self.cuda}", self.os]
-        parts += [f"{part}{value}" for part in _PARTS[1:] if (value := getattr(self, part))]
-        return "-".join(filter(None, parts))
-
-    @property
     def rank(self) -> tuple[Any, ...]:
-        """By versions, PyTorch's first, and among nightly builds of it by date; the rest only makes the order total.
+        """The order: versions, PyTorch's first, then the date of nightly builds; the rest only makes it total.
 
-        A commit says nothing of time, so of two builds with the same versions neither is really newer.
+        Commits have no order, so of two builds with the same versions neither is really newer.
         """
-        return (*self._ages, self.os, self.abi, not self.branch, str(self))
+        return (*self._versions, self.os, self.abi, not self.branch, str(self))
 
-    def is_older(self, other: "CoreWeaveTag") -> bool:
+    def is_older(self, than: "CoreWeaveTag") -> bool:
         """Return True if this tag is older than another of its edition, by the versions that both name."""
-        both = [(mine, theirs) for mine, theirs in zip(self._ages, other._ages, strict=True) if mine and theirs]
-        return [mine for mine, _ in both] < [theirs for _, theirs in both]
+        for mine, theirs in zip(self._versions, than._versions, strict=True):
+            if mine and theirs and mine != theirs:
+                return bool(mine < theirs)
+        return False
 
     @property
-    def _ages(self) -> tuple[Any, ...]:
-        """The versions and the date in order of their weight, each empty where the tag does not name it."""
+    def _versions(self) -> tuple[Any, ...]:
+        """The versions and the date in order of their weight, each empty if the tag does not name it."""
         torch, *rest = (_key(getattr(self, part)) for part in ("torch", "cuda", "nccl", "vision", "audio"))
         return (torch, self.date, *rest)
 
@@ -134,7 +117,11 @@ class CoreWeaveTag:
         return self.rank < other.rank
 
     def __str__(self) -> str:
-        return "-".join(filter(None, (self.branch, self.commit, self.suffix)))
+        parts = [self.branch, self.commit, self.edition, self.date, f"cuda{self.cuda}", self.os]
+        for part in _PARTS[1:]:
+            if value := getattr(self, part):
+                parts.append(f"{part}{value}")
+        return "-".join(filter(None, parts))
 
 
 _FORM = (
@@ -144,10 +131,10 @@ _FORM = (
 
 
 def search(tags: Iterable[CoreWeaveTag], constraints: str) -> list[CoreWeaveTag]:
-    """The tags that satisfy all terms, newest first: ``edition=nccl cuda>=12.9 cuda<13 torch=2.10 os=ubuntu22.04``.
+    """Return the tags that satisfy all terms, newest first: ``edition=nccl cuda>=12.9 torch=2.10 os=ubuntu22.04``.
 
-    A version is compared in as many numbers as the term gives: ``cuda=12.9`` and ``cuda<=12.9`` both find 12.9.1.
-    A tag that does not name the part satisfies ``!=`` alone.  Raises RunbookError for a term that is none.
+    A version is compared in as many numbers as the term gives: ``cuda=12.9`` and ``cuda<=12.9`` both match 12.9.1.
+    A tag that does not name the part satisfies only ``!=``.  Raises RunbookError for an invalid term.
     """
     tests = [_term(text) for text in constraints.split()]
     return sorted((tag for tag in tags if all(test(tag) for test in tests)), reverse=True)
@@ -158,16 +145,16 @@ def _term(text: str) -> Callable[[CoreWeaveTag], bool]:
     names = [field.name for field in fields(CoreWeaveTag)]
     if match is None or match["part"] not in names:
         raise RunbookError(
-            f"The constraint {text!r} is none: expected a part, a sign and a value, such as cuda>=12.9 or "
+            f"The constraint {text!r} is invalid: expected a part, a sign and a value, such as cuda>=12.9 or "
             f"edition=nccl. Parts: {', '.join(sorted(names))}."
         )
     part, sign, wanted = match["part"], match["sign"], match["value"]
     if part not in _PARTS:
         if sign not in ("=", "==", "!="):
-            raise RunbookError(f"The constraint {text!r} orders what has no order: {part} can be = or !=.")
+            raise RunbookError(f"The constraint {text!r} is invalid: {part} has no order, so use = or !=.")
         return lambda tag: (getattr(tag, part) == wanted) == (sign != "!=")
     if re.fullmatch(_VERSION, wanted) is None:
-        raise RunbookError(f"The constraint {text!r} names no version: expected one such as 12.9 or 2.0.0-rc1.")
+        raise RunbookError(f"The constraint {text!r} names no version: expected a version such as 12.9 or 2.0.0-rc1.")
     expected = _version(wanted)
 
     def holds(tag: CoreWeaveTag) -> bool:

@@ -32,21 +32,21 @@ class NemoTag:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a tag; anything else raises RunbookError."""
+        """Parse a tag; anything else raises RunbookError."""
         if text in _MOVING:
             return cls(0, 0, name=text)
-        match = _TAG.fullmatch(text) if len(text) <= 128 else None
-        if match is None:
+        match = _TAG.fullmatch(text)
+        if match is None or len(text) > 128:
             raise RunbookError(
                 f"{text!r} is not a tag of the NeMo images: expected YY.MM, YY.MM.rcN or YY.MM.name, such as "
                 "26.06, 26.08.rc5 or 26.02.nemotron_3_super."
             )
-        patch, candidate = (int(match[part]) if match[part] else None for part in ("patch", "candidate"))
-        return cls(int(match["year"]), int(match["month"]), patch, candidate, match["name"] or "")
+        numbers = {part: int(digits) for part, digits in match.groupdict().items() if digits and part != "name"}
+        return cls(**numbers, name=match["name"] or "")
 
     @property
     def kind(self) -> Kind:
-        """An image for one model, or one whose name moves, is special."""
+        """Special for an image of one model, or one whose tag moves."""
         if self.name:
             return "special"
         return "release" if self.candidate is None else "candidate"
@@ -55,14 +55,16 @@ class NemoTag:
     def notes(self) -> tuple[str, ...]:
         """A remark on a tag that is no release."""
         if self.name in _MOVING:
-            return (f"{self.name} names another image every time: pin a month or a digest.",)
+            return (f"The image of {self.name} changes: pin a month or a digest.",)
         if self.name:
             return (f"Made for {self.name}, not for general use.",)
-        return () if self.candidate is None else ("A release candidate: it may disappear when the release is out.",)
+        if self.candidate is not None:
+            return ("A release candidate: it may disappear when the release is out.",)
+        return ()
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """By month and patch; there special images are lowest, candidates follow by number, the release is highest."""
+        """The order: month, patch, then special images, candidates by number, and the release."""
         number = -1 if self.patch is None else self.patch
         order = ("special", "candidate", "release").index(self.kind)
         return (self.year, self.month, number, order, self.candidate or 0, self.name)
@@ -73,6 +75,11 @@ class NemoTag:
     def __str__(self) -> str:
         if not self.year and self.name in _MOVING:
             return self.name
-        patch = "" if self.patch is None else f".{self.patch:02}"
-        candidate = "" if self.candidate is None else f".rc{self.candidate}"
-        return f"{self.year:02}.{self.month:02}{patch}{candidate}{self.name and '.' + self.name}"
+        text = f"{self.year:02}.{self.month:02}"
+        if self.patch is not None:
+            text += f".{self.patch:02}"
+        if self.candidate is not None:
+            text += f".rc{self.candidate}"
+        if self.name:
+            text += f".{self.name}"
+        return text

@@ -20,34 +20,31 @@ class NgcTag:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``YY.MM-py3[-variant]``; anything else raises RunbookError that says what is wrong with it."""
+        """Parse ``YY.MM-py3[-variant]``; for anything else RunbookError describes the problem."""
         match = _MONTHLY.fullmatch(text)
         if match is None:
-            raise RunbookError(f"{text!r} is not a tag of the monthly NGC images: {_what_is_wrong(text)}")
+            raise RunbookError(f"{text!r} is not a tag of the monthly NGC images: {_describe_problem(text)}")
         return cls(int(match["year"]), int(match["month"]), match["variant"])
 
     @property
     def kind(self) -> Kind:
-        """A variant is for other hardware or another purpose than the plain image."""
+        """Special for a variant, which is for other hardware or another purpose than the plain image."""
         return "release" if self.variant == "py3" else "special"
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Nothing is said of the plain image."""
-        return () if self.kind == "release" else (f"A variant of {self.year:02}.{self.month:02}-py3: {self.variant}.",)
 
     def __str__(self) -> str:
         return f"{self.year:02}.{self.month:02}-{self.variant}"
 
 
-def _what_is_wrong(text: str) -> str:
+def _describe_problem(text: str) -> str:
     if "/" in text or ":" in text:
         return "give the tag alone, such as 26.04-py3, not an image reference."
     if _MONTHLY.fullmatch(plain := text.strip().lower()):
         return f"it has spaces or capitals; did you mean {plain!r}?"
     if re.fullmatch(r"[0-9]{2}\.[1-9]", text):
         # A number loses its last zero: 26.1 may have been 26.10.
-        october = f" or '{text}0-py3'" if text.endswith("1") else ""
+        october = ""
+        if text.endswith("1"):
+            october = f" or '{text}0-py3'"
         return f"a month has two digits. Did you mean '{text[:3]}0{text[3:]}-py3'{october}? Give the whole tag."
     if _MONTHLY.fullmatch(f"{text}-py3"):
         return f"the variant is missing; did you mean '{text}-py3'?"
