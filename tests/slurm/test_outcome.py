@@ -152,10 +152,10 @@ def test_an_attempt_before_a_restart_is_named(tmp_path: Path) -> None:
     (tmp_path / "0/ended").write_text("7 0\n")
     test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
     now = saved_state(RoundTest(test, 1, "array", 0, tmp_path / "0", 7))
-    told = run.Found((conclude(now, {}, (), CONFIG),))
-    assert told.outcomes[0].row["state"] == "passed (attempt 4)"
-    assert [it.partition("attempt ")[2].partition(".")[0] for it in told.begun_anew] == [
+    results = run.MatrixResults((conclude(now, {}, (), CONFIG),))
+    assert results.outcomes[0].row["state"] == "passed (attempt 4)"
+    assert [sentence.partition("attempt ")[2].partition(".")[0] for sentence in results.restarts] == [
         "1 (preempted)", "2", "3",
     ]  # fmt: skip
-    assert told.begun_anew[2].endswith("0.attempt-10")
-    assert told.begun_anew[0] in told.show().text
+    assert results.restarts[2].endswith("0.attempt-10")
+    assert results.restarts[0] in results.show().text

@@ -1,116 +1,133 @@
-"""What is to be run on a Slurm cluster: the tests, whether each can run, and what the cluster lacks for them."""
+"""The plan of a run on a Slurm cluster: its tests, their arrays, and what prevents them.  Writes nothing."""
 
 import glob
 import hashlib
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.display import View
-from runbook_lib.errors import Refused, RunbookError, Unreachable
-from runbook_lib.golden.file_names import FOLDER, GoldenFileName
-from runbook_lib.recipes import rows as recipes
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm import follow, selection, site_file
-from runbook_lib.slurm import submissions as slurm_matrix
-from runbook_lib.slurm.batch_files import CALLS, INSIDE, JobArray, arrays
+from runbook_lib.slurm import submissions as rounds
+from runbook_lib.slurm.batch_files import JobArray, arrays
 from runbook_lib.slurm.client import Slurm
 from runbook_lib.slurm.follow import Follower, ObservedTest
 from runbook_lib.slurm.outcome import MatrixOutcome, conclude
 from runbook_lib.slurm.selection import SelectedTest
 from runbook_lib.slurm.site import Site
-from runbook_lib.slurm.states import Partition
 from runbook_lib.slurm.submissions import RoundTest, Submission
+from runbook_lib.steps.slurm_verify.cluster import find_obstacle, inspect_cluster
+from runbook_lib.steps.slurm_verify.commit_tests import golden_files, golden_folder, read_commit_tests
 from runbook_lib.system.atomic_files import read_given
+from runbook_lib.text.lists import join_first
 from runbook_lib.workflow.bump_branch import BumpBranch
 
-_IDLE = (
+_NO_RESULTS = (
     "No folder for results was given, so nothing is planned. Give one that all nodes see as results, or a site file."
 )
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is to be run, and what was run before.
+class SlurmPlan:
+    """The tests of a commit on a cluster; ``folder`` is for the results of this commit with this image.
 
-    ``chosen`` are the tests asked for, ``fresh`` those of them that were not submitted yet, ``arrays`` are for these:
-    what an interrupted run planned is planned anew.  ``before`` has the ids that Slurm knows, be they noted or not.
-    ``elsewhere`` are tests of this bump at other commits or with other images that still wait or run.
-    ``problems`` keep everything from being submitted.  ``idle`` says why there is nothing to plan.
+    ``new_tests`` are those of ``tests`` to submit now, in ``arrays``; an array whose submission was interrupted is
+    planned again.  ``submissions`` are earlier arrays with their job ids, from the folder or from the queue.
+    ``elsewhere`` are unfinished tests of this bump at other commits or with other images.  Any of ``problems``
+    prevents a submission.  ``texts`` are settings and golden files by path.  ``idle``: why there is nothing to plan.
     """
 
     branch: BumpBranch
     site: Site
-    base: Path
+    folder: Path
     slurm: Slurm
-    chosen: tuple[SelectedTest, ...] = ()
-    fresh: tuple[SelectedTest, ...] = ()
+    tests: tuple[SelectedTest, ...] = ()
+    new_tests: tuple[SelectedTest, ...] = ()
     arrays: tuple[JobArray, ...] = ()
-    before: tuple[Submission, ...] = ()
+    submissions: tuple[Submission, ...] = ()
     elsewhere: tuple[RoundTest, ...] = ()
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    golden: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+    texts: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     idle: str = ""
 
     @property
-    def held(self) -> tuple[SelectedTest, ...]:
+    def blocked(self) -> tuple[SelectedTest, ...]:
         """The tests that cannot run."""
-        return tuple(it for it in self.chosen if it.obstacle)
+        return tuple(entry for entry in self.tests if entry.obstacle)
 
     @property
     def left_out(self) -> tuple[tuple[str, str], ...]:
-        """The tests that cannot run, those of one reason together, and the reason."""
+        """The tests that cannot run, grouped by reason: their names and the reason."""
         by_reason: dict[str, list[str]] = {}
-        for it in self.held:
-            by_reason.setdefault(it.obstacle, []).append(str(it.test))
-        return tuple((_few(names), why) for why, names in by_reason.items())
+        for entry in self.blocked:
+            by_reason.setdefault(entry.obstacle, []).append(str(entry.test))
+        return tuple((join_first(names, 3), reason) for reason, names in by_reason.items())
+
+    def expected_names(self, test: Workload) -> tuple[str, ...]:
+        """Return the names of the golden files that a test should write."""
+        return tuple(path.rpartition("/")[2] for path in golden_files(test, self.texts))
+
+    def outcome(self, observed: ObservedTest) -> MatrixOutcome:
+        """Return the outcome of a test, its golden values judged against those of the commit."""
+        test = observed.entry.test
+        folder = golden_folder(test)
+        golden = {path.removeprefix(folder): text for path, text in self.texts.items() if path.startswith(folder)}
+        settings = self.texts.get(selection.config_of(test))
+        return conclude(observed, golden, self.expected_names(test), settings)
 
     def show(self) -> View:
-        """The site, what keeps it from running, the arrays, and the tests that are left out."""
+        """Show the site, the problems, the arrays, and the tests that are left out."""
         if self.idle:
             return display.note(self.idle)
         shown = display.facts(
-            commit=self.branch.start[:10], results=self.base, image=self.site.image or "none: in the checkout itself",
-            partition=", ".join(sorted(set(self.site.partitions.values()))), account=self.site.account,
-        )  # fmt: skip
+            commit=self.branch.start[:10],
+            results=self.folder,
+            image=self.site.image or "none: in the checkout itself",
+            partition=", ".join(sorted(set(self.site.partitions.values()))),
+            account=self.site.account,
+        )
         shown += display.notes(self.problems, title="Nothing can be submitted")
         shown += display.notes(self.warnings, title="Warnings")
-        planned = [(it.name, [task.workload for task in it.tasks]) for it in self.arrays]
-        rows = (
-            {"array": name, "tests": len(tests), "nodes": tests[0].nodes, "GPUs a node": self.site.gpus_for(tests[0]),
-             "minutes at most": -(-max(test.time_limit for test in tests) // 60)}
-            for name, tests in planned
-        )  # fmt: skip
-        if planned or not self.problems:
+        if self.arrays or not self.problems:
+            rows = [self._row(array) for array in self.arrays]
             shown += display.table(rows, empty="Nothing new to submit: all these tests were submitted before.")
-        left = ({"tests": tests, "left out because": why} for tests, why in self.left_out)
-        return shown + (display.note("Left out:") + display.table(left) if self.held else display.View("", ""))
+        if self.blocked:
+            rows = [{"tests": names, "left out because": reason} for names, reason in self.left_out]
+            shown += display.note("Left out:") + display.table(rows)
+        return shown
+
+    def _row(self, array: JobArray) -> dict[str, object]:
+        tests = [task.workload for task in array.tasks]
+        seconds = max(test.time_limit for test in tests)
+        return {
+            "array": array.name,
+            "tests": len(tests),
+            "nodes": tests[0].nodes,
+            "GPUs per node": self.site.gpus_for(tests[0]),
+            "minutes at most": -(-seconds // 60),
+        }
 
     def files(self) -> View:
-        """The batch file of each array, and what the first of its tests runs."""
+        """Show the batch file of each array, and the files of the first task."""
+        if not self.arrays:
+            return display.note("There is no new batch file.")
         shown = display.View("", "")
-        for it in self.arrays:
-            shown += display.code(it.text, title=it.path)
-        for task in (it.tasks[0] for it in self.arrays[:1]):
-            shown += display.code(task.text, title=task.path) + display.code(
-                task.script, title=f"{task.folder}/script.sh"
-            )
-        return shown if self.arrays else display.note("There is no new batch file.")
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{', '.join(names[:3])}{more}"
+        for array in self.arrays:
+            shown += display.code(array.text, title=array.path)
+        for path, text in self.arrays[0].tasks[0].files.items():
+            shown += display.code(text, title=path)
+        return shown
 
 
 def read_site(
     branch: BumpBranch, site: str = "", *, partition: str = "", account: str = "", image: str = "", mounts: str = "",
     results: str = "",
 ) -> Site:  # fmt: skip
-    """The cluster, from a site file and parameters that override it.  Raises RunbookError for what cannot be used."""
+    """Return the site that a file and the parameters, which override it, describe.  Raises RunbookError."""
     text = ""
     if site:
         try:
@@ -123,51 +140,40 @@ def read_site(
     )  # fmt: skip
 
 
-def make(
-    branch: BumpBranch, site: Site, *, tests: str = selection.BUMP, platform: str = "", again: str = "",
+def plan_tests(
+    branch: BumpBranch, site: Site, *, tests: str = selection.BUMP, platform: str = "", rerun: str = "",
     train: str = "", nodes: str = "1", gpus: str = "8", slurm: Slurm | None = None,
-) -> Plan:  # fmt: skip
-    """What would be submitted for the commit that the bump stands at.  Writes nothing.
+) -> SlurmPlan:  # fmt: skip
+    """Return the plan for the branch's commit.
 
-    ``train`` is a training script with its arguments, run on so many nodes and GPUs a node instead of any test.
-    ``again`` names tests to be submitted once more, or is ``failed`` for all that did not pass.
-    Raises Refused for tests that do not exist, and CannotTell for a list of submissions that is damaged.
+    ``train`` is a training script with its arguments, which runs on ``nodes`` with ``gpus`` each instead of tests.
+    ``rerun`` names tests to submit once more, or is ``failed`` for all that did not pass.
+    Raises Refused for a test that does not exist or still runs, and CannotTell for a damaged list of submissions.
     """
-    slurm = slurm or Slurm()
     bump = branch.bump
-    # Another commit or another image is another matrix.
-    image = f"-{hashlib.sha256(site.image.encode()).hexdigest()[:6]}" if site.image else ""
-    base = Path(site.results or "/") / f"{bump.image_type}-{bump.tag or 'none'}-{branch.start[:12]}{image}"
-    empty = Plan(branch, site, base, slurm)
+    name = f"{bump.image_type}-{bump.tag or 'none'}"
+    folder = f"{name}-{branch.start[:12]}"
+    if site.image:  # results with another image are others
+        folder += f"-{hashlib.sha256(site.image.encode()).hexdigest()[:6]}"
+    plan = SlurmPlan(branch, site, Path(site.results or "/") / folder, slurm or Slurm())
     if not site.results:
-        return replace(empty, idle=_IDLE)
+        return replace(plan, idle=_NO_RESULTS)
     if not bump.repository.recipes:
-        return replace(empty, idle=f"{bump.repository.name} has no recipes of tests.")
-    listed = branch.checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", branch.start).split("\0")
-    every, odd = selection.read_tests(branch.texts(it for it in listed if it.startswith(f"{recipes.FOLDER}/")))
-    mine = selection.training_test(train, nodes, gpus, platform, bump.image_type) if train.strip() else None
-    picked = (mine[0],) if mine else selection.select(every, tests, platform, bump.image_type)
-    used, readable = {it.recipe for it in picked}, {it.recipe for it in every}
-    odd_ones = [told for path, told in odd.items() if path in used or path not in readable]
-    warnings = [*branch.warnings, *_not_the_bump(branch), *itertools.chain.from_iterable(odd_ones)]
-    configs = branch.texts({selection.config_of(it) for it in picked})
-    if mine:
-        configs[selection.config_of(mine[0])] = mine[1]
-    first = {it.name: it for it in reversed(picked)}
-    chosen = tuple(
-        replace(one, obstacle=one.obstacle or ("" if first[it.name] is it else "A row before it has the same name."))
-        for it in picked
-        for one in [selection.prepare(it, configs[selection.config_of(it)], site)]
-    )
-    known = {name for it in chosen for name in _expected(it.test, listed)}
-    made = replace(empty, chosen=chosen, golden={**branch.texts(known), **configs})
-    made = _with_before(made, f"{bump.image_type}-{bump.tag or 'none'}", warnings)
-    made = replace(made, fresh=_fresh(made, again), problems=(*site.problems(), *made.problems))
-    return _with_arrays(made) if made.fresh and not made.problems else made
+        return replace(plan, idle=f"{bump.repository.name} has no recipes of tests.")
+    training = None
+    if train.strip():
+        training = selection.training_test(train, nodes, gpus, platform, bump.image_type)
+    commit_tests = read_commit_tests(branch, site, tests, platform, training)
+    warnings = (*branch.warnings, *_branch_warnings(branch), *commit_tests.warnings)
+    plan = replace(plan, tests=commit_tests.tests, texts=commit_tests.texts, warnings=warnings)
+    plan = _with_submissions(plan, name)
+    plan = replace(plan, new_tests=_new_tests(plan, rerun), problems=(*site.problems(), *plan.problems))
+    if plan.problems or not plan.new_tests:
+        return plan
+    return _with_arrays(plan)
 
 
-def _not_the_bump(branch: BumpBranch) -> list[str]:
-    """Which commit is tested where the bump has none yet: its pins, and its golden values, are those of before."""
+def _branch_warnings(branch: BumpBranch) -> list[str]:
     if branch.bump.tag is None or branch.tip is not None:
         return []
     return [
@@ -176,176 +182,127 @@ def _not_the_bump(branch: BumpBranch) -> list[str]:
     ]
 
 
-def _with_before(made: Plan, bump: str, warnings: list[str]) -> Plan:
-    """What was submitted before; ``bump`` is how the names of all of its folders begin."""
-    before, running = slurm_matrix.read(made.base), list[RoundTest]()
-    problems: tuple[str, ...] = ()
+def _with_submissions(plan: SlurmPlan, prefix: str) -> SlurmPlan:
+    """Add earlier submissions.  The names of all folders of the bump start with ``prefix``."""
+    problems = []
+    submissions = rounds.read(plan.folder)
     try:
-        before = follow.adopt_jobs(made.slurm, before)
+        submissions = follow.adopt_jobs(plan.slurm, submissions)
     except RunbookError as error:
-        problems = (f"{error} An array was planned before, and whether it was submitted is not known.",)
-    for folder in sorted(made.base.parent.glob(f"{glob.escape(bump)}-*")):
-        if folder == made.base:
+        problems.append(f"{error} It is unknown whether an array that was planned earlier was submitted.")
+    warnings = list(plan.warnings)
+    elsewhere = _unfinished_elsewhere(plan, prefix, warnings)
+    return replace(
+        plan, submissions=submissions, elsewhere=elsewhere, problems=tuple(problems), warnings=tuple(warnings)
+    )
+
+
+def _unfinished_elsewhere(plan: SlurmPlan, prefix: str, warnings: list[str]) -> tuple[RoundTest, ...]:
+    results = plan.folder.parent
+    started: list[RoundTest] = []
+    for folder in sorted(results.glob(f"{glob.escape(prefix)}-*")):
+        if folder == plan.folder:
             continue
         try:
-            submissions = follow.adopt_jobs(made.slurm, slurm_matrix.read(folder))
+            submissions = follow.adopt_jobs(plan.slurm, rounds.read(folder))
         except RunbookError as error:
-            warnings.append(f"{error} Whether its tests still run is not known.")
+            warnings.append(f"{error} It is unknown whether its tests still run.")
             continue
-        entries = (entry for it in submissions for entry in it.entries if entry.job is not None)
-        running += (it for it in entries if not follow.saved_state(it).over)
+        for submission in submissions:
+            started += [
+                test for test in submission.entries if test.job is not None and not follow.saved_state(test).over
+            ]
+    if not started:
+        return ()
     try:
-        running = list(follow.unfinished(made.slurm.queue(), running)) if running else []
+        unfinished = follow.unfinished(plan.slurm.queue(), started)
     except RunbookError as error:
-        warnings.append(f"{error} Whether tests of other commits or images still run is not known.")
-        running = []
-    if running:
-        folders = ", ".join(sorted({it.folder.relative_to(made.base.parent).parts[0] for it in running}))
+        warnings.append(f"{error} It is unknown whether tests of other commits or images still run.")
+        return ()
+    if unfinished:
+        folders = sorted({test.folder.relative_to(results).parts[0] for test in unfinished})
         warnings.append(
-            f"{display.count(len(running), 'test')} of this bump at another commit or with another image still run, or "
-            f"wait to: see {folders}. cancel ends them too."
+            f"{display.count(len(unfinished), 'test')} of this bump at another commit or with another image still wait "
+            f"or run: see {', '.join(folders)}. cancel ends them too."
         )
-    return replace(
-        made, before=before, elsewhere=tuple(running), problems=problems, warnings=tuple(warnings)
-    )  # fmt: skip
+    return unfinished
 
 
-def _with_arrays(made: Plan) -> Plan:
-    """The arrays for what is fresh.  A test that cannot run here is held; where none can, nothing is submitted."""
-    site, (problems, warnings, partitions) = made.site, _asked(made.slurm, made.site)
-    config = {it.test.name: made.golden.get(selection.config_of(it.test)) or "" for it in made.fresh}
-    unfit = {
-        it.test.name: told for it in made.fresh if (told := _unfit(it.test, site, partitions, config[it.test.name]))
-    }
-    if len(unfit) == len(made.fresh):
-        problems = (*dict.fromkeys(unfit.values()), *problems)
-        return replace(made, problems=problems, warnings=(*made.warnings, *warnings))
-    fresh = tuple(it for it in made.fresh if it.test.name not in unfit)
-    chosen = tuple(replace(it, obstacle=it.obstacle or unfit.get(it.test.name, "")) for it in made.chosen)
-    sizes = {name: it.gpus for it in partitions or () for name in ([it.name, ""] if it.default else [it.name])}
-    number = slurm_matrix.next_round(made.base)
-    own = replace(site, results=f"{made.base}/{number}", node_gpus=sizes)
+def _with_arrays(plan: SlurmPlan) -> SlurmPlan:
+    """Add arrays for the new tests, except those that cannot run on the cluster.  If none can, that is a problem."""
+    cluster = inspect_cluster(plan.slurm, plan.site)
+    plan = replace(plan, problems=cluster.problems, warnings=(*plan.warnings, *cluster.warnings))
+    obstacles = {}
+    for entry in plan.new_tests:
+        settings = plan.texts.get(selection.config_of(entry.test)) or ""
+        obstacle = find_obstacle(entry.test, plan.site, cluster.partitions, settings)
+        if obstacle:
+            obstacles[entry.test.name] = obstacle
+    if len(obstacles) == len(plan.new_tests):
+        return replace(plan, problems=(*dict.fromkeys(obstacles.values()), *plan.problems))
+    plan = replace(
+        plan,
+        tests=tuple(
+            replace(entry, obstacle=entry.obstacle or obstacles.get(entry.test.name, "")) for entry in plan.tests
+        ),
+        new_tests=tuple(entry for entry in plan.new_tests if entry.test.name not in obstacles),
+    )
+    results = f"{plan.folder}/{rounds.next_round(plan.folder)}"
     try:
-        rendered = arrays([(it.test, it.connections) for it in fresh], own)
+        job_arrays = arrays(
+            [(entry.test, entry.connections) for entry in plan.new_tests],
+            replace(plan.site, results=results, node_gpus=cluster.node_gpus),
+        )
     except Refused as error:
-        rendered, problems = (), (*problems, str(error))
-    if len(rendered) > CALLS:
-        warnings += (
-            f"These tests differ in partition, nodes or GPUs so much that {len(rendered)} arrays are needed, each a "
-            "call of sbatch.",
-        )
-    return replace(
-        made, chosen=chosen, fresh=fresh, arrays=rendered, problems=problems,
-        warnings=(*made.warnings, *warnings, *_work_tree(made.branch, site)),
-    )  # fmt: skip
+        return replace(plan, problems=(*plan.problems, str(error)))
+    return replace(plan, arrays=job_arrays, warnings=(*plan.warnings, *_work_tree_warnings(plan.branch, plan.site)))
 
 
-def _unfit(test: Workload, site: Site, partitions: Sequence[Partition] | None, config: str) -> str:
-    """Why a test cannot run here, as sentences; ``partitions`` are None where they are not known."""
-    if not site.image and INSIDE in test.script:
-        return f"The test's script works in {INSIDE}, which is in a container alone. Name the image that was built."
-    lacks = "" if partitions is None else " ".join(site_file.unmet_requirements(site, partitions, [test]))
-    return " ".join(filter(None, (lacks, site_file.unmounted(site, test.script, config))))
-
-
-def _fresh(made: Plan, again: str) -> tuple[SelectedTest, ...]:
-    """Those that were not submitted yet, and those that are to run once more.
-
-    Raises Refused for a word that names no test, and for a test that still waits or runs.
-    """
-    words = set(again.replace(",", " ").split())
-    able = {it.test.name: it for it in made.chosen if not it.obstacle}
-    names = {name: {name, it.test.case, f"{it.test.model}/{it.test.case}"} for name, it in able.items()}
-    if unknown := words - {"failed"} - {word for own in names.values() for word in own}:
-        raise Refused(f"again names {', '.join(sorted(unknown))}, which is no test that is chosen here.")
-    newest = slurm_matrix.newest(made.before)
-    sent = {name: it for name in able if (it := newest.get(name)) is not None and it.job is not None}
-    fresh, running = able.keys() - sent.keys(), list[ObservedTest]()
-    for now in Follower(made.slurm, sent.values(), notes=False).poll() if words else ():
-        name = now.entry.test.name
-        if names[name] & words and now.state and not now.over:
-            running.append(now)
-        elif names[name] & words or ("failed" in words and _failed(made, now)):
-            fresh |= {name}
-    if running:
-        told = ", ".join(f"{it.entry.test} (job {it.entry.job}_{it.entry.index})" for it in running)
-        raise Refused(f"again names what is not over: {told}. Wait for its end, or end it with cancel, then run again.")
-    return tuple(it for name, it in able.items() if name in fresh)
-
-
-def _failed(made: Plan, now: ObservedTest) -> bool:
-    """Whether a test failed, or is gone without a word."""
-    return not now.state or outcome(made, now).word == "failed"
-
-
-def _asked(slurm: Slurm, site: Site) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Partition, ...] | None]:
-    """What keeps all tests from running on this cluster, what could not be found out, and its partitions."""
-    told: list[str] = []
-    outside = [*([site.image] if site.image.startswith("/") else []), *(it for it, _ in site.mounts)]
-    missing = tuple(
-        f"{path} does not exist on this machine. Name what does, or set shared: true in the site file if the nodes "
-        "have it." for path in outside if not Path(path).exists()
-    )  # fmt: skip
-    if not site.shared:
-        told += missing
-        try:
-            mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
-        except OSError:
-            mounts = ""
-        paths = [site.results, *([] if site.image else [site.checkout])]
-        told += filter(None, (site_file.not_shared(path, mounts) for path in paths))
-    if not site.image and not (Path(site.checkout) / ".venv").is_dir():
-        told.append(
-            f"{site.checkout} has no .venv, and each node would build one while the others do. Run `uv sync` there "
-            "once, or name an image."
-        )
-    try:
-        partitions = slurm.partitions()
-        told += site.problems(partitions=[it.name for it in partitions], accounts=slurm.own_accounts())
-        if site.image and not slurm.runs_containers():
-            told.append(
-                f"srun knows no --container-image here, so {site.image} cannot be run: Pyxis is not installed. Ask "
-                "those who run the cluster. Without an image only train runs, in an environment of the checkout's own."
-            )
-    except Unreachable as error:
-        return tuple(told), (f"{error} Partition, account and sizes were not checked.",), None
-    except RunbookError as error:
-        return (*told, str(error)), (), None
-    return tuple(told), missing if site.shared else (), partitions
-
-
-def _work_tree(branch: BumpBranch, site: Site) -> list[str]:
-    """What a person should know who tests the checkout itself."""
+def _work_tree_warnings(branch: BumpBranch, site: Site) -> list[str]:
     if site.image or branch.checkout.bare:
         return []
     head = branch.checkout.resolve("HEAD")
-    same = head == branch.start and not branch.checkout.uncommitted(["."])
-    return [] if same else [
-        f"Without an image the tests run in {site.checkout} as it is when they begin: at {head[:10]} with what is "
-        f"uncommitted there, and not at {branch.start[:10]}."
-    ]  # fmt: skip
+    if head == branch.start and not branch.checkout.uncommitted(["."]):
+        return []
+    return [
+        f"Without an image the tests run in {site.checkout} as it is when they start: at {head[:10]} with its "
+        f"uncommitted changes, not at {branch.start[:10]}."
+    ]
 
 
-def _expected(test: Workload, listed: Iterable[str]) -> list[str]:
-    """The golden files of a test on its platform that the repository holds; ``_2nd`` is of a resumed training."""
-    folder = f"{FOLDER}/{test.model}/{test.case}/"
-    found = []
-    for path in listed:
-        file = GoldenFileName.of_artifact(path.removeprefix(folder)) if path.startswith(folder) else None
-        if file and (file.environment, file.platform) == (test.environment, test.platform):
-            found.append(path)
-    return found
+def _new_tests(plan: SlurmPlan, rerun: str) -> tuple[SelectedTest, ...]:
+    """Return the tests that were not submitted yet, and those that ``rerun`` names.
+
+    Raises Refused for a word that names no test, and for a test that still waits or runs.
+    """
+    words = set(rerun.replace(",", " ").split())
+    runnable = {entry.test.name: entry for entry in plan.tests if not entry.obstacle}
+    names = {}
+    for name, entry in runnable.items():
+        names[name] = {name, entry.test.case, f"{entry.test.model}/{entry.test.case}"}
+    unknown = words - {"failed"}.union(*names.values())
+    if unknown:
+        raise Refused(f"again names {', '.join(sorted(unknown))}, which is none of the chosen tests.")
+    newest = rounds.newest(plan.submissions)
+    submitted = {name: newest[name] for name in runnable if name in newest and newest[name].job is not None}
+    new = runnable.keys() - submitted.keys()
+    unfinished = []
+    if words:
+        for observed in Follower(plan.slurm, submitted.values(), notes=False).poll():
+            test = observed.entry
+            is_named = bool(names[test.test.name] & words)
+            if is_named and observed.state and not observed.over:
+                unfinished.append(f"{test.test} (job {test.job}_{test.index})")
+            elif is_named or ("failed" in words and _has_failed(plan, observed)):
+                new.add(test.test.name)
+    if unfinished:
+        raise Refused(
+            f"again names tests that have not ended: {', '.join(unfinished)}. Wait until they end, or end them with "
+            "cancel; then run again."
+        )
+    return tuple(entry for name, entry in runnable.items() if name in new)
 
 
-def outcome(planned: Plan, now: ObservedTest) -> MatrixOutcome:
-    """What became of a test, its golden values judged against those of the commit."""
-    test = now.entry.test
-    folder = f"{FOLDER}/{test.model}/{test.case}/"
-    old = {path.removeprefix(folder): text for path, text in planned.golden.items() if path.startswith(folder)}
-    config = planned.golden.get(selection.config_of(test))
-    return conclude(now, old, expected_names(planned, test), config)
-
-
-def expected_names(planned: Plan, test: Workload) -> tuple[str, ...]:
-    """The names of the golden files that a test should leave."""
-    return tuple(path.rpartition("/")[2] for path in _expected(test, planned.golden))
+def _has_failed(plan: SlurmPlan, observed: ObservedTest) -> bool:
+    """Return True if a test failed, or left no state at all."""
+    return not observed.state or plan.outcome(observed).word == "failed"

@@ -1,0 +1,96 @@
+"""The problems of a site on its cluster: paths, containers, partitions and sizes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.recipes.workloads import Workload
+from runbook_lib.slurm import site_file
+from runbook_lib.slurm.batch_files import INSIDE
+from runbook_lib.slurm.client import Slurm
+from runbook_lib.slurm.site import Site
+from runbook_lib.slurm.states import Partition
+
+
+@dataclass(frozen=True)
+class ClusterReport:
+    """``problems`` prevent every submission; ``partitions`` are None if they are unknown."""
+
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    partitions: tuple[Partition, ...] | None = None
+
+    @property
+    def node_gpus(self) -> Mapping[str, int]:
+        """The GPUs of a node by partition, "" for the default partition."""
+        sizes: dict[str, int] = {}
+        for partition in self.partitions or ():
+            sizes[partition.name] = partition.gpus
+            if partition.default:
+                sizes[""] = partition.gpus
+        return sizes
+
+
+def inspect_cluster(slurm: Slurm, site: Site) -> ClusterReport:
+    """Compare a site with this machine and with what Slurm reports of the cluster."""
+    problems: list[str] = []
+    warnings: list[str] = []
+    if site.shared:
+        warnings += _missing_paths(site)
+    else:
+        problems += [*_missing_paths(site), *_unshared_paths(site)]
+    if not site.image and not (Path(site.checkout) / ".venv").is_dir():
+        problems.append(
+            f"{site.checkout} has no .venv, so all nodes would build one at the same time. Run `uv sync` there once, "
+            "or name an image."
+        )
+    try:
+        partitions = slurm.partitions()
+        names = [partition.name for partition in partitions]
+        problems += site.problems(partitions=names, accounts=slurm.own_accounts())
+        if site.image and not slurm.runs_containers():
+            problems.append(
+                f"srun has no option --container-image here, so {site.image} cannot be run: Pyxis is not installed. "
+                "Ask the administrators of the cluster to install it. Without an image only train runs, in the "
+                "checkout's own environment."
+            )
+    except Unreachable as error:
+        warnings.append(f"{error} Partition, account and sizes were not checked.")
+        return ClusterReport(tuple(problems), tuple(warnings))
+    except RunbookError as error:
+        return ClusterReport((*problems, str(error)))
+    return ClusterReport(tuple(problems), tuple(warnings), partitions)
+
+
+def _missing_paths(site: Site) -> list[str]:
+    paths = [outside for outside, _ in site.mounts]
+    if site.image.startswith("/"):
+        paths.insert(0, site.image)
+    advice = "Correct the path, or set shared: true in the site file if the nodes have it."
+    return [f"{path} does not exist on this machine. {advice}" for path in paths if not Path(path).exists()]
+
+
+def _unshared_paths(site: Site) -> list[str]:
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
+    except OSError:
+        return []
+    paths = [site.results]
+    if not site.image:
+        paths.append(site.checkout)
+    return [problem for path in paths if (problem := site_file.not_shared(path, mounts))]
+
+
+def find_obstacle(test: Workload, site: Site, partitions: Sequence[Partition] | None, settings: str) -> str:
+    """Return why a test cannot run on the cluster, as sentences; empty if it can.
+
+    ``partitions`` are None if they are unknown, ``settings`` is the text of the test's settings.
+    """
+    if not site.image and INSIDE in test.script:
+        return f"The test's script uses {INSIDE}, which exists only in a container. Name the image that was built."
+    problems: list[str] = []
+    if partitions is not None:
+        problems += site_file.unmet_requirements(site, partitions, [test])
+    problems.append(site_file.unmounted(site, test.script, settings))
+    return " ".join(filter(None, problems))

@@ -1,0 +1,11 @@
+"""Lists of names in messages."""
+
+from collections.abc import Sequence
+
+
+def join_first(names: Sequence[str], limit: int) -> str:
+    """Return the names comma-separated, at most ``limit`` of them, such as ``a, b and 3 more``."""
+    text = ", ".join(names[:limit])
+    if len(names) > limit:
+        text += f" and {len(names) - limit} more"
+    return text
