@@ -25,7 +25,7 @@ from runbook_lib.records.run_view import Run
 from runbook_lib.records.statement import Identity
 from runbook_lib.runner import background, session
 from runbook_lib.runner.parameters import Source
-from runbook_lib.steps.internal_ci import plan as internal_ci_plan
+from runbook_lib.steps.internal_ci.destination import destination
 from runbook_lib.workflow import (
     forge,
     repository,  # fmt: skip
@@ -253,7 +253,7 @@ class Form:
         """What a person types to confirm: the tag, or the destination where the notebook asks for that."""
         with suppress(RunbookError):
             bump = self.bump()
-            return internal_ci_plan.destination(bump.branch) if self._confirms else str(bump.tag or "")
+            return destination(bump.branch) if self._confirms else str(bump.tag or "")
         return ""
 
     def _start(self, *, apply: bool) -> None:

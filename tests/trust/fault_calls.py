@@ -32,7 +32,7 @@ from runbook_lib.steps import open_pr
 from runbook_lib.steps.broken_tests import decide, quarantine
 from runbook_lib.steps.broken_tests.issue import BrokenTest
 from runbook_lib.steps.internal_ci import run as internal_ci
-from runbook_lib.steps.internal_ci.dry_run import telling
+from runbook_lib.steps.internal_ci.dry_run import find_pipeline
 from runbook_lib.transport.ranges import Address, Web
 from runbook_lib.triage import read_logs
 from runbook_lib.triage.diagnose import FailedJob
@@ -295,11 +295,11 @@ def _rerun(at: At, on: Clients) -> None:
 
 
 def _started(at: At, on: Clients) -> None:
-    ahead = replace(at.known["ahead"], gitlab=on.gitlab)
-    ahead = replace(ahead, pipeline=telling(on.gitlab, ahead))
-    after = internal_ci.carry_out(at.step(), ahead, TO)
-    if after.held:
-        raise Told(after.held)
+    dry_run = replace(at.known["dry run"], gitlab=on.gitlab)
+    dry_run = replace(dry_run, pipeline=find_pipeline(on.gitlab, dry_run))
+    after = internal_ci.carry_out(at.step(), dry_run, TO)
+    if after.waiting:
+        raise Told(after.waiting)
 
 
 def _comment_removed(at: At, on: Clients) -> None:
@@ -399,13 +399,13 @@ def _prepare(at: At, on: Clients) -> None:
     pipeline = on.gitlab.pipelines(head)[0].id
     bridges = on.gitlab.bridges(pipeline)
     lab = ci_runs.of_gitlab(on.gitlab, pipeline, image_type="dev", head=head)
-    ahead = internal_ci.look(branch, env={"GITLAB_URL": f"{at.forge.url}/gitlab", "GITLAB_TOKEN": GITLAB_TOKEN,
+    dry_run = internal_ci.look(branch, env={"GITLAB_URL": f"{at.forge.url}/gitlab", "GITLAB_TOKEN": GITLAB_TOKEN,
                                          "GITLAB_PROJECT": REPOSITORY})  # fmt: skip
     at.known |= {
         _N: state.pull.number, "head": head, _RUN: run.id, "branch": branch, "proposal": proposal, "asked": asked,
         _JOB: next(it.id for it in on.github.jobs(run.id) if it.conclusion == "failure"),
         "pipeline": pipeline, "bridge": bridges[0], "source": _one_pair(asked.source), "lab source": _one_pair(lab),
-        "ahead": replace(ahead, pipeline=None, seen=ahead.commit, held=""),
+        "dry run": replace(dry_run, pipeline=None, current=dry_run.commit, waiting=""),
     }  # fmt: skip
     at.known["lab job"] = at.known["lab source"].matches[0].upload.job
 

@@ -1,4 +1,4 @@
-"""Why a build on GitLab failed: its log, read in pieces, tells the cause, and which known pitfall it is."""
+"""The cause of a failed build on GitLab, from the job's log."""
 
 import os
 from collections.abc import Sequence
@@ -18,53 +18,53 @@ from runbook_lib.triage.diagnose import FailedJob, Failure
 from runbook_lib.triage.known_problems import Pitfall
 
 _LARGEST = 2**28  # bytes of a log
-_END = 2**20  # bytes of its end, in which pitfalls are looked for
+_TAIL = 2**20  # bytes at its end that are searched for known problems
 _MOST = 4  # jobs; a pin has a row for each platform
 
 
 @dataclass(frozen=True)
-class Explained:
-    """A failed job, why it failed, and the pitfalls whose signs its log shows."""
+class ExplainedJob:
+    """A failed job, its cause, and the known problems whose signs are in its log."""
 
     failure: Failure
     pitfalls: tuple[Pitfall, ...]
 
 
-def explain(gitlab: GitLab, jobs: Sequence[Job]) -> tuple[Explained, ...]:
-    """Why these jobs failed.  What cannot be read is said in the failure."""
+def explain(gitlab: GitLab, jobs: Sequence[Job]) -> tuple[ExplainedJob, ...]:
+    """Return the causes of failed jobs.  If a log cannot be read, the failure says so."""
     with Web(1) as web, TemporaryFolder() as folder:
-        return tuple(_explained(gitlab, web, job, folder / f"job-{job.id}.log") for job in jobs[:_MOST])
+        return tuple(_explain(gitlab, web, job, folder / f"job-{job.id}.log") for job in jobs[:_MOST])
 
 
-def _explained(gitlab: GitLab, web: Web, job: Job, log: Path) -> Explained:
-    asked, hide = FailedJob(job.name, job.url), Redactor(os.environ).text
+def _explain(gitlab: GitLab, web: Web, job: Job, log: Path) -> ExplainedJob:
+    failed_job, hide = FailedJob(job.name, job.url), Redactor(os.environ).text
     try:
-        with log.open("wb") as into:
+        with log.open("wb") as file:
 
             def restart() -> None:
-                into.seek(0)
-                into.truncate()
+                file.seek(0)
+                file.truncate()
 
-            web.file(Address(*gitlab.trace(job.id))).whole(into.write, restart, _LARGEST)
-        failure = read_logs.of_folder(log, asked, hide=hide)
+            web.file(Address(*gitlab.trace(job.id))).whole(file.write, restart, _LARGEST)
+        failure = read_logs.of_folder(log, failed_job, hide=hide)
     except RunbookError as error:
-        return Explained(diagnose.conclude(asked, [], hide, f"The job's log could not be read. {error}"), ())
-    with log.open("rb") as whole:
-        whole.seek(max(0, log.stat().st_size - _END))
-        end = whole.read(_END).decode("utf-8", "replace")
-    return Explained(failure, known_problems.find(end))
+        cause = f"The job's log could not be read. {error}"
+        return ExplainedJob(diagnose.conclude(failed_job, [], hide, cause), ())
+    with log.open("rb") as read:
+        read.seek(max(0, log.stat().st_size - _TAIL))
+        tail = read.read(_TAIL).decode("utf-8", "replace")
+    return ExplainedJob(failure, known_problems.find(tail))
 
 
-def show(found: Sequence[Explained]) -> View:
-    """Each failed job with its cause, the lines that show it, and the mend of a known pitfall."""
+def show(explained: Sequence[ExplainedJob]) -> View:
+    """Show each failed job with its cause, the lines that show it, and the fix of a known problem."""
+    failures = [job.failure for job in explained]
     shown = display.table(
-        {"job": it.failure.job, "kind": it.failure.kind, "cause": it.failure.cause, "next": it.failure.next}
-        for it in found
+        {"job": failure.job, "kind": failure.kind, "cause": failure.cause, "next": failure.next} for failure in failures
     )
-    for it in found:
-        if it.failure.evidence:
-            shown += display.code("\n".join(it.failure.evidence), title=it.failure.job)
-        told = [f"{known.sign} {known.cause} {known.mend}" for known in it.pitfalls]
-        if told:
-            shown += display.notes(told, title="Known pitfalls")
+    for job in explained:
+        if job.failure.evidence:
+            shown += display.code("\n".join(job.failure.evidence), title=job.failure.job)
+        fixes = [f"{pitfall.sign} {pitfall.cause} {pitfall.mend}" for pitfall in job.pitfalls]
+        shown += display.notes(fixes, title="Known pitfalls")
     return shown

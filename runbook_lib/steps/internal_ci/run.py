@@ -1,15 +1,14 @@
-"""The internal GitLab pipeline of a bump's branch: looked at, started once, and followed until the pin has built.
+"""The internal GitLab pipeline of a bump's branch: started once, and followed until the pin has built.
 
-GitLab itself is the memory: a commit that was pushed there, and a pipeline of it, are found again by any later run.
+GitLab itself is the memory: a later run finds the commit that was pushed there, and its pipeline.
 """
 
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
 from runbook_lib.clients.github.client import once
 from runbook_lib.clients.gitlab.client import GitLab, NoSuchRef
@@ -17,190 +16,198 @@ from runbook_lib.clients.gitlab.models import Pipeline
 from runbook_lib.display import View
 from runbook_lib.errors import Refused
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.steps.internal_ci import logs, plan
-from runbook_lib.steps.internal_ci.dry_run import Ahead, look, telling
-from runbook_lib.steps.internal_ci.logs import Explained
-from runbook_lib.steps.internal_ci.plan import Progress
+from runbook_lib.steps.internal_ci import destination, logs, plan
+from runbook_lib.steps.internal_ci.dry_run import DryRun, find_pipeline, look
+from runbook_lib.steps.internal_ci.logs import ExplainedJob
+from runbook_lib.steps.internal_ci.plan import PipelineProgress
 from runbook_lib.transport import polling
 from runbook_lib.workflow import branch_history
 
-__all__ = ["Ahead", "Found", "carry_out", "follow", "look", "show", "verify"]
+__all__ = ["DryRun", "PipelineResult", "carry_out", "follow", "look", "show", "verify"]
 
-#: Seconds before each further try to start a pipeline: GitLab may need a moment to know of a push.
+#: Seconds before each further attempt to start a pipeline: GitLab may need a moment to know of a push.
 _DELAYS = (1.0, 2.0, 4.0, 8.0)
+_CHECKS = ("GitLab has the bump's commit", "the pipeline is of that commit", "the GitLab pin builds")
 
 
 @dataclass(frozen=True)
-class Found:
-    """Where the pipeline stands, and why its failed builds failed."""
+class PipelineResult:
+    """The state of the pipeline, and the causes of its failed builds."""
 
-    progress: Progress
-    explained: tuple[Explained, ...] = ()
+    progress: PipelineProgress
+    explained: tuple[ExplainedJob, ...] = ()
 
 
-def carry_out(step: StepRecord, ahead: Ahead, confirm: str = "") -> Ahead:
+def carry_out(step: StepRecord, dry_run: DryRun, confirm: str = "") -> DryRun:
     """Push the commit to its destination and start the pipeline, once ``confirm`` names the destination.
 
-    What is there already is found and left alone.  What keeps it from going on is in ``held`` of the result.  Raises
-    Refused for a confirmation of something else, and where the destination has moved since the dry run.
+    An existing branch or pipeline of the commit is left alone.  ``waiting`` of the result is what must happen first.
+    Raises Refused for another confirmation, and if the destination has moved since the dry run.
     """
-    bump, gitlab = ahead.branch.bump, ahead.gitlab
-    step.add_inputs(head_commit=ahead.commit or None, base_commit=ahead.branch.base_commit)
-    if ahead.pipeline and "FUNCTIONAL_TEST_SCOPE" in ahead.variables:
+    bump, gitlab = dry_run.branch.bump, dry_run.gitlab
+    step.add_inputs(head_commit=dry_run.commit or None, base_commit=dry_run.branch.base_commit)
+    scope = dry_run.variables.get("FUNCTIONAL_TEST_SCOPE")
+    if dry_run.pipeline and scope:
         step.warn(
-            f"Pipeline {ahead.pipeline.id} of this commit was there already and is followed, and none is started for "
-            f"tests={ahead.variables['FUNCTIONAL_TEST_SCOPE']}: look there whether it runs them ({ahead.pipeline.url})."
+            f"Pipeline {dry_run.pipeline.id} of this commit exists already and is followed, and none is started for "
+            f"tests={scope}. See whether it runs them: {dry_run.pipeline.url}"
         )
-    if gitlab is None or ahead.held or ahead.pipeline:
-        return ahead
+    if gitlab is None or dry_run.waiting or dry_run.pipeline:
+        return dry_run
     if not bump.publish:
-        return replace(ahead, held="waiting for publish: only then anything is pushed to GitLab", next="publish=True")
+        waiting = "waiting for publish: without it nothing is pushed to GitLab"
+        return replace(dry_run, waiting=waiting, next_action="publish=True")
     if not confirm:
-        return replace(
-            ahead, held=f"waiting for confirmation of the destination {ahead.destination}",
-            next=f"Read the dry run above, then run again with -r confirm {ahead.destination}",
-        )  # fmt: skip
-    if confirm != ahead.destination:
-        raise Refused(f"confirm is {confirm!r}, and the destination is {ahead.destination!r}: nothing was pushed.")
-    reviewed = branch_history.review(ahead.branch, ahead.commit, step.records)
-    reviewed.record(step)
-    if reviewed.foreign:
-        return replace(ahead, held=reviewed.held, next=reviewed.next)
-    plan.guard(ahead.destination, gitlab.protected(), gitlab.project().default_branch)
-    if ahead.pushes:
-        _push(step, ahead)
-    return replace(ahead, pipeline=_start(step, ahead, gitlab), seen=ahead.commit)
+        waiting = f"waiting for confirmation of the destination {dry_run.destination}"
+        next_action = f"Read the dry run above, then run again with -r confirm {dry_run.destination}"
+        return replace(dry_run, waiting=waiting, next_action=next_action)
+    if confirm != dry_run.destination:
+        raise Refused(f"confirm is {confirm!r}, but the destination is {dry_run.destination!r}: nothing was pushed.")
+    review = branch_history.review(dry_run.branch, dry_run.commit, step.records)
+    review.record(step)
+    if review.foreign:
+        return replace(dry_run, waiting=review.held, next_action=review.next)
+    destination.require_replaceable(dry_run.destination, gitlab.protected(), gitlab.project().default_branch)
+    if dry_run.pushes:
+        _push(step, dry_run)
+    return replace(dry_run, pipeline=_start(step, dry_run, gitlab), current=dry_run.commit)
 
 
-def _push(step: StepRecord, ahead: Ahead) -> None:
-    if ahead.busy:
-        why = f"pipeline {ahead.busy.id} of {ahead.busy.sha[:10]} still runs on {ahead.destination} ({ahead.busy.url})"
-        if "push-while-running" not in ahead.branch.bump.allow:
-            raise Refused(f"Nothing was pushed: {why}, and a push may cancel it.", "push-while-running")
-        step.allowed("push-while-running", f"{why}.")
-    checkout, to = ahead.branch.checkout, ahead.destination
+def _push(step: StepRecord, dry_run: DryRun) -> None:
+    busy, target = dry_run.busy, dry_run.destination
+    if busy:
+        reason = f"pipeline {busy.id} of {busy.sha[:10]} still runs on {target} ({busy.url})"
+        if "push-while-running" not in dry_run.branch.bump.allow:
+            raise Refused(f"Nothing was pushed: {reason}, and a push may cancel it.", "push-while-running")
+        step.allowed("push-while-running", f"{reason}.")
+    checkout, commit, settings = dry_run.branch.checkout, dry_run.commit, dry_run.settings
     try:
-        checkout.push_commit(ahead.remote, ahead.commit, to, seen=ahead.seen, settings=ahead.settings)
-    except Refused:  # or the answer was lost on its way
-        if checkout.remote_tip(ahead.remote, to, ahead.settings) != ahead.commit:
+        checkout.push_commit(dry_run.remote, commit, target, seen=dry_run.current, settings=settings)
+    except Refused:  # unless only the answer was lost
+        if checkout.remote_tip(dry_run.remote, target, settings) != commit:
             raise
-    step.effect("push", f"{ahead.remote} {ahead.destination}", ahead.seen, ahead.commit)
+    step.effect("push", f"{dry_run.remote} {target}", dry_run.current, commit)
 
 
-def _start(step: StepRecord, ahead: Ahead, gitlab: GitLab, sleep: Callable[[float], None] = time.sleep) -> Pipeline:
-    tried: list[str] = []
+def _start(step: StepRecord, dry_run: DryRun, gitlab: GitLab) -> Pipeline:
+    branch = dry_run.destination
+    attempts: list[str] = []
 
     def create() -> Pipeline:
-        tried.append(ahead.destination)
+        attempts.append(branch)
         for delay in _DELAYS:
             with suppress(NoSuchRef):
-                return gitlab.start(ahead.destination, ahead.variables)
-            sleep(delay)
-        return gitlab.start(ahead.destination, ahead.variables)
+                return gitlab.start(branch, dry_run.variables)
+            time.sleep(delay)
+        return gitlab.start(branch, dry_run.variables)
 
-    found = once(lambda: telling(gitlab, ahead), create)
-    if tried:  # also where the answer was lost, and the pipeline found afterwards
-        step.effect("pipeline", ahead.destination, None, dict(ahead.variables), url=found.url)
-    if found.sha != ahead.commit:
+    pipeline = once(lambda: find_pipeline(gitlab, dry_run), create)
+    if attempts:  # also if the answer was lost, and the pipeline was found afterwards
+        step.effect("pipeline", branch, None, dict(dry_run.variables), url=pipeline.url)
+    if pipeline.sha != dry_run.commit:
         raise Refused(
-            f"Pipeline {found.id} tests {found.sha[:10]}, not {ahead.commit[:10]}: somebody else pushed to "
-            f"{ahead.destination} meanwhile. Look there first: {found.url}"
+            f"Pipeline {pipeline.id} tests {pipeline.sha[:10]}, not {dry_run.commit[:10]}: somebody else has pushed to "
+            f"{branch} since. See {pipeline.url} before you run this again."
         )
-    return found
+    return pipeline
 
 
 def follow(
     step: StepRecord,
-    ahead: Ahead,
+    dry_run: DryRun,
     *,
     wait: bool = False,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
     say: Callable[[str], object] = print,
-) -> Found | None:
-    """The pipeline as it is now; with ``wait`` until it is known whether the pin builds, saying each change.
+) -> PipelineResult | None:
+    """Return the pipeline's state, None without a pipeline; with ``wait`` once it shows whether the pin builds.
 
-    A preview never waits: it shows what is.
-    None where there is nothing to follow.  Raises Unreachable when GitLab stays away for long.
+    Each change of state is reported to ``say``.  A preview never waits.  Raises Unreachable if GitLab stays down.
     """
-    gitlab, pipeline, wait = ahead.gitlab, ahead.pipeline, wait and ahead.branch.bump.apply
+    gitlab, pipeline = dry_run.gitlab, dry_run.pipeline
     if gitlab is None or pipeline is None:
         return None
 
-    def look() -> plan.Progress:
-        it = gitlab.pipeline(pipeline.id)
-        return plan.judge(it, gitlab.pipeline_jobs(it.id), ahead.builds, ahead.commit)
+    def read() -> PipelineProgress:
+        newest = gitlab.pipeline(pipeline.id)
+        return plan.judge(newest, gitlab.pipeline_jobs(newest.id), dry_run.builds, dry_run.commit)
 
-    patient = partial(polling.follow, wait=wait, sleep=sleep, clock=clock, say=say)
-    now = patient(look, lambda now: polling.Seen(now.sentence, now.ended))
-    explained = patient(lambda: logs.explain(gitlab, now.bad), lambda _: polling.Seen("", over=True))
-    found = Found(now, explained)
-    _account(step, found)
-    return found
-
-
-def _account(step: StepRecord, found: Found) -> None:
-    """What the record keeps of the pipeline."""
-    now = found.progress
-    if now.pipeline:
-        step.add_inputs(pipeline_id=now.pipeline.id, pipeline_commit=now.pipeline.sha, pipeline_state=now.state)
-        step.link("GitLab pipeline", now.pipeline.url)
-    step.table("build jobs", [vars(it) for it in now.jobs])
+    wait = wait and dry_run.branch.bump.apply
+    progress = polling.follow(
+        read, lambda state: polling.Seen(state.sentence, state.over), wait=wait, sleep=sleep, clock=clock, say=say
+    )
+    explained = logs.explain(gitlab, progress.failed_jobs)
+    if progress.pipeline:
+        newest = progress.pipeline
+        step.add_inputs(pipeline_id=newest.id, pipeline_commit=newest.sha, pipeline_state=progress.state)
+        step.link("GitLab pipeline", newest.url)
+    step.table("build jobs", [vars(job) for job in progress.jobs])
+    return PipelineResult(progress, explained)
 
 
-def show(ahead: Ahead, found: Found | None) -> View:
-    """Where the pipeline stands: each job that builds the pin's images, and why those failed that did."""
-    if found is None:
-        return display.note(ahead.held or ahead.problem or "There is no pipeline to follow.")
-    now = found.progress
-    shown = display.note(f"{now.sentence[:1].upper()}{now.sentence[1:]}")
-    rows = [
-        {"job": it.name, "state": it.status, "minutes": round(it.seconds / 60, 1), "url": it.url} for it in now.jobs
-    ]
+def show(dry_run: DryRun, result: PipelineResult | None) -> View:
+    """Show the state of the pipeline, each job that builds the pin's images, and the causes of failures."""
+    if result is None:
+        return display.note(dry_run.waiting or dry_run.problem or "There is no pipeline to follow.")
+    progress = result.progress
+    shown = display.note(f"{progress.sentence[:1].upper()}{progress.sentence[1:]}")
+    rows = []
+    for job in progress.jobs:
+        rows.append({"job": job.name, "state": job.status, "minutes": round(job.seconds / 60, 1), "url": job.url})
     shown += display.table(rows, empty="None of the pin's jobs is listed yet.")
-    return shown + logs.show(found.explained) if found.explained else shown
+    if result.explained:
+        shown += logs.show(result.explained)
+    return shown
 
 
-def verify(step: StepRecord, ahead: Ahead, found: Found | None) -> View:
-    """Read GitLab's branch again, and tell the record whether the pin builds."""
-    bump = ahead.branch.bump
-    step.check(*_checks(ahead, found))
-    now = found.progress if found else None
-    if now and now.state == "passed":
-        step.done(now.sentence, "05-golden-values takes its golden values with source=gitlab, once its tests have run."
-                  if ahead.variables.get("FUNCTIONAL_TEST") == "yes" else "")  # fmt: skip
-    elif now:
-        known = [it.mend for each in (found.explained if found else ()) for it in each.pitfalls]
-        step.waiting(now.sentence, " ".join([*dict.fromkeys(known), now.next]))
-    elif ahead.problem:
-        step.done(ahead.problem)
-    elif bump.apply:
-        step.waiting(ahead.held, ahead.next)
-    elif ahead.gitlab is None or not ahead.destination:
-        step.done(f"Preview: {ahead.held}.", ahead.next)
+def verify(step: StepRecord, dry_run: DryRun, result: PipelineResult | None) -> View:
+    """Read GitLab's branch again, and record whether the pin builds."""
+    step.check(*_checks(dry_run, result))
+    if result:
+        _record_result(step, dry_run, result)
+    elif dry_run.problem:
+        step.done(dry_run.problem)
+    elif dry_run.branch.bump.apply:
+        step.waiting(dry_run.waiting, dry_run.next_action)
+    elif dry_run.gitlab is None or not dry_run.destination:
+        step.done(f"Preview: {dry_run.waiting}.", dry_run.next_action)
     else:
-        if ahead.pushes:
-            to = f"{ahead.place} as {ahead.destination}"
-            step.would(f"push {ahead.commit[:10]} to {to}; what stands there now: {ahead.replaces}", publish=True)
-        step.would(f"start a pipeline of {ahead.destination} there", publish=True)
-        step.done(f"Preview: would start the internal pipeline of {ahead.destination}.",
-                  f"Run again with -p apply True -p publish True -r confirm {ahead.destination}")  # fmt: skip
+        name = dry_run.destination
+        if dry_run.pushes:
+            push = f"push {dry_run.commit[:10]} to {dry_run.project} as {name}"
+            step.would(f"{push}; now there: {dry_run.replaces}", publish=True)
+        step.would(f"start a pipeline of {name} there", publish=True)
+        command = f"Run again with -p apply True -p publish True -r confirm {name}"
+        step.done(f"Preview: would start the internal pipeline of {name}.", command)
     return display.note("The checks are in the record below.")
 
 
-def _checks(ahead: Ahead, found: Found | None) -> list[Check]:
-    holds, same, builds = "GitLab has the bump's commit", "the pipeline is of that commit", "the GitLab pin builds"
-    if found is None or ahead.gitlab is None or found.progress.pipeline is None:
-        why = ahead.held or ahead.problem or "This is a preview."
-        return [Check(name, "skipped", why) for name in (holds, same, builds)]
-    now, pipeline = found.progress, found.progress.pipeline
-    tip = ahead.gitlab.branch(pipeline.ref)
-    at = f"{pipeline.ref} is at {tip.commit[:10]}." if tip else f"{pipeline.ref} is gone since."
-    # A branch that went on since takes nothing from what the pipeline tells of the commit.
-    held = tip is not None and tip.commit == ahead.commit
+def _record_result(step: StepRecord, dry_run: DryRun, result: PipelineResult) -> None:
+    progress = result.progress
+    if progress.state != "passed":
+        fixes = [pitfall.mend for job in result.explained for pitfall in job.pitfalls]
+        step.waiting(progress.sentence, " ".join([*dict.fromkeys(fixes), progress.next_action]))
+        return
+    next_action = ""
+    if dry_run.variables.get("FUNCTIONAL_TEST") == "yes":
+        next_action = f"Once its tests have run, {notebooks.GOLDEN_VALUES} with source=gitlab takes its golden values."
+    step.done(progress.sentence, next_action)
+
+
+def _checks(dry_run: DryRun, result: PipelineResult | None) -> list[Check]:
+    if result is None or dry_run.gitlab is None or result.progress.pipeline is None:
+        reason = dry_run.waiting or dry_run.problem or "This is a preview."
+        return [Check(name, "skipped", reason) for name in _CHECKS]
+    progress, pipeline = result.progress, result.progress.pipeline
+    at_commit, at_pipeline, at_build = _CHECKS
+    head = dry_run.gitlab.branch(pipeline.ref)
+    detail = f"{pipeline.ref} is at {head.commit[:10]}." if head else f"{pipeline.ref} was deleted since."
+    # Waiting, not failed: a branch that moved on takes nothing from the verdict on the commit, and a failed build
+    # needs a person's decision.
+    has_commit = head is not None and head.commit == dry_run.commit
     return [
-        Check(holds, "passed" if held else "waiting", at),
-        Check.of(same, pipeline.sha == ahead.commit, f"Pipeline {pipeline.id} is of {pipeline.sha[:10]}."),
-        # A red build is for a person to judge: the bump waits, and does not fail.
-        Check(builds, "passed" if now.state == "passed" else "waiting", now.sentence),
+        Check(at_commit, "passed" if has_commit else "waiting", detail),
+        Check.of(at_pipeline, pipeline.sha == dry_run.commit, f"Pipeline {pipeline.id} is of {pipeline.sha[:10]}."),
+        Check(at_build, "passed" if progress.state == "passed" else "waiting", progress.sentence),
     ]

@@ -44,33 +44,33 @@ def branches(world: practice.World) -> str:
 def pipelines(world: practice.World) -> list[InternalRunRecord]:
     store = Store(world.home / "forge.sqlite")
     with store.transaction():
-        found = store.all(InternalRunRecord)
+        records = store.all(InternalRunRecord)
     store.close()
-    return found
+    return records
 
 
 @pytest.mark.slow
 def test_from_the_dry_run_to_a_pin_that_builds(world: practice.World, tmp_path: Path) -> None:
     before = branches(world)
     assert execute("03-open-pr", apply=True).state == "done"
-    asked = execute("internal-ci", apply=True)
-    assert asked.state == "waiting"
-    assert asked.next.endswith(f"-r confirm {TO}")
+    unconfirmed = execute("internal-ci", apply=True)
+    assert unconfirmed.state == "waiting"
+    assert unconfirmed.next.endswith(f"-r confirm {TO}")
     assert (branches(world), pipelines(world)) == (before, [])
 
-    begun = execute("internal-ci", apply=True, confirm=TO, wait=True)
-    assert begun.state == "done", begun.summary
-    assert begun.summary.startswith("The GitLab pin builds: nvcr.io/nvidia/pytorch:26.04-py3 for amd64")
-    effects = [(it["effect"], it["target"], it["before"]) for it in predicate(begun)["effects"]]
+    confirmed = execute("internal-ci", apply=True, confirm=TO, wait=True)
+    assert confirmed.state == "done", confirmed.summary
+    assert "nvcr.io/nvidia/pytorch:26.04-py3 for amd64" in confirmed.summary
+    effects = [(entry["effect"], entry["target"], entry["before"]) for entry in predicate(confirmed)["effects"]]
     assert effects == [("push", f"gitlab {TO}", None), ("pipeline", TO, None)]
-    assert "GitLab pipeline" in begun.links
+    assert "GitLab pipeline" in confirmed.links
     head = git(world.checkout, "rev-parse", "bump/main/dev-26.04-py3")
     assert set(branches(world).splitlines()) - set(before.splitlines()) == {f"{TO} {head}"}
-    assert begun.record is not None
-    assert "test:pre_build_image" in (begun.record / "build-jobs.csv").read_text()
+    assert confirmed.record is not None
+    assert "test:pre_build_image" in (confirmed.record / "build-jobs.csv").read_text()
 
-    again = execute("internal-ci", apply=True, confirm=TO)
-    assert (again.state, predicate(again)["effects"], len(pipelines(world))) == ("done", [], 1)
+    repeated = execute("internal-ci", apply=True, confirm=TO)
+    assert (repeated.state, predicate(repeated)["effects"], len(pipelines(world))) == ("done", [], 1)
     assert verify(tmp_path / "audit")[0] == []
 
 
@@ -83,8 +83,8 @@ def test_a_build_that_fails_waits_for_a_person(world: practice.World) -> None:
     store.close()
     result = execute("internal-ci", apply=True, confirm=TO, wait=True)
     assert result.state == "waiting", result.summary
-    assert result.summary.startswith("the GitLab pin does not build: test:pre_build_image: [CI_MCORE_DEV_IMAGE")
-    assert result.next.startswith("Free some space")
+    assert "test:pre_build_image: [CI_MCORE_DEV_IMAGE" in result.summary
+    assert "Free some space" in result.next
     assert result.record is not None
     assert "install_nccl.sh" in (result.record / "executed.ipynb").read_text()
 

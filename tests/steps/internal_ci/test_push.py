@@ -28,8 +28,8 @@ def checkout(tmp_path: Path) -> Checkout:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    with serve(tmp_path) as made:
-        yield made
+    with serve(tmp_path) as server:
+        yield server
 
 
 def tips(checkout: Checkout) -> str:

@@ -1,4 +1,4 @@
-"""The internal pipeline of a bump: real git, the practice GitLab with a bare repository of its own, a set clock."""
+"""The internal pipeline of a bump: real git, the practice GitLab with its own bare repository, a controlled clock."""
 
 import os
 import shutil
@@ -19,10 +19,9 @@ from runbook_lib.pins.repositories import MEGATRON_BRIDGE
 from runbook_lib.practice.accounts import GITLAB_TOKEN
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.state import InternalRunRecord
-from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.internal_ci import logs
 from runbook_lib.steps.internal_ci import run as internal_ci
-from runbook_lib.steps.internal_ci.run import Ahead, Found
+from runbook_lib.steps.internal_ci.run import DryRun, PipelineResult
 from runbook_lib.workflow import bump_branch, pull_request
 
 BRANCH = "bump/main/dev-26.04-py3"
@@ -55,21 +54,23 @@ class At:
         with store.transaction():
             return store.all(InternalRunRecord)
 
-    def look(self, mode: str = "publish", tests: str = "", env: dict[str, str] | None = None, **more: Any) -> Ahead:
-        branch = bump_branch.find(self.world.checkout, bump_to(mode=mode, **more))
-        return internal_ci.look(branch, tests=tests, env=self.env if env is None else env)
+    def look(self, mode: str = "publish", tests: str = "", env: dict[str, str] | None = None, **options: Any) -> DryRun:
+        position = bump_branch.find(self.world.checkout, bump_to(mode=mode, **options))
+        return internal_ci.look(position, tests=tests, env=self.env if env is None else env)
 
-    def run(self, mode: str = "publish", *, confirm: str = TO, tests: str = "", **more: Any) -> Found | None:
+    def run(
+        self, mode: str = "publish", *, confirm: str = TO, tests: str = "", **options: Any
+    ) -> PipelineResult | None:
         """As the notebook runs it."""
-        ahead = self.look(mode, tests, **more)
-        step = self.world.step(ahead.branch.bump)
-        assert ahead.show().html
-        ahead = internal_ci.carry_out(step, ahead, confirm)
-        found = internal_ci.follow(step, ahead, sleep=lambda _: None)
-        assert internal_ci.show(ahead, found).html
-        internal_ci.verify(step, ahead, found)
+        dry_run = self.look(mode, tests, **options)
+        step = self.world.step(dry_run.branch.bump)
+        assert dry_run.show().html
+        dry_run = internal_ci.carry_out(step, dry_run, confirm)
+        result = internal_ci.follow(step, dry_run, sleep=lambda _: None)
+        assert internal_ci.show(dry_run, result).html
+        internal_ci.verify(step, dry_run, result)
         step.raise_if_failed()
-        return found
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -107,23 +108,23 @@ def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 # -- nothing happens ---------------------------------------------------------------------------------------------
 
 
-def test_a_preview_changes_nothing_and_says_what_it_would_do(at: At) -> None:
+def test_a_preview_changes_nothing_and_records_the_plan(at: At) -> None:
     before = at.tips()
     assert at.run("preview") is None
     assert at.world.effects() == []
     planned = at.world.said("planned")
-    assert [it["publish"] for it in planned] == [True, True]
-    assert planned[0]["sentence"].startswith(f"push {at.head[:10]} to {at.gitlab} as {TO}; what stands there now: not")
-    assert planned[1]["sentence"] == f"start a pipeline of {TO} there"
+    assert [entry["publish"] for entry in planned] == [True, True]
+    assert f"push {at.head[:10]} to {at.gitlab} as {TO}" in planned[0]["sentence"]
+    assert f"pipeline of {TO}" in planned[1]["sentence"]
     assert set(at.world.checks().values()) == {"skipped"}
     assert (at.tips(), at.pipelines()) == (before, [])
 
 
 @pytest.mark.parametrize(
     ("mode", "confirm", "words"),
-    [("apply", TO, "waiting for publish"), ("publish", "", f"waiting for confirmation of the destination {TO}")],
+    [("apply", TO, "waiting for publish"), ("publish", "", f"confirmation of the destination {TO}")],
 )
-def test_without_publish_and_confirmation_nothing_leaves(at: At, mode: str, confirm: str, words: str) -> None:
+def test_nothing_is_pushed_without_publish_and_confirmation(at: At, mode: str, confirm: str, words: str) -> None:
     before = at.tips()
     at.run(mode, confirm=confirm)
     assert words in at.world.outcome()
@@ -132,10 +133,10 @@ def test_without_publish_and_confirmation_nothing_leaves(at: At, mode: str, conf
 
 
 def test_a_confirmation_of_something_else_is_refused(at: At) -> None:
-    before, ahead = at.tips(), at.look()
+    before, dry_run = at.tips(), at.look()
     for confirm in (BRANCH, "main", f" {TO}", f"{TO}\n", "True", TO.upper(), "26.04-py3"):
-        with pytest.raises(Refused, match="nothing was pushed"):
-            internal_ci.carry_out(at.world.step(ahead.branch.bump), ahead, confirm)
+        with pytest.raises(Refused, match=TO):
+            internal_ci.carry_out(at.world.step(dry_run.branch.bump), dry_run, confirm)
     assert (at.tips(), at.pipelines()) == (before, [])
 
 
@@ -145,15 +146,13 @@ def test_without_a_tag_or_pin_there_is_nothing_to_do(at: At) -> None:
     assert "nothing to build" in at.look(tag="26.02-py3").problem
 
 
-def test_before_the_branch_holds_the_pin_it_waits(at: At) -> None:
-    assert "waiting for the branch bump/dev/" in at.look(base="dev").held
+def test_the_run_waits_until_the_branch_has_the_pin(at: At) -> None:
+    assert "waiting for the branch bump/dev/" in at.look(base="dev").waiting
     git(at.world.home / "checkout", "switch", "-q", BRANCH)
     build = at.world.home / "checkout/.gitlab/stages/01.build.yml"
     build.write_text(build.read_text().replace("26.04-py3", "26.01-py3", 1))
     git(at.world.home / "checkout", "commit", "-qam", "Take a row back")
-    held = at.look().held
-    assert "waiting for the pin" in held
-    assert "26.01-py3" in held
+    assert "26.01-py3" in at.look().waiting
 
 
 def test_a_pin_that_no_job_builds_is_not_started(at: At) -> None:
@@ -161,17 +160,17 @@ def test_a_pin_that_no_job_builds_is_not_started(at: At) -> None:
     build = at.world.home / "checkout/.gitlab/stages/01.build.yml"
     build.write_text(build.read_text().replace("IMAGE: CI_MCORE_DEV_IMAGE", "IMAGE: CI_OTHER_IMAGE"))
     git(at.world.home / "checkout", "commit", "-qam", "Rename")
-    assert "no row of a GitLab matrix names this pin" in at.look().held
+    assert "no row of a GitLab matrix names this pin" in at.look().waiting
     at.run()
     assert at.world.effects() == []
 
 
-def test_a_scope_that_is_none(at: At) -> None:
-    with pytest.raises(RunbookError, match="choose one of"):
+def test_an_unknown_scope_is_refused(at: At) -> None:
+    with pytest.raises(RunbookError, match="mr-broken"):
         at.look(tests="mr-broken")
 
 
-def test_a_preview_goes_on_without_gitlab(at: At) -> None:
+def test_a_preview_continues_without_gitlab(at: At) -> None:
     for env, words in (
         ({**at.env, "GITLAB_TOKEN": ""}, "no token"),
         ({**at.env, "GITLAB_TOKEN": "wrong"}, "does not accept the token"),
@@ -189,9 +188,9 @@ def test_a_preview_goes_on_without_gitlab(at: At) -> None:
 
 def test_pushed_once_started_once_then_followed(at: At) -> None:
     before = at.tips()
-    found = at.run()
-    assert found is not None
-    assert found.progress.state == "waiting"
+    result = at.run()
+    assert result is not None
+    assert result.progress.state == "waiting"
     assert at.world.effects() == ["push", "pipeline"]
     assert at.tips() == before | {TO: at.head}
     (run,) = at.pipelines()
@@ -199,16 +198,16 @@ def test_pushed_once_started_once_then_followed(at: At) -> None:
     assert set(run.variables) == {"BUILD=yes", "UNIT_TEST=no", "INTEGRATION_TEST=no", "FUNCTIONAL_TEST=no"}
     assert at.world.outcome().startswith("waiting for pipeline")
     at.world.now[0] += 60
-    again = at.run(confirm="")
-    assert again is not None
-    assert again.progress.sentence.startswith("The GitLab pin builds: nvcr.io/nvidia/pytorch:26.04-py3 for amd64")
+    result = at.run(confirm="")
+    assert result is not None
+    assert "nvcr.io/nvidia/pytorch:26.04-py3 for amd64" in result.progress.sentence
     assert at.world.effects() == []
     assert set(at.world.checks().values()) == {"passed"}
     assert len(at.pipelines()) == 1
     assert at.world.said("given")[-1]["values"]["pipeline_state"] == "passed"
 
 
-def test_a_commit_that_is_there_gets_its_pipeline_without_a_push(at: At) -> None:
+def test_a_commit_at_its_destination_gets_a_pipeline_without_a_push(at: At) -> None:
     git(at.world.home / "checkout", "push", "-q", "gitlab", f"{BRANCH}:refs/heads/{TO}")
     assert "nothing is pushed" in at.look().replaces
     at.run(tests="mr")
@@ -220,20 +219,20 @@ def test_a_commit_that_is_there_gets_its_pipeline_without_a_push(at: At) -> None
 def test_a_pipeline_of_the_commit_elsewhere_is_followed(at: At) -> None:
     at.world.github().comment(10, f"/ok to test {at.head}")
     at.world.now[0] += 90
-    found = at.run()
-    assert found is not None
-    assert found.progress.state == "passed"
-    assert found.progress.pipeline is not None
-    assert found.progress.pipeline.ref == "pull-request/10"
+    result = at.run()
+    assert result is not None
+    assert result.progress.state == "passed"
+    assert result.progress.pipeline is not None
+    assert result.progress.pipeline.ref == "pull-request/10"
     assert at.world.effects() == []
     assert TO not in at.tips()
     assert at.world.said("warning") == []
     at.run(tests="mr")
     assert at.world.effects() == []
-    assert "none is started for tests=mr: look there whether" in at.world.said("warning")[0]["sentence"]
+    assert "tests=mr" in at.world.said("warning")[0]["sentence"]
 
 
-def test_a_pipeline_without_the_builds_or_cancelled_tells_nothing_and_another_starts(at: At) -> None:
+def test_another_pipeline_starts_if_the_first_has_no_builds(at: At) -> None:
     gitlab = at.world.gitlab()
     git(at.world.home / "checkout", "push", "-q", "gitlab", f"{BRANCH}:refs/heads/{TO}")
     gitlab.start(TO, {"BUILD": "no", "FUNCTIONAL_TEST": "no"})
@@ -243,22 +242,22 @@ def test_a_pipeline_without_the_builds_or_cancelled_tells_nothing_and_another_st
     assert len(at.pipelines()) == 2
 
 
-def test_an_answer_that_is_lost_leads_to_no_second_pipeline(at: At) -> None:
+def test_a_lost_answer_leads_to_no_second_pipeline(at: At) -> None:
     at.world.forge.fail("POST", PIPELINE, 502, carried_out=True)
-    found = at.run()
-    assert found is not None
+    result = at.run()
+    assert result is not None
     assert len(at.pipelines()) == 1
     assert at.world.effects() == ["push", "pipeline"]
 
 
-def test_a_push_whose_answer_is_lost_is_found(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_push_whose_answer_was_lost_is_recognized(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
     push = Checkout.push_commit
 
-    def and_break_off(*given: Any, **more: Any) -> None:
-        push(*given, **more)
+    def push_and_disconnect(*arguments: Any, **options: Any) -> None:
+        push(*arguments, **options)
         raise Refused("the connection broke off")
 
-    monkeypatch.setattr(Checkout, "push_commit", and_break_off)
+    monkeypatch.setattr(Checkout, "push_commit", push_and_disconnect)
     assert at.run() is not None
     assert at.world.effects() == ["push", "pipeline"]
 
@@ -281,7 +280,7 @@ def test_gitlab_may_need_a_moment_to_know_the_branch(at: At) -> None:
     assert at.world.effects() == ["push", "pipeline"]
 
 
-def test_what_gitlab_refuses_is_said(at: At) -> None:
+def test_refusals_of_gitlab_are_reported(at: At) -> None:
     for status, content, words in (
         (400, {"message": {"base": ["Insufficient permissions to set variables"]}}, "Insufficient permissions"),
         (400, {"message": {"base": ["Reference not found"]}}, "Reference not found"),
@@ -299,7 +298,7 @@ def test_what_gitlab_refuses_is_said(at: At) -> None:
     assert at.pipelines() == []
 
 
-# -- what stands there -------------------------------------------------------------------------------------------
+# -- the branch at the destination ------------------------------------------------------------------------------
 
 
 def somebody(at: At, text: str) -> str:
@@ -315,7 +314,7 @@ def somebody(at: At, text: str) -> str:
     return git(other, "rev-parse", "HEAD")
 
 
-def test_what_is_replaced_is_shown_then_replaced(at: At) -> None:
+def test_a_replaced_branch_is_shown_first(at: At) -> None:
     theirs = somebody(at, "An older try")
     shown = at.look().replaces
     assert theirs[:10] in shown
@@ -329,57 +328,57 @@ def test_what_is_replaced_is_shown_then_replaced(at: At) -> None:
     assert (push["before"], push["after"]) == (theirs, at.head)
 
 
-def test_a_branch_that_goes_forward_is_not_called_replaced(at: At) -> None:
+def test_a_fast_forward_is_not_called_a_replacement(at: At) -> None:
     git(at.world.home / "checkout", "push", "-q", "gitlab", f"{BRANCH}^:refs/heads/{TO}")
     assert "goes forward" in at.look().replaces
 
 
-def test_somebody_who_was_quicker_is_not_overwritten(at: At) -> None:
+def test_a_concurrent_push_is_not_overwritten(at: At) -> None:
     for first in (None, "Theirs"):
         if first:
             somebody(at, first)
-        ahead = at.look()
+        dry_run = at.look()
         theirs = somebody(at, f"While it was read {first}")
-        step = at.world.step(ahead.branch.bump)
+        step = at.world.step(dry_run.branch.bump)
         with pytest.raises(Refused, match="look again"):
-            internal_ci.carry_out(step, ahead, TO)
+            internal_ci.carry_out(step, dry_run, TO)
         assert at.tips()[TO] == theirs
         assert at.world.effects() == []
     assert at.pipelines() == []
 
 
-def test_somebody_who_pushes_before_the_pipeline_starts_is_found(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
-    push = internal_ci._push
+def test_a_push_before_the_pipeline_starts_is_noticed(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+    push = Checkout.push_commit
 
-    def and_theirs(step: StepRecord, ahead: Ahead) -> None:
-        push(step, ahead)
+    def push_twice(*arguments: Any, **options: Any) -> None:
+        push(*arguments, **options)
         somebody(at, "Quicker")
 
-    monkeypatch.setattr(internal_ci, "_push", and_theirs)
-    with pytest.raises(Refused, match="somebody else pushed"):
+    monkeypatch.setattr(Checkout, "push_commit", push_twice)
+    with pytest.raises(Refused, match="somebody else"):
         at.run()
-    assert at.world.effects() == ["push", "pipeline"]  # what was done is told all the same
+    assert at.world.effects() == ["push", "pipeline"]  # both effects are recorded anyway
 
 
-def test_a_pipeline_that_runs_there_is_not_cancelled_unasked(at: At) -> None:
+def test_a_running_pipeline_is_not_cancelled_without_permission(at: At) -> None:
     somebody(at, "Theirs")
     at.world.gitlab().start(TO, {})
-    with pytest.raises(Refused, match="allow=push-while-running"):
+    with pytest.raises(Refused, match="push-while-running"):
         at.run()
     assert at.tips()[TO] != at.head
     at.run(allow="push-while-running")
     assert at.tips()[TO] == at.head
-    assert [it["exception"] for it in at.world.said("exception")] == ["push-while-running"]
+    assert [entry["exception"] for entry in at.world.said("exception")] == ["push-while-running"]
 
 
 def test_a_protected_destination_is_refused(at: At) -> None:
-    before, ahead = at.tips(), at.look()
+    before, dry_run = at.tips(), at.look()
     for pattern in ("pull-request/*", "*", TO):
         at.world.forge.protect("main", pattern)
         with pytest.raises(Refused, match="GitLab protects"):
             at.look()
         with pytest.raises(Refused, match="GitLab protects"):
-            internal_ci.carry_out(at.world.step(ahead.branch.bump), ahead, TO)
+            internal_ci.carry_out(at.world.step(dry_run.branch.bump), dry_run, TO)
     assert (at.tips(), at.pipelines()) == (before, [])
 
 
@@ -391,7 +390,7 @@ def test_a_branch_that_is_protected_by_its_group_is_refused(at: At) -> None:
         at.look()
 
 
-def test_protection_that_cannot_be_asked_lets_nothing_through(at: At) -> None:
+def test_nothing_is_pushed_if_the_protected_branches_are_unknown(at: At) -> None:
     at.world.forge.fail("GET", "/protected_branches", 403, times=9)
     with pytest.raises(RunbookError, match="protected branches"):
         at.run()
@@ -401,120 +400,120 @@ def test_protection_that_cannot_be_asked_lets_nothing_through(at: At) -> None:
 def test_a_remote_of_another_project_is_refused(at: At) -> None:
     for url in ("git@127.0.0.1:practice/other.git", "https://gitlab.example.com/adlr/x", str(at.world.remote)):
         git(at.world.home / "checkout", "remote", "set-url", "gitlab", url)
-        with pytest.raises(Refused, match="leads to practice/Megatron-LM on 127"):
+        with pytest.raises(Refused, match="practice/Megatron-LM on 127"):
             at.look()
     for key, value in (("url", str(at.gitlab)), ("pushurl", str(at.world.remote))):
         git(at.world.home / "checkout", "config", f"remote.gitlab.{key}", value)
-    with pytest.raises(RunbookError, match="pushes to another place"):
+    with pytest.raises(RunbookError, match="git remote -v"):
         at.look()
     git(at.world.home / "checkout", "config", "remote.gitlab.pushurl", str(at.gitlab))
     git(at.world.home / "checkout", "config", "--add", "remote.gitlab.pushurl", str(at.world.remote))
-    with pytest.raises(RunbookError, match="or to several"):
+    with pytest.raises(RunbookError, match="git remote -v"):
         at.look()
 
 
 # -- following ---------------------------------------------------------------------------------------------------
 
 
-def test_following_says_each_change_until_it_is_known(at: At) -> None:
-    ahead = at.look()
-    step = at.world.step(ahead.branch.bump)
-    ahead = internal_ci.carry_out(step, ahead, TO)
-    said: list[str] = []
+def test_following_reports_each_change(at: At) -> None:
+    dry_run = at.look()
+    step = at.world.step(dry_run.branch.bump)
+    dry_run = internal_ci.carry_out(step, dry_run, TO)
+    reports: list[str] = []
 
     def sleep(_: float) -> None:
         at.world.now[0] += 3
 
-    found = internal_ci.follow(step, ahead, wait=True, sleep=sleep, clock=lambda: at.world.now[0], say=said.append)
-    assert found is not None
-    assert found.progress.state == "passed"
-    assert "min  waiting for pipeline" in said[0]
-    assert len(said) == len(set(said))
-    assert said[-1].endswith(found.progress.sentence)
+    result = internal_ci.follow(
+        step, dry_run, wait=True, sleep=sleep, clock=lambda: at.world.now[0], say=reports.append
+    )
+    assert result is not None
+    assert result.progress.state == "passed"
+    assert "waiting for pipeline" in reports[0]
+    assert len(reports) == len(set(reports))
+    assert reports[-1].endswith(result.progress.sentence)
 
 
-def test_following_ends_after_its_time(at: At) -> None:
-    ahead = at.look()
-    step = at.world.step(ahead.branch.bump)
-    ahead = internal_ci.carry_out(step, ahead, TO)
-    passed = [0.0]
+def test_following_ends_after_its_time_limit(at: At) -> None:
+    dry_run = at.look()
+    step = at.world.step(dry_run.branch.bump)
+    dry_run = internal_ci.carry_out(step, dry_run, TO)
+    elapsed = [0.0]
 
     def sleep(_: float) -> None:
-        passed[0] += 3600
+        elapsed[0] += 3600
 
-    found = internal_ci.follow(step, ahead, wait=True, sleep=sleep, clock=lambda: passed[0], say=lambda _: None)
-    assert found is not None
-    assert found.progress.state == "waiting"
-    assert passed[0] < 10 * 3600
+    result = internal_ci.follow(step, dry_run, wait=True, sleep=sleep, clock=lambda: elapsed[0], say=lambda _: None)
+    assert result is not None
+    assert result.progress.state == "waiting"
+    assert elapsed[0] < 10 * 3600
 
 
-def test_following_survives_a_server_that_is_away_and_gives_up_on_one_that_stays_away(
-    at: At, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_following_survives_a_short_outage_but_not_a_long_one(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runbook_lib.clients.gitlab.client._PAUSES", ())
-    ahead = at.look()
-    step = at.world.step(ahead.branch.bump)
-    ahead = internal_ci.carry_out(step, ahead, TO)
+    dry_run = at.look()
+    step = at.world.step(dry_run.branch.bump)
+    dry_run = internal_ci.carry_out(step, dry_run, TO)
     at.world.now[0] += 90
-    assert ahead.gitlab is not None
+    assert dry_run.gitlab is not None
     at.world.forge.fail("GET", "/pipelines/[0-9]+$", 503, times=3)
-    found = internal_ci.follow(step, ahead, wait=True, sleep=lambda _: None, say=lambda _: None)
-    assert found is not None
-    assert found.progress.state == "passed"
+    result = internal_ci.follow(step, dry_run, wait=True, sleep=lambda _: None, say=lambda _: None)
+    assert result is not None
+    assert result.progress.state == "passed"
     at.world.forge.fail("GET", "/pipelines/[0-9]+$", 503, times=99)
     with pytest.raises(Unreachable, match="HTTP 503"):
-        internal_ci.follow(step, ahead, wait=True, sleep=lambda _: None, say=lambda _: None)
+        internal_ci.follow(step, dry_run, wait=True, sleep=lambda _: None, say=lambda _: None)
 
 
 def test_a_build_that_fails_is_explained(at: At) -> None:
     at.world.forge.break_jobs("26.04-py3, arm64", how="#31 write /var/lib/docker/tmp: no space left on device")
     at.run()
     at.world.now[0] += 90
-    found = at.run()
-    assert found is not None
-    assert found.progress.state == "failed"
-    (job,) = found.progress.bad
+    result = at.run()
+    assert result is not None
+    assert result.progress.state == "failed"
+    (job,) = result.progress.failed_jobs
     assert job.name.endswith("nvcr.io/nvidia/pytorch:26.04-py3, arm64]")
-    (explained,) = found.explained
+    (explained,) = result.explained
     assert explained.failure.kind == "container build"
     assert explained.failure.evidence
-    assert any("disk" in it.sign for it in explained.pitfalls)
+    assert any("disk" in pitfall.sign for pitfall in explained.pitfalls)
     assert "does not build" in at.world.outcome()
     (waiting,) = at.world.said("waiting")
     assert "Free some space" in waiting["next"]
     assert job.url in waiting["next"]
     assert at.world.checks()["the GitLab pin builds"] == "waiting"
-    shown = logs.show(found.explained)
+    shown = logs.show(result.explained)
     assert "docker/common/install_nccl.sh" in shown.text
     assert "The disk is full." in shown.text
 
 
-def test_a_log_that_is_not_to_be_had_is_said(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_log_is_reported(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
     at.world.forge.break_jobs("26.04-py3, arm64")
     at.run()
     at.world.now[0] += 90
     at.world.forge.fail("GET", "/jobs/[0-9]+/trace", 404, times=9)
-    found = at.run()
-    assert found is not None
-    (explained,) = found.explained
+    result = at.run()
+    assert result is not None
+    (explained,) = result.explained
     assert "could not be read" in explained.failure.cause
     assert explained.pitfalls == ()
 
 
-def test_the_other_type_has_jobs_of_its_own(at: At) -> None:
-    found = at.look(image_type="lts", tag="25.11-py3")
-    assert "waiting for the branch" in found.held
+def test_the_lts_image_has_its_own_jobs(at: At) -> None:
+    result = at.look(image_type="lts", tag="25.11-py3")
+    assert "waiting for the branch" in result.waiting
     at.world.open_pr(image_type="lts", tag="25.11-py3")
-    ahead = at.look(image_type="lts", tag="25.11-py3")
-    assert ahead.destination == "pull-request/bump/main/lts-25.11-py3"
-    assert [it.image for it in ahead.builds] == ["nvcr.io/nvidia/pytorch:25.11-py3"] * 2
-    assert ahead.show().text.count("CI_MCORE_LTS_IMAGE") == 2
+    dry_run = at.look(image_type="lts", tag="25.11-py3")
+    assert dry_run.destination == "pull-request/bump/main/lts-25.11-py3"
+    assert [build.image for build in dry_run.builds] == ["nvcr.io/nvidia/pytorch:25.11-py3"] * 2
+    assert dry_run.show().text.count("CI_MCORE_LTS_IMAGE") == 2
 
 
-# -- the answers of a server that fails --------------------------------------------------------------------------
+# -- answers of a failing server --------------------------------------------------------------------------
 
 
-def test_refusals_are_sentences(at: At) -> None:
+def test_errors_of_the_server_are_sentences_without_the_token(at: At) -> None:
     before = at.tips()
     for path, status, headers, words in (
         ("LM$", 401, {}, "does not accept the token"),

@@ -1,0 +1,124 @@
+"""The branch on GitLab that a bump's branch is pushed to, and the project behind a git remote.  Pure.
+
+Sources: Megatron-LM's ``tools/trigger_internal_ci.py`` (the destination); GitLab's documentation of protected branches
+(``*`` in their names).
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+from runbook_lib.errors import Refused, RunbookError
+
+#: GitLab keeps the branches of pull requests below this; numbers there are copy-pr-bot's mirrors.
+PREFIX = "pull-request/"
+#: Branches that many people work on: never a source, never a destination.
+SHARED = ("main", "master", "dev", "release*", "core_*", "ci-*", "HEAD")
+
+
+@dataclass(frozen=True)
+class RemoteProject:
+    """A project's ``path`` (without ``.git``) on a ``host`` (without port), or a folder of this machine."""
+
+    scheme: Literal["https", "http", "ssh", "file"]
+    host: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.path} on {self.host}" if self.host else self.path
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Equal for all addresses of one project: GitLab's paths are case-insensitive, folders are not."""
+        if not self.host:
+            return "", self.path
+        return self.host.lower(), self.path.lower()
+
+
+def parse_remote(url: str) -> RemoteProject:
+    """Parse the address of a remote.  Raises RunbookError if it is neither a project on a server nor a folder."""
+    invalid = RunbookError(
+        f"The remote's address {url!r} is none of https://host/group/project.git, ssh://git@host/group/project.git, "
+        "git@host:group/project.git and a folder. Set it with `git remote set-url`."
+    )
+    if re.search(r"[\x00-\x1f\x7f]", url) or url.startswith("-"):
+        raise invalid
+    if url.startswith("/"):
+        return RemoteProject("file", "", url.rstrip("/"))
+    if " " in url:
+        raise invalid
+    if "://" not in url:
+        scp = re.fullmatch(r"(?:[\w.+-]+@)?([A-Za-z0-9][A-Za-z0-9.-]*):(?!:)(.+)", url)
+        if scp is None:
+            raise invalid
+        url = f"ssh://{scp[1]}/{scp[2].lstrip('/')}"
+    parts = urlsplit(url)
+    host, path = parts.hostname or "", unquote(parts.path).rstrip("/")
+    if parts.scheme == "file" and not host and path:
+        return RemoteProject("file", "", path)
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", host) or not path:
+        raise invalid
+    try:
+        _ = parts.port
+    except ValueError:
+        raise invalid from None
+    path = path.lstrip("/").removesuffix(".git")
+    match parts.scheme:
+        case "https" | "http" | "ssh":
+            return RemoteProject(parts.scheme, host, path)
+    raise invalid
+
+
+def destination(branch: str) -> str:
+    """Return the branch on GitLab for a branch: ``pull-request/<branch>``.  Raises Refused if it must not be pushed."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/+#=@-]{0,199}", branch) or re.search(
+        r"\.\.|//|/\.|@\{|\.lock(?:/|$)|[./]$", branch
+    ):
+        raise Refused(f"{branch!r} is not a valid name of a branch, so nothing is pushed to GitLab.")
+    shared = [pattern for pattern in SHARED if matches(pattern, branch)]
+    if shared:
+        raise Refused(
+            f"The branch {branch} is shared by many people ({shared[0]}), so it is not pushed to GitLab as a bump's. "
+            "Run this on the bump's own branch."
+        )
+    if branch.isdigit() or branch.startswith((PREFIX, "refs/")):
+        raise Refused(
+            f"{PREFIX}{branch} would be mistaken for another branch: numbers there are the mirrors of pull requests. "
+            "Run this on the bump's own branch."
+        )
+    return f"{PREFIX}{branch}"
+
+
+def require_replaceable(name: str, protected: Iterable[str], default_branch: str = "") -> None:
+    """Raise Refused unless a push may replace this branch on GitLab.
+
+    ``protected`` are GitLab's names of protected branches, ``default_branch`` is the project's.
+    """
+    branch = name.removeprefix(PREFIX)
+    if branch == name or name == default_branch or destination(branch) != name:
+        raise Refused(f"{name} is not a branch below {PREFIX}, so nothing is pushed to it.")
+    for pattern in protected:
+        if matches(pattern, name):
+            raise Refused(
+                f"GitLab protects {name} (by {pattern!r}), so nothing is pushed to it. Ask a maintainer of the project "
+                "where the branches of pull requests belong."
+            )
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Return True if a protected branch's ``pattern`` matches; ``*`` is any text, no other character is special."""
+    first, *parts = pattern.split("*")
+    if not parts:
+        return name == pattern
+    *middle, last = parts
+    if not name.startswith(first) or not name.endswith(last) or len(name) < len(first) + len(last):
+        return False
+    position, end = len(first), len(name) - len(last)
+    for part in middle:  # the earliest match of each is enough, so nothing is tried twice
+        position = name.find(part, position, end)
+        if position < 0:
+            return False
+        position += len(part)
+    return True
