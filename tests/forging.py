@@ -1,6 +1,5 @@
 """A practice forge with its remote, a fork and a checkout, spoken to over HTTP; GitHub's own description judges it."""
 
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -23,15 +22,13 @@ START = 1_800_000_000.0
 def problems(response: httpx.Response) -> list[str]:
     """What is wrong with an answer's form, by the description of its operation."""
     request = response.request
-    url = re.sub(r"^/repositories/[0-9]+", REPO, request.url.raw_path.decode())
-    version = response.headers.get("X-GitHub-Api-Version-Selected", described.VERSIONS[0])
-    judge = described.description(version)
+    url = request.url.raw_path.decode()
+    judge = described.description()
     return judge.answer(request.method, url, response.status_code, response.headers, response.content)
 
 
 def route_of(request: httpx.Request) -> Any:
-    path = re.sub(r"^/repositories/[0-9]+", REPO, request.url.path)
-    match = server.match_route(request.method, path)
+    match = server.match_route(request.method, request.url.path)
     return match and match[0]
 
 

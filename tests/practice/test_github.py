@@ -20,7 +20,9 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.practice.accounts import ENGINEER, Token
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.github import server
-from runbook_lib.practice.github.api import VERSIONS
+
+#: The only kind of search that the product makes.
+SEARCH = '/search/issues?q=repo:practice/Megatron-LM is:issue is:open "{}"'
 
 
 @pytest.fixture
@@ -42,10 +44,10 @@ def test_every_route_answers_in_the_form_that_github_describes(world: World) -> 
     artifacts = world.get(f"{REPO}/actions/runs/{run}/artifacts")["artifacts"]
     sha = world.git("rev-parse", "HEAD")
     for path in (
-        "/user", REPO, "/repos/outside-contributor/Megatron-LM", f"{REPO}/pulls", f"{REPO}/pulls/{number}",
+        "/user", REPO, f"{REPO}/pulls", f"{REPO}/pulls/{number}",
         f"{REPO}/pulls/{number}/files", f"{REPO}/issues", f"{REPO}/issues/{number}",
         f"{REPO}/issues/{issue['number']}", f"{REPO}/issues/{number}/labels", f"{REPO}/issues/{number}/events",
-        "/search/issues?q=repo:practice/Megatron-LM+is:issue+broken", f"{REPO}/compare/main...{BRANCH}",
+        SEARCH.format("broken"), f"{REPO}/compare/main...{BRANCH}",
         f"{REPO}/commits?path=docker", f"{REPO}/actions/runs", f"{REPO}/actions/runs/{run}",
         f"{REPO}/actions/jobs/{job}", f"{REPO}/deployments?sha={sha}", f"{REPO}/deployments/{run}/statuses",
     ):  # fmt: skip
@@ -221,9 +223,6 @@ def test_the_merge_commit_is_known_at_the_second_look(world: World) -> None:
     assert world.remote_commit(f"refs/pull/{number}/merge") == merge
     assert world.remote_commit(f"refs/pull/{number}/head") == sha
     assert [world.remote_commit(f"{merge}^{parent}") for parent in (1, 2)] == [world.remote_commit("main"), sha]
-    newest = world.call("GET", f"{REPO}/pulls/{number}", headers={"X-GitHub-Api-Version": "2026-03-10"}).json()
-    assert "merge_commit_sha" not in newest
-    assert newest["mergeable"] is True
 
 
 def test_the_base_moves(world: World) -> None:
@@ -282,7 +281,6 @@ def test_a_pull_request_from_a_fork(world: World) -> None:
     names = [each["name"] for each in world.jobs(world.runs()[0]["id"])]
     assert names.count("gpt/gpt3_mcore_te_tp1_pp1 - latest") == 1  # no GB200 for who is no maintainer
     assert "${{ matrix.model }}/${{ matrix.test_case }} - latest" in names
-    assert world.get("/repos/outside-contributor/Megatron-LM/commits", params={"sha": BRANCH})[0]["sha"] == sha
     again = world.push(to=world.fork)
     assert world.get(f"{REPO}/pulls/{number}")["head"]["sha"] == again
     world.push("mine")
@@ -295,7 +293,7 @@ def test_a_pull_request_from_a_fork(world: World) -> None:
 def test_labels(world: World) -> None:
     labels = f"{REPO}/issues/8/labels"
     assert [each["name"] for each in world.get(labels)] == ["bug"]
-    added = world.post(labels, {"labels": ["RUN TESTS", {"name": "new one"}, "bug"]}, 200)
+    added = world.post(labels, {"labels": ["RUN TESTS", "new one", "bug"]}, 200)
     assert [each["name"] for each in added] == ["bug", "Run tests", "new one"]
     left = world.done(world.call("DELETE", f"{labels}/new%20one"), 200)
     assert [each["name"] for each in left] == ["bug", "Run tests"]
@@ -305,46 +303,26 @@ def test_labels(world: World) -> None:
 
 
 def test_issues_and_search(world: World) -> None:
-    issue = world.post(f"{REPO}/issues", {"title": "hybrid_mr_tp2_cp2 diverges", "body": "Loss goes up"})
+    first = world.post(f"{REPO}/issues", {"title": "[ci] mimo_vlm_tp1 hangs", "body": "As hybrid_mr_tp2_cp2 does"})
+    world.post(f"{REPO}/issues", {"title": "[ci] Hybrid_mr_tp2_cp2 hangs"})
     world.push()
     world.open_pull(title="About hybrid_mr_tp2_cp2")
-    for query, found in (
-        ("repo:practice/Megatron-LM hybrid_mr_tp2_cp2", [11, 10]),
-        ("repo:practice/Megatron-LM is:issue hybrid_mr_tp2_cp2 in:title", [10]),
-        ('repo:practice/Megatron-LM is:open "goes up"', [10]),
-        ("repo:practice/Megatron-LM is:pr is:open author:release-engineer", [11]),
-        ("repo:practice/Megatron-LM label:bug state:open", [8]),
-        ("repo:practice/Megatron-LM nothing", []),
-    ):
-        answer = world.get("/search/issues", params={"q": query})
-        assert [each["number"] for each in answer["items"]] == found, query
-        assert answer["total_count"] == len(found)
+    for words, numbers in (("hybrid_mr_tp2_cp2", [11, 10]), ("VLM_TP1 hangs", [10]), ("nothing", [])):
+        answer = world.get(SEARCH.format(words))
+        assert [issue["number"] for issue in answer["items"]] == numbers, words
+        assert answer["total_count"] == len(numbers)
     world.get("/search/issues", 422)
-    world.get("/search/issues?q=repo:other/one", 422)
-    closed = world.done(world.call("PATCH", f"{REPO}/issues/{issue['number']}", json={"state": "closed"}), 200)
+    world.get(SEARCH.format("x").replace("practice/", "other/"), 422)
+    closed = world.done(world.call("PATCH", f"{REPO}/issues/{first['number']}", json={"state": "closed"}), 200)
     assert (closed["state"], closed["state_reason"]) == ("closed", "completed")
-    assert [each["number"] for each in world.get(f"{REPO}/issues")] == [11, 8]
-    opened = world.done(world.call("PATCH", f"{REPO}/issues/10", json={"state": "open", "labels": ["bug"]}), 200)
-    assert (opened["closed_at"], opened["labels"][0]["name"]) == (None, "bug")
+    assert [issue["number"] for issue in world.get(f"{REPO}/issues")] == [12, 11, 8]
+    assert world.get(SEARCH.format("VLM_TP1 hangs"))["items"] == []
+    opened = world.done(world.call("PATCH", f"{REPO}/issues/10", json={"state": "open"}), 200)
+    assert opened["closed_at"] is None
     world.done(world.call("PATCH", f"{REPO}/issues/10", json={"title": "New", "state": "asleep"}), 422)
-    assert world.get(f"{REPO}/issues/10")["title"] == issue["title"]  # nothing of a refused request is done
+    assert world.get(f"{REPO}/issues/10")["title"] == first["title"]  # a refused request changes nothing
     for assignees in (["nobody"], ["outside-contributor"], ["copy-pr-bot[bot]"], "release-engineer", [7]):
         world.post(f"{REPO}/issues", {"title": "x", "assignees": assignees}, 422)
-
-
-def test_search_in_titles(world: World) -> None:
-    world.post(f"{REPO}/issues", {"title": "[ci] mimo_vlm_tp1 hangs", "body": "As hybrid_mr_tp2_cp2 does"})
-    world.post(f"{REPO}/issues", {"title": "[ci] Hybrid_mr_tp2_cp2 hangs", "assignees": ["mlindqvist"]})
-    for query, found in (
-        ('is:issue is:open "hybrid_mr_tp2_cp2"', [11, 10]),
-        ('is:issue is:open "hybrid_mr_tp2_cp2" in:title', [11]),
-        ('is:issue is:open "hybrid_mr_tp2_cp2" in:body', [10]),
-        ('is:issue "hybrid_mr_tp2_cp2" in:title,body', [11, 10]),
-        ('is:issue "hangs hybrid_mr_tp2_cp2" in:title', []),
-        ("is:open assignee:mlindqvist", [11]),
-    ):
-        answer = world.get("/search/issues", params={"q": f"repo:practice/Megatron-LM {query}"})
-        assert [each["number"] for each in answer["items"]] == found, query
 
 
 def test_who_may_be_assigned(world: World) -> None:
@@ -355,8 +333,6 @@ def test_who_may_be_assigned(world: World) -> None:
         world.get(f"{REPO}/assignees/{login}", status)
     issue = world.post(f"{REPO}/issues", {"title": "x", "assignees": ["mlindqvist"], "labels": ["bug"]})
     assert [each["login"] for each in issue["assignees"]] == ["mlindqvist"]
-    changed = world.done(world.call("PATCH", f"{REPO}/issues/{issue['number']}", json={"assignees": []}), 200)
-    assert (changed["assignee"], changed["assignees"]) == (None, [])
 
 
 def test_an_issue_tracker_that_refuses(world: World) -> None:
@@ -374,7 +350,7 @@ def test_an_issue_tracker_that_refuses(world: World) -> None:
     world.get(f"{REPO}/issues", 410)
     world.get(f"{REPO}/issues/8", 410)
     world.done(world.call("PATCH", f"{REPO}/issues/8", json={"state": "closed"}), 410)
-    assert world.get("/search/issues?q=repo:practice/Megatron-LM+is:issue")["items"] == []
+    assert world.get(SEARCH.format("loss"))["items"] == []
     world.get(f"{REPO}/issues/{number}")  # a pull request is none of them
     world.label(number, "bug")
     world.forge.disable_issues(False)
@@ -398,8 +374,6 @@ def test_who_wrote_a_test_last(world: World) -> None:
     assert last(f"{memory}/model_config.yaml", per_page="1") == [("Mara Lindqvist", "mlindqvist")]
     assert last(long) == [("Jon Ferrer", None), first]  # who has left
     assert last(long, sha="core_r0.1.0") == [first]
-    assert last(memory, author="mlindqvist") == last(memory)[:1]
-    assert last(long, author="mlindqvist") == []
     assert len(world.get(f"{REPO}/commits")) == 6
     world.get(f"{REPO}/commits?sha=nowhere", 404)
     owners = (world.checkout / ".github/CODEOWNERS").read_text()
@@ -437,13 +411,9 @@ def test_pages_and_links(world: World) -> None:
         links = response.links
         url = links["next"]["url"] if "next" in links else ""
     assert seen == [f"comment {number}" for number in range(5)]
-    assert set(links) == {"prev", "first"}
-    assert set(world.call("GET", comments).links) == {"next", "last"}
-    assert set(world.call("GET", f"{comments}&page=2").links) == {"prev", "next", "last", "first"}
     assert world.get(f"{comments}&page=9") == []
     assert "Link" not in world.call("GET", f"{REPO}/issues/8/comments").headers
     assert len(world.get(f"{REPO}/issues/8/comments?per_page=nonsense&page=-1")) == 5
-    assert len(world.get("/repositories/480000001/issues/8/comments?per_page=500")) == 5
 
 
 def test_a_page_contains_at_most_a_hundred_entries(world: World) -> None:
@@ -460,19 +430,11 @@ def test_an_answer_that_is_known_already(world: World) -> None:
     tag = first.headers["ETag"]
     again = world.call("GET", f"{REPO}/issues/8", headers={"If-None-Match": tag})
     assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", tag)
-    assert again.headers["X-RateLimit-Used"] == first.headers["X-RateLimit-Used"]
     world.post(f"{REPO}/issues/8/comments", {"body": "New"})
     assert world.call("GET", f"{REPO}/issues/8", headers={"If-None-Match": tag}).status_code == 200
-    later = world.call("GET", "/user")
-    assert int(later.headers["X-RateLimit-Remaining"]) == 5000 - int(later.headers["X-RateLimit-Used"])
-    assert later.headers["X-RateLimit-Used"] == str(int(first.headers["X-RateLimit-Used"]) + 3)
 
 
 def test_versions_of_the_api(world: World) -> None:
-    for version in VERSIONS:
-        response = world.call("GET", REPO, headers={"X-GitHub-Api-Version": version})
-        assert response.headers["X-GitHub-Api-Version-Selected"] == version
-        assert ("has_downloads" in response.json()) == (version == "2022-11-28")
     assert world.call("GET", REPO, headers={"X-GitHub-Api-Version": "1999-01-01"}).status_code == 400
     assert world.call("GET", REPO, headers={"User-Agent": ""}).status_code == 403
 
@@ -545,8 +507,7 @@ def test_a_run_from_its_queue_to_its_end(world: World) -> None:
         world.clock.now += 0.5
     assert seen == ["in_progress", "waiting", "in_progress", "failure"]
     assert run["updated_at"] == "2027-01-15T08:00:20Z"
-    assert {each["head_sha"] for each in world.runs(status="failure")} == {run["head_sha"]}
-    for nothing in ({"status": "success"}, {"branch": "dev"}, {"event": "schedule"}, {"head_sha": "0" * 40}):
+    for nothing in ({"branch": "dev"}, {"head_sha": "0" * 40}):
         assert world.runs(**nothing) == []
 
 
@@ -661,7 +622,6 @@ def test_failed_jobs_once_more(world: World) -> None:
     assert world.run(run_id)["conclusion"] == "failure"
     second = {each["id"] for each in world.jobs(run_id)}
     assert not first & second
-    assert {each["id"] for each in world.jobs(run_id, filter="all")} == first | second
     left = world.get(f"{REPO}/actions/runs/{run_id}/artifacts?per_page=100")["artifacts"]
     assert len({each["name"] for each in left}) == len(left) == 12 + 8  # only what ran again leaves another one
 

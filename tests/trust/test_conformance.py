@@ -61,9 +61,9 @@ DELETE /repos/{owner}/{repo}/issues/{issue_number}/labels/{name}
 LEAST = sorted({permission for need in token_scopes.NEEDS for permission in need.permissions})
 
 
-def judged(exchanges: list[Exchange], version: str, figures: Figures) -> list[str]:
+def judged(exchanges: list[Exchange], figures: Figures) -> list[str]:
     """What is wrong with these requests and answers."""
-    judge, wrong = described.description(version), []
+    judge, wrong = described.description(), []
     for it in exchanges:
         named = f"{it.step}: {it.request.method} {it.url}"
         wrong += [
@@ -85,31 +85,24 @@ def operation(it: Exchange) -> str:
 
 
 @pytest.mark.parametrize(
-    ("version", "token", "private"),
-    [
-        ("2022-11-28", TOKENS["practice-token"], False),
-        ("2026-03-10", Token.fine_grained(*LEAST), True),
-    ],
-    ids=["the version that we ask for", "the newer version, with the least token"],
-)  # fmt: skip
+    ("token", "private"),
+    [(TOKENS["practice-token"], False), (Token.fine_grained(*LEAST), True)],
+    ids=["the usual token", "the least token, and a private repository"],
+)
 def test_a_whole_bump_says_and_hears_what_github_describes(
-    version: str, token: Token, private: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: Figures
+    token: Token, private: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: Figures
 ) -> None:
-    monkeypatch.setattr(client, "_VERSION", version)
     called = spied(monkeypatch)
     with playing(tmp_path, {"GITHUB_TOKEN": "this"}) as played:
         played.at.forge.issue_token("this", token)
         played.at.forge.make_private(private)
         found = whole(played)
-        merge_commit = played.at.github("this").pull(10).merge_commit
     assert found.items
     assert found.missing == ()
-    assert judged(played.exchanges, version, figures) == []
+    assert judged(played.exchanges, figures) == []
     assert {operation(it) for it in played.exchanges} == {*OPERATIONS}
-    assert {it.answer.headers["X-GitHub-Api-Version-Selected"] for it in played.exchanges} == {version}
     # What nobody asks for in a whole bump is not there to be asked for.
     assert methods() <= called
-    assert (merge_commit is None) == (version == "2026-03-10")
     if not private:  # there the token is asked what it may read, by one request for each permission
         assert needs(played.exchanges) == {need.step: {*need.permissions} for need in token_scopes.NEEDS}
 

@@ -8,7 +8,7 @@ from werkzeug.wrappers import Response
 from runbook_lib.practice.ci import evidence, plan
 from runbook_lib.practice.github import shapes
 from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.github.errors import ApiError, not_found
+from runbook_lib.practice.github.errors import ApiError, json_response, not_found
 from runbook_lib.practice.hub import Hub, RunState, listed_jobs
 from runbook_lib.practice.state import JobRecord, RunRecord
 
@@ -40,27 +40,21 @@ def _listed(hub: Hub, state: RunState) -> list[ListedJob]:
 
 def _list_runs(call: ApiCall) -> Response:
     query = call.request.args
-    filters = {name: query[name] for name in ("branch", "head_sha", "event", "actor") if name in query}
 
     def matches(run: RunRecord) -> bool:
-        fields = {"branch": run.head_branch, "head_sha": run.head_sha, "event": run.event, "actor": shapes.actor(run)}
-        return filters.items() <= fields.items()
+        branch, sha = query.get("branch", run.head_branch), query.get("head_sha", run.head_sha)
+        return (branch, sha) == (run.head_branch, run.head_sha)
 
     states = call.hub.runs(matches)
-    if status := query.get("status"):
-        states = [state for state in states if status in (state.status.status, state.status.conclusion)]
     return call.page(states, lambda state: shapes.run(call.hub, state), "workflow_runs")
 
 
 def _get_run(call: ApiCall, run_id: int) -> Response:
-    return call.answer(shapes.run(call.hub, call.hub.run(run_id)))
+    return json_response(shapes.run(call.hub, call.hub.run(run_id)))
 
 
 def _list_jobs(call: ApiCall, run_id: int) -> Response:
-    states = [call.hub.run(run_id)]
-    if call.request.args.get("filter") == "all":
-        states = call.hub.all_attempts(run_id)
-    jobs = [entry for state in states for entry in _listed(call.hub, state)]
+    jobs = _listed(call.hub, call.hub.run(run_id))
     return call.page(jobs, lambda entry: shapes.job(call.hub, *entry), "jobs")
 
 
@@ -75,7 +69,7 @@ def _find_job(call: ApiCall, job_id: int) -> ListedJob:
 
 
 def _get_job(call: ApiCall, job_id: int) -> Response:
-    return call.answer(shapes.job(call.hub, *_find_job(call, job_id)))
+    return json_response(shapes.job(call.hub, *_find_job(call, job_id)))
 
 
 def _rerun_failed_jobs(call: ApiCall, run_id: int) -> Response:
@@ -85,7 +79,7 @@ def _rerun_failed_jobs(call: ApiCall, run_id: int) -> Response:
     if state.status.conclusion == "success":
         raise ApiError(403, "This workflow run has no failed jobs to rerun")
     call.hub.rerun(state, actor)
-    return call.answer({}, 201)
+    return json_response({}, 201)
 
 
 def _archive(hub: Hub, entry: ListedJob) -> bytes:
@@ -127,16 +121,12 @@ def _jobs_with_artifact(hub: Hub, run_id: int) -> list[ListedJob]:
 
 def _list_artifacts(call: ApiCall, run_id: int) -> Response:
     entries = _jobs_with_artifact(call.hub, run_id)
-    if name := call.request.args.get("name"):
-        entries = [entry for entry in entries if entry.artifact_name == name]
     return call.page(entries, lambda entry: _artifact(call.hub, entry), "artifacts")
 
 
-def _download_artifact(call: ApiCall, artifact_id: int, archive_format: str) -> Response:
+def _download_artifact(call: ApiCall, artifact_id: int) -> Response:
     call.caller.require_account()
     entry = _find_artifact(call.hub, artifact_id)
-    if archive_format != "zip":
-        raise not_found()
     if call.hub.clock() > (entry.status.completed or 0.0) + _LIFETIME:
         raise ApiError(410, "Artifact has expired")
     return _redirect_to_storage(call, f"{entry.artifact_name}.zip", "application/zip", _archive(call.hub, entry))
@@ -170,14 +160,8 @@ def _redirect_to_storage(call: ApiCall, name: str, media_type: str, data: bytes)
 
 
 def _list_deployments(call: ApiCall) -> Response:
-    query = call.request.args
-    states = [
-        state
-        for state in call.hub.runs(lambda run: bool(run.pull))
-        if query.get("sha", state.run.head_sha) == state.run.head_sha
-        and query.get("ref", state.run.head_branch) == state.run.head_branch
-        and query.get("environment", "test") == "test"
-    ]
+    sha = call.request.args.get("sha")
+    states = call.hub.runs(lambda run: bool(run.pull) and run.head_sha == (sha or run.head_sha))
     return call.page(states, lambda state: _deployment(call.hub, state))
 
 
@@ -209,10 +193,11 @@ def _list_deployment_statuses(call: ApiCall, deployment_id: int) -> Response:
     })  # fmt: skip
 
 
-_ACTIONS = "/repos/{owner}/{repo}/actions"
-_RUN = f"{_ACTIONS}/runs/{{run_id}}"
-_JOB = f"{_ACTIONS}/jobs/{{job_id}}"
-_READ, _WRITE, _DEPLOYMENTS = ("actions=read",), ("actions=write",), ("deployments=read",)
+_ACTIONS = "/repos/<owner>/<repo>/actions"
+_RUN = f"{_ACTIONS}/runs/<number:run_id>"
+_JOB = f"{_ACTIONS}/jobs/<number:job_id>"
+_DEPLOYMENTS = "/repos/<owner>/<repo>/deployments"
+_READ, _WRITE, _DEPLOYMENTS_READ = ("actions=read",), ("actions=write",), ("deployments=read",)
 ROUTES = (
     Route("GET", f"{_ACTIONS}/runs", _list_runs, _READ),
     Route("GET", _RUN, _get_run, _READ),
@@ -221,7 +206,7 @@ ROUTES = (
     Route("GET", f"{_JOB}/logs", _download_log, _READ),
     Route("POST", f"{_RUN}/rerun-failed-jobs", _rerun_failed_jobs, _WRITE, full=True),
     Route("GET", f"{_RUN}/artifacts", _list_artifacts, _READ),
-    Route("GET", f"{_ACTIONS}/artifacts/{{artifact_id}}/{{archive_format}}", _download_artifact, _READ, full=True),
-    Route("GET", "/repos/{owner}/{repo}/deployments", _list_deployments, _DEPLOYMENTS),
-    Route("GET", "/repos/{owner}/{repo}/deployments/{deployment_id}/statuses", _list_deployment_statuses, _DEPLOYMENTS),
+    Route("GET", f"{_ACTIONS}/artifacts/<number:artifact_id>/zip", _download_artifact, _READ, full=True),
+    Route("GET", _DEPLOYMENTS, _list_deployments, _DEPLOYMENTS_READ),
+    Route("GET", f"{_DEPLOYMENTS}/<number:deployment_id>/statuses", _list_deployment_statuses, _DEPLOYMENTS_READ),
 )

@@ -1,7 +1,6 @@
-"""The rules that all operations of GitHub's REST API share: callers, permissions, versions and pages."""
+"""The rules that all operations of GitHub's REST API share: callers, permissions and pages."""
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,15 +14,8 @@ from runbook_lib.practice.github.errors import ApiError, json_response, not_foun
 from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.serving import positive_integer
 
-#: The versions of the API that the forge supports, the default first.
-VERSIONS = ("2022-11-28", "2026-03-10")
-#: The fields that the newer version removed, from every object.
-_REMOVED_IN_2026 = frozenset({"merge_commit_sha", "assignee", "has_downloads", "use_squash_pr_title_as_default"})
-#: The fields of an issue's ``pull_request``; in the newer version ``merged_at`` is never null there.
-_PULL_REQUEST_OF_ISSUE = {"url", "html_url", "diff_url", "patch_url", "merged_at"}
+VERSION = "2022-11-28"
 _SSO_HELP = "https://docs.github.com/articles/authenticating-to-a-github-organization-with-saml-single-sign-on/"
-#: Parts of a path that may contain slashes.
-_LONG_PARTS = ("ref", "branch", "basehead", "name")
 
 T = TypeVar("T")
 
@@ -74,6 +66,13 @@ def identify_caller(request: Request, tokens: Mapping[str, Token]) -> Caller:
     return Caller(value, token.account, token.problem, token.scopes, permissions)
 
 
+def require_version(request: Request) -> None:
+    """Raise ApiError 400 for a request that names another version of the API."""
+    version = request.headers.get("X-GitHub-Api-Version", VERSION)
+    if version != VERSION:
+        raise ApiError(400, f"{version!r} is not a supported version of the REST API. Supported versions: {VERSION}.")
+
+
 def single_sign_on_required(organization: str) -> ApiError:
     """Return the error for a token that has not been authorized for the organization."""
     url = f"https://github.com/orgs/{organization}/sso?authorization_request=AAAAPRACTICE"
@@ -86,39 +85,13 @@ def single_sign_on_required(organization: str) -> ApiError:
     )
 
 
-def requested_version(request: Request) -> str:
-    """Return the version of the API that a request names.  Raises ApiError 400 for an unsupported one."""
-    version = request.headers.get("X-GitHub-Api-Version", VERSIONS[0])
-    if version not in VERSIONS:
-        supported = ", ".join(VERSIONS)
-        message = f"{version!r} is not a supported version of the REST API. Supported versions: {supported}."
-        raise ApiError(400, message)
-    return version
-
-
-def _in_version(content: Any, version: str) -> Any:
-    """Return the content as that version of the API shows it."""
-    if version == VERSIONS[0]:
-        return content
-    if isinstance(content, list):
-        return [_in_version(entry, version) for entry in content]
-    if not isinstance(content, dict):
-        return content
-    removed = _REMOVED_IN_2026
-    if set(content) == _PULL_REQUEST_OF_ISSUE and content["merged_at"] is None:
-        removed = removed | {"merged_at"}
-    return {key: _in_version(value, version) for key, value in content.items() if key not in removed}
-
-
 @dataclass(frozen=True)
 class ApiCall:
-    """A request that matched a route.  ``owner`` is that of the repository in its path."""
+    """A request that matched a route."""
 
     hub: Hub
     request: Request
     caller: Caller
-    version: str
-    owner: str
 
     @property
     def url(self) -> str:
@@ -135,13 +108,9 @@ class ApiCall:
             raise ApiError(400, "Body should be a JSON object")
         return fields
 
-    def answer(self, content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-        """Return a response with this content, in the version of the API that the caller uses."""
-        return json_response(_in_version(content, self.version), status, headers)
-
     def created(self, content: Mapping[str, object]) -> Response:
         """Return the response for an object that was created; ``content`` contains its address."""
-        return self.answer(content, 201, {"Location": str(content["url"])})
+        return json_response(content, 201, {"Location": str(content["url"])})
 
     def page(self, entries: Sequence[T], show: Callable[[T], object], key: str = "", **more: object) -> Response:
         """Return one page of the entries, as a list or, with ``key``, in an object that also contains the total."""
@@ -149,33 +118,27 @@ class ApiCall:
         content: object = [show(entry) for entry in shown]
         if key:
             content = {"total_count": len(entries), **more, key: content}
-        return self.answer(content, headers=headers)
+        return json_response(content, headers=headers)
 
     def select_page(self, entries: Sequence[T]) -> tuple[Sequence[T], dict[str, str]]:
-        """Return the entries of the requested page, and the header ``Link`` that leads to the others."""
+        """Return the entries of the requested page, and the header ``Link`` that leads to the next."""
         size = min(100, positive_integer(self.request.args.get("per_page"), 30))
         number = positive_integer(self.request.args.get("page"), 1)
         last = max(1, -(-len(entries) // size))
-        links: dict[str, int] = {}
-        if number > 1:
-            links["prev"] = number - 1
+        headers = {}
         if number < last:
-            links |= {"next": number + 1, "last": last}
-        if number > 1:
-            links["first"] = 1
-        query = self.request.args.to_dict()
-        parts = [f'<{self.url}?{urlencode(query | {"page": page})}>; rel="{name}"' for name, page in links.items()]
-        headers = {"Link": ", ".join(parts)} if parts else {}
+            query = urlencode(self.request.args.to_dict() | {"page": number + 1})
+            headers["Link"] = f'<{self.url}?{query}>; rel="next"'
         return entries[(number - 1) * size : number * size], headers
 
 
 @dataclass(frozen=True)
 class Route:
-    """One operation, under the path that GitHub's description gives it.
+    """One operation; ``path`` is a rule of Werkzeug's router.
 
     A fine-grained token must have one of the permissions ``needs``, by GitHub's page "Permissions required for
     fine-grained personal access tokens".  ``full`` marks an operation for which a classic token needs the scope
-    ``repo`` even in a public repository, by GitHub's description; ``forks`` one that forks answer too.
+    ``repo`` even in a public repository, by GitHub's description.
     """
 
     method: str
@@ -183,7 +146,6 @@ class Route:
     handler: Callable[..., Response]
     needs: tuple[str, ...] = ()
     full: bool = False
-    forks: bool = False
 
     def scopes(self, private: bool) -> tuple[str, ...]:
         """Return the scopes of which a classic token must have one; none for what anybody may read."""
@@ -212,11 +174,4 @@ class Route:
 
     def rule(self) -> Rule:
         """Return the rule by which requests find this route."""
-        return Rule(re.sub(r"{(\w+)}", _rule_part, self.path), methods=[self.method], endpoint=self)
-
-
-def _rule_part(part: re.Match[str]) -> str:
-    name = part[1]
-    if name.endswith(("_id", "_number")) and name != "workflow_id":
-        return f"<number:{name}>"
-    return f"<path:{name}>" if name in _LONG_PARTS else f"<{name}>"
+        return Rule(self.path, methods=[self.method], endpoint=self)

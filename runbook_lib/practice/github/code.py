@@ -4,20 +4,20 @@ import re
 
 from werkzeug.wrappers import Response
 
-from runbook_lib.practice.accounts import ACCOUNTS
 from runbook_lib.practice.github import shapes
 from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.github.errors import ApiError, not_found
+from runbook_lib.practice.github.errors import ApiError, json_response, not_found
 
 
 def _get_user(call: ApiCall) -> Response:
-    return call.answer(shapes.own_account(call.hub, call.caller.require_account()))
+    return json_response(shapes.own_account(call.hub, call.caller.require_account()))
 
 
 def _get_repository(call: ApiCall) -> Response:
-    account = call.caller.account
-    is_owner = account is not None and account.login == call.owner
-    return call.answer(shapes.repository(call.hub, call.owner, may_write=call.caller.may_write or is_owner))
+    may_write = call.caller.may_write
+    permissions = {"admin": False, "maintain": False, "push": may_write, "triage": may_write, "pull": True}
+    shown = shapes.repository(call.hub) | {"permissions": permissions, "network_count": 0, "subscribers_count": 0}
+    return json_response(shown)
 
 
 def _resolve(call: ApiCall, revision: str) -> str:
@@ -26,7 +26,7 @@ def _resolve(call: ApiCall, revision: str) -> str:
     Raises ApiError 404 for anything else: of git's many ways to name a commit GitHub accepts these.
     """
     owner, _, name = revision.rpartition(":")
-    place = call.hub.places.get(owner or call.owner)
+    place = call.hub.places.get(owner or call.hub.owner)
     if place is None or not re.fullmatch(r"[\w./+#@=-]+", name) or ".." in name or "@{" in name:
         raise not_found()
     names = [f"refs/heads/{name}", f"refs/tags/{name}"]
@@ -42,10 +42,7 @@ def _resolve(call: ApiCall, revision: str) -> str:
 def _list_commits(call: ApiCall) -> Response:
     query, home = call.request.args, call.hub.home
     commits = home.history(_resolve(call, query.get("sha") or "main"), query.get("path", ""))
-    if author := query.get("author"):
-        email = ACCOUNTS[author].email if author in ACCOUNTS else author
-        commits = [sha for sha in commits if home.commit(sha).author_email == email]
-    return call.page(commits, lambda sha: shapes.commit(call.hub, home.commit(sha), call.owner))
+    return call.page(commits, lambda sha: shapes.commit(call.hub, home.commit(sha)))
 
 
 def _compare(call: ApiCall, basehead: str) -> Response:
@@ -75,14 +72,14 @@ def _compare(call: ApiCall, basehead: str) -> Response:
         "commits": [shapes.commit(hub, hub.home.commit(sha)) for sha in commits],
         "files": [shapes.file_change(hub, file, head) for file in files[:300]],
     }
-    return call.answer(content, headers=headers)
+    return json_response(content, headers=headers)
 
 
-_REPOSITORY = "/repos/{owner}/{repo}"
+_REPOSITORY = "/repos/<owner>/<repo>"
 _METADATA, _CONTENTS = ("metadata=read",), ("contents=read",)
 ROUTES = (
     Route("GET", "/user", _get_user),
-    Route("GET", _REPOSITORY, _get_repository, _METADATA, forks=True),
-    Route("GET", f"{_REPOSITORY}/commits", _list_commits, _CONTENTS, forks=True),
-    Route("GET", f"{_REPOSITORY}/compare/{{basehead}}", _compare, _CONTENTS),
+    Route("GET", _REPOSITORY, _get_repository, _METADATA),
+    Route("GET", f"{_REPOSITORY}/commits", _list_commits, _CONTENTS),
+    Route("GET", f"{_REPOSITORY}/compare/<path:basehead>", _compare, _CONTENTS),
 )

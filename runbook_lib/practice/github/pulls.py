@@ -7,7 +7,7 @@ from werkzeug.wrappers import Response
 from runbook_lib.practice.accounts import PracticeAccount
 from runbook_lib.practice.github import bots, shapes
 from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.github.errors import ApiError, invalid
+from runbook_lib.practice.github.errors import ApiError, invalid, json_response
 from runbook_lib.practice.github.tickets import change_ticket, text_field
 from runbook_lib.practice.state import TicketRecord
 
@@ -22,10 +22,6 @@ def _list_pulls(call: ApiCall) -> Response:
         pulls = [pull for pull in pulls if f"{pull.head_owner}:{pull.head_ref}".lower() == head]
     if base:
         pulls = [pull for pull in pulls if pull.base_ref == base]
-    if query.get("sort") == "updated":
-        pulls.sort(key=lambda pull: pull.updated, reverse=True)
-    if query.get("direction") == "asc":
-        pulls.reverse()
     return call.page(pulls, lambda pull: shapes.pull(call.hub, pull))
 
 
@@ -88,7 +84,7 @@ def _resolve_branches(
 
 
 def _get_pull(call: ApiCall, pull_number: int) -> Response:
-    return call.answer(_in_full(call, call.hub.pull(pull_number)))
+    return json_response(_in_full(call, call.hub.pull(pull_number)))
 
 
 def _in_full(call: ApiCall, pull: TicketRecord) -> shapes.Json:
@@ -100,15 +96,8 @@ def _in_full(call: ApiCall, pull: TicketRecord) -> shapes.Json:
 
 
 def _update_pull(call: ApiCall, pull_number: int) -> Response:
-    fields = call.fields()
-    pull = change_ticket(call, call.hub.pull(pull_number), fields, "PullRequest")
-    base = fields.get("base", pull.base_ref)
-    if base != pull.base_ref:
-        tip = call.hub.home.tips(str(base)).get(str(base))
-        if tip is None:
-            raise invalid("PullRequest", field="base", code="invalid")
-        pull = call.hub.store.change(pull, base_ref=base, base_sha=tip)
-    return call.answer(_in_full(call, pull))
+    pull = change_ticket(call, call.hub.pull(pull_number), call.fields(), "PullRequest")
+    return json_response(_in_full(call, pull))
 
 
 def _list_files(call: ApiCall, pull_number: int) -> Response:
@@ -118,8 +107,8 @@ def _list_files(call: ApiCall, pull_number: int) -> Response:
     return call.page(files, lambda file: shapes.file_change(hub, file, pull.head_sha))
 
 
-_PULLS = "/repos/{owner}/{repo}/pulls"
-_PULL = f"{_PULLS}/{{pull_number}}"
+_PULLS = "/repos/<owner>/<repo>/pulls"
+_PULL = f"{_PULLS}/<number:pull_number>"
 _READ, _WRITE = ("pull_requests=read",), ("pull_requests=write",)
 ROUTES = (
     Route("GET", _PULLS, _list_pulls, _READ),

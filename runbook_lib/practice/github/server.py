@@ -5,7 +5,6 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
@@ -23,7 +22,7 @@ from runbook_lib.practice.github.api import (
     Caller,
     Route,
     identify_caller,
-    requested_version,
+    require_version,
     single_sign_on_required,
 )
 from runbook_lib.practice.github.errors import ApiError, json_response, not_found
@@ -41,9 +40,6 @@ _RULES = Map([route.rule() for route in ROUTES], converters={"number": NumberCon
 )
 #: Duration of the practice CI; seconds.
 CI_SECONDS = 20.0
-_REQUESTS_PER_HOUR = 5000
-_VARY = "Accept, Authorization, Cookie, X-GitHub-OTP, Accept-Encoding, Accept, X-Requested-With"
-_MEDIA_TYPE = {"X-GitHub-Media-Type": "github.v3; format=json", "X-GitHub-Request-Id": "PRACTICE"}
 
 
 def match_route(method: str, path: str) -> tuple[Route, dict[str, Any]] | None:
@@ -57,34 +53,12 @@ def match_route(method: str, path: str) -> tuple[Route, dict[str, Any]] | None:
 
 def _find_route(hub: Hub, method: str, path: str) -> tuple[Route, dict[str, Any]] | None:
     """Return the route of a request for a repository of this forge and the parts of its path, or None."""
-    # GitHub's own links to further pages name the repository by its id.
-    match = match_route(method, re.sub(r"^/repositories/[0-9]+(?=/|$)", f"/repos/{hub.repository}", path))
+    match = match_route(method, path)
     if match is None or "owner" not in match[1]:
         return match
-    route, parts = match
-    owners = {owner.lower(): owner for owner in hub.places}
-    parts["owner"] = owners.get(parts["owner"].lower(), "")
-    if not parts["owner"] or parts.pop("repo").lower() != hub.name.lower():
-        return None
-    return match if parts["owner"] == hub.owner or route.forks else None
-
-
-@dataclass
-class _RateLimit:
-    """The number of requests that each token has sent in each hour of the forge's clock."""
-
-    used: dict[tuple[str, int], int] = field(default_factory=dict)
-
-    def headers(self, token: str, now: float, cost: int) -> dict[str, str]:
-        hour = int(now // 3600)
-        used = self.used[token, hour] = self.used.get((token, hour), 0) + cost
-        return {
-            "X-RateLimit-Limit": str(_REQUESTS_PER_HOUR),
-            "X-RateLimit-Remaining": str(max(0, _REQUESTS_PER_HOUR - used)),
-            "X-RateLimit-Used": str(used),
-            "X-RateLimit-Reset": str((hour + 1) * 3600),
-            "X-RateLimit-Resource": "core",
-        }
+    _, parts = match
+    name = f"{parts.pop('owner')}/{parts.pop('repo')}"
+    return match if name.lower() == hub.repository.lower() else None
 
 
 class Forge:
@@ -116,7 +90,6 @@ class Forge:
         self.hub = Hub(store, remote, forks or {}, repository, clock, seconds)
         self.tokens = dict(TOKENS)
         self.private = bool(store.setting("private", False))
-        self._rate_limit = _RateLimit()
         self._gitlab = PracticeGitLab(self.hub, BareRepository(gitlab) if gitlab else self.hub.home)
         with store.transaction():
             last_port = int(store.setting("port", 0))
@@ -157,31 +130,26 @@ class Forge:
             return json_response({"message": "Server Error"}, 500)
 
     def _answer_api(self, request: Request) -> Response:
-        caller, version = Caller(""), ""
+        caller = Caller("")
         match = _find_route(self.hub, request.method, request.path)
 
         def answer() -> Response:
-            nonlocal caller, version
+            nonlocal caller
             caller = identify_caller(request, self.tokens)
-            version = requested_version(request)
-            return self._call(request, caller, version, match)
+            require_version(request)
+            return self._call(request, caller, match)
 
         response = self._answer_or_fail(answer)
         if request.method == "GET" and response.status_code == 200 and response.is_json:
             response.add_etag(weak=True)
-            response.headers.update({"Cache-Control": "private, max-age=60, s-maxage=60", "Vary": _VARY})
             response.make_conditional(request)
         if response.status_code == 304:
             response.data = b""
-        response.headers.update(self._common_headers(caller, version, response.status_code))
-        if match is not None:
-            response.headers.update(self._permission_headers(caller, match[0]))
+        response.headers.update(self._permission_headers(caller, match[0] if match else None))
         return response
 
-    def _call(
-        self, request: Request, caller: Caller, version: str, match: tuple[Route, dict[str, Any]] | None
-    ) -> Response:
-        if request.method == "GET" and not re.match(r"/(user|repos|repositories|search)(/|$)", request.path):
+    def _call(self, request: Request, caller: Caller, match: tuple[Route, dict[str, Any]] | None) -> Response:
+        if request.method == "GET" and not re.match(r"/(user|repos|search)(/|$)", request.path):
             return page_for(self.hub, request.path)
         if not request.headers.get("User-Agent"):
             raise ApiError(
@@ -196,24 +164,16 @@ class Forge:
         route, parts = match
         if refusal := route.refusal(caller, self.private):
             raise refusal
-        owner = parts.pop("owner", self.hub.owner)
-        return route.handler(ApiCall(self.hub, request, caller, version, owner), **parts)
+        return route.handler(ApiCall(self.hub, request, caller), **parts)
 
-    def _common_headers(self, caller: Caller, version: str, status: int) -> dict[str, str]:
-        headers = _MEDIA_TYPE | self._rate_limit.headers(caller.token, self.hub.clock(), 0 if status == 304 else 1)
-        if version:
-            headers["X-GitHub-Api-Version-Selected"] = version
-        if caller.scopes is not None:
-            headers |= {"X-OAuth-Scopes": caller.scopes, "X-Accepted-OAuth-Scopes": ""}
-        return headers
-
-    def _permission_headers(self, caller: Caller, route: Route) -> dict[str, str]:
-        """Return the headers that name what a token of this kind needs for the operation."""
-        if caller.permissions is not None and route.needs:
+    def _permission_headers(self, caller: Caller, route: Route | None) -> dict[str, str]:
+        """Return the headers that name what the token has, and what the operation needs of a token of its kind."""
+        if caller.permissions is not None and route and route.needs:
             return {"X-Accepted-GitHub-Permissions": "; ".join(route.needs)}
-        if caller.scopes is not None:
-            return {"X-Accepted-OAuth-Scopes": ", ".join(route.scopes(self.private))}
-        return {}
+        if caller.scopes is None:
+            return {}
+        needed = route.scopes(self.private) if route else ()
+        return {"X-OAuth-Scopes": caller.scopes, "X-Accepted-OAuth-Scopes": ", ".join(needed)}
 
 
 def _ci_seconds() -> float:

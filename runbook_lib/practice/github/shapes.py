@@ -79,13 +79,13 @@ def _owner(hub: Hub, owner: str) -> PracticeAccount:
     return ACCOUNTS.get(owner) or PracticeAccount(80_000_001, owner, owner, kind="Organization")
 
 
-def repository(hub: Hub, owner: str = "", *, may_write: bool | None = None) -> Json:
-    """Return a repository; with ``may_write`` also the caller's permissions and, for a fork, its parent."""
+def repository(hub: Hub, owner: str = "") -> Json:
+    """Return the repository, or the fork of another owner."""
     owner = owner or hub.owner
     url, html = api_url(hub, owner), web_url(hub, owner)
     number = REPOSITORY_ID + list(hub.places).index(owner)
     private = bool(hub.store.setting("private", False))
-    shown: Json = _CONSTANTS["repository"] | _urls(url, "repository_urls") | {
+    return _CONSTANTS["repository"] | _urls(url, "repository_urls") | {
         "id": number, "node_id": node_id("R", number), "name": hub.name, "full_name": f"{owner}/{hub.name}",
         "owner": account(hub, _owner(hub, owner)), "html_url": html, "url": url, "fork": owner != hub.owner,
         "git_url": f"git://localhost/{owner}/{hub.name}.git", "ssh_url": f"git@localhost:{owner}/{hub.name}.git",
@@ -93,12 +93,6 @@ def repository(hub: Hub, owner: str = "", *, may_write: bool | None = None) -> J
         "visibility": "private" if private else "public",
         "has_issues": not hub.store.setting("issues disabled", False),
     }  # fmt: skip
-    if may_write is not None:
-        shown["permissions"] = {"admin": False, "maintain": False, "push": may_write, "triage": may_write, "pull": True}
-        shown |= {"network_count": 0, "subscribers_count": 0}
-        if owner != hub.owner:
-            shown |= {"parent": repository(hub), "source": repository(hub)}
-    return shown
 
 
 def label(hub: Hub, record: LabelRecord) -> Json:
@@ -248,9 +242,9 @@ def _account_of_email(hub: Hub, email: str) -> Json | None:
     return None
 
 
-def commit(hub: Hub, details: CommitDetails, owner: str = "") -> Json:
+def commit(hub: Hub, details: CommitDetails) -> Json:
     """Return a commit."""
-    url, html = api_url(hub, owner), web_url(hub, owner)
+    url, html = api_url(hub), web_url(hub)
     return {
         "sha": details.sha, "node_id": node_id("C", int(details.sha[:12], 16)), "url": f"{url}/commits/{details.sha}",
         "html_url": f"{html}/commit/{details.sha}", "comments_url": f"{url}/commits/{details.sha}/comments",

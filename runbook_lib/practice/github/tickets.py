@@ -1,7 +1,7 @@
 """The issues, labels and comments of the forge's API; a pull request is an issue there, too."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from werkzeug.wrappers import Response
@@ -9,7 +9,7 @@ from werkzeug.wrappers import Response
 from runbook_lib.practice.accounts import ACCOUNTS
 from runbook_lib.practice.github import bots, shapes
 from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.github.errors import ApiError, invalid, not_found
+from runbook_lib.practice.github.errors import ApiError, invalid, json_response, not_found
 from runbook_lib.practice.state import CommentRecord, EventRecord, TicketRecord
 
 _LONGEST_BODY, _LONGEST_TITLE = 65536, 256  # characters
@@ -28,14 +28,12 @@ def text_field(fields: dict[str, Any], name: str, resource: str) -> str | None:
     return value
 
 
-def _label_names(value: object) -> list[str]:
-    """Return label names, each given as a text or as an object with a name."""
-    entries = value if isinstance(value, list) else [None]
-    names = [entry.get("name") if isinstance(entry, dict) else entry for entry in entries]
-    texts = [name for name in names if isinstance(name, str) and name]
-    if len(texts) != len(names):
-        raise ApiError(422, "Invalid request.\n\nlabels must be a list of names.")
-    return texts
+def _names(fields: Mapping[str, Any], key: str) -> list[str]:
+    """Return a list of labels' names or of logins."""
+    names = fields.get(key) or []
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise ApiError(422, f"Invalid request.\n\n{key} must be a list of names.")
+    return names
 
 
 def _issues_disabled(call: ApiCall) -> bool:
@@ -54,8 +52,6 @@ def _list_issues(call: ApiCall) -> Response:
     state = query.get("state", "open")
     if state != "all":
         tickets = [ticket for ticket in tickets if ticket.state == state]
-    if labels := query.get("labels"):
-        tickets = [ticket for ticket in tickets if set(labels.split(",")) <= set(ticket.labels)]
     if creator := query.get("creator"):
         tickets = [ticket for ticket in tickets if ticket.author == creator]
     return call.page(tickets, lambda ticket: shapes.issue(call.hub, ticket))
@@ -75,8 +71,8 @@ def _create_issue(call: ApiCall) -> Response:
     )
     # GitHub silently drops what an account without write access may not set.
     if author.permission == "write":
-        issue = hub.set_labels(issue, _label_names(fields.get("labels") or []), author.login)
-        issue = hub.store.change(issue, assignees=_assignees(fields.get("assignees") or []))
+        issue = hub.set_labels(issue, _names(fields, "labels"), author.login)
+        issue = hub.store.change(issue, assignees=_assignees(_names(fields, "assignees")))
     return call.created(shapes.issue(hub, issue))
 
 
@@ -85,9 +81,7 @@ def _is_assignable(login: str) -> bool:
     return account is not None and account.kind == "User" and account.permission == "write"
 
 
-def _assignees(logins: object) -> tuple[str, ...]:
-    if not isinstance(logins, list) or not all(isinstance(login, str) for login in logins):
-        raise ApiError(422, "Invalid request.\n\nassignees must be a list of logins.")
+def _assignees(logins: list[str]) -> tuple[str, ...]:
     for login in logins:
         if not _is_assignable(login):
             error = {"value": login, "resource": "Issue", "field": "assignees", "code": "invalid"}
@@ -98,7 +92,7 @@ def _assignees(logins: object) -> tuple[str, ...]:
 def _get_issue(call: ApiCall, issue_number: int) -> Response:
     ticket = call.hub.ticket(issue_number)
     _require_issues(call, ticket)
-    return call.answer(shapes.issue(call.hub, ticket))
+    return json_response(shapes.issue(call.hub, ticket))
 
 
 def _check_assignee(call: ApiCall, assignee: str) -> Response:
@@ -110,15 +104,8 @@ def _check_assignee(call: ApiCall, assignee: str) -> Response:
 def _update_issue(call: ApiCall, issue_number: int) -> Response:
     ticket = call.hub.ticket(issue_number)
     _require_issues(call, ticket)
-    fields = call.fields()
-    ticket = change_ticket(call, ticket, fields, "Issue")
-    if call.caller.may_write:
-        if "labels" in fields:
-            names = _label_names(fields["labels"])
-            ticket = call.hub.set_labels(ticket, names, call.caller.require_account().login)
-        if "assignees" in fields:
-            ticket = call.hub.store.change(ticket, assignees=_assignees(fields["assignees"]))
-    return call.answer(shapes.issue(call.hub, ticket))
+    ticket = change_ticket(call, ticket, call.fields(), "Issue")
+    return json_response(shapes.issue(call.hub, ticket))
 
 
 def change_ticket(call: ApiCall, ticket: TicketRecord, fields: dict[str, Any], resource: str) -> TicketRecord:
@@ -149,9 +136,9 @@ def _list_labels(call: ApiCall, issue_number: int) -> Response:
 
 def _add_labels(call: ApiCall, issue_number: int) -> Response:
     ticket, actor = call.hub.ticket(issue_number), call.caller.require_write()
-    names = _label_names(call.fields().get("labels"))
+    names = _names(call.fields(), "labels")
     ticket = call.hub.set_labels(ticket, [*ticket.labels, *names], actor.login)
-    return call.answer(shapes.labels(call.hub, ticket.labels))
+    return json_response(shapes.labels(call.hub, ticket.labels))
 
 
 def _remove_label(call: ApiCall, issue_number: int, name: str) -> Response:
@@ -160,7 +147,7 @@ def _remove_label(call: ApiCall, issue_number: int, name: str) -> Response:
     if len(remaining) == len(ticket.labels):
         raise ApiError(404, "Label does not exist")
     ticket = call.hub.set_labels(ticket, remaining, actor.login)
-    return call.answer(shapes.labels(call.hub, ticket.labels))
+    return json_response(shapes.labels(call.hub, ticket.labels))
 
 
 def _list_comments(call: ApiCall, issue_number: int) -> Response:
@@ -195,67 +182,23 @@ def _list_events(call: ApiCall, issue_number: int) -> Response:
 
 
 def _search(call: ApiCall) -> Response:
-    query = call.request.args.get("q", "").strip()
-    if not query:
-        raise invalid("Search", field="q", code="missing")
-    tickets = [ticket for ticket in call.hub.tickets() if _matches(call, ticket, query)]
-    if _issues_disabled(call):
-        tickets = [ticket for ticket in tickets if ticket.is_pull]
+    """Search for issues with a text in title or body, in either case.  Other queries of GitHub's are refused."""
+    query = re.fullmatch(r'repo:(\S+) is:issue is:open "([^"]+)"', call.request.args.get("q", ""))
+    if query is None or query[1] != call.hub.repository:
+        raise invalid("Search", field="q", code="invalid", message="The query is not one that practice supports.")
+    matches = []
+    for ticket in call.hub.tickets():
+        text = f"{ticket.title}\n{ticket.body or ''}".lower()
+        if not ticket.is_pull and ticket.state == "open" and query[2].lower() in text and not _issues_disabled(call):
+            matches.append(ticket)
     return call.page(
-        tickets, lambda ticket: shapes.search_result(call.hub, ticket), "items",
+        matches, lambda ticket: shapes.search_result(call.hub, ticket), "items",
         incomplete_results=False, search_type="lexical",
     )  # fmt: skip
 
 
-def _matches(call: ApiCall, ticket: TicketRecord, query: str) -> bool:
-    """Evaluate the part of GitHub's search language that is useful here.
-
-    Every word must occur in title or body, in either case; ``in:title`` restricts the search to titles.
-    """
-    places = ",".join(re.findall(r"\bin:([\w,]+)", query)).split(",")
-    texts = {"title": ticket.title, "body": ticket.body or ""}
-    selected = [texts[place] for place in places if place in texts] or list(texts.values())
-    text = "\n".join(selected).lower()
-    for name, quoted, plain in re.findall(r'(?:(\w+):)?(?:"([^"]*)"|(\S+))', query):
-        value = quoted or plain
-        if name == "repo":
-            _require_this_repository(call, value)
-        elif name in _QUALIFIERS:
-            if not _QUALIFIERS[name](ticket, value):
-                return False
-        elif name != "in" and (f"{name}:{value}" if name else value).lower() not in text:
-            return False
-    return True
-
-
-def _require_this_repository(call: ApiCall, name: str) -> None:
-    if name.lower() != call.hub.repository.lower():
-        raise invalid("Search", field="q", code="invalid", message=(
-            "The listed users and repositories cannot be searched either because the resources do not "
-            "exist or you do not have permission to view them."
-        ))  # fmt: skip
-
-
-def _is(ticket: TicketRecord, value: str) -> bool:
-    kinds = ("pr", "pull-request") if ticket.is_pull else ("issue",)
-    return value in (*kinds, ticket.state) or (value == "draft" and ticket.draft)
-
-
-#: Qualifier of a search → the test of a ticket and the qualifier's value.
-_QUALIFIERS: Mapping[str, Callable[[TicketRecord, str], bool]] = {
-    "is": _is,
-    "type": lambda ticket, value: value == ("pr" if ticket.is_pull else "issue"),
-    "state": lambda ticket, value: value == ticket.state,
-    "author": lambda ticket, value: value == ticket.author,
-    "label": lambda ticket, value: value.lower() in [label.lower() for label in ticket.labels],
-    "assignee": lambda ticket, value: value in ticket.assignees,
-    "head": lambda ticket, value: value == ticket.head_ref,
-    "base": lambda ticket, value: value == ticket.base_ref,
-}
-
-
-_REPOSITORY = "/repos/{owner}/{repo}"
-_ISSUE = f"{_REPOSITORY}/issues/{{issue_number}}"
+_REPOSITORY = "/repos/<owner>/<repo>"
+_ISSUE = f"{_REPOSITORY}/issues/<number:issue_number>"
 #: For issues and pull requests alike: either permission is sufficient.
 _READ, _WRITE = ("issues=read", "pull_requests=read"), ("issues=write", "pull_requests=write")
 ROUTES = (
@@ -263,13 +206,13 @@ ROUTES = (
     Route("POST", f"{_REPOSITORY}/issues", _create_issue, ("issues=write",)),
     Route("GET", _ISSUE, _get_issue, ("issues=read",)),
     Route("PATCH", _ISSUE, _update_issue, _WRITE),
-    Route("GET", f"{_REPOSITORY}/assignees/{{assignee}}", _check_assignee, _READ),
+    Route("GET", f"{_REPOSITORY}/assignees/<assignee>", _check_assignee, _READ),
     Route("GET", f"{_ISSUE}/labels", _list_labels, _READ),
     Route("POST", f"{_ISSUE}/labels", _add_labels, _WRITE),
-    Route("DELETE", f"{_ISSUE}/labels/{{name}}", _remove_label, _WRITE),
+    Route("DELETE", f"{_ISSUE}/labels/<path:name>", _remove_label, _WRITE),
     Route("GET", f"{_ISSUE}/comments", _list_comments, _READ),
     Route("POST", f"{_ISSUE}/comments", _create_comment, _WRITE),
-    Route("DELETE", f"{_REPOSITORY}/issues/comments/{{comment_id}}", _delete_comment, _WRITE),
+    Route("DELETE", f"{_REPOSITORY}/issues/comments/<number:comment_id>", _delete_comment, _WRITE),
     Route("GET", f"{_ISSUE}/events", _list_events, _READ),
     Route("GET", "/search/issues", _search),
 )
