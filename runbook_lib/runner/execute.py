@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from runbook_lib.display import View
     from runbook_lib.runner.kernel import Kernel
 
-# jsonschema, which reads notebooks, builds a grammar of addresses from this for nearly two seconds; none is read here.
+# jsonschema, which validates notebooks, checks these formats if it can: the first takes it nearly two seconds to load,
+# and the second imports arrow.  No notebook contains an address or a duration.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+sys.modules.setdefault("isoduration", None)  # type: ignore[arg-type]
 
 #: Seconds for a notebook to end by itself after an interruption; the one that runs steps waits for its steps in turn.
 _GRACE, _GRACE_OF_STEPS = 10.0, 5.0

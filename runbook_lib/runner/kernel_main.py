@@ -25,6 +25,7 @@ def main() -> None:
 
     gc.set_threshold(50_000, 20, 20)  # what a kernel makes first, by its imports, it keeps
     sys.modules.setdefault("debugpy", None)  # type: ignore[arg-type]  # nobody steps through a headless run
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # the httpx command, which imports rich
     from ipykernel.kernelapp import launch_new_instance
 
     launch_new_instance()
