@@ -68,10 +68,6 @@ class ControlledForge(Forge):
     def disable_issues(self, disabled: bool = True) -> None:
         self._set("issues disabled", disabled)
 
-    def enable_gb200(self, enabled: bool) -> None:
-        """Set the repository's variable that lets GB200 jobs run, for maintainers."""
-        self._set("gb200", enabled)
-
     def refuse_deployment(self, sha: str = "next") -> None:
         """Let the deployment to the environment ``test`` fail for this commit, or for the next one authorized."""
         self._set("refused deployments", [*self.hub.store.setting("refused deployments", []), sha])

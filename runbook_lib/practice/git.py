@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,7 +12,24 @@ from pathlib import Path
 from runbook_lib.git.blobs import read_blobs
 
 ZERO = "0" * 40
+#: The variables that keep the user's configuration from having an effect.
+ISOLATED = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+# The other GIT_ variables may name another repository, as inside a hook.
+_CONFIGURATION = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_EXEC_PATH")
 _ID = re.compile("[0-9a-f]{40}")
+
+
+def run_git(
+    arguments: Sequence[str], stdin: bytes = b"", env: Mapping[str, str] = ISOLATED
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run git outside of any repository that the environment names; ``env`` is added to the environment."""
+    inherited = dict(os.environ)
+    for name in os.environ:
+        if name.startswith("GIT_") and name not in _CONFIGURATION:
+            del inherited[name]
+    fixed = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+    command = ["git", *arguments]
+    return subprocess.run(command, input=stdin, env={**inherited, **fixed, **env}, capture_output=True, check=False)
 
 
 class ForgeGitError(Exception):
@@ -25,13 +43,13 @@ class CommitDetails:
     sha: str
     tree: str
     parents: tuple[str, ...]
+    message: str
     author: str
     author_email: str
     authored: str
     committer: str
     committer_email: str
     committed: str
-    message: str
 
 
 @dataclass(frozen=True)
@@ -58,35 +76,22 @@ class BareRepository:
         self._tips: tuple[list[tuple[str, bytes]] | None, dict[str, str]] = (None, {})
         self._texts_of = lru_cache(maxsize=256)(self._texts)
 
-    def git(self, *args: str, stdin: str = "", env: dict[str, str] | None = None) -> str:
+    def git(self, *args: str, env: Mapping[str, str] = ISOLATED) -> str:
         """Return the standard output of a git command.  Raises ForgeGitError if it fails."""
-        process = self._run(args, stdin.encode(), env)
+        process = self._run(args, env)
         if process.returncode:
             raise ForgeGitError(f"git {args[0]}: {process.stderr.decode(errors='replace').strip()}")
         return process.stdout.decode(errors="replace")
 
-    def _run(
-        self, args: tuple[str, ...], stdin: bytes = b"", env: dict[str, str] | None = None
-    ) -> "subprocess.CompletedProcess[bytes]":
-        # Neither the caller's repository nor its configuration has an effect here.
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        clean |= {
-            "LC_ALL": "C",
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_TERMINAL_PROMPT": "0",
-        }
-        return subprocess.run(
-            ["git", f"--git-dir={self.path}", *args],
-            input=stdin,
-            env=clean | (env or {}),
-            capture_output=True,
-            check=False,
-        )
+    def _run(self, args: tuple[str, ...], env: Mapping[str, str] = ISOLATED) -> "subprocess.CompletedProcess[bytes]":
+        return run_git((f"--git-dir={self.path}", *args), env=env)
 
     def tips(self, *branches: str) -> dict[str, str]:
         """Return branch → commit, of the branches named or of all."""
-        return {name: sha for name, sha in self._all_tips().items() if not branches or name in branches}
+        tips = self._all_tips()
+        if not branches:
+            return dict(tips)
+        return {name: tips[name] for name in branches if name in tips}
 
     def _all_tips(self) -> dict[str, str]:
         # Every request needs the tips, and they seldom change: git runs only if the files differ that it would read.
@@ -131,14 +136,13 @@ class BareRepository:
         if tree.returncode:
             return None
         date = self.commit(head).committed
-        identity = {
-            f"GIT_{role}_{part}": value
-            for role in ("AUTHOR", "COMMITTER")
-            for part, value in (("NAME", "Practice Forge"), ("EMAIL", "noreply@practice.invalid"), ("DATE", date))
-        }
+        env = dict(ISOLATED)
+        for role in ("AUTHOR", "COMMITTER"):
+            env[f"GIT_{role}_NAME"], env[f"GIT_{role}_EMAIL"] = "Practice Forge", "noreply@practice.invalid"
+            env[f"GIT_{role}_DATE"] = date
         tree_id = tree.stdout.decode().splitlines()[0]
         args = ("commit-tree", tree_id, "-p", base, "-p", head, "-m", f"Merge {head} into {base}")
-        return self.git(*args, env=identity).strip()
+        return self.git(*args, env=env).strip()
 
     def _compare(self, base: str, head: str) -> tuple[int, int, str]:
         """Return how many commits the head is ahead and behind, and the merge base (empty without one)."""
@@ -151,13 +155,10 @@ class BareRepository:
 
     def _commit(self, sha: str) -> CommitDetails:
         """Return a commit by its full id."""
-        form = "%x00".join(("%H", "%T", "%P", "%an", "%ae", "%aI", "%cn", "%ce", "%cI", "%B"))
-        full, tree, parents, *identity, message = self.git("show", "--no-patch", f"--format={form}", sha).split("\0")
-        author, author_email, authored, committer, committer_email, committed = identity
-        return CommitDetails(
-            full, tree, tuple(parents.split()), author, author_email, authored,
-            committer, committer_email, committed, message.rstrip("\n"),
-        )  # fmt: skip
+        form = "%x00".join(("%H", "%T", "%P", "%B", "%an", "%ae", "%aI", "%cn", "%ce", "%cI"))
+        shown = self.git("show", "--no-patch", f"--format={form}", sha).rstrip("\n")
+        full, tree, parents, message, *people = shown.split("\0")
+        return CommitDetails(full, tree, tuple(parents.split()), message.rstrip("\n"), *people)
 
     def _log(self, base: str, head: str) -> tuple[str, ...]:
         """Return the commits in the history of the head and not in that of the base, oldest first."""

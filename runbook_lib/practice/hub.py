@@ -218,7 +218,6 @@ class Hub:
         paths = [change.path for change in self.home.changes(base, merge)]
         changed = [path for path in paths if path.startswith(plan.TEST_CASES)]
         folders = [plan.TEST_CASES] if lts else [*changed, *(f"{plan.TEST_CASES}/{name}" for name in plan.FATES)]
-        golden = self.home.texts(merge, *folders)
         return plan.Situation(
             labels=frozenset(run.labels),
             maintainer=ACCOUNTS[run.author].permission == "write",
@@ -226,15 +225,13 @@ class Hub:
             image=self.image(merge, lts),
             base_image=self.image(base, lts),
             recipes=self.home.texts(merge, suites.RECIPES),
-            golden=golden,
+            golden=self.home.texts(merge, *folders),
             base_golden=self.home.texts(base, *folders),
             conflict=not run.merge_sha,
             refused=run.refused,
-            gb200=bool(self.store.setting("gb200", True)),
             broken=frozenset(self.store.setting("broken jobs", [])),
             how=str(self.store.setting("broken how", "")),
             event=run.event,
-            changed=frozenset(path for path in changed if path in golden and "/golden_values" in path),
         )
 
     def image(self, commit: str, lts: bool) -> str:

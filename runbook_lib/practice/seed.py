@@ -1,15 +1,12 @@
-"""The creation of the practice repositories: the bare remote, and the checkout that pushes to it."""
+"""The creation of the practice repositories: the bare remote, GitLab's copy of it, and the checkout."""
 
-import os
-import shutil
-import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice import content
+from runbook_lib.practice.accounts import ENGINEER
+from runbook_lib.practice.git import run_git
 
-_IDENTITY = {"name": "Release Engineer", "email": "release-engineer@practice.invalid"}
 # A practice commit needs neither a key nor the user's hooks, and git must not leave a process behind.
 _CONFIG = """\
 [core]
@@ -22,56 +19,36 @@ _CONFIG = """\
 [maintenance]
 \tauto = false
 """
-# Other GIT_ variables may name another repository, as inside a hook.
-_INHERITED = {"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_EXEC_PATH"}
-_TIME_LIMIT = 60  # seconds
 
 
-def create(remote: Path, checkout: Path) -> None:
-    """Create both; neither may exist.  Raises RunbookError, and leaves incomplete ones to the caller."""
-    isolated = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-    _git("init", "--quiet", "--bare", "--template=", "--initial-branch=main", str(remote), env=isolated)
-    _git("--git-dir", str(remote), "fast-import", "--quiet", "--done", env=isolated, stdin=content.fast_import())
-    _git("clone", "--quiet", "--template=", str(remote), str(checkout), env=isolated)
+def create(remote: Path, checkout: Path, gitlab: Path | None = None) -> None:
+    """Create them; none may exist.  Raises RunbookError, and leaves incomplete ones to the caller."""
+    _git("init", "--quiet", "--bare", "--template=", "--initial-branch=main", str(remote))
+    _git("--git-dir", str(remote), "fast-import", "--quiet", "--done", stdin=content.fast_import())
+    _git("clone", "--quiet", "--template=", str(remote), str(checkout))
+    _configure(remote, "hooks")
+    _configure(checkout / ".git", ".git/hooks")
+    if gitlab:
+        _git("clone", "--quiet", "--bare", "--shared", "--template=", str(remote), str(gitlab))
+        _git("-C", str(checkout), "remote", "add", "gitlab", str(gitlab))
+        _configure(gitlab, "hooks")
     # The user's own name and e-mail, if they are configured; practice does not require them.
-    configured = _git("-C", str(checkout), "config", "--get-regexp", r"^user\.(name|email)$", env={}, may_fail=True)
-    lines = [f"\t{key} = {value}\n" for key, value in _IDENTITY.items() if f"user.{key} " not in configured]
-    with (checkout / ".git/config").open("a") as file:
-        file.write(_CONFIG.format(hooks=".git/hooks"))
-        if lines:
-            file.write("[user]\n" + "".join(lines))
-    with (remote / "config").open("a") as file:
-        file.write(_CONFIG.format(hooks="hooks"))
+    for key, value in (("user.name", ENGINEER.name), ("user.email", ENGINEER.email)):
+        if run_git(("-C", str(checkout), "config", "--get", key), env={}).returncode:
+            _git("-C", str(checkout), "config", key, value)
 
 
-def mirror(remote: Path, gitlab: Path, checkout: Path) -> None:
-    """Create the repository of the practice GitLab, with the branches of the remote, and add it to the checkout.
-
-    It exists completely or not at all.  Raises RunbookError.
-    """
-    draft = gitlab.with_name(f"{gitlab.name}.new")
-    shutil.rmtree(draft, ignore_errors=True)
-    isolated = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-    _git("clone", "--quiet", "--bare", "--shared", "--template=", str(remote), str(draft), env=isolated)
-    with (draft / "config").open("a") as file:
-        file.write(_CONFIG.format(hooks="hooks"))
-    # A user may have added a remote of that name in an older world; it is kept.
-    if not _git("-C", str(checkout), "config", "--get", "remote.gitlab.url", env={}, may_fail=True):
-        _git("-C", str(checkout), "remote", "add", "gitlab", str(gitlab), env=isolated)
-    draft.rename(gitlab)
+def _configure(folder: Path, hooks: str) -> None:
+    with (folder / "config").open("a") as file:
+        file.write(_CONFIG.format(hooks=hooks))
 
 
-def _git(*args: str, env: Mapping[str, str], stdin: bytes = b"", may_fail: bool = False) -> str:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _INHERITED}
+def _git(*arguments: str, stdin: bytes = b"") -> None:
     try:
-        process = subprocess.run(
-            ["git", *args], input=stdin, capture_output=True, env={**inherited, **env}, timeout=_TIME_LIMIT
-        )
+        process = run_git(arguments, stdin)
     except FileNotFoundError:
         raise RunbookError("git is not on PATH. Install git, then try again.") from None
-    except subprocess.TimeoutExpired:
-        raise RunbookError(f"`git {' '.join(args)}` did not end within {_TIME_LIMIT} s. Try again.") from None
-    if process.returncode and not may_fail:
+    if process.returncode:
         error = process.stderr.decode(errors="replace").strip()
-        raise RunbookError(f"The practice repositories could not be created: `git {' '.join(args)}` failed: {error}")
-    return process.stdout.decode(errors="replace")
+        command = " ".join(arguments)
+        raise RunbookError(f"The practice repositories could not be created: `git {command}` failed: {error}")

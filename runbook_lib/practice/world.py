@@ -31,6 +31,7 @@ from runbook_lib.system import atomic_files
 
 REPOSITORY = "practice/Megatron-LM"
 _CHECKOUT, _REMOTE, _GITLAB, _STATE, _CACHE = "Megatron-LM", "remote.git", "gitlab.git", "forge.sqlite", "cache"
+_REPOSITORIES = (_CHECKOUT, _REMOTE, _GITLAB)
 _MARKER, _LOCK = "practice-world.json", "practice-world.lock"
 _OTHER_FOLDER = "Name another folder, new or empty, in RUNBOOK_PRACTICE_HOME."
 _RESET = "Run `runbook practice reset`: the next run creates a new world."
@@ -256,11 +257,9 @@ def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[
     os.ftruncate(lock, 0)
     if _marker(home).get("state") != "complete":
         _create(home)
-    if missing := [name for name in (_CHECKOUT, _REMOTE) if not (home / name).is_dir()]:
+    if missing := [name for name in _REPOSITORIES if not (home / name).is_dir()]:
         raise RunbookError(f"{' and '.join(missing)} missing from the practice world in {home}. {_RESET}")
-    if not (home / _GITLAB).is_dir():  # a new world, or one of an older version
-        seed.mirror(home / _REMOTE, home / _GITLAB, home / _CHECKOUT)
-    for repository in (_CHECKOUT, _REMOTE, _GITLAB):  # git creates them by the umask
+    for repository in _REPOSITORIES:  # git creates them by the umask
         (home / repository).chmod(0o700)
     try:
         forge = Forge(home / _STATE, home / _REMOTE, repository=REPOSITORY, clock=clock, gitlab=home / _GITLAB)
@@ -299,8 +298,8 @@ def _write_marker(home: Path, state: str) -> None:
 
 
 def _remove_content(home: Path) -> None:
-    ours = (_CHECKOUT, _REMOTE, _GITLAB, f"{_GITLAB}.new", _CACHE, f"{_MARKER}.new")
-    for path in [*(home / name for name in ours), *home.glob(f"{_STATE}*")]:
+    ours = [home / name for name in (*_REPOSITORIES, _CACHE, f"{_MARKER}.new")]
+    for path in [*ours, *home.glob(f"{_STATE}*")]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
@@ -313,5 +312,5 @@ def _create(home: Path) -> None:
     command.require((2, 38), "The practice world")
     _write_marker(home, "creating")
     _remove_content(home)
-    seed.create(home / _REMOTE, home / _CHECKOUT)
+    seed.create(home / _REMOTE, home / _CHECKOUT, home / _GITLAB)
     _write_marker(home, "complete")

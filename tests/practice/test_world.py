@@ -277,8 +277,8 @@ def test_a_world_whose_maker_was_killed_is_made_anew(home: Path) -> None:
 import os, signal
 from runbook_lib.practice import seed
 whole = seed.create
-def create(remote, checkout):
-    whole(remote, checkout)
+def create(remote, checkout, gitlab):
+    whole(remote, checkout, gitlab)
     (checkout / "README.md").unlink()
     os.kill(os.getpid(), signal.SIGKILL)
 seed.create = create

@@ -6,7 +6,6 @@ This module is pure and repeatable: the same text, kind and seed always give the
 import json
 import math
 import random
-from collections.abc import Iterator
 from typing import Any, Literal
 
 #: ``same``: only timings differ, within tolerance.  ``drift``: as a new CUDA and cuBLAS move them.
@@ -36,7 +35,9 @@ def remeasure(text: str, kind: Kind, seed: str) -> str:
 
 def _series(name: str, values: dict[str, Any], kind: Kind, chance: random.Random) -> dict[str, Any]:
     """Return one metric, step by step; anything but a finite number stays unchanged."""
-    level = 1 + chance.uniform(0.01, 0.03) * chance.choice((-1, 1)) if kind == "drift" else 1.0
+    level = 1.0
+    if kind == "drift":
+        level += chance.uniform(0.01, 0.03) * chance.choice((-1, 1))
     new: dict[str, Any] = {}
     for position, (step, value) in enumerate(values.items()):
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -52,7 +53,8 @@ def _series(name: str, values: dict[str, Any], kind: Kind, chance: random.Random
         elif kind != "same":
             # The first steps agree best: differences in rounding increase with the steps.
             factor = 1 + chance.uniform(-2e-3, 2e-3) * min(1.0, (position + 1) / 20)
-        new[step] = round(value * factor) if isinstance(value, int) else round(value * factor, 5)
+        digits = None if isinstance(value, int) else 5
+        new[step] = round(value * factor, digits)
     return new
 
 
@@ -68,36 +70,9 @@ def _agrees(name: str, old: Any, new: Any) -> bool:
     if isinstance(old, dict) and isinstance(new, dict):
         if old.keys() != new.keys():
             return False
-        return all(_agrees(name if name in APPROXIMATE else key, old[key], new[key]) for key in old)
+        if name in APPROXIMATE:
+            return all(_agrees(name, old[key], new[key]) for key in old)
+        return all(_agrees(key, old[key], new[key]) for key in old)
     if name in APPROXIMATE and all(isinstance(value, int | float) for value in (old, new)):
         return math.isclose(old, new, rel_tol=_TOLERANCE)
     return bool(old == new)
-
-
-def complaints(path: str, text: str) -> list[str]:
-    """Return the errors of CI's linter about a golden file, as lines of its log.
-
-    The rule is that of Megatron-LM's ``tools/check_golden_values.py``.
-    """
-    try:
-        values = json.loads(text)
-    except ValueError as error:
-        return [f"Could not read {path}: {error}"]
-    lines = list(_non_finite("$", values))
-    if not lines:
-        return []
-    more = [f"  ... and {len(lines) - 5} more"] if len(lines) > 5 else []
-    return [f"Found non-finite values in {path}:", *lines[:5], *more]
-
-
-def _non_finite(place: str, value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _non_finite(f"{place}.{key}", item)
-    elif isinstance(value, list):
-        for number, item in enumerate(value):
-            yield from _non_finite(f"{place}[{number}]", item)
-    else:
-        word = value.lower().lstrip("+-") if isinstance(value, str) else ""
-        if word in ("nan", "inf", "infinity") or (isinstance(value, float) and not math.isfinite(value)):
-            yield f"  {place}: {value!r}"

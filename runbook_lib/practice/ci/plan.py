@@ -42,8 +42,7 @@ class Situation:
 
     ``recipes`` is path → text at the merge commit; ``golden`` and ``base_golden`` are path → text of the golden files
     at the merge commit and at its base.  ``image`` and ``base_image`` are the pins of both.  ``broken`` are parts of
-    the names of jobs that fail, and ``how`` is how they fail.  ``changed`` are the golden files that differ from
-    those of the base, which the linter reads.
+    the names of jobs that fail, and ``how`` is how they fail.
     """
 
     labels: frozenset[str]
@@ -56,11 +55,9 @@ class Situation:
     base_golden: Mapping[str, str]
     conflict: bool = False
     refused: bool = False
-    gb200: bool = True
     broken: frozenset[str] = frozenset()
     how: str = ""
     event: str = "push"
-    changed: frozenset[str] = frozenset()
 
     @property
     def suite(self) -> Suite:
@@ -124,13 +121,10 @@ def plan(at: Situation) -> tuple[Planned, ...]:
     jobs = {kind: _framed(at, kind) for kind in kinds}
     if at.conflict:  # there is no merge commit to check out
         jobs["configure"] = replace(jobs["configure"], conclusion="failure", cause="broken")
-    problems = "\n".join(line for path in sorted(at.changed) for line in measure.complaints(path, at.golden[path]))
-    if problems:
-        jobs["lint"] = replace(jobs["lint"], conclusion="failure", cause="broken", detail=problems)
     if at.refused:
         jobs["queue"] = replace(jobs["queue"], conclusion="failure", cause="refused")
     platforms = ["dgx_h100"]
-    if at.maintainer and at.gb200:
+    if at.maintainer:
         platforms.append("dgx_gb200")
     units = [job for platform in platforms for job in _unit_jobs(at, platform)]
     functional = [functional_job(at, row) for row in select(rows(at.recipes), at.suite, platforms)]
@@ -145,15 +139,17 @@ def retry(jobs: Sequence[Planned], since: float, cancelled: float | None = None)
     Jobs that failed, or had not ended at ``cancelled``, run again; a failure of the infrastructure does not happen
     twice.  The other jobs are listed as they were.
     """
-    stopped = [job for job in jobs if cancelled is not None and job.ends > cancelled]
-    begin = 0.0 if cancelled is None else cancelled
+    begin = cancelled or 0.0
     retried: list[Planned] = []
     for job in jobs:
-        passed = job.conclusion in ("success", "skipped") and job not in stopped
+        stopped = cancelled is not None and job.ends > cancelled
+        passed = job.conclusion in ("success", "skipped") and not stopped
         if job.kind != "result" and passed:
             retried.append(replace(job, appears=-since, starts=job.starts - since, ends=job.ends - since))
             continue
-        start = max(0.0, job.starts - begin) if job in stopped else 0.0
+        start = 0.0
+        if stopped:
+            start = max(0.0, job.starts - begin)
         job = replace(job, appears=start, starts=start, ends=start + job.ends - job.starts)
         if job.cause == "nccl":
             job = replace(job, conclusion="success", cause="")
@@ -164,9 +160,9 @@ def retry(jobs: Sequence[Planned], since: float, cancelled: float | None = None)
 def _framed(at: Situation, kind: str, *names: str) -> Planned:
     name, *moments = _FRAME[kind]
     appears, starts, ends = (moment * at.seconds for moment in moments)
-    name = name.format(*names) if names else name
-    broken = any(part in name for part in at.broken)
-    if broken:
+    if names:
+        name = name.format(*names)
+    if any(part in name for part in at.broken):
         return Planned(name, kind, appears, starts, ends, "failure", "broken", detail=at.how)
     return Planned(name, kind, appears, starts, ends, "success")
 
@@ -199,7 +195,9 @@ def functional_job(at: Situation, row: SuiteRow) -> Planned:
 
 def _fate(job: Planned, image: str, base_image: str) -> Cause:
     name = f"{job.model}/{job.test_case}"
-    return FATES.get(name, "") if image != base_image or name in FAIL_ON_MAIN_TOO else ""
+    if image == base_image and name not in FAIL_ON_MAIN_TOO:
+        return ""
+    return FATES.get(name, "")
 
 
 def _agrees(at: Situation, job: Planned) -> bool:
@@ -239,15 +237,16 @@ def _with_needs(jobs: Sequence[Planned]) -> tuple[Planned, ...]:
     failed: dict[str, Planned] = {}
     planned: list[Planned] = []
     for job in jobs:
-        blocker = next((failed[kind] for kind in _CHAIN[: _NEEDS.get(job.kind, 0)] if kind in failed), None)
+        blockers = [failed[kind] for kind in _CHAIN[: _NEEDS.get(job.kind, 0)] if kind in failed]
         if job.kind == "result":
-            last = max(other.ends for other in planned)
-            passed = not failed and all(other.conclusion in ("success", "skipped") for other in planned)
+            last = max(earlier.ends for earlier in planned)
+            passed = not failed and all(earlier.conclusion in ("success", "skipped") for earlier in planned)
             job = replace(job, appears=last, starts=last, ends=last + job.ends - job.starts)
-            job = replace(job, conclusion="success" if passed else "failure")
-        elif blocker is not None:
-            job = _skipped(job, blocker.ends)
-            if any((other.name, other.platform) == (job.name, job.platform) for other in planned):
+            if not passed:
+                job = replace(job, conclusion="failure")
+        elif blockers:
+            job = _skipped(job, blockers[0].ends)
+            if (job.name, job.platform) in [(earlier.name, earlier.platform) for earlier in planned]:
                 continue
         elif job.conclusion != "success" and job.platform != "dgx_gb200":
             failed.setdefault(job.kind, job)
@@ -281,7 +280,9 @@ def job_at(job: Planned, started: float, now: float, cancelled: float | None = N
         return CiStatus("completed", "cancelled", min(begin, cancelled), cancelled)
     if stop < begin:
         return CiStatus("queued", None, None, None)
-    return CiStatus("waiting", None, None, None) if job.kind == "queue" else CiStatus("in_progress", None, begin, None)
+    if job.kind == "queue":
+        return CiStatus("waiting", None, None, None)
+    return CiStatus("in_progress", None, begin, None)
 
 
 def run_at(jobs: Sequence[Planned], started: float, now: float, cancelled: float | None = None) -> CiStatus:

@@ -93,11 +93,10 @@ def _artifact(hub: Hub, entry: ListedJob) -> shapes.Json:
     run, number, created = entry.state.run, entry.job.artifact, entry.status.completed or 0.0
     url = f"{shapes.api_url(hub)}/actions/artifacts/{number}"
     repository = shapes.REPOSITORY_ID
-    return {
-        "id": number, "node_id": shapes.node_id("MDg6", number), "size_in_bytes": len(data),
-        "name": entry.artifact_name, "url": url, "archive_download_url": f"{url}/zip",
-        "expired": hub.clock() > created + _LIFETIME, "created_at": shapes.timestamp(created),
-        "updated_at": shapes.timestamp(created), "expires_at": shapes.timestamp(created + _LIFETIME),
+    return shapes.new_object("artifact", url, number) | {
+        "size_in_bytes": len(data), "name": entry.artifact_name, "expired": hub.clock() > created + _LIFETIME,
+        "created_at": shapes.timestamp(created), "updated_at": shapes.timestamp(created),
+        "expires_at": shapes.timestamp(created + _LIFETIME),
         "digest": f"sha256:{hashlib.sha256(data).hexdigest()}",
         "workflow_run": {
             "id": run.id, "repository_id": repository, "head_repository_id": repository,
@@ -167,12 +166,10 @@ def _list_deployments(call: ApiCall) -> Response:
 
 def _deployment(hub: Hub, state: RunState) -> shapes.Json:
     run, url = state.run, f"{shapes.api_url(hub)}/deployments/{state.run.id}"
-    return {
-        "id": run.id, "node_id": shapes.node_id("DE", run.id), "url": url, "sha": run.head_sha,
-        "ref": run.head_branch, "task": "deploy", "payload": {}, "original_environment": "test",
-        "environment": "test", "description": None, "creator": shapes.user(hub, "copy-pr-bot[bot]"),
+    return shapes.new_object("deployment", url, run.id) | {
+        "sha": run.head_sha, "ref": run.head_branch, "creator": shapes.user(hub, "copy-pr-bot[bot]"),
         "created_at": shapes.timestamp(run.created), "updated_at": shapes.timestamp(run.created),
-        "statuses_url": f"{url}/statuses", "repository_url": shapes.api_url(hub),
+        "repository_url": shapes.api_url(hub),
     }  # fmt: skip
 
 
@@ -184,13 +181,13 @@ def _list_deployment_statuses(call: ApiCall, deployment_id: int) -> Response:
     deployment = _deployment(call.hub, state)
     queue_jobs = [entry for entry in _listed(call.hub, state) if entry.job.planned.kind == "queue"]
     conclusions = [entry.status.conclusion for entry in queue_jobs[:1] if entry.status.conclusion]
-    return call.page(conclusions, lambda conclusion: {
-        "id": state.run.id, "node_id": shapes.node_id("DES", state.run.id), "url": f"{deployment['statuses_url']}/1",
-        "state": _DEPLOYMENT_STATES[conclusion], "creator": deployment["creator"], "description": "",
-        "environment": "test", "target_url": f"{shapes.web_url(call.hub)}/actions/runs/{state.run.id}",
+    status = shapes.new_object("deployment_status", f"{deployment['statuses_url']}/1", state.run.id) | {
+        "creator": deployment["creator"], "deployment_url": deployment["url"],
         "created_at": deployment["created_at"], "updated_at": deployment["updated_at"],
-        "deployment_url": deployment["url"], "repository_url": deployment["repository_url"],
-    })  # fmt: skip
+        "repository_url": deployment["repository_url"],
+        "target_url": f"{shapes.web_url(call.hub)}/actions/runs/{state.run.id}",
+    }  # fmt: skip
+    return call.page(conclusions, lambda conclusion: status | {"state": _DEPLOYMENT_STATES[conclusion]})
 
 
 _ACTIONS = "/repos/<owner>/<repo>/actions"

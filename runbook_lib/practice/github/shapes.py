@@ -20,8 +20,8 @@ REPOSITORY_ID = 480_000_001
 WORKFLOW_ID = 170_000_001
 Json = dict[str, Any]
 
-#: The fields that have the same value in every object of a kind, and the paths below an object's address.
-_CONSTANTS: dict[str, Json] = json.loads(files(__package__).joinpath("constants.json").read_text(encoding="utf-8"))
+#: Kind of object → start of its node id, fields with the same value in each, and the paths below its address.
+_KINDS: dict[str, Json] = json.loads(files(__package__).joinpath("constants.json").read_text(encoding="utf-8"))
 
 
 def node_id(kind: str, number: int) -> str:
@@ -52,17 +52,21 @@ def web_url(hub: Hub, owner: str = "") -> str:
     return f"{hub.url}/{owner or hub.owner}/{hub.name}"
 
 
+def new_object(kind: str, url: str, number: int) -> Json:
+    """Return an object with the fields that follow from its kind, its address and its id."""
+    table = _KINDS[kind]
+    shown = {"id": number, "node_id": node_id(table["node"], number), "url": url, **table.get("fields", {})}
+    for name, path in table.get("urls", {}).items():
+        shown[f"{name}_url"] = url + path
+    return shown
+
+
 def account(hub: Hub, user: PracticeAccount) -> Json:
     """Return an account as other objects contain it."""
-    url = f"{hub.url}/users/{quote(user.login)}"
-    return _urls(url, "account_urls") | _CONSTANTS["account"] | {
-        "login": user.login, "id": user.id, "node_id": node_id("U", user.id), "avatar_url": f"{hub.url}/favicon.ico",
-        "url": url, "html_url": f"{hub.url}/{quote(user.login)}", "type": user.kind,
+    return new_object("account", f"{hub.url}/users/{quote(user.login)}", user.id) | {
+        "login": user.login, "avatar_url": f"{hub.url}/favicon.ico", "html_url": f"{hub.url}/{quote(user.login)}",
+        "type": user.kind,
     }  # fmt: skip
-
-
-def _urls(url: str, kind: str) -> Json:
-    return {f"{name}_url": url + path for name, path in _CONSTANTS[kind].items()}
 
 
 def user(hub: Hub, login: str) -> Json:
@@ -72,7 +76,8 @@ def user(hub: Hub, login: str) -> Json:
 
 def own_account(hub: Hub, user: PracticeAccount) -> Json:
     """Return the account of a token, as ``GET /user`` shows it."""
-    return account(hub, user) | _CONSTANTS["own_account"] | {"name": user.name}
+    fields: Json = _KINDS["own_account"]["fields"]
+    return account(hub, user) | fields | {"name": user.name}
 
 
 def _owner(hub: Hub, owner: str) -> PracticeAccount:
@@ -85,9 +90,9 @@ def repository(hub: Hub, owner: str = "") -> Json:
     url, html = api_url(hub, owner), web_url(hub, owner)
     number = REPOSITORY_ID + list(hub.places).index(owner)
     private = bool(hub.store.setting("private", False))
-    return _CONSTANTS["repository"] | _urls(url, "repository_urls") | {
-        "id": number, "node_id": node_id("R", number), "name": hub.name, "full_name": f"{owner}/{hub.name}",
-        "owner": account(hub, _owner(hub, owner)), "html_url": html, "url": url, "fork": owner != hub.owner,
+    return new_object("repository", url, number) | {
+        "name": hub.name, "full_name": f"{owner}/{hub.name}",
+        "owner": account(hub, _owner(hub, owner)), "html_url": html, "fork": owner != hub.owner,
         "git_url": f"git://localhost/{owner}/{hub.name}.git", "ssh_url": f"git@localhost:{owner}/{hub.name}.git",
         "clone_url": f"{html}.git", "svn_url": html, "private": private,
         "visibility": "private" if private else "public",
@@ -97,11 +102,12 @@ def repository(hub: Hub, owner: str = "") -> Json:
 
 def label(hub: Hub, record: LabelRecord) -> Json:
     """Return a label."""
-    return {
-        "id": record.id, "node_id": node_id("LA", record.id), "url": f"{api_url(hub)}/labels/{quote(record.name)}",
-        "name": record.name, "description": record.description, "color": record.color,
+    return new_object("label", f"{api_url(hub)}/labels/{quote(record.name)}", record.id) | {
+        "name": record.name,
+        "description": record.description,
+        "color": record.color,
         "default": record.name == "bug",
-    }  # fmt: skip
+    }
 
 
 def labels(hub: Hub, names: tuple[str, ...]) -> list[Json]:
@@ -115,12 +121,10 @@ def comment(hub: Hub, record: CommentRecord) -> Json:
     ticket = hub.store.find(TicketRecord, record.number)
     kind = "pull" if ticket and ticket.is_pull else "issues"
     created = timestamp(record.created)
-    return {
-        "id": record.id, "node_id": node_id("IC", record.id), "url": f"{api_url(hub)}/issues/comments/{record.id}",
+    return new_object("comment", f"{api_url(hub)}/issues/comments/{record.id}", record.id) | {
         "html_url": f"{web_url(hub)}/{kind}/{record.number}#issuecomment-{record.id}", "body": record.body,
         "user": user(hub, record.author), "created_at": created, "updated_at": created,
         "issue_url": f"{api_url(hub)}/issues/{record.number}", "author_association": _association(record.author),
-        "performed_via_github_app": None,
     }  # fmt: skip
 
 
@@ -135,45 +139,38 @@ def _association(login: str) -> str:
 def event(hub: Hub, record: EventRecord) -> Json:
     """Return the event of a label that was added or removed."""
     colors = {label.name: label.color for label in hub.store.all(LabelRecord)}
-    return {
-        "id": record.id, "node_id": node_id("LE", record.id), "url": f"{api_url(hub)}/issues/events/{record.id}",
-        "event": record.event, "actor": user(hub, record.actor), "commit_id": None, "commit_url": None,
-        "created_at": timestamp(record.created), "performed_via_github_app": None,
+    return new_object("event", f"{api_url(hub)}/issues/events/{record.id}", record.id) | {
+        "event": record.event, "actor": user(hub, record.actor), "created_at": timestamp(record.created),
         "label": {"name": record.label, "color": colors.get(record.label, "ededed")},
     }  # fmt: skip
 
 
 def _ticket(hub: Hub, ticket: TicketRecord) -> Json:
     """Return the fields that issues and pull requests share."""
+    assignees = [user(hub, login) for login in ticket.assignees]
     return {
-        "id": ticket.id, "number": ticket.number, "title": ticket.title, "body": ticket.body, "state": ticket.state,
-        "locked": False, "user": user(hub, ticket.author), "labels": labels(hub, ticket.labels), "milestone": None,
-        "assignee": user(hub, ticket.assignees[0]) if ticket.assignees else None,
-        "assignees": [user(hub, login) for login in ticket.assignees],
-        "author_association": _association(ticket.author),
-        "active_lock_reason": None, "created_at": timestamp(ticket.created), "updated_at": timestamp(ticket.updated),
-        "closed_at": _timestamp_or_none(ticket.closed),
-        "comments_url": f"{api_url(hub)}/issues/{ticket.number}/comments",
+        "number": ticket.number, "title": ticket.title, "body": ticket.body, "state": ticket.state,
+        "user": user(hub, ticket.author), "labels": labels(hub, ticket.labels),
+        "assignee": next(iter(assignees), None), "assignees": assignees,
+        "author_association": _association(ticket.author), "created_at": timestamp(ticket.created),
+        "updated_at": timestamp(ticket.updated), "closed_at": _timestamp_or_none(ticket.closed),
     }  # fmt: skip
 
 
 def issue(hub: Hub, ticket: TicketRecord) -> Json:
     """Return an issue; GitHub shows pull requests as issues, too."""
-    kind, url = ("pull" if ticket.is_pull else "issues"), f"{api_url(hub)}/issues/{ticket.number}"
-    shown = _ticket(hub, ticket) | {
-        "url": url, "node_id": node_id("PR" if ticket.is_pull else "I", ticket.id), "repository_url": api_url(hub),
-        "html_url": f"{web_url(hub)}/{kind}/{ticket.number}", "labels_url": url + "/labels{/name}",
-        "events_url": f"{url}/events", "timeline_url": f"{url}/timeline", "state_reason": ticket.state_reason,
-        "comments": len(hub.store.all(CommentRecord, ticket.number)), "performed_via_github_app": None,
-    }  # fmt: skip
+    html = f"{web_url(hub)}/issues/{ticket.number}"
+    shown = new_object("issue", f"{api_url(hub)}/issues/{ticket.number}", ticket.id) | _ticket(hub, ticket)
     if ticket.is_pull:
-        pull, html = f"{api_url(hub)}/pulls/{ticket.number}", f"{web_url(hub)}/pull/{ticket.number}"
-        shown["draft"] = ticket.draft
-        shown["pull_request"] = {
-            "url": pull, "html_url": html, "diff_url": f"{html}.diff", "patch_url": f"{html}.patch",
-            "merged_at": _timestamp_or_none(ticket.merged),
-        }  # fmt: skip
-    return shown
+        html = f"{web_url(hub)}/pull/{ticket.number}"
+        shown |= {"node_id": node_id("PR", ticket.id), "draft": ticket.draft, "pull_request": {
+            "url": f"{api_url(hub)}/pulls/{ticket.number}", "html_url": html, "diff_url": f"{html}.diff",
+            "patch_url": f"{html}.patch", "merged_at": _timestamp_or_none(ticket.merged),
+        }}  # fmt: skip
+    return shown | {
+        "html_url": html, "repository_url": api_url(hub), "state_reason": ticket.state_reason,
+        "comments": len(hub.store.all(CommentRecord, ticket.number)),
+    }  # fmt: skip
 
 
 def search_result(hub: Hub, ticket: TicketRecord) -> Json:
@@ -193,33 +190,29 @@ def _side(hub: Hub, owner: str, ref: str, sha: str) -> Json:
 
 def pull(hub: Hub, ticket: TicketRecord) -> Json:
     """Return a pull request as lists show it."""
-    url, html = f"{api_url(hub)}/pulls/{ticket.number}", f"{web_url(hub)}/pull/{ticket.number}"
-    links = {
-        "self": url, "html": html, "issue": f"{api_url(hub)}/issues/{ticket.number}",
-        "comments": f"{api_url(hub)}/issues/{ticket.number}/comments", "review_comments": f"{url}/comments",
-        "review_comment": f"{api_url(hub)}/pulls/comments" + "{/number}", "commits": f"{url}/commits",
-        "statuses": f"{api_url(hub)}/statuses/{ticket.head_sha}",
-    }  # fmt: skip
-    return _ticket(hub, ticket) | {
-        "url": url, "node_id": node_id("PR", ticket.id), "html_url": html, "diff_url": f"{html}.diff",
-        "patch_url": f"{html}.patch", "draft": ticket.draft,
-        **{f"{name}_url": link for name, link in links.items() if name not in ("self", "html")},
-        "_links": {name: {"href": link} for name, link in links.items()},
+    api, html = api_url(hub), f"{web_url(hub)}/pull/{ticket.number}"
+    shown = new_object("pull", f"{api}/pulls/{ticket.number}", ticket.id) | _ticket(hub, ticket) | {
+        "html_url": html, "diff_url": f"{html}.diff", "patch_url": f"{html}.patch", "draft": ticket.draft,
+        "issue_url": f"{api}/issues/{ticket.number}", "comments_url": f"{api}/issues/{ticket.number}/comments",
+        "review_comment_url": f"{api}/pulls/comments{{/number}}", "statuses_url": f"{api}/statuses/{ticket.head_sha}",
         "head": _side(hub, ticket.head_owner, ticket.head_ref, ticket.head_sha),
-        "base": _side(hub, hub.owner, ticket.base_ref, ticket.base_sha), "auto_merge": None, "requested_reviewers": [],
-        "requested_teams": [], "merged_at": _timestamp_or_none(ticket.merged),
-        "merge_commit_sha": ticket.merge_sha,
+        "base": _side(hub, hub.owner, ticket.base_ref, ticket.base_sha),
+        "merged_at": _timestamp_or_none(ticket.merged), "merge_commit_sha": ticket.merge_sha,
     }  # fmt: skip
+    links = {"self": {"href": shown["url"]}}
+    for name in ("html", "issue", "comments", "review_comments", "review_comment", "commits", "statuses"):
+        links[name] = {"href": shown[f"{name}_url"]}
+    return shown | {"_links": links}
 
 
 def pull_in_full(hub: Hub, ticket: TicketRecord) -> Json:
     """Return a pull request on its own."""
     _, _, fork_point = hub.home.compare(ticket.base_sha, ticket.head_sha)
     changes = hub.home.changes(fork_point, ticket.head_sha) if fork_point else ()
-    return pull(hub, ticket) | {
+    fields: Json = _KINDS["pull_in_full"]["fields"]
+    return pull(hub, ticket) | fields | {
         "merged": ticket.merged is not None, "mergeable": ticket.mergeable, "rebaseable": ticket.mergeable,
-        "mergeable_state": _mergeable_state(ticket), "merged_by": None,
-        "comments": len(hub.store.all(CommentRecord, ticket.number)), "review_comments": 0,
+        "mergeable_state": _mergeable_state(ticket), "comments": len(hub.store.all(CommentRecord, ticket.number)),
         "maintainer_can_modify": ticket.head_owner != hub.owner,
         "commits": len(hub.home.log(ticket.base_sha, ticket.head_sha)), "changed_files": len(changes),
         "additions": sum(file.additions for file in changes), "deletions": sum(file.deletions for file in changes),
@@ -245,9 +238,10 @@ def _account_of_email(hub: Hub, email: str) -> Json | None:
 def commit(hub: Hub, details: CommitDetails) -> Json:
     """Return a commit."""
     url, html = api_url(hub), web_url(hub)
-    return {
-        "sha": details.sha, "node_id": node_id("C", int(details.sha[:12], 16)), "url": f"{url}/commits/{details.sha}",
-        "html_url": f"{html}/commit/{details.sha}", "comments_url": f"{url}/commits/{details.sha}/comments",
+    shown = new_object("commit", f"{url}/commits/{details.sha}", int(details.sha[:12], 16))
+    del shown["id"]
+    return shown | {
+        "sha": details.sha, "html_url": f"{html}/commit/{details.sha}",
         "author": _account_of_email(hub, details.author_email),
         "committer": _account_of_email(hub, details.committer_email),
         "parents": [
@@ -283,25 +277,22 @@ def actor(run: RunRecord) -> str:
 
 def run(hub: Hub, state: RunState) -> Json:
     """Return a run of the workflow, at the attempt of the state."""
-    record, attempt, url = state.run, state.attempt, f"{api_url(hub)}/actions/runs/{state.run.id}"
+    record, attempt, api = state.run, state.attempt, api_url(hub)
     head = hub.home.commit(record.head_sha)
     number, suite = attempt.attempt, record.id + 1
     changed = plan.changed_at((job.planned for job in state.jobs), attempt.started, hub.clock())
     repo = repository(hub)
-    return {
-        "id": record.id, "name": plan.WORKFLOW, "node_id": node_id("WFR", record.id),
-        "head_branch": record.head_branch, "head_sha": record.head_sha, "path": plan.WORKFLOW_PATH,
+    shown = new_object("run", f"{api}/actions/runs/{record.id}", record.id) | {
+        "name": plan.WORKFLOW, "path": plan.WORKFLOW_PATH, "head_branch": record.head_branch,
+        "head_sha": record.head_sha,
         "display_title": record.title, "run_number": record.run_number, "run_attempt": number, "event": record.event,
         "status": state.status.status, "conclusion": state.status.conclusion, "workflow_id": WORKFLOW_ID,
-        "check_suite_id": suite, "check_suite_node_id": node_id("CS", suite), "url": url,
-        "html_url": f"{web_url(hub)}/actions/runs/{record.id}", "pull_requests": [],
+        "check_suite_id": suite, "check_suite_node_id": node_id("CS", suite),
+        "html_url": f"{web_url(hub)}/actions/runs/{record.id}",
         "created_at": timestamp(record.created), "updated_at": timestamp(state.status.completed or changed),
         "actor": user(hub, actor(record)), "triggering_actor": user(hub, attempt.actor),
-        "run_started_at": timestamp(attempt.started), "jobs_url": f"{url}/jobs", "logs_url": f"{url}/logs",
-        "check_suite_url": f"{api_url(hub)}/check-suites/{suite}", "artifacts_url": f"{url}/artifacts",
-        "cancel_url": f"{url}/cancel", "rerun_url": f"{url}/rerun",
-        "previous_attempt_url": f"{url}/attempts/{number - 1}" if number > 1 else None,
-        "workflow_url": f"{api_url(hub)}/actions/workflows/{WORKFLOW_ID}", "referenced_workflows": [],
+        "run_started_at": timestamp(attempt.started), "check_suite_url": f"{api}/check-suites/{suite}",
+        "previous_attempt_url": None, "workflow_url": f"{api}/actions/workflows/{WORKFLOW_ID}",
         "head_commit": {
             "id": head.sha, "tree_id": head.tree, "message": head.message, "timestamp": _utc(head.committed),
             "author": {"name": head.author, "email": head.author_email},
@@ -309,6 +300,9 @@ def run(hub: Hub, state: RunState) -> Json:
         },
         "repository": repo, "head_repository": repo, "head_repository_id": repo["id"],
     }  # fmt: skip
+    if number > 1:
+        shown["previous_attempt_url"] = f"{shown['url']}/attempts/{number - 1}"
+    return shown
 
 
 _RUNNERS = {"dgx_h100": "nvidia-ci-aws-gpu-x8", "dgx_gb200": "nvidia-ci-aws-use2-gpu-x4"}
@@ -330,12 +324,12 @@ def job(hub: Hub, state: RunState, record: JobRecord, status: plan.CiStatus) -> 
         runner = {
             "runner_id": 1, "runner_name": f"{label}-practice", "runner_group_id": 1, "runner_group_name": "practice"
         }  # fmt: skip
-    return {
-        "id": record.id, "run_id": state.run.id, "run_attempt": record.attempt, "node_id": node_id("CR", record.id),
+    return new_object("job", f"{api_url(hub)}/actions/jobs/{record.id}", record.id) | {
+        "run_id": state.run.id, "run_attempt": record.attempt,
         "head_sha": state.run.head_sha, "head_branch": state.run.head_branch, "workflow_name": plan.WORKFLOW,
         "name": record.planned.name, "status": status.status, "conclusion": status.conclusion,
         "created_at": timestamp(listed), "started_at": started, "completed_at": completed,
-        "url": f"{api_url(hub)}/actions/jobs/{record.id}", "run_url": f"{api_url(hub)}/actions/runs/{state.run.id}",
+        "run_url": f"{api_url(hub)}/actions/runs/{state.run.id}",
         "html_url": f"{web_url(hub)}/actions/runs/{state.run.id}/job/{record.id}",
         "check_run_url": f"{api_url(hub)}/check-runs/{record.id}", "steps": [step] if has_started else [],
         "labels": [label], **runner,

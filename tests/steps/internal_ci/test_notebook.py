@@ -1,7 +1,6 @@
 """The notebook of the internal pipeline, run headlessly in the practice world: dry run, confirmation, following."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -87,20 +86,3 @@ def test_a_build_that_fails_waits_for_a_person(world: practice.World) -> None:
     assert "Free some space" in result.next
     assert result.record is not None
     assert "install_nccl.sh" in (result.record / "executed.ipynb").read_text()
-
-
-def test_a_world_of_an_older_version_gets_its_gitlab(tmp_path: Path) -> None:
-    home = tmp_path / "world"
-    practice.start(home).close()
-    shutil.rmtree(home / "gitlab.git")
-    git(home / "Megatron-LM", "remote", "remove", "gitlab")
-    (home / "gitlab.git.new").mkdir()  # somebody was killed here
-    with practice.start(home) as world:
-        assert git(world.checkout, "remote", "get-url", "gitlab") == str(home / "gitlab.git")
-        assert git(home / "gitlab.git", "rev-parse", "main") == git(home / "remote.git", "rev-parse", "main")
-    shutil.rmtree(home / "gitlab.git")
-    git(home / "Megatron-LM", "remote", "set-url", "gitlab", "/somewhere/else")
-    with practice.start(home) as world:  # a remote of one's own is kept
-        assert git(world.checkout, "remote", "get-url", "gitlab") == "/somewhere/else"
-    assert practice.reset(home)
-    assert not home.exists()
