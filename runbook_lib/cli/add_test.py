@@ -10,8 +10,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.settings import refuse_fetching
 from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.recipes import draft, rows
-from runbook_lib.recipes.draft import rows_in
-from runbook_lib.recipes.quarantine import Target
+from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.new_test import UNIT_TESTS, functional, registered_in, unit
 from runbook_lib.text import edits
 
@@ -43,7 +42,7 @@ def _check(checkout: Checkout, test: Target, options: argparse.Namespace) -> boo
     paths = (f"{FOLDER}/{test.model}/{test.case}", rows.FOLDER)
     texts = _read(checkout, paths)
     print(f"{test}")
-    if not any(test.is_of(row) for row in rows_in(texts)[0]):
+    if not any(test.is_of(row) for row in rows.read_all(texts)[0]):
         try:
             recipe = options.recipe or draft.recipe_for(test, texts)
             if texts.get(recipe) is None:

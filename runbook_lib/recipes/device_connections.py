@@ -1,4 +1,4 @@
-"""Which value ``CUDA_DEVICE_MAX_CONNECTIONS`` must have for a test: a rule over hardware and parallelism.  Pure.
+"""The value of ``CUDA_DEVICE_MAX_CONNECTIONS`` that a test needs, by its hardware and parallelism.  Pure.
 
 Sources in Megatron-LM: ``skills/mcore-run-on-slurm`` ("CUDA_DEVICE_MAX_CONNECTIONS"), and the assertions and warnings
 of ``validate_args`` in ``megatron/training/arguments.py``: before Blackwell TP > 1 or CP > 1 asserts 1, unless FSDP or
@@ -13,7 +13,7 @@ from runbook_lib.recipes.parallelism import VARIABLE, Parallelism
 
 Architecture = Literal["ampere", "hopper", "blackwell"]
 
-#: What a platform of the recipes is built with.
+#: The GPU generation of each platform of the recipes.
 PLATFORMS: dict[str, Architecture] = {
     "dgx_a100": "ampere",
     "dgx_h100": "hopper",
@@ -35,35 +35,42 @@ class Connections:
 
 
 def architecture(platform: str) -> Architecture:
-    """The GPU generation of a platform, blanks in its name left out: recipes have such slips of the pen.
+    """Return the GPU generation of a platform; blanks in its name, a typo of some recipes, are ignored.
 
-    Raises CannotTell for a platform that is not known.
+    Raise CannotTell for an unknown platform.
     """
-    if found := PLATFORMS.get("".join(platform.split())):
-        return found
+    name = "".join(platform.split())
+    if name in PLATFORMS:
+        return PLATFORMS[name]
     raise CannotTell(
-        f"{platform!r} is no platform whose GPUs are known, so {VARIABLE} cannot be chosen for it. Known are: "
+        f"The GPUs of the platform {platform!r} are unknown, so {VARIABLE} cannot be chosen for it. Known are: "
         f"{', '.join(PLATFORMS)}."
     )
 
 
-def choose(gpus: Architecture, spread: Parallelism) -> Connections:
-    """The value to export; where the test sets one itself and nothing speaks against it, that one.
+def choose(gpus: Architecture, parallelism: Parallelism) -> Connections:
+    """Return the value to export; the test's own where it sets one that contradicts no rule.
 
-    Raises Refused, with the reason, where two settings of the test exclude each other or its own value is wrong.
+    Raise Refused, with the reason, where two settings of the test exclude each other or its own value is wrong.
     """
-    if spread.torch_fsdp2 and spread.megatron_fsdp:
+    if parallelism.torch_fsdp2 and parallelism.megatron_fsdp:
         raise Refused(f"No {VARIABLE} fits Torch-FSDP2 and Megatron-FSDP together: a test uses one of them.")
-    fsdp = "Torch-FSDP2" if spread.torch_fsdp2 else "Megatron-FSDP" if spread.megatron_fsdp else ""
-    split, given = _split(spread), spread.connections
-    if split and not fsdp and spread.overlap_expert_communication and (gpus != "blackwell" or given == 1):
-        return _either(gpus, split, given)
-    rule = _rule(gpus, split, fsdp, spread.overlap_expert_communication)
-    if given is None or given == rule.value:
+    fsdp = ""
+    if parallelism.torch_fsdp2:
+        fsdp = "Torch-FSDP2"
+    elif parallelism.megatron_fsdp:
+        fsdp = "Megatron-FSDP"
+    overlapped, own = parallelism.overlap_expert_communication, parallelism.connections
+    sizes = (("TP", parallelism.tensor), ("CP", parallelism.context))
+    split = " and ".join(f"{name} {size}" for name, size in sizes if size > 1)
+    if split and not fsdp and overlapped and (gpus != "blackwell" or own == 1):
+        return _resolve_conflict(gpus, split, own)
+    rule = _rule(gpus, split, fsdp, overlapped)
+    if own is None or own == rule.value:
         return rule
-    if rule.value is not None or (fsdp and given <= 1):
-        raise Refused(f"The test sets {VARIABLE} to {given}, which contradicts the rule: {rule.reason}")
-    return Connections(given, f"The test sets it, and nothing speaks against {given}.")
+    if rule.value is not None or (fsdp and own <= 1):
+        raise Refused(f"The test sets {VARIABLE} to {own}, which contradicts the rule: {rule.reason}")
+    return Connections(own, f"The test sets it, and no rule forbids {own}.")
 
 
 def _rule(gpus: Architecture, split: str, fsdp: str, overlapped: bool) -> Connections:
@@ -80,20 +87,15 @@ def _rule(gpus: Architecture, split: str, fsdp: str, overlapped: bool) -> Connec
     return Connections(None, "Neither TP nor CP is greater than 1, so nothing requires it.")
 
 
-def _either(gpus: Architecture, split: str, given: int | None) -> Connections:
-    """Before Blackwell one wants 1 and the other 32: only a person can say which matters more.
+def _resolve_conflict(gpus: Architecture, split: str, own: int | None) -> Connections:
+    """Return the test's own choice: before Blackwell one setting needs 1 and the other 32, and only a person can weigh.
 
-    Such a test has one configuration for all platforms, so its choice of 1 stands on Blackwell too.
+    Such a test has one configuration for all platforms, so its choice of 1 holds on Blackwell too.
     """
-    if given in (1, OVERLAPPED):
-        return Connections(given, f"{split} wants 1, overlapped expert communication {OVERLAPPED}; the test chose.")
+    if own in (1, OVERLAPPED):
+        return Connections(own, f"{split} needs 1, overlapped expert communication {OVERLAPPED}; the test chose.")
     raise Refused(
         f"{split} on {gpus.title()} requires {VARIABLE}=1, and overlapped MoE expert-parallel communication "
-        f"{OVERLAPPED}. Set the one that matters more under ENV_VARS in the test's model_config.yaml, or leave one "
+        f"{OVERLAPPED}. Set the more important one under ENV_VARS in the test's model_config.yaml, or leave one "
         "of the two out."
     )
-
-
-def _split(spread: Parallelism) -> str:
-    sizes = (("TP", spread.tensor), ("CP", spread.context))
-    return " and ".join(f"{name} {size}" for name, size in sizes if size > 1)

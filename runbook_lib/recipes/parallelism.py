@@ -1,4 +1,4 @@
-"""How a test spreads its model over GPUs, from its ``model_config.yaml``, and whether that fits the GPUs.  Pure.
+"""The parallelism of a test, from its ``model_config.yaml``, and the problems of running it on some GPUs.  Pure.
 
 The names and the rules are those of ``arguments.py``, ``parallel_state.py`` and ``transformer_config.py`` of
 Megatron-LM; a test's ``MODEL_ARGS`` are that program's options, an absent one has its default there.
@@ -12,23 +12,21 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.text import yaml_spans
 
 VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
-#: The option of Megatron-FSDP, and its name of before, as in Megatron-LM's core_v0.12.0.
+#: The option of Megatron-FSDP, and its earlier name, as in Megatron-LM's core_v0.12.0.
 _MEGATRON_FSDP = ("--use-megatron-fsdp", "--use-custom-fsdp")
 
 
 @dataclass(frozen=True)
 class Parallelism:
-    """Sizes count GPUs; ``data`` is 0 where it follows from the others.  Numbers that the test does not give are 0.
+    """Sizes count GPUs; numbers that the test does not set are 0.
 
-    ``groups`` are the query groups of its attention, ``expert`` and ``expert_tensor`` how its experts are spread.
-
-    ``connections`` is what the test itself sets ``CUDA_DEVICE_MAX_CONNECTIONS`` to, None where it sets nothing.
+    ``groups`` are the query groups of its attention, ``expert`` and ``expert_tensor`` the sizes of its experts'
+    parallelism.  ``connections`` is the test's own ``CUDA_DEVICE_MAX_CONNECTIONS``, None where it sets none.
     """
 
     tensor: int = 1
     context: int = 1
     pipeline: int = 1
-    data: int = 0
     heads: int = 0
     torch_fsdp2: bool = False
     megatron_fsdp: bool = False
@@ -41,67 +39,61 @@ class Parallelism:
 
     @property
     def model(self) -> int:
-        """The GPUs that one copy of the model takes."""
+        """Return the number of GPUs of one copy of the model."""
         return self.tensor * self.context * self.pipeline
 
     @classmethod
     def parse(cls, text: str, path: str = "model_config.yaml") -> "Parallelism":
-        """From the text of a ``model_config.yaml``.  Raises CannotTell, with the path, for what cannot be read."""
+        """Parse the text of a ``model_config.yaml``.  Raise CannotTell, with the path, for what cannot be read."""
         try:
             data = yaml_spans.load(text)
         except CannotTell as error:
-            raise CannotTell(f"{path} does not parse as YAML. Mend it before the test is submitted.") from error
+            raise CannotTell(f"{path} does not parse as YAML. Fix it before the test is submitted.") from error
         if not isinstance(data, dict):
-            raise CannotTell(f"{path} holds no settings (expected MODEL_ARGS and ENV_VARS).")
+            raise CannotTell(f"{path} has no settings (expected MODEL_ARGS and ENV_VARS).")
         arguments, variables = _mapping(data, "MODEL_ARGS"), _mapping(data, "ENV_VARS")
 
         def size(name: str, default: int) -> int:
             value = arguments.get(name)
             return default if value is None else _integer(value, name, path)
 
-        given = variables.get(VARIABLE)
+        connections = variables.get(VARIABLE)
         return cls(
             tensor=size("--tensor-model-parallel-size", 1),
             context=size("--context-parallel-size", 1),
             pipeline=size("--pipeline-model-parallel-size", 1),
             heads=size("--num-attention-heads", 0),
-            groups=size("--num-query-groups", 0) if _on(arguments, "--group-query-attention") else 0,
+            groups=size("--num-query-groups", 0) if _is_on(arguments, "--group-query-attention") else 0,
             experts=size("--num-experts", 0),
             expert=size("--expert-model-parallel-size", 1),
             expert_tensor=size("--expert-tensor-parallel-size", 0),
-            torch_fsdp2=_on(arguments, "--use-torch-fsdp2"),
-            megatron_fsdp=any(_on(arguments, it) for it in _MEGATRON_FSDP),
-            overlap_expert_communication=_on(arguments, "--overlap-moe-expert-parallel-comm"),
-            connections=None if given is None else _integer(given, VARIABLE, path),
+            torch_fsdp2=_is_on(arguments, "--use-torch-fsdp2"),
+            megatron_fsdp=any(_is_on(arguments, option) for option in _MEGATRON_FSDP),
+            overlap_expert_communication=_is_on(arguments, "--overlap-moe-expert-parallel-comm"),
+            connections=None if connections is None else _integer(connections, VARIABLE, path),
         )
 
     def problems(self, world_size: int) -> tuple[str, ...]:
-        """Why it cannot run on that many GPUs, as sentences; none where it can."""
+        """Return sentences about why it cannot run on that many GPUs; none where it can."""
         sizes = (("TP", self.tensor), ("CP", self.context), ("PP", self.pipeline), ("EP", self.expert))
         if wrong := [f"{name} is {size}" for name, size in sizes if size < 1]:
             return (f"{' and '.join(wrong)}; expected at least 1.",)
-        told = []
-        spread = f"TP {self.tensor} × CP {self.context} × PP {self.pipeline}"
-        if self.data and world_size != self.data * self.model:
-            told.append(f"WORLD_SIZE is {world_size}, and {spread} × DP {self.data} needs {self.data * self.model}.")
-        elif world_size < 1 or world_size % self.model:
-            told.append(f"WORLD_SIZE is {world_size}, which is no multiple of {self.model} ({spread}).")
+        problems = []
+        if world_size < 1 or world_size % self.model:
+            needed = f"{self.model} (TP {self.tensor} × CP {self.context} × PP {self.pipeline})"
+            problems.append(f"WORLD_SIZE is {world_size}, which is not a multiple of {needed}.")
         if self.heads % self.tensor:
-            told.append(f"{self.heads} attention heads cannot be divided by TP {self.tensor}.")
+            problems.append(f"{self.heads} attention heads cannot be divided by TP {self.tensor}.")
         if self.groups and self.groups % self.tensor and self.tensor % self.groups:
-            told.append(f"{self.groups} query groups are neither a multiple nor a divisor of TP {self.tensor}.")
-        return (*told, *self._of_experts(world_size))
-
-    def _of_experts(self, world_size: int) -> tuple[str, ...]:
-        tensor = self.expert_tensor or self.tensor
-        size = tensor * self.expert * self.pipeline
-        told = []
+            problems.append(f"{self.groups} query groups are neither a multiple nor a divisor of TP {self.tensor}.")
         if self.experts % self.expert:
-            told.append(f"{self.experts} experts cannot be divided by EP {self.expert}.")
-        if (self.expert > 1 or self.expert_tensor) and world_size % size:
-            spread = f"expert TP {tensor} × EP {self.expert} × PP {self.pipeline}"
-            told.append(f"WORLD_SIZE is {world_size}, which is no multiple of {size} ({spread}).")
-        return tuple(told)
+            problems.append(f"{self.experts} experts cannot be divided by EP {self.expert}.")
+        expert_tensor = self.expert_tensor or self.tensor
+        expert_model = expert_tensor * self.expert * self.pipeline
+        if (self.expert > 1 or self.expert_tensor) and world_size % expert_model:
+            needed = f"{expert_model} (expert TP {expert_tensor} × EP {self.expert} × PP {self.pipeline})"
+            problems.append(f"WORLD_SIZE is {world_size}, which is not a multiple of {needed}.")
+        return tuple(problems)
 
 
 def _mapping(data: Mapping[Any, Any], key: str) -> Mapping[str, Any]:
@@ -109,8 +101,8 @@ def _mapping(data: Mapping[Any, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _on(arguments: Mapping[str, Any], name: str) -> bool:
-    """As the test's script passes it: any value but false gives the option."""
+def _is_on(arguments: Mapping[str, Any], name: str) -> bool:
+    """Report if the test's script passes the option: for any value but false."""
     return arguments.get(name, False) not in (False, None, "false")
 
 

@@ -1,239 +1,260 @@
-"""Puts a broken test out of CI's way in its recipe, with the issue that tracks it, and back again.  Pure.
+"""Quarantine of a broken test in its recipe, with the issue that tracks it, and the way back.  Pure.
 
 The gating scopes of the test's rows become their ``-broken`` form, which no automatic trigger selects, and a comment
-above says why and names the issue; nothing else of the file changes.  What a row's scopes meant (tier, cadence) stays
-readable in their names, and taking the comment and the endings away gives the file back byte for byte.
+above gives the reason and the issue; nothing else of the file changes.  The tier and cadence of the scopes stay
+readable in their names, and removing the comment and the endings restores the file byte for byte.
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from runbook_lib.errors import Refused
+from runbook_lib.recipes import issue_references
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.rows import Row
-from runbook_lib.text.decisions import entries
+from runbook_lib.recipes.rows import RecipeRow
+from runbook_lib.recipes.targets import Target
 from runbook_lib.text.edits import Edit, splice
-from runbook_lib.text.redact import Redactor
 
 BROKEN = "-broken"
-#: Scopes that let nothing through and stop nothing: they select a test only by name.
+#: Scopes that gate nothing: they select a test only by name.
 _IDLE = frozenset({"deprecated", "flaky", "cleanup"})
-# As people write it there (``skills/mcore-bump-base-image``), so that theirs goes when the test comes back, too.
+# The wording of people there (``skills/mcore-bump-base-image``), so that their comments go when the test comes back.
 _WORDS = r"# Broken(?: \(scope (?P<scopes>[0-9, ]+)\))?: [^\n]*see issue #[0-9]+\.\r?\n?"
 _COMMENT = re.compile(rf"[ \t]*{_WORDS}")
 _SOFT = re.compile(rf"[ \t]*allow_failure: \[true\] {_WORDS}")
 
+#: A row that people commented out is no comment on the row below it.
+_COMMENTED_ROW = re.compile(
+    r"#[\s#]*(?:$|(?:-\s*)?(?:test_case|products|environment|scope|platforms|tag|n_repeat)\s*:)"
+)
+_HEAD = re.compile(r"\s*(?:-\s+test_case:.*|products:\s*(?:#.*)?)$")
+
+Span = tuple[int, int, str]
+
 
 @dataclass(frozen=True)
-class Target:
-    """A test case on a platform, in an environment; ``model`` is empty where a person did not name it."""
+class QuarantinedRow:
+    """A row with a ``-broken`` scope; ``issue`` is the one that a comment names, None without any."""
 
-    case: str
-    platform: str
-    environment: str
-    model: str = ""
-    reason: str = ""
+    row: RecipeRow
+    issue: int | None
 
-    def __str__(self) -> str:
-        model = f"{self.model}/" if self.model else ""
-        return f"{model}{self.case}@{self.platform or '?'} ({self.environment})"
+    @property
+    def test(self) -> str:
+        """Return ``model/case``."""
+        return f"{self.row.model}/{self.row.case}"
 
-    def is_of(self, row: Row) -> bool:
-        """Whether a row runs it."""
-        named = row.case == self.case and self.model in ("", row.model)
-        return named and row.stands_for(self.environment, self.platform)
-
-
-def named(text: str, environment: str, redactor: Redactor, parameter: str = "broken") -> tuple[Target, ...]:
-    """The tests that a person lists: ``case@platform: reason; …``; the case may have its model before it.
-
-    The platform may be left out, and is empty then.  Raises Refused for an entry of another form.
-    """
-    found = []
-    for name, reason in entries(text, parameter, "case@platform: reason", redactor).items():
-        case, _, platform = (part.strip() for part in name.partition("@"))
-        model, _, case = case.rpartition("/")
-        if not re.fullmatch(r"[\w.+-]+", case) or not re.fullmatch(r"[\w.+-]*", model) or re.search(r"\W", platform):
-            raise Refused(f"{parameter} names {name!r}; it must read `case@platform`, such as gpt3_tp1@dgx_h100.")
-        found.append(Target(case, platform, environment, model, reason))
-    return tuple(found)
-
-
-def settle(test: Target, rows: Iterable[Row]) -> Target:
-    """The test with its model and platform.  Raises Refused where no recipe has it, or several would fit."""
-    listed = list(rows)
-    mine = [row for row in listed if row.case == test.case and test.model in ("", row.model)]
-    here = [row for row in mine if test.environment in row.environments]
-    platforms = {name for row in here for name in row.platforms}
-    if not mine or (test.platform and test.platform not in platforms) or not platforms:
-        near = get_close_matches(test.case, {row.case for row in listed}, 3)
-        have = ", ".join(sorted(platforms)) or "none"
-        hint = f"Its platforms there: {have}." if mine else f"Did you mean {' or '.join(near) or 'another'}?"
-        raise Refused(f"No recipe runs {test}. {hint} Nothing was changed.")
-    models = {row.model for row in here if not test.platform or test.platform in row.platforms}
-    if len(models) > 1 or (not test.platform and len(platforms) > 1):
-        choices = sorted(f"{row.model}/{row.case}@{name}" for row in here for name in row.platforms)
-        raise Refused(f"{test} may be each of {', '.join(dict.fromkeys(choices))}. Say which. Nothing was changed.")
-    return Target(test.case, test.platform or platforms.pop(), test.environment, models.pop(), test.reason)
+    @property
+    def place(self) -> str:
+        """Return recipe and line, as editors understand them."""
+        return f"{self.row.recipe.removeprefix(recipes.FOLDER).lstrip('/')}:{self.row.line}"
 
 
 def gating(scope: str) -> bool:
-    """Whether a scope selects tests without being named, so that quarantining takes it away."""
+    """Report if a scope selects tests without being named, so that a quarantine removes it."""
     return bool(scope) and scope not in _IDLE and not scope.endswith((BROKEN, "-disabled"))
 
 
 def mark(
-    recipe: str, text: str, tests: Sequence[Target], issue: int, *, beside: Sequence[Target] = (), soft: bool = False,
-    whole_rows: bool = False,
+    recipe: str, text: str, tests: Sequence[Target], issue: int, *, companions: Sequence[Target] = (),
+    soft: bool = False, whole_rows: bool = False,
 ) -> Edit:  # fmt: skip
-    """Put tests of one issue out of the way: all their rows in this recipe.  A row that is so already stays as it is.
+    """Quarantine tests of one issue: all their rows in this recipe.  A row that is quarantined already stays as it is.
 
     ``issue`` 0 stands for one that is not filed yet, as a preview shows it; it must not be written.
 
     ``soft`` lets the row fail instead (``allow_failure``), which only GitLab honours.  A row that stands for other
-    platforms or environments as well, that no test ``beside`` names, is refused, unless ``whole_rows`` permits it.
+    platforms or environments as well, which none of the ``companions`` is for, is refused without ``whole_rows``.
     """
-    spans: list[tuple[int, int, str]] = []
+    spans: list[Span] = []
     for row in recipes.rows(recipe, text):
-        mine = [test for test in tests if test.is_of(row)]
-        if not mine or (row.allow_failure if soft else not any(gating(cell.value) for cell in row.scopes)):
-            continue
-        _require_own(row, [*tests, *beside], whole_rows)
-        reason = _line(mine[0].reason)
-        spans += _soft(row, text, issue, reason) if soft else _flips(row, text, issue, reason)
+        reasons = [test.reason for test in tests if test.is_of(row)]
+        marked = row.allow_failure if soft else not _scopes_that_gate(row)
+        if reasons and not marked:
+            _require_own(row, [*tests, *companions], whole_rows)
+            note = f"{_on_one_line(reasons[0])} — see issue #{issue or '(new)'}."
+            spans += _allow_failure(row, text, note) if soft else _break_scopes(row, text, note)
     return Edit(recipe, text, splice(text, spans))
 
 
 def unmark(recipe: str, text: str, tests: Sequence[Target], *, whole_rows: bool = False) -> Edit:
-    """Give the tests' rows their scopes back, and take the comments that name an issue away.
+    """Restore the scopes of the tests' rows, and remove the comments that name an issue.
 
-    Where no row of a test has one, the scopes that people took away come back, and what they wrote stays.
+    Where no row of a test has such a comment, the scopes that people broke come back, and their comments stay.
     """
-    found = [
-        (row, _above(row, text, _COMMENT), _below(row, text, _SOFT))
-        for row in recipes.rows(recipe, text)
-        if any(test.is_of(row) for test in tests)
+    marked_rows = [
+        _MarkedRow(row, _above(row, text, _COMMENT), _below(row, text, _SOFT)) for row in recipes.rows(recipe, text)
     ]
-    chosen: dict[int, tuple[Row, re.Match[str] | None, re.Match[str] | None]] = {}
+    selected: list[_MarkedRow] = []
     for test in tests:
-        mine = [it for it in found if test.is_of(it[0])]
-        chosen |= {id(it): it for it in [it for it in mine if it[1] or it[2]] or mine}
-    spans: list[tuple[int, int, str]] = []
-    for row, comment, soft in chosen.values():
-        flipped = comment["scopes"] if comment else None
-        broken = [
-            cell
-            for at, cell in enumerate(row.scopes, 1)
-            if cell.value.endswith(BROKEN) and (flipped is None or str(at) in flipped.split(", "))
-        ]
-        if soft and not comment:
-            broken = []  # they were so before
-        if broken or soft:
-            _require_own(row, tests, whole_rows)
-        spans += [(cell.end - len(BROKEN), cell.end, "") for cell in broken]
-        spans += [_line_of(text, it) for it in (comment, soft) if it]
+        own = [marked for marked in marked_rows if test.is_of(marked.row)]
+        selected += [marked for marked in own if marked.comment or marked.soft] or own
+    spans: list[Span] = []
+    for marked in dict.fromkeys(selected):
+        endings = list(marked.broken_endings())
+        if endings or marked.soft:
+            _require_own(marked.row, tests, whole_rows)
+        spans += endings
+        spans += [_line_of(text, match) for match in (marked.comment, marked.soft) if match]
     return Edit(recipe, text, splice(text, spans))
 
 
-def comment_of(row: Row, text: str) -> str:
-    """The comment of a row that names its issue; empty without one."""
-    found = _above(row, text, _COMMENT) or _below(row, text, _SOFT)
-    return found[0] if found else ""
+def comment_of(row: RecipeRow, text: str) -> str:
+    """Return the comment of a row that names its issue; empty without one."""
+    match = _above(row, text, _COMMENT) or _below(row, text, _SOFT)
+    return match[0] if match else ""
 
 
-def _require_own(row: Row, tests: Collection[Target], whole_rows: bool) -> None:
-    where = f"{row.recipe}:{row.line}"
+@dataclass(frozen=True, eq=False)
+class _MarkedRow:
+    """A row with the comment above it and the line below its scope that a quarantine wrote."""
+
+    row: RecipeRow
+    comment: re.Match[str] | None
+    soft: re.Match[str] | None
+
+    def broken_endings(self) -> Iterator[Span]:
+        if self.soft and not self.comment:
+            return  # broken before the quarantine
+        numbers = self.comment["scopes"] if self.comment else None
+        for number, cell in enumerate(self.row.scopes, 1):
+            if cell.value.endswith(BROKEN) and (numbers is None or str(number) in numbers.split(", ")):
+                yield cell.end - len(BROKEN), cell.end, ""
+
+
+def _scopes_that_gate(row: RecipeRow) -> list[str]:
+    return [cell.value for cell in row.scopes if gating(cell.value)]
+
+
+def _require_own(row: RecipeRow, tests: Collection[Target], whole_rows: bool) -> None:
+    place = f"{row.recipe}:{row.line}"
     if row.fixed:
         raise Refused(
-            f"The row of {row.case} in {where} cannot be edited: {row.fixed}. Edit it by hand, then run again."
+            f"The row of {row.case} in {place} cannot be edited: {row.fixed}. Edit it by hand, then run again."
         )
-    others = [
-        f"{environment} on {platform}"
-        for environment in row.environments
-        for platform in row.platforms
-        if not any(test.environment == environment and test.platform == platform for test in tests if test.is_of(row))
-    ]
-    if others and not whole_rows:
+    named = {(test.environment, test.platform) for test in tests if test.is_of(row)}
+    unnamed = []
+    for environment in row.environments:
+        for platform in row.platforms:
+            if (environment, platform) not in named:
+                unnamed.append(f"{environment} on {platform}")
+    if unnamed and not whole_rows:
         raise Refused(
-            f"The row of {row.case} in {where} stands for {', '.join(others)} as well. Give this platform a row of its "
-            "own first, or name the others too.",
+            f"The row of {row.case} in {place} stands for {', '.join(unnamed)} as well. Give this platform a row of "
+            "its own first, or name the others too.",
             "whole-row",
         )
 
 
-def _line(reason: str) -> str:
-    """A reason as a comment can hold it.  Raises Refused for what would end the comment, or YAML itself."""
+def _on_one_line(reason: str) -> str:
+    """Return a reason for a comment.  Raise Refused for a character that would end the comment, or YAML itself."""
     line = " ".join(reason.split())
     if not line.isprintable():
-        raise Refused(f"The reason {line!r} holds a character that no YAML comment can hold. Write it without.")
+        raise Refused(f"The reason {line!r} has a character that no YAML comment can have. Write it without.")
     return line
 
 
-def _number(issue: int) -> str:
-    return f"#{issue}" if issue else "#(new)"
-
-
-def _flips(row: Row, text: str, issue: int, reason: str) -> Iterable[tuple[int, int, str]]:
+def _break_scopes(row: RecipeRow, text: str, note: str) -> Iterable[Span]:
     cells = [cell for cell in row.scopes if gating(cell.value)]
-    # What a person had put away before stays away when the test comes back.
-    before = any(cell.value.endswith(BROKEN) for cell in row.scopes)
-    places = (str(at) for at, cell in enumerate(row.scopes, 1) if cell in cells)
-    which = f" (scope {', '.join(places)})" if before else ""
-    at, indent = _line_start(text, row.key)
-    yield at, at, f"{indent}# Broken{which}: {reason} — see issue {_number(issue)}.{_ending(text, at)}"
-    yield from ((cell.end, cell.end, BROKEN) for cell in cells)
+    scopes = ""
+    if any(cell.value.endswith(BROKEN) for cell in row.scopes):
+        # A scope that a person broke before stays broken when the test comes back.
+        numbers = [str(number) for number, cell in enumerate(row.scopes, 1) if cell in cells]
+        scopes = f" (scope {', '.join(numbers)})"
+    start, indent = _line_start(text, row.key)
+    yield start, start, f"{indent}# Broken{scopes}: {note}{_newline(text, start)}"
+    for cell in cells:
+        yield cell.end, cell.end, BROKEN
 
 
-def _soft(row: Row, text: str, issue: int, reason: str) -> Iterable[tuple[int, int, str]]:
+def _allow_failure(row: RecipeRow, text: str, note: str) -> Iterable[Span]:
+    place = f"{row.recipe}:{row.line}"
     if not row.block:
-        raise Refused(f"The row of {row.case} in {row.recipe}:{row.line} is written on one line. Edit it by hand.")
+        raise Refused(f"The row of {row.case} in {place} is written on one line. Edit it by hand.")
     if row.sets_allow_failure:
-        raise Refused(f"The row of {row.case} in {row.recipe}:{row.line} sets allow_failure already. Edit it by hand.")
+        raise Refused(f"The row of {row.case} in {place} sets allow_failure already. Edit it by hand.")
     # Below the scope: a key of the row, whose column is that of ``scope``.
-    line = text.find("\n", row.end) + 1 or len(text)
+    start = text.find("\n", row.end) + 1 or len(text)
     column = row.key - (text.rfind("\n", 0, row.key) + 1)
-    newline = _ending(text, row.key)
-    lead = newline if line == len(text) and not text.endswith("\n") else ""
-    tail = "" if lead else newline
-    yield (
-        line,
-        line,
-        f"{lead}{' ' * column}allow_failure: [true] # Broken: {reason} — see issue {_number(issue)}.{tail}",
-    )
+    line = f"{' ' * column}allow_failure: [true] # Broken: {note}"
+    newline = _newline(text, row.key)
+    if start == len(text) and not text.endswith("\n"):
+        yield start, start, f"{newline}{line}"
+    else:
+        yield start, start, f"{line}{newline}"
 
 
-def _line_start(text: str, at: int) -> tuple[int, str]:
-    start = text.rfind("\n", 0, at) + 1
-    line = text[start : at + 1]
+def _line_start(text: str, position: int) -> tuple[int, str]:
+    start = text.rfind("\n", 0, position) + 1
+    line = text[start : position + 1]
     return start, line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _ending(text: str, at: int) -> str:
-    end = text.find("\n", at)
+def _newline(text: str, position: int) -> str:
+    end = text.find("\n", position)
     if end == -1:
-        end = text.rfind("\n", 0, at)
+        end = text.rfind("\n", 0, position)
     return "\r\n" if end > 0 and text[end - 1] == "\r" else "\n"
 
 
-def _line_of(text: str, found: re.Match[str]) -> tuple[int, int, str]:
-    """Our line with its ending; at the end of a file without one, that of the line before it."""
-    start = found.start()
-    if not found[0].endswith("\n"):
+def _line_of(text: str, match: re.Match[str]) -> Span:
+    """Return our line with its newline; at the end of a file without one, with that of the line before it."""
+    start = match.start()
+    if not match[0].endswith("\n"):
         start -= 2 if text[:start].endswith("\r\n") else 1
-    return start, found.end(), ""
+    return start, match.end(), ""
 
 
-def _above(row: Row, text: str, form: re.Pattern[str]) -> re.Match[str] | None:
+def _above(row: RecipeRow, text: str, pattern: re.Pattern[str]) -> re.Match[str] | None:
     if row.key < 0:
         return None
     end, _ = _line_start(text, row.key)
-    return form.fullmatch(text, text.rfind("\n", 0, max(end - 1, 0)) + 1, end)
+    return pattern.fullmatch(text, text.rfind("\n", 0, max(end - 1, 0)) + 1, end)
 
 
-def _below(row: Row, text: str, form: re.Pattern[str]) -> re.Match[str] | None:
+def _below(row: RecipeRow, text: str, pattern: re.Pattern[str]) -> re.Match[str] | None:
     if row.key < 0:
         return None
     start = text.find("\n", row.end) + 1
-    return form.match(text, start) if start else None
+    return pattern.match(text, start) if start else None
+
+
+def quarantined_rows(
+    texts: Mapping[str, str | None], repository: str
+) -> tuple[tuple[QuarantinedRow, ...], tuple[str, ...]]:
+    """Return the rows in quarantine, and sentences about recipes that cannot be read."""
+    rows, problems = recipes.read_all(texts)
+    quarantined = []
+    for row in rows:
+        if any(cell.value.endswith(BROKEN) for cell in row.scopes):
+            comments = " ".join(_comments(row, texts[row.recipe] or ""))
+            # People write the repository's own issues as owner/name#12, too.
+            comments = comments.replace(f"{repository}#", " #")
+            quarantined.append(QuarantinedRow(row, issue_references.issue_of_comment(comments, repository)))
+    return tuple(quarantined), tuple(problems)
+
+
+def _comments(row: RecipeRow, text: str) -> list[str]:
+    """Return the comments above a row, in it down to its scope, and beside its further values."""
+    lines = text.split("\n")
+    first = row.line - 1
+    scope = max(first, text.count("\n", 0, max(row.end, 0)))
+    comments: list[str] = []
+    for line in reversed(lines[:first]):
+        if line.lstrip().startswith("#") and not _COMMENTED_ROW.match(line.strip()):
+            comments.insert(0, line.strip().lstrip("# "))
+        elif not _HEAD.match(line.strip()):
+            break
+    for number, line in enumerate(lines[first:], first):
+        # A line below the scope that is all comment may be of the next row.
+        if number > scope and (_indent(line) <= _indent(lines[first]) or line.lstrip().startswith("#")):
+            break
+        match = re.search(r"(?:^|\s)#\s*(.*)", line)
+        if match:
+            comments.append(match[1])
+    return comments
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))

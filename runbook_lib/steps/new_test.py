@@ -15,9 +15,9 @@ from runbook_lib.clients.github.ci_status import FUNCTIONAL, LIGHTWEIGHT
 from runbook_lib.errors import CannotTell
 from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.recipes import draft, rows
-from runbook_lib.recipes.draft import rows_in
-from runbook_lib.recipes.quarantine import Target, gating
-from runbook_lib.recipes.rows import Row
+from runbook_lib.recipes.quarantine import gating
+from runbook_lib.recipes.rows import RecipeRow
+from runbook_lib.recipes.targets import Target
 from runbook_lib.text import yaml_spans
 
 UNIT_TESTS = "tests/unit_tests"
@@ -42,7 +42,7 @@ def functional(test: Target, texts: Mapping[str, str | None]) -> tuple[Check, ..
     """
     folder = f"{FOLDER}/{test.model}/{test.case}"
     mine = {path: text for path, text in texts.items() if path.startswith(f"{folder}/") and text is not None}
-    found, odd = rows_in(texts)
+    found, odd = rows.read_all(texts)
     golden = f"{folder}/golden_values_{test.environment}_{test.platform}.json"
     return (
         Check.of("the folder exists", bool(mine), folder if mine else f"There is no {folder}/. Make it."),
@@ -73,7 +73,7 @@ def _config(path: str, mine: Mapping[str, str | None]) -> Check:
 
 
 def _rows_of(
-    test: Target, found: Sequence[Row], texts: Mapping[str, str | None], odd: Sequence[str]
+    test: Target, found: Sequence[RecipeRow], texts: Mapping[str, str | None], odd: Sequence[str]
 ) -> Iterator[Check]:
     mine = [row for row in found if test.is_of(row)]
     name = f"a recipe runs it on {test.platform}"
@@ -107,7 +107,7 @@ def unit(
     name = path.rpartition("/")[2]
     named = re.fullmatch(r"test_.*\.py", name) is not None
     where = f"{path} must be named test_….py, below {UNIT_TESTS}/."
-    taken = [row for row in rows_in(recipes_)[0] if _takes(row.case, path)]
+    taken = [row for row in rows.read_all(recipes_)[0] if _takes(row.case, path)]
     buckets = ", ".join(sorted({row.case for row in taken}))
     nowhere = f"No bucket takes {path} in. Add a row to {rows.FOLDER}/h100/unit-tests.yaml."
     return (

@@ -8,8 +8,9 @@ from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.git.command import GitFailed
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.quarantine import BROKEN, Target, comment_of
-from runbook_lib.recipes.rows import Row
+from runbook_lib.recipes.quarantine import BROKEN, comment_of
+from runbook_lib.recipes.rows import RecipeRow
+from runbook_lib.recipes.targets import Target, parse_targets, resolve
 from runbook_lib.text.redact import Redactor
 from runbook_lib.workflow.bump_branch import BumpBranch
 
@@ -42,7 +43,7 @@ def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[dict[st
     return found
 
 
-def _key(row: Row) -> tuple[str, ...]:
+def _key(row: RecipeRow) -> tuple[str, ...]:
     scopes = sorted(cell.value.removesuffix(BROKEN) for cell in row.scopes)
     return (row.model, row.case, *row.environments, "/", *row.platforms, "/", *scopes)
 
@@ -52,14 +53,14 @@ def require(branch: BumpBranch, broken: str) -> None:
     settled(branch, broken, "broken")
 
 
-def settled(branch: BumpBranch, text: str, parameter: str) -> tuple[tuple[Target, ...], tuple[Row, ...]]:
+def settled(branch: BumpBranch, text: str, parameter: str) -> tuple[tuple[Target, ...], tuple[RecipeRow, ...]]:
     """The tests of a person's list, and the rows of the recipes that name their cases."""
-    listed = quarantine.named(text, branch.bump.image_type, Redactor(os.environ), parameter)
+    listed = parse_targets(text, branch.bump.image_type, Redactor(os.environ), parameter)
     rows = rows_of(branch, [it.case for it in listed])
-    return tuple(quarantine.settle(it, rows) for it in listed), rows
+    return tuple(resolve(it, rows) for it in listed), rows
 
 
-def is_out(row: Row, soft: bool) -> bool:
+def is_out(row: RecipeRow, soft: bool) -> bool:
     """Whether a row stops nothing any more; ``soft``: as it may fail."""
     return (soft and row.allow_failure) or not any(quarantine.gating(cell.value) for cell in row.scopes)
 
@@ -80,12 +81,12 @@ def recipe_texts(branch: BumpBranch, cases: Iterable[str], commit: str = "") -> 
     return {path: text for path, text in branch.checkout.read(paths, ref).items() if text is not None}
 
 
-def rows_of(branch: BumpBranch, cases: Sequence[str], commit: str = "") -> tuple[Row, ...]:
+def rows_of(branch: BumpBranch, cases: Sequence[str], commit: str = "") -> tuple[RecipeRow, ...]:
     """The rows of the recipes that name these cases; of all recipes where none does, for a hint at the right name."""
     texts = recipe_texts(branch, cases, commit)
     if cases and not texts:
         texts = recipe_texts(branch, ["test_case"], commit)
-    found: list[Row] = []
+    found: list[RecipeRow] = []
     for path, text in texts.items():
         try:
             found += recipes.rows(path, text)

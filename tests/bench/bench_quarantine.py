@@ -22,7 +22,7 @@ import yaml
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.quarantine import Target
+from runbook_lib.recipes.targets import Target, resolve
 
 PLAN = 2.0
 
@@ -49,7 +49,7 @@ def plan(checkout: Checkout, ref: str, target: Target) -> None:
     found = checkout.git("grep", "-z", "-l", "--fixed-strings", "-e", target.case, ref, "--", recipes.FOLDER)
     paths = [path.partition(":")[2] for path in found.split("\0") if path]
     texts = {path: text for path, text in checkout.read(paths, ref).items() if text is not None}
-    settled = quarantine.settle(target, [row for path, text in texts.items() for row in recipes.rows(path, text)])
+    settled = resolve(target, [row for path, text in texts.items() for row in recipes.rows(path, text)])
     edits = [quarantine.mark(path, text, [settled], 1, whole_rows=True) for path, text in texts.items()]
     assert [edit.before != edit.after for edit in edits].count(True) == 1
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.errors import Refused
-from runbook_lib.recipes.quarantine import Target, gating, mark, named, settle, unmark
+from runbook_lib.recipes.quarantine import gating, mark, unmark
 from runbook_lib.recipes.rows import rows
-from runbook_lib.text.redact import Redactor
+from runbook_lib.recipes.targets import Target
 
 HEAD = "spec:\n  model: gpt\nproducts:\n  - test_case: [x]\n    products:\n"
 ROW = "      - environment: [dev]\n        scope: [mr, mr-github]\n        platforms: [dgx_h100]\n"
@@ -133,38 +133,8 @@ def test_a_reason_stays_in_its_comment() -> None:
     marked = mark("r.yaml", row("[mr]"), [told], 7).after
     assert "# Broken: it hangs: - [ é — since Monday — see issue #7.\n" in marked
     assert unmark("r.yaml", marked, [X]).after == row("[mr]")
-    with pytest.raises(Refused, match="no YAML comment can hold"):
+    with pytest.raises(Refused, match=r"it rings \\x07"):
         mark("r.yaml", row("[mr]"), [Target("x", "dgx_h100", "dev", "gpt", "it rings \x07")], 7)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", []), (" ; ", []),
-        ("x@dgx_h100: hangs; moe/y: see https://github.com/o/r/issues/3", [("", "x", "dgx_h100"), ("moe", "y", "")]),
-    ],
-)  # fmt: skip
-def test_a_persons_list(text: str, expected: list[tuple[str, str, str]]) -> None:
-    assert [(it.model, it.case, it.platform) for it in named(text, "dev", Redactor({}))] == expected
-
-
-@pytest.mark.parametrize("text", ["x@dgx_h100", "x: ", ": why", "x: a; x: b", "a b@c: why", "x@a-b: why", "-- x: why"])
-def test_a_list_of_another_form_is_refused(text: str) -> None:
-    with pytest.raises(Refused):
-        named(text, "dev", Redactor({}))
-
-
-def test_a_name_is_settled_by_the_recipes() -> None:
-    found = rows("r.yaml", row("[mr]"))
-    assert settle(Target("x", "", "dev", "", "why"), found) == Target("x", "dgx_h100", "dev", "gpt", "why")
-    two = (*found, *rows("s.yaml", row("[mr]", platforms="dgx_gb200")))
-    for test, says in (
-        (Target("y", "", "dev"), "Did you mean another"),
-        (Target("x", "dgx_b200", "dev"), "Its platforms there: dgx_h100"),
-        (Target("x", "", "lts"), "none"), (Target("x", "", "dev"), "Say which"),
-    ):  # fmt: skip
-        with pytest.raises(Refused, match=says):
-            settle(test, two if "Say" in says else found)
 
 
 def test_which_scopes_gate() -> None:

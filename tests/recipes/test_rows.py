@@ -61,9 +61,11 @@ def test_a_scope_that_cannot_be_edited_says_why(body: str, why: str) -> None:
     assert all(why in row.fixed for row in found)
 
 
-def test_what_ci_reads_otherwise_than_it_was_meant_is_told() -> None:
+def test_platforms_and_entries_that_ci_does_not_read_are_reported() -> None:
     text = recipe("  - test_case: [x, y]\n    products: [{scope: [mr], platforms: [dg  x_h100]}]\n")
-    assert [word in told for word, told in zip(["'dg  x_h100'", "not y"], problems(rows("r.yaml", text)), strict=True)]
+    platform, unread = problems(rows("r.yaml", text))
+    assert "'dg  x_h100'" in platform
+    assert "y" in unread
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_what_does_not_parse_is_refused(text: str, says: str) -> None:
 
 
 @given(st.text())
-def test_no_text_breaks_it(text: str) -> None:
+def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         rows("r.yaml", text)
     except CannotTell:

@@ -14,7 +14,7 @@ from ruamel.yaml.error import YAMLError
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.quarantine import Target
+from runbook_lib.recipes.targets import Target
 
 pytestmark = pytest.mark.replay
 
@@ -27,7 +27,7 @@ def git(clone: Path, *arguments: str) -> str:
     return done.stdout.decode("utf-8", "surrogateescape")
 
 
-def scopes(rows: tuple[recipes.Row, ...]) -> dict[tuple[str, ...], list[list[str]]]:
+def scopes(rows: tuple[recipes.RecipeRow, ...]) -> dict[tuple[str, ...], list[list[str]]]:
     found: dict[tuple[str, ...], list[list[str]]] = {}
     for row in rows:
         key = (row.case, *row.environments, *row.platforms)

@@ -10,7 +10,7 @@ import pytest
 
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.quarantine import Target
+from runbook_lib.recipes.targets import Target
 from runbook_lib.text.edits import diff
 
 pytestmark = pytest.mark.replay
@@ -39,7 +39,7 @@ def changed(before: str, after: str) -> tuple[dict[int, str], list[str], list[st
     return scopes, gone, came
 
 
-def touched(path: str, text: str, lines: dict[int, str]) -> tuple[list[recipes.Row], list[Target]]:
+def touched(path: str, text: str, lines: dict[int, str]) -> tuple[list[recipes.RecipeRow], list[Target]]:
     """The rows whose scopes stand in these lines, and all tests that run by them."""
     rows = [row for row in recipes.rows(path, text) if lines.keys() & {cell.line for cell in row.scopes}]
     runs = [(row, environment, platform) for row in rows for environment in row.environments

@@ -16,7 +16,7 @@ from runbook_lib.clients.github import issues
 from runbook_lib.errors import CannotTell
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.practice.accounts import GITLAB_TOKEN
-from runbook_lib.recipes.quarantined import listed
+from runbook_lib.recipes.quarantine import quarantined_rows
 from runbook_lib.steps.after_merge import base_ci, report
 from runbook_lib.steps.after_merge.report import After
 from runbook_lib.workflow import bump_branch
@@ -29,7 +29,7 @@ REPO = "owner/name"
 
 def rows(body: str) -> list[tuple[str, int | None]]:
     text = f"spec: {{model: gpt}}\nproducts:\n{body}"
-    found, odd = listed({RECIPE: text}, REPO)
+    found, odd = quarantined_rows({RECIPE: text}, REPO)
     assert odd == ()
     return [(it.test, it.issue) for it in found]
 
@@ -72,15 +72,15 @@ def test_the_issue_that_a_comment_names(body: str, issue: int | None) -> None:
 
 
 def test_a_recipe_that_cannot_be_read_is_told() -> None:
-    found, odd = listed({RECIPE: "a: [", "other.yaml": None}, REPO)
+    found, odd = quarantined_rows({RECIPE: "a: [", "other.yaml": None}, REPO)
     assert found == ()
     assert RECIPE in odd[0]
 
 
 @given(st.text())
 def test_any_text_is_read_or_told(text: str) -> None:
-    listed({RECIPE: text}, REPO)
-    listed({RECIPE: f"products:\n- test_case: [a]\n  products:\n  - scope: [mr-broken] # {text}\n"}, REPO)
+    quarantined_rows({RECIPE: text}, REPO)
+    quarantined_rows({RECIPE: f"products:\n- test_case: [a]\n  products:\n  - scope: [mr-broken] # {text}\n"}, REPO)
 
 
 # -- after the merge -----------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.practice import seed, state
 from runbook_lib.practice.accounts import GITLAB_TOKEN, TOKEN
 from runbook_lib.practice.registry import server as registry
-from runbook_lib.recipes.quarantine import Target
+from runbook_lib.recipes.targets import Target
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import open_pr
 from runbook_lib.steps.broken_tests import decide, quarantine

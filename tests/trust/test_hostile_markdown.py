@@ -24,7 +24,7 @@ from runbook_lib.golden.judge import Judgement, ReviewReason
 from runbook_lib.images import compare
 from runbook_lib.images.reference import Image, PlatformImage
 from runbook_lib.pins.plan import Change, Plan
-from runbook_lib.recipes.quarantine import Target
+from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests import quarantine
 from runbook_lib.steps.broken_tests.issue import BrokenTest

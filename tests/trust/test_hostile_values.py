@@ -19,7 +19,7 @@ from runbook_lib.pins import finders, gitlab_matrix, known_sites, pins_file
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.discover import roles
 from runbook_lib.pins.repositories import FILE
-from runbook_lib.recipes import draft, quarantine, rows, workloads
+from runbook_lib.recipes import quarantine, rows, targets, workloads
 from runbook_lib.slurm import selection, site_file
 from runbook_lib.steps.labels import rules
 from runbook_lib.steps.new_test import registered_in
@@ -115,8 +115,8 @@ def every_pair(text: str) -> None:
 def quarantined(text: str) -> None:
     found = rows.rows("tests/test_utils/recipes/x.yaml", text)
     rows.problems(found)
-    quarantine.named("gpt/case@dgx_h100", "dev", Redactor({}))
-    for target in quarantine.named("gpt/case@dgx_h100", "dev", Redactor({})):
+    targets.parse_targets("gpt/case@dgx_h100", "dev", Redactor({}))
+    for target in targets.parse_targets("gpt/case@dgx_h100", "dev", Redactor({})):
         quarantine.mark("tests/test_utils/recipes/x.yaml", text, {target: (1, "why")})  # type: ignore[arg-type]
 
 
@@ -138,7 +138,7 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "recipe": lambda text: rows.rows("r", text),
     "workloads": lambda text: workloads.read("r", text),
     "tests": lambda text: selection.read_tests({"tests/test_utils/recipes/h100/x.yaml": text}),
-    "draft of a row": lambda text: draft.rows_in({"tests/test_utils/recipes/h100/x.yaml": text}),
+    "draft of a row": lambda text: rows.read_all({"tests/test_utils/recipes/h100/x.yaml": text}),
     "labels": lambda text: rules.anew({"r": None}, {"r": text}),
     "matrix": gitlab_matrix.rows,
     "known sites": every_site,

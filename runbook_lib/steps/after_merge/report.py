@@ -25,9 +25,9 @@ from runbook_lib.golden.file_names import FOLDER, GoldenFileName
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import ImageRef, Tag
 from runbook_lib.pins.check import check_pins
-from runbook_lib.recipes import quarantined
+from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.quarantined import Quarantined
+from runbook_lib.recipes.quarantine import QuarantinedRow
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.steps.after_merge import base_ci
@@ -80,7 +80,7 @@ def look(branch: BumpBranch, github: GitHub | None, refs: str = "") -> After:
     files = [path for path in listed.split("\0") if path]
     texts = checkout.read([path for path in files if path.startswith(recipes.FOLDER) and path.endswith(_YAML)],
                           branch.base_commit)  # fmt: skip
-    found, odd = quarantined.listed(texts, checkout.repository())
+    found, odd = quarantine.quarantined_rows(texts, checkout.repository())
     quarantines = _quarantines(found, bump, github)
     if not bump_plan.finished(branch):
         return After(branch, branches=branches, quarantines=quarantines, notes=(*branch.warnings, *notes, *odd))
@@ -228,7 +228,7 @@ def _matching(checkout: Checkout, bump: Bump, remote: str, refs: str) -> dict[st
 # -- tests out of the way --------------------------------------------------------------------------------------------
 
 
-def _quarantines(found: Sequence[Quarantined], bump: Bump, github: GitHub | None) -> Rows:
+def _quarantines(found: Sequence[QuarantinedRow], bump: Bump, github: GitHub | None) -> Rows:
     """Each row that is out of the way, with its issue's state: what can come back first, then what nobody tracks."""
     states = {number: _state(github, number) for number in sorted({it.issue for it in found if it.issue})}
     rows: list[dict[str, object]] = []
@@ -252,7 +252,7 @@ def _state(github: GitHub | None, number: int) -> str:
         return f"cannot be read: {error}"
 
 
-def _next(it: Quarantined, state: str, bump: Bump) -> str:
+def _next(it: QuarantinedRow, state: str, bump: Bump) -> str:
     if state == "no issue":
         return "File an issue, and name it in the comment above the row."
     if state != "closed":

@@ -18,8 +18,8 @@ from runbook_lib.errors import Refused
 from runbook_lib.golden.collect import CollectionProblem
 from runbook_lib.recipes import issue_references, quarantine
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.quarantine import Target
-from runbook_lib.recipes.rows import Row
+from runbook_lib.recipes.rows import RecipeRow
+from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests.issue import BrokenTest
 from runbook_lib.text.edits import Edit
@@ -102,9 +102,9 @@ class Plan:
         for path, before in texts.items():
             after = before
             for target, issue in issues.items():
-                beside = tuple(issues)
+                companions = tuple(issues)
                 after = quarantine.mark(
-                    path, after, [target], issue, beside=beside, soft=self.soft, whole_rows=whole
+                    path, after, [target], issue, companions=companions, soft=self.soft, whole_rows=whole
                 ).after
             after = quarantine.unmark(path, after, self.back, whole_rows=whole).after if self.back else after
             if after != before:
@@ -189,7 +189,7 @@ def plan(found: Triage, *, broken: str = "", reenable: str = "", soft: bool = Fa
 
 
 def _decision(
-    state: PullRequestState, target: Target, rows: Sequence[Row], seen: Seen | None, run: str, *, internal: bool
+    state: PullRequestState, target: Target, rows: Sequence[RecipeRow], seen: Seen | None, run: str, *, internal: bool
 ) -> Decision:
     github, bump = state.github, state.bump
     scopes = dict.fromkeys(cell.value for row in rows for cell in row.scopes if quarantine.gating(cell.value))
@@ -198,7 +198,7 @@ def _decision(
     )
     issue = None
     if github is not None:
-        if number := issue_references.named_in(target.reason, github.repository):
+        if number := issue_references.issue_of_reason(target.reason, github.repository):
             issue = github_issues.read(github, number)
             if issue.state != "open":
                 raise Refused(f"#{number}, which the reason for {target} names, is {issue.state}. Name an open issue.")
@@ -247,12 +247,12 @@ def proposed(made: Plan) -> dict[str, str]:
         for row in rows:
             if (row.model, row.case) == (model, case) and branch.bump.image_type in row.environments:
                 for platform in row.platforms if _on_github(row) else ():
-                    cause = issue_references.unnamed(" ".join(it.failure.cause.replace(";", ",").split()))
+                    cause = issue_references.without_issues(" ".join(it.failure.cause.replace(";", ",").split()))
                     entries[f"{model}/{case}@{platform}"] = textwrap.shorten(cause, 120, placeholder=" …")
     return entries
 
 
-def _on_github(row: Row) -> bool:
+def _on_github(row: RecipeRow) -> bool:
     return any(cell.value in ("mr-github", "mr-github-slim", "L0", "L1") for cell in row.scopes)
 
 
@@ -280,7 +280,7 @@ def _taken_out(found: Triage, cases: Sequence[str], after: Mapping[str, str]) ->
     return dict(Counter(test for test, _ in _running(then, branch) - _running(now, branch)))
 
 
-def _running(rows: Iterable[Row], branch: BumpBranch) -> set[tuple[str, str]]:
+def _running(rows: Iterable[RecipeRow], branch: BumpBranch) -> set[tuple[str, str]]:
     return {
         (f"{row.model}/{row.case}", platform)
         for row in rows

@@ -15,7 +15,7 @@ from runbook_lib.clients.github.models import Issue
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden.file_names import FOLDER
-from runbook_lib.recipes.quarantine import Target
+from runbook_lib.recipes.targets import Target
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.broken_tests import decide
 from runbook_lib.steps.broken_tests import issue as tracking

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.models import Issue
-from runbook_lib.recipes.issue_references import named_in, number_in, unnamed
+from runbook_lib.recipes.issue_references import issue_of_comment, issue_of_reason, without_issues
 from runbook_lib.steps.broken_tests.issue import BrokenTest, body, choose, title
 from runbook_lib.triage.diagnose import Failure
 
@@ -51,7 +51,7 @@ def test_a_strangers_issue_is_not_used(association: str) -> None:
 
 @pytest.mark.parametrize("cause", ["see #12", "issue #12", "https://github.com/o/r/issues/12", "##7 and see #8"])
 def test_a_cause_from_a_log_names_no_issue(cause: str) -> None:
-    assert named_in(unnamed(f"it hangs: {cause}"), "o/r") is None
+    assert issue_of_reason(without_issues(f"it hangs: {cause}"), "o/r") is None
 
 
 def text(failure: Failure | None = None, broken: BrokenTest = BROKEN) -> str:
@@ -98,9 +98,9 @@ def test_text_from_logs_stays_within_its_block(reason: str, lines: list[str]) ->
     ],
 )  # fmt: skip
 def test_the_issue_that_a_comment_names(told: str, expected: int | None) -> None:
-    assert number_in(told, "o/r") == expected
+    assert issue_of_comment(told, "o/r") == expected
 
 
 def test_a_reason_from_a_log_names_no_issue() -> None:
-    assert named_in("RuntimeError: frame #11: c10::Error", "o/r") is None
-    assert named_in("hangs, see #12", "o/r") == 12
+    assert issue_of_reason("RuntimeError: frame #11: c10::Error", "o/r") is None
+    assert issue_of_reason("hangs, see #12", "o/r") == 12

@@ -1,0 +1,73 @@
+"""Tests as people name them, and the rows of recipes that run them.  Pure."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from runbook_lib.errors import Refused
+from runbook_lib.recipes.rows import RecipeRow
+from runbook_lib.text.decisions import entries
+from runbook_lib.text.redact import Redactor
+
+
+@dataclass(frozen=True)
+class Target:
+    """A test case on a platform, in an environment; ``model`` is empty where a person did not name it."""
+
+    case: str
+    platform: str
+    environment: str
+    model: str = ""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        model = f"{self.model}/" if self.model else ""
+        return f"{model}{self.case}@{self.platform or '?'} ({self.environment})"
+
+    def is_of(self, row: RecipeRow) -> bool:
+        """Report if a row runs the test."""
+        named = row.case == self.case and self.model in ("", row.model)
+        return named and row.stands_for(self.environment, self.platform)
+
+
+def parse_targets(text: str, environment: str, redactor: Redactor, parameter: str = "broken") -> tuple[Target, ...]:
+    """Parse a person's list of tests, ``case@platform: reason; …``; the case may have its model before it.
+
+    The platform may be left out, and is empty then.  Raise Refused for an entry of another form.
+    """
+    targets = []
+    for name, reason in entries(text, parameter, "case@platform: reason", redactor).items():
+        path, _, platform = name.partition("@")
+        model, _, case = path.strip().rpartition("/")
+        platform = platform.strip()
+        if not re.fullmatch(r"[\w.+-]+", case) or not re.fullmatch(r"[\w.+-]*", model) or re.search(r"\W", platform):
+            raise Refused(f"{parameter} names {name!r}; it must read `case@platform`, such as gpt3_tp1@dgx_h100.")
+        targets.append(Target(case, platform, environment, model, reason))
+    return tuple(targets)
+
+
+def resolve(target: Target, rows: Iterable[RecipeRow]) -> Target:
+    """Complete a test with its model and platform.  Raise Refused where no recipe has it, or several would fit."""
+    rows = list(rows)
+    rows_of_case = [row for row in rows if row.case == target.case and target.model in ("", row.model)]
+    variants = {
+        (row.model, platform)
+        for row in rows_of_case
+        if target.environment in row.environments
+        for platform in row.platforms
+    }
+    fitting = {(model, platform) for model, platform in variants if target.platform in ("", platform)}
+    if not fitting:
+        if rows_of_case:
+            platforms = sorted({platform for _, platform in variants})
+            hint = f"Its platforms there: {', '.join(platforms) or 'none'}."
+        else:
+            similar = get_close_matches(target.case, {row.case for row in rows}, 3)
+            hint = f"Did you mean {' or '.join(similar) or 'another'}?"
+        raise Refused(f"No recipe runs {target}. {hint} Nothing was changed.")
+    if len(fitting) > 1:
+        choices = ", ".join(f"{model}/{target.case}@{platform}" for model, platform in sorted(variants))
+        raise Refused(f"{target} may be any of {choices}. Name one of them. Nothing was changed.")
+    ((model, platform),) = fitting
+    return Target(target.case, platform, target.environment, model, target.reason)
