@@ -1,7 +1,6 @@
 """Rounds of the practice CI: what a refresh, a quarantine, another attempt and a merge change, and what logs tell."""
 
 import io
-import json
 import re
 import zipfile
 from collections.abc import Iterator
@@ -130,7 +129,7 @@ def test_what_fails_on_main_too(world: World) -> None:
     assert run["actor"]["login"] == "github-actions[bot]"
     assert failed(world, run["id"]) == set(plan.FAIL_ON_MAIN_TOO) == {MEMORY}
     assert "gpt/gpt3_mcore_te_tp1_pp1" in ran(world, run["id"])
-    assert world.runs(branch="main", event="push") == []
+    assert "push" not in {run["event"] for run in world.runs(branch="main")}
     assert world.runs(branch="main", event="workflow_dispatch", head_sha=run["head_sha"], status="failure") == [run]
     assert any("OutOfMemoryError" in text for text in unpacked(world, run["id"], MEMORY).values())
     page = world.call("GET", run["html_url"], token="").text
@@ -245,37 +244,6 @@ def test_functional_tests_that_break_in_other_ways(world: World, how: str, words
     members = unpacked(world, run, "gpt3_mcore_te_tp2_pp2_resume")
     assert len({name.split("/")[-2] for name, text in members.items() if words in text}) == 1
     assert not [name for name in members if name.endswith(".json")]
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [("NaN", "nan"), ('"nan"', "'nan'"), ("-Infinity", "-inf"), ('"+Inf"', "'+Inf'"), ("x", "Could not read")],
-)
-def test_the_linter_refuses_golden_files_that_are_not_finite(world: World, value: str, words: str) -> None:
-    path = f"{plan.TEST_CASES}/gpt/gpt3_mcore_te_tp2_pp2_resume/golden_values_dev_dgx_h100.json"
-    world.push()
-    text = (world.checkout / path).read_text()
-    loss = json.loads(text)["lm loss"]["values"]["7"]
-    (world.checkout / path).write_text(text.replace(f'"7": {loss}', f'"7": {value}', 1))
-    run = ended(world)
-    assert failed(world, run) == {"linting"}
-    said = log(world, run, "linting")
-    assert path in said
-    assert words in said
-    assert log(world, run, "linting").count("golden_values_dev") == 1
-
-
-def test_golden_files_that_nobody_touched_are_not_judged(world: World) -> None:
-    path = f"{plan.TEST_CASES}/gpt/gpt3_mcore_te_tp2_pp2_resume/golden_values_dev_dgx_h100.json"
-    world.git("checkout", "-q", "-b", "older", "origin/main")
-    text = (world.checkout / path).read_text()
-    loss = json.loads(text)["lm loss"]["values"]["7"]
-    (world.checkout / path).write_text(text.replace(f'"7": {loss}', '"7": "nan"', 1))
-    world.git("commit", "-qam", "As it was long ago")
-    world.git("push", "-q", "origin", "HEAD:main")
-    world.git("fetch", "-q")
-    run = ended(world)
-    assert "linting" not in failed(world, run)
 
 
 def runs_of(world: World, number: int) -> list[Any]:

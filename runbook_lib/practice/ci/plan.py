@@ -241,9 +241,9 @@ def _with_needs(jobs: Sequence[Planned]) -> tuple[Planned, ...]:
         if job.kind == "result":
             last = max(earlier.ends for earlier in planned)
             passed = not failed and all(earlier.conclusion in ("success", "skipped") for earlier in planned)
-            job = replace(job, appears=last, starts=last, ends=last + job.ends - job.starts)
-            if not passed:
-                job = replace(job, conclusion="failure")
+            conclusion: Conclusion = "success" if passed else "failure"
+            ends = last + job.ends - job.starts
+            job = replace(job, appears=last, starts=last, ends=ends, conclusion=conclusion)
         elif blockers:
             job = _skipped(job, blockers[0].ends)
             if (job.name, job.platform) in [(earlier.name, earlier.platform) for earlier in planned]:
