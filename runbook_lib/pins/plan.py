@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import ImageType, Tag
-from runbook_lib.pins.sites import Coupling, Pin, Reading, Sites, Texts, dead, read
+from runbook_lib.pins.sites import Pin, Reading, Sites, Texts, dead, read
 from runbook_lib.text.edits import Edit, splice
 
 
@@ -24,6 +24,16 @@ class Change:
 
 
 @dataclass(frozen=True)
+class CudaBoundVersion:
+    """A version in a file that fits one CUDA release only: ``where`` is path and line, ``cuda`` such as ``13.3``."""
+
+    where: str
+    what: str
+    version: str
+    cuda: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """The changes of a bump to the files.  Without changes it is done already.  ``warnings`` are whole sentences.
 
@@ -35,13 +45,30 @@ class Plan:
     warnings: tuple[str, ...]
     platforms: tuple[str, ...]
     ci: str = ""
+    target: str = ""
+    cuda_bound: tuple[CudaBoundVersion, ...] = ()
+
+    def for_cuda(self, cuda: str | None) -> "Plan":
+        """Return the plan with a warning for each version that does not fit the new image's CUDA, such as ``13.3``.
+
+        Where that is unknown, there is one for each version to be checked.
+        """
+        release = re.match(r"\d+(?:\.\d+)*", cuda or "")
+        known = f"{self.target} has CUDA {cuda}" if release else f"check which CUDA {self.target} has"
+        warnings = list(self.warnings)
+        for bound in self.cuda_bound:
+            # 13 stands for all of 13, and 13.3 for 13.3.0.5 as well.
+            made_for = bound.cuda.split(".")
+            if not release or release[0].split(".")[: len(made_for)] != made_for:
+                warnings.append(f"{bound.where} fixes {bound.what} at {bound.version}, for CUDA {bound.cuda}: {known}.")
+        return replace(self, warnings=tuple(warnings), cuda_bound=())
 
     def part(self, ci: str) -> "Plan":
         """The changes that one CI reads: ``gitlab``, or ``github`` with those that only people read."""
         changes = tuple(change for change in self.changes if (change.ci == "gitlab") == (ci == "gitlab"))
         paths = {change.path for change in changes}
         edits = tuple(edit for edit in self.edits if edit.path in paths)
-        return Plan(changes, edits, self.warnings, self.platforms, ci)
+        return replace(self, changes=changes, edits=edits, ci=ci)
 
 
 def plan(
@@ -51,11 +78,10 @@ def plan(
     image_type: ImageType,
     *,
     allow: frozenset[str] = frozenset(),
-    cuda: str | None = None,
 ) -> Plan:
     """Plan to move the pins of ``image_type`` to ``target``; those that are there already are left alone.
 
-    ``texts`` holds each of ``sites.paths``; ``cuda`` is the new image's CUDA version, such as ``13.3``, where known.
+    ``texts`` holds each of ``sites.paths``.
     Raises CannotTell when a site is missing, doubled or of an unknown shape, and Refused for a target older than a pin
     (``older-tag`` permits it) or a value shared with the other type (``both-types`` moves the pins of both).
     """
@@ -80,7 +106,9 @@ def plan(
     edits = tuple(_edit(path, texts, spans, target) for path in dict.fromkeys(path for path, _, _ in spans))
     _prove(texts, edits, sites, moving, target)
     platforms = tuple(dict.fromkeys(pin.place.platform for pin in chosen if pin.place.platform)) or sites.platforms
-    return Plan(changes, edits, (*warnings, *_warnings(readings, sites, texts, moving, target, cuda)), platforms)
+    warnings += _warnings(readings, sites, texts, moving, target)
+    bound = tuple(_cuda_bound(sites, texts, moving))
+    return Plan(changes, edits, tuple(warnings), platforms, target=str(target), cuda_bound=bound)
 
 
 def _stop_or_warn(readings: Sequence[Reading], moving: Sequence[ImageType]) -> list[str]:
@@ -166,7 +194,6 @@ def _warnings(
     texts: Texts,
     moving: Sequence[ImageType],
     target: Tag,
-    cuda: str | None,
 ) -> Iterator[str]:
     for pin in (pin for reading in readings for pin in reading.pins if pin.site.image_type in moving):
         where = f"{pin.site.path}:{pin.line}"
@@ -177,18 +204,13 @@ def _warnings(
     for reading, why in dead(texts, readings, sites):
         for pin in reading.pins:
             yield f"{pin.where}: This is a dead build argument: {why}. Moving it changes no image."
+
+
+def _cuda_bound(sites: Sites, texts: Texts, moving: Sequence[ImageType]) -> Iterator[CudaBoundVersion]:
     for coupling in sites.couplings:
-        if not coupling.image_types.isdisjoint(moving):
-            yield from _unfit(coupling, texts.get(coupling.path) or "", target, cuda)
-
-
-def _unfit(coupling: Coupling, text: str, target: Tag, cuda: str | None) -> Iterator[str]:
-    given = re.match(r"\d+(?:\.\d+)*", cuda or "")
-    for match in coupling.regex.finditer(text):
-        # 13 stands for all of 13, and 13.3 for 13.3.0.5 as well.
-        made_for = match["cuda"].split(".")
-        if given and given[0].split(".")[: len(made_for)] == made_for:
+        if coupling.image_types.isdisjoint(moving):
             continue
-        line = text.count("\n", 0, match.start("version")) + 1
-        known = f"{target} has CUDA {cuda}" if given else f"look up which CUDA {target} has"
-        yield f"{coupling.path}:{line} fixes {coupling.what} at {match['version']}, for CUDA {match['cuda']}: {known}."
+        text = texts.get(coupling.path) or ""
+        for match in coupling.regex.finditer(text):
+            line = text.count("\n", 0, match.start("version")) + 1
+            yield CudaBoundVersion(f"{coupling.path}:{line}", coupling.what, match["version"], match["cuda"])

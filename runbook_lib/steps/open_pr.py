@@ -13,7 +13,8 @@ from runbook_lib.git.command import GitFailed
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import branch_history, bump_branch
 from runbook_lib.workflow.branch_history import Review
-from runbook_lib.workflow.proposal import Proposal, is_mine, planned, propose
+from runbook_lib.workflow.bump_plan import plan_commit
+from runbook_lib.workflow.proposal import Proposal, is_mine, propose
 from runbook_lib.workflow.pull_request import label_request, wait_for_head
 from runbook_lib.workflow.pull_request_body import compose_body, named_in
 
@@ -47,12 +48,12 @@ def carry_out(step: StepRecord, proposal: Proposal) -> Made:
 
     Raises Refused where git or the remote refuses, and RunbookError for what GitHub does not do.
     """
-    if proposal.idle:
-        return Made(proposal, told=(proposal.idle,))
+    if proposal.nothing_to_do:
+        return Made(proposal, told=(proposal.nothing_to_do,))
     if not proposal.bump.apply:
         reviewed = _previewed(step, proposal)
         return Made(proposal, told=("This is a preview: nothing was changed.",), review=reviewed)
-    proposal.ahead.require()
+    proposal.planned.require()
     told: list[str] = []
     commit = _commit(step, proposal, told) if proposal.mine else None
     if commit is not None and proposal.merges:
@@ -82,7 +83,7 @@ def carry_out(step: StepRecord, proposal: Proposal) -> Made:
 
 def _previewed(step: StepRecord, proposal: Proposal) -> Review | None:
     """The review of what the branch holds already, so that a person can confirm it before anything is applied."""
-    if not proposal.own or not proposal.mine:
+    if not proposal.own_commits or not proposal.mine:
         return None
     reviewed = branch_history.review(proposal.branch, proposal.branch.start, step.records)
     reviewed.record(step)
@@ -93,8 +94,8 @@ def _commit(step: StepRecord, proposal: Proposal, told: list[str]) -> str:
     """The branch's commit with the whole bump, made now or found."""
     branch, bump = proposal.branch, proposal.bump
     commit = branch.start
-    if proposal.missing.edits:
-        commit = branch_history.make(step, branch, proposal.missing.edits, proposal.message)
+    if proposal.remaining.edits:
+        commit = branch_history.make(step, branch, proposal.remaining.edits, proposal.message)
         told.append(f"Committed {commit[:10]} on {bump.branch}.")
     else:
         told.append(f"Found: {bump.branch} at {commit[:10]} holds the whole bump.")
@@ -110,9 +111,9 @@ def _merge(step: StepRecord, proposal: Proposal, commit: str, told: list[str]) -
     bump_branch.switch_to(branch)
     merged = checkout.merge(branch.base_commit, f"Merge branch '{bump.base}' into {bump.branch}")
     step.effect("merge", bump.branch, commit, merged)
-    step.allowed("merge-base", f"{bump.base} had moved by {proposal.moved} commits.")
+    step.allowed("merge-base", f"{bump.base} had moved by {proposal.base_moved_by} commits.")
     told.append(f"Merged {bump.base} at {branch.base_commit[:10]} into {bump.branch}: {merged[:10]}.")
-    return propose(bump_branch.find(checkout, bump), proposal.ahead, proposal.github)
+    return propose(bump_branch.find(checkout, bump), proposal.planned, proposal.github)
 
 
 def _push(step: StepRecord, proposal: Proposal, reviewed: Review, told: list[str]) -> str | None:
@@ -187,9 +188,9 @@ def verify(step: StepRecord, made: Made) -> View:
     """Read branch and pull request again, and tell the record what was done or would be."""
     proposal, bump = made.proposal, made.proposal.bump
     step.warn(*proposal.warnings)
-    step.table("changes", [vars(change) for change in proposal.whole.changes])
-    if proposal.idle:
-        step.done(proposal.idle)
+    step.table("changes", [vars(change) for change in proposal.plan.changes])
+    if proposal.nothing_to_do:
+        step.done(proposal.nothing_to_do)
         return display.note("There is nothing to verify.")
     step.check(*_branch_checks(made), *_pull_checks(made))
     number = f"#{made.pull.number}" if made.pull else "the draft pull request"
@@ -212,15 +213,15 @@ def _would(step: StepRecord, proposal: Proposal) -> None:
     bump, pull = proposal.bump, proposal.pull
     if proposal.merges:
         step.would(f"merge {bump.base} into the branch {bump.branch}")
-    if proposal.missing.edits:
-        step.would(f"make one commit of {display.count(len(proposal.missing.edits), 'file')}: {bump.title!r}")
+    if proposal.remaining.edits:
+        step.would(f"make one commit of {display.count(len(proposal.remaining.edits), 'file')}: {bump.title!r}")
     if not proposal.mine:
         return
     on, off = bump.labels
     set_, taken = on - (pull.labels if pull else frozenset()), off & (pull.labels if pull else frozenset())
     if pull is None:
         step.would(f"push the branch to {bump.remote} and open a draft pull request into {bump.base}", publish=True)
-    elif proposal.missing.edits or proposal.merges:
+    elif proposal.remaining.edits or proposal.merges:
         step.would(f"push the branch to {bump.remote}, for #{pull.number}", publish=True)
     if set_ or taken:
         told = [f"set the label {', '.join(sorted(set_))}"] * bool(set_)
@@ -247,9 +248,9 @@ def _branch_checks(made: Made) -> list[Check]:
         reviewed = branch_history.review(proposal.branch, commit, None)
     elif reviewed is not None and reviewed.foreign:  # what it has made of the pins is looked at once it is confirmed
         return [Check(name, "waiting", f"{reviewed.held}.") for name in (holds, own)]
-    lacking = planned(proposal.branch, proposal.ahead, commit).changes
+    lacking = plan_commit(proposal.branch, commit).changes
     wrong = ", ".join(f"{change.path}:{change.line}" for change in lacking)
-    files = ", ".join(edit.path for edit in proposal.whole.edits)
+    files = ", ".join(edit.path for edit in proposal.plan.edits)
     told = f"{wrong} is not at {bump.tag}." if wrong else f"{commit[:10]}: {files}."
     return [Check.of(holds, not lacking, told), _own_check(own, reviewed)]
 

@@ -19,7 +19,6 @@ from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
 from runbook_lib.git.commit_changes import Commit
-from runbook_lib.pins import plan as pins
 from runbook_lib.records import archive
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.edits import Edit
@@ -27,6 +26,7 @@ from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
 from runbook_lib.workflow import bump_branch
 from runbook_lib.workflow.bump_branch import BumpBranch
+from runbook_lib.workflow.bump_plan import plan_commit
 
 #: A branch with more commits than that is none that a person can review; copy-pr-bot trusts none with 250.
 _MOST = 200
@@ -202,15 +202,15 @@ def _is_own(branch: BumpBranch, commit: Commit, ids: set[str], records: Known) -
     changes = commit_changes.changes(checkout, commit.parents[0], commit.id)
     if not changes or (commit.parents[0], commit_changes.fingerprint(changes)) in records.planned:
         return True
-    return set(changes) <= set(branch.bump.repository.sites.paths) and changes == _pins(branch, commit.parents[0])
+    if not set(changes) <= set(branch.bump.repository.sites.paths):
+        return False
+    return changes == _planned_changes(branch, commit.parents[0])
 
 
-def _pins(branch: BumpBranch, parent: str) -> Mapping[str, commit_changes.Change]:
-    """What the runbook would change on a commit to move the pins; nothing where it cannot plan on that."""
-    bump, sites = branch.bump, branch.bump.repository.sites
-    assert bump.tag is not None
+def _planned_changes(branch: BumpBranch, parent: str) -> Mapping[str, commit_changes.Change]:
+    """Return what the runbook would change on a commit to move the pins; nothing where it cannot plan on that."""
     try:
-        plan = pins.plan(branch.checkout.read(sites.paths, parent), sites, bump.tag, bump.image_type, allow=bump.allow)
+        plan = plan_commit(branch, parent)
     except RunbookError:
         return {}
     return commit_changes.expected(branch.checkout, parent, plan.edits)

@@ -5,12 +5,13 @@ What lies uncommitted in the work tree is never part of a plan; it is only taken
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runbook_lib.bump import Bump
 from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
 from runbook_lib.git import editable
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.plan import Plan
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.sanitize import visible
 
@@ -26,6 +27,8 @@ class BumpBranch:
     start: str
     tip: str | None
     warnings: tuple[str, ...] = ()
+    #: The plans of the pins that were made so far, by commit: filled by ``bump_plan.plan_commit``.
+    plans: dict[str, Plan] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def texts(self, paths: Iterable[str]) -> dict[str, str | None]:
         """The files as the plan's commit has them."""

@@ -1,7 +1,7 @@
-"""The plan of a bump on its branch, with what the registry says of the new image."""
+"""The plan of a bump on its branch, and the new image as the registry describes it."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runbook_lib import display
 from runbook_lib.bump import Bump
@@ -18,12 +18,12 @@ from runbook_lib.pins.plan import Change, Plan
 from runbook_lib.workflow import bump_branch
 from runbook_lib.workflow.bump_branch import BumpBranch
 
-_NOTHING = Plan((), (), (), ())
+NO_PLAN = Plan((), (), (), ())
 
 
 @dataclass(frozen=True)
 class PlannedBump:
-    """The plan of a bump, and what the registry says of its image.  Empty for a bump without a tag.
+    """The plan of a bump, and its image as the registry describes it.  Empty for a bump without a tag.
 
     ``changes`` compares the image with the one that the base branch names, where the registry has both.
     """
@@ -35,7 +35,7 @@ class PlannedBump:
     changes: ImageComparison | None = None
 
     def require(self) -> None:
-        """Raise Refused where the registry has no such image, or could not be asked and this run publishes."""
+        """Raise Refused where the registry has no such image, or could not be reached and this run publishes."""
         if self.bump.tag is None:
             raise Refused("No tag was given, so there is nothing to apply. Give one, such as -p tag 26.04-py3.")
         if self.check.status == "failed":
@@ -44,17 +44,26 @@ class PlannedBump:
             raise Refused(f"The tag {self.bump.tag} was not verified: {self.check.detail}", "unverified-tag")
 
     @property
+    def cuda(self) -> str | None:
+        """The CUDA release (``13.2``) that the image has on every platform; None where it is unknown."""
+        platforms = self.image.platforms.values() if self.image else ()
+        versions = {platform.env.get("CUDA_VERSION", "") for platform in platforms}
+        if len(versions) != 1:
+            return None
+        return ".".join(versions.pop().split(".")[:2]) or None
+
+    @property
     def platforms(self) -> list[dict[str, str]]:
         """The image for each platform: digest, size of the download in GB, and the versions that it names."""
         names = ("CUDA_VERSION", "CUDNN_VERSION", "NCCL_VERSION", "PYTORCH_VERSION", "CUDA_DRIVER_VERSION")
-        return [
-            {"platform": name, "digest": it.digest, "GB": f"{it.size / 1e9:.2f}"}
-            | {variable: it.env.get(variable, "") for variable in names}
-            for name, it in sorted((self.image.platforms if self.image else {}).items())
-        ]
+        rows = []
+        for name, platform in sorted(self.image.platforms.items()) if self.image else ():
+            versions = {variable: platform.env.get(variable, "") for variable in names}
+            rows.append({"platform": name, "digest": platform.digest, "GB": f"{platform.size / 1e9:.2f}"} | versions)
+        return rows
 
     def show_changes(self) -> View:
-        """What the new image brings, component by component, and the variables of its environment that differ."""
+        """Show what the new image brings, component by component, and the variables of its environment that differ."""
         if self.changes is None:
             return display.note("There is nothing to compare: the registry does not have both images.")
         environment = display.table(merged(self.changes.environment()), empty="Its environment is the same.")
@@ -62,109 +71,116 @@ class PlannedBump:
 
     @property
     def used_exceptions(self) -> dict[str, str]:
-        """The named exceptions that this bump really needed, and why."""
-        unverified = {"unverified-tag": self.check.detail} if self.check.status == "skipped" else {}
-        older = [change for change in self.plan.changes if goes_back(self.bump, change)]
-        used = unverified | ({"older-tag": f"{older[0].old} is newer than {older[0].new}."} if older else {})
-        return {name: why for name, why in used.items() if name in self.bump.allow}
+        """The named exceptions that this bump really needed, with the reasons."""
+        used = {}
+        if self.check.status == "skipped":
+            used["unverified-tag"] = self.check.detail
+        older = [change for change in self.plan.changes if _goes_back(self.bump, change)]
+        if older:
+            used["older-tag"] = f"{older[0].old} is newer than {older[0].new}."
+        return {name: reason for name, reason in used.items() if name in self.bump.allow}
 
 
 def plan_bump(branch: BumpBranch) -> PlannedBump:
-    """Plan on the newest commit of the branch, and ask the registry for the image on each platform that the rows name.
+    """Plan on the newest commit of the branch, and query the registry for the image on each platform of the pins.
 
     Raises Refused for a branch of the bump's name with other content.
     """
     bump, sites = branch.bump, branch.bump.repository.sites
     if bump.tag is None:
-        return PlannedBump(bump, _NOTHING, None, Check("the image exists", "skipped", "No tag was given."))
-    texts, on_base = branch.texts(sites.paths), branch.checkout.read(sites.paths, branch.base_commit)
-    plan = pins.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow)
+        return PlannedBump(bump, NO_PLAN, None, Check("the image exists", "skipped", "No tag was given."))
+    plan = plan_commit(branch, branch.start)
     _refuse_other_content(branch, plan)
-    before = pins.plan(on_base, sites, bump.tag, bump.image_type, allow=bump.allow)
-    _refuse_stale_branch(branch, before)
-    # What is published rests on what the registry says now, not on what it said some minutes ago.
+    base_plan = plan_commit(branch, branch.base_commit)
+    _refuse_stale_branch(branch, base_plan)
+    # What is published rests on the registry's present answer, not on one of some minutes ago.
     age = 0.0 if bump.publish else FRESH
     with Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}"), max_age=age) as registry:
         with ThreadPoolExecutor(1) as pool:  # side by side: a distant registry is waited for once
-            old = pool.submit(_old_image, registry.again(), before, bump)
+            old_image = pool.submit(_base_image, registry.again(), base_plan, bump)
             check, image = verify_tag(registry, bump.tag, plan.platforms, sites.family)
-        changes = _changes(old.result(), bump, image)
-    if cuda := cuda_of(image):
-        plan = pins.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow, cuda=cuda)
-    return PlannedBump(bump, plan, image, check, changes)
+        changes = _compare(old_image.result(), bump, image)
+    planned = PlannedBump(bump, plan, image, check, changes)
+    return replace(planned, plan=plan.for_cuda(planned.cuda))
 
 
-def _old_image(registry: Registry, before: Plan, bump: Bump) -> tuple[str, Image] | None:
-    """The image that the base names; None where there is no such image or no answer."""
-    named = {_tag(bump, change.old) for change in before.changes}
-    if len(named) != 1:
+def plan_commit(branch: BumpBranch, commit: str) -> Plan:
+    """Return the plan of the bump's pins on the files of a commit, which is read and planned once for a ``branch``.
+
+    Raises RunbookError as ``pins.plan.plan`` does.
+    """
+    bump, sites = branch.bump, branch.bump.repository.sites
+    assert bump.tag is not None
+    if commit not in branch.plans:
+        texts = branch.checkout.read(sites.paths, commit)
+        branch.plans[commit] = pins.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow)
+    return branch.plans[commit]
+
+
+def _base_image(registry: Registry, base_plan: Plan, bump: Bump) -> tuple[str, Image] | None:
+    """Return the tag and the image that the base names; None where the registry does not have or describe it."""
+    tags = {_tag(bump, change.old) for change in base_plan.changes}
+    if len(tags) != 1:
         return None
-    (old,) = named
+    tag = str(tags.pop())
     try:
-        there = registry.image(str(old))
+        image = registry.image(tag)
     except (Unreachable, CannotTell):
-        return None  # nothing depends on it; the check of the tag says what the registry said
-    return (str(old), there) if there else None
+        return None  # nothing depends on it; the check of the tag reports the problem
+    return (tag, image) if image else None
 
 
-def _changes(old: tuple[str, Image] | None, bump: Bump, image: Image | None) -> ImageComparison | None:
+def _compare(old: tuple[str, Image] | None, bump: Bump, image: Image | None) -> ImageComparison | None:
     return compare(old[1], image, (old[0], str(bump.tag))) if old and image else None
 
 
 def _refuse_other_content(branch: BumpBranch, plan: Plan) -> None:
-    """A branch that lacks the plan and holds commits, none of them the bump's, is somebody's own."""
+    """Raise Refused for somebody's own branch: it lacks the plan and holds commits, none of them the bump's."""
     bump, checkout = branch.bump, branch.checkout
-    own = bump_branch.commit_titles(checkout, f"{branch.base_commit}..{branch.start}")
-    if plan.changes and own and bump.title not in own.values():
-        listed = ", ".join(f"{commit[:10]} ({title})" for commit, title in list(own.items())[:3])
+    titles = bump_branch.commit_titles(checkout, f"{branch.base_commit}..{branch.start}")
+    if plan.changes and titles and bump.title not in titles.values():
+        listed = ", ".join(f"{commit[:10]} ({title})" for commit, title in list(titles.items())[:3])
         raise Refused(
             f"The branch {bump.branch} in {checkout.path} has other content than this bump: {listed}. Nothing was "
             "changed. Delete or rename that branch, here and on the remote, then run again."
         )
 
 
-def _refuse_stale_branch(branch: BumpBranch, base: Plan) -> None:
-    """A roll-back must not take up the branch of the bump that it goes back to."""
+def _refuse_stale_branch(branch: BumpBranch, base_plan: Plan) -> None:
+    """Raise Refused for a roll-back that would reuse the branch of the bump that it goes back to."""
     bump, checkout = branch.bump, branch.checkout
-    back = any(goes_back(bump, change) for change in base.changes)
+    back = any(_goes_back(bump, change) for change in base_plan.changes)
     if back and branch.tip and not checkout.is_ancestor(branch.base_commit, branch.start):
         raise Refused(
-            f"The branch {bump.branch} lies in {checkout.path} from an earlier bump, and {bump.base} "
-            "has gone on since. Nothing was changed. Delete that branch, here and on the remote, then run again."
+            f"The branch {bump.branch} in {checkout.path} is from an earlier bump, and {bump.base} has moved since. "
+            "Nothing was changed. Delete that branch, here and on the remote, then run again."
         )
 
 
-def finished(branch: BumpBranch) -> bool:
-    """Whether the base branch names the tag already: the bump is merged, or was never needed."""
+def base_has_tag(branch: BumpBranch) -> bool:
+    """Return whether the base branch names the tag already: the bump is merged, or was never needed."""
     if branch.bump.tag is None:
         return False
-    sites = branch.bump.repository.sites
     try:
-        texts = branch.checkout.read(sites.paths, branch.base_commit)
-        return not pins.plan(texts, sites, branch.bump.tag, branch.bump.image_type, allow=branch.bump.allow).changes
+        return not plan_commit(branch, branch.base_commit).changes
     except RunbookError:
-        return False  # the steps that plan say what is wrong
-
-
-def cuda_of(image: Image | None) -> str | None:
-    """The CUDA release (``13.2``) that the image has on every platform, where it tells."""
-    versions = {it.env.get("CUDA_VERSION", "") for it in image.platforms.values()} if image else set()
-    return ".".join(versions.pop().split(".")[:2]) or None if len(versions) == 1 else None
+        return False  # the steps that plan report the problem
 
 
 def _tag(bump: Bump, image: str) -> Tag:
     return bump.repository.sites.family.read(ImageRef.parse(image).tag or "")
 
 
-def goes_back(bump: Bump, change: Change) -> bool:
-    """Whether a change is to an older tag."""
+def _goes_back(bump: Bump, change: Change) -> bool:
     return is_older(_tag(bump, change.new), _tag(bump, change.old))
 
 
 def pin_rows(branch: BumpBranch) -> list[dict[str, str]]:
-    """Every pin of the base branch and of the bump's own, where that exists."""
+    """Return a row for every pin of the base branch and of the bump's own, where that exists."""
     sites = branch.bump.repository.sites
-    commits = {branch.bump.base: branch.base_commit} | ({branch.bump.branch: branch.start} if branch.tip else {})
+    commits = {branch.bump.base: branch.base_commit}
+    if branch.tip:
+        commits[branch.bump.branch] = branch.start
     return [
         {"branch": name, "pin": verdict.site, "role": verdict.role, "image": verdict.image, "verdict": verdict.answer}
         for name, commit in commits.items()

@@ -12,7 +12,7 @@ from runbook_lib.clients.github.models import Pull, Run
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import branch_history, bump_branch
-from runbook_lib.workflow.bump_plan import finished
+from runbook_lib.workflow.bump_plan import base_has_tag
 from runbook_lib.workflow.proposal import is_mine
 from runbook_lib.workflow.pull_request import PullRequestState, _read, _reviewed, label_request
 
@@ -37,7 +37,7 @@ def authorize(step: StepRecord, state: PullRequestState) -> PullRequestState:
     if bump.tag and (why := bump.repository.idle(notebooks.RUN_CI)):
         return replace(state, problem=why)
     if pull is None or github is None:
-        if github is not None and finished(state.branch):
+        if github is not None and base_has_tag(state.branch):
             done = f"{bump.base} already names {bump.tag}: there is no CI to run."
             return replace(state, problem=done)
         why = state.problem or f"no pull request is open for {bump.branch}"

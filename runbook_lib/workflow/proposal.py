@@ -1,7 +1,6 @@
-"""What step 3 would do: branch, commit, push, pull request and labels, and what of it is there already."""
+"""The proposal of a bump: branch, commit, push, pull request and labels, and what of it exists already."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runbook_lib import display
@@ -12,35 +11,36 @@ from runbook_lib.clients.github.models import Pull
 from runbook_lib.display import View
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout, slug_of
-from runbook_lib.pins import plan
 from runbook_lib.pins.plan import Plan
 from runbook_lib.records.statement import Identity
 from runbook_lib.text.markdown import unlinked
 from runbook_lib.workflow.bump_branch import BumpBranch, commit_titles
-from runbook_lib.workflow.bump_plan import PlannedBump, cuda_of
+from runbook_lib.workflow.bump_plan import NO_PLAN, PlannedBump, plan_commit
 from runbook_lib.workflow.pull_request_body import TEMPLATES, compose_body, name_of, named_in, part
 
-_NOTHING = Plan((), (), (), ())
+_NOT_QUERIED = "not known: GitHub could not be reached"
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """``whole`` is the bump seen from where the branch left its base, ``missing`` what its tip still lacks.
+    """``plan`` is the bump on the commit where the branch left its base, ``remaining`` what its tip still lacks.
 
-    ``own`` are the commits that only the branch has; ``moved`` counts those that only the base has.  ``pull`` is the
-    open pull request for the bump, and ``mine`` says whether its head is the branch that this bump pushes to.
+    ``own_commits`` are those that only the branch has; ``base_moved_by`` counts those that only the base has.  ``pull``
+    is the open pull request for the bump, and ``mine`` tells whether its head is the branch that this bump pushes to.
+    ``template`` is the repository's text for new pull requests.
     """
 
     branch: BumpBranch
-    ahead: PlannedBump
+    planned: PlannedBump
     github: GitHub | None
-    whole: Plan
-    missing: Plan
-    own: tuple[str, ...] = ()
-    moved: int = 0
+    plan: Plan
+    remaining: Plan
+    own_commits: tuple[str, ...] = ()
+    base_moved_by: int = 0
     head: str = ""
     part: str = ""
     pull: Pull | None = None
+    template: str = ""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -54,134 +54,147 @@ class Proposal:
         return self.pull is None or is_mine(self.pull, self.head)
 
     @property
-    def idle(self) -> str:
-        """Why there is nothing to propose; empty when there is something."""
+    def nothing_to_do(self) -> str:
+        """The reason why there is nothing to propose; empty when there is something."""
         if self.bump.tag is None:
             return "No tag was given, so nothing is proposed."
-        if not self.whole.changes:
-            return f"{self.bump.base} already stands on {self.bump.tag}: there is nothing to propose."
+        if not self.plan.changes:
+            return f"{self.bump.base} already names {self.bump.tag}: there is nothing to propose."
         return ""
 
     @property
     def merges(self) -> bool:
         """Whether the base is merged into the branch."""
-        return bool(self.moved and self.own) and "merge-base" in self.bump.allow
+        return bool(self.base_moved_by and self.own_commits) and "merge-base" in self.bump.allow
 
     @property
     def message(self) -> str:
         """The commit's message, without the sign-off; no line of it is taken for a trailer."""
-        lines = (unlinked(f"- {it.path}: {it.old} -> {it.new}") for it in self.missing.changes or self.whole.changes)
+        changes = self.remaining.changes or self.plan.changes
+        lines = (unlinked(f"- {change.path}: {change.old} -> {change.new}") for change in changes)
         return "\n".join([self.bump.title, "", *dict.fromkeys(lines)])
 
     @property
     def body(self) -> str:
-        """The pull request's text as it is to be.  Raises CannotTell where the present one cannot be renewed."""
-        if self.pull is not None:
-            return compose_body(self.pull.body, self.part)
-        try:
-            found = self.branch.checkout.read(TEMPLATES, self.branch.base_commit)
-        except CannotTell:  # a template that is a link is not followed, and the text does without it
-            found = {}
-        return compose_body(next((text for text in found.values() if text), ""), self.part)
+        """The new text of the pull request.  Raises CannotTell where the present one cannot be updated."""
+        return compose_body(self.pull.body if self.pull else self.template, self.part)
 
     def show(self) -> View:
-        """Everything at a glance, and the texts in full."""
-        if self.idle:
-            return display.note(self.idle)
-        shown = display.table({"what": name, "value": value} for name, value in self._facts().items())
-        if self.missing.changes:
-            shown += display.code(f"{self.message}\n\nSigned-off-by: …", title="Commit message")
+        """Show the branch, the pull request and its labels in a table, and the texts in full."""
+        if self.nothing_to_do:
+            return display.note(self.nothing_to_do)
+        view = display.table({"what": name, "value": value} for name, value in self._facts().items())
+        if self.remaining.changes:
+            view += display.code(f"{self.message}\n\nSigned-off-by: …", title="Commit message")
         if self.mine:
-            shown += display.code(self.part if self.pull else self.body, title="Text of the pull request")
-        return shown + display.notes(self.warnings, title="Warnings")
+            view += display.code(self.part if self.pull else self.body, title="Text of the pull request")
+        return view + display.notes(self.warnings, title="Warnings")
 
     def _facts(self) -> dict[str, str]:
-        bump, pull = self.bump, self.pull
+        bump, branch, pull = self.bump, self.branch, self.pull
         on, off = bump.labels
-        exists = "" if self.branch.tip is None else f" (exists, at {self.branch.tip[:10]})"
-        there = "not known: GitHub could not be asked" if self.github is None else "none yet: a draft is opened"
+        labels = pull.labels if pull else frozenset()
+        exists = f" (exists, at {branch.tip[:10]})" if branch.tip else ""
+        existing = f"#{pull.number} {pull.url}" if pull else "none yet: a draft is opened"
         return {
             "branch": f"{bump.branch}{exists}",
-            "starts at": f"{bump.base} {self.branch.base_commit[:10]}" if not self.own else self.branch.start[:10],
-            "commit": bump.title if self.missing.changes else "found: the branch holds the whole bump",
-            "push": f"{bump.remote} ({self.branch.checkout.remote_url(bump.remote, push=True)})",
-            "pull request": f"#{pull.number} {pull.url}" if pull else there,
+            "starts at": branch.start[:10] if self.own_commits else f"{bump.base} {branch.base_commit[:10]}",
+            "commit": bump.title if self.remaining.changes else "found: the branch holds the whole bump",
+            "push": f"{bump.remote} ({branch.checkout.remote_url(bump.remote, push=True)})",
+            "pull request": existing if self.github else _NOT_QUERIED,
             "title": pull.title if pull else bump.title,
             "from": f"{pull.head_owner}:{pull.head_ref}" if pull else self.head,
             "into": bump.base,
-            "labels": ", ".join(sorted(pull.labels)) or "none" if pull else "none",
-            "labels to set": ", ".join(sorted(on - (pull.labels if pull else frozenset()))),
-            "labels to take off": ", ".join(sorted(off & (pull.labels if pull else frozenset()))),
+            "labels": ", ".join(sorted(labels)) or "none",
+            "labels to set": ", ".join(sorted(on - labels)),
+            "labels to take off": ", ".join(sorted(off & labels)),
         }
 
 
-def propose(branch: BumpBranch, ahead: PlannedBump, github: GitHub | None) -> Proposal:
-    """Look at the branch, the base and the open pull requests; changes nothing."""
-    bump, checkout = branch.bump, branch.checkout
+def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> Proposal:
+    """Read the branch, the base and the open pull requests, and return what is to be done.  Changes nothing."""
+    bump, checkout, base = branch.bump, branch.checkout, branch.base_commit
     if bump.tag is None:
-        return Proposal(branch, ahead, github, _NOTHING, _NOTHING)
-    tip = branch.tip or branch.base_commit
-    fork = checkout.merge_base(tip, branch.base_commit) or branch.base_commit
-    plans = {commit: planned(branch, ahead, commit) for commit in {tip, fork, branch.base_commit}}
-    missing = plans[tip]
-    own = commit_titles(checkout, f"{branch.base_commit}..{tip}")
-    # Where the base has the tag already, by a squashed merge or by other hands, the branch has nothing to offer.
-    whole = plans[fork] if plans[branch.base_commit].changes else _NOTHING
-    moved = len(commit_titles(checkout, f"{tip}..{branch.base_commit}"))
-    warnings = [*branch.warnings, *whole.warnings, *_moved(bump, moved, fork, bool(own))]
-    digests = {name: it.digest for name, it in ahead.image.platforms.items()} if ahead.image else {}
+        return Proposal(branch, planned, github, NO_PLAN, NO_PLAN)
+    tip = branch.tip or base
+    fork = checkout.merge_base(tip, base) or base
+    remaining = plan_commit(branch, tip)
+    plan = plan_commit(branch, fork).for_cuda(planned.cuda)
+    if not plan_commit(branch, base).changes:
+        # The base has the tag already, by a squashed merge or by other hands: the branch has nothing to offer.
+        plan = NO_PLAN
+    own_commits = commit_titles(checkout, f"{base}..{tip}")
+    base_moved_by = len(commit_titles(checkout, f"{tip}..{base}"))
+    warnings = [*branch.warnings, *plan.warnings]
+    if base_moved_by and own_commits:
+        warnings.append(_base_moved(bump, base_moved_by, fork))
     head = head_of(checkout, bump)
-    pull, github = _found(github, bump, head, warnings)
+    pull, github = _find_open(github, bump, head, warnings)
     if pull and not is_mine(pull, head):
         warnings.append(f"#{pull.number} by {pull.author} is open for this bump already, and is used: {pull.url}")
-    image = ahead.changes.markdown() if ahead.changes else ""
-    text = part(whole, bump, digests=digests, image=image, record=_folder(checkout, bump))
-    return Proposal(branch, ahead, github, whole, missing, tuple(own), moved, head, text, pull, tuple(warnings))
+    platforms = planned.image.platforms if planned.image else {}
+    digests = {name: platform.digest for name, platform in platforms.items()}
+    image = planned.changes.markdown() if planned.changes else ""
+    return Proposal(
+        branch,
+        planned,
+        github,
+        plan,
+        remaining,
+        own_commits=tuple(own_commits),
+        base_moved_by=base_moved_by,
+        head=head,
+        part=part(plan, bump, digests=digests, image=image, record=_record_folder(checkout, bump)),
+        pull=pull,
+        template="" if pull else _template(branch),
+        warnings=tuple(warnings),
+    )
 
 
-def planned(branch: BumpBranch, ahead: PlannedBump, commit: str) -> Plan:
-    """The plan on the texts of a commit."""
-    bump, sites = branch.bump, branch.bump.repository.sites
-    assert bump.tag is not None
-    texts = branch.checkout.read(sites.paths, commit)
-    return plan.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow, cuda=cuda_of(ahead.image))
+def _template(branch: BumpBranch) -> str:
+    try:
+        texts = branch.checkout.read(TEMPLATES, branch.base_commit)
+    except CannotTell:  # a template that is a link is not followed, and the text does without it
+        return ""
+    return next((text for text in texts.values() if text), "")
 
 
 def head_of(checkout: Checkout, bump: Bump) -> str:
-    """``owner:branch`` that the pull request comes from: the fork's owner, where the remote is a fork's."""
+    """Return ``owner:branch`` that the pull request comes from: the fork's owner, where the remote is a fork's."""
     repository = checkout.repository()
     url = checkout.remote_url(bump.remote, push=True) or ""
-    # The folder names of a remote on this machine say nothing of owners.
+    # The folder names of a remote on this machine do not name owners.
     local = re.match(r"(?:file:|[./~])", url) is not None and bump.remote == checkout.base_remote()
-    return f"{(repository if local or not url else slug_of(url)).split('/')[0]}:{bump.branch}"
+    slug = repository if local or not url else slug_of(url)
+    return f"{slug.split('/')[0]}:{bump.branch}"
 
 
 def is_mine(pull: Pull, head: str) -> bool:
-    """Whether a pull request comes from this branch.  GitHub's names of owners know no case."""
+    """Return whether a pull request comes from this branch.  Owners' names on GitHub have no case."""
     owner, _, branch = head.partition(":")
     return (pull.head_owner.lower(), pull.head_ref) == (owner.lower(), branch)
 
 
 def find_pull(github: GitHub, bump: Bump, head: str) -> Pull | None:
-    """The open pull request for the bump: our own, else anybody's, the oldest first."""
+    """Return the open pull request for the bump: our own, else anybody's, the oldest first."""
     if own := github.pulls(head=head, base=bump.base):
         return own[-1]
-    others = (pull for pull in github.pulls(base=bump.base) if is_for(pull, bump))
-    return min(others, key=lambda pull: pull.number, default=None)
+    candidates = (pull for pull in github.pulls(base=bump.base) if is_for(pull, bump))
+    return min(candidates, key=lambda pull: pull.number, default=None)
 
 
 def is_for(pull: Pull, bump: Bump) -> bool:
-    """Whether a pull request into the same base is for this bump: by its marker, its branch or its title."""
-    if named := named_in(pull.body):
-        return named == name_of(bump)
+    """Return whether a pull request into the same base is for this bump: by its marker, its branch or its title."""
+    if name := named_in(pull.body):
+        return name == name_of(bump)
     if pull.head_ref.startswith("bump/"):
         return pull.head_ref == bump.branch
-    same = pull.title.strip().lower() == bump.title.lower()
-    return same and (LTS in pull.labels) == (bump.image_type == "lts")
+    same_title = pull.title.strip().lower() == bump.title.lower()
+    return same_title and (LTS in pull.labels) == (bump.image_type == "lts")
 
 
-def _found(github: GitHub | None, bump: Bump, head: str, warnings: list[str]) -> tuple[Pull | None, GitHub | None]:
-    """What is open; a run that publishes nothing goes on without GitHub, warned."""
+def _find_open(github: GitHub | None, bump: Bump, head: str, warnings: list[str]) -> tuple[Pull | None, GitHub | None]:
+    """Return the open pull request; a run that publishes nothing goes on without GitHub, with a warning."""
     if github is None:
         return None, None
     try:
@@ -193,17 +206,14 @@ def _found(github: GitHub | None, bump: Bump, head: str, warnings: list[str]) ->
         return None, None
 
 
-def _moved(bump: Bump, moved: int, fork: str, branched: bool) -> Sequence[str]:
-    if not moved:
-        return ()
-    how = (
-        "It is merged into the branch, and the bump planned again."
-        if "merge-base" in bump.allow
-        else "CI tests the merge of both; to merge it into the branch and plan again, add allow=merge-base."
-    )
-    return (f"{bump.base} has moved by {moved} commits since {fork[:10]}, where the branch left it. {how}",) * branched
+def _base_moved(bump: Bump, commits: int, fork: str) -> str:
+    if "merge-base" in bump.allow:
+        how = "It is merged into the branch, and the bump planned again."
+    else:
+        how = "CI tests the merge of both; to merge it into the branch and plan again, add allow=merge-base."
+    return f"{bump.base} has moved by {commits} commits since {fork[:10]}, where the branch left it. {how}"
 
 
-def _folder(checkout: Checkout, bump: Bump) -> str:
-    """The bump's folder in the archive: of the bump, not of this run, so that running again changes no text."""
+def _record_folder(checkout: Checkout, bump: Bump) -> str:
+    """Return the bump's folder in the archive: of the bump, not of this run, so that a second run changes no text."""
     return "/".join(Identity(checkout.repository(), bump.base, bump.image_type, str(bump.tag), practice=False).parts)

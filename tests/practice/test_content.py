@@ -46,7 +46,7 @@ def test_the_pins_of_each_branch(branch: str, answer: str) -> None:
 
 def test_a_bump_of_main_moves_four_pins_and_warns_of_the_rest() -> None:
     texts = {path: TIPS["main"].get(path) for path in MEGATRON_LM.paths}
-    plan = pins.plan(texts, MEGATRON_LM, NgcTag.parse("26.04-py3"), "dev", cuda="13.2")
+    plan = pins.plan(texts, MEGATRON_LM, NgcTag.parse("26.04-py3"), "dev").for_cuda("13.2")
     assert [change.path for change in plan.changes] == [
         "docker/.ngc_version.dev",
         ".gitlab/stages/01.build.yml",

@@ -65,7 +65,7 @@ def test_without_publish_nothing_leaves_the_machine(world: World) -> None:
 def test_edits_left_uncommitted_are_taken_up(world: World) -> None:
     bump = bump_to(mode="apply")
     proposal = world.propose(bump)
-    bump_branch.apply_edits(proposal.branch, proposal.missing.edits)
+    bump_branch.apply_edits(proposal.branch, proposal.remaining.edits)
     made = world.open_pr(mode="apply")
     assert world.effects() == ["commit"]
     assert set(git(world.checkout.path, "show", "--format=", "--name-only", made.commit or "").split()) == DEV

@@ -151,7 +151,7 @@ def messages(value: str) -> dict[str, str]:
         pull_request=state, edits=(Edit("a", "", "b"),), _writes=lambda _: True,
     )  # fmt: skip
     return {
-        "pins": _got(Proposal, "message", SimpleNamespace(bump=BUMP, missing=plan, whole=plan)),
+        "pins": _got(Proposal, "message", SimpleNamespace(bump=BUMP, remaining=plan, plan=plan)),
         "golden values": _got(Refresh, "message", refresh),
         "broken tests": _quarantine_message(value),
     }

@@ -82,7 +82,7 @@ def look(branch: BumpBranch, github: GitHub | None, refs: str = "") -> After:
                           branch.base_commit)  # fmt: skip
     found, odd = quarantine.quarantined_rows(texts, checkout.repository())
     quarantines = _quarantines(found, bump, github)
-    if not bump_plan.finished(branch):
+    if not bump_plan.base_has_tag(branch):
         return After(branch, branches=branches, quarantines=quarantines, notes=(*branch.warnings, *notes, *odd))
     merged = base_ci.merged(branch)
     commits = base_ci.since(branch, merged)

@@ -16,7 +16,7 @@ from runbook_lib.steps.internal_ci.destination import RemoteProject
 from runbook_lib.steps.internal_ci.plan import ImageBuild
 from runbook_lib.transport import urls
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.bump_plan import finished
+from runbook_lib.workflow.bump_plan import base_has_tag
 
 #: Pipelines of one commit whose jobs are read, the best first.
 _MOST = 5
@@ -113,7 +113,7 @@ def look(branch: BumpBranch, *, remote: str = "gitlab", tests: str = "", env: Ma
         return replace(dry_run, problem=reason)
     variables = plan.variables(tests)
     if branch.tip is None:
-        if finished(branch):
+        if base_has_tag(branch):
             return replace(dry_run, problem=f"{bump.base} already names {bump.tag}: there is nothing to build for it.")
         waiting = f"waiting for the branch {bump.branch}"
         return replace(dry_run, waiting=waiting, next_action=f"Run {notebooks.OPEN_PR} with apply to create it.")
