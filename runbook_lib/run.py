@@ -2,7 +2,7 @@
 
 import sys
 
-from runbook_lib.runner.execute import papermill
+from runbook_lib.runner.papermill import main
 
 if __name__ == "__main__":
-    sys.exit(papermill())
+    sys.exit(main(sys.argv[1:]))

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from runbook_lib.records.chain import Ledger
-from runbook_lib.records.statement import Identity, when
+from runbook_lib.records.statement import Identity, parse_time
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import stamp
 
@@ -31,7 +31,7 @@ def record(
 
     ``files`` lie in the record; ``fields`` are more of its predicate.
     """
-    started = stamp(when(f"2026-04-01T{at // 60:02}:{at % 60:02}:00Z"))
+    started = stamp(parse_time(f"2026-04-01T{at // 60:02}:{at % 60:02}:00Z"))
     name = f"{started[:19].replace('-', '').replace(':', '')}Z-{notebook}-0000{at:04}"
     predicate = {
         "id": name, "state": "running", "bump": bump.as_json(), "notebook": {"name": notebook}, "started": started,
@@ -39,7 +39,7 @@ def record(
         "process": provenance.process() | ({} if live else {"started": 0}), **fields,
     }  # fmt: skip
     folder = audit.joinpath(*bump.parts)
-    with Ledger.hold(folder) as ledger:
+    with Ledger.locked(folder) as ledger:
         made = ledger.open(name, predicate)
         (made / "executed.ipynb").write_text(f"{notebook} {at}")
         (made / "report.html").write_text("report")

@@ -86,7 +86,7 @@ class World:
             "process": provenance.process(), "parent": None, "ended": None,
             "bump": Identity(REPOSITORY, bump.base, bump.image_type, str(bump.tag or ""), practice=True).as_json(),
         }  # fmt: skip
-        with Ledger.hold(self.records) as ledger:
+        with Ledger.locked(self.records) as ledger:
             folder = ledger.open(name, predicate)
         self.steps.append(StepRecord("03-open-pr", bump, REPOSITORY, folder))
         return self.steps[-1]

@@ -11,7 +11,7 @@ from pathlib import Path
 from runbook_lib import notebooks
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.archive import default, status
-from runbook_lib.records.statement import when
+from runbook_lib.records.statement import parse_time
 from runbook_lib.records.status import BumpStatus
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import command_line
@@ -29,14 +29,14 @@ def command_status(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([asdict(bump) for bump in bumps], indent=2))
         return 0
-    if not any(bump.began for bump in bumps):
+    if not any(bump.is_started for bump in bumps):
         print(
             f"There is no bump in {archive}. Start one: {command_line.papermill(notebooks.BUMP, {'tag': '26.04-py3'})}"
         )
     for bump in bumps:
-        if bump.began:
+        if bump.is_started:
             print("\n".join(_told(bump)))
-    if rest := [bump for bump in bumps if not bump.began]:
+    if rest := [bump for bump in bumps if not bump.is_started]:
         print("Besides, without anything being changed:")
         for bump in rest:
             print(f"  {_name(bump)}: {bump.state}. {bump.sentence or 'Nothing said.'}")
@@ -87,7 +87,7 @@ def _existing(named: str) -> Path:
 
 
 def _ago(since: str) -> str:
-    seconds = (now() - when(since)).total_seconds()
+    seconds = (now() - parse_time(since)).total_seconds()
     for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * size:
             return f"{since} ({seconds / size:.0f} {unit} ago)"

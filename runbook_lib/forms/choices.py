@@ -118,4 +118,4 @@ def undecided(bump: Path) -> tuple[list[Mapping[str, str]], str]:
     newest = run_view.newest(bump)
     left = [it for name, run in newest.items() if name != notebooks.BUMP for it in run.decisions]
     golden = newest.get(notebooks.GOLDEN_VALUES)
-    return left, golden.shown(run_view.HELD_BACK) if golden and golden.decisions else ""
+    return left, golden.plan_html(run_view.HELD_BACK) if golden and golden.decisions else ""

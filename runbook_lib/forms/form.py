@@ -21,7 +21,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.practice import enter, environment
 from runbook_lib.records import archive, run_view
-from runbook_lib.records.run_view import Run
+from runbook_lib.records.run_view import RunView
 from runbook_lib.records.statement import Identity
 from runbook_lib.runner import background, session
 from runbook_lib.runner.parameters import Source
@@ -67,7 +67,7 @@ class Plan:
     """A plan that was shown: the values that it is for, and the run that made it."""
 
     values: Mapping[str, str | bool]
-    run: Run
+    run: RunView
 
 
 class Form:
@@ -83,7 +83,7 @@ class Form:
         self._steps = list(notebooks.STEPS) if notebook.stem == notebooks.BUMP else []
         self._plan: Plan | None = None
         self._whose = MEGATRON_LM
-        self._running: background.Launched | Mapping[str, Any] | None = None
+        self._running: background.BackgroundRun | Mapping[str, Any] | None = None
         self._lock = threading.Lock()
         #: Counts the changes of what is looked up, so that an answer which comes too late is dropped.
         self._asked = 0
@@ -144,7 +144,7 @@ class Form:
 
     def _attach(self) -> None:
         own = self._folder()
-        going = [it for it in background.going_on(self._archive()) if self._archive().joinpath(*_parts(it)) == own]
+        going = [it for it in background.active_runs(self._archive()) if self._archive().joinpath(*_parts(it)) == own]
         with self._lock:
             if not going or self._running is not None:
                 return
@@ -272,7 +272,7 @@ class Form:
             if self._confirms:
                 given = {**given, "confirm": self.view.typed if apply else ""}
             try:
-                background.require_alone(self._archive(), practice=self.practice)
+                background.require_no_other_run(self._archive(), practice=self.practice)
                 world = environment(str(values.get("repo", "")))
                 self._running = background.start(self.notebook, given, shown=shown, env=world)
             except RunbookError as error:
@@ -290,7 +290,7 @@ class Form:
         if running is None:
             self.view.hint("Nothing is going on that could be cancelled.")
         try:
-            if isinstance(running, background.Launched):
+            if isinstance(running, background.BackgroundRun):
                 running.cancel()
             elif running is not None:
                 background.cancel(running)
@@ -300,9 +300,9 @@ class Form:
     # -- following -----------------------------------------------------------------------------------------------
 
     def _follow(
-        self, running: "background.Launched | Mapping[str, Any]", values: Mapping[str, str | bool], *, apply: bool
+        self, running: "background.BackgroundRun | Mapping[str, Any]", values: Mapping[str, str | bool], *, apply: bool
     ) -> None:
-        own = running if isinstance(running, background.Launched) else None
+        own = running if isinstance(running, background.BackgroundRun) else None
         try:
             run = self._watch(running, own)
             self._finish(run, _last(own), values, apply=apply)
@@ -313,17 +313,19 @@ class Form:
             self._refresh()
         self._offer_runs(self._asked)
 
-    def _watch(self, running: "background.Launched | Mapping[str, Any]", own: background.Launched | None) -> Run | None:
+    def _watch(
+        self, running: "background.BackgroundRun | Mapping[str, Any]", own: background.BackgroundRun | None
+    ) -> RunView | None:
         """Show how far a run is until it has ended."""
         began, run, unread = time.monotonic(), None, 0
         folder = self._archive().joinpath(*_parts(running)) if isinstance(running, Mapping) else self._folder()
         while True:
-            ended = own.ended if own else run is not None and run.ended
+            ended = own.has_exited if own else run is not None and run.is_closed
             try:
                 if own:
-                    run = run_view.run(folder, process=own.process)
+                    run = run_view.find_run(folder, process=own.process)
                 else:
-                    run = run_view.run(folder, name=str(running["id"]))  # type: ignore[index]
+                    run = run_view.find_run(folder, record=str(running["id"]))  # type: ignore[index]
                 unread = 0
             except OSError:  # an archive that cannot be read now may be so in a moment
                 unread += 1
@@ -334,7 +336,7 @@ class Form:
                 return run
             time.sleep(_POLL)
 
-    def _finish(self, run: Run | None, said: str, values: Mapping[str, str | bool], *, apply: bool) -> None:
+    def _finish(self, run: RunView | None, said: str, values: Mapping[str, str | bool], *, apply: bool) -> None:
         """Show how a run ended: the plan that a preview made, or the outcome; what failed, as the error."""
         view = self.view
         with suppress(RunbookError):  # before the outcome, which speaks of what is listed
@@ -347,7 +349,7 @@ class Form:
             view.result(html.result(run, self.notebook))
         elif apply or not self.applies:
             self._plan = None
-            view.result(html.result(run, self.notebook), shown="" if self.applies else run.shown())
+            view.result(html.result(run, self.notebook), shown="" if self.applies else run.plan_html())
         else:
             self._plan = Plan(values, run) if values["tag"] else None
             view.plan(html.plan(run, publish=self.publishes, practice=self.practice))
@@ -373,9 +375,9 @@ def _parts(running: Mapping[str, Any]) -> tuple[str, ...]:
     return Identity.from_json(running["bump"]).parts
 
 
-def _last(own: background.Launched | None) -> str:
+def _last(own: background.BackgroundRun | None) -> str:
     """What to say of a run that left no record."""
-    if own is not None and own.cancelled:
+    if own is not None and own.is_cancelled:
         return _TOO_EARLY
     last = own.progress().strip().splitlines()[-1:] if own else []
     return last[0].removeprefix("papermill: ") if last else "It left no record and said nothing."

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from runbook_lib import display
 from runbook_lib.records.pages.html import macros
-from runbook_lib.records.run_view import Run
+from runbook_lib.records.run_view import RunView
 
 #: Lines up to which a diff is shown unfolded, and lines that are shown at all.
 _SHORT_DIFF, _LONGEST_DIFF = 120, 2000
@@ -36,17 +36,17 @@ def folded(summary: str, content: str) -> str:
     return _markup("folded", summary, _trusted(content))
 
 
-def plan(run: Run, *, publish: bool, practice: bool) -> str:
+def plan(run: RunView, *, publish: bool, practice: bool) -> str:
     """Return what *Apply* will do, the files' changes line by line, and the results of each step."""
     local = [str(effect["sentence"]) for effect in run.planned if not effect["publish"]]
     public = [str(effect["sentence"]) for effect in run.planned if effect["publish"]]
     diffs = [_diff(text) for text in run.diffs]
-    steps = [(step, _trusted(step.shown())) for step in run.steps]
-    outputs = "" if run.steps else _trusted(run.shown())
+    steps = [(step, _trusted(step.plan_html())) for step in run.steps]
+    outputs = "" if run.steps else _trusted(run.plan_html())
     return _markup("plan", run, publish, practice, local, public, diffs, steps, outputs)
 
 
-def progress_label(run: Run | None, total: int) -> str:
+def progress_label(run: RunView | None, total: int) -> str:
     """Return the progress of a run for screen readers, in words that change only when a step has ended."""
     ended = _ended_steps(run)
     if total and ended <= total:
@@ -54,7 +54,7 @@ def progress_label(run: Run | None, total: int) -> str:
     return "running"
 
 
-def progress(run: Run | None, output: str, seconds: float, total: int = 0) -> str:
+def progress(run: RunView | None, output: str, seconds: float, total: int = 0) -> str:
     """Return the steps so far, a bar if their total is known, and the last lines of the output."""
     steps = run.steps if run else ()
     # The lines that name the result of a step repeat the list of steps.
@@ -64,7 +64,7 @@ def progress(run: Run | None, output: str, seconds: float, total: int = 0) -> st
     return _markup("progress", steps, _ended_steps(run), total, f"{seconds:.0f}", last)
 
 
-def result(run: Run, notebook: Path) -> str:
+def result(run: RunView, notebook: Path) -> str:
     """Return how a run ended: its sentence, what is next, links, each step, and where the record is."""
     following = "Make the decisions listed above, then preview again." if run.decisions else run.next
     report = os.path.relpath(run.report, notebook.parent)
@@ -89,8 +89,8 @@ def _trusted(markup: str) -> str:
     return Markup(markup)
 
 
-def _ended_steps(run: Run | None) -> int:
-    return sum(step.ended for step in run.steps) if run else 0
+def _ended_steps(run: RunView | None) -> int:
+    return sum(step.is_closed for step in run.steps) if run else 0
 
 
 def _diff(text: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What a record keeps beside its statement: tables, changes and images, which may be missing or be damaged."""
+"""Tables, diffs and images beside a record's statement.  Any of them may be missing or damaged."""
 
 import base64
 import csv
@@ -9,70 +9,75 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Of several forms of an image the first is shown.
+#: The formats of an image that are shown, in order of preference.
 _KINDS = ("image/svg+xml", "image/png", "image/jpeg")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
 def rows(file: Path) -> list[dict[str, str]]:
-    """The rows of a table; none if it cannot be read."""
+    """Return the rows of a table; none if it cannot be read."""
     try:
-        found = list(csv.DictReader(text(file).splitlines(keepends=True)))
+        table = list(csv.DictReader(text(file).splitlines(keepends=True)))
     except csv.Error:
         return []
-    # Cells beyond the head, and those that a short row lacks, have no text as name or value.
-    return [{k: v for k, v in row.items() if isinstance(k, str) and isinstance(v, str)} for row in found]
+    # csv gives surplus cells no text as name, and missing cells no text as value.
+    return [{k: v for k, v in row.items() if isinstance(k, str) and isinstance(v, str)} for row in table]
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image that a notebook shows: ``data`` is in base64, ``told`` describes it."""
+    """An image in the output of a notebook, with its data in base64 and its description."""
 
     kind: str
     data: str
-    told: str
+    description: str
 
     @property
     def html(self) -> str:
-        """The element that shows it, with all its content."""
-        return f'<img alt="{html.escape(self.told)}" src="data:{self.kind};base64,{self.data}">'
+        """The element that shows the image and contains its data."""
+        return f'<img alt="{html.escape(self.description)}" src="data:{self.kind};base64,{self.data}">'
 
 
 def image(data: object) -> Image | None:
-    """The image among the forms of one output; None where there is none that could be shown."""
+    """Return the preferred image among the formats of one output; None if there is no valid one."""
     if not isinstance(data, Mapping):
         return None
     for kind in _KINDS:
-        if raw := _joined(data.get(kind)):
-            vector = kind == "image/svg+xml"
-            encoded = base64.b64encode(raw.encode("utf-8", "replace")).decode() if vector else "".join(raw.split())
-            whole = len(encoded) % 4 == 0 and _BASE64.fullmatch(encoded)
-            return Image(kind, encoded, _joined(data.get("text/plain"))) if whole else None
+        content = _joined(data.get(kind))
+        if not content:
+            continue
+        if kind == "image/svg+xml":
+            encoded = base64.b64encode(content.encode("utf-8", "replace")).decode()
+        else:
+            encoded = "".join(content.split())
+        if len(encoded) % 4 == 0 and _BASE64.fullmatch(encoded):
+            return Image(kind, encoded, _joined(data.get("text/plain")))
+        return None
     return None
 
 
 def images(notebook: Path) -> Iterator[Image]:
-    """The images that an executed notebook shows."""
+    """Yield the images in the outputs of an executed notebook; none if it cannot be read."""
     content = text(notebook)
-    if '"image/' not in content:  # most have none, and need not be parsed
+    if '"image/' not in content:  # most notebooks: parsing them is not necessary
         return
     try:
         outputs = [output for cell in json.loads(content)["cells"] for output in cell.get("outputs", ())]
-        found = [image(output.get("data")) for output in outputs]
+        valid = [image(output.get("data")) for output in outputs]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return
-    yield from filter(None, found)
+    yield from filter(None, valid)
 
 
 def _joined(value: object) -> str:
-    """A text that a notebook may keep in lines; empty for anything else."""
+    """Return a text that a notebook may store as lines; empty for anything else."""
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return "".join(value)
     return value if isinstance(value, str) else ""
 
 
 def text(file: Path) -> str:
-    """The text of a file, empty if there is none; links are not followed."""
+    """Return the text of a file; empty if it cannot be read or is a link."""
     try:
         return "" if file.is_symlink() else file.read_text("utf-8", errors="replace")
     except OSError:

@@ -1,8 +1,8 @@
-"""A bump's folder in the archive: its records, and the chain that makes a change to one of them show.
+"""The hash chain of a bump's records, which reveals a change of any of them.
 
-Every closed record names the sha256 of the one closed before it, and the file ``head`` that of the last, beside the
-ids of those that are still open.  One process at a time changes the chain: it holds the lock of the folder.  It may be
-killed at any point; the next one finishes what was begun.
+Every closed record names the sha256 of the record closed before it.  The file ``head`` of the bump's folder names the
+last closed record and the ids of the open ones.  A process takes the lock of the folder before it changes the chain;
+when it is killed, the next process completes the change.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ HEAD, LOCK, OPENING = "head", ".lock", ".opening-"
 
 @dataclass
 class Ledger:
-    """A bump's folder whose lock this process holds."""
+    """A bump's folder while this process has locked it."""
 
     folder: Path
     last: dict[str, str] | None
@@ -32,17 +32,17 @@ class Ledger:
 
     @classmethod
     @contextmanager
-    def hold(cls, folder: Path) -> Iterator["Ledger"]:
-        """Take the lock, making the folder if need be.  Raises RunbookError when it cannot be had or written."""
+    def locked(cls, folder: Path) -> Iterator["Ledger"]:
+        """Create the folder if necessary, and lock it.  Raises RunbookError when either fails."""
         make_folder(folder)
         with locked(folder / LOCK):
             close_to_others(folder)
             ledger = cls(folder, *read_head(folder))
-            ledger._finish_what_was_begun()
+            ledger._recover()
             yield ledger
 
     def open(self, record: str, predicate: Mapping[str, Any]) -> Path:
-        """Make a record's folder with its first statement."""
+        """Create a record's folder with its first statement."""
         draft, folder = self.folder / f"{OPENING}{record}", self.folder / record
         make_folder(draft)
         try:
@@ -55,21 +55,20 @@ class Ledger:
         return self._move(draft, folder)
 
     def close(self, record: str, predicate: Mapping[str, Any]) -> None:
-        """Write the final statement over all files of the record, and link it to the chain."""
+        """Write the final statement about all files of the record, and link it to the chain.
+
+        Raises RunbookError for a record that is not open.
+        """
+        folder = self.folder / record
         if record not in self.open_ids:
             raise RunbookError(
-                f"The record {self.folder / record} was closed by another command, which took this run for ended. "
-                "Nothing in it was changed again."
+                f"The record {folder} is already closed: another command found that its process had ended. "
+                "The record was left unchanged."
             )
-        folder = self.folder / record
         _remove_drafts(folder)
         content = to_bytes(statement({**predicate, "previous": self.last}, hashes(folder)))
         write(folder / RUN, content, durable=True)
         self._link(record, content)
-
-    def read(self, record: str) -> dict[str, Any]:
-        """The predicate of a record.  Raises RunbookError when it cannot be read."""
-        return read(self.folder / record)
 
     def _link(self, record: str, content: bytes) -> None:
         self.last = {"record": record, "sha256": hashlib.sha256(content).hexdigest()}
@@ -79,7 +78,8 @@ class Ledger:
     def _write_head(self) -> None:
         write(self.folder / HEAD, head_bytes(self.last, self.open_ids), durable=True)
 
-    def _finish_what_was_begun(self) -> None:
+    def _recover(self) -> None:
+        """Complete or undo what a killed process left unfinished."""
         for draft in self.folder.glob(f"{OPENING}*"):
             record = draft.name.removeprefix(OPENING)
             if record in self.open_ids:
@@ -92,7 +92,7 @@ class Ledger:
                 content = read_file(self.folder / record / RUN)
                 predicate = predicate_of(content)
             except (OSError, ValueError):
-                continue  # for `audit verify` to tell
+                continue  # `audit verify` reports it
             if predicate["state"] != "running" and predicate.get("previous") == self.last:
                 self._link(record, content)
 
@@ -104,8 +104,8 @@ class Ledger:
             raise cannot_write(folder, error) from error
 
 
-def read(folder: Path) -> dict[str, Any]:
-    """The predicate of the record in that folder.  Raises RunbookError when it cannot be read."""
+def read_predicate(folder: Path) -> dict[str, Any]:
+    """Return the predicate of the record in that folder.  Raises RunbookError when it cannot be read."""
     try:
         return predicate_of(read_file(folder / RUN))
     except (OSError, ValueError) as error:
@@ -113,7 +113,10 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def read_head(folder: Path) -> tuple[dict[str, str] | None, list[str]]:
-    """The last link and the ids of the open records.  Raises RunbookError for a damaged file; none is a new chain."""
+    """Return the last link and the ids of the open records; None and no ids for a new chain.
+
+    Raises RunbookError for a damaged file.
+    """
     file = folder / HEAD
     try:
         head = json.loads(read_file(file))
@@ -125,31 +128,29 @@ def read_head(folder: Path) -> tuple[dict[str, str] | None, list[str]]:
         return None, []
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunbookError(
-            f"{file} is damaged: {error}. `runbook audit verify` tells more; restore it from the archive's history."
+            f"{file} is damaged: {error}. Run `runbook audit verify` for details, and restore the file from the "
+            "archive's history."
         ) from error
 
 
 def head_bytes(last: Mapping[str, str] | None, open_ids: Sequence[str]) -> bytes:
-    """The file as it is written: anything else that says the same was changed."""
+    """Return the content of ``head``.  A file of other bytes was changed, even if they mean the same."""
     return json.dumps({"last": last, "open": list(open_ids)}, indent=1).encode() + b"\n"
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """The sha256 of every file of a record but its statement; links are not followed, and not counted."""
-    return {
-        file.name: sha256(file)
-        for file in sorted(folder.iterdir())
-        if file.name != RUN and file.is_file() and not file.is_symlink()
-    }
+    """Return the sha256 of every file of a record except its statement and links, by name."""
+    files = [file for file in sorted(folder.iterdir()) if file.is_file() and not file.is_symlink()]
+    return {file.name: sha256(file) for file in files if file.name != RUN}
 
 
 def sha256(file: Path) -> str:
-    """The sha256 of a file's content, in hexadecimal."""
+    """Return the sha256 of a file's content, in hexadecimal."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _remove_drafts(folder: Path) -> None:
-    """Remove what ``files.write`` leaves behind when it is killed."""
+    """Remove what ``atomic_files.write`` leaves behind when it is killed."""
     for draft in folder.glob(".*.tmp"):
         draft.unlink(missing_ok=True)

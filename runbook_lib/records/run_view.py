@@ -1,4 +1,4 @@
-"""A run as its record tells it, while it goes on and after: what a form follows and shows."""
+"""A run as its record describes it, while it is running and afterwards.  Forms follow and show it."""
 
 import hashlib
 import json
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.errors import RunbookError
-from runbook_lib.records import archive, step_record
-from runbook_lib.records.statement import EXECUTED, REPORT, collect
+from runbook_lib.records import attachments
+from runbook_lib.records.archive import read_records
+from runbook_lib.records.statement import EXECUTED, REPORT
 from runbook_lib.system import provenance
 
-#: Tags of cells: the inputs, the form (what comes before it is the plan), and the values that are held back.
+#: Tags of cells: the inputs, the form (the cells above it are the plan), and the values that are held back.
 INPUTS, FORM, HELD_BACK = "inputs", "form", "held-back"
 #: Characters of the images of one notebook that a form shows; the record has all.
 _IMAGES = 300_000
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run: its record's folder, and what the record says of it.  ``steps`` are the runs that it started, in order.
+class RunView:
+    """A run, its record's folder, and the runs that it started, in order.
 
-    ``planned``: what a preview would do, and whether that leaves the machine.  ``decisions``: what only a person can
-    decide.  Both are as ``StepRecord`` takes them.
+    ``planned`` is the plan of a preview, and ``decisions`` are those that only a person can take, as
+    ``StepRecord.would`` and ``StepRecord.decide`` recorded them.
     """
 
     folder: Path
@@ -37,42 +37,39 @@ class Run:
     links: Mapping[str, str]
     parameters: Mapping[str, Any]
     process: Mapping[str, Any]
-    steps: tuple["Run", ...] = ()
+    steps: tuple["RunView", ...] = ()
 
     @property
-    def ended(self) -> bool:
-        """Whether its record is closed."""
+    def is_closed(self) -> bool:
+        """True once the record is closed."""
         return self.state != "running"
 
     @property
     def diffs(self) -> tuple[str, ...]:
-        """The changes of files that it and its steps show, each once."""
-        texts = (_text(run.folder / "change.diff") for run in (self, *self.steps))
+        """The diffs of the run and its steps, each once."""
+        texts = [attachments.text(run.folder / "change.diff") for run in (self, *self.steps)]
         return tuple(dict.fromkeys(filter(None, texts)))
 
     @property
     def fingerprint(self) -> str:
-        """What the plan of a preview comes to: two with the same would do the same to the same lines."""
+        """The sha256 of a preview's plan; two previews with the same one would make the same changes."""
         return hashlib.sha256(json.dumps([*map(dict, self.planned), *self.diffs]).encode()).hexdigest()
 
     @property
     def report(self) -> Path:
-        """The page of the record, once that is closed."""
+        """The page of the record, which exists once the record is closed."""
         return self.folder / REPORT
 
-    def shown(self, tag: str = "") -> str:
-        """Return the outputs of the executed notebook that make the plan, as harmless HTML: those above its form.
-
-        With ``tag``, only those of the cells that have it.
-        """
+    def plan_html(self, tag: str = "") -> str:
+        """Return the outputs of the cells above the form as harmless HTML; with ``tag``, of the cells that have it."""
         try:
             cells = json.loads((self.folder / EXECUTED).read_bytes())["cells"]
-            return "\n".join(_plan(cells, tag))
+            return "\n".join(_plan_outputs(cells, tag))
         except (OSError, ValueError, KeyError, TypeError):
-            return ""  # being written, or not written at all: the record's sentence stands
+            return ""  # the notebook is being written, or does not exist
 
 
-def _plan(cells: Sequence[Mapping[str, Any]], tag: str) -> Iterator[str]:
+def _plan_outputs(cells: Sequence[Mapping[str, Any]], tag: str) -> Iterator[str]:
     from runbook_lib.records.pages import run as report
 
     for cell in cells:
@@ -81,67 +78,55 @@ def _plan(cells: Sequence[Mapping[str, Any]], tag: str) -> Iterator[str]:
             return
         if cell["cell_type"] != "code" or INPUTS in tags or (tag and tag not in tags):
             continue
-        if shown := report.outputs(cell, images=_IMAGES):
-            yield shown
+        if markup := report.outputs(cell, images=_IMAGES):
+            yield markup
 
 
-def run(bump: Path, *, process: Mapping[str, Any] | None = None, name: str | None = None) -> Run | None:
-    """The run of a bump's folder that a process (as ``provenance.process`` tells it) started, or of that name.
+def find_run(bump: Path, *, process: Mapping[str, Any] | None = None, record: str = "") -> RunView | None:
+    """Return the run of a bump that a process (as of ``provenance.process``) started, or that has this record's id.
 
-    None before it has a record.
+    Returns None before the run has a record.
     """
     if not bump.is_dir():
         return None
-    found = list(archive.predicates(bump))
-    own = [it for it in found if it.get("parent") is None or it["id"] == name]
-    if name is not None:
-        own = [it for it in own if it["id"] == name]
-    if process is not None:
-        own = [it for it in own if provenance.is_same(it["process"], process)]
-    if not own:
+    predicates = read_records(bump).readable
+    top = None
+    for predicate in predicates:
+        is_top = predicate.get("parent") is None
+        if process and is_top and provenance.is_same(predicate["process"], process):
+            top = predicate
+        if predicate["id"] == record:
+            top = predicate
+    if top is None:
         return None
-    top = own[-1]
-    # Of its own notebook is the preview that it began with, to see that the plan still holds.
-    steps = [it for it in found if it.get("parent") == top["id"] and it["notebook"]["name"] != top["notebook"]["name"]]
-    return _run(bump, top, [_run(bump, it) for it in steps])
+    steps = []
+    for predicate in predicates:
+        # A child of the same notebook is the preview with which the run compared its plan.
+        if predicate.get("parent") == top["id"] and predicate["notebook"]["name"] != top["notebook"]["name"]:
+            steps.append(_run_view(bump, predicate))
+    return _run_view(bump, top, steps)
 
 
-def load(folder: Path) -> Run:
-    """The run of a record's folder.  Raises RunbookError where there is none."""
-    if (found := run(folder.parent, name=folder.name)) is None:
-        raise RunbookError(f"There is no record in {folder}.")
-    return found
-
-
-def newest(bump: Path) -> Mapping[str, Run]:
-    """The newest run of each notebook in a bump's folder."""
+def newest(bump: Path) -> Mapping[str, RunView]:
+    """Return the newest run of each notebook in a bump's folder."""
     if not bump.is_dir():
         return {}
-    return {it["notebook"]["name"]: _run(bump, it) for it in archive.predicates(bump)}
+    return {run["notebook"]["name"]: _run_view(bump, run) for run in read_records(bump).readable}
 
 
-def _run(bump: Path, predicate: Mapping[str, Any], steps: Sequence[Run] = ()) -> Run:
-    folder = bump / predicate["id"]
-    fields = predicate if predicate["state"] != "running" else collect(step_record.contributions(folder)).fields
-    outcome = fields.get("outcome") or {}
-    return Run(
-        folder,
-        predicate["notebook"]["name"],
-        predicate["state"],
-        predicate["started"],
-        outcome.get("sentence", ""),
-        outcome.get("next", ""),
-        tuple(fields.get("planned", ())),
-        tuple(fields.get("decisions", ())),
-        fields.get("links", {}),
-        (predicate.get("parameters") or {}).get("resolved", {}),
-        predicate["process"],
-        tuple(steps),
+def _run_view(bump: Path, predicate: Mapping[str, Any], steps: Sequence[RunView] = ()) -> RunView:
+    outcome = predicate.get("outcome") or {}
+    return RunView(
+        folder=bump / predicate["id"],
+        notebook=predicate["notebook"]["name"],
+        state=predicate["state"],
+        started=predicate["started"],
+        sentence=outcome.get("sentence", ""),
+        next=outcome.get("next", ""),
+        planned=tuple(predicate.get("planned", ())),
+        decisions=tuple(predicate.get("decisions", ())),
+        links=predicate.get("links", {}),
+        parameters=(predicate.get("parameters") or {}).get("resolved", {}),
+        process=predicate["process"],
+        steps=tuple(steps),
     )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

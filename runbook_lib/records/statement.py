@@ -1,13 +1,13 @@
-"""The file ``run.json`` of a record: an in-toto Statement (v1) about the files beside it, and what it is made from.
+"""``run.json`` of a record: an in-toto Statement (v1) about the other files of the record.
 
-Its subjects are the record's files with their sha256; its predicate tells the run.  While a notebook runs, what it
-contributes is kept in ``contributions.jsonl``, one JSON object a line, so that a killed kernel loses nothing.
+Its subjects are these files with their sha256; its predicate describes the run.  While a notebook runs, it appends
+to ``contributions.jsonl``, one JSON object per line, so that a killed kernel loses nothing.
 """
 
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import quote
@@ -20,15 +20,15 @@ RUN, EXECUTED, REPORT, CONTRIBUTIONS = "run.json", "executed.ipynb", "report.htm
 #: In a bump's folder, beside its records.
 STORY = "story.html"
 
-#: In the sentence of a run that failed: it says already in which cell of which notebook.
-PLACE = re.compile(r", cell \d+(?:\)$| raised )")
+#: Matches the sentence of a failed run that names the cell already.
+CELL_REFERENCE = re.compile(r", cell \d+(?:\)$| raised )")
 
 _LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Which bump a record belongs to.  ``tag`` is empty for a run that only shows where things stand."""
+    """The bump that a record belongs to.  ``tag`` is empty for a run that only shows the current state."""
 
     repository: str
     base: str
@@ -38,41 +38,42 @@ class Identity:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The folders from the archive's root down to the bump's."""
-        names = (self.repository.replace("/", "-"), self.base, f"{self.image_type}-{self.tag or 'none'}")
-        return (*(("practice",) if self.practice else ()), *map(folder_name, names))
+        """The names of the folders from the archive's root down to the bump's."""
+        names = [self.repository.replace("/", "-"), self.base, f"{self.image_type}-{self.tag or 'none'}"]
+        if self.practice:
+            names.insert(0, "practice")
+        return tuple(map(folder_name, names))
 
     def as_json(self) -> dict[str, Any]:
-        """For the predicate."""
-        return {
-            "repository": self.repository,
-            "base": self.base,
-            "image_type": self.image_type,
-            "tag": self.tag or None,
-            "practice": self.practice,
-        }
+        """Return the field ``bump`` of a predicate."""
+        return asdict(self) | {"tag": self.tag or None}
 
     @classmethod
     def from_json(cls, bump: Mapping[str, Any]) -> "Identity":
-        """Raises KeyError for another shape."""
-        repository, base, image_type = (str(bump[name]) for name in ("repository", "base", "image_type"))
-        return cls(repository, base, image_type, str(bump["tag"] or ""), bool(bump["practice"]))
+        """Parse the field ``bump`` of a predicate.  Raises KeyError for a missing field."""
+        return cls(
+            repository=str(bump["repository"]),
+            base=str(bump["base"]),
+            image_type=str(bump["image_type"]),
+            tag=str(bump["tag"] or ""),
+            practice=bool(bump["practice"]),
+        )
 
 
 def folder_name(name: str) -> str:
-    """One safe folder's name for any text: no separator, no hidden file, no way up."""
+    """Return a safe folder name for any text: no separator, not hidden, not ``..``."""
     quoted = quote(name, safe=" +=@,")[:_LONGEST_NAME] or "none"
-    return "%2E" + quoted[1:] if quoted.startswith(".") else quoted
+    return re.sub(r"^\.", "%2E", quoted)
 
 
 def record_id(started: datetime, notebook: str, salt: str) -> str:
-    """The name of a record's folder: start in UTC, notebook, and something random."""
+    """Return the name of a record's folder: start in UTC, notebook, and a random ``salt``."""
     slug = re.sub(r"[^A-Za-z0-9._]+", "-", notebook).strip("-.")[:60] or "notebook"
     return f"{started:%Y%m%dT%H%M%SZ}-{slug}-{salt}"
 
 
-def when(text: str) -> datetime:
-    """The time that ``stamp`` wrote.  Raises ValueError for anything else."""
+def parse_time(text: str) -> datetime:
+    """Parse a time as ``clock.stamp`` writes it.  Raises ValueError for anything else."""
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
@@ -80,7 +81,7 @@ def when(text: str) -> datetime:
 
 
 def statement(predicate: Mapping[str, Any], subjects: Mapping[str, str]) -> dict[str, Any]:
-    """The whole document; ``subjects`` maps file names to sha256."""
+    """Return the statement as a document; ``subjects`` maps file names to sha256."""
     return {
         "_type": STATEMENT,
         "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(subjects.items())],
@@ -90,13 +91,13 @@ def statement(predicate: Mapping[str, Any], subjects: Mapping[str, str]) -> dict
 
 
 def to_bytes(document: Mapping[str, Any]) -> bytes:
-    """As it is stored; a hash is of exactly these bytes."""
-    # What UTF-8 cannot hold is written as JSON's own escape, which is what backslashreplace makes of it.
+    """Return the document as it is stored.  The hashes of the chain are those of these bytes."""
+    # Lone surrogates become JSON's own escapes, which is what backslashreplace writes.
     return json.dumps(document, indent=1, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def predicate_of(content: bytes) -> dict[str, Any]:
-    """The predicate of a stored statement.  Raises ValueError for anything else."""
+    """Return the predicate of a stored statement.  Raises ValueError for anything else."""
     try:
         document = json.loads(content)
     except RecursionError as error:
@@ -111,8 +112,8 @@ def predicate_of(content: bytes) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Contributed:
-    """What a notebook contributed, put together."""
+class Contributions:
+    """The contributions of a notebook, combined into fields of the predicate; ``failed`` names the failed checks."""
 
     fields: dict[str, Any]
     mode: str
@@ -121,7 +122,7 @@ class Contributed:
 
     @property
     def state(self) -> State:
-        """The outcome of a notebook all of whose cells ran."""
+        """The state of a run whose cells all ran."""
         if self.failed:
             return "failed"
         if self.waiting:
@@ -131,11 +132,10 @@ class Contributed:
         return "previewed" if self.mode == "preview" else "done"
 
 
-def collect(lines: Iterable[str]) -> Contributed:
-    """Put the contributions together.
+def collect(lines: Iterable[str]) -> Contributions:
+    """Combine the lines of ``contributions.jsonl``.
 
-    A line that a killed kernel left unfinished is passed over, and so is anything else that is no contribution: what
-    stands there must never keep a record from being closed.
+    Unfinished or malformed lines are skipped: nothing in that file may keep a record from being closed.
     """
     fields: dict[str, Any] = {
         "inputs": {}, "exceptions": [], "effects": [], "checks": [], "warnings": [], "links": {},
@@ -147,18 +147,20 @@ def collect(lines: Iterable[str]) -> Contributed:
         try:
             entry = json.loads(line)
             kind = entry.pop("kind")
-            _take(fields, kind, entry)
-            mode = str(entry["mode"]) if kind == "begin" else mode
+            if kind == "begin":
+                mode = str(entry["mode"])
+            _add(fields, kind, entry)
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             continue
-        waiting = kind == "waiting" if kind in ("waiting", "done") else waiting
+        if kind in ("waiting", "done"):
+            waiting = kind == "waiting"
     failed = tuple(check["name"] for check in fields["checks"] if check["status"] == "failed")
     if failed:
         fields["outcome"]["sentence"] = failed_checks(failed)
-    return Contributed(fields, mode, waiting, failed)
+    return Contributions(fields, mode, waiting, failed)
 
 
-def _take(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
+def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
     """Add one contribution.  Raises KeyError, TypeError or ValueError for another shape, adding nothing."""
     match kind:
         case "given":
@@ -181,7 +183,7 @@ def _take(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
 
 
 def failed_checks(names: Iterable[str]) -> str:
-    """The sentence for checks that failed."""
+    """Return the sentence that names the failed checks."""
     listed = list(names)
     noun = "This check" if len(listed) == 1 else f"These {len(listed)} checks"
     return f"{noun} failed: {'; '.join(listed)}."

@@ -1,4 +1,4 @@
-"""Where a bump stands, from its records."""
+"""The status of a bump, derived from its records."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,29 +10,27 @@ from runbook_lib.notebooks import BUMP, CHANGING_STEPS, SYNC_CHECK
 from runbook_lib.pins.repositories import REPOSITORIES
 from runbook_lib.records.statement import STORY, Identity
 
-Run = Mapping[str, Any]
+Predicate = Mapping[str, Any]
 
-#: What the checks of the whole runbook are called that say whether the bump may be merged.
+#: Begins the names of the bump notebook's checks that decide whether the bump may be merged.
 BEFORE_MERGE = "before the merge: "
-_AGAIN = "Run the same command again: what was done is found and kept."
-_NEXT = {"failed": f"Mend what failed. {_AGAIN}", "killed": _AGAIN, "cancelled": _AGAIN}
+_RERUN = "Run the same command again: completed work is detected and kept."
+_NEXT = {"failed": f"Fix what failed. {_RERUN}", "killed": _RERUN, "cancelled": _RERUN}
 
 
 @dataclass(frozen=True)
 class BumpStatus:
-    """Where a bump stands.
+    """The status of a bump.
 
-    ``state`` is ``ready`` when the whole runbook found it so, or every step that applies is done, and no step has
-    changed anything since; ``in progress`` when those that ran are done, else that of the step that holds it up:
-    waiting, running, failed, killed, cancelled, incomplete.  ``previewed`` is a bump that was only
-    looked at, ``not begun`` one for which no run got beyond its inputs, such as a mistyped tag, and ``unreadable`` one
-    none of whose records can be read.
+    ``state`` is ``ready`` when the bump notebook, or each step that applies, has completed and no step has changed
+    anything since; ``in progress`` when all steps that ran are done, else the state of the step that blocks the bump:
+    waiting, running, failed, killed, cancelled or incomplete.  Without a run that applied anything it is ``previewed``,
+    or ``not begun`` if no run got past its inputs.  It is ``unreadable`` if no record can be read.
 
-    ``started`` is the time of its first run, ``since`` that from which it has stood as it stands, ``active`` when its
-    last run began, and ``last`` when that ended, empty while it runs.  ``links`` maps names, such as ``pull request``,
-    ``CI run`` and ``issue #12``, to addresses.  ``record`` is the folder of the record that tells its state, and
-    ``story`` the file that tells the whole bump; both are absolute paths.  ``warning`` is a sentence where this may not
-    be all.
+    ``started`` is the start of the first run and ``active`` that of the last, ``since`` the time at which ``state`` was
+    reached, and ``last`` the end of the last run, empty while one is running.  ``links`` maps names, such as ``CI run``
+    and ``issue #12``, to addresses.  ``record`` is the folder of the record that decides the state, ``story`` the page
+    of the bump; both are absolute paths.  ``warning`` names records that cannot be read.
     """
 
     repository: str
@@ -54,171 +52,194 @@ class BumpStatus:
     warning: str = ""
 
     @property
-    def began(self) -> bool:
-        """Whether there is something to go on with: not so for a mistyped tag, and for a look without any tag."""
+    def is_started(self) -> bool:
+        """True for a bump that can be continued: it has a tag, and a run got past its inputs."""
         return bool(self.tag) and self.state != "not begun"
 
 
-def bump_status(folder: Path, runs: Sequence[Run], unreadable: Sequence[str] = ()) -> BumpStatus | None:
-    """Where the bump of that folder stands, from its records, oldest first; ``unreadable`` names those that are none.
+def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[str] = ()) -> BumpStatus | None:
+    """Return the status of a bump from its records, oldest first; None without any record.
 
-    None without any record.
+    ``unreadable`` names the records that cannot be read.
     """
     warning = _warning(unreadable)
     if not runs:
-        return _unread(folder, warning) if unreadable else None
+        return _unreadable_status(folder, warning) if unreadable else None
     parents = {str(run.get("parent")) for run in runs}
-    applied = [run for run in runs if _tells(run, parents)]
+    applied = [run for run in runs if _has_applied(run, parents)]
     applied = [run for run in applied if _is_step(run)] or applied
+    state, deciding = _deciding_run(applied) if applied else _deciding_preview(runs)
     considered = applied or list(runs)
-    state, deciding = _deciding(applied) if applied else _only_looked_at(runs)
     outcome = deciding.get("outcome") or {}
-    ends = [str(run.get("ended") or "") for run in runs]
+    is_running = any(run["state"] == "running" for run in runs)
     return BumpStatus(
         **asdict(Identity.from_json(deciding["bump"])),
         state=state,
         step=deciding["notebook"]["name"],
         sentence=outcome.get("sentence") or "",
-        next=_following(applied, state) or outcome.get("next") or _NEXT.get(state, ""),
+        next=_next_of_bump_notebook(applied, state) or outcome.get("next") or _NEXT.get(state, ""),
         since=_since(considered, deciding),
         record=str(folder / deciding["id"]),
         started=str(considered[0]["started"]),
         story=str(folder / STORY),
         links=links(considered),
         active=str(runs[-1]["started"]),
-        last="" if any(run["state"] == "running" for run in runs) else max(ends),
+        last="" if is_running else max(str(run.get("ended") or "") for run in runs),
         warning=warning,
     )
 
 
 def newest_first(bumps: Iterable[BumpStatus]) -> list[BumpStatus]:
-    """The bump that was worked on last first."""
+    """Return the bumps, the most recently active first."""
     return sorted(bumps, key=lambda bump: bump.active, reverse=True)
 
 
-def links(runs: Iterable[Run]) -> dict[str, str]:
-    """What the runs, oldest first, link to, the newest address of each name, and the issues that they opened."""
-    found: dict[str, str] = {}
+def links(runs: Iterable[Predicate]) -> dict[str, str]:
+    """Return the newest address of each name that the runs, oldest first, link to, and the issues that they opened."""
+    addresses: dict[str, str] = {}
     for run in runs:
-        found |= {str(name): str(url) for name, url in (run.get("links") or {}).items()}
+        addresses |= {str(name): str(url) for name, url in (run.get("links") or {}).items()}
         for effect in run.get("effects") or ():
             if effect.get("effect") == "issue" and effect.get("url"):
-                found[f"issue {effect.get('target')}"] = str(effect["url"])
-    return found
+                addresses[f"issue {effect.get('target')}"] = str(effect["url"])
+    return addresses
 
 
-def settled(run: Run) -> str:
-    """What the run found, without what changes while the same thing goes on: ``(3 of 7 jobs done)``."""
-    return re.sub(r"\s?\([^()]*\)", "", str((run.get("outcome") or {}).get("sentence", "")))
+def outcome_sentence(run: Predicate) -> str:
+    """Return the sentence of a run's outcome; empty without one."""
+    return str((run.get("outcome") or {}).get("sentence") or "")
 
 
-def is_preview(run: Run) -> bool:
-    """Whether the run could change nothing, however it ended."""
+def stable_sentence(run: Predicate) -> str:
+    """Return the sentence of a run's outcome without progress in parentheses: ``(3 of 7 jobs done)``."""
+    return re.sub(r"\s?\([^()]*\)", "", outcome_sentence(run))
+
+
+def is_preview(run: Predicate) -> bool:
+    """Return True for a run that could not change anything, in whichever state it ended."""
     resolved = (run.get("parameters") or {}).get("resolved") or {}
     return run["state"] == "previewed" or resolved.get("apply") is False
 
 
-def _tells(run: Run, parents: set[str]) -> bool:
-    """Whether the run tells where the bump stands: a preview does not, nor one that its inputs stopped."""
-    stopped = run["state"] == "failed" and run["id"] not in parents
-    stopped = stopped and not any(run.get(name) for name in ("inputs", "effects", "checks"))
-    return not stopped and not is_preview(run)
+def _has_applied(run: Predicate, parents: set[str]) -> bool:
+    """Return True for a run that counts: not a preview, and not stopped by its inputs."""
+    if is_preview(run):
+        return False
+    has_started = run["id"] in parents or any(run.get(name) for name in ("inputs", "effects", "checks"))
+    return run["state"] != "failed" or has_started
 
 
-def _is_step(run: Run) -> bool:
-    """Whether the run is one of the workflow: what is done beside it, such as a build, holds no bump up."""
+def _is_step(run: Predicate) -> bool:
+    """Return True for the bump notebook and its steps; others, such as a build, do not block a bump."""
     name = str(run["notebook"]["name"])
     return name == BUMP or name[:2].isdigit()
 
 
-def _only_looked_at(runs: Sequence[Run]) -> tuple[str, Run]:
+def _deciding_preview(runs: Sequence[Predicate]) -> tuple[str, Predicate]:
+    """Return the state of a bump to which nothing was applied, and the run that decides it."""
     if runs[-1]["state"] == "running":
         return "running", runs[-1]
     previewed = [run for run in runs if run["state"] == "previewed"]
-    previewed = [run for run in previewed if run.get("parent") is None] or previewed
-    return ("previewed", previewed[-1]) if previewed else ("not begun", runs[-1])
+    if not previewed:
+        return "not begun", runs[-1]
+    return "previewed", _last_started(previewed)
 
 
-def _deciding(runs: Sequence[Run]) -> tuple[str, Run]:
-    """The state of a bump, and the record that it is taken from."""
-    top = next((run for run in reversed(runs) if run.get("parent") is None), runs[-1])
+def _last_started(runs: Sequence[Predicate]) -> Predicate:
+    """Return the last run that a person started; the last step if its parent is not among the runs."""
+    return next((run for run in reversed(runs) if run.get("parent") is None), runs[-1])
+
+
+def _deciding_run(runs: Sequence[Predicate]) -> tuple[str, Predicate]:
+    """Return the state of a bump, and the run that decides it."""
+    top = _last_started(runs)
     if _found_ready(top):
         return "ready", top
     latest = {run["notebook"]["name"]: run for run in runs}
     steps = [latest[name] for name in sorted(latest) if name != BUMP]
-    if top["state"] == "running":  # the step that it is at says more
+    if top["state"] == "running":  # its current step is more specific
         return "running", next((run for run in steps if run["state"] == "running"), top)
-    holding = next((run for run in steps if run["state"] != "done"), None)
-    if top["state"] not in ("done", "waiting") or (holding is None and top["state"] == "waiting"):
+    blocking = next((run for run in steps if run["state"] != "done"), None)
+    if top["state"] not in ("done", "waiting") or (blocking is None and top["state"] == "waiting"):
         return top["state"], top
-    if holding is not None:
-        return holding["state"], holding
-    ready = _ready(runs, latest)
-    return ("in progress", top) if ready is None else ("ready", ready)
+    if blocking is not None:
+        return blocking["state"], blocking
+    ready = _ready_run(runs, latest)
+    if ready is None:
+        return "in progress", top
+    return "ready", ready
 
 
-def _following(runs: Sequence[Run], state: str) -> str:
-    """What the whole runbook says is next where it waits, and is what ran last: it knows what all steps wait for.
+def _next_of_bump_notebook(runs: Sequence[Predicate], state: str) -> str:
+    """Return the next action that the bump notebook names, if it ran last and is waiting; else an empty text.
 
-    Empty where that is not so: then the step that holds the bump up says it.
+    It takes all steps into account, so it precedes that of the step that blocks the bump.
     """
-    top = next((run for run in reversed(runs) if run.get("parent") is None), None)
-    if top is None or (top["notebook"]["name"], top["state"], state) != (BUMP, "waiting", "waiting"):
+    if state != "waiting" or not runs:
+        return ""
+    top = _last_started(runs)
+    if (top["notebook"]["name"], top["state"]) != (BUMP, "waiting"):
         return ""
     return str((top.get("outcome") or {}).get("next") or "")
 
 
-def _found_ready(run: Run) -> bool:
-    """Whether a run of the whole runbook looked up what must hold before the merge, and all of it holds."""
-    looked = any(str(it.get("name")).startswith(BEFORE_MERGE) for it in run.get("checks") or ())
-    return bool(run["notebook"]["name"] == BUMP and run["state"] == "done" and looked)
+def _found_ready(run: Predicate) -> bool:
+    """Return True for a completed run of the bump notebook that checked the conditions of a merge."""
+    checked = any(str(check.get("name")).startswith(BEFORE_MERGE) for check in run.get("checks") or ())
+    return bool(run["notebook"]["name"] == BUMP and run["state"] == "done" and checked)
 
 
-def _ready(runs: Sequence[Run], latest: Mapping[str, Run]) -> Run | None:
-    """The record that makes the bump ready, all that ran being done; None where none does.
+def _ready_run(runs: Sequence[Predicate], latest: Mapping[str, Predicate]) -> Predicate | None:
+    """Return the run that made the bump ready, where all that ran is done; None where the bump is not ready.
 
-    It is that of the whole runbook, or the newest of its steps; either one only if no step changed anything since.
+    That is the run of the bump notebook, or the newest of its steps, if no step has changed anything since.
     """
-    whole = latest.get(BUMP)
-    if whole is not None and _found_ready(whole):
-        since = runs[runs.index(whole) + 1 :]
-        if not any(_changes(run) for run in since if run.get("parent") != whole["id"]):
-            return whole
+    bump_run = latest.get(BUMP)
+    if bump_run is not None and _found_ready(bump_run):
+        later = [run for run in runs[runs.index(bump_run) + 1 :] if run.get("parent") != bump_run["id"]]
+        if not any(map(_changes, later)):
+            return bump_run
     last = latest.get(SYNC_CHECK)
-    if last is None or any(_changes(run) for run in runs[runs.index(last) + 1 :]):
+    if last is None or any(map(_changes, runs[runs.index(last) + 1 :])):
         return None
-    known = next((it for it in REPOSITORIES if it.name == last["bump"]["repository"]), None)
-    # In any other repository the runs themselves say which steps do not apply, and are done.
-    lacking = [name for name in CHANGING_STEPS if name not in latest and not (known and known.idle(name))]
-    return None if lacking else [run for run in runs if run["notebook"]["name"] in (*CHANGING_STEPS, SYNC_CHECK)][-1]
+    # In an unknown repository, a step that does not apply runs and is done.
+    repository = next((known for known in REPOSITORIES if known.name == last["bump"]["repository"]), None)
+    for name in CHANGING_STEPS:
+        if name not in latest and not (repository and repository.idle(name)):
+            return None
+    return [run for run in runs if run["notebook"]["name"] in (*CHANGING_STEPS, SYNC_CHECK)][-1]
 
 
-def _changes(run: Run) -> bool:
+def _changes(run: Predicate) -> bool:
     return run["notebook"]["name"] in CHANGING_STEPS and bool(run.get("effects"))
 
 
-def _since(runs: Sequence[Run], deciding: Run) -> str:
-    """When the step first ended so: running it again does not shorten the wait."""
-    since = deciding
-    same = [run for run in runs if run["notebook"]["name"] == deciding["notebook"]["name"]]
-    for run in reversed(same):
-        if (run["state"], settled(run)) != (deciding["state"], settled(deciding)):
+def _since(runs: Sequence[Predicate], deciding: Predicate) -> str:
+    """Return when the deciding notebook first ended with this outcome: repeating it does not restart the wait."""
+    first = deciding
+    for run in reversed(runs):
+        if run["notebook"]["name"] != deciding["notebook"]["name"]:
+            continue
+        if (run["state"], stable_sentence(run)) != (deciding["state"], stable_sentence(deciding)):
             break
-        since = run
-    return str(since.get("ended") or since["started"])
+        first = run
+    return str(first.get("ended") or first["started"])
 
 
 def _warning(unreadable: Sequence[str]) -> str:
     if not unreadable:
         return ""
-    count = "1 record cannot" if len(unreadable) == 1 else f"{len(unreadable)} records cannot"
-    return f"{count} be read, so this may not be all ({', '.join(unreadable)}). `runbook audit verify` tells more."
+    count = "1 record" if len(unreadable) == 1 else f"{len(unreadable)} records"
+    return (
+        f"{count} cannot be read, so this status may be incomplete ({', '.join(unreadable)}). "
+        "Run `runbook audit verify` for details."
+    )
 
 
-def _unread(folder: Path, warning: str) -> BumpStatus:
-    """The status of a bump of which only the folder's name is known."""
-    repository, base, named = folder.parts[-3:]
-    image_type, _, tag = named.partition("-")
+def _unreadable_status(folder: Path, warning: str) -> BumpStatus:
+    """Return the status of a bump of which only the folder's name is known."""
+    repository, base, name = folder.parts[-3:]
+    image_type, _, tag = name.partition("-")
     return BumpStatus(
         repository, base, image_type, tag, practice="practice" in folder.parts[-4:-3], state="unreadable", step="",
         sentence="None of its records can be read.", next="Restore it from the archive's history.", since="",

@@ -1,4 +1,4 @@
-"""Whether an archive is whole: each file as its record says, each record in its chain, and all that git knows of."""
+"""Verification of an archive: each file against its record, each record in its chain, and all against git's history."""
 
 import hashlib
 import json
@@ -15,153 +15,154 @@ from runbook_lib.records import git_history
 from runbook_lib.records.archive import bump_folders, place_of
 from runbook_lib.records.chain import HEAD, LOCK, OPENING, head_bytes, read_head, sha256
 from runbook_lib.records.pages.html import is_sealed
-from runbook_lib.records.statement import RUN, STORY, Identity, predicate_of, when
+from runbook_lib.records.statement import RUN, STORY, Identity, parse_time, predicate_of
 from runbook_lib.system.atomic_files import read_file
 from runbook_lib.system.clock import now
 from runbook_lib.system.provenance import is_alive
 
-#: Clocks of machines that share an archive may differ by so much.
-_CLOCKS = timedelta(minutes=10)
+#: The clocks of machines that share an archive may differ by this much.
+_CLOCK_SKEW = timedelta(minutes=10)
 
 
 @dataclass
 class Counts:
-    """What was looked at."""
+    """The numbers of bumps, records, files and commits that were verified."""
 
     bumps: int = 0
     records: int = 0
     running: int = 0
-    #: Not closed yet although their process is gone; the next run of the bump closes them.
+    #: Open records whose process has ended; the next run of the bump closes them.
     killed: int = 0
     files: int = 0
-    #: Of its git history, if it has one: those that changed the archive.
+    #: Commits of the git history, if there is one, that changed the archive.
     commits: int = 0
-    #: Closed, and in no commit as they are.
+    #: Closed records that no commit contains in this state.
     uncommitted: int = 0
 
     def __str__(self) -> str:
-        may_lack = ("killed", "commits", "uncommitted")
-        return ", ".join(f"{n} {noun}" for noun, n in vars(self).items() if n or noun not in may_lack)
+        optional = ("killed", "commits", "uncommitted")
+        return ", ".join(f"{number} {noun}" for noun, number in vars(self).items() if number or noun not in optional)
 
     @property
     def unguarded(self) -> str:
-        """What could be missing without a trace, as a sentence; empty where git would tell."""
+        """A sentence on what could be missing without a trace; empty where git would reveal it."""
         if not self.commits:
             return (
-                "No git history guards it: a bump's folder, or its newest records with their head put back, could be "
-                "gone without a trace. Keep the archive in git."
+                "No git history guards it: a bump's folder, or its newest records with an older head, could be "
+                "missing without a trace. Keep the archive in git."
             )
+        if self.uncommitted == 1:
+            return "1 record is in no commit yet, so git does not guard it."
         if self.uncommitted:
-            told = "1 record is" if self.uncommitted == 1 else f"{self.uncommitted} records are"
-            return f"{told} in no commit yet, so git does not guard {'it' if self.uncommitted == 1 else 'them'}."
+            return f"{self.uncommitted} records are in no commit yet, so git does not guard them."
         return ""
 
 
 @dataclass(frozen=True)
-class _Closed:
-    """A closed record that can be read: its hash, the record that it names before it, and when it ended.
-
-    That time is None where nobody watched the end: such a record was closed later, by another run.
-    """
+class _ClosedRecord:
+    """The hash of a closed record, its predecessor, and its end; None where its process was killed."""
 
     sha256: str
     previous: dict[str, str] | None
-    ended: datetime | None
+    end: datetime | None
 
 
 @dataclass
-class _Bump:
-    """What verifying one bump's folder found."""
+class _BumpCheck:
+    """The verification of one bump's folder.  ``closed`` has the records by id."""
 
     folder: Path
     problems: list[str]
     counts: Counts
-    #: By the record's id.
-    closed: dict[str, _Closed] = field(default_factory=dict)
+    closed: dict[str, _ClosedRecord] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
     opening: set[str] = field(default_factory=set)
 
     def problem(self, name: str, sentence: str) -> None:
-        self.problems.append(_sentence(self.folder / name if name else self.folder, sentence))
+        self.problems.append(_problem(self.folder / name, sentence))
 
 
 def verify(archive: Path, allowed_signers: Path | None = None) -> tuple[list[str], Counts]:
-    """Problems, each a sentence that names folder and file, and what was looked at.
+    """Return the problems of an archive, sentences that begin with a file or folder, and what was verified.
 
-    A record that is open is none, and its process may live or not.  The story of a bump is made from the records, as
-    the index is: that it was changed since is found, and nothing else vouches for either.  ``allowed_signers`` is a
-    file of those who may sign for changes of the archive.  Raises RunbookError where git's history cannot be read.
+    An open record is not a problem.  The pages of bumps are checked against their own seal, and nothing else guards
+    them.  ``allowed_signers`` is a file of those who may sign changes of the archive.  Raises RunbookError where the
+    git history cannot be read.
     """
     problems: list[str] = []
     counts = Counts()
     bumps = bump_folders(archive)
     for folder in bumps:
         counts.bumps += 1
-        bump = _Bump(folder, problems, counts)
+        bump = _BumpCheck(folder, problems, counts)
         try:
             for entry in sorted(folder.iterdir()):
                 if entry.is_dir() and not entry.is_symlink():
-                    _record(bump, entry)
+                    _check_record(bump, entry)
                 else:
-                    _beside(bump, entry)
+                    _check_file_beside_records(bump, entry)
         except OSError as error:
-            bump.problems.append(_sentence(Path(error.filename or folder), f"cannot be read: {error.strerror}."))
-        _chain(bump)
-    problems += _elsewhere(archive, set(bumps))
-    kept = git_history.look(archive, allowed_signers)
-    counts.commits, counts.uncommitted = len(kept.commits), len(kept.uncommitted)
-    return [*problems, *kept.problems], counts
+            problems.append(_unreadable(error, folder))
+        _check_chain(bump)
+    problems += _links_and_unreadable(archive, set(bumps))
+    history = git_history.check_history(archive, allowed_signers)
+    counts.commits, counts.uncommitted = len(history.commits), len(history.uncommitted)
+    return [*problems, *history.problems], counts
 
 
-def _sentence(place: Path, sentence: str) -> str:
-    """What is said of a file or folder; a name that could pass for another line of the answer is spelled out."""
-    name = str(place)
+def _problem(path: Path, sentence: str) -> str:
+    """Return a problem of one line: a name with line breaks is escaped."""
+    name = str(path)
     return f"{name if name.isprintable() else ascii(name)}: {sentence}"
 
 
-def _elsewhere(archive: Path, bumps: set[Path]) -> list[str]:
-    """What stands where a bump's folder, or one above, could, and was not looked into."""
+def _unreadable(error: OSError, folder: Path) -> str:
+    return _problem(Path(error.filename or folder), f"cannot be read: {error.strerror}.")
+
+
+def _links_and_unreadable(archive: Path, bumps: set[Path]) -> list[str]:
+    """Return a problem for each folder outside the bumps that was not searched."""
     problems: list[str] = []
-
-    def unread(error: OSError) -> None:
-        problems.append(_sentence(Path(error.filename), f"cannot be read: {error.strerror}."))
-
-    for place, folders, _ in os.walk(archive, onerror=unread, followlinks=False):
-        here = Path(place)
-        if here in bumps:
+    for path, folders, _ in os.walk(
+        archive, onerror=lambda error: problems.append(_unreadable(error, archive)), followlinks=False
+    ):
+        folder = Path(path)
+        if folder in bumps:
             folders.clear()
-        links = [here / name for name in sorted(folders) if (here / name).is_symlink()]
-        problems += [_sentence(it, "is a link to a folder, which was not followed.") for it in links]
+        for name in sorted(folders):
+            if (folder / name).is_symlink():
+                problems.append(_problem(folder / name, "is a link to a folder, which was not followed."))
         folders[:] = [name for name in folders if name != ".git"]
     return problems
 
 
-def _beside(bump: _Bump, entry: Path) -> None:
-    """A file beside the records."""
+def _check_file_beside_records(bump: _BumpCheck, entry: Path) -> None:
     if entry.name not in (HEAD, LOCK, STORY) or entry.is_symlink() or not entry.is_file():
         bump.problem(entry.name, "does not belong to the archive; it was added.")
     elif entry.name == LOCK and entry.stat().st_size:
-        bump.problem(entry.name, "was changed: it never holds anything.")
+        bump.problem(entry.name, "was changed: it is always empty.")
     elif entry.name == STORY and not is_sealed(entry.read_bytes(), place_of(bump.folder)):
-        bump.problem(entry.name, "was changed since it was made, or is another bump's. Remove it: the next run of this "
-                     "bump makes it again from the records.")  # fmt: skip
+        bump.problem(entry.name, "was changed since it was made, or belongs to another bump. Remove it: the next run "
+                     "of this bump makes it again from the records.")  # fmt: skip
 
 
-def _record(bump: _Bump, folder: Path) -> None:
+def _check_record(bump: _BumpCheck, folder: Path) -> None:
     name = folder.name
     if name.startswith(OPENING):
         bump.opening.add(name.removeprefix(OPENING))
         bump.problem(name, "was being opened when its command was killed or its disk was full; the next run of this "
-                     "bump mends it.")  # fmt: skip
+                     "bump repairs it.")  # fmt: skip
         return
     try:
         if (folder / RUN).is_symlink():
             raise ValueError("it is a link")
         content = read_file(folder / RUN)
         predicate = predicate_of(content)
-        document = json.loads(content)
-        subjects = {str(s["name"]): str(s["digest"]["sha256"]) for s in document["subject"]}
-        previous = _link(predicate.get("previous"))
+        statement = json.loads(content)
+        subjects = {str(subject["name"]): str(subject["digest"]["sha256"]) for subject in statement["subject"]}
+        previous = predicate.get("previous")
+        if previous is not None:
+            previous = {"record": str(previous["record"]), "sha256": str(previous["sha256"])}
     except FileNotFoundError:
         bump.problem(name, f"has no {RUN}: it is no record, or that was removed.")
         return
@@ -170,42 +171,36 @@ def _record(bump: _Bump, folder: Path) -> None:
         return
     bump.counts.records += 1
     if predicate["state"] == "running":
-        alive = _lives(predicate)
+        alive = _has_live_process(predicate)
         bump.counts.running += alive
         bump.counts.killed += not alive
         bump.running.add(name)
     else:
-        bump.closed[name] = _Closed(hashlib.sha256(content).hexdigest(), previous, _end(predicate))
-        _files(bump, folder, subjects)
-    _place_and_time(bump, folder, predicate)
-
-
-def _link(previous: Any) -> dict[str, str] | None:
-    """Raises KeyError or TypeError for what names no record."""
-    return None if previous is None else {name: str(previous[name]) for name in ("record", "sha256")}
+        bump.closed[name] = _ClosedRecord(hashlib.sha256(content).hexdigest(), previous, _end(predicate))
+        _check_files(bump, folder, subjects)
+    _check_place_and_time(bump, folder, predicate)
 
 
 def _end(predicate: Mapping[str, Any]) -> datetime | None:
     try:
-        return None if predicate["state"] == "killed" else when(predicate["ended"])
+        return None if predicate["state"] == "killed" else parse_time(predicate["ended"])
     except (KeyError, TypeError, ValueError):
-        return None  # told with the other times
+        return None  # _check_place_and_time reports it
 
 
-def _lives(predicate: Mapping[str, Any]) -> bool:
+def _has_live_process(predicate: Mapping[str, Any]) -> bool:
     try:
         return is_alive(predicate["process"])
     except (KeyError, TypeError, ValueError):
         return False  # it names no process
 
 
-def _files(bump: _Bump, folder: Path, subjects: Mapping[str, str]) -> None:
+def _check_files(bump: _BumpCheck, folder: Path, subjects: Mapping[str, str]) -> None:
     name = folder.name
     present = {entry.name: entry for entry in folder.iterdir() if entry.name != RUN}
     for missing in sorted(subjects.keys() - present.keys()):
         bump.problem(f"{name}/{missing}", "was removed.")
-    for file in sorted(present):
-        entry = present[file]
+    for file, entry in sorted(present.items()):
         if file not in subjects:
             bump.problem(f"{name}/{file}", "was added: the record does not name it.")
         elif entry.is_symlink() or not entry.is_file():
@@ -216,27 +211,27 @@ def _files(bump: _Bump, folder: Path, subjects: Mapping[str, str]) -> None:
                 bump.problem(f"{name}/{file}", "was changed after the record was closed: its sha256 differs.")
 
 
-def _place_and_time(bump: _Bump, folder: Path, predicate: Mapping[str, Any]) -> None:
+def _check_place_and_time(bump: _BumpCheck, folder: Path, predicate: Mapping[str, Any]) -> None:
     name = folder.name
     if predicate["id"] != name:
         bump.problem(name, f"was renamed: it is the record {predicate['id']}.")
     try:
         parts = Identity.from_json(predicate["bump"]).parts
-        started = when(predicate["started"])
-        ended = when(predicate["ended"]) if predicate.get("ended") else started
+        start = parse_time(predicate["started"])
+        end = parse_time(predicate.get("ended") or predicate["started"])
     except (KeyError, TypeError, ValueError) as error:
-        bump.problem(f"{name}/{RUN}", f"does not say which bump it belongs to, or when it ran: {error}.")
+        bump.problem(f"{name}/{RUN}", f"does not name its bump and its times: {error}.")
         return
     if bump.folder.resolve().parts[-len(parts) :] != parts:
         bump.problem(name, f"does not belong here: it is a record of {'/'.join(parts)}.")
-    if started > now() + _CLOCKS or ended > now() + _CLOCKS:
+    if max(start, end) > now() + _CLOCK_SKEW:
         bump.problem(name, "is from the future: a clock was wrong, or its times were changed.")
-    if ended < started - _CLOCKS or not re.match(rf"{started:%Y%m%dT%H%M%SZ}-", name):
+    if end < start - _CLOCK_SKEW or not re.match(rf"{start:%Y%m%dT%H%M%SZ}-", name):
         bump.problem(name, "has times that contradict each other or its name.")
 
 
-def _chain(bump: _Bump) -> None:
-    """Walk from the last record to the first; each names the hash of the one before."""
+def _check_chain(bump: _BumpCheck) -> None:
+    """Compare the open records with ``head``, and follow the chain from the last record to the first."""
     try:
         link, open_ids = read_head(bump.folder)
     except RunbookError as error:
@@ -244,30 +239,34 @@ def _chain(bump: _Bump) -> None:
         return
     file = bump.folder / HEAD
     if file.is_file() and file.read_bytes() != head_bytes(link, open_ids):
-        bump.problem(HEAD, "was changed: it does not stand as it is written.")
+        bump.problem(HEAD, "was changed: it is not in the form in which it is written.")
     for name in sorted(bump.running ^ (set(open_ids) - bump.opening)):
         if name in bump.running:
             bump.problem(name, f"says that it runs, but {HEAD} does not list it: it was added.")
         elif name in bump.closed:
             bump.problem(name, f"is closed, but {HEAD} lists it as open: either was changed, or its command was killed "
-                         "at its very end; then the next run of this bump mends it.")  # fmt: skip
+                         "at its very end; then the next run of this bump repairs it.")  # fmt: skip
         else:
-            bump.problem(name, f"is gone or unreadable, but {HEAD} lists it as open: it was removed.")
-    unseen, named_by = dict(bump.closed), HEAD
-    later: tuple[str, datetime] | None = None
+            bump.problem(name, f"is missing or unreadable, but {HEAD} lists it as open: it was removed.")
+    unchained = dict(bump.closed)
+    named_by = HEAD
+    end: datetime | None = None
+    ending = ""
     while link is not None:
-        found = unseen.pop(link["record"], None)
-        if found is None:
-            what = "a second time" if link["record"] in bump.closed else "but it is gone or unreadable: it was removed"
-            bump.problem(named_by, f"names the record {link['record']} before it, {what}.")
+        name = link["record"]
+        record = unchained.pop(name, None)
+        if record is None:
+            problem = "a second time" if name in bump.closed else "but it is missing or unreadable: it was removed"
+            bump.problem(named_by, f"names the record {name} as its predecessor, {problem}.")
             break
-        if found.sha256 != link["sha256"]:
-            which = f"was changed, or {HEAD} was" if named_by == HEAD else "was changed"
-            bump.problem(f"{link['record']}/{RUN}", f"{which}: its sha256 is not the one that {named_by} names.")
-        if later and found.ended and later[1] < found.ended - _CLOCKS:
-            bump.problem(later[0], f"ended before {link['record']} did, which was closed before it: a clock was wrong, "
-                         "or its times were changed.")  # fmt: skip
-        later = (link["record"], found.ended) if found.ended else later
-        named_by, link = link["record"], found.previous
-    for name in sorted(unseen.keys() - set(open_ids)):
+        if record.sha256 != link["sha256"]:
+            changed = f"was changed, or {HEAD} was" if named_by == HEAD else "was changed"
+            bump.problem(f"{name}/{RUN}", f"{changed}: its sha256 is not the one that {named_by} names.")
+        if end and record.end and end < record.end - _CLOCK_SKEW:
+            bump.problem(ending, f"ended before {name} did, which was closed before it: a clock was wrong, or its "
+                         "times were changed.")  # fmt: skip
+        if record.end:
+            end, ending = record.end, name
+        named_by, link = name, record.previous
+    for name in sorted(unchained.keys() - set(open_ids)):
         bump.problem(name, f"is not in the chain that ends at {HEAD}: it was added, or its successor removed.")

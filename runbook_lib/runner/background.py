@@ -1,4 +1,4 @@
-"""Headless runs that a form starts: in a process of their own, which outlives the form, its kernel and the browser."""
+"""Headless runs in a process of their own, which outlives the form that started it, its kernel and the browser."""
 
 import json
 import os
@@ -14,45 +14,48 @@ from typing import Any
 
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.records import archive
-from runbook_lib.records.statement import when
+from runbook_lib.records.statement import parse_time
 from runbook_lib.runner import session
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now
 
-_TAIL = 20_000  # bytes of what a run said that are read back
-#: Whether a run of another machine still lives cannot be seen from here; none takes so long.
+#: Bytes at the end of a run's output that are shown.
+_TAIL = 20_000
+#: A process on another machine cannot be checked from here; older runs are assumed to have ended.
 _LONGEST = timedelta(days=1)
 
 
-class Launched:
-    """A run that was started here.  What it says goes into files without a name, so that nothing is left behind."""
+class BackgroundRun:
+    """A run that this process started.  Its output goes to unnamed files, so that none are left behind."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", out: int, err: int) -> None:
         import psutil  # type: ignore[import-untyped]
 
-        #: As a record's ``process``.
+        #: The process as a record describes it.
         self.process = provenance.describe(psutil.Process(process.pid))
-        self.cancelled = False
+        self.is_cancelled = False
         self._process, self._out, self._err = process, out, err
 
     @property
-    def ended(self) -> bool:
-        """Whether it has."""
+    def has_exited(self) -> bool:
+        """True once the process has ended."""
         return self._process.poll() is not None
 
     def progress(self) -> str:
-        """The last of what the notebook's cells have printed."""
-        return _tail(self._err)
+        """Return the last lines that the notebook's cells have printed."""
+        size = os.fstat(self._err).st_size
+        text = os.pread(self._err, _TAIL, max(0, size - _TAIL)).decode("utf-8", "replace")
+        return text if size <= _TAIL else text.partition("\n")[2]
 
     def cancel(self) -> None:
-        """End it: its record says cancelled.  Before it has a record it has done nothing, and leaves none."""
-        self.cancelled = True
+        """End the run as cancelled.  Before it has opened a record it has done nothing, and leaves none."""
+        self.is_cancelled = True
         with suppress(ProcessLookupError):
-            # Not SIGINT, which a process may have been told to ignore when it was started.
+            # Not SIGINT, which a process may ignore from its start.
             self._process.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
-        """Wait for its end, and forget what it said."""
+        """Wait until the process has ended, and discard its output."""
         self._process.wait()
         os.close(self._out)
         os.close(self._err)
@@ -64,58 +67,63 @@ def start(
     *,
     shown: str = "",
     env: Mapping[str, str] = os.environ,
-) -> Launched:
-    """Run a notebook headlessly with these values, in this environment without the session of JupyterLab.
+) -> BackgroundRun:
+    """Start a headless run of a notebook, in this environment without the variables of JupyterLab.
 
-    ``shown`` is the fingerprint of the plan that was shown.  Raises RunbookError where no process can be started.
+    ``shown`` is the fingerprint of the plan that a person has seen.  Raises RunbookError where no process can be
+    started.
     """
     environment = {name: value for name, value in env.items() if name not in session.VARIABLES}
     environment["RUNBOOK_SHOWN"] = shown
     try:
-        # The values go in by a file without a name: what stands in a command line is everybody's to read.
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            given.write(json.dumps(parameters).encode())
-            given.seek(0)
-            # A session of its own: what interrupts or ends this kernel does not end the run.
+        # Not as arguments: every user of the machine can read the command line of a process.
+        with tempfile.TemporaryFile() as values, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            values.write(json.dumps(parameters).encode())
+            values.seek(0)
+            # In a session of its own, so that signals to this kernel do not reach it.
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "runbook_lib.run", str(notebook), "-f", "/dev/stdin"], env=environment,
-                stdin=given, stdout=out, stderr=err, start_new_session=True,
+                stdin=values, stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
-            return Launched(process, os.dup(out.fileno()), os.dup(err.fileno()))
+            return BackgroundRun(process, os.dup(out.fileno()), os.dup(err.fileno()))
     except OSError as error:
         raise RunbookError(f"The run could not be started: {error}. Nothing was changed.") from error
 
 
-def going_on(root: Path) -> list[dict[str, Any]]:
-    """The runs of an archive that are going on in a living process, oldest first; steps of a whole bump are not."""
-    found = [run for folder in archive.bump_folders(root) for run in archive.predicates(folder)]
-    return [run for run in found if run["state"] == "running" and run.get("parent") is None and _may_live(run)]
+def active_runs(root: Path) -> list[dict[str, Any]]:
+    """Return the runs of an archive whose process is alive, as predicates; without the steps of a bump."""
+    active = []
+    for folder in archive.bump_folders(root):
+        for run in archive.read_records(folder).readable:
+            if run["state"] == "running" and run.get("parent") is None and _may_be_alive(run):
+                active.append(run)
+    return active
 
 
-def require_alone(root: Path, *, practice: bool) -> None:
-    """Refuse while another run of this archive goes on: it could change what a new one looks at."""
-    going = [it for it in going_on(root) if bool(it["bump"]["practice"]) == practice]
-    if going:
-        it = going[-1]
-        raise Refused(
-            f"A run of {it['notebook']['name']} for {it['bump']['tag'] or 'no tag'} goes on since {it['started']} "
-            f"(process {it['process']['pid']} on {it['process']['host']}, {it['who']['user']}). Nothing was "
-            "started. Wait for its end, or cancel it where it was started; the start page shows it."
-        )
+def require_no_other_run(root: Path, *, practice: bool) -> None:
+    """Raise Refused while another run of this archive is active: it could change what a new one reads."""
+    for run in active_runs(root):
+        if bool(run["bump"]["practice"]) == practice:
+            raise Refused(
+                f"A run of {run['notebook']['name']} for {run['bump']['tag'] or 'no tag'} has been active since "
+                f"{run['started']} (process {run['process']['pid']} on {run['process']['host']}, "
+                f"{run['who']['user']}). Nothing was started. Wait until it has ended, or cancel it where it was "
+                "started; the start page shows it."
+            )
 
 
-def _may_live(run: Mapping[str, Any]) -> bool:
+def _may_be_alive(run: Mapping[str, Any]) -> bool:
     if provenance.is_here(run["process"]):
         return provenance.is_alive(run["process"])
-    return now() - when(run["started"]) < _LONGEST
+    return now() - parse_time(run["started"]) < _LONGEST
 
 
 def cancel(run: Mapping[str, Any]) -> None:
-    """End a run that ``going_on`` found, whoever started it.  Raises RunbookError where that may not be done."""
+    """Cancel an active run, whoever started it.  Raises RunbookError where this user or machine cannot."""
     process = run["process"]
     if not provenance.is_here(process):
         raise Refused(
-            f"The run {run['id']} is one of the machine {process['host']} (process {process['pid']} there): cancel it "
+            f"The run {run['id']} is on the machine {process['host']} (process {process['pid']} there): cancel it "
             "there. Nothing was done here."
         )
     if not provenance.is_alive(process):
@@ -126,11 +134,6 @@ def cancel(run: Mapping[str, Any]) -> None:
         return
     except PermissionError as error:
         raise RunbookError(
-            f"The run {run['id']} is {run['who']['user']}'s, and only they may cancel it (process {process['pid']})."
+            f"The run {run['id']} belongs to {run['who']['user']}, and only they may cancel it "
+            f"(process {process['pid']})."
         ) from error
-
-
-def _tail(file: int) -> str:
-    size = os.fstat(file).st_size
-    text = os.pread(file, _TAIL, max(0, size - _TAIL)).decode("utf-8", "replace")
-    return text if size <= _TAIL else text.partition("\n")[2]

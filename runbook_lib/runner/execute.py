@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from runbook_lib.checks import Check, Status
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.records import archive, run_view, step_record
-from runbook_lib.records.chain import Ledger, read
-from runbook_lib.records.statement import EXECUTED, PLACE, Identity, State, collect
+from runbook_lib.records.chain import Ledger, read_predicate
+from runbook_lib.records.statement import CELL_REFERENCE, EXECUTED, Identity, State, collect
 from runbook_lib.runner import command_line
 from runbook_lib.runner.job import Job
 from runbook_lib.runner.parameters import BadParameter, Source
@@ -225,7 +225,7 @@ def _status(result: StepResult) -> Status:
 def _caller() -> tuple[str | None, Path]:
     """Record and folder of the notebook that runs in this process."""
     if folder := os.environ.get("RUNBOOK_RECORD"):
-        predicate = read(Path(folder))
+        predicate = read_predicate(Path(folder))
         return predicate["id"], Path(predicate["launcher"]["folder"])
     return None, Path.cwd()
 
@@ -233,7 +233,8 @@ def _caller() -> tuple[str | None, Path]:
 def _require_same(now: StepResult, shown: str) -> None:
     if not now.ok or now.record is None:
         raise RunbookError(now.summary)
-    if run_view.load(now.record).fingerprint != shown:
+    preview = run_view.find_run(now.record.parent, record=now.record.name)
+    if preview is None or preview.fingerprint != shown:
         raise Refused(
             "What Apply would do is not what was shown any more: the checkout, its remote or CI has changed since. "
             "Nothing was done. Preview again."
@@ -268,7 +269,7 @@ def _perform(
     # Its names are those of the archive's folders too.
     identity = Identity.from_json(redactor.data(job.identity(env).as_json()))
     predicate = redactor.data(job.opening(identity, env))
-    with Ledger.hold(job.audit.joinpath(*identity.parts)) as ledger:
+    with Ledger.locked(job.audit.joinpath(*identity.parts)) as ledger:
         archive.close_dead(ledger)
         folder = ledger.open(predicate["id"], predicate)
     interrupted: KeyboardInterrupt | None = None
@@ -311,7 +312,7 @@ def _run_cells(
         if failure.name == "KeyboardInterrupt":  # somebody has interrupted the kernel itself
             return "cancelled", f"The run was cancelled ({where}).", fault
         if failure.told:
-            told = failure.message if PLACE.search(failure.message) else f"{failure.message} ({where})"
+            told = failure.message if CELL_REFERENCE.search(failure.message) else f"{failure.message} ({where})"
             return "failed", told, fault
         last = failure.message.strip().splitlines()[-1:] or [""]
         return "failed", f"{where} raised {failure.name}: {last[0]}. The traceback is in the record.", fault
@@ -345,9 +346,9 @@ def _close(
         state = contributed.state
         if state == "incomplete":
             sentence = f"{job.source.name} ended without saying what it did: it never called context.open_record."
-    final = archive.ended(predicate, contributed, state, sentence, error=error)
+    final = archive.final_predicate(predicate, contributed, state, sentence, error=error)
     write_report(folder, final)
-    with Ledger.hold(folder.parent) as ledger:
+    with Ledger.locked(folder.parent) as ledger:
         archive.close_dead(ledger)  # steps whose kernel was ended with this one's
         ledger.close(folder.name, final)
     if job.parent is None:

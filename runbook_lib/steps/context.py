@@ -125,7 +125,7 @@ def _open_incomplete(name: str, records: Path, identity: Identity) -> Path:
         "ended": None,
         "parent": None,
     }
-    with Ledger.hold(records) as ledger:
+    with Ledger.locked(records) as ledger:
         folder = ledger.open(record, Redactor(os.environ).data(predicate))
     atexit.register(close_incomplete, folder)
     return folder

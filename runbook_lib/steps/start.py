@@ -48,7 +48,7 @@ def conclude(step: StepRecord, audit: str) -> None:
 
 def _bumps(audit: str) -> list[BumpStatus]:
     root = _root(audit)
-    return [it for it in archive.status(root) if it.began] if root.is_dir() else []
+    return [it for it in archive.status(root) if it.is_started] if root.is_dir() else []
 
 
 def _root(audit: str) -> Path:

@@ -50,7 +50,7 @@ def known(records: Path | None) -> Known:
         return Known()
     planned: dict[tuple[str, str], frozenset[str]] = {}
     confirmed: set[str] = set()
-    for run in archive.runs(records).readable:
+    for run in archive.read_records(records).readable:
         after = {str(it.get("before")): str(it.get("after")) for it in _entries(run, "effects", "commit")}
         listed = (run.get("inputs") or {}).get("planned_commits")
         for entry in (it for it in listed if isinstance(it, dict)) if isinstance(listed, list) else ():

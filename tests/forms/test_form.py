@@ -206,13 +206,13 @@ def test_a_fault_of_the_form_is_told_and_the_run_is_followed_to_its_end(
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     previewed(form)
     assert "a fault of its own: TypeError: no such thing" in shown(form, "runbook-error")
-    assert background.going_on(world.home.parent / "audit") == []
+    assert background.active_runs(world.home.parent / "audit") == []
 
 
 def test_an_archive_that_cannot_be_read_for_a_moment_loses_no_run(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, calls = forms.run_view.run, []
+    read, calls = forms.run_view.find_run, []
 
     def sometimes(*given: Any, **named: Any) -> Any:
         calls.append(1)
@@ -220,7 +220,7 @@ def test_an_archive_that_cannot_be_read_for_a_moment_loses_no_run(
             raise PermissionError(13, "denied")
         return read(*given, **named)
 
-    monkeypatch.setattr(forms.run_view, "run", sometimes)
+    monkeypatch.setattr(forms.run_view, "find_run", sometimes)
     assert "change 2 lines" in shown(previewed(made(tag=TAG)), "runbook-plan")
 
 
@@ -228,7 +228,7 @@ def test_only_a_run_of_the_same_bump_is_taken_for_ones_own(world: World) -> None
     running = made("bump", tag=TAG)
     running.view.preview.click()
     audit = world.home.parent / "audit"
-    until(lambda: audit.is_dir() and background.going_on(audit))
+    until(lambda: audit.is_dir() and background.active_runs(audit))
     other, same = made("01-github-pin", tag="26.03-py3"), made("01-github-pin", tag=TAG)
     other.begin()
     same.begin()
@@ -274,7 +274,7 @@ def test_a_run_can_be_cancelled_and_another_form_sees_it(world: World) -> None:
     form, other = made("bump", tag=TAG), made("bump", tag=TAG)
     form.view.preview.click()
     audit = world.home.parent / "audit"
-    until(lambda: audit.is_dir() and background.going_on(audit))
+    until(lambda: audit.is_dir() and background.active_runs(audit))
     other.view.preview.click()
     assert "A run of bump for 26.04-py3 goes on" in shown(other, "runbook-error")
     other.begin()
@@ -282,7 +282,7 @@ def test_a_run_can_be_cancelled_and_another_form_sees_it(world: World) -> None:
     other.view.cancel.click()
     until(lambda: form._running is None and other._running is None)
     assert "cancelled" in shown(form, "runbook-result")
-    assert background.going_on(audit) == []
+    assert background.active_runs(audit) == []
 
 
 def test_tags_are_offered_newest_first_and_the_present_one_is_marked(world: World) -> None:

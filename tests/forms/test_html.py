@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.forms import html
-from runbook_lib.records.run_view import Run
+from runbook_lib.records.run_view import RunView
 
 PLANNED = ({"sentence": "change 2 lines", "publish": False}, {"sentence": "push the branch", "publish": True})
 
 
-def run(state: str = "previewed", **more: Any) -> Run:
+def run(state: str = "previewed", **more: Any) -> RunView:
     given = {"sentence": "Preview.", "next": "", "planned": (), "decisions": (), "links": {}} | more
-    return Run(Path("/audit/x"), "bump", state, "2026-01-01T00:00:00.000Z", parameters={}, process={}, **given)
+    return RunView(Path("/audit/x"), "bump", state, "2026-01-01T00:00:00.000Z", parameters={}, process={}, **given)
 
 
 def words(markup: str) -> str:

@@ -14,7 +14,7 @@ import small_runbooks as small
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.records import archive, run_view
-from runbook_lib.records.run_view import Run
+from runbook_lib.records.run_view import RunView
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import background
 from runbook_lib.system.clock import now, stamp
@@ -41,13 +41,13 @@ def folder(place: Path) -> Path:
     return next(iter((place / "audit").rglob("head"))).parent
 
 
-def found(place: Path, launched: background.Launched) -> Run:
-    run = run_view.run(folder(place), process=launched.process)
+def found(place: Path, launched: background.BackgroundRun) -> RunView:
+    run = run_view.find_run(folder(place), process=launched.process)
     assert run is not None
     return run
 
 
-def start(notebook: Path, *, apply: bool = True) -> background.Launched:
+def start(notebook: Path, *, apply: bool = True) -> background.BackgroundRun:
     return background.start(notebook, {"tag": TAG, "repo": ".", "wait": False, "apply": apply})
 
 
@@ -60,7 +60,7 @@ def test_a_run_is_followed_to_its_end(place: Path) -> None:
         "'after the form'",
     )
     launched = start(step, apply=False)
-    until(lambda: launched.ended)
+    until(lambda: launched.has_exited)
     run = found(place, launched)
     assert (run.notebook, run.state, run.sentence) == ("01-a", "previewed", "Fine.")
     assert run.parameters["tag"] == TAG
@@ -68,12 +68,12 @@ def test_a_run_is_followed_to_its_end(place: Path) -> None:
     assert [it["name"] for it in run.decisions] == ["x"]
     assert run.diffs == ("--- a\n+++ a\n",)
     assert launched.progress().splitlines()[-1] == "None"  # it does not take itself for a notebook in JupyterLab
-    assert "after the form" not in run.shown()
+    assert "after the form" not in run.plan_html()
     assert run_view.newest(folder(place))["01-a"] == run
-    assert run_view.run(folder(place), name=run.folder.name) == run
+    assert run_view.find_run(folder(place), record=run.folder.name) == run
     launched.close()
     reused = {**launched.process, "started": launched.process["started"] + 60}
-    assert run_view.run(folder(place), process=reused) is None  # another process that got the same number
+    assert run_view.find_run(folder(place), process=reused) is None  # another process that got the same number
 
 
 PLANS = """
@@ -113,17 +113,17 @@ def test_who_is_cancelled_before_having_begun_did_nothing(place: Path) -> None:
     launched = start(small.notebook(place / "01-a.ipynb", SLOW))
     launched.cancel()
     launched.close()
-    assert launched.cancelled
+    assert launched.is_cancelled
     assert not (place / "audit").exists()
 
 
 def test_a_run_of_another_machine_is_left_alone(place: Path) -> None:
     launched = start(small.notebook(place / "01-a.ipynb", SLOW))
     until(lambda: "begun" in launched.progress())
-    (run,) = background.going_on(place / "audit")
-    with pytest.raises(RunbookError, match="one of the machine elsewhere"):
+    (run,) = background.active_runs(place / "audit")
+    with pytest.raises(RunbookError, match="machine elsewhere"):
         background.cancel({**run, "process": {**run["process"], "host": "elsewhere"}})
-    assert not launched.ended
+    assert not launched.has_exited
     launched.cancel()
     launched.close()
 
@@ -137,8 +137,8 @@ def test_whether_a_run_of_another_machine_goes_on_is_believed_for_a_day(
         "started": stamp(now() - timedelta(days=days)),
     }  # fmt: skip
     monkeypatch.setattr(archive, "bump_folders", lambda _: ["one"])
-    monkeypatch.setattr(archive, "predicates", lambda _: [run])
-    assert len(background.going_on(Path())) == found
+    monkeypatch.setattr(archive, "read_records", lambda _: archive.BumpRecords([run], []))
+    assert len(background.active_runs(Path())) == found
 
 
 def test_the_steps_of_a_bump_are_seen_while_it_goes_on(place: Path) -> None:
@@ -146,25 +146,25 @@ def test_the_steps_of_a_bump_are_seen_while_it_goes_on(place: Path) -> None:
     small.notebook(place / "02-b.ipynb", SLOW)
     launched = start(small.bump(place, "01-a", "02-b"))
     until(lambda: list((place / "audit").rglob("head")))
-    until(lambda: (run := run_view.run(folder(place), process=launched.process)) and len(run.steps) == 2)
+    until(lambda: (run := run_view.find_run(folder(place), process=launched.process)) and len(run.steps) == 2)
     run = found(place, launched)
-    assert not run.ended
+    assert not run.is_closed
     assert [(it.notebook, it.state) for it in run.steps] == [("01-a", "done"), ("02-b", "running")]
-    assert [it["notebook"]["name"] for it in background.going_on(place / "audit")] == ["bump"]
+    assert [it["notebook"]["name"] for it in background.active_runs(place / "audit")] == ["bump"]
     launched.cancel()
-    until(lambda: launched.ended)
+    until(lambda: launched.has_exited)
     run = found(place, launched)
     assert (run.state, [it.state for it in run.steps]) == ("cancelled", ["done", "cancelled"])
-    assert background.going_on(place / "audit") == []
+    assert background.active_runs(place / "audit") == []
     launched.close()
 
 
 def test_a_run_that_somebody_else_started_can_be_cancelled(place: Path) -> None:
     launched = start(small.notebook(place / "01-a.ipynb", SLOW))
     until(lambda: "begun" in launched.progress())
-    (run,) = background.going_on(place / "audit")
+    (run,) = background.active_runs(place / "audit")
     background.cancel(run)
-    until(lambda: launched.ended)
+    until(lambda: launched.has_exited)
     background.cancel(run)  # once more: it is gone
     assert found(place, launched).state == "cancelled"
     launched.close()
@@ -175,15 +175,15 @@ def test_it_outlives_what_started_it(place: Path) -> None:
     until(lambda: "begun" in launched.progress())
     assert os.getsid(launched.process["pid"]) == launched.process["pid"] != os.getsid(0)
     os.kill(launched.process["pid"], signal.SIGINT)
-    until(lambda: launched.ended)
+    until(lambda: launched.has_exited)
     launched.close()
 
 
 def test_without_a_record_there_is_no_run(place: Path) -> None:
-    assert run_view.run(place / "nothing", name="x") is None
+    assert run_view.find_run(place / "nothing", record="x") is None
     assert run_view.newest(place / "nothing") == {}
     launched = background.start(small.notebook(place / "01-a.ipynb"), {"tog": TAG})
-    until(lambda: launched.ended)
+    until(lambda: launched.has_exited)
     assert "has no parameter 'tog'. Did you mean tag?" in launched.progress()
     launched.close()
 
@@ -196,9 +196,9 @@ def test_an_environment_that_cannot_start_it_is_told(place: Path, monkeypatch: p
 
 def test_an_executed_notebook_that_is_half_written_shows_nothing(place: Path) -> None:
     launched = start(small.notebook(place / "01-a.ipynb", "step.done('Fine.')"))
-    until(lambda: launched.ended)
+    until(lambda: launched.has_exited)
     run = found(place, launched)
     for content in ("{", "{}", json.dumps({"cells": 3})):
         (run.folder / "executed.ipynb").write_text(content)
-        assert run.shown() == ""
+        assert run.plan_html() == ""
     launched.close()

@@ -19,7 +19,7 @@ from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
 from runbook_lib.records import chain as ledger
 from runbook_lib.records import step_record
-from runbook_lib.records.chain import Ledger, read
+from runbook_lib.records.chain import Ledger, read_predicate
 from runbook_lib.records.pages import run as report
 from runbook_lib.records.statement import CONTRIBUTIONS, Identity, collect, folder_name, statement, to_bytes
 from runbook_lib.runner import command_line
@@ -253,11 +253,11 @@ def test_a_run_from_elsewhere_leaves_an_incomplete_record(tmp_path: Path, killed
     env = {**os.environ, "RUNBOOK_AUDIT": str(tmp_path), "PYTHONPATH": str(provenance.ROOT)}
     subprocess.run([sys.executable, "-c", ELSEWHERE, *(["killed"] * killed)], env=env, check=not killed)
     (folder,) = tmp_path.glob("o-r/main/dev-26.04-py3/*-01-pin-*")
-    assert read(folder)["state"] == ("running" if killed else "incomplete")
-    with Ledger.hold(folder.parent) as book:
+    assert read_predicate(folder)["state"] == ("running" if killed else "incomplete")
+    with Ledger.locked(folder.parent) as book:
         assert archive.close_dead(book) == [folder.name] * killed
         assert book.open_ids == []
-    found = read(folder)
+    found = read_predicate(folder)
     assert found["state"] == "incomplete"
     assert found["outcome"]["sentence"].startswith("Did it. It was not started by this environment's papermill")
 
@@ -266,14 +266,14 @@ def test_a_run_from_elsewhere_leaves_an_incomplete_record(tmp_path: Path, killed
 
 
 def opened(tmp_path: Path, name: str) -> Path:
-    with Ledger.hold(tmp_path) as book:
+    with Ledger.locked(tmp_path) as book:
         return book.open(name, {**PREDICATE, "id": name})
 
 
 def closed(tmp_path: Path, name: str) -> Path:
     folder = opened(tmp_path, name)
-    with Ledger.hold(tmp_path) as book:
-        book.close(name, {**read(folder), "state": "done"})
+    with Ledger.locked(tmp_path) as book:
+        book.close(name, {**read_predicate(folder), "state": "done"})
     return folder
 
 
@@ -285,10 +285,10 @@ def test_each_record_names_the_one_closed_before_it(tmp_path: Path) -> None:
     assert ledger.read_head(tmp_path) == (None, ["1", "2"])
     for folder in (second, first):
         (folder / "executed.ipynb").write_text(folder.name)
-        with Ledger.hold(tmp_path) as book:
-            book.close(folder.name, {**read(folder), "state": "done"})
-    assert read(second)["previous"] is None
-    assert read(first)["previous"] == {"record": "2", "sha256": ledger.sha256(second / "run.json")}
+        with Ledger.locked(tmp_path) as book:
+            book.close(folder.name, {**read_predicate(folder), "state": "done"})
+    assert read_predicate(second)["previous"] is None
+    assert read_predicate(first)["previous"] == {"record": "2", "sha256": ledger.sha256(second / "run.json")}
     assert ledger.read_head(tmp_path) == ({"record": "1", "sha256": ledger.sha256(first / "run.json")}, [])
     subjects = json.loads((first / "run.json").read_bytes())["subject"]
     assert subjects == [{"name": "executed.ipynb", "digest": {"sha256": ledger.sha256(first / "executed.ipynb")}}]
@@ -297,8 +297,8 @@ def test_each_record_names_the_one_closed_before_it(tmp_path: Path) -> None:
 def test_a_closed_record_is_not_closed_again(tmp_path: Path) -> None:
     folder = closed(tmp_path, "1")
     before = (folder / "run.json").read_bytes()
-    with Ledger.hold(tmp_path) as book, pytest.raises(RunbookError, match="closed by another command"):
-        book.close("1", {**read(folder), "state": "failed"})
+    with Ledger.locked(tmp_path) as book, pytest.raises(RunbookError, match="already closed"):
+        book.close("1", {**read_predicate(folder), "state": "failed"})
     assert (folder / "run.json").read_bytes() == before
 
 
@@ -329,11 +329,11 @@ def test_a_command_killed_at_any_point_is_finished_by_the_next(
     with monkeypatch.context() as patch, contextlib.suppress(Killed):
         kill_at(patch, nth)
         closed(tmp_path, "1")
-    with Ledger.hold(tmp_path) as book:
+    with Ledger.locked(tmp_path) as book:
         last, open_ids = book.last, list(book.open_ids)
         present = sorted(path.name for path in tmp_path.iterdir())
     assert last is not None
-    states = {path.parent.name: read(path.parent)["state"] for path in tmp_path.glob("*/run.json")}
+    states = {path.parent.name: read_predicate(path.parent)["state"] for path in tmp_path.glob("*/run.json")}
     assert open_ids == [name for name, state in states.items() if state == "running"]
     assert last["record"] == ("1" if states.get("1") == "done" else "0")
     assert last["sha256"] == ledger.sha256(tmp_path / last["record"] / "run.json")
@@ -357,23 +357,23 @@ for n in range(10):
     while link is not None:
         assert link["sha256"] == ledger.sha256(tmp_path / link["record"] / "run.json")
         chain.append(link["record"])
-        link = read(tmp_path / link["record"])["previous"]
+        link = read_predicate(tmp_path / link["record"])["previous"]
     assert (sorted(chain), open_ids) == (sorted(f"{name}{n}" for name in "ab" for n in range(10)), [])
 
 
 def test_a_lock_that_is_not_given_up_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "LIMIT", 0.05)
     with (
-        Ledger.hold(tmp_path),
+        Ledger.locked(tmp_path),
         pytest.raises(RunbookError, match=r"locked by (process [0-9]+ \(|another command)"),
-        Ledger.hold(tmp_path),
+        Ledger.locked(tmp_path),
     ):
         pass
 
 
 def test_a_damaged_head_stops_everything(tmp_path: Path) -> None:
     (tmp_path / "head").write_text("{")
-    with pytest.raises(RunbookError, match="is damaged"), Ledger.hold(tmp_path):
+    with pytest.raises(RunbookError, match="is damaged"), Ledger.locked(tmp_path):
         pass
 
 

@@ -10,7 +10,7 @@ from small_runbooks import PARAMETERS, bump, notebook, outputs, records, shared_
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.records import archive
-from runbook_lib.records.chain import read, read_head
+from runbook_lib.records.chain import read_head, read_predicate
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute
 from runbook_lib.runner.parameters import BadParameter
@@ -215,10 +215,10 @@ def test_steps_are_records_of_their_own_on_one_clean_kernel(tmp_path: Path, audi
     ]
     assert "Waiting for CI.\n    7\n✓ done  03-c" in "".join(heard)
     assert result.record is not None
-    found = {read(path)["notebook"]["name"]: path for path in records(audit)}
+    found = {read_predicate(path)["notebook"]["name"]: path for path in records(audit)}
     assert len(found) == 4
-    assert [check["status"] for check in read(result.record)["checks"]] == ["passed", "waiting", "passed"]
-    assert {read(found[name])["parent"] for name in ("01-a", "02-b", "03-c")} == {result.record.name}
+    assert [check["status"] for check in read_predicate(result.record)["checks"]] == ["passed", "waiting", "passed"]
+    assert {read_predicate(found[name])["parent"] for name in ("01-a", "02-b", "03-c")} == {result.record.name}
     assert {path.parent for path in found.values()} == {audit / "o-r" / "main" / "dev-26.04-py3"}
     (*_, pid), (again, *rest) = (outputs(found[name] / "executed.ipynb")[0].split() for name in ("01-a", "02-b"))
     assert pid == again

@@ -16,7 +16,7 @@ import pytest
 from small_runbooks import bump, command, environ, notebook, outputs, records
 
 from runbook_lib.records import archive
-from runbook_lib.records.chain import Ledger, read
+from runbook_lib.records.chain import Ledger, read_predicate
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute, kernel_client
 from runbook_lib.runner import notebook as executed
@@ -97,14 +97,14 @@ def test_a_stopped_launcher_leaves_no_kernel_and_a_record_that_says_so(
     assert process.returncode == status, out + err
     assert "Traceback" not in out + err
     until(lambda: not any(map(_is_kernel, alive)))
-    assert [read(path)["state"] for path in records(audit)] == [state, state]
+    assert [read_predicate(path)["state"] for path in records(audit)] == [state, state]
     assert "so far\n" in outputs(records(audit)[1] / "executed.ipynb")
     assert verify(audit)[0] == []
     if state == "running":  # the next command closes them
         assert [one.state for one in archive.status(audit)] == ["killed"]
         notebook(folder / "03-c.ipynb", "step.done('C is done.')")
         execute.execute(folder / "03-c.ipynb", {"tag": "26.04-py3"})
-        assert [read(path)["state"] for path in records(audit)] == ["killed", "killed", "done"]
+        assert [read_predicate(path)["state"] for path in records(audit)] == ["killed", "killed", "done"]
         assert all((path / "report.html").is_file() for path in records(audit))
         assert verify(audit)[0] == []
         forget_temporary_files()
@@ -134,7 +134,7 @@ def test_a_kernel_of_steps_that_dies_takes_only_its_step(tmp_path: Path, audit: 
     notebook(folder / "02-b.ipynb", "step.done('never')")
     result = execute.execute(bump(folder, "01-a", "02-b"), {})
     assert result.state == "failed"
-    assert [read(path)["state"] for path in records(audit)] == ["failed", "killed"]
+    assert [read_predicate(path)["state"] for path in records(audit)] == ["failed", "killed"]
     assert verify(audit)[0] == []
 
 
@@ -148,7 +148,7 @@ def test_a_launcher_whose_kernel_is_killed_closes_what_that_left_open(tmp_path: 
     out, _ = process.communicate(timeout=200)
     assert process.returncode == 1
     assert "The kernel that ran bump died" in out
-    assert [read(path)["state"] for path in records(audit)] == ["killed", "killed"]
+    assert [read_predicate(path)["state"] for path in records(audit)] == ["killed", "killed"]
     assert verify(audit)[0] == []
     forget_temporary_files()  # those of the kernel's own kernel
 
@@ -166,11 +166,11 @@ def test_an_open_record_of_a_live_process_is_left_alone(tmp_path: Path, audit: P
     process = start(path)
     until((path.parent / "begun").exists)
     (folder,) = records(audit)
-    with Ledger.hold(folder.parent) as ledger:
+    with Ledger.locked(folder.parent) as ledger:
         assert archive.close_dead(ledger) == []
     process.send_signal(signal.SIGINT)
     process.communicate()
-    assert read(folder)["state"] == "cancelled"
+    assert read_predicate(folder)["state"] == "cancelled"
 
 
 def test_a_cell_that_is_stopped_for_its_limit_ends_what_it_started(tmp_path: Path, audit: Path) -> None:
@@ -271,7 +271,7 @@ def test_nothing_is_written_to_the_record_of_an_interrupted_step_once_it_is_clos
     time.sleep(1)  # time for something to be written too late
     assert verify(audit)[0] == []
     (record,) = records(audit)
-    assert read(record)["state"] == "cancelled"
+    assert read_predicate(record)["state"] == "cancelled"
     assert deaf or outputs(record / "executed.ipynb") == ["so far\n"]
 
 

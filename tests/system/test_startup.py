@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from small_runbooks import ROOT, command, environ, notebook, outputs, records
 
-from runbook_lib.records.chain import read
+from runbook_lib.records.chain import read_predicate
 from runbook_lib.records.verify import verify
 
 pytestmark = pytest.mark.slow
@@ -77,7 +77,7 @@ def test_a_run_is_cancelled_by_sigterm_whatever_it_inherits(
     process.terminate()
     told, _ = process.communicate(timeout=60)
     assert process.returncode == 143, told
-    assert [read(folder)["state"] for folder in records(tmp_path / "audit")] == ["cancelled"]
+    assert [read_predicate(folder)["state"] for folder in records(tmp_path / "audit")] == ["cancelled"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
@@ -87,7 +87,7 @@ def test_a_run_under_nohup_goes_on(waiting: Path, tmp_path: Path, number: signal
     (waiting.parent / "go on").touch()
     told, _ = process.communicate(timeout=60)
     assert process.returncode == 0, told
-    assert [read(folder)["state"] for folder in records(tmp_path / "audit")] == ["done"]
+    assert [read_predicate(folder)["state"] for folder in records(tmp_path / "audit")] == ["done"]
 
 
 def test_a_failed_command_is_no_success_where_sigchld_was_ignored(waiting: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_run_keeps_its_record_where_a_stream_is_closed(tmp_path: Path, closed:
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     (record,) = records(tmp_path / "audit")
-    assert read(record)["state"] == "done"
+    assert read_predicate(record)["state"] == "done"
     assert "hello\n" in "".join(outputs(record / "executed.ipynb"))
     assert verify(tmp_path / "audit")[0] == []
 

@@ -95,7 +95,7 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "steps.broken_tests.issue.choose": {"test": SimpleNamespace(case="gpt3_tp1")},
     "recipes.issue_references.issue_of_comment": {"repository": "o/r"},
     "recipes.issue_references.issue_of_reason": {"repository": "o/r"},
-    "records.verify._place_and_time": {"started": datetime(2026, 1, 2, tzinfo=UTC)},
+    "records.verify._check_place_and_time": {"start": datetime(2026, 1, 2, tzinfo=UTC)},
     "golden.match_artifacts.parse_upload_name": {"run": 123},
 }
 

@@ -119,7 +119,7 @@ def of_record(home: Path) -> Scene:
             "started": "2026-01-01T00:00:00Z", "ended": None, "parent": None,
         }  # fmt: skip
         bump = folder / "o-r/main/dev-26.04-py3"
-        with Ledger.hold(bump) as ledger:
+        with Ledger.locked(bump) as ledger:
             place = ledger.open(runs[-1], predicate)
         step = StepRecord("03-open-pr", bump_to(), "o/r", place)
         step.add_inputs(digest="sha256:1")
@@ -127,12 +127,12 @@ def of_record(home: Path) -> Scene:
         step.table("changes", [{"a": 1}] * 50)
         step.diff("-old\n+new\n")
         step.done("Done.")
-        with Ledger.hold(bump) as ledger:
+        with Ledger.locked(bump) as ledger:
             ledger.close(runs[-1], {**predicate, "state": "done", "ended": "2026-01-01T00:00:01Z"})
 
     def whole() -> None:
         problems = verify(folder)[0] if folder.exists() else []
-        assert all("the next run of this bump mends it" in it for it in problems)
+        assert all("the next run of this bump repairs it" in it for it in problems)
 
     def completed() -> None:
         assert not verify(folder)[0]

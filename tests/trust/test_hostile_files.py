@@ -176,7 +176,7 @@ def test_an_archive_of_an_earlier_version_is_closed_by_its_next_run(tmp_path: Pa
     (bump / "link").symlink_to(tmp_path / "public")
     os.link(tmp_path / "public/page", bump / "page")
     before = verify(audit)[0]
-    with Ledger.hold(bump):
+    with Ledger.locked(bump):
         assert open_to_others(bump) == [bump / "page"]
     write_index(audit)
     assert open_to_others(audit) == [bump / "page"]

@@ -25,9 +25,9 @@ from stored_archive import BUMPS, DEV, KEPT, rewrite
 from runbook_lib.cli import audit as archive_commands
 from runbook_lib.errors import CannotTell
 from runbook_lib.records import archive
-from runbook_lib.records.chain import Ledger, read_head
+from runbook_lib.records.chain import Ledger, read_head, read_predicate
 from runbook_lib.records.pages import index
-from runbook_lib.records.statement import RUN, STORY, to_bytes, when
+from runbook_lib.records.statement import RUN, STORY, parse_time, to_bytes
 from runbook_lib.records.verify import verify
 from runbook_lib.system.clock import now, stamp
 
@@ -360,13 +360,16 @@ def test_an_archive_that_may_not_be_entered_is_refused(audit: Path) -> None:
 
 def _moved(predicate: dict[str, Any], by: timedelta) -> None:
     """All of a record's times, and its name, which tells the first of them."""
-    started = when(predicate["started"]) + by
+    started = parse_time(predicate["started"]) + by
     predicate["id"] = f"{started:%Y%m%dT%H%M%SZ}-{predicate['id'].split('-', 1)[1]}"
-    predicate["started"], predicate["ended"] = stamp(started), stamp(when(predicate["ended"]) + by)
+    predicate["started"], predicate["ended"] = stamp(started), stamp(parse_time(predicate["ended"]) + by)
 
 
 FORGED: Mapping[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
-    "in the future": (lambda it: _moved(it[-1], now() - when(it[-1]["ended"]) + timedelta(hours=1)), "from the future"),
+    "in the future": (
+        lambda it: _moved(it[-1], now() - parse_time(it[-1]["ended"]) + timedelta(hours=1)),
+        "from the future",
+    ),
     "ends in the future": (lambda it: it[-1].update(ended=stamp(now() + timedelta(hours=1))), "from the future"),
     "ends before it starts": (lambda it: it[0].update(ended="2026-01-01T00:00:00.000Z"), "contradict"),
     "another start than its name": (lambda it: it[-1].update(started="2026-11-21T10:00:00.000Z"), "contradict"),
@@ -452,11 +455,11 @@ def test_the_archive_of_the_first_format_is_read_for_ever(
 
 
 def test_a_bump_of_the_first_format_goes_on(audit: Path) -> None:
-    with Ledger.hold(audit / DEV) as ledger:
+    with Ledger.locked(audit / DEV) as ledger:
         assert archive.close_dead(ledger) == []
         last = ledger.last
         name = f"{now():%Y%m%dT%H%M%SZ}-07-sync-check-00000000"
-        predicate = ledger.read(last["record"]) | {
+        predicate = read_predicate(ledger.folder / last["record"]) | {
             "id": name,
             "started": stamp(now()),
             "ended": None,

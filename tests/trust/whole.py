@@ -9,7 +9,7 @@ from pathlib import Path
 from stopping import TAG, World, git
 
 from runbook_lib.practice.state import CommentRecord, Store, TicketRecord
-from runbook_lib.records.chain import read
+from runbook_lib.records.chain import read_predicate
 from runbook_lib.records.verify import verify
 
 BRANCH = f"bump/main/dev-{TAG}"
@@ -102,7 +102,7 @@ def at_the_end(world: World, killed: Iterable[tuple[Path, int]] = ()) -> None:
     problems, counts = verify(world.audit)
     assert (problems, counts.running, counts.killed) == ([], 0, 0)
     for folder, status in killed:
-        record = read(folder)
+        record = read_predicate(folder)
         sentence = record["outcome"]["sentence"]
         ended = "Ready to merge" in sentence  # at its very end a run is closed before it is stopped
         assert status == 0 or ended or record["state"] in ("killed", "cancelled", "failed"), record

@@ -1,15 +1,15 @@
-"""Facts and tables above the runs of a bump's story: what moved, what the new image changes, who decided what."""
+"""Facts and tables above the runs of a bump's story: pins, changes of the image, decisions, conditions of the merge."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from runbook_lib.records import attachments, timeline
-from runbook_lib.records.pages.formats import format_period, format_time
-from runbook_lib.records.statement import RUN, when
-from runbook_lib.records.status import BEFORE_MERGE, BumpStatus, Run, is_preview
+from runbook_lib.records.pages.formats import format_duration, format_period, format_time
+from runbook_lib.records.statement import RUN, parse_time
+from runbook_lib.records.status import BEFORE_MERGE, BumpStatus, Predicate, is_preview
 
 #: The newest decisions that are shown.
 _NEWEST = 50
@@ -28,15 +28,13 @@ class TableSection:
     remark: str = ""
 
 
-def bump_facts(folder: Path, status: BumpStatus, runs: Sequence[Run]) -> dict[str, object]:
+def bump_facts(folder: Path, status: BumpStatus, runs: Sequence[Predicate]) -> dict[str, object]:
     """Return names and values, or lists of values, that describe a bump."""
     inputs: dict[str, object] = {}
     for run in runs:
         if not is_preview(run) or not inputs:
             inputs |= {name: value for name, value in (run.get("inputs") or {}).items() if value}
     platforms = _newest_table(folder, runs, "platforms.csv")
-    libraries = [run["library"] for run in runs if run.get("library")]
-    versions = [f"{library.get('version')} {library.get('commit') or ''}".strip() for library in libraries]
     return {
         "repository": f"{status.repository}, branch {status.base}",
         "image": f"{status.tag} ({status.image_type}) {inputs.get('digest', '')}".strip() if status.tag else "",
@@ -45,17 +43,26 @@ def bump_facts(folder: Path, status: BumpStatus, runs: Sequence[Run]) -> dict[st
         "base commit": inputs.get("base_commit"),
         "head commit": inputs.get("head_commit"),
         "merge commit": inputs.get("merge_commit"),
-        "people": list(dict.fromkeys(timeline.person(run) for run in runs)),
+        "people": list(dict.fromkeys(map(timeline.person, runs))),
         "started": format_time(status.started),
         "last run ended": format_time(status.last),
         "from first to last": format_period(status.started, status.last) if status.last else "",
         "time in runs": _time_in_runs(runs),
-        "runbook": list(dict.fromkeys(versions)),
+        "runbook": _library_versions(runs),
     }
 
 
-def _links(status: BumpStatus, runs: Sequence[Run]) -> dict[str, object]:
+def _library_versions(runs: Iterable[Predicate]) -> list[str]:
+    versions: dict[str, None] = {}
+    for run in runs:
+        if library := run.get("library"):
+            versions[f"{library.get('version')} {library.get('commit') or ''}".strip()] = None
+    return list(versions)
+
+
+def _links(status: BumpStatus, runs: Sequence[Predicate]) -> dict[str, object]:
     """Return each name with all addresses that it had: a bump may have several CI runs."""
+    # Issues are links of the status alone, as runs record them as effects.
     addresses: dict[str, list[str]] = {name: [] for name in status.links}
     for run in sorted(runs, key=lambda run: str(run.get("ended") or run["started"])):
         for name, url in (run.get("links") or {}).items():
@@ -64,28 +71,26 @@ def _links(status: BumpStatus, runs: Sequence[Run]) -> dict[str, object]:
     return {name: urls or [status.links[name]] for name, urls in addresses.items()}
 
 
-def _time_in_runs(runs: Iterable[Run]) -> str:
-    """Return the duration of all runs that a person started and that have ended."""
-    seconds = 0.0
+def _time_in_runs(runs: Iterable[Predicate]) -> str:
+    """Return the total duration of the runs that a person started and that have ended."""
+    duration = timedelta()
     for run in runs:
         if run.get("parent") is None and run.get("ended"):
-            seconds += (when(run["ended"]) - when(run["started"])).total_seconds()
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min"
+            duration += parse_time(run["ended"]) - parse_time(run["started"])
+    return format_duration(duration)
 
 
-def moved_pins(folder: Path, runs: Sequence[Run]) -> list[dict[str, str]]:
+def moved_pins(folder: Path, runs: Sequence[Predicate]) -> list[dict[str, str]]:
     """Return the rows of ``changes.csv`` of all runs, the newest of each pin."""
-    tables = (attachments.rows(folder / run["id"] / "changes.csv") for run in runs)
     pins = {}
-    for row in chain.from_iterable(tables):
-        if row.keys() >= {"path", "line", "selector", "old", "new"}:
-            pins[row["path"], row["selector"]] = row
+    for run in runs:
+        for row in attachments.rows(folder / run["id"] / "changes.csv"):
+            if row.keys() >= {"path", "line", "selector", "old", "new"}:
+                pins[row["path"], row["selector"]] = row
     return list(pins.values())
 
 
-def table_sections(folder: Path, runs: Sequence[Run], pins: Sequence[Mapping[str, str]]) -> list[TableSection]:
+def table_sections(folder: Path, runs: Sequence[Predicate], pins: Sequence[Mapping[str, str]]) -> list[TableSection]:
     """Return the tables of a story that have any rows, in order."""
     sections = [
         _pin_section(pins),
@@ -120,9 +125,9 @@ def _image_section(changes: Iterable[Mapping[str, str]]) -> TableSection:
     return TableSection(title, "what the new image changes", columns, rows, "image-changes.csv of the records")
 
 
-def _decision_section(decisions: Sequence[timeline.Decision]) -> TableSection:
+def _decision_section(decisions: Sequence[timeline.RecordedDecision]) -> TableSection:
     rows = [
-        {"decision": decision.what, "url": decision.url, "reason": decision.reason,
+        {"decision": decision.decision, "url": decision.url, "reason": decision.reason,
          "when (UTC)": format_time(decision.at)[:19], "by": decision.by}
         for decision in decisions[-_NEWEST:]
     ]  # fmt: skip
@@ -132,7 +137,7 @@ def _decision_section(decisions: Sequence[timeline.Decision]) -> TableSection:
     return TableSection("What people decided", "decisions", columns, rows, "the records", remark=remark)
 
 
-def _merge_section(runs: Sequence[Run]) -> TableSection:
+def _merge_section(runs: Sequence[Predicate]) -> TableSection:
     """Return the conditions of a merge, as the newest run of the bump notebook checked them."""
     rows: list[dict[str, object]] = []
     introduction = ""
@@ -152,7 +157,7 @@ def _merge_condition(check: Mapping[str, Any]) -> dict[str, object]:
     return {"condition": condition, "outcome": outcome, "detail": check.get("detail")}
 
 
-def _newest_table(folder: Path, runs: Sequence[Run], name: str) -> list[dict[str, str]]:
+def _newest_table(folder: Path, runs: Sequence[Predicate], name: str) -> list[dict[str, str]]:
     """Return the rows of the newest file of that name with any."""
     for run in reversed(runs):
         rows = attachments.rows(folder / run["id"] / name)

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
-from runbook_lib.records.statement import when
+from runbook_lib.records.statement import parse_time
 
 #: Characters of a value within a sentence, or before and after a change.
 _LONGEST_VALUE = 160
@@ -44,7 +45,12 @@ def run_duration(predicate: Mapping[str, Any]) -> str:
 
 def format_period(start: str, end: str) -> str:
     """Return the time between two stamps in words."""
-    seconds = (when(end) - when(start)).total_seconds()
+    return format_duration(parse_time(end) - parse_time(start))
+
+
+def format_duration(duration: timedelta) -> str:
+    """Return a duration in words."""
+    seconds = duration.total_seconds()
     if seconds < 120:
         return f"{max(seconds, 0):.1f} s"
     if seconds < 2 * _HOUR:
@@ -59,6 +65,6 @@ def format_time(stamp: str) -> str:
     if not stamp:
         return ""
     try:
-        return f"{when(stamp):%Y-%m-%d %H:%M:%S} UTC"
+        return f"{parse_time(stamp):%Y-%m-%d %H:%M:%S} UTC"
     except (ValueError, TypeError):
         return str(stamp)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from runbook_lib.records.archive import Runs, bump_folders, place_of, runs
+from runbook_lib.records.archive import BumpRecords, bump_folders, place_of, read_records
 from runbook_lib.records.chain import LOCK
 from runbook_lib.records.pages import html, story
 from runbook_lib.records.pages.formats import format_period, format_time
@@ -36,7 +36,7 @@ def write_index(archive: Path) -> None:
         folders = bump_folders(archive)
         _close(archive, folders)
         for folder in folders:
-            records = runs(folder)
+            records = read_records(folder)
             status = bump_status(folder, records.readable, records.unreadable)
             if status is None:
                 continue
@@ -56,7 +56,7 @@ def _close(archive: Path, bumps: Iterable[Path]) -> None:
         close_to_others(archive)
 
 
-def _write_story(folder: Path, status: BumpStatus, records: Runs) -> None:
+def _write_story(folder: Path, status: BumpStatus, records: BumpRecords) -> None:
     """Write the story, unless it was made from these very records: a state may change without a file that does."""
     content = json.dumps([records.readable, records.unreadable], sort_keys=True, default=str)
     made_of = sha256(content.encode("utf-8", "backslashreplace")).hexdigest()
@@ -75,11 +75,11 @@ def _beginning(file: Path) -> str:
         return ""
 
 
-def render(archive: Path, bumps: Sequence[tuple[BumpStatus, Runs]]) -> str:
+def render(archive: Path, bumps: Sequence[tuple[BumpStatus, BumpRecords]]) -> str:
     """Return the page of an archive from the status and records of each bump."""
-    records = {status.story: len(runs.readable) for status, runs in bumps}
+    counts = {status.story: len(records.readable) for status, records in bumps}
     newest = newest_first(status for status, _ in bumps)
-    rows = [_row(archive, bump, records[bump.story]) for bump in newest]
+    rows = [_row(archive, bump, counts[bump.story]) for bump in newest]
     return html.render(
         "index.html",
         title="Base image bumps",

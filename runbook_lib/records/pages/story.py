@@ -14,8 +14,15 @@ from runbook_lib.records.pages import html
 from runbook_lib.records.pages.bump_facts import TableSection, bump_facts, moved_pins, table_sections
 from runbook_lib.records.pages.formats import format_value, truncate
 from runbook_lib.records.statement import EXECUTED, RUN
-from runbook_lib.records.status import BEFORE_MERGE, BumpStatus, Run, is_preview, settled
-from runbook_lib.records.timeline import Entry
+from runbook_lib.records.status import (
+    BEFORE_MERGE,
+    BumpStatus,
+    Predicate,
+    is_preview,
+    outcome_sentence,
+    stable_sentence,
+)
+from runbook_lib.records.timeline import TimelineEntry
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -39,7 +46,7 @@ _RUN_TABLES = (
 )
 
 
-def render(folder: Path, status: BumpStatus, runs: Sequence[Run], made_of: str = "") -> str:
+def render(folder: Path, status: BumpStatus, runs: Sequence[Predicate], made_of: str = "") -> str:
     """Return the page of a bump from its records in ``folder``, oldest first; all of it is redacted already.
 
     ``made_of`` marks the state of the records.
@@ -107,7 +114,7 @@ def _short_row(row: Mapping[str, object], columns: Iterable[str]) -> dict[str, s
 class _History:
     """The runs of a bump as HTML.  A warning, table, plot or diff is shown where it occurred first, and only there."""
 
-    def __init__(self, folder: Path, runs: Sequence[Run]) -> None:
+    def __init__(self, folder: Path, runs: Sequence[Predicate]) -> None:
         self._folder = folder
         self._entries = timeline.entries(runs)
         self._plots, self._diffs = html.ByteBudget(_PLOTS), html.ByteBudget(_DIFFS)
@@ -118,7 +125,7 @@ class _History:
                 for text in self._texts(run):
                     self._first.setdefault(text, str(run["id"]))
 
-    def _texts(self, run: Run) -> Iterator[str]:
+    def _texts(self, run: Predicate) -> Iterator[str]:
         record = self._folder / run["id"]
         yield from map(str, run.get("warnings") or ())
         for image in attachments.images(record / EXECUTED):
@@ -142,9 +149,9 @@ class _History:
                     break
         return shown[::-1], len(self._entries) - len(shown)
 
-    def _entry(self, number: int, entry: Entry, level: str) -> "Markup":
+    def _entry(self, number: int, entry: TimelineEntry, level: str) -> "Markup":
         """Return a run that a person started: all of it, with its steps in brief, or only how it ended."""
-        names = {*entry.as_before, *(step["notebook"]["name"] for step in entry.steps)}
+        names = {*entry.unchanged, *(step["notebook"]["name"] for step in entry.steps)}
         details: dict[str, Any] = {}
         if level == "full":
             # The newest run comes first in what is left for plots and diffs.
@@ -156,14 +163,16 @@ class _History:
             entry,
             details,
             person=timeline.person(entry.run),
-            is_repeated=bool(entry.again) and settled(entry.again[-1]) == _sentence(entry.again[-1]),
+            is_repeated=_is_stable(entry.repetitions),
         )
         return markup
 
-    def _details(self, run: Run, steps: set[str]) -> dict[str, Any]:
+    def _details(self, run: Predicate, steps: set[str]) -> dict[str, Any]:
         """Return what a run did and found, without its steps of these names, which are shown elsewhere."""
         return {
-            "effects": [f"{timeline.told(effect)} {effect.get('url') or ''}" for effect in run.get("effects") or ()],
+            "effects": [
+                f"{timeline.describe_effect(effect)} {effect.get('url') or ''}" for effect in run.get("effects") or ()
+            ],
             **_checks(run, steps),
             "warnings": [text for text in map(str, run.get("warnings") or ()) if self._is_first(run, text)],
             "tables": [table for table in self._tables(run) if table["rows"]],
@@ -171,7 +180,7 @@ class _History:
             "diff": self._diff(run),
         }
 
-    def _tables(self, run: Run) -> Iterator[dict[str, Any]]:
+    def _tables(self, run: Predicate) -> Iterator[dict[str, Any]]:
         for file, label, columns in _RUN_TABLES:
             path = self._folder / run["id"] / file
             if not self._is_first(run, attachments.text(path)):
@@ -183,7 +192,7 @@ class _History:
             used = [name for name in columns if any(row[name] for row in short)]
             yield {"label": label, "rows": short, "columns": used, "omitted": len(rows) - len(short)}
 
-    def _images(self, run: Run) -> dict[str, Any]:
+    def _images(self, run: Predicate) -> dict[str, Any]:
         from markupsafe import Markup
 
         images: list[dict[str, str]] = []
@@ -192,12 +201,12 @@ class _History:
             if not self._is_first(run, image.data):
                 continue
             if self._plots.take(image.html):
-                images.append({"image": Markup(image.html), "caption": image.told})
+                images.append({"image": Markup(image.html), "caption": image.description})
             else:
                 omitted += 1
         return {"images": images, "omitted_images": omitted}
 
-    def _diff(self, run: Run) -> dict[str, Any] | None:
+    def _diff(self, run: Predicate) -> dict[str, Any] | None:
         from markupsafe import Markup
 
         text = attachments.text(self._folder / run["id"] / "change.diff")
@@ -213,13 +222,13 @@ class _History:
         omitted = len(lines) - len(shown)
         return {"markup": markup, "fits": fits, "files": len(files), "lines": len(lines), "omitted": omitted}
 
-    def _is_first(self, run: Run, text: str) -> bool:
+    def _is_first(self, run: Predicate, text: str) -> bool:
         return self._first.get(text) == str(run["id"])
 
 
-def _checks(run: Run, steps: set[str]) -> dict[str, Any]:
+def _checks(run: Predicate, steps: set[str]) -> dict[str, Any]:
     """Return the passed checks by name, and the others with their details; of a preview only the passed ones."""
-    passed, others = [], []
+    passed, not_passed = [], []
     for check in run.get("checks") or ():
         if check.get("name") in steps or str(check.get("name")).startswith(BEFORE_MERGE):
             continue
@@ -227,14 +236,15 @@ def _checks(run: Run, steps: set[str]) -> dict[str, Any]:
         if status == "passed":
             passed.append(format_value(check.get("name")))
         # A step shows what it waits for as its outcome.
-        elif check.get("detail") != _sentence(run) and not is_preview(run):
+        elif check.get("detail") != outcome_sentence(run) and not is_preview(run):
             mark = display.MARKS.get(status, status)
-            others.append(f"{mark}: {format_value(check.get('name'))}. {format_value(check.get('detail'))}")
-    return {"passed": passed, "others": others}
+            not_passed.append(f"{mark}: {format_value(check.get('name'))}. {format_value(check.get('detail'))}")
+    return {"passed": passed, "not_passed": not_passed}
 
 
-def _sentence(run: Run) -> str:
-    return str((run.get("outcome") or {}).get("sentence") or "")
+def _is_stable(repetitions: Sequence[Predicate]) -> bool:
+    """Return True where the sentence of the last repetition is that of the first run to the letter."""
+    return bool(repetitions) and stable_sentence(repetitions[-1]) == outcome_sentence(repetitions[-1])
 
 
 def _is_notable(row: Mapping[str, str]) -> bool:

@@ -104,7 +104,7 @@ def test_unreadable_records_are_named(tmp_path: Path) -> None:
     name = record(tmp_path, "01-pin", "done", "Pinned.")
     record(tmp_path, "04-run-ci", "done", at=3)
     (tmp_path.joinpath(*BUMP.parts) / name / "run.json").write_text("{")
-    assert f"Warning: 1 record cannot be read, so this may not be all ({name})." in words(page(tmp_path))
+    assert f"Warning: 1 record cannot be read, so this status may be incomplete ({name})." in words(page(tmp_path))
 
 
 # -- stories -------------------------------------------------------------------------------------------------------

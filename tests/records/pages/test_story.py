@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.records import timeline
-from runbook_lib.records.archive import runs
+from runbook_lib.records.archive import read_records
 from runbook_lib.records.pages import story
 from runbook_lib.records.pages.html import to_bytes
 from runbook_lib.records.status import bump_status
@@ -26,7 +26,7 @@ DIFF = "--- a/docker/.ngc_version.dev\n+++ b/docker/.ngc_version.dev\n@@ -1 +1 @
 
 def page(archive: Path) -> str:
     folder = archive / FOLDER
-    found = runs(folder)
+    found = read_records(folder)
     status = bump_status(folder, found.readable, found.unreadable)
     assert status is not None
     return story.render(folder, status, found.readable)
@@ -83,7 +83,7 @@ def test_complete_bump_is_shown_in_order(tmp_path: Path) -> None:
         "o/r, branch main", "26.04-py3 (dev) sha256:abc", "CI run https://ci/5", "issue #11 https://x/11", "c0ffee",
         "Ada <ada@x>", "What moves", "docker/.ngc_version.dev:1 whole file nvcr.io/nvidia/pytorch:26.02-py3",
         "What people decided",
-        "put gpt_long@dgx_h100 out of CI's way as broken, with the issue #11 it hangs 2026-04-01 00:03:00",
+        "quarantined gpt_long@dgx_h100 as broken, with the issue #11 it hangs 2026-04-01 00:03:00",
         "accepted the new values of a/b.json known 2026-04-01 00:04:10",
         "Before the merge", "a green CI run ✓ met Run 5.",
         "What happened", "1. bump", "01-github-pin: ✓ done", "Moved 1 value.",
@@ -146,8 +146,8 @@ def test_run_that_differs_is_not_folded(tmp_path: Path, name: str) -> None:
     same: dict[str, Any] = {"notebook": "04-run-ci", "state": "waiting", "sentence": "Waits for CI 1."}
     record(tmp_path, **same)
     record(tmp_path, **(same | NOT_FOLDED[name]), at=1)
-    entries = timeline.entries(runs(tmp_path / FOLDER).readable)
-    assert [len(entry.again) for entry in entries] == [0, 0]
+    entries = timeline.entries(read_records(tmp_path / FOLDER).readable)
+    assert [len(entry.repetitions) for entry in entries] == [0, 0]
 
 
 def test_unchanged_steps_are_only_named(tmp_path: Path) -> None:
@@ -175,25 +175,25 @@ def test_previews_show_only_their_outcome(tmp_path: Path) -> None:
     ("given", "sentence"),
     [
         (effect("edit", "a.yml", None, "sha256:2"), "Edited a.yml: a new file → sha256:2."),
-        (effect("branch", "bump/x", None, "c0ffee"), "Made the branch bump/x at c0ffee."),
+        (effect("branch", "bump/x", None, "c0ffee"), "Created the branch bump/x at c0ffee."),
         (effect("commit", "bump/x", "b" * 40, "a" * 40), f"Committed {'a' * 10} on bump/x, after {'b' * 10}."),
         (effect("merge", "bump/x", "one", "two"), "Merged the base into bump/x: one → two."),
-        (effect("push", "origin bump/x", None, "two"), "Pushed to origin bump/x: nothing there → two."),
+        (effect("push", "origin bump/x", None, "two"), "Pushed to origin bump/x: new branch → two."),
         (effect("pull request", "#7", None, "chore: move"), "Opened the pull request #7: chore: move."),
         (effect("pull request", "#7 text", "a\nb", "a\nc\nd"), "Changed the text of #7: 2 lines added, 1 removed."),
         (effect("label", "#7 Run tests", False, True), "Set the label Run tests on #7."),
-        (effect("label", "#7 Run tests", True, False), "Took Run tests off #7."),
+        (effect("label", "#7 Run tests", True, False), "Removed the label Run tests from #7."),
         (effect("comment", "#7", None, f"/ok to test {'a' * 40}"), f"Commented on #7: /ok to test {'a' * 10}"),
         (effect("issue", "#8", None, "It hangs"), "Opened the issue #8: It hangs."),
-        (effect("rerun", "CI run 5", 1, 2), "Had CI run 5 run again: attempt 2, after 1."),
-        (effect("reset", "a.json", "git blob x", "y"), "Took a.json back: git blob x → y."),
+        (effect("rerun", "CI run 5", 1, 2), "Reran CI run 5: attempt 2, after 1."),
+        (effect("reset", "a.json", "git blob x", "y"), "Reverted a.json: git blob x → y."),
         (effect("something new", "there", None, "now"), "something new there: nothing → now."),
         ({}, "  : nothing → nothing.".strip()),
         (effect("edit", "a", "b" * 500, ["c", 1]), f"Edited a: {'b' * 160} … → c, 1."),
     ],
 )
 def test_effects_in_words(given: dict[str, Any], sentence: str) -> None:
-    assert timeline.told(given).strip() == sentence
+    assert timeline.describe_effect(given).strip() == sentence
 
 
 # -- small, and harmless -------------------------------------------------------------------------------------------
@@ -345,4 +345,4 @@ def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
 def test_two_runs_in_progress_are_both_shown(tmp_path: Path) -> None:
     for at in (0, 1):
         record(tmp_path, "04-run-ci", "running", at=at)
-    assert len(timeline.entries(runs(tmp_path / FOLDER).readable)) == 2
+    assert len(timeline.entries(read_records(tmp_path / FOLDER).readable)) == 2
