@@ -14,7 +14,7 @@ from controlled_forge import ControlledForge
 
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
-from runbook_lib.clients.github import client
+from runbook_lib.clients.github import connection
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.git.checkout import Checkout
@@ -175,6 +175,6 @@ def world(home: Path) -> Iterator[World]:
         )
         patch = undo.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("GITHUB_REPOSITORY", REPOSITORY)
-        patch.setattr(client, "_DELAYS", (0, 0))
+        patch.setattr(connection, "_PAUSES", (0, 0))
         patch.setattr(pull_request, "_DELAYS", (0, 0))
         yield World(home, served, now, undo)

@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from runbook_lib.bump import ImageType
 from runbook_lib.clients.github.ci_status import LIGHTWEIGHT, LTS, WORKFLOW
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import Job, Run
+from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
 from runbook_lib.clients.gitlab.client import FunctionalJob, GitLab
 from runbook_lib.errors import Refused
 from runbook_lib.golden import match_artifacts
@@ -54,7 +54,7 @@ def of_github(
     return GoldenSource(name, tuple(tests), matches, address, image_type)
 
 
-def _require_own(run: Run, branch: str, head: str, *, older: bool) -> None:
+def _require_own(run: WorkflowRun, branch: str, head: str, *, older: bool) -> None:
     name = f"CI run {run.id}"
     if run.fork:
         raise Refused(
@@ -108,7 +108,7 @@ def of_gitlab(
     )  # fmt: skip
 
 
-def _unusable(run: Run, image_type: ImageType, labels: AbstractSet[str]) -> str:
+def _unusable(run: WorkflowRun, image_type: ImageType, labels: AbstractSet[str]) -> str:
     """Return the reason why none of a run's values may be used, "" without one."""
     if run.status != "completed":
         return f"The run has not ended: it is {run.status.replace('_', ' ')}. Wait for it: {run.url}"
@@ -121,7 +121,7 @@ def _unusable(run: Run, image_type: ImageType, labels: AbstractSet[str]) -> str:
     return ""
 
 
-def functional_tests(job: Job) -> list[FunctionalTestJob]:
+def functional_tests(job: WorkflowJob) -> list[FunctionalTestJob]:
     """Return the functional test that a job runs; none for a job of another kind."""
     names = match_artifacts.parse_job_name(job.name)
     if names is None:
@@ -132,7 +132,7 @@ def functional_tests(job: Job) -> list[FunctionalTestJob]:
     return [FunctionalTestJob(job.id, job.name, *names, state, job.started, job.completed)]
 
 
-def _no_test_ran(jobs: Sequence[Job]) -> str:
+def _no_test_ran(jobs: Sequence[WorkflowJob]) -> str:
     failed = sorted({job.name for job in jobs if job.conclusion in ("failure", "timed_out", "cancelled")})
     # Unit tests are `<bucket> - latest`, and a bucket is a path; the job that sums up a run fails with any other.
     unit_tests = [name for name in failed if name.startswith("tests/")]

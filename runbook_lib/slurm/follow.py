@@ -252,12 +252,12 @@ def follow(
     Raises Unreachable if Slurm's controller stays down.
     """
 
-    def seen(tests: tuple[ObservedTest, ...]) -> polling.Seen:
-        return polling.Seen(counts(tests), all(test.over or test.entry.job is None for test in tests))
+    def seen(tests: tuple[ObservedTest, ...]) -> polling.Observation:
+        return polling.Observation(counts(tests), all(test.over or test.entry.job is None for test in tests))
 
     return polling.follow(
         follower.poll, seen, wait=wait, sleep=sleep, clock=clock, say=say,
-        lost="The jobs continue meanwhile. Trying again.",
+        unreachable="The jobs continue meanwhile. Trying again.",
     )  # fmt: skip
 
 

@@ -151,7 +151,7 @@ def _pull(step: StepRecord, proposal: Proposal, github: GitHub, told: list[str])
     try:
         body = github.public(compose_body(pull.body, proposal.part))
         if body != pull.body:
-            github.update_pull(pull.number, body=body)
+            github.update_pull(pull.number, body)
             step.effect("pull request", f"#{pull.number} text", pull.body, body, url=pull.url)
             told.append("Renewed our part of its text.")
     except (CannotTell, NotAllowed) as error:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
-from runbook_lib.clients.github.ci_status import Progress
+from runbook_lib.clients.github.ci_status import CiStatus
 from runbook_lib.clients.github.copy_pr_bot import commands
 from runbook_lib.clients.github.models import Comment
 from runbook_lib.display import View
@@ -26,7 +26,7 @@ def follow(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
     say: Callable[[str], object] = print,
-) -> Progress | None:
+) -> CiStatus | None:
     """The run of the head commit as it is now; with ``wait`` until it has ended, saying each change of its state.
 
     A preview never waits: it shows what is.
@@ -38,8 +38,8 @@ def follow(
         return None
     pull, github = state.pull, state.github
 
-    def seen(now: Progress) -> polling.Seen:
-        return polling.Seen(now.sentence, now.ended, now.mark, _NO_RUN if now.state == "none" else polling.LIMIT)
+    def seen(now: CiStatus) -> polling.Observation:
+        return polling.Observation(now.sentence, now.ended, now.mark, _NO_RUN if now.state == "none" else polling.LIMIT)
 
     found = polling.follow(
         lambda: progress(state, pull, github), seen, wait=wait, sleep=sleep, clock=clock, say=say
@@ -48,7 +48,7 @@ def follow(
     return found
 
 
-def _account(step: StepRecord, found: Progress) -> None:
+def _account(step: StepRecord, found: CiStatus) -> None:
     """What the record keeps of the run."""
     if found.run is None:
         return
@@ -58,7 +58,7 @@ def _account(step: StepRecord, found: Progress) -> None:
     step.table("jobs", [{name: getattr(job, name) for name in names} for job in found.jobs])
 
 
-def show(state: PullRequestState, found: Progress | None) -> View:
+def show(state: PullRequestState, found: CiStatus | None) -> View:
     """Where CI stands, and each job that failed."""
     reviewed = state.review.show() if state.review and state.review.foreign else display.View("", "")
     if found is None:
@@ -68,7 +68,7 @@ def show(state: PullRequestState, found: Progress | None) -> View:
     return (shown + display.table(rows) if rows else shown) + reviewed
 
 
-def verify(step: StepRecord, state: PullRequestState, found: Progress | None) -> View:
+def verify(step: StepRecord, state: PullRequestState, found: CiStatus | None) -> View:
     """Read the pull request again, and tell the record where CI stands."""
     bump = state.bump
     step.check(*_checks(state, found))
@@ -101,7 +101,7 @@ def verify(step: StepRecord, state: PullRequestState, found: Progress | None) ->
     return display.note("The checks are in the record below.")
 
 
-def _checks(state: PullRequestState, found: Progress | None) -> list[Check]:
+def _checks(state: PullRequestState, found: CiStatus | None) -> list[Check]:
     authorized, same, passed = "CI may test the head commit", "the run is of the head commit", "CI passed"
     github, pull = state.github, state.pull
     if found is None or github is None or pull is None:
@@ -117,7 +117,7 @@ def _checks(state: PullRequestState, found: Progress | None) -> list[Check]:
     return [*checks, Check(passed, "passed" if found.state == "passed" else "waiting", found.sentence)]
 
 
-def _authorization(name: str, comments: Sequence[Comment], state: PullRequestState, found: Progress) -> Check:
+def _authorization(name: str, comments: Sequence[Comment], state: PullRequestState, found: CiStatus) -> Check:
     """Whether CI may test the head commit: proved by a run, or by the command of somebody who may write it."""
     by = [f"{it.author} ({it.url})" for it in commands(comments, found.head)]
     own = [it.url for it in commands(comments, found.head, state.me)]

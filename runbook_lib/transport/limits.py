@@ -1,4 +1,4 @@
-"""What an answer from the network may cost: so many seconds from first to last byte, so many bytes once unpacked.
+"""Limits of what a reply from the network may cost: seconds from first to last byte, and bytes once unpacked.
 
 The time limits of sockets count anew with every byte, unpacking makes a thousand bytes of one, and Python needs up to
 forty bytes of memory for one of JSON.
@@ -11,84 +11,107 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    import httpx
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: Values and names of a JSON answer.  A hundred jobs of a hundred steps have some 200,000 together.
+#: Values and names in a JSON reply.  A hundred jobs of a hundred steps have some 200,000 together.
 _VALUES = 500_000
 _SIGNS = (b",", b"[", b"{")
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 
-class Unusual(Exception):
-    """An answer that is packed in a way that was not asked for, or is broken."""
+class UnexpectedEncoding(Exception):
+    """A reply that is compressed in a way that was not requested, or is broken."""
 
 
 class TooLarge(Exception):
-    """An answer of too many bytes, or of too many values."""
+    """A reply of too many bytes, or of too many values."""
 
 
-def within(seconds: float, ask: Callable[[], T]) -> T:
-    """Return what ``ask`` returns, or raise what it raises; raise TimeoutError if it takes longer.
+def call_within(seconds: float, function: Callable[[], T]) -> T:
+    """Return what ``function`` returns, or raise what it raises; raise TimeoutError if it takes longer.
 
-    The thread is then left behind: it ends with its connection, at the latest with the process.
+    The thread is then abandoned: it ends with its connection, at the latest with the process.
     """
-    done: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+    results: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
 
     def work() -> None:
         try:
-            done.put((ask(), None))
+            results.put((function(), None))
         except BaseException as error:  # whatever it is, it is raised in the thread of whoever waits
-            done.put((None, error))
+            results.put((None, error))
 
-    threading.Thread(target=work, name="asking", daemon=True).start()
+    threading.Thread(target=work, name="request", daemon=True).start()
     try:
-        answer, error = done.get(timeout=seconds)
+        result, error = results.get(timeout=seconds)
     except queue.Empty:
         raise TimeoutError from None
     if error is not None:
         raise error
-    return answer  # type: ignore[return-value]
+    return result  # type: ignore[return-value]
 
 
-def unpacked(pieces: Iterable[bytes], encoding: str, largest: int) -> Iterator[bytes]:
-    """Yield the content of an answer with this header Content-Encoding, in pieces.
+def before_deadline(end: float, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the pieces that come before a moment of the monotonic clock; then raise TimeoutError."""
+    for piece in pieces:
+        if time.monotonic() > end:
+            raise TimeoutError
+        yield piece
 
-    Raises Unusual for another packing than gzip, TooLarge beyond ``largest`` bytes.
+
+def decompress(pieces: Iterable[bytes], encoding: str, largest: int) -> Iterator[bytes]:
+    """Yield the content of a reply with this header Content-Encoding, in pieces.
+
+    Raises UnexpectedEncoding for anything but gzip, TooLarge beyond ``largest`` bytes.
     """
+    encoding = encoding.strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip"):
+        raise UnexpectedEncoding(f"it is compressed as {encoding[:40]!r}, which was not requested")
     total = 0
-    for piece in _inflated(pieces, largest) if _is_packed(encoding) else pieces:
+    for piece in _decompress_gzip(pieces, largest) if encoding.endswith("gzip") else pieces:
         total += len(piece)
         if total > largest:
             raise TooLarge
         yield piece
 
 
-def strict(text: bytes) -> Any:
-    """Return the content of JSON by the letter of its standard: without NaN and Infinity, which Python reads.
+def _decompress_gzip(pieces: Iterable[bytes], largest: int) -> Iterator[bytes]:
+    decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    is_empty = True
+    for piece in pieces:
+        is_empty = is_empty and not piece
+        try:
+            yield decompressor.decompress(piece, largest + 1)
+        except zlib.error as error:
+            raise UnexpectedEncoding("its compressed content is broken") from error
+        if decompressor.unconsumed_tail:
+            raise TooLarge
+    if not is_empty and not decompressor.eof:
+        raise UnexpectedEncoding("its compressed content is incomplete")
 
-    Raises ValueError, and TooLarge for more values than an answer needs.
+
+def parse_json(text: bytes) -> Any:
+    """Return the content of JSON as the standard defines it: without NaN and Infinity, which Python accepts.
+
+    Raises ValueError, and TooLarge for more values than a reply needs.
     """
 
     def refuse(name: str) -> None:
-        raise ValueError(f"{name} is no number")
+        raise ValueError(f"{name} is not a number")
 
-    require_few_values(text)
+    _require_few_values(text)
     try:
         return json.loads(text, parse_constant=refuse)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
-def require_few_values(text: bytes) -> None:
-    """Raise TooLarge for JSON that holds more values than an answer needs, without reading it into memory."""
+def _require_few_values(text: bytes) -> None:
+    """Raise TooLarge for JSON that has more values than a reply needs, without reading it into memory."""
     if sum(map(text.count, _SIGNS)) <= _VALUES:
         return
-    # Texts may be full of commas.  Where they end is certain for UTF-8 alone, which holds no zero bytes.
+    # Texts may be full of commas.  Where they end is certain for UTF-8 alone, which has no zero bytes.
     if b"\0" in text:
         raise TooLarge
     values = end = 0
@@ -99,56 +122,3 @@ def require_few_values(text: bytes) -> None:
             raise TooLarge
     if values + sum(text.count(sign, end) for sign in _SIGNS) > _VALUES:
         raise TooLarge
-
-
-def until(end: float, pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the pieces that come before a moment of the monotonic clock; then raise TimeoutError."""
-    for piece in pieces:
-        if time.monotonic() > end:
-            raise TimeoutError
-        yield piece
-
-
-def limit_to(largest: int, seconds: float) -> "Callable[[httpx.Response], None]":
-    """Return a hook for httpx that bounds what is read and unpacked of an answer, as ``unpacked`` does.
-
-    A thread that was left behind with it ends as well after ``seconds``.
-    """
-    import httpx
-
-    class Limited(httpx.SyncByteStream):
-        def __init__(self, stream: Any, encoding: str) -> None:
-            self._stream, self._encoding = stream, encoding
-
-        def __iter__(self) -> Iterator[bytes]:
-            return unpacked(until(time.monotonic() + seconds, self._stream), self._encoding, largest)
-
-        def close(self) -> None:
-            self._stream.close()
-
-    def limit(response: httpx.Response) -> None:
-        response.stream = Limited(response.stream, response.headers.pop("Content-Encoding", ""))
-
-    return limit
-
-
-def _is_packed(encoding: str) -> bool:
-    named = encoding.strip().lower()
-    if named not in ("", "identity", "gzip", "x-gzip"):
-        raise Unusual(f"it is packed as {named[:40]!r}, which nobody asked for")
-    return named.endswith("gzip")
-
-
-def _inflated(pieces: Iterable[bytes], largest: int) -> Iterator[bytes]:
-    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    any_ = False
-    for piece in pieces:
-        any_ = any_ or bool(piece)
-        try:
-            yield unpacking.decompress(piece, largest + 1)
-        except zlib.error as error:
-            raise Unusual("it is packed, and broken") from error
-        if unpacking.unconsumed_tail:
-            raise TooLarge
-    if any_ and not unpacking.eof:
-        raise Unusual("it is packed, and breaks off")

@@ -1,4 +1,4 @@
-"""Looks again and again at something that takes hours, less and less often, until it is over."""
+"""Polling of something that takes hours, with growing pauses, until it is over."""
 
 import time
 from collections.abc import Callable
@@ -7,17 +7,17 @@ from typing import TypeVar
 
 from runbook_lib.errors import Unreachable
 
-#: Seconds: the first and the longest pause between two looks, and how long to go on (a cell may take 8 hours).
+#: Seconds: the first and the longest pause between two polls, and the time limit (a cell may take 8 hours).
 PAUSE, LONGEST_PAUSE, LIMIT = 1.0, 60.0, 7.5 * 3600
-#: So many looks in a row may fail before following ends; at the longest pause, some minutes.
-MAX_LOST = 12
+#: Polls in a row that may fail before polling ends; at the longest pause, some minutes.
+MAX_FAILURES = 12
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a look saw: a sentence, said whenever ``mark`` is another; whether it is over; the seconds to go on."""
+class Observation:
+    """A state in words, shown whenever ``mark`` changes; ``limit`` is the time for polling, in seconds."""
 
     sentence: str
     over: bool
@@ -25,41 +25,42 @@ class Seen:
     limit: float = LIMIT
 
 
-def patiently(ask: Callable[[], T], sleep: Callable[[float], None], say: Callable[[str], object]) -> T:
-    """Return one answer, requested again while there is none."""
-    return follow(ask, lambda _: Seen("", over=True), wait=True, sleep=sleep, say=say)
+def patiently(read: Callable[[], T], sleep: Callable[[float], None], say: Callable[[str], object]) -> T:
+    """Return one state, read again while the server cannot be reached."""
+    return follow(read, lambda _: Observation("", over=True), wait=True, sleep=sleep, say=say)
 
 
 def follow(
-    look: Callable[[], T],
-    judge: Callable[[T], Seen],
+    read: Callable[[], T],
+    judge: Callable[[T], Observation],
     *,
     wait: bool,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
     say: Callable[[str], object] = print,
-    lost: str = "Trying again.",
+    unreachable: str = "Trying again.",
 ) -> T:
     """Return the last state: with ``wait`` the one that is final, or is read when the time is up; else the first.
 
-    A look that raises Unreachable is tried again, after the sentence ``lost``; the last of MAX_LOST in a row raises it.
+    A poll that raises Unreachable is repeated, after the sentence ``unreachable``; the last of MAX_FAILURES in a row
+    raises it.
     """
-    begun, pause, failed, said = clock(), PAUSE, 0, ""
+    start, pause, failures, shown = clock(), PAUSE, 0, ""
     while True:
         try:
-            found, failed = look(), 0
+            state, failures = read(), 0
         except Unreachable as error:
-            failed += 1
-            if not wait or failed >= MAX_LOST:
+            failures += 1
+            if not wait or failures >= MAX_FAILURES:
                 raise
-            say(f"{error} {lost}")
+            say(f"{error} {unreachable}")
         else:
-            seen = judge(found)
-            mark = seen.mark or seen.sentence
-            if wait and seen.sentence and mark != said:
-                say(f"{(clock() - begun) / 60:5.1f} min  {seen.sentence}")
-                said = mark
-            if not wait or seen.over or clock() - begun > seen.limit:
-                return found
+            observation = judge(state)
+            mark = observation.mark or observation.sentence
+            if wait and observation.sentence and mark != shown:
+                say(f"{(clock() - start) / 60:5.1f} min  {observation.sentence}")
+                shown = mark
+            if not wait or observation.over or clock() - start > observation.limit:
+                return state
         sleep(pause)
         pause = min(pause * 1.5, LONGEST_PAUSE)

@@ -6,7 +6,6 @@ library ``remotezip``: that fetches 64 KB where 2 suffice, requests one address 
 """
 
 import io
-import os
 import stat
 import struct
 import tempfile
@@ -22,20 +21,17 @@ from pathlib import Path
 from typing import IO
 
 from runbook_lib.errors import CannotTell
+from runbook_lib.transport.range_file import LARGEST_DIRECTORY, LARGEST_MEMBER, DiskFile, RangeFile
 from runbook_lib.transport.ranges import NoRanges, RemoteFile
 
-#: Bytes of a member that is read into memory.  The largest golden file of Megatron-LM has 3 MB.
-LARGEST_MEMBER = 32 * 2**20
 _LARGEST_CHOICE = 64 * 2**20  # bytes of all chosen members, packed and unpacked: a job has two golden files
 _SMALL = 4 * 2**20  # the same, of those that many threads may have in memory at the same time
 _LARGEST_STREAM, _LARGEST_STREAMS = 4 * 2**30, 64 * 2**30  # unpacked bytes of a streamed member, and of all: logs
-_LARGEST_DIRECTORY, _MOST_MEMBERS = 4 * 2**20, 16_384  # bytes and entries; a job of 8,192 logs has 2 MB
 _LARGEST_ARCHIVE = 8 * 2**30
-#: Bytes.  The first window of a streamed member, the following ones, and how much is unpacked at a time.
-FIRST, _WINDOW, _CHUNK = 2**18, 2**20, 2**17
+#: Bytes of a streamed member that are fetched first, and that are unpacked at a time.
+FIRST, _CHUNK = 2**18, 2**17
 #: Members with at most this many bytes between them are fetched by one request: another request would cost more.
 _GAP = 1024
-_ENTRY = b"PK\1\2"  # the first bytes of an entry of the directory
 _HEADER, _END = 30, 22  # bytes before a member's name, and of the record at the end of a zip
 _EMPTY = b"PK\5\6" + bytes(_END - 4)  # a zip without members
 
@@ -73,7 +69,7 @@ class Archive:
     Raises BadZipFile if members share bytes, and CannotTell if they unpack to too much.
     """
 
-    def __init__(self, directory: zipfile.ZipFile, file: "_RangeFile") -> None:
+    def __init__(self, directory: zipfile.ZipFile, file: RangeFile) -> None:
         self.directory = directory
         self._file = file
         self._ends = _ends_of_members(directory)
@@ -126,7 +122,7 @@ def read(
     """Return the members that ``choose`` picks from the names of a zip of ``size`` bytes (0: unknown).
 
     ``keep`` may replace each member as soon as it is read, so that the contents need not be in memory together.
-    Raises CannotTell for what is not a zip, or broken, or beyond our bounds; Gone and Unreachable as RemoteFile does.
+    Raises CannotTell for what is not a zip, or broken, or beyond our bounds; else as RemoteFile does.
     """
     with remote(file, size, tail) as archive:
         return tuple(_members(archive, choose, keep))
@@ -140,18 +136,18 @@ def remote(file: RemoteFile, size: int, tail: Tail) -> Iterator[Archive]:
     except NoRanges:
         with tempfile.TemporaryFile() as complete:
             _download(file, complete)
-            with _opened(_DiskFile(complete).ranges()) as archive:
+            with _open_archive(DiskFile(complete).open()) as archive:
                 yield archive
         return
-    with _opened(ranges) as archive:
-        tail.size = min(ranges.size - archive.directory.start_dir, _LARGEST_DIRECTORY)
+    with _open_archive(ranges) as archive:
+        tail.size = min(ranges.size - archive.directory.start_dir, LARGEST_DIRECTORY)
         yield archive
 
 
 @contextmanager
 def local(path: Path) -> Iterator[Archive]:
     """Open a zip on the disk.  Raises CannotTell, and OSError."""
-    with path.open("rb") as file, _opened(_DiskFile(file).ranges()) as archive:
+    with path.open("rb") as file, _open_archive(DiskFile(file).open()) as archive:
         yield archive
 
 
@@ -169,12 +165,12 @@ def modified(entry: zipfile.ZipInfo) -> float:
         return 0.0
 
 
-def _with_tail(file: RemoteFile, size: int, tail: int) -> "_RangeFile":
-    """Return a file of which the last ``tail`` bytes are here.  ``size``: its size as the forge names it, 0 if not."""
+def _with_tail(file: RemoteFile, size: int, tail: int) -> RangeFile:
+    """Return a file whose last ``tail`` bytes have been fetched.  ``size`` is that which the forge names, else 0."""
     if not size:
         file.part(0, 1)
         size = file.size
-    ranges = _RangeFile(file, size)
+    ranges = RangeFile(file, size)
     ranges.fetch(max(0, size - tail), size)
     if file.size != size:
         ranges.size = file.size
@@ -183,7 +179,7 @@ def _with_tail(file: RemoteFile, size: int, tail: int) -> "_RangeFile":
 
 
 @contextmanager
-def _opened(file: "_RangeFile") -> Iterator[Archive]:
+def _open_archive(file: RangeFile) -> Iterator[Archive]:
     try:
         directory = zipfile.ZipFile(file)
         archive = Archive(directory, file)
@@ -218,7 +214,7 @@ def _download(file: RemoteFile, complete: IO[bytes]) -> None:
         complete.seek(0)
         complete.truncate()
 
-    file.whole(complete.write, restart, _LARGEST_ARCHIVE)
+    file.download(complete.write, restart, _LARGEST_ARCHIVE)
     complete.flush()
 
 
@@ -229,7 +225,7 @@ def _members(
     # zipfile cuts a name at a zero byte and changes separators: orig_filename is the name as the archive has it.
     names = Counter(entry.orig_filename for entry in entries)
     chosen = set(choose(names))
-    left, left_small = _LARGEST_CHOICE, _SMALL
+    budget, small_budget = _LARGEST_CHOICE, _SMALL
     small: list[zipfile.ZipInfo] = []
     large: list[zipfile.ZipInfo] = []
     for entry in entries:
@@ -240,14 +236,14 @@ def _members(
         cost = entry.file_size + entry.compress_size
         if problem := _problem_of_name(name, names[name]) or _problem(entry, LARGEST_MEMBER):
             yield Member(name, problem=problem)
-        elif cost > left:
+        elif cost > budget:
             yield Member(name, problem=f"all of them are larger than {_LARGEST_CHOICE // 2**20} MB together")
-        elif cost > left_small:
-            left -= cost
+        elif cost > small_budget:
+            budget -= cost
             large.append(entry)
         else:
-            left -= cost
-            left_small -= cost
+            budget -= cost
+            small_budget -= cost
             small.append(entry)
     for member in archive.read(small):
         yield keep(member)
@@ -294,104 +290,3 @@ def _content(directory: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
 
 def _text(error: Exception) -> str:
     return str(error) or type(error).__name__
-
-
-class _DiskFile:
-    """A file on the disk, with the interface of RemoteFile that is used here."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._descriptor = file.fileno()
-        self.size = os.fstat(self._descriptor).st_size
-
-    def part(self, start: int, size: int) -> bytes:
-        return os.pread(self._descriptor, size, start)
-
-    def again(self) -> "_DiskFile":
-        return self
-
-    def ranges(self) -> "_RangeFile":
-        return _RangeFile(self, self.size)
-
-
-class _RangeFile(io.RawIOBase):
-    """A file of ``size`` bytes for ``zipfile``: it fetches what is read, and forgets what lies before it.
-
-    ``window``: how many bytes to fetch at least.  For use by one thread.
-    """
-
-    def __init__(self, file: RemoteFile | _DiskFile, size: int, window: int = 0) -> None:
-        super().__init__()
-        self._file = file
-        self._window = window
-        self._parts: list[tuple[int, bytes]] = []
-        self._position = 0
-        self.size = size
-
-    def part_until(self, end: int) -> "_RangeFile":
-        """Return the same file up to ``end`` for another thread, which reads it in large windows."""
-        return _RangeFile(self._file.again(), end, _WINDOW)
-
-    def fetch(self, start: int, end: int) -> None:
-        """Fetch the bytes from ``start`` to ``end``, unless they are here, and forget all others."""
-        known = any(begin <= start and end <= begin + len(data) for begin, data in self._parts)
-        if start < end and not known:
-            self._parts = [(start, self._file.part(start, end - start))]
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}[whence]
-        if position < 0:
-            raise OSError("before the start of the file")
-        self._position = position
-        return position
-
-    def read(self, size: int | None = -1) -> bytes:
-        wanted = max(0, self.size - self._position)
-        if size is not None and size >= 0:
-            wanted = min(wanted, size)
-        _require_plausible_size(wanted)
-        data = self._piece(self._position, wanted)
-        # A directory is parsed as a whole; a stream takes what has been fetched before it waits for more.
-        while not self._window and len(data) < wanted:
-            piece = self._piece(self._position + len(data), wanted - len(data))
-            if not piece:
-                break
-            data += piece
-        self._position += len(data)
-        return _require_bounded_directory(data)
-
-    def _piece(self, start: int, wanted: int) -> bytes:
-        """Return up to ``wanted`` bytes from ``start``; fetch them if no part has them."""
-        if not wanted:
-            return b""
-        for begin, data in self._parts:
-            if begin <= start < begin + len(data):
-                return data[start - begin : start - begin + wanted]
-        self._parts = [(begin, data) for begin, data in self._parts if begin > start]
-        end = min([start + max(wanted, self._window), self.size, *(begin for begin, _ in self._parts)])
-        fetched = self._file.part(start, end - start)
-        self._parts.append((start, fetched))
-        return fetched[:wanted]
-
-
-def _require_plausible_size(size: int) -> None:
-    if size > max(LARGEST_MEMBER, _LARGEST_DIRECTORY):
-        raise zipfile.BadZipFile("a part of it is too large")
-
-
-def _require_bounded_directory(data: bytes) -> bytes:
-    """Return what zipfile is about to parse; raise BadZipFile for a directory of too many members.
-
-    zipfile makes an object of some hundred bytes for each, before anybody can count them.
-    """
-    if data.startswith(_ENTRY) and (len(data) > _LARGEST_DIRECTORY or data.count(_ENTRY) > _MOST_MEMBERS):
-        raise zipfile.BadZipFile(f"it has more than {_MOST_MEMBERS} members, or a directory of too many bytes")
-    return data

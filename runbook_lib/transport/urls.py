@@ -1,6 +1,6 @@
-"""Addresses of services: where a token may be sent, which of them are on this machine, where a redirect may lead.
+"""Addresses of services: those that a token may be sent to, those on this machine, and permitted redirects.
 
-Nothing here asks the network: a name is judged by its text alone.
+Nothing here uses the network: a name is judged by its text alone.
 """
 
 import ipaddress
@@ -11,7 +11,7 @@ from typing import TypeAlias
 from runbook_lib.errors import RunbookError
 
 #: Scheme and host of an address.
-Place: TypeAlias = tuple[str, str | None]
+Endpoint: TypeAlias = tuple[str, str | None]
 # Strict on purpose: two libraries that read an odd address differently would be a way to another host.
 _ADDRESS = re.compile(
     r"(?P<scheme>https?)://(?:(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)|\[(?P<six>[0-9A-Fa-f:.]+)\])"
@@ -19,34 +19,38 @@ _ADDRESS = re.compile(
 )
 
 
-def of_service(name: str, text: str, example: str) -> str:
+def service_address(name: str, text: str, example: str) -> str:
     """Return the address in the variable ``name`` of a service that gets a token.
 
-    Raises RunbookError for what is no address of the web, holds a user name, password, query or fragment, or would
-    show the token to the network.  The message does not repeat the address: it may hold a password.
+    Raises RunbookError for a text that is not an address of the web, for one with a user name, password, query or
+    fragment, and for one that would show the token to the network.  The message does not repeat the address, which may
+    contain a password.
     """
-    found = _read(text)
-    if found is None:
+    match = _parse(text)
+    if match is None:
         raise RunbookError(
-            f"{name} is not an address such as {example}: scheme, host, port and path alone, without a user name, "
+            f"{name} is not an address such as {example}: scheme, host, port and path only, without a user name, "
             "password, query or fragment. Nothing was sent."
         )
-    if not is_private(found["scheme"], host := found["host"] or found["six"]):
+    host = match["host"] or match["six"]
+    if not is_private(match["scheme"], host):
         raise RunbookError(
-            f"{name} leads to {host} by plain http://, where anybody on the way could read the token. Nothing was "
-            f"sent. Name its https:// address, such as {example}."
+            f"{name} leads to {host} over plain http://, where anybody on the way could read the token. Nothing was "
+            f"sent. Give its https:// address, such as {example}."
         )
     return text
 
 
 def is_address(text: str) -> bool:
     """Return whether this is scheme, host, port and path of something on the web, and nothing else."""
-    return _read(text) is not None
+    return _parse(text) is not None
 
 
-def _read(text: str) -> re.Match[str] | None:
-    found = _ADDRESS.fullmatch(text)
-    return found if found and 0 < int(found["port"] or 443) < 65536 else None
+def _parse(text: str) -> re.Match[str] | None:
+    match = _ADDRESS.fullmatch(text)
+    if match and 0 < int(match["port"] or 443) < 65536:
+        return match
+    return None
 
 
 def is_loopback(host: str | None) -> bool:
@@ -61,14 +65,14 @@ def is_loopback(host: str | None) -> bool:
 
 
 def is_private(scheme: str, host: str | None) -> bool:
-    """Return whether nobody else can read along, or answer in the server's place."""
+    """Return whether nobody else can read the requests, or answer in place of the server."""
     return scheme == "https" or (scheme == "http" and is_loopback(host))
 
 
-def may_redirect(source: Place, target: Place) -> bool:
-    """Return whether an answer from one place may lead to another.
+def may_redirect(source: Endpoint, target: Endpoint) -> bool:
+    """Return whether a reply from one endpoint may lead to another.
 
-    Never from where nobody can read along to where somebody can, from https to http, from the network to this machine,
+    Never from a private connection to one that others can read, from https to http, from the network to this machine,
     nor from a named host to an address that means something else in each network.
     """
     if target[0] not in ("http", "https") or (source[0], target[0]) == ("https", "http"):

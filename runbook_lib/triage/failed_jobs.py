@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from runbook_lib import display
 from runbook_lib.clients.github.ci_status import WORKFLOW, branch_of
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import Job, Run
+from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
@@ -60,7 +60,7 @@ class Seen:
 class Place:
     """What a person asked about: a run, and of it one job or all that failed."""
 
-    run: Run
+    run: WorkflowRun
     job: int | None = None
 
 
@@ -94,11 +94,11 @@ def find(github: GitHub, place: str, workflow: str = WORKFLOW) -> Place:
     return Place(newest)
 
 
-def _newest(runs: Iterable[Run], workflow: str) -> Run | None:
+def _newest(runs: Iterable[WorkflowRun], workflow: str) -> WorkflowRun | None:
     return max((run for run in runs if workflow in ("", run.name)), key=lambda run: (run.created, run.id), default=None)
 
 
-def failed(jobs: Iterable[Job]) -> tuple[Job, ...]:
+def failed(jobs: Iterable[WorkflowJob]) -> tuple[WorkflowJob, ...]:
     """The jobs that failed, without the one that only sums them up; a hanging one is cancelled by its time limit."""
     return tuple(job for job in jobs if job.conclusion in BAD and not job.name.startswith(SUMMARY))
 
@@ -150,7 +150,7 @@ def _teller(say: Callable[[str], object]) -> Callable[[int, int, str], object]:
     return lambda done, total, _: say(f"{done} of {total} failed jobs read") if done == total else None
 
 
-def _artifacts(github: GitHub, run_id: int, jobs: Sequence[Job]) -> dict[int, tuple[Address | None, int, bool]]:
+def _artifacts(github: GitHub, run_id: int, jobs: Sequence[WorkflowJob]) -> dict[int, tuple[Address | None, int, bool]]:
     """The artifact of each functional job that is surely its own."""
     ran = [it for job in jobs for it in ci_runs.functional_tests(job)]
     uploads = [Upload(it.id, it.name, it.size, it.expired, it.created) for it in github.artifacts(run_id)]
@@ -161,7 +161,7 @@ def _artifacts(github: GitHub, run_id: int, jobs: Sequence[Job]) -> dict[int, tu
     }
 
 
-def _on_base(github: GitHub, run: Run, base: str) -> dict[str, str]:
+def _on_base(github: GitHub, run: WorkflowRun, base: str) -> dict[str, str]:
     """How each job ended in the newest finished run of the same workflow on the base branch; the worse of two."""
     # A fork may call its branch as it likes.
     finished = (it for it in github.runs(base) if it.status == "completed" and it.id != run.id and not it.fork)

@@ -21,7 +21,7 @@ from typing import IO, TypeVar
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import remote_zip
-from runbook_lib.transport.ranges import Address, Gone, NoRanges, RemoteFile, Web
+from runbook_lib.transport.ranges import Address, MissingFile, NoRanges, RemoteFile, Web
 from runbook_lib.transport.remote_zip import Tail
 from runbook_lib.triage import diagnose
 from runbook_lib.triage.diagnose import FailedJob, Failure
@@ -152,7 +152,7 @@ def _triage(asked: JobLogs, web: Web, members: Executor, tail: Tail, hide: Calla
 def _attempt(problems: list[str], what: str, read: Callable[[], T]) -> T | None:
     try:
         return read()
-    except Gone as error:
+    except MissingFile as error:
         problems.append(f"{what} is not to be had: {error}. Logs are kept for a limited time; run the job again.")
     except RunbookError as error:
         problems.append(f"{what} could not be read. {error}")
@@ -310,5 +310,5 @@ def _whole(file: RemoteFile, scanner: Scanner) -> Scanner:
     def restart() -> None:
         held[0] = Scanner("the job's log")
 
-    file.whole(lambda piece: held[0].feed(piece), restart, _LARGEST_LOG)
+    file.download(lambda piece: held[0].feed(piece), restart, _LARGEST_LOG)
     return held[0]

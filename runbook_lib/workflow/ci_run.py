@@ -5,10 +5,10 @@ from itertools import pairwise
 
 from runbook_lib import notebooks
 from runbook_lib.bump import Bump
-from runbook_lib.clients.github.ci_status import Progress, branch_of, choose, judge, labels_at, wrong_tests
+from runbook_lib.clients.github.ci_status import CiStatus, branch_of, choose, judge, labels_at, wrong_tests
 from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.copy_pr_bot import command, commands, complaint, refusals
-from runbook_lib.clients.github.models import Pull, Run
+from runbook_lib.clients.github.models import Pull, WorkflowRun
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import branch_history, bump_branch
@@ -107,7 +107,7 @@ def _is_in(checkout: Checkout, tip: str, head: str) -> bool:
     return tip == head or (checkout.has(head) and checkout.is_ancestor(tip, head))
 
 
-def _own_run(pull: Pull, github: GitHub, bump: Bump) -> Run | None:
+def _own_run(pull: Pull, github: GitHub, bump: Bump) -> WorkflowRun | None:
     """A run that copy-pr-bot let start by itself, as for a trusted author."""
     return choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha, bump.repository.workflow)
 
@@ -150,7 +150,7 @@ def _comment(step: StepRecord, state: PullRequestState, pull: Pull, github: GitH
     return replace(state, comments=github.comments(pull.number))
 
 
-def progress(state: PullRequestState, pull: Pull, github: GitHub) -> Progress:
+def progress(state: PullRequestState, pull: Pull, github: GitHub) -> CiStatus:
     """Where the run of the head commit stands now."""
     head, bump = pull.head_sha, state.bump
     run = choose(github.runs(branch_of(pull.number), head), head, bump.repository.workflow)

@@ -9,7 +9,7 @@ from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.copy_pr_bot import command, commands, refusals
-from runbook_lib.clients.github.models import Comment, Labelling, Pull
+from runbook_lib.clients.github.models import Comment, LabelEvent, Pull
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.workflow import branch_history
@@ -53,7 +53,7 @@ class PullRequestState:
     head_name: str
     pull: Pull | None = None
     comments: tuple[Comment, ...] = ()
-    labellings: tuple[Labelling, ...] = ()
+    labellings: tuple[LabelEvent, ...] = ()
     behind: int = 0
     #: The login whose token this is.
     me: str = ""

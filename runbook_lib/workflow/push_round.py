@@ -136,7 +136,7 @@ def tell(step: StepRecord, state: PullRequestState, text: str, section: Section)
         before = github.pull(pull.number).body
         body = github.public(compose_body(before, marked(text, bump, section), section))
         if body != before:
-            github.update_pull(pull.number, body=body)
+            github.update_pull(pull.number, body)
             step.effect("pull request", f"#{pull.number} text", before, body, url=pull.url)
     except RunbookError as error:  # what was done is done: the text is renewed by the next run
         step.warn(str(error))

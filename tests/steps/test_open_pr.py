@@ -161,7 +161,9 @@ def test_what_people_wrote_is_kept(world: World) -> None:
     pull = world.open_pr().pull
     assert pull is not None
     edited = "Read this first!\r\n" + pull.body.replace("- [ ] Unit", "- [x] Unit").replace("| `1` |", "| `99` |")
-    world.github().update_pull(pull.number, title="My own title", body=edited)
+    github = world.github()
+    fields = {"title": "My own title", "body": edited}
+    github.send("edit", "PATCH", github.path(f"/pulls/{pull.number}"), fields, Pull.of)
     renewed = world.open_pr().pull
     assert world.effects() == ["pull request"]
     assert renewed is not None
@@ -173,7 +175,7 @@ def test_damaged_markers_are_left_and_told(world: World) -> None:
     pull = world.open_pr().pull
     assert pull is not None
     damaged = pull.body.replace("base-image-runbook:end", "end")
-    world.github().update_pull(pull.number, body=damaged)
+    world.github().update_pull(pull.number, damaged)
     again = world.open_pr().pull
     assert again is not None
     assert again.body == damaged

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from bumping import BRANCH, CONTRIBUTOR, World, bump_to, git
 
-from runbook_lib.clients.github.ci_status import Progress
+from runbook_lib.clients.github.ci_status import CiStatus
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Account, Comment
 from runbook_lib.errors import RunbookError, Unreachable
@@ -14,7 +14,7 @@ from runbook_lib.steps import run_ci as ci
 from runbook_lib.workflow import bump_branch, ci_run, pull_request
 
 
-def run_ci(world: World, token: str = "practice-token", *, wait: bool = False, **parameters: Any) -> Progress | None:
+def run_ci(world: World, token: str = "practice-token", *, wait: bool = False, **parameters: Any) -> CiStatus | None:
     """Step 4, as its notebook runs it; the clock moves on while it waits."""
     bump = bump_to(**parameters)
     step = world.step(bump)

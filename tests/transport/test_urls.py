@@ -20,7 +20,7 @@ from runbook_lib.transport import urls
     ],
 )  # fmt: skip
 def test_an_address_of_the_web_is_taken_as_it_stands(text: str) -> None:
-    assert urls.of_service("X", text, "y") == text
+    assert urls.service_address("X", text, "y") == text
 
 
 NO_ADDRESS = [
@@ -52,8 +52,7 @@ def _never(request: httpx.Request) -> httpx.Response:
 @pytest.mark.parametrize("connect", [github, gitlab])
 @pytest.mark.parametrize(
     ("url", "words"),
-    [(url, "is not an address such as https://") for url in NO_ADDRESS]
-    + [(url, "by plain http://, where anybody on the way could read the token. Nothing was sent") for url in IN_CLEAR],
+    [(url, "is not an address such as https://") for url in NO_ADDRESS] + [(url, "plain http://") for url in IN_CLEAR],
 )
 def test_the_token_goes_nowhere_else(connect: Callable[[str], object], url: str, words: str) -> None:
     if connect is github and not url:

@@ -10,7 +10,7 @@ import pytest
 from bumping import World, bump_to, world
 
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import Run
+from runbook_lib.clients.github.models import WorkflowRun
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE
 from runbook_lib.records.step_record import StepRecord
@@ -79,10 +79,10 @@ def test_what_names_no_run_is_refused(at: World, place: str, error: type[Excepti
         failed_jobs.find(at.github(), place)
 
 
-def _run(name: str, number: int, sha: str = "a") -> Run:
-    values: dict[str, object] = {field.name: None for field in fields(Run)}
+def _run(name: str, number: int, sha: str = "a") -> WorkflowRun:
+    values: dict[str, object] = {field.name: None for field in fields(WorkflowRun)}
     when = datetime(2026, 1, number, tzinfo=UTC)
-    return Run(**{**values, "id": number, "name": name, "created": when, "head_sha": sha})  # type: ignore[arg-type]
+    return WorkflowRun(**{**values, "id": number, "name": name, "created": when, "head_sha": sha})  # type: ignore[arg-type]
 
 
 class Other:
@@ -90,7 +90,7 @@ class Other:
 
     repository = "NVIDIA-NeMo/Megatron-Bridge"
 
-    def runs(self, branch: str = "", head_sha: str = "") -> tuple[Run, ...]:
+    def runs(self, branch: str = "", head_sha: str = "") -> tuple[WorkflowRun, ...]:
         assert (branch, head_sha) in (("pull-request/12", ""), ("", "a" * 40))
         return (_run("CICD NeMo", 5), _run("Lint", 6), _run("CICD NeMo", 4))
 

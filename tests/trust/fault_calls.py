@@ -82,7 +82,7 @@ class At:
         images = {"RUNBOOK_REGISTRY": self.images.url, "RUNBOOK_CACHE": str(cache)}
         ref = ImageRef.parse("nvcr.io/nvidia/pytorch")
         with (
-            GitHub.connect(REPOSITORY, env) as github,
+            GitHub.connect(REPOSITORY, env, sleep=self.sleep) as github,
             Registry.connect(ref, images, max_age=0, sleep=self.sleep) as images_,
         ):
             yield Clients(github, GitLab.connect(lab, sleep=self.sleep), images_, cache)
@@ -356,11 +356,10 @@ def practice(home: Path) -> Iterator[At]:
         served.hub.url = served.url = before.url
         patch = undo.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("GITHUB_REPOSITORY", REPOSITORY)
-        patch.setattr("runbook_lib.clients.github.client._DELAYS", (0, 0))
         patch.setattr("runbook_lib.workflow.pull_request._DELAYS", (0, 0))
         patch.setattr("runbook_lib.steps.internal_ci.run._DELAYS", (0, 0))
         for module in (
-            "clients.github.client._LARGEST",
+            "clients.github.connection._LARGEST",
             "clients.gitlab.client._LARGEST",
             "transport.remote_zip._LARGEST_ARCHIVE",
         ):

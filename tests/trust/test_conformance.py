@@ -13,7 +13,7 @@ from bumping import REPOSITORY
 from figures import Figures
 from whole_bump import Exchange, playing, whole
 
-from runbook_lib.clients.github import client, issues, token_scopes
+from runbook_lib.clients.github import connection, issues, token_scopes
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.accounts import ENGINEER, TOKENS, Token
@@ -180,10 +180,10 @@ def test_the_table_of_steps_is_the_one_that_the_documents_show() -> None:
 
 
 def test_a_version_that_github_no_longer_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_VERSION", "2019-01-01")
+    monkeypatch.setattr(connection, "VERSION", "2019-01-01")
     with playing(tmp_path) as played:
         for ask in (lambda it: it.pulls(), lambda it: it.comment(1, "x"), lambda it: it.deployment_failed("a" * 40)):
-            with pytest.raises(RunbookError, match="does not speak the version of its API that this tool uses"):
+            with pytest.raises(RunbookError, match="version of its API"):
                 ask(played.at.github())
     assert {it.answer.status_code for it in played.exchanges} == {400}
     assert not any(
@@ -217,7 +217,7 @@ def test_a_redirect_takes_the_token_to_no_other_host(what: str, to: str, status:
         if what in ("a log", "an artifact"):
             url, headers = REDIRECTED[what](github)
             with Web(1, transport=transport, sleep=lambda _: None) as web:
-                web.file(Address(url, headers)).whole(lambda _: None, lambda: None, 100)
+                web.file(Address(url, headers)).download(lambda _: None, lambda: None, 100)
         else:
             with pytest.raises(RunbookError, match="has moved"):
                 REDIRECTED[what](github)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from loopback import serving
 
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import Artifact, BranchComparison, Comment, Job, Pull, Run
+from runbook_lib.clients.github.models import Artifact, BranchComparison, Comment, Pull, WorkflowJob, WorkflowRun
 from runbook_lib.clients.gitlab import models
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.registry.client import Registry
@@ -105,8 +105,8 @@ RUN = {
 }  # fmt: skip
 READ: dict[str, tuple[Any, dict[str, Any], str]] = {
     "comment": (Comment.of, {"id": 1, "user": USER, "body": "", "created_at": TIME, "html_url": ""}, "id"),
-    "run": (Run.of, RUN, "id"),
-    "attempt": (Run.of, RUN, "run_attempt"),
+    "run": (WorkflowRun.of, RUN, "id"),
+    "attempt": (WorkflowRun.of, RUN, "run_attempt"),
     "ahead": (BranchComparison.of, {"ahead_by": 1, "behind_by": 1}, "ahead_by"),
     "size": (Artifact.of, {"id": 1, "name": "", "size_in_bytes": 1, "expired": False, "created_at": None},
              "size_in_bytes"),
@@ -133,7 +133,7 @@ def test_a_number_in_an_answer_is_one_or_an_error(kind: str, odd: str) -> None:
 
 
 def test_a_pull_request_and_a_job_have_numbers() -> None:
-    for read, name in ((Pull.of, "number"), (Job.of, "id")):
+    for read, name in ((Pull.of, "number"), (WorkflowJob.of, "id")):
         with pytest.raises((KeyError, TypeError)):
             read({name: 10**400})
 

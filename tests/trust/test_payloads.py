@@ -12,7 +12,7 @@ from figures import Figures
 
 from runbook_lib.clients.github import issues
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import Account, Comment, Issue, Job, Pull, Repository, Run
+from runbook_lib.clients.github.models import Account, Comment, GitHubRepository, Issue, Pull, WorkflowJob, WorkflowRun
 from runbook_lib.errors import RunbookError, Unreachable
 
 RECORDED = described.ROOT / "environment/.components/github-payloads/node_modules/@octokit"
@@ -26,12 +26,12 @@ def ends(node: dict[str, Any], pattern: str) -> bool:
 #: Type → how it is read, how one is known, and how many there are at least.
 TYPES: dict[str, tuple[Callable[[Any], Any], Callable[[dict[str, Any]], bool], int]] = {
     "account": (Account.of, lambda it: "login" in it and "node_id" in it and "type" in it, 2500),
-    "repository": (Repository.of, lambda it: "full_name" in it and "default_branch" in it, 750),
+    "repository": (GitHubRepository.of, lambda it: "full_name" in it and "default_branch" in it, 750),
     "pull request": (Pull.of, lambda it: ends(it, "/pulls") and "title" in it, 70),
     "issue": (Issue.of, lambda it: ends(it, "/issues") and "title" in it and "state" in it, 100),
     "comment": (Comment.of, lambda it: ends(it, "/issues/comments"), 20),
-    "run": (Run.of, lambda it: ends(it, "/actions/runs") and "run_number" in it, 5),
-    "job": (Job.of, lambda it: ends(it, "/actions/jobs"), 5),
+    "run": (WorkflowRun.of, lambda it: ends(it, "/actions/runs") and "run_number" in it, 5),
+    "job": (WorkflowJob.of, lambda it: ends(it, "/actions/jobs"), 5),
     "label": (lambda it: str(it["name"]), lambda it: ends(it | {"html_url": ""}, "/labels"), 50),
 }
 

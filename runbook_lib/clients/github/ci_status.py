@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from runbook_lib.clients.github.models import Job, Labelling, Run
+from runbook_lib.clients.github.models import LabelEvent, WorkflowJob, WorkflowRun
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.repositories import FUNCTIONAL as FUNCTIONAL
 from runbook_lib.pins.repositories import LIGHTWEIGHT as LIGHTWEIGHT
@@ -33,7 +33,7 @@ def branch_of(number: int) -> str:
     return f"pull-request/{number}"
 
 
-def labels_at(now: Collection[str], labellings: Iterable[Labelling], moment: datetime) -> frozenset[str]:
+def labels_at(now: Collection[str], labellings: Iterable[LabelEvent], moment: datetime) -> frozenset[str]:
     """Return the labels at a moment, from those of now and what was set and taken off since."""
     labels = set(now)
     for change in sorted(labellings, key=lambda it: it.at, reverse=True):
@@ -51,13 +51,13 @@ def wrong_tests(labels: Collection[str], image_type: ImageType, repository: Repo
 
 
 @dataclass(frozen=True)
-class Progress:
+class CiStatus:
     """Where the CI of a commit stands; ``next`` is empty when nothing is to be done."""
 
     state: State
     head: str
-    run: Run | None
-    jobs: tuple[Job, ...]
+    run: WorkflowRun | None
+    jobs: tuple[WorkflowJob, ...]
     sentence: str
     next: str = ""
 
@@ -73,7 +73,7 @@ class Progress:
         return f"{self.state} {len(self.bad_jobs)} {done * 10 // max(len(self.jobs), 1)}"
 
     @property
-    def bad_jobs(self) -> tuple[Job, ...]:
+    def bad_jobs(self) -> tuple[WorkflowJob, ...]:
         """The jobs that failed."""
         return tuple(job for job in self.jobs if job.conclusion in _BAD_JOB)
 
@@ -83,7 +83,7 @@ class Progress:
         return ", ".join(f"{count} {word}" for word, count in sorted(counted.items())) or "no job yet"
 
 
-def choose(runs: Iterable[Run], head: str, workflow: str = WORKFLOW) -> Run | None:
+def choose(runs: Iterable[WorkflowRun], head: str, workflow: str = WORKFLOW) -> WorkflowRun | None:
     """Return the newest run of the workflow for exactly this commit.
 
     A fork may call a branch ``pull-request/<N>`` as well: its runs are none of copy-pr-bot's.
@@ -92,18 +92,18 @@ def choose(runs: Iterable[Run], head: str, workflow: str = WORKFLOW) -> Run | No
     return max(mine, key=lambda run: (run.created, run.id), default=None)
 
 
-def judge(run: Run | None, jobs: Sequence[Job], head: str, wrong: str = "") -> Progress:
+def judge(run: WorkflowRun | None, jobs: Sequence[WorkflowJob], head: str, wrong: str = "") -> CiStatus:
     """Return the state of the CI of ``head``; ``wrong`` says why the run tests the wrong thing, if it does."""
     short = head[:10]
     if run is None:
-        return Progress(
+        return CiStatus(
             "none", head, None, (), f"waiting for a CI run of {short} to start",
             "Run 04-run-ci again. If none starts within some minutes, see what copy-pr-bot commented.",
         )  # fmt: skip
     name, jobs = f"CI run {run.id} of {short}", tuple(jobs)
     again = f"Run 04-run-ci again, or with wait=True to follow it: {run.url}"
     if wrong:
-        return Progress(
+        return CiStatus(
             "useless", head, run, jobs, f"waiting for another CI run: {name} started {wrong}, so it is of no use",
             "A commit is tested once: push another to the branch (an empty one will do), then run bump again.",
         )  # fmt: skip
@@ -113,36 +113,36 @@ def judge(run: Run | None, jobs: Sequence[Job], head: str, wrong: str = "") -> P
     counted = f"{done} of {len(jobs)} jobs done" + (f", {bad} failed" if bad else "") if jobs else "no job yet"
     since = f" since {run.created:%Y-%m-%d %H:%M} UTC"
     if _in_queue(run, jobs):
-        return Progress("waiting", head, run, jobs, f"waiting for {name}, which waits in the test queue{since}", again)
+        return CiStatus("waiting", head, run, jobs, f"waiting for {name}, which waits in the test queue{since}", again)
     if run.status != "in_progress" and not done:
-        return Progress("queued", head, run, jobs, f"waiting for {name} (queued{since})", again)
-    return Progress("running", head, run, jobs, f"waiting for {name} ({counted})", again)
+        return CiStatus("queued", head, run, jobs, f"waiting for {name} (queued{since})", again)
+    return CiStatus("running", head, run, jobs, f"waiting for {name} ({counted})", again)
 
 
-def _in_queue(run: Run, jobs: Sequence[Job]) -> bool:
+def _in_queue(run: WorkflowRun, jobs: Sequence[WorkflowJob]) -> bool:
     # The queue's job waits for a bot; beside it nothing runs.
     open_jobs = {job.status for job in jobs if job.status != "completed"}
     return run.status == "waiting" or ("waiting" in open_jobs and "in_progress" not in open_jobs)
 
 
-def _ended(run: Run, jobs: tuple[Job, ...], head: str, name: str) -> Progress:
+def _ended(run: WorkflowRun, jobs: tuple[WorkflowJob, ...], head: str, name: str) -> CiStatus:
     bad = sorted({job.name for job in jobs if job.conclusion in _BAD_JOB})
     if run.conclusion == "success":
-        counted = Progress("passed", head, run, jobs, "").counts()
-        return Progress("passed", head, run, jobs, f"{name} passed ({counted}).")
+        counted = CiStatus("passed", head, run, jobs, "").counts()
+        return CiStatus("passed", head, run, jobs, f"{name} passed ({counted}).")
     if run.conclusion == "cancelled":
-        return Progress(
+        return CiStatus(
             "cancelled", head, run, jobs, f"waiting for another CI run: {name} was cancelled",
             f"A push cancels the run in progress: run bump again for the new commit. Else re-run it at {run.url}",
         )  # fmt: skip
     if run.conclusion in _BAD:
         listed = ", ".join(bad[:8]) + (f" and {len(bad) - 8} more" if len(bad) > 8 else "") or "no job names itself"
-        return Progress(
+        return CiStatus(
             "failed", head, run, jobs, f"waiting for a person: {name} failed ({listed})",
             f"Refresh the golden values that drifted (05-golden-values, run_id={run.id}), then triage what still fails "
             f"(06-broken-tests, run_id={run.id}): {run.url}",
         )  # fmt: skip
-    return Progress(
+    return CiStatus(
         "unknown", head, run, jobs, f"waiting for a person: {name} ended as {run.conclusion or 'nothing'}",
         f"Look at it: {run.url}",
     )  # fmt: skip

@@ -25,7 +25,7 @@ class Account:
 
 
 @dataclass(frozen=True)
-class Repository:
+class GitHubRepository:
     """``permissions`` are those of the token's owner: of pull, triage, push, maintain, admin."""
 
     name: str
@@ -122,7 +122,7 @@ class Comment:
 
 
 @dataclass(frozen=True)
-class Labelling:
+class LabelEvent:
     """A label that was set on a pull request, or taken off it."""
 
     label: str
@@ -150,7 +150,7 @@ class BranchComparison:
 
 
 @dataclass(frozen=True)
-class Run:
+class WorkflowRun:
     """A workflow run; ``conclusion`` is empty until it is completed.
 
     ``fork``: its commit comes from a branch of another repository, whoever named that.
@@ -189,7 +189,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Job:
+class WorkflowJob:
     """A job of a workflow run's latest attempt; ``conclusion`` is empty until it is completed."""
 
     id: int

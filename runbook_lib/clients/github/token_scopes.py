@@ -11,7 +11,7 @@ from runbook_lib import notebooks
 from runbook_lib.checks import Check
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.errors import NotAllowed, scopes
-from runbook_lib.clients.github.models import Account, Repository
+from runbook_lib.clients.github.models import Account, GitHubRepository
 
 NAME = "the token may do what the steps need"
 _READ_ALL = ("actions=read", "contents=read", "deployments=read", "pull_requests=read")
@@ -57,7 +57,7 @@ _PROBES = {
 }  # fmt: skip
 
 
-def check(github: GitHub, account: Account, repository: Repository, *, publish: bool) -> Check:
+def check(github: GitHub, account: Account, repository: GitHubRepository, *, publish: bool) -> Check:
     """Return what the token lacks, and for which steps; skipped for what only writing would show.
 
     Ask it after ``github`` has answered once.  What is lacking fails the check of a run that publishes.
@@ -74,7 +74,7 @@ def check(github: GitHub, account: Account, repository: Repository, *, publish: 
     return Check(NAME, "passed", f"The scope repo does for every step on {repository.name}.")
 
 
-def _classic(has: frozenset[str], repository: Repository) -> tuple[dict[str, list[str]], str]:
+def _classic(has: frozenset[str], repository: GitHubRepository) -> tuple[dict[str, list[str]], str]:
     """Return what is missing (the steps by scope), and a sentence on what cannot be known."""
     if "repo" in has:
         return {}, ""
@@ -89,7 +89,7 @@ def _classic(has: frozenset[str], repository: Repository) -> tuple[dict[str, lis
     return {"the scope public_repo": [it.step for it in NEEDS if it.scope == "public_repo"], "the scope repo": full}, ""
 
 
-def _fine_grained(github: GitHub, repository: Repository) -> tuple[dict[str, list[str]], str]:
+def _fine_grained(github: GitHub, repository: GitHubRepository) -> tuple[dict[str, list[str]], str]:
     """Return the same by permission.  A public repository tells nothing: anybody may read it."""
     denied = {name for name, path in _PROBES.items() if _is_denied(github, name, path)} if repository.private else set()
     lacking = _steps(f"{name}=read" for name in sorted(denied))

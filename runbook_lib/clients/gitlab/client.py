@@ -1,4 +1,4 @@
-"""GitLab: pipelines and their jobs, the functional ones of which run in pipelines that bridges start.
+"""GitLab: pipelines and their jobs; functional jobs run in pipelines that bridges start.
 
 Source: GitLab's REST API, version 4.  Only ``start`` changes anything; the token goes to GitLab's own origin alone,
 and appears in no message.
@@ -17,8 +17,8 @@ from runbook_lib.clients.gitlab.models import (
     Branch,
     Bridge,
     FunctionalJob,
-    Job,
     Pipeline,
+    PipelineJob,
     Project,
     branch_of,
     bridges_of,
@@ -30,8 +30,9 @@ from runbook_lib.clients.gitlab.models import (
 )
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.transport import urls
-from runbook_lib.transport.client import Client, NoReply, Reply, retry_after
-from runbook_lib.transport.limits import TooLarge, strict
+from runbook_lib.transport.client import Client
+from runbook_lib.transport.limits import TooLarge, parse_json
+from runbook_lib.transport.retries import NoReply, retry_after
 
 __all__ = ["Bridge", "FunctionalJob", "GitLab", "NoSuchRef", "Pipeline"]
 
@@ -51,7 +52,7 @@ T = TypeVar("T")
 
 
 class NoSuchRef(RunbookError):
-    """GitLab does not know the branch: one that was pushed a moment ago, or none at all."""
+    """A branch that GitLab does not know: pushed a moment ago, or missing."""
 
 
 class GitLab:
@@ -70,7 +71,7 @@ class GitLab:
     ) -> Self:  # fmt: skip
         """Prepare with GITLAB_URL, GITLAB_TOKEN and GITLAB_PROJECT (path or number).  Sends nothing yet."""
         url, token, project = (env.get(name, "").strip() for name in ("GITLAB_URL", "GITLAB_TOKEN", "GITLAB_PROJECT"))
-        url = urls.of_service("GITLAB_URL", url, "https://gitlab.example.com")
+        url = urls.service_address("GITLAB_URL", url, "https://gitlab.example.com")
         if not re.fullmatch(r"[!-~]+", token):
             raise RunbookError("There is no token for GitLab. Set GITLAB_TOKEN to one with the scope read_api.")
         if not re.fullmatch(r"[0-9]+|[\w.-]+(/[\w.-]+)+", project):
@@ -92,34 +93,34 @@ class GitLab:
 
     def branch(self, name: str) -> Branch | None:
         """Return a branch of the repository; None if there is none of the name."""
-        what = f"read the branch {name}"
-        reply = self._send(what, "GET", f"/repository/branches/{quote(name, safe='')}")
+        action = f"read the branch {name}"
+        reply = self._send(action, "GET", f"/repository/branches/{quote(name, safe='')}")
         # For a project that this token may not see, GitLab answers 404 with another message.
-        if reply.status == 404 and "branch" in _message(reply.body).lower():
+        if reply.status_code == 404 and "branch" in _message(reply.content).lower():
             return None
-        return self._build(what, reply, branch_of)
+        return self._build(action, reply, branch_of)
 
     def protected(self) -> tuple[str, ...]:
         """Return the names of the protected branches, in which ``*`` stands for any text."""
-        what = "list the protected branches"
-        return self._list(what, "/protected_branches", lambda branch: [str(branch["name"])])
+        action = "list the protected branches"
+        return self._list(action, "/protected_branches", lambda branch: [str(branch["name"])])
 
     def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
-        """Start a pipeline of a branch's newest commit; never sent twice, even where the answer is lost.
+        """Start a pipeline of a branch's newest commit; never sent twice, even where the reply is lost.
 
-        Raises NoSuchRef, RunbookError for what GitLab refuses, and Unreachable where it is not known what became of it.
+        Raises NoSuchRef, RunbookError for a refusal, and Unreachable where nobody knows whether it was started.
         """
-        what = f"start a pipeline of {ref}"
+        action = f"start a pipeline of {ref}"
         content = {"ref": ref, "variables": [{"key": name, "value": value} for name, value in variables.items()]}
-        reply = self._send(what, "POST", "/pipeline", content)
-        return self._build(what, reply, pipeline_of, "api")
+        reply = self._send(action, "POST", "/pipeline", content)
+        return self._build(action, reply, pipeline_of, "api")
 
     def pipeline(self, number: int) -> Pipeline:
         """Return one pipeline."""
         return self._read(f"read pipeline {number}", f"/pipelines/{number}", pipeline_of)
 
     def pipelines(self, sha: str) -> tuple[Pipeline, ...]:
-        """Return the pipelines of a commit, newest first, without those that pipelines started for their tests."""
+        """Return the pipelines of a commit, newest first, without child pipelines."""
 
         def build(pipeline: Any) -> list[Pipeline]:
             return [] if pipeline.get("source") == "parent_pipeline" else [pipeline_of(pipeline)]
@@ -128,23 +129,23 @@ class GitLab:
         return self._list(f"list the pipelines of {sha[:10]}", "/pipelines", build, query)
 
     def bridges(self, pipeline: int) -> tuple[Bridge, ...]:
-        """Return the bridges of a pipeline that start functional tests of an image type; others leave no values."""
+        """Return the bridges of a pipeline that start functional tests of an image type."""
         return self._list(f"list the bridges of pipeline {pipeline}", f"/pipelines/{pipeline}/bridges", bridges_of)
 
-    def pipeline_jobs(self, pipeline: int) -> tuple[Job, ...]:
+    def pipeline_jobs(self, pipeline: int) -> tuple[PipelineJob, ...]:
         """Return the jobs of a pipeline itself, the last attempt of each."""
-        what = f"list the jobs of pipeline {pipeline}"
-        return self._list(what, f"/pipelines/{pipeline}/jobs", lambda job: [job_of(job)])
+        action = f"list the jobs of pipeline {pipeline}"
+        return self._list(action, f"/pipelines/{pipeline}/jobs", lambda job: [job_of(job)])
 
     def jobs(self, bridge: Bridge) -> tuple[FunctionalJob, ...]:
         """Return the jobs of a bridge's pipeline, the last attempt of each."""
         if bridge.pipeline is None:
             return ()
-        what = f"list the jobs of pipeline {bridge.pipeline}"
-        return self._list(what, f"/pipelines/{bridge.pipeline}/jobs", lambda job: [functional_job_of(job, bridge)])
+        action = f"list the jobs of pipeline {bridge.pipeline}"
+        return self._list(action, f"/pipelines/{bridge.pipeline}/jobs", lambda job: [functional_job_of(job, bridge)])
 
     def download(self, job: int) -> tuple[str, dict[str, str]]:
-        """Return the address of a job's artifacts, and the headers for this origin, no other."""
+        """Return the address of a job's artifacts, and the headers for this origin alone."""
         return f"{self._api}/jobs/{job}/artifacts", {"PRIVATE-TOKEN": self._token}
 
     def trace(self, job: int) -> tuple[str, dict[str, str]]:
@@ -153,65 +154,64 @@ class GitLab:
 
     # -- requests -----------------------------------------------------------------------------------------------
 
-    def _read(self, what: str, path: str, build: Callable[[Any], T]) -> T:
-        return self._build(what, self._send(what, "GET", path), build)
+    def _read(self, action: str, path: str, build: Callable[[Any], T]) -> T:
+        return self._build(action, self._send(action, "GET", path), build)
 
     def _list(
-        self, what: str, path: str, build: Callable[[Any], Iterable[T]], query: Mapping[str, str] | None = None
+        self, action: str, path: str, build: Callable[[Any], Iterable[T]], query: Mapping[str, str] | None = None
     ) -> tuple[T, ...]:
-        """Return all items of all pages, built.  ``what`` completes "Could not …"."""
+        """Return all items of all pages, built.  ``action`` completes "Could not …"."""
         built: list[T] = []
         size, end = 0, time.monotonic() + _LONGEST_LISTING
-        failed = f"{self._failed(what)}: {self._host}"
+        failed = f"{self._failed(action)}: {self._host}"
         for page in range(1, _MAX_PAGES + 1):
             params = httpx.QueryParams(query or {}).merge({"per_page": _PER_PAGE, "page": page})
-            reply = self._send(what, "GET", f"{path}?{params}")
-            for items in self._build(what, reply, lambda page: [list(build(item)) for item in items_of(page)]):
+            reply = self._send(action, "GET", f"{path}?{params}")
+            for items in self._build(action, reply, lambda page: [list(build(item)) for item in items_of(page)]):
                 built += items
             if 'rel="next"' not in reply.headers.get("Link", ""):
                 return tuple(built)
-            size += len(reply.body)
+            size += len(reply.content)
             if size > _LARGEST_LISTING:
                 raise CannotTell(f"{failed} sends more than {_LARGEST_LISTING // 2**20} MB.")
             if time.monotonic() > end:
                 raise Unreachable(f"{failed} did not send all pages in {_LONGEST_LISTING:.0f} s. Try again later.")
         raise CannotTell(f"{failed} lists more than {_MAX_PAGES * _PER_PAGE}, which is more than this tool reads.")
 
-    def _send(self, what: str, method: str, path: str, content: Any = None) -> Reply:
-        """Return the reply to a request; what changes something is sent once, and to no other address."""
-        reading = method == "GET"
+    def _send(self, action: str, method: str, path: str, content: Any = None) -> httpx.Response:
+        """Return the reply to a request; one that changes something is sent once, and follows no redirect."""
         try:
             return self._client.request(
                 method, httpx.URL(f"{self._api}{path}"), {"Accept-Encoding": "gzip"},
-                secret={"PRIVATE-TOKEN": self._token}, content=content, follow=reading, retry=reading,
+                secret={"PRIVATE-TOKEN": self._token}, content=content, follow=method == "GET",
             )  # fmt: skip
         except TooLarge as error:
-            raise self._too_large(what) from error
+            raise self._too_large(action) from error
         except NoReply as error:
             raise Unreachable(
-                f"{self._failed(what)}: {self._host} cannot be reached: {error}. Try again later."
+                f"{self._failed(action)}: {self._host} cannot be reached: {error}. Try again later."
             ) from error
 
-    def _build(self, what: str, reply: Reply, build: Callable[[Any], T], scope: str = "read_api") -> T:
-        """Return what is built of a reply's JSON.  Raises RunbookError for a refusal or another form."""
-        failed = self._failed(what)
-        if not 200 <= reply.status < 300:
+    def _build(self, action: str, reply: httpx.Response, build: Callable[[Any], T], scope: str = "read_api") -> T:
+        """Build an object from a reply's JSON.  Raises RunbookError for a refusal or an unexpected form."""
+        failed = self._failed(action)
+        if not 200 <= reply.status_code < 300:
             raise self._refusal(failed, reply, scope)
         try:
-            document = strict(reply.body)
+            document = parse_json(reply.content)
         except TooLarge as error:
-            raise self._too_large(what) from error
+            raise self._too_large(action) from error
         except ValueError as error:
-            raise CannotTell(f"{failed}: {self._host} answered with no JSON. Check GITLAB_URL.") from error
+            raise CannotTell(f"{failed}: {self._host} sent something that is not JSON. Check GITLAB_URL.") from error
         try:
             return build(document)
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise CannotTell(f"{failed}: the answer is not of the form expected.") from error
+            raise CannotTell(f"{failed}: the reply has an unexpected form.") from error
 
-    def _refusal(self, failed: str, reply: Reply, scope: str) -> RunbookError:
-        status = reply.status
+    def _refusal(self, failed: str, reply: httpx.Response, scope: str) -> RunbookError:
+        status = reply.status_code
         if status < 400:
-            return RunbookError(f"{failed}: {self._host} redirects elsewhere. Set GITLAB_URL to its own address.")
+            return RunbookError(f"{failed}: {self._host} redirects to another address. Set GITLAB_URL to that one.")
         if status == 401:
             return RunbookError(f"{failed}: GitLab does not accept the token. Renew GITLAB_TOKEN ({scope}).")
         if status in (403, 404):
@@ -220,26 +220,26 @@ class GitLab:
                 f"{_TOKEN_FOR[scope]}."
             )
         if status in (400, 409, 422):
-            message = " ".join(_message(reply.body).replace(self._token, "***").split())[:300].rstrip(".")
+            message = " ".join(_message(reply.content).replace(self._token, "***").split())[:300].rstrip(".")
             kind = NoSuchRef if "reference not found" in message.lower() else RunbookError
             return kind(
-                f"{failed}: {self._host} refuses it (HTTP {status}): {message}. Correct what it names, then run again."
+                f"{failed}: {self._host} refuses it (HTTP {status}): {message}. Correct the cause, then run again."
             )
         pause = retry_after(reply.headers)
-        later = f" It asks to be left alone for {pause:.0f} s." if pause else ""
+        request = f" It asks for a pause of {pause:.0f} s." if pause else ""
         if status == 429:
             return Unreachable(
-                f"{failed}: {self._host} limits the rate of requests (HTTP 429).{later} Try again later."
+                f"{failed}: {self._host} limits the rate of requests (HTTP 429).{request} Try again later."
             )
-        return Unreachable(f"{failed}: {self._host} answered HTTP {status}.{later} Try again later.")
+        return Unreachable(f"{failed}: {self._host} answered HTTP {status}.{request} Try again later.")
 
-    def _too_large(self, what: str) -> CannotTell:
+    def _too_large(self, action: str) -> CannotTell:
         return CannotTell(
-            f"{self._failed(what)}: {self._host} sends more than {_LARGEST // 2**20} MB, or too many values."
+            f"{self._failed(action)}: {self._host} sends more than {_LARGEST // 2**20} MB, or too many values."
         )
 
-    def _failed(self, what: str) -> str:
-        return f"Could not {what} of {self.name}"
+    def _failed(self, action: str) -> str:
+        return f"Could not {action} of {self.name}"
 
     @property
     def _host(self) -> str:
@@ -247,9 +247,9 @@ class GitLab:
 
 
 def _message(body: bytes) -> str:
-    """Return GitLab's own words about a refusal; empty if there are none."""
+    """Return GitLab's own message about a refusal; empty if there is none."""
     try:
-        document = strict(body)
+        document = parse_json(body)
     except (ValueError, TooLarge):
         return ""
     if not isinstance(document, dict):

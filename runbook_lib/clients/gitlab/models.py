@@ -30,7 +30,7 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
-class Job:
+class PipelineJob:
     """The last attempt of a job; ``reason`` is why it failed, in GitLab's words; ``seconds`` how long it ran so far."""
 
     id: int
@@ -138,9 +138,9 @@ def bridges_of(data: Any) -> Iterator[Bridge]:
         yield Bridge(data["name"], data["status"], match[1], match[2] or "", pipeline)
 
 
-def job_of(data: Any) -> Job:
+def job_of(data: Any) -> PipelineJob:
     """Return a job of a pipeline."""
-    return Job(
+    return PipelineJob(
         _number(data["id"]), _line(data["name"]), _line(data["stage"]), _line(data["status"]),
         _line(data.get("failure_reason")), _seconds(data.get("duration") or 0), _line(data.get("web_url")),
     )  # fmt: skip

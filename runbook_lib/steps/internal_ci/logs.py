@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.clients.gitlab.client import GitLab
-from runbook_lib.clients.gitlab.models import Job
+from runbook_lib.clients.gitlab.models import PipelineJob
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.system.temporary import TemporaryFolder
@@ -30,13 +30,13 @@ class ExplainedJob:
     pitfalls: tuple[Pitfall, ...]
 
 
-def explain(gitlab: GitLab, jobs: Sequence[Job]) -> tuple[ExplainedJob, ...]:
+def explain(gitlab: GitLab, jobs: Sequence[PipelineJob]) -> tuple[ExplainedJob, ...]:
     """Return the causes of failed jobs.  If a log cannot be read, the failure says so."""
     with Web(1) as web, TemporaryFolder() as folder:
         return tuple(_explain(gitlab, web, job, folder / f"job-{job.id}.log") for job in jobs[:_MOST])
 
 
-def _explain(gitlab: GitLab, web: Web, job: Job, log: Path) -> ExplainedJob:
+def _explain(gitlab: GitLab, web: Web, job: PipelineJob, log: Path) -> ExplainedJob:
     failed_job, hide = FailedJob(job.name, job.url), Redactor(os.environ).text
     try:
         with log.open("wb") as file:
@@ -45,7 +45,7 @@ def _explain(gitlab: GitLab, web: Web, job: Job, log: Path) -> ExplainedJob:
                 file.seek(0)
                 file.truncate()
 
-            web.file(Address(*gitlab.trace(job.id))).whole(file.write, restart, _LARGEST)
+            web.file(Address(*gitlab.trace(job.id))).download(file.write, restart, _LARGEST)
         failure = read_logs.of_folder(log, failed_job, hide=hide)
     except RunbookError as error:
         cause = f"The job's log could not be read. {error}"

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from runbook_lib.clients.gitlab.models import UNDER_WAY, Job, Pipeline
+from runbook_lib.clients.gitlab.models import UNDER_WAY, Pipeline, PipelineJob
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins import gitlab_matrix
@@ -61,7 +61,7 @@ class ImageBuild:
         """The job's name on GitLab."""
         return f"{self.job}: [{', '.join(self.values)}]"
 
-    def matches(self, job: Job) -> bool:
+    def matches(self, job: PipelineJob) -> bool:
         """Return True if GitLab's name of a job has exactly these values, in whatever order."""
         name, _, rest = job.name.partition(": [")
         values = re.split(", ?", rest.removesuffix("]"))
@@ -109,7 +109,7 @@ class PipelineProgress:
     sentence: str
     next_action: str = ""
     pipeline: Pipeline | None = None
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[PipelineJob, ...] = ()
 
     @property
     def over(self) -> bool:
@@ -117,17 +117,19 @@ class PipelineProgress:
         return self.state in ("passed", "failed", "useless")
 
     @property
-    def failed_jobs(self) -> tuple[Job, ...]:
+    def failed_jobs(self) -> tuple[PipelineJob, ...]:
         """The build jobs that failed."""
         return tuple(job for job in self.jobs if job.status == "failed")
 
 
-def judge(pipeline: Pipeline, jobs: Sequence[Job], expected: Sequence[ImageBuild], commit: str) -> PipelineProgress:
+def judge(
+    pipeline: Pipeline, jobs: Sequence[PipelineJob], expected: Sequence[ImageBuild], commit: str
+) -> PipelineProgress:
     """Return whether the pin of ``commit`` builds, according to the jobs of a pipeline."""
     name = f"pipeline {pipeline.id} of {pipeline.sha[:10]}"
     if pipeline.sha != commit:
         return PipelineProgress("useless", f"{name} is not of {commit[:10]}", _RESTART, pipeline)
-    by_build: dict[ImageBuild, Job | None] = {}
+    by_build: dict[ImageBuild, PipelineJob | None] = {}
     for build in expected:
         by_build[build] = next((job for job in jobs if build.matches(job)), None)
     build_jobs = tuple(job for job in by_build.values() if job is not None)
@@ -166,5 +168,5 @@ def judge(pipeline: Pipeline, jobs: Sequence[Job], expected: Sequence[ImageBuild
     return progress("useless", f"{name} ended ({pipeline.status}) without building the GitLab pin: {reason}", _RESTART)
 
 
-def _with_reason(job: Job) -> str:
+def _with_reason(job: PipelineJob) -> str:
     return f"{job.name} ({job.reason.replace('_', ' ')})" if job.reason else job.name

@@ -135,7 +135,12 @@ def follow(
 
     wait = wait and dry_run.branch.bump.apply
     progress = polling.follow(
-        read, lambda state: polling.Seen(state.sentence, state.over), wait=wait, sleep=sleep, clock=clock, say=say
+        read,
+        lambda state: polling.Observation(state.sentence, state.over),
+        wait=wait,
+        sleep=sleep,
+        clock=clock,
+        say=say,
     )
     explained = logs.explain(gitlab, progress.failed_jobs)
     if progress.pipeline:

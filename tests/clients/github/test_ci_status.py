@@ -8,14 +8,14 @@ import pytest
 from runbook_lib.bump import ImageType
 from runbook_lib.clients.github.ci_status import WORKFLOW, choose, judge, labels_at, wrong_tests
 from runbook_lib.clients.github.copy_pr_bot import commands, complaint, refusals
-from runbook_lib.clients.github.models import Comment, Job, Labelling, Run
+from runbook_lib.clients.github.models import Comment, LabelEvent, WorkflowJob, WorkflowRun
 
 NOON = datetime(2026, 4, 1, 12, tzinfo=UTC)
 HEAD, OTHER = "a1" * 20, "b2" * 20
-RUN = Run(
+RUN = WorkflowRun(
     123, "https://x/123", WORKFLOW, HEAD, "pull-request/7", "push", "in_progress", "", 1, NOON, NOON
 )  # fmt: skip
-JOB = Job(1, "https://x/job", "gpt/a - latest", "completed", "success", NOON, NOON)
+JOB = WorkflowJob(1, "https://x/job", "gpt/a - latest", "completed", "success", NOON, NOON)
 BAD = replace(JOB, name="gpt/b - latest", conclusion="failure")
 BUSY = replace(JOB, name="gpt/c - latest", status="in_progress", conclusion="")
 HELD = replace(JOB, name="cicd-wait-in-queue", status="waiting", conclusion="")
@@ -47,7 +47,7 @@ HELD = replace(JOB, name="cicd-wait-in-queue", status="waiting", conclusion="")
         (replace(RUN, status="completed", conclusion="neutral"), (), "unknown", "ended as neutral"),
     ],
 )  # fmt: skip
-def test_where_a_run_stands(run: Run | None, jobs: tuple[Job, ...], state: str, words: str) -> None:
+def test_where_a_run_stands(run: WorkflowRun | None, jobs: tuple[WorkflowJob, ...], state: str, words: str) -> None:
     found = judge(run, jobs, HEAD)
     assert (found.state, words in found.sentence) == (state, True), found.sentence
     assert found.ended == (state not in ("none", "queued", "waiting", "running"))
@@ -85,8 +85,8 @@ def test_which_labels_choose_the_wrong_tests(labels: set[str], image_type: Image
 
 
 def test_the_labels_of_a_moment() -> None:
-    def change(minutes: int, label: str, on: bool) -> Labelling:
-        return Labelling(label, on, NOON + timedelta(minutes=minutes))
+    def change(minutes: int, label: str, on: bool) -> LabelEvent:
+        return LabelEvent(label, on, NOON + timedelta(minutes=minutes))
 
     story = [change(-9, "early", True), change(0, "now", True), change(5, "late", True), change(6, "gone", False)]
     assert labels_at({"early", "now", "late", "kept"}, story, NOON) == {"early", "now", "kept", "gone"}

@@ -148,7 +148,7 @@ def test_a_token_service_without_an_answer_is_named() -> None:
             transport=httpx.MockTransport(send),
             sleep=lambda _: None,
         ) as registry,
-        pytest.raises(Unreachable, match=r"asked at far\.example\.com, the connection failed"),
+        pytest.raises(Unreachable, match=r"at far\.example\.com: the connection failed"),
     ):
         registry.tags()
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layouts import GITLAB, image, matrix, rows
 
-from runbook_lib.clients.gitlab.models import Job, Pipeline
+from runbook_lib.clients.gitlab.models import Pipeline, PipelineJob
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.known_sites import MEGATRON_LM
 from runbook_lib.steps.internal_ci import plan
@@ -20,10 +20,10 @@ def pipeline(number: int = 1, *, sha: str = HEAD, ref: str = TO, status: str = "
     return Pipeline(number, sha, ref, status, f"https://gitlab.example.com/p/{number}", "api")
 
 
-def job(platform: str, status: str, reason: str = "", *, tag: str = "26.04-py3", comma: str = ", ") -> Job:
+def job(platform: str, status: str, reason: str = "", *, tag: str = "26.04-py3", comma: str = ", ") -> PipelineJob:
     values = ["CI_MCORE_DEV_IMAGE", "Dockerfile.ci.dev", "dev", image(tag), *([platform] if platform else [])]
     name = f"test:pre_build_image: [{comma.join(values)}]"
-    return Job(7, name, "build", status, reason, 60.0, "https://gitlab.example.com/j/7")
+    return PipelineJob(7, name, "build", status, reason, 60.0, "https://gitlab.example.com/j/7")
 
 
 def expected(layout: int = 4, image_type: str = "dev") -> tuple[plan.ImageBuild, ...]:
@@ -116,11 +116,11 @@ BOTH = [job("amd64", "success"), job("arm64", "success")]
         ([job("amd64", "success"), job("arm64", "skipped")], "success", "useless", "skipped"),
         # The jobs of another image, and of another name: they prove nothing about this pin.
         ([job(platform, "success", tag="26.02-py3") for platform in BOTH_PLATFORMS], "success", "useless", "no job"),
-        ([Job(1, "test:build_image", "build", "success", "", 1.0, "")], "success", "useless", "no job"),
-        ([Job(1, f"other: [{DEV}, amd64]", "build", "success", "", 1.0, "")], "success", "useless", "no job"),
+        ([PipelineJob(1, "test:build_image", "build", "success", "", 1.0, "")], "success", "useless", "no job"),
+        ([PipelineJob(1, f"other: [{DEV}, amd64]", "build", "success", "", 1.0, "")], "success", "useless", "no job"),
     ],
 )  # fmt: skip
-def test_verdicts(jobs: list[Job], status: str, state: str, words: str) -> None:
+def test_verdicts(jobs: list[PipelineJob], status: str, state: str, words: str) -> None:
     progress = plan.judge(pipeline(status=status), jobs, expected(), HEAD)
     assert progress.state == state, progress.sentence
     assert words in progress.sentence
@@ -129,7 +129,9 @@ def test_verdicts(jobs: list[Job], status: str, state: str, words: str) -> None:
 
 
 def test_a_job_of_another_name_with_the_same_values_is_useless() -> None:
-    pushes = [Job(1, build.name.replace("pre_build", "push"), "build", "success", "", 1.0, "") for build in BOTH]
+    pushes = [
+        PipelineJob(1, build.name.replace("pre_build", "push"), "build", "success", "", 1.0, "") for build in BOTH
+    ]
     assert plan.judge(pipeline(status="success"), pushes, expected(), HEAD).state == "useless"
 
 
@@ -150,4 +152,4 @@ def test_the_pin_builds_only_if_each_job_succeeded(statuses: list[str], status: 
 def test_a_hostile_job_name_takes_no_time() -> None:
     build = expected()[0]
     for name in ("a: [" * 20_000, "[" * 50_000, "x: [" + "a, " * 50_000 + "]", ": [" + " " * 50_000):
-        assert not build.matches(Job(1, name, "", "", "", 0.0, ""))
+        assert not build.matches(PipelineJob(1, name, "", "", "", 0.0, ""))

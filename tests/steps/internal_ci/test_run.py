@@ -12,7 +12,7 @@ import pytest
 from bumping import REPOSITORY, World, bump_to, git, world
 from controlled_forge import ControlledForge
 
-from runbook_lib.clients.github import client
+from runbook_lib.clients.github import connection
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE
@@ -87,7 +87,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[At]:
     monkeypatch.setattr(internal_ci, "_DELAYS", (0.0, 0.0))
-    monkeypatch.setattr(client, "_DELAYS", (0, 0))
+    monkeypatch.setattr(connection, "_PAUSES", (0, 0))
     monkeypatch.setattr(pull_request, "_DELAYS", (0, 0))
     monkeypatch.setenv("GITHUB_REPOSITORY", REPOSITORY)
     home = tmp_path / "home"
@@ -519,7 +519,7 @@ def test_errors_of_the_server_are_sentences_without_the_token(at: At) -> None:
         ("LM$", 401, {}, "does not accept the token"),
         ("LM$", 403, {}, "read_api"),
         ("LM$", 404, {}, "does not find it"),
-        ("/protected_branches", 429, {"Retry-After": "7200"}, "left alone for 7200 s"),
+        ("/protected_branches", 429, {"Retry-After": "7200"}, "7200 s"),
         ("/protected_branches", 429, {"Retry-After": "0"}, "HTTP 429"),
         ("/pipelines$", 503, {"Retry-After": "0"}, "HTTP 503"),
         ("/pipelines$", 500, {"Retry-After": "0"}, "HTTP 500"),

@@ -537,7 +537,7 @@ def test_a_controller_that_stays_down_is_reported_with_the_next_action(
         context.setattr(
             Slurm, "queue", lambda _: states.elements('{"errors": [{"error": "away"}], "jobs": []}', "squeue")
         )
-        context.setattr("runbook_lib.transport.polling.MAX_LOST", 1)
+        context.setattr("runbook_lib.transport.polling.MAX_FAILURES", 1)
         with pytest.raises(Unreachable, match=r"'away'.* Run the same command again"):
             slurm_verify.carry_out(world.step(plan), plan, say=lambda _: None)
     done = slurm_verify.carry_out(world.step(plan), world.plan(tests="good"), say=lambda _: None)
@@ -545,6 +545,6 @@ def test_a_controller_that_stays_down_is_reported_with_the_next_action(
         context.setattr(
             Slurm, "queue", lambda _: states.elements('{"errors": [{"error": "away"}], "jobs": []}', "squeue")
         )
-        context.setattr("runbook_lib.transport.polling.MAX_LOST", 1)
+        context.setattr("runbook_lib.transport.polling.MAX_FAILURES", 1)
         with pytest.raises(Unreachable, match=r"'away'.* Run the same command again"):
             slurm_verify.follow(world.step(plan), done, wait=True, sleep=lambda _: None, say=lambda _: None)

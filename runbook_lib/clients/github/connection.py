@@ -1,0 +1,248 @@
+"""Requests to GitHub's REST API about one repository.
+
+githubkit carries the requests; the replies become our own small dataclasses.  Its models are not used: they require
+fields that GitHub's real replies sometimes lack, know only the newest version of the API, and are slow to import.  Its
+retries repeat requests that change something, and its HTTP cache keeps replies that make no sense; ours do neither.
+"""
+
+import contextvars
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from runbook_lib.clients.github.auth import base_url, token_for
+from runbook_lib.clients.github.errors import NotAllowed, Transient, one_line, refusal, unexpected
+from runbook_lib.clients.github.models import items_of
+from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.text.redact import Redactor
+from runbook_lib.transport.limits import TooLarge, parse_json
+
+if TYPE_CHECKING:
+    import githubkit
+    import httpx
+
+# Version 2026-03-10 took merge_commit_sha, the commit that CI really tests, out of pull requests.
+VERSION = "2022-11-28"
+_TIMEOUT = (30.0, 10.0)  # seconds without a byte, and to connect
+_DEADLINE = 60.0  # seconds for a complete reply
+_LARGEST = 16 * 2**20  # bytes of a reply; a page of a hundred pull requests with the longest texts has 7 MB
+_LARGEST_LISTING = 64 * 2**20  # bytes of all pages; a thousand open pull requests have 25 MB
+_LONGEST_LISTING = 600.0  # seconds for all pages; GitHub needs up to 5 for one of a hundred jobs
+_LARGEST_CACHE = 16 * 2**20  # bytes of replies that are stored with their ETag
+_PAUSES = (0.5, 2.0)  # seconds before each further attempt
+_PATIENCE = 10.0  # seconds; where GitHub asks for more, it is asked again by the person, not by us
+_PER_PAGE = 100
+_MAX_PAGES = 50
+
+T = TypeVar("T")
+
+
+class GitHubConnection:
+    """One repository on GitHub, as one token sees it.  For use by one thread.
+
+    ``action`` is what a request is for: it completes "Could not …".  A request that changes something is never sent
+    twice: its reply may have been lost, so callers check first.  Secrets appear in no message, and ``send`` removes
+    them from all that is published.
+    """
+
+    def __init__(self, repository: str, token: str, client: "githubkit.GitHub[Any]", redactor: Redactor) -> None:
+        self.repository = repository
+        #: The scopes that a classic token has, as GitHub lists them; None for another token, and before any reply.
+        self.scopes: str | None = None
+        self._token = token
+        self._redactor = redactor
+        self._client = client
+        # githubkit keeps its connections in a context variable, and every cell of a notebook has a context of its own.
+        self._context = contextvars.copy_context()
+        # ETag, content and "has a further page" by request: a reply that still holds costs nothing of the rate limit.
+        self._cache: dict[tuple[str, str], tuple[str, bytes, bool]] = {}
+        self._received = 0  # bytes of replies
+        self._context.run(client.__enter__)
+
+    @classmethod
+    def connect(
+        cls, repository: str, env: Mapping[str, str] = os.environ, transport: "httpx.BaseTransport | None" = None,
+        sleep: Callable[[float], None] | None = None,
+    ) -> Self:  # fmt: skip
+        """Prepare for ``owner/name`` with GITHUB_TOKEN, else the token of ``gh auth token``.  Sends nothing yet.
+
+        Raises RunbookError without a usable token, address or proxy.
+        """
+        if not re.fullmatch(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+", repository):
+            raise RunbookError(f"{repository!r} is not a repository on GitHub; expected owner/name.")
+        url = base_url(env)
+        token = token_for(env, url)
+        import githubkit
+        import httpx
+
+        from runbook_lib.transport.client import USER_AGENT, BoundedTransport
+        from runbook_lib.transport.retries import Retries
+
+        client = githubkit.GitHub(
+            token,
+            base_url=url,
+            user_agent=USER_AGENT,
+            # A renamed repository answers with a redirect, and a POST that follows one may become a GET.
+            follow_redirects=False,
+            timeout=httpx.Timeout(_TIMEOUT[0], connect=_TIMEOUT[1]),
+            transport=BoundedTransport(
+                deadline=_DEADLINE, largest=_LARGEST, retries=Retries(_PAUSES, _PATIENCE, sleep), transport=transport
+            ),
+            http_cache=False,
+            auto_retry=False,
+        )
+        return cls(repository, token, client, Redactor({**env, "GITHUB_TOKEN": token}))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._context.run(self._client.__exit__)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def path(self, rest: str = "") -> str:
+        """Return the path of something in this repository."""
+        return f"/repos/{self.repository}{rest}"
+
+    def address(self, rest: str) -> tuple[str, dict[str, str]]:
+        """Return the address of a download from this repository, and the headers for this origin, no other."""
+        url = f"{str(self._client.config.base_url).rstrip('/')}{self.path(rest)}"
+        return url, {"Authorization": f"Bearer {self._token}", "X-GitHub-Api-Version": VERSION}
+
+    def get(
+        self, action: str, path: str, build: Callable[[Any], T], params: Mapping[str, str | int] | None = None
+    ) -> T:
+        """Return one reply, built."""
+        return self._read(action, path, params or {}, build)[0]
+
+    def exists(self, action: str, path: str) -> bool:
+        """Return whether there is something, where GitHub answers with nothing else."""
+        try:
+            response = self._request(action, "GET", path)
+        except NotAllowed:
+            return False
+        if response.status_code != 204:
+            raise unexpected(self._failed(action), self._host, response.status_code, response.content)
+        return True
+
+    def pages(
+        self,
+        action: str,
+        path: str,
+        build: Callable[[Any], T],
+        key: str | None = None,
+        params: Mapping[str, str | int] | None = None,
+    ) -> Iterator[T]:
+        """Yield all items of all pages, built; ``key`` is the name of the list in a page."""
+        failed = self._failed(action)
+        received, end = self._received, time.monotonic() + _LONGEST_LISTING
+        for page in range(1, _MAX_PAGES + 1):
+            query = {**(params or {}), "per_page": _PER_PAGE, "page": page}
+            items, more = self._read(action, path, query, lambda page: [build(item) for item in items_of(page, key)])
+            yield from items
+            if not more:
+                return
+            if self._received - received > _LARGEST_LISTING:
+                raise CannotTell(f"{failed}: {self._host} sends more than {_LARGEST_LISTING // 2**20} MB.")
+            if time.monotonic() > end:
+                raise Unreachable(f"{failed}: {self._host} did not answer in time. Try again later.")
+        raise CannotTell(f"{failed}: there are more than {_MAX_PAGES * _PER_PAGE}, which is more than this tool reads.")
+
+    def public(self, value: T) -> T:
+        """Return a text, or data, as ``send`` publishes it: without secrets, and without what UTF-8 cannot encode."""
+        text = json.dumps(self._redactor.data(value), ensure_ascii=False)
+        public: T = json.loads(text.encode("utf-8", "replace"))
+        return public
+
+    def send(self, action: str, method: str, path: str, fields: Any, build: Callable[[Any], T]) -> T:
+        """Change something; return the reply, built."""
+        try:
+            response = self._request(action, method, path, json=self.public(fields))
+        except Transient as error:
+            raise Unreachable(
+                f"{error} It may have been done anyway: run the step again, which checks first."
+            ) from error
+        # What is deleted is answered with nothing, or with what remains.
+        if response.status_code >= 300 or not (response.content or (method, response.status_code) == ("DELETE", 204)):
+            raise unexpected(self._failed(action), self._host, response.status_code, response.content)
+        return self._build(action, response.content, build) if response.content else build(None)
+
+    def _read(
+        self, action: str, path: str, params: Mapping[str, str | int], build: Callable[[Any], T]
+    ) -> tuple[T, bool]:
+        """Return what was built of the JSON, and whether there is a further page."""
+        key = (path, repr(sorted(params.items())))
+        tag, content, more = self._cache.get(key, ("", b"", False))
+        response = self._request(action, "GET", path, params=params, headers={"If-None-Match": tag} if tag else {})
+        if response.status_code == 304 and tag:
+            return self._build(action, content, build), more
+        if response.status_code != 200:
+            raise unexpected(self._failed(action), self._host, response.status_code, response.content)
+        content, more = response.content, "next" in response.links
+        built = self._build(action, content, build)
+        # Only now: a reply that makes no sense would be believed for as long as its ETag is valid.
+        if tag := response.headers.get("ETag", ""):
+            self._cache[key] = tag, content, more
+            while sum(len(cached) for _, cached, _ in self._cache.values()) > _LARGEST_CACHE:
+                del self._cache[next(iter(self._cache))]
+        return built, more
+
+    def _request(self, action: str, method: str, path: str, **options: Any) -> "httpx.Response":
+        from githubkit.exception import GitHubException, RequestError, RequestFailed
+
+        failed = self._failed(action)
+        headers = {"X-GitHub-Api-Version": VERSION, "Accept-Encoding": "gzip", **options.pop("headers", {})}
+        try:
+            reply = self._context.run(lambda: self._client.request(method, path, headers=headers, **options))
+        except RequestFailed as error:
+            raise self._refusal(failed, error.response.raw_response) from error
+        except RequestError as error:
+            if isinstance(error.exc, TooLarge):
+                raise self._too_large(failed) from error
+            raise Transient(
+                f"{failed}: {self._host} cannot be reached: {error.exc}. Check the network, then try again."
+            ) from error
+        except (GitHubException, ValueError, OverflowError) as error:  # such as an invalid Retry-After
+            raise Unreachable(f"{failed}: the reply is not one of GitHub's.") from error
+        response = reply.raw_response
+        self._received += len(response.content)
+        self.scopes = response.headers.get("X-OAuth-Scopes")
+        if response.has_redirect_location:
+            raise RunbookError(f"{failed}: the repository has moved. Set GITHUB_REPOSITORY to its new name.")
+        return response
+
+    def _build(self, action: str, content: bytes, build: Callable[[Any], T]) -> T:
+        failed = self._failed(action)
+        try:
+            return build(parse_json(content))
+        except TooLarge as error:
+            raise self._too_large(failed) from error
+        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise CannotTell(
+                f"{failed}: GitHub's reply has an unexpected form ({type(error).__name__}: {one_line(str(error))})."
+            ) from error
+        except ValueError as error:
+            raise Unreachable(
+                f"{failed}: {self._host} answered with something that is not JSON of GitHub's. Is GITHUB_API_URL the "
+                "address of the API, and is there no proxy or login page in between?"
+            ) from error
+
+    def _too_large(self, failed: str) -> CannotTell:
+        return CannotTell(f"{failed}: {self._host} sends more than {_LARGEST // 2**20} MB, or too many values.")
+
+    def _refusal(self, failed: str, response: "httpx.Response") -> RunbookError:
+        text = response.text.replace(self._token, "***")
+        return refusal(failed, self.repository, response.status_code, response.headers, text)
+
+    def _failed(self, action: str) -> str:
+        return f"Could not {action} in {self.repository}"
+
+    @property
+    def _host(self) -> str:
+        return str(self._client.config.base_url.host)

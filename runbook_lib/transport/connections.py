@@ -1,0 +1,65 @@
+"""Connections: which of them go through a proxy, and which certificates they accept."""
+
+import functools
+import os
+import ssl
+
+import httpx
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.transport.urls import is_loopback
+
+
+class Transport(httpx.BaseTransport):
+    """Connections that never go to a proxy for an address on this machine.
+
+    A proxy would be sent the token in the clear, and would look for the address on its own machine.  NO_PROXY cannot
+    do this: it would have to name every address of loopback.
+    """
+
+    def __init__(self, limits: httpx.Limits | None = None) -> None:
+        limits = limits or httpx.Limits()
+        self._direct = httpx.HTTPTransport(verify=_certificates(), trust_env=False, limits=limits)
+        # A client, because httpx reads the proxy variables nowhere else.
+        self._environment = httpx.Client(verify=_certificates(), limits=limits)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request."""
+        if is_loopback(request.url.host):
+            return self._direct.handle_request(request)
+        return self._environment.send(request, stream=True, follow_redirects=False)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._direct.close()
+        self._environment.close()
+
+
+def open_transport(limits: httpx.Limits | None = None) -> Transport:
+    """Return a transport; raise RunbookError if the environment names an unusable proxy or file of certificates."""
+    try:
+        return Transport(limits)
+    except (ValueError, ImportError, OSError) as error:
+        raise RunbookError(
+            f"No connection could be set up ({type(error).__name__}). Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY "
+            "(http:// or https:// addresses), and SSL_CERT_FILE (a file of certificates)."
+        ) from error
+
+
+def _certificates() -> ssl.SSLContext:
+    """Return the certificates that https is verified with.
+
+    They are those of SSL_CERT_FILE or SSL_CERT_DIR, else certifi's, and those of REQUESTS_CA_BUNDLE.  Raises OSError
+    for a file that cannot be read or has no certificates.
+    """
+    names = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
+    return _read_certificates(*(os.environ.get(name, "") for name in names))
+
+
+@functools.cache  # reading them takes longer than most requests
+def _read_certificates(_file: str, _folder: str, bundle: str) -> ssl.SSLContext:
+    context = httpx.create_ssl_context()
+    # httpx does not know this variable, which many companies set; it adds to the others.
+    if os.path.isfile(bundle):
+        context.load_verify_locations(cafile=bundle)
+    return context
