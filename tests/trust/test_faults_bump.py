@@ -19,7 +19,7 @@ from runbook_lib.practice import state
 T = TypeVar("T")
 
 _TRIES = 8
-_LOST = re.compile(r"cannot be reached|has a problem of its own|not to be had|did not finish its answer")
+_LOST = re.compile(r"cannot be reached|has an internal problem|not to be had|did not finish its answer")
 
 
 def lost_before(it: Exchange) -> None:

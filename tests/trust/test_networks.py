@@ -325,7 +325,7 @@ def test_a_companys_certificates_are_trusted_where_they_are_named(
             ask_gitlab(f"https://127.0.0.1:{port}")
         assert requests == []
         monkeypatch.setenv(variable, str(both))
-        with pytest.raises(RunbookError, match="form expected"):
+        with pytest.raises(RunbookError, match="unexpected form"):
             ask_gitlab(f"https://127.0.0.1:{port}")
     assert requests
 

@@ -141,7 +141,7 @@ def test_jobs_of_all_bridges(project: Project, tmp_path: Path) -> None:
     assert "started no pipeline" in said["functional:run_dev_dgx_gb200"]
     assert "was cancelled" in said["gpt/c"]
     assert "time limit" in said["gpt/d"]
-    assert said["gpt/e"] == "The job left no artifact."
+    assert said["gpt/e"].endswith("no artifact.")
     assert "expired" in said["gpt/g"]
     assert "dgx_h100" in said["gpt/h"]
 
@@ -170,7 +170,7 @@ def test_refusals(project: Project, statuses: list[int], error: type[RunbookErro
 
 def test_answers_of_another_form(project: Project) -> None:
     project.answers["pipelines/1"] = {"id": 1}
-    with pytest.raises(CannotTell, match="form expected"):
+    with pytest.raises(CannotTell, match="unexpected form"):
         project.gitlab().pipeline(1)
 
 
@@ -273,7 +273,7 @@ def test_a_redirect_does_not_take_the_token_along(project: Project, elsewhere: t
     assert seen == [None]
     project.answers["pipeline"] = STARTED
     project.statuses = [302]
-    with pytest.raises(RunbookError, match="redirects elsewhere"):
+    with pytest.raises(RunbookError, match="GITLAB_URL"):
         project.gitlab().start("pull-request/x", {})
     assert seen == [None]  # what changes something follows no redirect
 
