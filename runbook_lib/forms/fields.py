@@ -1,11 +1,8 @@
-"""The fields of a notebook's form: which there are, what they are called, and what is wrong with what was typed.
-
-Pure: text in, text out.  The widgets are made in ``forms``.
-"""
+"""The fields of a notebook's form: labels, choices, and the problems of typed values.  Pure."""
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,55 +15,58 @@ from runbook_lib.runner.parameters import Parameter
 from runbook_lib.text.decisions import entries
 from runbook_lib.text.redact import Redactor
 
-#: What people call the parameters; one that is not listed goes by its own name.
+#: Labels by parameter; any other parameter has its name as label.
 LABELS = {
     "tag": "Tag", "repo": "Checkout", "image_type": "Image type", "base": "Base branch", "remote": "Push to",
     "audit": "Archive", "allow": "Exceptions", "pins": "Whose pins", "publish": "Publish", "wait": "Wait for CI",
     "run_id": "CI run", "source": "Source", "only_failing": "Failed jobs only", "accept": "Accept", "broken": "Broken",
-    "reenable": "Let run again", "soft": "Soft", "reset": "Reset", "refs": "Branches", "place": "Where",
+    "reenable": "Re-enable", "soft": "Soft", "reset": "Reset", "refs": "Branches", "place": "Where",
     "task": "Task", "where": "Runs", "image": "Image", "tests": "Tests", "install": "Extras and groups",
     "package": "Package", "extra": "Into", "cache": "uv's cache", "folder": "Folder", "slurm": "Slurm",
     "how": "How", "engine": "Engine", "target": "Stage", "dockerfile": "Dockerfile", "arguments": "Build arguments",
     "name": "Image's name", "secrets": "Build secrets", "look": "Look into the image", "train": "Train",
     "gitlab": "GitLab's remote", "site": "Cluster's file", "results": "Results in",
-    "partition": "Partition", "account": "Account", "mounts": "Mounts", "platform": "Platform", "again": "Once more",
-    "early": "End early", "cancel": "Cancel all",
-    "nodes": "Nodes", "gpus": "GPUs a node",
+    "partition": "Partition", "account": "Account", "mounts": "Mounts", "platform": "Platform",
+    "again": "Submit once more", "early": "End early", "cancel": "Cancel all", "nodes": "Nodes",
+    "gpus": "GPUs per node",
 }  # fmt: skip
-#: Seldom needed, so out of sight at first.
+#: Seldom needed, so hidden at first.
 SELDOM = (
     "remote", "audit", "allow", "pins", "source", "only_failing", "reset", "soft", "accept", "broken", "reenable",
     "cache", "folder", "slurm", "target", "dockerfile", "arguments", "name", "secrets", "train", "mounts", "again",
     "early", "cancel", "gitlab", "nodes", "gpus",
 )  # fmt: skip
-#: Fields with few possible values: the value and how it reads.
+#: The values of fields that have few, and their labels.
 CHOICES: Mapping[str, Mapping[str, str]] = {
     "image_type": {"dev": "dev: what CI runs in by default", "lts": "lts: the long-term image"},
-    "source": {"github": "GitHub, then GitLab", "gitlab": "GitLab alone"},
-    "task": {name: f"{name}: {what}" for name, what in TASKS.items()},
-    "where": {"": "(what this machine has)"} | {name: f"{name}: {what}" for name, what in TARGETS.items()},
+    "source": {"github": "GitHub, then GitLab", "gitlab": "GitLab only"},
+    "task": {name: f"{name}: {text}" for name, text in TASKS.items()},
+    "where": {"": "(what this machine has)"} | {name: f"{name}: {text}" for name, text in TARGETS.items()},
     "how": {
         "build": "build: the image of this checkout",
-        "stack": "stack: fw-base, Megatron-Bridge and fw-final on each other",
-        "pull": "pull: the image that internal CI has built",
+        "stack": "stack: fw-base, Megatron-Bridge and fw-final, each on the one before",
+        "pull": "pull: the image that internal CI built",
     },
     "engine": {"": "(the first that works)", "docker": "docker", "podman": "podman", "buildah": "buildah"},
 }
-#: Never a field: Preview and Apply say it.
+#: Set by Preview and Apply.
 _NO_FIELD = ("apply", "confirm")
-#: These take ``name: reason; …``, and how an entry reads.
-DECIDED = {
+#: Parameters that take ``name: reason; …``, with the form of an entry.
+DECISIONS = {
     "accept": "model/case/golden_values_….json: reason",
     "broken": "case@platform: reason",
     "reenable": "case@platform: reason",
 }
 _COMMON = ("tag", "image_type", "base", "remote", "allow")
-_LTS = "LTS pins change seldom, and a maintainer decides about them: is it really the LTS image that moves?"
+_LTS = "LTS pins seldom move, and a maintainer decides when. Do you mean the LTS image?"
+
+
+_RUN = r"[0-9]{1,18}|https?://\S{1,300}/actions/runs/[0-9]{1,18}(?![0-9])\S{0,300}"
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field: ``help`` is the sentence of the parameters cell; ``seldom`` ones are out of sight at first."""
+    """A field.  ``help`` is the comment in the parameters cell; a ``seldom`` one is hidden at first."""
 
     name: str
     label: str
@@ -76,73 +76,64 @@ class Field:
 
 
 def fields(parameters: Iterable[Parameter]) -> tuple[Field, ...]:
-    """The fields of a notebook with these parameters, in their order."""
-    parameters = list(parameters)
-    whole = {"broken", "refs"} <= {it.name for it in parameters}  # those of single steps are seldom needed in a bump
-    seldom = (*SELDOM, "refs", "run_id") if whole else SELDOM
-    return tuple(
-        Field(it.name, LABELS.get(it.name, it.name), it.help, it.default, it.name in seldom)
-        for it in parameters
-        if it.name not in _NO_FIELD
-    )
+    """Return the fields of a notebook with these parameters, in their order."""
+    visible = [parameter for parameter in parameters if parameter.name not in _NO_FIELD]
+    seldom: tuple[str, ...] = SELDOM
+    if {"broken", "refs"} <= {parameter.name for parameter in visible}:
+        seldom = (*SELDOM, "refs", "run_id")  # a bump's notebook, where the parameters of single steps are hidden
+    result = []
+    for parameter in visible:
+        name = parameter.name
+        result.append(Field(name, LABELS.get(name, name), parameter.help, parameter.default, name in seldom))
+    return tuple(result)
 
 
 def problem(name: str, value: str | bool, repository: Repository = MEGATRON_LM) -> str:
-    """What is wrong with a value, in words, or empty; ``repository`` tells how its tags read."""
+    """Return the problem of a value, as a sentence; empty if it is valid.  ``repository`` defines its tags."""
     if isinstance(value, bool):
         return ""
     if not value.isprintable():
-        return f"{value!r} holds a character that cannot be seen. Type it again."
+        return f"{value!r} has an invisible character. Type it again."
     try:
         if name in _COMMON:
             Bump.parse(**{name: value}, repository=repository)  # type: ignore[arg-type]
-        return _CHECKS[name](value) if name in _CHECKS else ""
+        elif name in DECISIONS:
+            entries(value, name, DECISIONS[name], Redactor(os.environ))
     except RunbookError as error:
         return str(error)
-
-
-def advice(name: str, value: str | bool) -> str:
-    """What a person should know who chose this; it stops nothing."""
-    return _LTS if (name, value) == ("image_type", "lts") else ""
-
-
-def _decided(name: str) -> Callable[[str], str]:
-    def check(value: str) -> str:
-        entries(value, name, DECIDED[name], Redactor(os.environ))
-        return ""
-
-    return check
-
-
-def _run_id(value: str) -> str:
-    if not value.strip() or re.fullmatch(
-        r"[0-9]{1,18}|https?://\S{1,300}/actions/runs/[0-9]{1,18}(?![0-9])\S{0,300}", value.strip()
-    ):
-        return ""
-    return f"{value!r} is no number and no address of a CI run. Choose one, or leave it empty for the newest."
-
-
-def _path(value: str) -> str:
-    try:
-        Path(value).expanduser()
-    except RuntimeError:
-        return f"{value!r} begins with the home of a person whom this machine does not know."
+    if name == "run_id":
+        return _run_problem(value)
+    if name in ("repo", "audit", "pins"):
+        return _path_problem(value)
     return ""
 
 
-_CHECKS: Mapping[str, Callable[[str], str]] = {
-    **{name: _decided(name) for name in DECIDED},
-    "run_id": _run_id,
-    **dict.fromkeys(("repo", "audit", "pins"), _path),
-}
+def advice(name: str, value: str | bool) -> str:
+    """Return advice on a value, which does not prevent anything; empty without any."""
+    return _LTS if (name, value) == ("image_type", "lts") else ""
 
 
-def decided(chosen: Mapping[str, str]) -> str:
-    """The parameter that names these things with their reasons; a semicolon would end an entry, so it is a comma."""
-    return "; ".join(f"{name}: {' '.join(reason.replace(';', ',').split())}" for name, reason in chosen.items())
+def _run_problem(value: str) -> str:
+    text = value.strip()
+    if not text or re.fullmatch(_RUN, text):
+        return ""
+    return f"{value!r} is neither the number nor the address of a CI run. Choose one, or leave it empty for the newest."
 
 
-def unreasoned(chosen: Mapping[str, str]) -> str:
-    """What to say where something is chosen without a reason; empty if nothing is."""
-    lacking = [name for name, reason in chosen.items() if not reason.replace(";", " ").split()]
-    return f"Say why: {', '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no reason yet." if lacking else ""
+def _path_problem(value: str) -> str:
+    try:
+        Path(value).expanduser()
+    except RuntimeError:
+        return f"{value!r} starts with the home folder of a user whom this machine does not know."
+    return ""
+
+
+def format_decisions(reasons: Mapping[str, str]) -> str:
+    """Return the value of a parameter for decisions by name.  A ``;`` in a reason becomes ``,``: it ends an entry."""
+    return "; ".join(f"{name}: {' '.join(reason.replace(';', ',').split())}" for name, reason in reasons.items())
+
+
+def missing_reasons(reasons: Mapping[str, str]) -> str:
+    """Return a sentence that names the decisions without a reason; empty if all have one."""
+    names = [name for name, reason in reasons.items() if not reason.replace(";", " ").split()]
+    return f"Give a reason for {', '.join(names)}." if names else ""

@@ -1,7 +1,7 @@
-"""The form of a notebook where a person sits before it.  Headlessly nothing of it exists: no widget is made.
+"""The form of a notebook in JupyterLab.  In a headless run there is none.
 
-*Preview* and *Apply* run the notebook headlessly in a process of its own, so that what a person starts here leaves the
-same record as a command, and no cell is ever run out of order.
+*Preview* and *Apply* run the notebook headlessly in a process of its own, so that a run from the form leaves the same
+record as a command, and no cell runs out of order.
 """
 
 import sys
@@ -11,51 +11,40 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from runbook_lib import notebooks
-from runbook_lib.bump import Bump
 from runbook_lib.errors import NoSuchBranch, RunbookError
 from runbook_lib.forms import choices, fields, html, widgets
-from runbook_lib.git.checkout import Checkout
+from runbook_lib.forms.followed_run import FollowedRun, StartedRun, find_run
+from runbook_lib.forms.form_target import FormTarget, Values
 from runbook_lib.pins.repositories import MEGATRON_LM
-from runbook_lib.practice import enter, environment
-from runbook_lib.records import archive, run_view
+from runbook_lib.practice import environment
 from runbook_lib.records.run_view import RunView
-from runbook_lib.records.statement import Identity
 from runbook_lib.runner import background, session
 from runbook_lib.runner.parameters import Source
 from runbook_lib.steps.internal_ci.destination import destination
-from runbook_lib.workflow import (
-    forge,
-    repository,  # fmt: skip
-)
+from runbook_lib.workflow import forge, repository
 
-_POLL = 0.4  # seconds
-#: Looks in a row that may fail before the end of a run is told without its record.
-_UNREAD = 10
-#: Seconds without another change until what was typed is looked up.
+#: Seconds between two reads of a run's record.
+_INTERVAL = 0.4
+#: Reads in a row that may fail before a run that has ended is reported without its record.
+_MAX_FAILED_READS = 10
+#: Seconds after the last change of a field before its choices are queried.
 _PAUSE = 0.4
-_WELL = ("done", "waiting", "previewed")
-_STALE = "The values have changed since the plan was shown. Preview again: Apply does what was shown, and nothing else."
-_FIRST = "Preview first: Apply does what was shown, and nothing else."
-_TYPE = "Type {} to confirm: what leaves this machine cannot be called back."
+_SUCCESS = ("done", "waiting", "previewed")
+_STALE = "The values have changed since the plan was shown. Preview again: Apply does what was shown, nothing else."
+_PREVIEW_FIRST = "Preview first: Apply does what was shown, nothing else."
+_TYPE = "Type {} to confirm: what leaves this machine cannot be undone."
 _TYPE_PRACTICE = "Type {} to confirm, as in a real bump; here nothing leaves this machine."
-_NO_TAG = "Choose a tag, then preview: without one there is nothing to apply."
-_TOO_EARLY = "Cancelled before it had begun: nothing was done, and there is no record."
-
-
-def headless() -> bool:
-    """Whether no person sits before this notebook."""
-    return not session.interactive()
+_NO_TAG = "Choose a tag, then preview: without a tag there is nothing to apply."
 
 
 def offer(notebook: str, namespace: Mapping[str, object], *, applies: bool = True) -> None:
-    """Show the parameters of a notebook as a form, filled from ``namespace``; headlessly, do nothing.
+    """Show the parameters of a notebook as a form, with values from ``namespace``; in a headless run, do nothing.
 
-    ``applies``: whether there is anything to apply; without, the form has *Run* alone.
+    With ``applies=False`` the form has only a button *Run*.
     """
-    if headless():
+    if not session.interactive():
         return
     form = Form(session.notebook(notebook), namespace, applies=applies)
     widgets.show(form.root)
@@ -63,36 +52,40 @@ def offer(notebook: str, namespace: Mapping[str, object], *, applies: bool = Tru
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A plan that was shown: the values that it is for, and the run that made it."""
+class ShownPlan:
+    """A plan that the user has seen: the values that it is for, and the run that made it."""
 
-    values: Mapping[str, str | bool]
+    values: Values
     run: RunView
+
+    @property
+    def publishes(self) -> bool:
+        """True if applying it changes something outside this machine, as far as the values permit."""
+        return any(effect["publish"] for effect in self.run.planned)
 
 
 class Form:
-    """The form: its widgets, and what it does when they are used.  Slow work is done in threads of its own."""
+    """A form: its widgets, and the actions of its buttons.  Slow work is done in threads."""
 
     def __init__(self, notebook: Path, namespace: Mapping[str, object], *, applies: bool) -> None:
         source = Source.read(notebook)
         self.notebook, self.applies = notebook, applies
-        self._namespace = namespace
         self.fields = fields.fields(source.parameters)
-        #: Whether the notebook itself wants to be told the destination of a push.
-        self._confirms = any(it.name == "confirm" for it in source.parameters)
-        self._steps = list(notebooks.STEPS) if notebook.stem == notebooks.BUMP else []
-        self._plan: Plan | None = None
-        self._whose = MEGATRON_LM
-        self._running: background.BackgroundRun | Mapping[str, Any] | None = None
+        #: True if the notebook requires the destination of a push as confirmation.
+        self._confirms_destination = any(parameter.name == "confirm" for parameter in source.parameters)
+        self._total_steps = len(notebooks.STEPS) if notebook.stem == notebooks.BUMP else 0
+        self._plan: ShownPlan | None = None
+        self._repository = MEGATRON_LM
+        self._running: FollowedRun | None = None
         self._lock = threading.Lock()
-        #: Counts the changes of what is looked up, so that an answer which comes too late is dropped.
-        self._asked = 0
-        self._unusable: dict[str, str] = {}
-        values = {it.name: namespace.get(it.name, it.default) for it in self.fields}
+        #: The number of the latest query of choices, so that an answer to an earlier one is dropped.
+        self._query = 0
+        self._query_problems: dict[str, str] = {}
+        values = {field.name: namespace.get(field.name, field.default) for field in self.fields}
         if not values.get("tag"):
-            with suppress(RunbookError):  # what is wrong with the checkout is said below its field
-                of = Checkout.open(enter(str(values.get("repo", "")))).repository()
-                values["tag"] = choices.in_flight(self._archive(values), of, values)
+            with suppress(RunbookError):  # a problem with the checkout is shown below its field
+                target = FormTarget(values, notebook, self._repository)  # type: ignore[arg-type]
+                values["tag"] = choices.in_flight(target.archive(), target.checkout().repository(), values)
         self.view = widgets.Widgets(self.fields, values, applies=applies)
         self.root = self.view.root
         self.view.on_change(self._changed)
@@ -101,283 +94,249 @@ class Form:
         self.view.cancel.on_click(lambda _: self._cancel())
         self._changed("")
 
-    # -- what it knows -------------------------------------------------------------------------------------------
-
     @property
-    def practice(self) -> bool:
-        """Whether it works in the practice world."""
-        return not self.view.values().get("repo")
+    def busy(self) -> bool:
+        """True while a run is followed."""
+        return self._running is not None
 
-    @property
-    def publishes(self) -> bool:
-        """Whether Apply lets anything leave this machine; the practice world publishes to its own forge."""
-        return self.practice or self.view.values().get("publish") is True
+    def target(self) -> FormTarget:
+        """Return the bump that the current values describe."""
+        return FormTarget(self.view.values(), self.notebook, self._repository)
 
-    def checkout(self) -> Checkout:
-        """The checkout that the form names.  Raises RunbookError."""
-        return Checkout.open(enter(str(self.view.values().get("repo", ""))))
-
-    def bump(self) -> Bump:
-        """The common parameters, checked.  Raises RunbookError."""
-        values = self.view.values()
-        given: Any = {name: values[name] for name in ("tag", "image_type", "base", "remote", "allow") if name in values}
-        return Bump.parse(**given, repository=self._whose)
-
-    def _archive(self, values: Mapping[str, object] | None = None) -> Path:
-        named = str((self.view.values() if values is None else values).get("audit", ""))
-        return Path(named).expanduser().absolute() if named else archive.default(self.notebook)
-
-    def _folder(self) -> Path:
-        """The bump's folder in the archive.  Raises RunbookError."""
-        bump = self.bump()
-        identity = Identity(
-            self.checkout().repository(), bump.base, bump.image_type, str(bump.tag or ""), practice=self.practice
-        )
-        return self._archive().joinpath(*identity.parts)
-
-    # -- filling in ----------------------------------------------------------------------------------------------
+    # -- choices and decisions -----------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Fill in what takes a while, without keeping anybody waiting, and follow a run that is going on already."""
-        self._aside(self._attach)
-        self._aside(lambda: self._fill(self._asked))
+        """Query the choices in the background, and follow a run of this bump that is in progress."""
+        self._in_background(self._attach)
+        self._in_background(lambda: self._offer_choices(self._query))
 
     def _attach(self) -> None:
-        own = self._folder()
-        going = [it for it in background.active_runs(self._archive()) if self._archive().joinpath(*_parts(it)) == own]
+        target = self.target()
+        run = find_run(target.archive(), target.folder())
         with self._lock:
-            if not going or self._running is not None:
+            if run is None or self._running is not None:
                 return
-            self._running = going[-1]
+            self._running = run
         self._refresh()
-        self._follow(going[-1], {}, apply=True)
+        self._follow(run, {}, apply=True)
 
-    def _later(self, work: Callable[[int], None]) -> None:
-        """Look something up once nothing has been changed for a moment."""
-        self._asked += 1
-        mine = self._asked
+    def _query_later(self, query: Callable[[int], None]) -> None:
+        """Run a query once no field has changed for a moment."""
+        self._query += 1
+        number = self._query
 
         def wait() -> None:
             time.sleep(_PAUSE)
-            if mine == self._asked:
-                work(mine)
+            if number == self._query:
+                query(number)
 
-        self._aside(wait)
+        self._in_background(wait)
 
-    def _fill(self, asked: int, *, keep: bool = True) -> None:
-        """Offer tags, runs and decisions, as long as nothing else has been asked since."""
+    def _offer_choices(self, query: int, *, keep: bool = True) -> None:
+        """Offer tags, runs and decisions, unless another query has started since."""
+        target = self.target()
         try:
-            checkout = self.checkout()
-            found = choices.tags(self._whose, choices.current(checkout, self._base()))
-            if asked == self._asked:
-                self.view.offer("tag", found)
+            pinned = choices.pinned_tags(target.checkout(), target.bump(tag=False))
+            tags = choices.tags(self._repository, pinned)
+            if query == self._query:
+                self.view.offer("tag", tags)
         except NoSuchBranch as error:
-            self._unusable["base"] = str(error)
-            self._changed("found")
+            self._query_problems["base"] = str(error)
+            self._changed("query")
             return
         except RunbookError as error:
-            self.view.say("tag", str(error))
-        self._refill(asked, keep=keep)
+            self.view.show_hint("tag", str(error))
+        self._offer_decisions(query, keep=keep)
 
-    def _base(self) -> Bump:
-        values = self.view.values()
-        given: Any = {name: values[name] for name in ("image_type", "base", "remote") if name in values}
-        return Bump.parse(**given, repository=self._whose)
+    def _offer_decisions(self, query: int, *, keep: bool = True) -> None:
+        with suppress(RunbookError):
+            decisions, plots = choices.undecided(self.target().folder())
+            if query == self._query:
+                self.view.offer_decisions(decisions, plots, keep=keep)
+        self._offer_runs(query)
 
-    def _offer_runs(self, asked: int) -> None:
-        if "run_id" not in self.view.values():
+    def _offer_runs(self, query: int) -> None:
+        target = self.target()
+        if "run_id" not in target.values:
             return
         try:
-            checkout, bump = self.checkout(), self.bump()
-            if bump.tag is not None:
-                with forge.connect_github(checkout.repository(), bump) or nullcontext() as github:
-                    found = choices.runs(checkout, bump, github)
-                if asked == self._asked:
-                    self.view.offer("run_id", found)
+            checkout, bump = target.checkout(), target.bump()
+            if bump.tag is None:
+                return
+            with forge.connect_github(checkout.repository(), bump) or nullcontext() as github:
+                runs = choices.runs(checkout, bump, github)
+            if query == self._query:
+                self.view.offer("run_id", runs)
         except RunbookError as error:
-            self.view.say("run_id", str(error))
+            self.view.show_hint("run_id", str(error))
 
-    # -- what a person does --------------------------------------------------------------------------------------
+    # -- changes of the fields -----------------------------------------------------------------------------------
 
     def _changed(self, name: str) -> None:
         values = self.view.values()
-        problems = self.view.lacking()
-        typed = {it: told for it, value in values.items() if (told := fields.problem(it, value, self._whose))}
-        if name in ("", "repo", "pins") and not typed.keys() & {"repo", "pins"}:
-            self._unusable = {}
+        problems = self.view.missing_reasons()
+        invalid = {}
+        for field, value in values.items():
+            problem = fields.problem(field, value, self._repository)
+            if problem:
+                invalid[field] = problem
+        if name in ("", "repo", "pins") and not invalid.keys() & {"repo", "pins"}:
+            self._query_problems = {}
             try:
-                self._whose = repository.choose(self.checkout(), str(values.get("pins", "")))
+                self._repository = repository.choose(self.target().checkout(), str(values.get("pins", "")))
             except RunbookError as error:
-                self._unusable["pins" if name == "pins" else "repo"] = str(error)
+                self._query_problems["pins" if name == "pins" else "repo"] = str(error)
         if name == "base":
-            self._unusable.pop("base", None)
-        problems |= self._unusable | typed
-        self.view.show_problems(problems, {it: fields.advice(it, value) for it, value in values.items()})
+            self._query_problems.pop("base", None)
+        problems |= self._query_problems | invalid
+        self.view.show_problems(problems, {field: fields.advice(field, value) for field, value in values.items()})
         if name in ("tag", "repo", "pins", "base", "image_type"):
-            self.view.pending([], keep=False)  # what was decided was for another image
+            self.view.offer_decisions([], keep=False)  # earlier decisions were about another image
             if not problems:
-                fill = self._refill if name == "tag" else self._fill
-                self._later(lambda asked: fill(asked, keep=False))
-        self._refresh(problems)
+                query = self._offer_decisions if name == "tag" else self._offer_choices
+                self._query_later(lambda number: query(number, keep=False))
+        self._refresh()
 
-    def _refill(self, asked: int, *, keep: bool = True) -> None:
-        with suppress(RunbookError):
-            found = choices.undecided(self._folder())
-            if asked == self._asked:
-                self.view.pending(*found, keep=keep)
-        self._offer_runs(asked)
-
-    def _refresh(self, problems: Mapping[str, str] | None = None) -> None:
-        """Set what can be pressed, and say why the rest cannot."""
-        view, plan = self.view, self._plan
-        wrong = self.view.problems if problems is None else problems
-        busy = self._running is not None
-        current = plan is not None and plan.values == view.values()
-        asks = bool(plan and current and self.publishes and any(it["publish"] for it in plan.run.planned))
-        word = self._word() if asks else ""
-        view.ask_for(word)
-        view.preview.disabled = busy or bool(wrong)
-        view.apply.disabled = busy or bool(wrong) or not current or (asks and not view.confirmed(word))
-        if busy or wrong or not self.applies:
-            view.warn("")
+    def _refresh(self) -> None:
+        """Enable and disable the buttons, and show why Apply is disabled."""
+        view, plan, target = self.view, self._plan, self.target()
+        blocked = self.busy or bool(view.problems)
+        is_current = plan is not None and plan.values == target.values
+        word = ""
+        unconfirmed = False
+        if plan is not None and is_current and target.publishes and plan.publishes:
+            word = self._confirmation_word()
+            unconfirmed = not word or view.typed != word
+        view.request_confirmation(word)
+        view.preview.disabled = blocked
+        view.apply.disabled = blocked or not is_current or unconfirmed
+        if blocked or not self.applies:
+            view.show_warning("")
         elif plan is None:
-            view.hint(_FIRST if view.values().get("tag") else _NO_TAG)
-        elif not current:
-            view.warn(_STALE)
+            view.show_next_action(_PREVIEW_FIRST if target.values.get("tag") else _NO_TAG)
+        elif not is_current:
+            view.show_warning(_STALE)
+        elif unconfirmed:
+            request = (_TYPE_PRACTICE if target.practice else _TYPE).format(word)
+            if view.typed and not word.startswith(view.typed):
+                request += f" {view.typed!r} is not {word}."
+            view.show_next_action(request)
         else:
-            typed = f" {view.typed!r} is not {word}." if view.typed and not word.startswith(view.typed) else ""
-            told = (_TYPE_PRACTICE if self.practice else _TYPE).format(word) + typed
-            view.hint(told if view.apply.disabled else "")
+            view.show_next_action("")
 
-    def _word(self) -> str:
-        """What a person types to confirm: the tag, or the destination where the notebook asks for that."""
+    def _confirmation_word(self) -> str:
+        """Return what the user types to confirm: the tag, or the destination of a push."""
         with suppress(RunbookError):
-            bump = self.bump()
-            return destination(bump.branch) if self._confirms else str(bump.tag or "")
+            bump = self.target().bump()
+            if self._confirms_destination:
+                return destination(bump.branch)
+            return str(bump.tag or "")
         return ""
 
+    # -- runs ----------------------------------------------------------------------------------------------------
+
     def _start(self, *, apply: bool) -> None:
-        with self._lock:  # pressed twice, or in two tabs of one notebook
+        with self._lock:  # a double click, or two tabs of one notebook
             if self._running is not None:
                 return
             self._refresh()
-            if (self.view.apply if apply else self.view.preview).disabled:
-                return  # a click that was on its way while a field was changed
-            values, shown = self.view.values(), ""
+            button = self.view.apply if apply else self.view.preview
+            if button.disabled:
+                return  # a click that crossed with a change of a field
+            target, shown = self.target(), ""
             if apply and self._plan is not None:
-                values, shown = dict(self._plan.values), self._plan.run.fingerprint
-            given = values if apply or "publish" not in values else {**values, "publish": False}
+                target = FormTarget(self._plan.values, self.notebook, self._repository)
+                shown = self._plan.run.fingerprint
+            parameters = dict(target.values)
+            if not apply and "publish" in parameters:
+                parameters["publish"] = False
             if self.applies:
-                given = {**given, "apply": apply}
-            if self._confirms:
-                given = {**given, "confirm": self.view.typed if apply else ""}
+                parameters["apply"] = apply
+            if self._confirms_destination:
+                parameters["confirm"] = self.view.typed if apply else ""
             try:
-                background.require_no_other_run(self._archive(), practice=self.practice)
-                world = environment(str(values.get("repo", "")))
-                self._running = background.start(self.notebook, given, shown=shown, env=world)
+                folder = target.folder()
+                background.require_no_other_run(target.archive(), practice=target.practice)
+                env = environment(str(target.values.get("repo", "")))
+                run = StartedRun(background.start(self.notebook, parameters, shown=shown, env=env), folder)
             except RunbookError as error:
-                self.view.fail(str(error))
+                self.view.show_error(str(error))
                 self._refresh()
                 return
-            running = self._running
+            self._running = run
         self.view.clear()
         self.view.cancel.focus()
         self._refresh()
-        self._aside(lambda: self._follow(running, values, apply=apply))
+        self._in_background(lambda: self._follow(run, target.values, apply=apply))
 
     def _cancel(self) -> None:
         running = self._running
         if running is None:
-            self.view.hint("Nothing is going on that could be cancelled.")
+            self.view.show_next_action("There is no run to cancel.")
+            return
         try:
-            if isinstance(running, background.BackgroundRun):
-                running.cancel()
-            elif running is not None:
-                background.cancel(running)
+            running.cancel()
         except RunbookError as error:
-            self.view.fail(str(error))
+            self.view.show_error(str(error))
 
-    # -- following -----------------------------------------------------------------------------------------------
-
-    def _follow(
-        self, running: "background.BackgroundRun | Mapping[str, Any]", values: Mapping[str, str | bool], *, apply: bool
-    ) -> None:
-        own = running if isinstance(running, background.BackgroundRun) else None
+    def _follow(self, followed: FollowedRun, values: Values, *, apply: bool) -> None:
         try:
-            run = self._watch(running, own)
-            self._finish(run, _last(own), values, apply=apply)
+            run = self._watch(followed)
+            self._finish(run, followed.failure(), values, apply=apply)
         finally:
-            if own:
-                own.close()
+            followed.close()
             self._running = None
             self._refresh()
-        self._offer_runs(self._asked)
+        self._offer_runs(self._query)
 
-    def _watch(
-        self, running: "background.BackgroundRun | Mapping[str, Any]", own: background.BackgroundRun | None
-    ) -> RunView | None:
-        """Show how far a run is until it has ended."""
-        began, run, unread = time.monotonic(), None, 0
-        folder = self._archive().joinpath(*_parts(running)) if isinstance(running, Mapping) else self._folder()
+    def _watch(self, followed: FollowedRun) -> RunView | None:
+        """Show the progress of a run until it has ended; return its record."""
+        started, run, failed_reads = time.monotonic(), None, 0
         while True:
-            ended = own.has_exited if own else run is not None and run.is_closed
+            has_ended = followed.has_ended(run)
             try:
-                if own:
-                    run = run_view.find_run(folder, process=own.process)
-                else:
-                    run = run_view.find_run(folder, record=str(running["id"]))  # type: ignore[index]
-                unread = 0
-            except OSError:  # an archive that cannot be read now may be so in a moment
-                unread += 1
-            said, total = own.progress() if own else "", len(self._steps)
-            shown = html.progress(run, said, time.monotonic() - began, total)
-            self.view.progress(shown, html.progress_label(run, total))
-            if ended and not 0 < unread < _UNREAD:
+                run = followed.read()
+                failed_reads = 0
+            except OSError:  # the archive may be readable again in a moment
+                failed_reads += 1
+            progress = html.progress(run, followed.output(), time.monotonic() - started, self._total_steps)
+            self.view.show_progress(progress, html.progress_label(run, self._total_steps))
+            if has_ended and (failed_reads == 0 or failed_reads >= _MAX_FAILED_READS):
                 return run
-            time.sleep(_POLL)
+            time.sleep(_INTERVAL)
 
-    def _finish(self, run: RunView | None, said: str, values: Mapping[str, str | bool], *, apply: bool) -> None:
-        """Show how a run ended: the plan that a preview made, or the outcome; what failed, as the error."""
-        view = self.view
-        with suppress(RunbookError):  # before the outcome, which speaks of what is listed
-            done = apply and run is not None and run.state in _WELL
-            view.pending(*choices.undecided(self._folder()), keep=not done)
+    def _finish(self, run: RunView | None, failure: str, values: Values, *, apply: bool) -> None:
+        """Show the plan of a preview, the result of a run, or its error."""
+        view, target = self.view, self.target()
+        with suppress(RunbookError):  # before the result, which refers to the decisions
+            is_done = apply and run is not None and run.state in _SUCCESS
+            view.offer_decisions(*choices.undecided(target.folder()), keep=not is_done)
         if run is None:
-            view.fail(said)
-        elif run.state not in _WELL:
-            view.fail(run.sentence)
-            view.result(html.result(run, self.notebook))
-        elif apply or not self.applies:
+            view.show_error(failure)
+        elif run.state not in _SUCCESS:
+            view.show_error(run.sentence)
+            view.show_result(html.result(run, self.notebook))
+        elif not self.applies:
+            view.show_result(html.result(run, self.notebook) + run.plan_html())
+        elif apply:
             self._plan = None
-            view.result(html.result(run, self.notebook), shown="" if self.applies else run.plan_html())
+            view.show_result(html.result(run, self.notebook))
         else:
-            self._plan = Plan(values, run) if values["tag"] else None
-            view.plan(html.plan(run, publish=self.publishes, practice=self.practice))
+            self._plan = ShownPlan(values, run) if values["tag"] else None
+            view.show_plan(html.plan(run, publish=target.publishes, practice=target.practice))
 
-    def _aside(self, work: Callable[[], None]) -> None:
-        def told() -> None:
+    def _in_background(self, work: Callable[[], None]) -> None:
+        def run() -> None:
             try:
                 work()
             except RunbookError as error:
-                self.view.fail(str(error))
+                self.view.show_error(str(error))
             finally:
-                if (fault := sys.exc_info()[1]) is not None:  # the thread's own hook writes the traceback into the log
-                    self.view.fail(
-                        f"The form met a fault of its own: {type(fault).__name__}: {fault}. The log of the kernel has "
-                        "more. Run this cell again; a run that was started goes on, and the start page shows it."
+                fault = sys.exc_info()[1]
+                if fault is not None:  # the thread's own hook writes the traceback to the log
+                    self.view.show_error(
+                        f"The form itself failed: {type(fault).__name__}: {fault}. The log of the kernel has more. Run "
+                        "this cell again; a run that was started continues, and the start page shows it."
                     )
 
-        threading.Thread(target=told, daemon=True, name="form").start()
-
-
-def _parts(running: Mapping[str, Any]) -> tuple[str, ...]:
-    """The folder of a run's bump in its archive."""
-    return Identity.from_json(running["bump"]).parts
-
-
-def _last(own: background.BackgroundRun | None) -> str:
-    """What to say of a run that left no record."""
-    if own is not None and own.is_cancelled:
-        return _TOO_EARLY
-    last = own.progress().strip().splitlines()[-1:] if own else []
-    return last[0].removeprefix("papermill: ") if last else "It left no record and said nothing."
+        threading.Thread(target=run, daemon=True, name="form").start()

@@ -1,4 +1,4 @@
-"""The widgets of a form, and nothing that they mean: every one with a label, reached by the keyboard alone."""
+"""The widgets of a form, without their meaning: each has a label and is reached by the keyboard."""
 
 import html
 from collections.abc import Callable, Mapping, Sequence
@@ -12,23 +12,26 @@ from runbook_lib.forms.fields import Field
 
 _WIDE = {"width": "min(46rem, 100%)"}
 _STYLE = {"description_width": "8.5rem"}
-_LOUD = {"button_color": "#9a3412", "text_color": "#ffffff", "font_weight": "bold"}
-_TYPED = "(another …)"
-_TO_DECIDE = "<strong>For you to decide</strong>: tick what you decide so, and say why."
+_PROMINENT = {"button_color": "#9a3412", "text_color": "#ffffff", "font_weight": "bold"}
+_OTHER_TAG = "(another …)"
+#: The first option of a field without a value.
+_EMPTY = {"tag": "(choose)", "run_id": "(the newest)"}
+_TO_DECIDE = "<strong>For you to decide</strong>: select your decisions and give a reason for each."
 _FALLBACK = "Run this notebook in JupyterLab to have its form here."
+_DECISION_LABELS = {"accept": "Accept", "broken": "Broken", "reenable": "Re-enable", "allow": "Confirm"}
 
 
 @dataclass(frozen=True, eq=False)
-class _Row:
-    """Something to decide: a box to tick and the reason, which ``whole`` shows."""
+class DecisionRow:
+    """A decision: a box to select, a reason, and the ``container`` of both."""
 
     box: Any
     reason: Any
-    whole: Any
+    container: Any
 
 
 def show(root: Any) -> None:
-    """Show a form; where there is no kernel behind it, a sentence stands in its place."""
+    """Show a form, or without a kernel behind it a sentence instead."""
     from IPython.display import display
 
     bundle = root._repr_mimebundle_()
@@ -39,257 +42,276 @@ def show(root: Any) -> None:
 class Widgets:
     """All widgets of a form.  May be changed from any thread."""
 
-    def __init__(self, wanted: Sequence[Field], values: Mapping[str, object], *, applies: bool) -> None:
+    def __init__(self, form_fields: Sequence[Field], values: Mapping[str, object], *, applies: bool) -> None:
         import ipywidgets as widgets
 
-        self._w = widgets
-        self._fields = {it.name: it for it in wanted}
-        self._inputs = {it.name: self._input(it, values.get(it.name, it.default)) for it in wanted}
-        self._told = {it.name: self._html("runbook-told") for it in wanted}
-        self._typed = widgets.Text(description="Other tag", layout=_WIDE, style=_STYLE)
-        self._typed.layout.display = "none"
-        self._rows: dict[tuple[str, str], _Row] = {}
+        self._widgets = widgets
+        self._fields = {field.name: field for field in form_fields}
+        #: The input of each field, and the text below it.
+        self.inputs: dict[str, Any] = {}
+        self.messages: dict[str, Any] = {}
+        for field in form_fields:
+            self.inputs[field.name] = self._input(field, values.get(field.name, field.default))
+            self.messages[field.name] = self._html("runbook-message")
+        self.other_tag = self._text("Other tag")
+        self._set_visible(self.other_tag, visible=False)
+        self.decisions: dict[tuple[str, str], DecisionRow] = {}
+        self.problems: dict[str, str] = {}
         self._notify: Callable[[str], None] = lambda _: None
         self._muted = False
-        self._to_decide, self._plots = widgets.HTML(_TO_DECIDE), widgets.HTML()
-        self.problems: dict[str, str] = {}
         self.preview = widgets.Button(description="Preview" if applies else "Run", button_style="primary")
-        self.apply = widgets.Button(description="Apply", disabled=True, style=_LOUD)
-        # Never disabled: a button that has the focus and is disabled throws who uses the keyboard out of the form.
+        self.apply = widgets.Button(description="Apply", disabled=True, style=_PROMINENT)
+        # Never disabled: disabling a button that has the focus would throw a keyboard user out of the form.
         self.cancel = widgets.Button(description="Cancel")
-        self._confirm = widgets.Text(
-            description="Type to confirm", layout=_WIDE, style={"description_width": "initial"}
-        )
-        self._confirm.layout.display = "none"
-        self._plan, self._progress, self._result = map(
-            self._html, ("runbook-plan", "runbook-progress", "runbook-result")
-        )
-        self._undecided = self._html("runbook-told")
-        self._far, self._heard = self._html("runbook-far"), ""
+        self.confirmation = self._text("Type to confirm", style={"description_width": "initial"})
+        self._set_visible(self.confirmation, visible=False)
+        self._plan, self._progress = self._html("runbook-plan"), self._html("runbook-progress")
+        self._result = self._html("runbook-result")
         self._error, self._warning = self._html("runbook-error"), self._html("runbook-warning")
-        self._decisions = widgets.VBox([])
-        seldom = [self._block(it) for it in wanted if it.seldom]
+        self._status, self._announced = self._html("runbook-status"), ""
+        self._heading, self._plots = widgets.HTML(_TO_DECIDE), widgets.HTML()
+        self._missing_reasons = self._html("runbook-message")
+        self._decision_box = widgets.VBox([])
         self._more = widgets.ToggleButton(description="More options", value=False)
-        hidden = widgets.VBox(seldom)
-        hidden.layout.display = "none"
-        self._more.observe(lambda change: self._fold(hidden, open_=change["new"]), names="value")
-        self.root = widgets.VBox(
-            [*(self._block(it) for it in wanted if not it.seldom), *([self._more, hidden] if seldom else []),
-             self._decisions, widgets.HBox([self.preview, self.cancel]), self._error, self._far, self._progress,
-             self._plan, self._warning, self._confirm, *([self.apply] if applies else []), self._result]
-        )  # fmt: skip
-        self.root.add_class("runbook-form")
-        for name, widget in self._inputs.items():
-            widget.observe(lambda change, name=name: self._changed(name), names="value")
-        self._typed.observe(lambda _: self._changed("tag"), names="value")
-        self._confirm.observe(lambda _: self._notify(""), names="value")
+        self.root = self._layout(form_fields, applies=applies)
+        for name, widget in self.inputs.items():
+            widget.observe(lambda _, name=name: self._changed(name), names="value")
+        self.other_tag.observe(lambda _: self._changed("tag"), names="value")
+        self.confirmation.observe(lambda _: self._notify(""), names="value")
+
+    def _layout(self, form_fields: Sequence[Field], *, applies: bool) -> Any:
+        vertical = self._widgets.VBox
+        blocks = [self._block(field.name) for field in form_fields if not field.seldom]
+        seldom = [self._block(field.name) for field in form_fields if field.seldom]
+        if seldom:
+            hidden = vertical(seldom)
+            self._set_visible(hidden, visible=False)
+            self._more.observe(lambda change: self._unfold(hidden, unfold=change["new"]), names="value")
+            blocks += [self._more, hidden]
+        blocks += [self._decision_box, self._widgets.HBox([self.preview, self.cancel]), self._error, self._status]
+        blocks += [self._progress, self._plan, self._warning, self.confirmation]
+        if applies:
+            blocks.append(self.apply)
+        root = vertical([*blocks, self._result])
+        root.add_class("runbook-form")
+        return root
 
     # -- values --------------------------------------------------------------------------------------------------
 
     def values(self) -> dict[str, str | bool]:
-        """What the form says now, by parameter."""
-        found: dict[str, str | bool] = {}
-        for name, widget in self._inputs.items():
+        """Return the current values by parameter."""
+        values: dict[str, str | bool] = {}
+        for name, widget in self.inputs.items():
             value = widget.value
-            found[name] = value if isinstance(value, bool) else str(value or "")
-        if found.get("tag") == _TYPED:
-            found["tag"] = self._typed.value
-        for parameter in fields.DECIDED:
-            if (chosen := self._chosen(parameter)) and parameter in found:
-                found[parameter] = "; ".join(filter(None, [str(found[parameter]), fields.decided(chosen)]))
-        if "allow" in found:
-            found["allow"] = ", ".join(filter(None, [str(found["allow"]), *self._chosen("allow")]))
-        return found
+            values[name] = value if isinstance(value, bool) else str(value or "")
+        if values.get("tag") == _OTHER_TAG:
+            values["tag"] = self.other_tag.value
+        for name in fields.DECISIONS:
+            if name in values:
+                entries = [str(values[name]), fields.format_decisions(self._selected(name))]
+                values[name] = "; ".join(filter(None, entries))
+        if "allow" in values:
+            values["allow"] = ", ".join(filter(None, [str(values["allow"]), *self._selected("allow")]))
+        return values
 
-    def lacking(self) -> dict[str, str]:
-        """What is chosen without a reason, by parameter."""
-        found = {}
-        for parameter in fields.DECIDED:
-            if told := fields.unreasoned(self._chosen(parameter)):
-                found[parameter] = told
-        return found
+    def missing_reasons(self) -> dict[str, str]:
+        """Return a sentence for each parameter with a decision that has no reason."""
+        problems = {name: fields.missing_reasons(self._selected(name)) for name in fields.DECISIONS}
+        return {name: problem for name, problem in problems.items() if problem}
 
-    def _chosen(self, parameter: str) -> dict[str, str]:
-        rows = self._rows.items()
-        return {name: row.reason.value for (of, name), row in rows if of == parameter and row.box.value}
-
-    def confirmed(self, word: str) -> bool:
-        """Whether that was typed to confirm."""
-        return bool(word) and self.typed == word
+    def _selected(self, parameter: str) -> dict[str, str]:
+        """Return the selected decisions of a parameter with their reasons."""
+        rows = self.decisions.items()
+        return {name: row.reason.value for (owner, name), row in rows if owner == parameter and row.box.value}
 
     @property
     def typed(self) -> str:
-        """What was typed to confirm."""
-        return str(self._confirm.value).strip()
+        """The text that was typed to confirm."""
+        return str(self.confirmation.value).strip()
 
-    def on_change(self, hear: Callable[[str], None]) -> None:
-        """Tell ``hear`` the name of each parameter that is changed."""
-        self._notify = hear
+    def on_change(self, notify: Callable[[str], None]) -> None:
+        """Call ``notify`` with the name of each parameter that changes, and an empty one for a confirmation."""
+        self._notify = notify
 
     def _changed(self, name: str) -> None:
         if self._muted:
             return
         if name == "tag":
-            self._show(self._typed, self._inputs["tag"].value == _TYPED)
+            self._set_visible(self.other_tag, visible=self.inputs["tag"].value == _OTHER_TAG)
         self._notify(name)
 
-    # -- what is offered -----------------------------------------------------------------------------------------
+    # -- choices and decisions -----------------------------------------------------------------------------------
 
-    def offer(self, name: str, found: Choices) -> None:
-        """Offer these choices, keeping what is chosen."""
-        widget = self._inputs[name]
+    def offer(self, name: str, choices: Choices) -> None:
+        """Offer these choices and keep the current value."""
+        widget = self.inputs[name]
         value = self.values()[name]
-        options = [
-            ("(choose)" if name == "tag" else "(the newest)", ""),
-            *((it.label, it.value) for it in found.choices),
-        ]
-        known = [option for _, option in options]
+        options = [(_EMPTY[name], ""), *((choice.label, choice.value) for choice in choices.choices)]
+        chosen = value
+        is_listed = any(option == value for _, option in options)
         if name == "tag":
-            options.append((_TYPED, _TYPED))
-            if value not in known:
-                self._typed.value = value
-        elif value not in known:
+            options.append((_OTHER_TAG, _OTHER_TAG))
+            if not is_listed:
+                self.other_tag.value = value
+                chosen = _OTHER_TAG
+            self._set_visible(self.other_tag, visible=not is_listed)
+        elif not is_listed:
             options.append((str(value), str(value)))
-        chosen = value if value in known or name != "tag" else _TYPED
-        self._muted = True  # new options choose the first of them for a moment
+        self._muted = True  # setting the options selects the first of them for a moment
         widget.options = options
         widget.value = chosen
         self._muted = False
-        if name == "tag":
-            self._show(self._typed, chosen == _TYPED)
-        self.say(name, found.note)
+        self.show_hint(name, choices.note)
 
-    def pending(self, decisions: Sequence[Mapping[str, str]], plots: str = "", *, keep: bool = True) -> None:
-        """Offer what a person has to decide, a row each.
+    def offer_decisions(self, decisions: Sequence[Mapping[str, str]], plots: str = "", *, keep: bool = True) -> None:
+        """Offer decisions, one row each.
 
-        What was chosen before stays chosen, though a run that was given it asks for it no more, unless not ``keep``.
+        With ``keep`` a selected decision stays, because a run that was given it does not request it again.
         """
-        asked = {(it["parameter"], it["name"]): it for it in decisions if it["parameter"] in self._inputs}
-        before = self._rows
-        chosen = {key: row for key, row in before.items() if keep and row.box.value and key not in asked}
-        self._rows = chosen | {key: (keep and before.get(key)) or self._row(it) for key, it in asked.items()}
+        previous = self.decisions
+        self.decisions = {}
+        requested = {}
+        for decision in decisions:
+            if decision["parameter"] in self.inputs:
+                requested[decision["parameter"], decision["name"]] = decision
+        if keep:
+            for key, row in previous.items():
+                if row.box.value and key not in requested:
+                    self.decisions[key] = row
+        for key, decision in requested.items():
+            if keep and key in previous:
+                self.decisions[key] = previous[key]
+            else:
+                self.decisions[key] = self._decision_row(decision)
         if plots or not keep:
             self._plots.value = form_views.folded("How the values that are held back moved, step by step", plots)
-        shown = [row.whole for row in self._rows.values()]
-        self._decisions.children = [self._to_decide, self._plots, *shown, self._undecided] if shown else []
-        for row in before.values():
-            if row not in self._rows.values():
-                for widget in (row.whole, *row.whole.children):
+        children = []
+        if self.decisions:
+            rows = [row.container for row in self.decisions.values()]
+            children = [self._heading, self._plots, *rows, self._missing_reasons]
+        self._decision_box.children = children
+        for row in previous.values():
+            if row not in self.decisions.values():
+                for widget in (row.container, *row.container.children):
                     widget.close()
 
-    def _row(self, it: Mapping[str, str]) -> "_Row":
-        names = {"accept": "Accept", "broken": "Broken", "reenable": "Let run again", "allow": "Confirm"}
-        what = names[it["parameter"]]
-        box = self._w.Checkbox(value=False, description=f"{what}: {it['name']}", indent=False, layout=_WIDE)
-        reason = self._w.Text(
-            value=it["suggestion"], description="Reason", placeholder="why", layout=_WIDE, style=_STYLE
-        )
-        reason.tooltip = f"Reason for {it['name']}"
-        self._show(reason, it["parameter"] in fields.DECIDED)  # an exception is given by its name alone
+    def _decision_row(self, decision: Mapping[str, str]) -> DecisionRow:
+        parameter, name = decision["parameter"], decision["name"]
+        label = f"{_DECISION_LABELS[parameter]}: {name}"
+        box = self._widgets.Checkbox(value=False, description=label, indent=False, layout=_WIDE)
+        reason = self._text("Reason", value=decision["suggestion"], placeholder="why")
+        reason.tooltip = f"Reason for {name}"
+        self._set_visible(reason, visible=parameter in fields.DECISIONS)  # an exception has only a name
         for widget in (box, reason):
-            widget.observe(lambda _: self._notify(it["parameter"]), names="value")
-        return _Row(box, reason, self._w.VBox([box, self._w.HTML(form_views.hint(it["why"])), reason]))
+            widget.observe(lambda _: self._notify(parameter), names="value")
+        hint = self._widgets.HTML(form_views.hint(decision["why"]))
+        return DecisionRow(box, reason, self._widgets.VBox([box, hint, reason]))
 
-    # -- what is said --------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------
 
-    def say(self, name: str, sentence: str) -> None:
-        """A hint below a field."""
-        self._told[name].value = form_views.hint(sentence)
+    def show_hint(self, name: str, sentence: str) -> None:
+        """Show a hint below a field."""
+        self.messages[name].value = form_views.hint(sentence)
 
     def show_problems(self, problems: Mapping[str, str], advice: Mapping[str, str]) -> None:
-        """What is wrong with fields, below each.  In the practice world there is nothing to publish to."""
-        if "publish" in self._inputs:
-            self._show(self._inputs["publish"], bool(self._inputs["repo"].value))
-        for name in self._inputs:
+        """Show the problems below their fields.  In the practice environment the field Publish is hidden."""
+        if "publish" in self.inputs:
+            self._set_visible(self.inputs["publish"], visible=bool(self.inputs["repo"].value))
+        for name, message in self.messages.items():
             if name in problems:
-                self._told[name].value = form_views.problem(problems[name])
+                message.value = form_views.problem(problems[name])
             elif name in self.problems or advice.get(name):
-                self._told[name].value = form_views.hint(advice.get(name, ""))
-        self._undecided.value = form_views.problem(" ".join(self.lacking().values()))
-        if any(self._fields[it].seldom and it not in self.lacking() for it in problems):
-            self._more.value = True  # what is wrong must be seen
+                message.value = form_views.hint(advice.get(name, ""))
+        missing = self.missing_reasons()
+        self._missing_reasons.value = form_views.problem(" ".join(missing.values()))
+        if any(self._fields[name].seldom and name not in missing for name in problems):
+            self._more.value = True  # unfolded, because a problem must be visible
         self.problems = dict(problems)
 
-    def ask_for(self, word: str) -> None:
-        """Ask to type it; empty: do not ask."""
-        self._show(self._confirm, bool(word))
-        self._confirm.placeholder = word
-        if not word and self._confirm.value:
-            self._confirm.value = ""
+    def request_confirmation(self, word: str) -> None:
+        """Request that the user types ``word``; empty: request nothing."""
+        self._set_visible(self.confirmation, visible=bool(word))
+        self.confirmation.placeholder = word
+        if not word and self.confirmation.value:
+            self.confirmation.value = ""
 
     def clear(self) -> None:
-        """Take away what the last run showed."""
-        self.progress("")
-        for it in (self._error, self._result, self._warning, self._plan):
-            it.value = ""
+        """Remove the output of the last run."""
+        self.show_progress("")
+        for widget in (self._error, self._result, self._warning, self._plan):
+            widget.value = ""
 
-    def fail(self, sentence: str) -> None:
-        """Show an error, in place of the progress that led to it."""
-        self.progress("")
+    def show_error(self, sentence: str) -> None:
+        """Show an error instead of the progress."""
+        self.show_progress("")
         self._error.value = f'<div role="alert">{form_views.error(sentence)}</div>'
 
-    def warn(self, sentence: str) -> None:
-        """Show loudly why Apply cannot be pressed."""
+    def show_warning(self, sentence: str) -> None:
+        """Show prominently why Apply is disabled."""
         self._warning.value = form_views.error(sentence)
 
-    def hint(self, sentence: str) -> None:
-        """Say what is left to do before Apply can be pressed."""
+    def show_next_action(self, sentence: str) -> None:
+        """Show what remains to do before Apply is enabled."""
         self._warning.value = f"<em>{html.escape(sentence)}</em>" if sentence else ""
 
-    def progress(self, markup: str, far: str = "") -> None:
-        """Show how far a run is; ``far`` is also read out, whenever it is something new."""
+    def show_progress(self, markup: str, status: str = "") -> None:
+        """Show the progress of a run; a new ``status`` is announced by screen readers."""
         self._progress.value = markup
-        if far != self._heard:
-            self._heard = far
-            self._far.value = f'<span role="status">{far}</span>' if far else ""
+        if status != self._announced:
+            self._announced = status
+            self._status.value = f'<span role="status">{status}</span>' if status else ""
 
-    def plan(self, markup: str) -> None:
-        """Show a plan in place of the progress that led to it."""
-        self.progress("")
+    def show_plan(self, markup: str) -> None:
+        """Show a plan instead of the progress."""
+        self.show_progress("")
         self._plan.value = markup
 
-    def result(self, markup: str, *, shown: str = "") -> None:
-        """Show how a run ended, and what it found."""
-        self.progress("")
-        self._plan.value = ""
-        self._result.value = markup + shown
+    def show_result(self, markup: str) -> None:
+        """Show the result of a run instead of its plan and progress."""
+        self.show_plan("")
+        self._result.value = markup
 
-    # -- making --------------------------------------------------------------------------------------------------
+    # -- construction --------------------------------------------------------------------------------------------
 
-    def _input(self, it: Field, value: object) -> Any:
-        w = self._w
-        if isinstance(it.default, bool):
-            return w.Checkbox(value=bool(value), description=it.label, style=_STYLE)
+    def _input(self, field: Field, value: object) -> Any:
+        if isinstance(field.default, bool):
+            return self._widgets.Checkbox(value=bool(value), description=field.label, style=_STYLE)
         text = str(value)
-        if it.name in ("tag", "run_id"):
-            first = "(choose)" if it.name == "tag" else "(the newest)"
-            options = [
-                (first, ""),
-                *([(text, text)] if text else []),
-                *([(_TYPED, _TYPED)] if it.name == "tag" else []),
-            ]
-            return w.Dropdown(options=options, value=text, description=it.label, layout=_WIDE, style=_STYLE)
-        known = [(label, value) for value, label in fields.CHOICES.get(it.name, {}).items()]
-        if text in [option for _, option in known]:
-            return w.Dropdown(options=known, value=text, description=it.label, layout=_WIDE, style=_STYLE)
-        return w.Text(value=text, placeholder=it.help, description=it.label, layout=_WIDE, style=_STYLE)
+        options = [(label, option) for option, label in fields.CHOICES.get(field.name, {}).items()]
+        if field.name in _EMPTY:
+            options = [(_EMPTY[field.name], "")]
+            if text:
+                options.append((text, text))
+            if field.name == "tag":
+                options.append((_OTHER_TAG, _OTHER_TAG))
+        if any(option == text for _, option in options):
+            return self._widgets.Dropdown(
+                options=options, value=text, description=field.label, layout=_WIDE, style=_STYLE
+            )
+        return self._text(field.label, value=text, placeholder=field.help)
 
-    def _block(self, it: Field) -> Any:
-        widget = self._inputs[it.name]
-        widget.tooltip = it.help
-        inside = [widget, self._told[it.name]]
-        return self._w.VBox([*inside[:1], *([self._typed] if it.name == "tag" else []), *inside[1:]])
+    def _text(self, label: str, *, style: Mapping[str, str] = _STYLE, **options: str) -> Any:
+        return self._widgets.Text(description=label, layout=_WIDE, style=style, **options)
+
+    def _block(self, name: str) -> Any:
+        """Return a field's input with the message below it."""
+        widget = self.inputs[name]
+        widget.tooltip = self._fields[name].help
+        children = [widget, self.messages[name]]
+        if name == "tag":
+            children.insert(1, self.other_tag)
+        return self._widgets.VBox(children)
 
     def _html(self, name: str) -> Any:
-        made = self._w.HTML()
-        made.add_class(name)
-        made.add_class("jp-RenderedHTMLCommon")  # JupyterLab's own look of texts, tables and links, in any theme
-        return made
+        widget = self._widgets.HTML()
+        widget.add_class(name)
+        widget.add_class("jp-RenderedHTMLCommon")  # JupyterLab's own style of texts, tables and links, in any theme
+        return widget
 
-    def _fold(self, box: Any, *, open_: bool) -> None:
-        self._show(box, open_)
-        self._more.description = "Fewer options" if open_ else "More options"
+    def _unfold(self, box: Any, *, unfold: bool) -> None:
+        self._set_visible(box, visible=unfold)
+        self._more.description = "Fewer options" if unfold else "More options"
 
     @staticmethod
-    def _show(widget: Any, shown: bool) -> None:
-        widget.layout.display = None if shown else "none"
+    def _set_visible(widget: Any, *, visible: bool) -> None:
+        widget.layout.display = None if visible else "none"

@@ -17,19 +17,19 @@ from runbook_lib.pins.repositories import MEGATRON_LM
         (NGC, [], [], []),
         (NGC, ["latest"], ["26.04-py3"], []),
         (NGC, ["26.04-py3", "26.06-py3", "26.06-py3-igpu"], [], ["26.06-py3 (newest)", "26.04-py3"]),
-        (NGC, ["26.04-py3", "26.06-py3"], ["26.04-py3"], ["26.06-py3 (newest)", "26.04-py3 (the pins name it now)"]),
+        (NGC, ["26.04-py3", "26.06-py3"], ["26.04-py3"], ["26.06-py3 (newest)", "26.04-py3 (pinned now)"]),
         (NGC, ["26.04-py3", "26.06-py3"], ["own-tag"], ["26.06-py3 (newest)", "26.04-py3"]),
         (
             ALIBABA,
             ["25.04", "25.05", "25.06-serverless"],
             ["25.04"],
-            ["25.05 (newest)", "25.04 (the pins name it now)", "25.06-serverless"],
+            ["25.05 (newest)", "25.04 (pinned now)", "25.06-serverless"],
         ),
         (
             ALIBABA,
             ["25.05", "25.05-serverless", "25.06"],
             ["25.05-serverless"],
-            ["25.05-serverless (the pins name it now)", "25.06", "25.05"],
+            ["25.05-serverless (pinned now)", "25.06", "25.05"],
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""The fields of a form: what is wrong with what was typed, in words."""
+"""The fields of a form, and the problems of typed values."""
 
 import pytest
 from hypothesis import given
@@ -20,12 +20,12 @@ from runbook_lib.text.redact import Redactor
         ("refs", "main dev"),
     ],
 )  # fmt: skip
-def test_nothing_is_wrong_with(name: str, value: str | bool) -> None:
+def test_a_valid_value_has_no_problem(name: str, value: str | bool) -> None:
     assert fields.problem(name, value) == ""
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "says"),
+    ("name", "value", "named"),
     [
         ("tag", " 26.04-PY3 ", "did you mean '26.04-py3'?"),
         ("tag", "26.4", "a month has two digits"),
@@ -33,22 +33,22 @@ def test_nothing_is_wrong_with(name: str, value: str | bool) -> None:
         ("base", "a..b", "base='a..b'"),
         ("remote", "", "remote=''"),
         ("allow", "all", "unknown exception: all"),
-        ("run_id", "newest", "is no number and no address of a CI run"),
+        ("run_id", "newest", "'newest'"),
         ("accept", "a/b/c.json", "must read"),
         ("broken", "a: b; a: c", "names a twice"),
     ],
 )
-def test_what_is_wrong_is_said_in_words(name: str, value: str, says: str) -> None:
-    assert says in fields.problem(name, value)
+def test_a_problem_names_the_value(name: str, value: str, named: str) -> None:
+    assert named in fields.problem(name, value)
 
 
-def test_lts_is_advised_against_and_allowed() -> None:
+def test_lts_is_valid_but_comes_with_advice() -> None:
     assert fields.advice("image_type", "dev") == ""
     assert "maintainer" in fields.advice("image_type", "lts")
     assert fields.problem("image_type", "lts") == ""
 
 
-def test_the_fields_are_the_parameters_but_apply() -> None:
+def test_every_parameter_but_apply_has_a_field() -> None:
     declared = [Parameter("tag", str, "", "the month"), Parameter("apply", bool, True), Parameter("audit", str, "")]
     tag, audit = fields.fields(declared)
     assert (tag.label, tag.help, tag.seldom) == ("Tag", "the month", False)
@@ -61,18 +61,18 @@ WORD = st.text(st.characters(exclude_characters=";:", exclude_categories=["C", "
 @given(
     st.dictionaries(
         WORD,
-        st.text(st.characters(exclude_categories=["C"]), min_size=1).filter(lambda it: it.replace(";", " ").split()),
+        st.text(st.characters(exclude_categories=["C"]), min_size=1).filter(
+            lambda reason: reason.replace(";", " ").split()
+        ),
     )
 )
-def test_what_is_decided_is_read_back(chosen: dict[str, str]) -> None:
-    told = entries(fields.decided(chosen), "accept", "name: reason", Redactor({}))
-    assert told == {name: " ".join(reason.replace(";", ",").split()) for name, reason in chosen.items()}
+def test_decisions_are_read_back(reasons: dict[str, str]) -> None:
+    parsed = entries(fields.format_decisions(reasons), "accept", "name: reason", Redactor({}))
+    assert parsed == {name: " ".join(reason.replace(";", ",").split()) for name, reason in reasons.items()}
 
 
-@pytest.mark.parametrize(
-    ("chosen", "says"), [({}, ""), ({"a": "b"}, ""), ({"a": " ;", "b": "\xa0"}, "a, b have no reason")]
-)
-def test_a_decision_needs_a_reason(chosen: dict[str, str], says: str) -> None:
-    told = fields.unreasoned(chosen)
-    assert says in told
-    assert bool(told) == bool(says)
+@pytest.mark.parametrize(("reasons", "named"), [({}, ""), ({"a": "b"}, ""), ({"a": " ;", "b": "\xa0"}, "a, b")])
+def test_a_decision_needs_a_reason(reasons: dict[str, str], named: str) -> None:
+    problem = fields.missing_reasons(reasons)
+    assert named in problem
+    assert bool(problem) == bool(named)

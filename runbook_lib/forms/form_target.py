@@ -1,0 +1,59 @@
+"""The bump that a form's values describe: its checkout, its parameters and its folder in the archive."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runbook_lib.bump import Bump
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.repositories import Repository
+from runbook_lib.practice import enter
+from runbook_lib.records import archive
+from runbook_lib.records.statement import Identity
+
+Values = Mapping[str, str | bool]
+
+
+@dataclass(frozen=True)
+class FormTarget:
+    """The values of a form of ``notebook``; ``repository`` is the description of the checkout's repository."""
+
+    values: Values
+    notebook: Path
+    repository: Repository
+
+    @property
+    def practice(self) -> bool:
+        """True in the practice environment."""
+        return not self.values.get("repo")
+
+    @property
+    def publishes(self) -> bool:
+        """True if Apply publishes; the practice environment always does, to its own forge."""
+        return self.practice or self.values.get("publish") is True
+
+    def checkout(self) -> Checkout:
+        """Open the checkout.  Raises RunbookError."""
+        return Checkout.open(enter(str(self.values.get("repo", ""))))
+
+    def bump(self, *, tag: bool = True) -> Bump:
+        """Return the checked parameters, with ``tag=False`` those that hold for any tag.  Raises RunbookError."""
+        names = ["image_type", "base", "remote"]
+        if tag:
+            names += ["tag", "allow"]
+        parameters: Any = {name: self.values[name] for name in names if name in self.values}
+        return Bump.parse(**parameters, repository=self.repository)
+
+    def archive(self) -> Path:
+        """Return the folder of the archive."""
+        name = str(self.values.get("audit", ""))
+        if not name:
+            return archive.default(self.notebook)
+        return Path(name).expanduser().absolute()
+
+    def folder(self) -> Path:
+        """Return the bump's folder in the archive.  Raises RunbookError."""
+        bump, owner = self.bump(), self.checkout().repository()
+        identity = Identity(owner, bump.base, bump.image_type, str(bump.tag or ""), practice=self.practice)
+        return self.archive().joinpath(*identity.parts)
