@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bumping import REPOSITORY, World, bump_to, git, world
+from bumping import BRANCH, REPOSITORY, World, bump_to, git, world
 from hypothesis import given
 from hypothesis import strategies as st
 from test_golden_values import step05
@@ -17,8 +17,8 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.practice.accounts import GITLAB_TOKEN
 from runbook_lib.recipes.quarantine import quarantined_rows
-from runbook_lib.steps.after_merge import base_ci, report
-from runbook_lib.steps.after_merge.report import After
+from runbook_lib.steps.after_merge import base_ci, other_branches, report, uncovered
+from runbook_lib.steps.after_merge.report import AfterMerge
 from runbook_lib.workflow import bump_branch
 
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
@@ -92,7 +92,7 @@ def at(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-def look(at: World, refs: str = "", *, token: bool = True, **parameters: Any) -> After:
+def look(at: World, refs: str = "", *, token: bool = True, **parameters: Any) -> AfterMerge:
     """Step 8, as its notebook runs it."""
     bump = bump_to(**parameters) if parameters.get("tag", "26.04-py3") else Bump.parse()
     step = at.step(bump)
@@ -122,7 +122,7 @@ def merged(at: World) -> World:
 def test_without_a_tag_branches_and_quarantines_are_shown(at: World) -> None:
     before = at.state()
     found = look(at, tag="")
-    assert (found.merged, found.lanes, found.uncovered) == ("", (), ())
+    assert (found.merged, found.runs, found.uncovered) == ("", (), ())
     assert {row["branch"]: row["state"] for row in found.branches} == {"dev": "out of sync", "core_r0.1.0": "in sync"}
     assert [row["test"] for row in found.quarantines] == ["gpt/gpt3_mcore_te_tp8_pp1_fp8"]
     assert outcome(at)[0] == "done"
@@ -132,8 +132,8 @@ def test_without_a_tag_branches_and_quarantines_are_shown(at: World) -> None:
 def test_before_the_merge_it_says_so(at: World) -> None:
     at.open_pr()
     found = look(at)
-    assert (found.merged, found.lanes) == ("", ())
-    assert outcome(at) == ("done", "main does not name 26.04-py3 yet: what is left is 07-sync-check, and the merge.",
+    assert (found.merged, found.runs) == ("", ())
+    assert outcome(at) == ("done", found.sentence,
                            "07-sync-check")  # fmt: skip
 
 
@@ -142,12 +142,12 @@ def test_while_ci_runs_on_the_base_it_waits_and_then_tells(merged: World) -> Non
     before = at.state()
     found = look(at)
     assert found.merged == git(at.remote, "rev-parse", "main")
-    assert [(it.name, it.state) for it in found.lanes] == [("GitHub", "waiting"), ("GitLab", "skipped")]
+    assert [(run.ci, run.state) for run in found.runs] == [("GitHub", "waiting"), ("GitLab", "skipped")]
     assert outcome(at)[0] == "waiting"
-    assert "GITLAB_URL" in found.lanes[1].found
+    assert "GITLAB_URL" in found.runs[1].detail
     at.now[0] += 1000
     found = look(at)
-    assert found.lanes[0].state == "failed"  # what fails there fails for people to look at, not this step
+    assert found.runs[0].state == "failed"  # what fails there fails for people to look at, not this step
     kind, sentence, following = outcome(at)
     assert kind == "done"
     assert "GitHub: failed; GitLab: skipped" in sentence
@@ -161,12 +161,12 @@ def test_gitlab_is_asked_where_there_is_one(merged: World, monkeypatch: pytest.M
     at = merged
     for name, value in (("URL", f"{at.forge.url}/gitlab"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
         monkeypatch.setenv(f"GITLAB_{name}", value)
-    assert [it.state for it in look(at).lanes] == ["waiting", "waiting"]
+    assert [it.state for it in look(at).runs] == ["waiting", "waiting"]
     at.now[0] += 1000
     found = look(at)
-    gitlab = found.lanes[1]
+    gitlab = found.runs[1]
     assert gitlab.state in ("passed", "failed")
-    assert gitlab.found.startswith(f"Pipeline {gitlab.pipeline} of {found.merged[:10]}")
+    assert gitlab.detail.startswith(f"Pipeline {gitlab.pipeline} of {found.merged[:10]}")
     commands = {str(row["next"]) for row in found.uncovered if "in GitLab" in str(row["why"])}
     (command,) = commands
     assert command.startswith(
@@ -174,7 +174,7 @@ def test_gitlab_is_asked_where_there_is_one(merged: World, monkeypatch: pytest.M
     )
     assert f"run_id {gitlab.pipeline}," in command
     monkeypatch.setenv("GITLAB_TOKEN", "wrong")
-    assert (look(at).lanes[1].state, outcome(at)[0]) == ("skipped", "done")
+    assert (look(at).runs[1].state, outcome(at)[0]) == ("skipped", "done")
 
 
 def test_a_run_of_a_later_commit_counts_as_it_holds_the_merge(merged: World) -> None:
@@ -184,8 +184,8 @@ def test_a_run_of_a_later_commit_counts_as_it_holds_the_merge(merged: World) -> 
     at.commit_on("main", ".gitlab/stages/02.yml", "a: 2\n")
     found = look(at)
     assert found.merged == first.merged != found.branch.base_commit
-    assert found.lanes[0].url
-    asked = base_ci.since(found.branch, found.merged)
+    assert found.runs[0].url
+    asked = base_ci.commits_since(found.branch, found.merged)
     assert asked == git(at.remote, "rev-list", "--first-parent", f"{first.merged}~1..main").split()
     assert len(asked) == 3
 
@@ -205,11 +205,11 @@ def test_what_the_run_covered_and_what_not(merged: World) -> None:
 
 def test_without_the_pull_requests_run_only_what_github_never_runs_is_told(merged: World) -> None:
     found = look(merged, token=False)
-    assert [it.state for it in found.lanes] == ["skipped", "skipped"]
+    assert [it.state for it in found.runs] == ["skipped", "skipped"]
     assert "runs nightly, in GitLab only" in {row["why"] for row in found.uncovered}
     assert not {"covered", "the run gave none"} & {str(row["why"]) for row in found.uncovered}
-    assert any("is not known" in note for note in found.notes)
-    assert {row["state"] for row in found.quarantines} == {"not looked up: no token"}
+    assert any(BRANCH in note for note in found.notes)
+    assert {row["state"] for row in found.quarantines} == {"not queried: no token"}
 
 
 def test_branches_on_the_old_image_have_the_command_that_bumps_them(merged: World) -> None:
@@ -270,7 +270,7 @@ def test_the_other_image_type_is_of_gitlab_alone(merged: World) -> None:
     found = look(merged, image_type="lts")
     assert found.merged == ""
     branch = replace(found.branch, bump=bump_to(image_type="lts"))
-    assert report._given(branch, merged.github(), [], {}) == (set(), ())
+    assert uncovered.compared_files(branch, merged.github(), [], []) == set()
     assert str(found.branches[0]["next"]).endswith("-r image_type lts")
 
 
@@ -285,4 +285,4 @@ def test_the_other_image_type_is_of_gitlab_alone(merged: World) -> None:
 )
 def test_a_branch_on_another_edition_is_neither_older_nor_on_the_tag(tags: list[str], state: str) -> None:
     bump = Bump.parse(tag="26.04-py3")
-    assert report._standing([NgcTag.parse(tag) for tag in tags], bump, "dev")["state"] == state
+    assert other_branches.image_state([NgcTag.parse(tag) for tag in tags], bump, "dev")[0] == state

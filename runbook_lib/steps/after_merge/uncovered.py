@@ -1,0 +1,90 @@
+"""The golden files that the run of a merged pull request did not compare with, and the commands that refresh them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from runbook_lib.clients.github.ci_status import branch_of, choose
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.models import Job
+from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.golden import ci_runs, coverage
+from runbook_lib.golden.coverage import GITHUB, ScopedTest
+from runbook_lib.golden.file_names import FOLDER, GoldenFileName
+from runbook_lib.notebooks import GOLDEN_VALUES
+from runbook_lib.runner.command_line import command
+from runbook_lib.workflow import golden_comparison
+from runbook_lib.workflow.bump_branch import BumpBranch
+from runbook_lib.workflow.proposal import head_of
+
+#: A reason that holds only where the files of the run are known.
+_NOT_IN_RUN = "the run gave none"
+
+
+def uncovered_rows(
+    branch: BumpBranch,
+    github: GitHub | None,
+    files: Sequence[str],
+    recipe_texts: Mapping[str, str | None],
+    *,
+    pipeline: int,
+) -> tuple[list[dict[str, object]], str]:
+    """Return rows as ``golden_comparison.coverage_rows`` does, and why the run's files are unknown, empty if known.
+
+    Without the run there are only the files that no run on GitHub covers.  ``pipeline`` is the GitLab pipeline of the
+    base branch, 0 for none.
+    """
+    bump, problem = branch.bump, ""
+    tests: list[ScopedTest] = []
+    for path, text in recipe_texts.items():
+        tests += coverage.scoped_tests(path, text or "")[0]
+    compared: set[str] = set()
+    try:
+        compared = compared_files(branch, github, files, tests)
+    except RunbookError as error:
+        problem = f"The golden files that the pull request's run compared are unknown. {error}"
+    golden = [path for path in files if path.startswith(FOLDER) and GoldenFileName.of_path(path)]
+    covered = coverage.coverage([path.removeprefix(f"{FOLDER}/") for path in golden], tests, compared, bump.image_type)
+    if problem:
+        covered = [file for file in covered if file.reason != _NOT_IN_RUN]
+    rows = golden_comparison.coverage_rows(covered)
+    refresh = command(GOLDEN_VALUES, bump, refs=None, apply=None, publish=None)
+    for row in rows:
+        if str(row["next"]).startswith(GOLDEN_VALUES):
+            row["next"] = (
+                f"{refresh} -r source gitlab -r allow older-run -r run_id {pipeline or 'PIPELINE'}, once that pipeline "
+                f"of {bump.base} has ended"
+            )
+    return rows[1:] if problem else rows, problem
+
+
+def compared_files(
+    branch: BumpBranch, github: GitHub | None, files: Sequence[str], tests: Sequence[ScopedTest]
+) -> set[str]:
+    """Return the golden files, below their folder, that the pull request's run compared with.
+
+    Raises CannotTell where no merged pull request with a run is found, and RunbookError where GitHub fails.
+    """
+    if branch.bump.image_type == "lts":  # GitHub runs no test of it
+        return set()
+    counts: Counter[tuple[str, str]] = Counter()
+    for job in _jobs(branch, github):
+        for test in ci_runs.functional_tests(job):
+            if test.state in ("passed", "failed"):
+                counts[test.model, test.test_case] += 1
+    compared: set[str] = set()
+    for name, count in counts.items():
+        golden = {test.golden for test in tests if (test.model, test.case) == name and test.scope in GITHUB}
+        golden = {file for file in golden if f"golden_values_{branch.bump.image_type}_" in file}
+        # The jobs of GB200 have the names of those of H100; they come last, as they run for maintainers only.
+        compared.update(sorted(golden, key=lambda file: "gb200" in file)[:count])
+    below = {path.removeprefix(f"{FOLDER}/") for path in files}
+    return compared | ({file.replace(".json", "_2nd.json") for file in compared} & below)
+
+
+def _jobs(branch: BumpBranch, github: GitHub | None) -> tuple[Job, ...]:
+    bump = branch.bump
+    closed = github.pulls(head_of(branch.checkout, bump), bump.base, "closed") if github else ()
+    pull = next((pull for pull in closed if pull.merged), None)
+    if github and pull and (run := choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha)):
+        return github.jobs(run.id)
+    raise CannotTell(f"No merged pull request from {bump.branch} with a run was found.")
