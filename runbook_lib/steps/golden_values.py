@@ -1,9 +1,13 @@
-"""Step 5, second half: write the golden values of a run, all or none, commit them, and tell the reviewers."""
+"""Notebook 05-golden-values: the golden values of a CI run, all or none, committed on the bump's branch.
+
+``workflow.golden_comparison`` collects and judges them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
+from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.display import View
 from runbook_lib.git.checkout import Checkout
@@ -18,257 +22,282 @@ from runbook_lib.text.edits import Edit
 from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.workflow import branch_history, push_round
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.golden_comparison import ACCEPTED as ACCEPTED
-from runbook_lib.workflow.golden_comparison import Found, coverage_rows
-from runbook_lib.workflow.golden_comparison import changed_since_fork as whole
+from runbook_lib.workflow.golden_comparison import ACCEPTED, Found, changed_since_fork, coverage_rows
 from runbook_lib.workflow.pull_request import PullRequestState
 from runbook_lib.workflow.push_round import Sent
+from runbook_lib.workflow.run_choice import ChosenRun
 
 
 @dataclass(frozen=True)
-class Refresh:
-    """What would be written: ``edits`` are those of this run, ``whole`` judges all that the bump's branch then changes.
+class RefreshPlan:
+    """The edits that refresh a run's golden values, and ``judgements`` on all golden files that the bump changes.
 
-    ``undone`` are the golden files whose uncommitted changes *reset* takes back, ``left`` those that git does not know
-    and that it leaves alone.
+    ``undone`` are golden files whose uncommitted changes *reset* undoes; it leaves those in ``untracked`` alone.
     """
 
-    found: Found
+    values: Found
     edits: tuple[Edit, ...]
-    whole: tuple[Judgement, ...]
+    judgements: tuple[Judgement, ...]
     undone: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
+    untracked: tuple[str, ...] = ()
+
+    @property
+    def run(self) -> ChosenRun:
+        """The CI run of the values."""
+        return self.values.asked
 
     @property
     def pull_request(self) -> PullRequestState:
         """The pull request that the run belongs to."""
-        return self.found.asked.pull_request
+        return self.run.pull_request
+
+    @property
+    def branch(self) -> BumpBranch:
+        """The bump's branch."""
+        return self.run.branch
+
+    @property
+    def bump(self) -> Bump:
+        """The parameters of the bump."""
+        return self.run.bump
 
     @property
     def stopped(self) -> tuple[Judgement, ...]:
-        """What is not written, although it differs: held back or refused, the worst first."""
-        return tuple(one for one in summary.in_order(self.whole) if one.verdict in ("held back", "refused"))
+        """The files that differ and are held back or refused, the worst first."""
+        return tuple(file for file in summary.in_order(self.judgements) if file.verdict in ("held back", "refused"))
+
+    @property
+    def accepted(self) -> list[Judgement]:
+        """The files written that a person has accepted."""
+        paths = {edit.path for edit in self.edits}
+        return [file for file in self.values.judged if file.accepted and f"{FOLDER}/{file.file}" in paths]
 
     @property
     def message(self) -> str:
         """The commit's message, without the sign-off."""
-        asked = self.found.asked
-        assert asked.source is not None
-        lines = [self.pull_request.bump.refresh_title, ""]
-        run = unlinked(asked.source.name)
-        lines.append(
-            f"{display.count(len(self.edits), 'file')}, as {run} measured them: {address(asked.url, unlinked)}"
-        )
-        accepted = [one for one in self.found.judged if one.accepted and self._writes(one.file)]
-        if accepted:
-            lines += ["", ACCEPTED, *(f"- {unlinked(f'{one.file}: {one.accepted}')}" for one in accepted)]
+        assert self.run.source is not None
+        files, name = display.count(len(self.edits), "file"), unlinked(self.run.source.name)
+        lines = [self.bump.refresh_title, "", f"{files}, as {name} measured them: {address(self.run.url, unlinked)}"]
+        if self.accepted:
+            lines += ["", ACCEPTED]
+        for file in self.accepted:
+            lines.append(f"- {unlinked(f'{file.file}: {file.accepted}')}")
         return "\n".join(lines)
-
-    def _writes(self, name: str) -> bool:
-        return any(edit.path == f"{FOLDER}/{name}" for edit in self.edits)
 
     @property
     def text(self) -> str:
-        """The summary for reviewers, of the whole bump, with what the newest run covered."""
-        rows = coverage_rows(self.found.coverage)
+        """The summary for reviewers: the whole bump, and the coverage of this run."""
+        text = summary.markdown(self.judgements)
+        rows = coverage_rows(self.values.coverage)
         if not rows:
-            return summary.markdown(self.whole)
-        name = self.found.asked.source.name if self.found.asked.source else ""
-        covered = [f"{code(name)} covered {rows[0]['golden files']} of {len(self.found.coverage)} golden files."]
+            return text
+        name = self.run.source.name if self.run.source else ""
+        text += f"\n{code(name)} covered {rows[0]['golden files']} of {len(self.values.coverage)} golden files.\n"
         if rows[1:]:
-            covered += ["Not covered:", ""]
-            covered += [f"- {row['golden files']}: {row['why']} ({_scopes(row)})" for row in rows[1:]]
-        return f"{summary.markdown(self.whole)}\n" + "\n".join(covered) + "\n"
+            text += "Not covered:\n\n"
+        for row in rows[1:]:
+            text += f"- {row['golden files']}: {row['why']} ({_scopes(row)})\n"
+        return text
 
     def show(self) -> View:
-        """The files to be written and the texts in full."""
-        if self.found.asked.source is None:
+        """Return the files to be written and the texts in full."""
+        if self.run.source is None:
             return display.note("There is nothing to write.")
-        rows = [
-            {"file": edit.path.removeprefix(f"{FOLDER}/"), "change": "new" if edit.before is None else "refreshed"}
-            for edit in self.edits
-        ]
-        shown = display.table(
-            rows, empty="Nothing to write: the branch holds every value of this run that may be taken."
-        )
+        rows = []
+        for edit in self.edits:
+            change = "new" if edit.before is None else "refreshed"
+            rows.append({"file": edit.path.removeprefix(f"{FOLDER}/"), "change": change})
+        empty = "Nothing to write: the branch has all values of this run that are not held back."
+        view = display.table(rows, empty=empty)
         if self.edits:
-            shown += display.code(f"{self.message}\n\nSigned-off-by: …", title="Commit message")
-        shown += display.notes(self.undone, title="Golden files whose uncommitted changes are undone first")
-        shown += display.notes(self.left, title="New golden files that git does not know: they are left as they are")
-        return shown + display.code(self.text, title="Text for the pull request")
+            view += display.code(f"{self.message}\n\nSigned-off-by: …", title="Commit message")
+        view += display.notes(self.undone, title="Golden files whose uncommitted changes are undone first")
+        view += display.notes(self.untracked, title="Untracked golden files, which stay as they are")
+        return view + display.code(self.text, title="Text for the pull request")
 
 
 def _scopes(row: Mapping[str, object]) -> str:
-    named = [str(row[key]) for key in ("scopes", "platform") if row[key]]
-    return code(", ".join(named) or "no scope")
+    names = [str(row[key]) for key in ("scopes", "platform") if row[key]]
+    return code(", ".join(names) or "no scope")
 
 
-def plan(found: Found, *, reset: bool = False) -> Refresh:
-    """What the run's values change on the bump's branch.  ``reset`` would first undo uncommitted golden files."""
-    branch = found.asked.branch
-    judged = _since_the_base(branch, found) if found.asked.source else found.judged
-    found = replace(found, judged=judged)
-    made = tuple(
-        Edit(f"{FOLDER}/{one.file}", found.old[one.file], found.new[one.file])
-        for one in judged
-        if one.verdict == "refresh"
-    )
-    undone, left = _uncommitted(branch.checkout) if reset else ((), ())
-    if not found.asked.source:
-        return Refresh(found, made, (), undone, left)
-    return Refresh(found, made, whole(branch, found.asked.pull_request.records, found.judged, made), undone, left)
+def plan(values: Found, *, reset: bool = False) -> RefreshPlan:
+    """Plan the refresh of the bump's branch.  ``reset`` would first undo uncommitted changes of golden files."""
+    branch, source = values.asked.branch, values.asked.source
+    if source:
+        values = replace(values, judged=_judge_since_fork(branch, values))
+    refreshed = []
+    for file in values.judged:
+        if file.verdict == "refresh":
+            refreshed.append(Edit(f"{FOLDER}/{file.file}", values.old[file.file], values.new[file.file]))
+    judgements: tuple[Judgement, ...] = ()
+    if source:
+        records = values.asked.pull_request.records
+        judgements = changed_since_fork(branch, records, values.judged, tuple(refreshed))
+    undone, untracked = _uncommitted(branch.checkout) if reset else ((), ())
+    return RefreshPlan(values, tuple(refreshed), judgements, undone, untracked)
 
 
-def _since_the_base(branch: BumpBranch, found: Found) -> tuple[Judgement, ...]:
-    """The verdicts, where a value may also be held back for what several rounds add up to since the branch began."""
+def _judge_since_fork(branch: BumpBranch, values: Found) -> tuple[Judgement, ...]:
+    """Judge again each file to refresh by its drift since the branch was created, which several rounds add up to."""
     fork = branch.checkout.merge_base(branch.start, branch.base_commit) or branch.base_commit
-    drifted = [one.file for one in found.judged if one.verdict == "refresh" and not one.accepted]
+    drifted = [file.file for file in values.judged if file.verdict == "refresh" and not file.accepted]
     configs = {name: config_path(f"{FOLDER}/{name}") for name in drifted}
     before = branch.checkout.read([f"{FOLDER}/{name}" for name in drifted], fork)
     now = branch.texts([*configs.values(), LINT])
     judged = []
-    for one in found.judged:
-        if one.file in configs and (old := before[f"{FOLDER}/{one.file}"]) is not None:
-            config, lint = now[configs[one.file]], now[LINT] is not None
-            whole = judge(one.file, old, found.new[one.file], config, lint=lint)
-            if whole.verdict == "held back":
-                reason = found.accepted.get(one.file)
-                one = replace(whole, verdict="refresh", accepted=reason) if reason else whole
-        judged.append(one)
+    for file in values.judged:
+        old = before.get(f"{FOLDER}/{file.file}")
+        if old is not None:
+            config = now[configs[file.file]]
+            total = judge(file.file, old, values.new[file.file], config, lint=now[LINT] is not None)
+            if total.verdict == "held back":
+                reason = values.accepted.get(file.file)
+                file = replace(total, verdict="refresh", accepted=reason) if reason else total
+        judged.append(file)
     return tuple(judged)
 
 
 def _uncommitted(checkout: Checkout) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the uncommitted golden files that HEAD has, and those that it does not have."""
     changed = [path for path in checkout.uncommitted([FOLDER]) if GoldenFileName.of_path(path)]
     at_head = checkout.read(changed, "HEAD")
-    known = tuple(path for path in changed if at_head[path] is not None)
-    return known, tuple(path for path in changed if at_head[path] is None)
+    tracked = tuple(path for path in changed if at_head[path] is not None)
+    return tracked, tuple(path for path in changed if at_head[path] is None)
 
 
-def carry_out(step: StepRecord, refresh: Refresh) -> Sent:
-    """With ``apply`` write and commit the values; with ``publish`` push the round, have it tested, and tell reviewers.
+def carry_out(step: StepRecord, refresh: RefreshPlan) -> Sent:
+    """With ``apply`` write and commit the values; with ``publish`` push the round, authorize CI and tell reviewers.
 
-    Raises Refused where somebody's changes are in the way.
+    Raises Refused where somebody else's changes are in the way.
     """
-    state, branch = refresh.pull_request, refresh.pull_request.branch
-    bump, checkout = branch.bump, branch.checkout
-    if refresh.found.asked.source is None or not bump.apply:
-        return Sent(told=("This is a preview: nothing was changed.",) * (not bump.apply))
-    told: list[str] = []
+    state, branch, bump = refresh.pull_request, refresh.branch, refresh.bump
+    if not bump.apply:
+        return Sent(told=("This is a preview: nothing was changed.",))
+    if refresh.run.source is None:
+        return Sent()
+    messages: list[str] = []
     if refresh.edits or refresh.undone:
         push_round.require_own(state)
     if refresh.undone:
-        _undo(step, checkout, refresh.undone)
-        told.append(f"Undid the uncommitted changes of {display.count(len(refresh.undone), 'golden file')}.")
+        _undo(step, branch.checkout, refresh.undone)
+        messages.append(f"Undid the uncommitted changes of {display.count(len(refresh.undone), 'golden file')}.")
     if refresh.edits:
-        for one in refresh.found.judged:
-            if one.accepted:
-                step.allowed(f"accept {one.file}", one.accepted)
+        for file in refresh.values.judged:
+            if file.accepted:
+                step.allowed(f"accept {file.file}", file.accepted)
         commit = branch_history.make(step, branch, refresh.edits, refresh.message)
-        told.append(f"Committed {commit[:10]} on {bump.branch}: {display.count(len(refresh.edits), 'golden file')}.")
-    older = refresh.found.asked.older  # of the newest run nothing is known then
-    sent = Sent() if older else push_round.send(step, state, refresh.found.undecided, last=False)
-    if refresh.whole:
+        files = display.count(len(refresh.edits), "golden file")
+        messages.append(f"Committed {commit[:10]} on {bump.branch}: {files}.")
+    sent = Sent()
+    if not refresh.run.older:  # an older run says nothing about the failures of the newest
+        sent = push_round.send(step, state, refresh.values.undecided, last=False)
+    if refresh.judgements:
         push_round.tell(step, state, refresh.text, "golden-values")
-    return replace(sent, told=(*told, *sent.told))
+    return replace(sent, told=(*messages, *sent.told))
 
 
 def _undo(step: StepRecord, checkout: Checkout, paths: tuple[str, ...]) -> None:
-    """Take the files back to what HEAD has; what they held stays in git's store, under the id that the record keeps."""
-    held = checkout.read(paths)
-    for path in paths:
-        text = held[path]
-        kept = None if text is None else checkout.git("hash-object", "-w", "--stdin", stdin=text)
-        step.effect("reset", path, kept and f"git blob {kept}", checkout.git("rev-parse", f"HEAD:{path}"))
+    """Restore the files of HEAD.  git stores their present texts, under the blob ids that the record names."""
+    texts = checkout.read(paths)
+    for path, text in texts.items():
+        blob = None
+        if text is not None:
+            blob = f"git blob {checkout.git('hash-object', '-w', '--stdin', stdin=text)}"
+        step.effect("reset", path, blob, checkout.git("rev-parse", f"HEAD:{path}"))
     checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *paths)
 
 
-def verify(step: StepRecord, refresh: Refresh, sent: Sent) -> View:
-    """Read the branch again, and tell the record what was done, what is held back and what is missing."""
-    found, branch = refresh.found, refresh.pull_request.branch
-    asked = found.asked
-    step.warn(*branch.warnings, *found.warnings)
-    if asked.source is not None:
-        step.add_inputs(run=asked.source.name, base_commit=branch.base_commit, plan_from=branch.start)
-        step.link("GitLab pipeline" if asked.source.gitlab else "CI run", asked.url)
-        if asked.older:
-            step.allowed("older-run", asked.older)
-        step.table("golden values", found.frame())
-        step.table("verdicts", summary.verdict_rows(refresh.whole))
-        step.table("coverage", [vars(it) for it in found.coverage])
-        step.table("missing", [vars(it) for it in found.collection.problems])
-    step.check(*_checks(refresh, sent))
-    step.diff(edits.diff(refresh.edits) if sum(len(edit.after) for edit in refresh.edits) < 100_000 else "")
-    for one in refresh.stopped:
-        if one.verdict == "held back":
-            step.decide("accept", one.file, " ".join(reason.sentence for reason in one.reasons))
+def verify(step: StepRecord, refresh: RefreshPlan, sent: Sent) -> View:
+    """Read the branch again, and record the checks, the values held back and the outcome."""
+    values, branch, run = refresh.values, refresh.branch, refresh.run
+    step.warn(*branch.warnings, *values.warnings)
+    if run.source is not None:
+        step.add_inputs(run=run.source.name, base_commit=branch.base_commit, plan_from=branch.start)
+        step.link("GitLab pipeline" if run.source.gitlab else "CI run", run.url)
+        if run.older:
+            step.allowed("older-run", run.older)
+        step.table("golden values", values.frame())
+        step.table("verdicts", summary.verdict_rows(refresh.judgements))
+        step.table("coverage", [vars(file) for file in values.coverage])
+        step.table("missing", [vars(problem) for problem in values.collection.problems])
+    step.check(*_checks(refresh))
+    if sum(len(edit.after) for edit in refresh.edits) < 100_000:
+        step.diff(edits.diff(refresh.edits))
+    for file in refresh.stopped:
+        if file.verdict == "held back":
+            step.decide("accept", file.file, " ".join(reason.sentence for reason in file.reasons))
     _conclude(step, refresh, sent)
-    return display.note("The checks are in the record below.")
+    return display.note("The record below lists the checks.")
 
 
-def _checks(refresh: Refresh, sent: Sent) -> list[Check]:
-    found, branch = refresh.found, refresh.pull_request.branch
-    every, exact = "every golden file asked for is there", "the branch holds the run's values byte for byte"
-    source = found.asked.source
-    if source is None:
-        return [Check(every, "skipped", f"{found.asked.idle}."), Check(exact, "skipped", "Nothing was collected.")]
-    lacking = [f"{it.job}: {it.file or it.artifact} {it.sentence}".replace("  ", " ") for it in found.missing]
-    told = f"{len(found.new)} files of {source.name}."
-    if source.unusable and not found.asked.named:
-        checks = [Check(every, "skipped", source.unusable)]
+def _checks(refresh: RefreshPlan) -> list[Check]:
+    values, run = refresh.values, refresh.run
+    complete, exact = "every golden file asked for is there", "the branch holds the run's values byte for byte"
+    if run.source is None:
+        return [Check(complete, "skipped", f"{run.idle}."), Check(exact, "skipped", "Nothing was collected.")]
+    missing = []
+    for problem in values.missing:
+        missing.append(f"{problem.job}: {problem.file or problem.artifact} {problem.sentence}".replace("  ", " "))
+    if run.source.unusable and not run.named:
+        check = Check(complete, "skipped", run.source.unusable)
+    elif missing:
+        check = Check(complete, "failed", f"{len(missing)} missing. {' | '.join(missing[:5])}")
     else:
-        checks = [Check.of(every, not lacking, f"{len(lacking)} lack. {' | '.join(lacking[:5])}" if lacking else told)]
-    if not branch.bump.apply:
-        return [*checks, Check(exact, "skipped", "This is a preview.")]
-    now = branch.checkout.read([edit.path for edit in refresh.edits], branch.bump.branch)
-    wrong = [edit.path for edit in refresh.edits if now[edit.path] != edit.after]
-    told = f"{', '.join(wrong)} differs." if wrong else f"{display.count(len(now), 'file')} written."
-    return [*checks, Check.of(exact, not wrong, told)]
+        check = Check(complete, "passed", f"{len(values.new)} files of {run.source.name}.")
+    if not refresh.bump.apply:
+        return [check, Check(exact, "skipped", "This is a preview.")]
+    texts = refresh.branch.checkout.read([edit.path for edit in refresh.edits], refresh.bump.branch)
+    differing = [edit.path for edit in refresh.edits if texts[edit.path] != edit.after]
+    detail = f"{', '.join(differing)} differs." if differing else f"{display.count(len(texts), 'file')} written."
+    return [check, Check.of(exact, not differing, detail)]
 
 
-def _conclude(step: StepRecord, refresh: Refresh, sent: Sent) -> None:
-    found, bump = refresh.found, refresh.pull_request.bump
-    asked, stopped = found.asked, refresh.stopped
-    written = display.count(len(refresh.edits), "golden file")
-    if bump.tag and (why := bump.repository.idle(step.name)):
-        step.done(why)
-    elif asked.source is None and (bump.tag is None or not bump.apply or not asked.idle.startswith("waiting")):
-        step.done(f"Nothing to refresh: {asked.idle}.", asked.next)
-    elif asked.source is None:
-        step.waiting(asked.idle, asked.next)
-    elif asked.source.unusable and not asked.named:
-        step.waiting(f"waiting for a run with values: {asked.source.unusable}", notebooks.BROKEN_TESTS)
+def _conclude(step: StepRecord, refresh: RefreshPlan, sent: Sent) -> None:
+    bump, run, undecided = refresh.bump, refresh.run, refresh.values.undecided
+    files = display.count(len(refresh.edits), "golden file")
+    if bump.tag and (reason := bump.repository.idle(step.name)):
+        step.done(reason)
+    elif run.source is None and (bump.tag is None or not bump.apply or not run.idle.startswith("waiting")):
+        step.done(f"Nothing to refresh: {run.idle}.", run.next)
+    elif run.source is None:
+        step.waiting(run.idle, run.next)
+    elif run.source.unusable and not run.named:
+        step.waiting(f"waiting for a run with values: {run.source.unusable}", notebooks.BROKEN_TESTS)
     elif not bump.apply:
-        more = f", and hold back {len(stopped)}" if stopped else ""
-        _would(step, refresh, written)
-        step.done(f"Preview: would refresh {written}{more}.", command(step.name, bump, apply=True))
-    elif stopped:
-        names = ", ".join(one.file for one in stopped[:4]) + (" …" if len(stopped) > 4 else "")
-        how = f'Accept by name, -r accept "{stopped[0].file}: reason; …", or mark the test broken with 06-broken-tests.'
-        if sent.held:
-            how = f"{how} {sent.next}"
-        held = f"{display.count(len(stopped), 'golden file')} {'is' if len(stopped) == 1 else 'are'} held back"
-        step.waiting(f"waiting for a person: {held} ({names})", how)
+        _plan_effects(step, refresh, files)
+        held_back = f", and hold back {len(refresh.stopped)}" if refresh.stopped else ""
+        step.done(f"Preview: would refresh {files}{held_back}.", command(step.name, bump, apply=True))
+    elif refresh.stopped:
+        _wait_for_decision(step, refresh.stopped, sent)
     elif sent.held:
         step.waiting(sent.held, sent.next)
-    elif found.undecided:
-        names = ", ".join(found.undecided[:6])
-        step.waiting(
-            f"waiting for a person: golden values do not explain why these failed: {names}", notebooks.BROKEN_TESTS
-        )
+    elif undecided:
+        names = ", ".join(undecided[:6])
+        sentence = f"waiting for a person: golden values do not explain why these failed: {names}"
+        step.waiting(sentence, notebooks.BROKEN_TESTS)
     elif sent.commit:
-        step.done(f"Refreshed {written}; {sent.commit[:10]} is pushed, and CI may test it.", notebooks.RUN_CI)
+        step.done(f"Refreshed {files}; {sent.commit[:10]} is pushed, and CI is authorized for it.", notebooks.RUN_CI)
+    elif refresh.edits:
+        step.done(f"Refreshed {files}.")
     else:
-        told = f"Refreshed {written}." if refresh.edits else ""
-        step.done(told or "Found done: the branch holds every golden value of this run.")
+        step.done("Already done: the branch has all golden values of this run.")
 
 
-def _would(step: StepRecord, refresh: Refresh, written: str) -> None:
+def _wait_for_decision(step: StepRecord, stopped: tuple[Judgement, ...], sent: Sent) -> None:
+    names = ", ".join(file.file for file in stopped[:4]) + (" …" if len(stopped) > 4 else "")
+    count = f"{display.count(len(stopped), 'golden file')} {'is' if len(stopped) == 1 else 'are'} held back"
+    fix = f'Accept them by name, -r accept "{stopped[0].file}: reason; …", or quarantine the test with 06-broken-tests.'
+    step.waiting(f"waiting for a person: {count} ({names})", f"{fix} {sent.next}" if sent.held else fix)
+
+
+def _plan_effects(step: StepRecord, refresh: RefreshPlan, files: str) -> None:
+    """Record what applying would do."""
     if refresh.edits:
-        step.would(f"refresh {written} in one commit on the branch {refresh.pull_request.bump.branch}")
-    if refresh.found.asked.older or not (refresh.edits or push_round.waits(refresh.pull_request)):
+        step.would(f"refresh {files} in one commit on the branch {refresh.bump.branch}")
+    if refresh.run.older or not (refresh.edits or push_round.waits(refresh.pull_request)):
         return
-    if refresh.found.undecided:
-        step.would(push_round.PUSH, publish=True)
+    if refresh.edits and not refresh.values.undecided:
+        step.would("push that commit, and authorize CI for it", publish=True)
     else:
-        step.would("push that commit, and let CI test it" if refresh.edits else push_round.PUSH, publish=True)
+        step.would(push_round.PUSH, publish=True)

@@ -265,8 +265,8 @@ def _step_3(at: At, on: Clients) -> None:
     pull = find_pull(on.github, before.bump, before.head)
     step = at.step()
     made = open_pr.carry_out(step, replace(before, github=on.github, pull=pull))
-    if made.ask:
-        raise Told(made.ask)
+    if made.label_request:
+        raise Told(made.label_request)
     _quiet(step)
 
 
@@ -285,13 +285,13 @@ def _told_there(at: At, on: Clients) -> None:
 def _filed(at: At, on: Clients) -> None:
     target = Target(_TEST.model, _TEST.case, _TEST.environment, _TEST.platform, _TEST.reason)
     decision = decide.Decision(target, _TEST, None, None, "It hangs", f"{_TEST.marker} It hangs.")
-    quarantine._file(on.github, at.known["branch"], decision)
+    quarantine.file_issue(on.github, decision, at.known["branch"].bump.base)
 
 
 def _rerun(at: At, on: Clients) -> None:
     state = pull_request.read_state(at.known["branch"], on.github)
-    plan = decide.Plan(decide.Triage(replace(at.known["asked"], pull_request=state)))
-    quarantine._rerun(at.step(), plan, ("a job",), [])
+    failures = decide.Triage(replace(at.known["asked"], pull_request=state))
+    quarantine.rerun_flaky(at.step(), failures, ("a job",), [])
 
 
 def _started(at: At, on: Clients) -> None:

@@ -28,7 +28,7 @@ from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests import quarantine
 from runbook_lib.steps.broken_tests.issue import BrokenTest
-from runbook_lib.steps.golden_values import Refresh
+from runbook_lib.steps.golden_values import RefreshPlan
 from runbook_lib.text.edits import Edit
 from runbook_lib.triage.diagnose import Failure
 from runbook_lib.workflow.proposal import Proposal
@@ -102,13 +102,8 @@ def texts(value: str) -> dict[str, str]:
 
 def _broken_tests(value: str, failure: Failure) -> str:
     row = {"test": value, "platforms": value, "reason": value, "issue": None}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quarantine, "quarantined_since_fork", lambda _: [row, {**row, "issue": 3}])
-        patch.setattr(quarantine.bump_branch, "find", lambda *_: None)
-        triage = SimpleNamespace(seen=[SimpleNamespace(failure=failure)], asked=SimpleNamespace(url=value))
-        branch: Any = SimpleNamespace(checkout=None, bump=None)
-        done: Any = SimpleNamespace(plan=SimpleNamespace(branch=branch, triage=triage))
-        return quarantine.text(done)
+    failures: Any = SimpleNamespace(jobs=[SimpleNamespace(failure=failure)], run=SimpleNamespace(url=value))
+    return quarantine.text([row, {**row, "issue": 3}], failures)
 
 
 def require_inert(text: str, plain: str, kind: str) -> None:
@@ -143,16 +138,14 @@ def messages(value: str) -> dict[str, str]:
     """The messages of all commits that hold what others wrote."""
     change = Change(value, 1, value, value, value, "github")
     plan: Any = Plan((change,), (), (), ())
-    asked = SimpleNamespace(source=SimpleNamespace(name=value), url=value)
+    run = SimpleNamespace(source=SimpleNamespace(name=value), url=value)
     file = f"{value}/golden_values_dev_dgx_h100.json"
-    state = SimpleNamespace(bump=BUMP)
     refresh: Any = SimpleNamespace(
-        found=SimpleNamespace(asked=asked, judged=[Judgement(file, "refresh", accepted=value)]),
-        pull_request=state, edits=(Edit("a", "", "b"),), _writes=lambda _: True,
-    )  # fmt: skip
+        run=run, bump=BUMP, edits=(Edit("a", "", "b"),), accepted=[Judgement(file, "refresh", accepted=value)]
+    )
     return {
         "pins": _got(Proposal, "message", SimpleNamespace(bump=BUMP, remaining=plan, plan=plan)),
-        "golden values": _got(Refresh, "message", refresh),
+        "golden values": _got(RefreshPlan, "message", refresh),
         "broken tests": _quarantine_message(value),
     }
 
@@ -162,16 +155,9 @@ def _got(kind: Any, name: str, it: Any) -> str:
 
 
 def _quarantine_message(value: str) -> str:
-    said: list[str] = []
     target = Target(value, value, value, value, value)
-    bump = SimpleNamespace(quarantine_title=BUMP.quarantine_title, branch="b", allow=())
-    plan: Any = SimpleNamespace(branch=SimpleNamespace(bump=bump), back=(target,))
-    step: Any = SimpleNamespace(effect=lambda *_: None, diff=lambda _: None, allowed=lambda *_: None)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quarantine.branch_history, "make", lambda *given: said.append(given[-1]) or "0" * 40)
-        issue: Any = SimpleNamespace(number=7)
-        quarantine._commit(step, plan, (), {target: issue}, [])
-    return said[0]
+    issue: Any = SimpleNamespace(number=7)
+    return quarantine.commit_message(BUMP, {target: issue}, (target,))
 
 
 @pytest.mark.parametrize("name", WORDS)

@@ -86,7 +86,7 @@ def look(branch: BumpBranch, github: GitHub | None, refs: str = "") -> AfterMerg
     quarantined, unreadable = quarantine.quarantined_rows(texts, checkout.repository())
     quarantines = _quarantine_rows(quarantined, bump, github)
     notes = [*branch.warnings, *filter(None, [note]), *unreadable]
-    if not bump_plan.finished(branch):
+    if not bump_plan.base_has_tag(branch):
         return AfterMerge(branch, branches=branches, quarantines=quarantines, notes=tuple(notes))
     merge = base_ci.merge_commit(branch)
     commits = base_ci.commits_since(branch, merge)
