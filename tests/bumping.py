@@ -25,7 +25,7 @@ from runbook_lib.records.chain import Ledger
 from runbook_lib.records.statement import Identity
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import open_pr as publish
-from runbook_lib.steps.open_pr import Made, Proposal
+from runbook_lib.steps.open_pr import OpenedPullRequest, Proposal
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.workflow import bump_branch, pull_request
@@ -112,7 +112,7 @@ class World:
         branch = bump_branch.find(self.checkout, bump)
         return publish.propose(branch, PlannedBump(bump, Plan((), (), (), ()), None, EXISTS), self.github(token))
 
-    def open_pr(self, token: str = "practice-token", **parameters: Any) -> Made:
+    def open_pr(self, token: str = "practice-token", **parameters: Any) -> OpenedPullRequest:
         """Step 3, as its notebook runs it."""
         bump = bump_to(**parameters)
         step = self.step(bump)

@@ -1,4 +1,4 @@
-"""Step 3: the branch, its commit, and the labelled draft pull request.  What is there already is found and kept."""
+"""Notebook 03-open-pr: the branch of a bump, its commit, and the labelled draft pull request, each made only once."""
 
 from dataclasses import dataclass
 
@@ -22,120 +22,132 @@ _PUBLISH = "Run again with -p apply True -p publish True."
 
 
 @dataclass(frozen=True)
-class Made:
-    """What is there after step 3; ``ask`` is what to ask a maintainer for, where this token may not label.
+class OpenedPullRequest:
+    """The branch and pull request after step 3, with a message for each thing done or found.
 
-    ``proposal`` is the one that was carried out: after a merge of the base it is not the one that was shown.
+    ``proposal`` is the one that was carried out: after a merge of the base it differs from the one shown before.
+    ``label_request`` asks a maintainer for labels that this token may not set.  ``review`` is that of the branch's
+    commits, None where none of them is ours.
     """
 
     proposal: Proposal
     commit: str | None = None
     pull: Pull | None = None
-    ask: str = ""
-    told: tuple[str, ...] = ()
-    #: Of the branch's commits; None where there is no commit of ours.
+    label_request: str = ""
+    messages: tuple[str, ...] = ()
     review: Review | None = None
 
     @property
+    def unconfirmed(self) -> Review | None:
+        """The review, where a person has to confirm commits."""
+        return self.review if self.review and self.review.foreign else None
+
+    @property
     def view(self) -> View:
-        """What was done, line by line, and each commit that a person has to confirm."""
-        told = display.notes(self.told)
-        return told + self.review.show() if self.review and self.review.foreign else told
+        """The messages, and each commit that a person has to confirm."""
+        messages = display.notes(self.messages)
+        return messages + self.unconfirmed.show() if self.unconfirmed else messages
 
 
-def carry_out(step: StepRecord, proposal: Proposal) -> Made:
-    """With ``apply`` make the branch and the commit; with ``publish`` push them, and open or renew the pull request.
+def carry_out(step: StepRecord, proposal: Proposal) -> OpenedPullRequest:
+    """With ``apply`` make the branch and the commit; with ``publish`` push them, and open or update the pull request.
 
-    Raises Refused where git or the remote refuses, and RunbookError for what GitHub does not do.
+    Raises Refused where git or the remote refuses, and RunbookError where GitHub does.
     """
+    bump = proposal.bump
     if proposal.nothing_to_do:
-        return Made(proposal, told=(proposal.nothing_to_do,))
-    if not proposal.bump.apply:
-        reviewed = _previewed(step, proposal)
-        return Made(proposal, told=("This is a preview: nothing was changed.",), review=reviewed)
+        return OpenedPullRequest(proposal, messages=(proposal.nothing_to_do,))
+    if not bump.apply:
+        review = _review_existing(step, proposal)
+        return OpenedPullRequest(proposal, messages=("This is a preview: nothing was changed.",), review=review)
     proposal.planned.require()
-    told: list[str] = []
-    commit = _commit(step, proposal, told) if proposal.mine else None
-    if commit is not None and proposal.merges:
-        proposal = _merge(step, proposal, commit, told)
-        commit = _commit(step, proposal, told)
-    reviewed = branch_history.review(proposal.branch, commit, step.records) if commit else None
-    if reviewed:
-        reviewed.record(step)
-    if not proposal.bump.publish or proposal.github is None:
+    messages: list[str] = []
+    commit, review = None, None
+    if proposal.mine:
+        commit = _commit(step, proposal, messages)
+        if proposal.merges:
+            proposal = _merge_base(step, proposal, commit, messages)
+            commit = _commit(step, proposal, messages)
+        review = branch_history.review(proposal.branch, commit, step.records)
+        review.record(step)
+    if not bump.publish or proposal.github is None:
         step.add_inputs(head_commit=commit, base_commit=proposal.branch.base_commit)
-        told.append("Skipped without publish: push, pull request, labels.")
-        return Made(proposal, commit, proposal.pull, told=tuple(told), review=reviewed)
-    if reviewed is not None:
-        commit = _push(step, proposal, reviewed, told)
+        messages.append("Skipped without publish: push, pull request, labels.")
+        return OpenedPullRequest(proposal, commit, proposal.pull, messages=tuple(messages), review=review)
+    if review is not None:
+        commit = _push(step, proposal, review, messages)
         if commit is None:
-            return Made(proposal, reviewed.head, proposal.pull, told=tuple(told), review=reviewed)
-    pull = _pull(step, proposal, proposal.github, told)
-    ask = set_labels(step, proposal.github, pull, proposal, told)
+            return OpenedPullRequest(proposal, review.head, proposal.pull, messages=tuple(messages), review=review)
+    pull = _open_or_update(step, proposal, proposal.github, messages)
+    request = _set_labels(step, proposal.github, pull, proposal, messages)
     pull = wait_for_head(proposal.github, pull.number, commit)
     step.link("pull request", pull.url)
     step.add_inputs(
-        pull_request=pull.number, head_commit=pull.head_sha, base_commit=proposal.branch.base_commit,
+        pull_request=pull.number,
+        head_commit=pull.head_sha,
+        base_commit=proposal.branch.base_commit,
         merge_commit=pull.merge_commit,
-    )  # fmt: skip
-    return Made(proposal, commit, pull, ask, tuple(told), reviewed)
+    )
+    return OpenedPullRequest(proposal, commit, pull, request, tuple(messages), review)
 
 
-def _previewed(step: StepRecord, proposal: Proposal) -> Review | None:
-    """The review of what the branch holds already, so that a person can confirm it before anything is applied."""
+def _review_existing(step: StepRecord, proposal: Proposal) -> Review | None:
+    """Review the commits that the branch has already, so that a person can confirm them before anything is applied."""
     if not proposal.own_commits or not proposal.mine:
         return None
-    reviewed = branch_history.review(proposal.branch, proposal.branch.start, step.records)
-    reviewed.record(step)
-    return reviewed
+    review = branch_history.review(proposal.branch, proposal.branch.start, step.records)
+    review.record(step)
+    return review
 
 
-def _commit(step: StepRecord, proposal: Proposal, told: list[str]) -> str:
-    """The branch's commit with the whole bump, made now or found."""
-    branch, bump = proposal.branch, proposal.bump
-    commit = branch.start
+def _commit(step: StepRecord, proposal: Proposal, messages: list[str]) -> str:
+    """Return the branch's commit with the complete bump, and make it where it does not exist."""
+    branch, name = proposal.branch, proposal.bump.branch
     if proposal.remaining.edits:
         commit = branch_history.make(step, branch, proposal.remaining.edits, proposal.message)
-        told.append(f"Committed {commit[:10]} on {bump.branch}.")
-    else:
-        told.append(f"Found: {bump.branch} at {commit[:10]} holds the whole bump.")
-        if bump_branch.fast_forward(branch):
-            step.effect("merge", bump.branch, None, commit)
-            told.append(f"Took {bump.branch} on to it here.")
-    return commit
+        messages.append(f"Committed {commit[:10]} on {name}.")
+        return commit
+    messages.append(f"Already done: {name} at {branch.start[:10]} has the complete bump.")
+    if bump_branch.fast_forward(branch):
+        step.effect("merge", name, None, branch.start)
+        messages.append(f"Fast-forwarded {name} to it here.")
+    return branch.start
 
 
-def _merge(step: StepRecord, proposal: Proposal, commit: str, told: list[str]) -> Proposal:
-    """Merge the base into the branch and plan again: the base may have brought further pins."""
-    branch, bump, checkout = proposal.branch, proposal.bump, proposal.branch.checkout
+def _merge_base(step: StepRecord, proposal: Proposal, commit: str, messages: list[str]) -> Proposal:
+    """Merge the base into the branch and plan again, as the base may have brought further pins."""
+    branch, bump = proposal.branch, proposal.bump
     bump_branch.switch_to(branch)
-    merged = checkout.merge(branch.base_commit, f"Merge branch '{bump.base}' into {bump.branch}")
+    merged = branch.checkout.merge(branch.base_commit, f"Merge branch '{bump.base}' into {bump.branch}")
     step.effect("merge", bump.branch, commit, merged)
     step.allowed("merge-base", f"{bump.base} had moved by {proposal.base_moved_by} commits.")
-    told.append(f"Merged {bump.base} at {branch.base_commit[:10]} into {bump.branch}: {merged[:10]}.")
-    return propose(bump_branch.find(checkout, bump), proposal.planned, proposal.github)
+    messages.append(f"Merged {bump.base} at {branch.base_commit[:10]} into {bump.branch}: {merged[:10]}.")
+    return propose(bump_branch.find(branch.checkout, bump), proposal.planned, proposal.github)
 
 
-def _push(step: StepRecord, proposal: Proposal, reviewed: Review, told: list[str]) -> str | None:
-    """Push what the remote lacks, and return what it then has; None where a foreign commit keeps it from that."""
-    bump, checkout, commit = proposal.bump, proposal.branch.checkout, reviewed.head
-    there = checkout.remote_tip(bump.remote, bump.branch)
-    if there == commit:
-        told.append(f"Found: {bump.remote} has {commit[:10]} already.")
+def _push(step: StepRecord, proposal: Proposal, review: Review, messages: list[str]) -> str | None:
+    """Push the branch and return the remote's commit; None where the branch has a commit to be confirmed first."""
+    bump, checkout, commit = proposal.bump, proposal.branch.checkout, review.head
+    remote_commit = checkout.remote_tip(bump.remote, bump.branch)
+    if remote_commit == commit:
+        messages.append(f"Already done: {bump.remote} has {commit[:10]}.")
         return commit
-    if there and bump_branch.only_ci_answers(checkout, bump, there, commit):
-        told.append(f"Found: {bump.remote} has {there[:10]}; the answers to its CI run are pushed when all are given.")
-        return there
-    if reviewed.foreign:
-        told.append(f"Not pushed: {bump.branch} holds a commit that the runbook did not make.")
+    if remote_commit and bump_branch.only_ci_answers(checkout, bump, remote_commit, commit):
+        messages.append(
+            f"{bump.remote} has {remote_commit[:10]}. The commits after it respond to its CI run, and are pushed "
+            "together once all its failures are decided."
+        )
+        return remote_commit
+    if review.foreign:
+        messages.append(f"Not pushed: {bump.branch} has a commit that the runbook did not make.")
         return None
-    branch_history.push(step, reviewed, there)
-    told.append(f"Pushed {bump.branch} to {bump.remote}.")
+    branch_history.push(step, review, remote_commit)
+    messages.append(f"Pushed {bump.branch} to {bump.remote}.")
     return commit
 
 
-def _pull(step: StepRecord, proposal: Proposal, github: GitHub, told: list[str]) -> Pull:
-    """The open pull request, with our part of its text renewed; a new draft where there is none."""
+def _open_or_update(step: StepRecord, proposal: Proposal, github: GitHub, messages: list[str]) -> Pull:
+    """Return the open pull request, with our part of its text updated; a new draft where there is none."""
     bump, pull = proposal.bump, proposal.pull
     if pull is None:
         pull = once(
@@ -143,73 +155,79 @@ def _pull(step: StepRecord, proposal: Proposal, github: GitHub, told: list[str])
             lambda: github.open_pull(bump.title, proposal.head, bump.base, proposal.body, draft=True),
         )
         step.effect("pull request", f"#{pull.number}", None, bump.title, url=pull.url)
-        told.append(f"Opened the draft #{pull.number}: {pull.url}")
+        messages.append(f"Opened the draft #{pull.number}: {pull.url}")
     else:
-        told.append(f"Found: #{pull.number} by {pull.author}: {pull.url}")
+        messages.append(f"Already open: #{pull.number} by {pull.author}: {pull.url}")
     if not proposal.mine and not named_in(pull.body):
-        return pull  # somebody else's words
+        return pull  # a text that somebody else wrote
     try:
         body = github.public(compose_body(pull.body, proposal.part))
         if body != pull.body:
             github.update_pull(pull.number, body)
             step.effect("pull request", f"#{pull.number} text", pull.body, body, url=pull.url)
-            told.append("Renewed our part of its text.")
+            messages.append("Updated our part of its text.")
     except (CannotTell, NotAllowed) as error:
         step.warn(str(error))
     return pull
 
 
-def set_labels(step: StepRecord, github: GitHub, pull: Pull, proposal: Proposal, told: list[str]) -> str:
-    """Set the labels that choose the tests and take off those that spoil them, and look whether they are so.
+def _set_labels(step: StepRecord, github: GitHub, pull: Pull, proposal: Proposal, messages: list[str]) -> str:
+    """Set the labels that choose the tests, remove those that prevent them, and read the labels again.
 
-    Returns what to ask a maintainer for where this token may not; empty when all is well.
+    Returns a request to a maintainer where this token may not change labels, empty where they are right.
     """
-    on, off = proposal.bump.labels
+    required, forbidden = proposal.bump.labels
     before = github.labels(pull.number)
-    wishes = [(name, True) for name in sorted(on - before)] + [(name, False) for name in sorted(off & before)]
-    if not wishes:
+    changes = dict.fromkeys(sorted(required - before), True) | dict.fromkeys(sorted(forbidden & before), False)
+    if not changes:
         return ""
-    refused: list[str] = []
-    for name, wanted in wishes:
+    errors: list[str] = []
+    for name, wanted in changes.items():
         try:
-            (github.add_label if wanted else github.remove_label)(pull.number, name)
-            step.effect("label", f"#{pull.number} {name}", not wanted, wanted, url=pull.url)
-            told.append(f"{'Set' if wanted else 'Took off'} the label {name!r}.")
-        except NotAllowed as error:  # a contributor; or somebody was quicker
-            refused.append(str(error))
+            if wanted:
+                github.add_label(pull.number, name)
+            else:
+                github.remove_label(pull.number, name)
+        except NotAllowed as error:  # a contributor's token; or somebody else changed it first
+            errors.append(str(error))
+            continue
+        step.effect("label", f"#{pull.number} {name}", not wanted, wanted, url=pull.url)
+        messages.append(f"{'Set' if wanted else 'Removed'} the label {name!r}.")
     after = github.labels(pull.number)
-    ask = label_request(pull, sorted(on - after), sorted(off & after), github.repository)
-    if ask:
-        step.warn(*refused)
-    return ask
+    request = label_request(pull, sorted(required - after), sorted(forbidden & after), github.repository)
+    if request:
+        step.warn(*errors)
+    return request
 
 
-def verify(step: StepRecord, made: Made) -> View:
-    """Read branch and pull request again, and tell the record what was done or would be."""
-    proposal, bump = made.proposal, made.proposal.bump
+def verify(step: StepRecord, opened: OpenedPullRequest) -> View:
+    """Read the branch and the pull request again, and record the checks and the outcome."""
+    proposal, bump = opened.proposal, opened.proposal.bump
     step.warn(*proposal.warnings)
     step.table("changes", [vars(change) for change in proposal.plan.changes])
     if proposal.nothing_to_do:
         step.done(proposal.nothing_to_do)
         return display.note("There is nothing to verify.")
-    step.check(*_branch_checks(made), *_pull_checks(made))
-    number = f"#{made.pull.number}" if made.pull else "the draft pull request"
+    step.check(*_branch_checks(opened), *_pull_checks(opened))
+    number = f"#{opened.pull.number}" if opened.pull else "the draft pull request"
     if not bump.apply:
-        found = f"#{proposal.pull.number} is open" if proposal.pull else "would open a draft pull request"
-        _would(step, proposal)
-        step.done(f"Preview: {found}, {bump.title!r} into {bump.base}.", "Run again with -p apply True.")
-    elif made.review and made.review.foreign:
-        step.waiting(made.review.held, made.review.next)
+        _plan_effects(step, proposal)
+        state = f"#{proposal.pull.number} is open" if proposal.pull else "would open a draft pull request"
+        step.done(f"Preview: {state}, {bump.title!r} into {bump.base}.", "Run again with -p apply True.")
+    elif opened.unconfirmed:
+        step.waiting(opened.unconfirmed.held, opened.unconfirmed.next)
     elif not bump.publish:
-        step.waiting("waiting for publish: the branch is pushed and the pull request opened only then", _PUBLISH)
-    elif made.ask:
-        step.waiting(f"waiting for a maintainer to set the labels of {number}", made.ask)
+        step.waiting("waiting for publish: only then is the branch pushed and the pull request opened", _PUBLISH)
+    elif opened.label_request:
+        step.waiting(f"waiting for a maintainer to set the labels of {number}", opened.label_request)
     else:
-        step.done(f"{number} is open with its labels: {made.pull.url if made.pull else ''}", notebooks.RUN_CI)
-    return display.note("The checks are in the record below.")
+        url = opened.pull.url if opened.pull else ""
+        step.done(f"{number} is open with its labels: {url}", notebooks.RUN_CI)
+    return display.note("The record below lists the checks.")
 
 
-def _would(step: StepRecord, proposal: Proposal) -> None:
+def _plan_effects(step: StepRecord, proposal: Proposal) -> None:
+    """Record what applying would do."""
     bump, pull = proposal.bump, proposal.pull
     if proposal.merges:
         step.would(f"merge {bump.base} into the branch {bump.branch}")
@@ -217,80 +235,80 @@ def _would(step: StepRecord, proposal: Proposal) -> None:
         step.would(f"make one commit of {display.count(len(proposal.remaining.edits), 'file')}: {bump.title!r}")
     if not proposal.mine:
         return
-    on, off = bump.labels
-    set_, taken = on - (pull.labels if pull else frozenset()), off & (pull.labels if pull else frozenset())
     if pull is None:
         step.would(f"push the branch to {bump.remote} and open a draft pull request into {bump.base}", publish=True)
     elif proposal.remaining.edits or proposal.merges:
         step.would(f"push the branch to {bump.remote}, for #{pull.number}", publish=True)
-    if set_ or taken:
-        told = [f"set the label {', '.join(sorted(set_))}"] * bool(set_)
-        told += [f"take off the label {', '.join(sorted(taken))}"] * bool(taken)
-        step.would(" and ".join(told), publish=True)
+    required, forbidden = bump.labels
+    labels = pull.labels if pull else frozenset()
+    if missing := required - labels:
+        step.would(f"set the label {', '.join(sorted(missing))}", publish=True)
+    if superfluous := forbidden & labels:
+        step.would(f"remove the label {', '.join(sorted(superfluous))}", publish=True)
 
 
-def _branch_checks(made: Made) -> list[Check]:
-    proposal = made.proposal
-    holds, own = "the branch holds the whole bump", "every commit is the runbook's own, or confirmed"
-    bump = proposal.bump
+def _branch_checks(opened: OpenedPullRequest) -> list[Check]:
+    proposal, bump, commit, review = opened.proposal, opened.proposal.bump, opened.commit, opened.review
+    complete, own = "the branch holds the whole bump", "every commit is the runbook's own, or confirmed"
     if not bump.apply:
-        return [Check(name, "skipped", "This is a preview.") for name in (holds, own)]
-    commit, reviewed = made.commit, made.review
+        return [Check(name, "skipped", "This is a preview.") for name in (complete, own)]
+    if opened.commit is not None and opened.unconfirmed:  # its effect on the pins is checked once it is confirmed
+        return [Check(name, "waiting", f"{opened.unconfirmed.held}.") for name in (complete, own)]
     if commit is None:
-        assert made.pull is not None
-        commit = made.pull.head_sha
+        assert opened.pull is not None
+        commit = opened.pull.head_sha
         try:
-            _fetch_theirs(proposal, made.pull)
+            _fetch_head(proposal, opened.pull)
         except GitFailed as error:
-            return [
-                Check(name, "skipped", f"#{made.pull.number} could not be fetched. {error}") for name in (holds, own)
-            ]
-        reviewed = branch_history.review(proposal.branch, commit, None)
-    elif reviewed is not None and reviewed.foreign:  # what it has made of the pins is looked at once it is confirmed
-        return [Check(name, "waiting", f"{reviewed.held}.") for name in (holds, own)]
-    lacking = plan_commit(proposal.branch, commit).changes
-    wrong = ", ".join(f"{change.path}:{change.line}" for change in lacking)
+            reason = f"#{opened.pull.number} could not be fetched. {error}"
+            return [Check(name, "skipped", reason) for name in (complete, own)]
+        review = branch_history.review(proposal.branch, commit, None)
+    missing = plan_commit(proposal.branch, commit).changes
     files = ", ".join(edit.path for edit in proposal.plan.edits)
-    told = f"{wrong} is not at {bump.tag}." if wrong else f"{commit[:10]}: {files}."
-    return [Check.of(holds, not lacking, told), _own_check(own, reviewed)]
+    detail = f"{commit[:10]}: {files}."
+    if missing:
+        lines = ", ".join(f"{change.path}:{change.line}" for change in missing)
+        detail = f"{lines} is not at {bump.tag}."
+    assert review is not None
+    return [Check.of(complete, not missing, detail), _own_check(own, review)]
 
 
-def _own_check(name: str, reviewed: Review | None) -> Check:
-    assert reviewed is not None
-    if reviewed.foreign:  # of somebody else's branch, where a person reads every line
-        return Check(name, "skipped", f"{reviewed.held}.")
-    told = display.count(len(reviewed.commits), "commit")
-    confirmed = f", {len(reviewed.confirmed)} of them confirmed by a person" if reviewed.confirmed else ""
-    return Check(name, "passed", f"{told}{confirmed}.")
+def _own_check(name: str, review: Review) -> Check:
+    if review.foreign:  # on somebody else's branch, where a person reads every line
+        return Check(name, "skipped", f"{review.held}.")
+    detail = display.count(len(review.commits), "commit")
+    if review.confirmed:
+        detail += f", {len(review.confirmed)} of them confirmed by a person"
+    return Check(name, "passed", f"{detail}.")
 
 
-def _fetch_theirs(proposal: Proposal, pull: Pull) -> None:
-    """Bring the head of somebody else's pull request here, moving no ref."""
-    branch, refs = proposal.branch, f"refs/pull/{pull.number}/head"
-    if not branch.checkout.has(pull.head_sha):
-        branch.checkout.git(
-            "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=", branch.base_remote, refs
-        )
+def _fetch_head(proposal: Proposal, pull: Pull) -> None:
+    """Fetch the head of somebody else's pull request without moving a ref."""
+    checkout, remote = proposal.branch.checkout, proposal.branch.base_remote
+    if not checkout.has(pull.head_sha):
+        options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=")
+        checkout.git("fetch", *options, remote, f"refs/pull/{pull.number}/head")
 
 
-def _pull_checks(made: Made) -> list[Check]:
-    proposal = made.proposal
+def _pull_checks(opened: OpenedPullRequest) -> list[Check]:
+    proposal, bump, github = opened.proposal, opened.proposal.bump, opened.proposal.github
     is_open, head, labels = "the pull request is open", "its head is the bump's commit", "its labels choose the tests"
-    if proposal.github is None or made.pull is None or not proposal.bump.publish:
-        why = "This is a preview." if not proposal.bump.apply else "Nothing was published."
-        return [Check(name, "skipped", why) for name in (is_open, head, labels)]
-    if made.review and made.review.foreign and made.commit != made.pull.head_sha:
+    if github is None or opened.pull is None or not bump.publish:
+        reason = "Nothing was published." if bump.apply else "This is a preview."
+        return [Check(name, "skipped", reason) for name in (is_open, head, labels)]
+    if opened.unconfirmed and opened.commit != opened.pull.head_sha:
         return [Check(name, "waiting", "Nothing was pushed.") for name in (is_open, head, labels)]
-    pull = proposal.github.pull(made.pull.number)
-    right = pull.state == "open" and pull.base_ref == proposal.bump.base
+    pull = github.pull(opened.pull.number)
     state = f"#{pull.number}: {'draft' if pull.draft else 'ready for review'}, {pull.state}, into {pull.base_ref}."
-    on, off = proposal.bump.labels
-    chosen = on <= pull.labels and not off & pull.labels
-    told = f"{', '.join(sorted(pull.labels)) or 'none'}."
-    return [
-        Check.of(is_open, right, state),
-        Check.of(head, made.commit in (None, pull.head_sha), f"{pull.head_sha[:10]}.")
-        if is_mine(pull, proposal.head)
-        else Check(head, "skipped", f"{pull.head_sha[:10]}, on {pull.head_owner}:{pull.head_ref}."),
-        Check(labels, "skipped", f"{told} A maintainer must set them.") if made.ask else Check.of(labels, chosen, told),
-    ]
+    checks = [Check.of(is_open, pull.state == "open" and pull.base_ref == bump.base, state)]
+    if is_mine(pull, proposal.head):
+        checks.append(Check.of(head, opened.commit in (None, pull.head_sha), f"{pull.head_sha[:10]}."))
+    else:
+        checks.append(Check(head, "skipped", f"{pull.head_sha[:10]}, on {pull.head_owner}:{pull.head_ref}."))
+    required, forbidden = bump.labels
+    names = f"{', '.join(sorted(pull.labels)) or 'none'}."
+    if opened.label_request:
+        checks.append(Check(labels, "skipped", f"{names} A maintainer must set them."))
+    else:
+        checks.append(Check.of(labels, required <= pull.labels and not forbidden & pull.labels, names))
+    return checks

@@ -1,4 +1,4 @@
-"""Step 4: let CI test the head commit, once and with the right labels, and follow its run."""
+"""Notebook 04-run-ci: CI authorized for the head commit, once and with the right labels, and its run followed."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -11,11 +11,11 @@ from runbook_lib.clients.github.models import Comment
 from runbook_lib.display import View
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.transport import polling
-from runbook_lib.workflow.ci_run import progress
+from runbook_lib.workflow import ci_run
 from runbook_lib.workflow.pull_request import PullRequestState
 
-#: Seconds until a run that did not start is given up.
-_NO_RUN = 15 * 60
+#: Seconds to wait for a run to start.
+_START_LIMIT = 15 * 60
 
 
 def follow(
@@ -27,105 +27,106 @@ def follow(
     clock: Callable[[], float] = time.monotonic,
     say: Callable[[str], object] = print,
 ) -> CiStatus | None:
-    """The run of the head commit as it is now; with ``wait`` until it has ended, saying each change of its state.
+    """Return the progress of the head commit's CI run; with ``wait`` once it has ended, printing each change of state.
 
-    A preview never waits: it shows what is.
-    None where there is nothing to follow.  Raises Unreachable when GitHub stays away for long.
+    A preview never waits.  None where there is no run to follow.  Raises Unreachable when GitHub stays unreachable.
     """
-    wait = wait and state.bump.apply
-    idle = state.bump.repository.idle(notebooks.RUN_CI)
-    if idle or state.held or state.pull is None or state.github is None:
+    bump, pull, github = state.bump, state.pull, state.github
+    if bump.repository.idle(notebooks.RUN_CI) or state.held or pull is None or github is None:
         return None
-    pull, github = state.pull, state.github
 
-    def seen(now: CiStatus) -> polling.Observation:
-        return polling.Observation(now.sentence, now.ended, now.mark, _NO_RUN if now.state == "none" else polling.LIMIT)
+    def observe(progress: CiStatus) -> polling.Observation:
+        limit = _START_LIMIT if progress.state == "none" else polling.LIMIT
+        return polling.Observation(progress.sentence, progress.ended, progress.mark, limit)
 
-    found = polling.follow(
-        lambda: progress(state, pull, github), seen, wait=wait, sleep=sleep, clock=clock, say=say
-    )  # fmt: skip
-    _account(step, found)
-    return found
-
-
-def _account(step: StepRecord, found: CiStatus) -> None:
-    """What the record keeps of the run."""
-    if found.run is None:
-        return
-    step.add_inputs(run_id=found.run.id, run_attempt=found.run.attempt, run_state=found.state)
-    step.link("CI run", found.run.url)
-    names = ("name", "status", "conclusion", "started", "completed", "url")
-    step.table("jobs", [{name: getattr(job, name) for name in names} for job in found.jobs])
-
-
-def show(state: PullRequestState, found: CiStatus | None) -> View:
-    """Where CI stands, and each job that failed."""
-    reviewed = state.review.show() if state.review and state.review.foreign else display.View("", "")
-    if found is None:
-        return display.note(state.held or state.problem) + reviewed
-    rows = [{"job": job.name, "ended": job.conclusion, "url": job.url} for job in found.bad_jobs]
-    shown = display.note(f"{found.sentence[:1].upper()}{found.sentence[1:]}") + display.note(found.counts())
-    return (shown + display.table(rows) if rows else shown) + reviewed
+    progress = polling.follow(
+        lambda: ci_run.progress(state, pull, github),
+        observe,
+        wait=wait and bump.apply,
+        sleep=sleep,
+        clock=clock,
+        say=say,
+    )
+    if progress.run:
+        step.add_inputs(run_id=progress.run.id, run_attempt=progress.run.attempt, run_state=progress.state)
+        step.link("CI run", progress.run.url)
+        columns = ("name", "status", "conclusion", "started", "completed", "url")
+        step.table("jobs", [{column: getattr(job, column) for column in columns} for job in progress.jobs])
+    return progress
 
 
-def verify(step: StepRecord, state: PullRequestState, found: CiStatus | None) -> View:
-    """Read the pull request again, and tell the record where CI stands."""
+def show(state: PullRequestState, progress: CiStatus | None) -> View:
+    """Return the state of the CI run, each job that failed, and the commits that a person has to confirm."""
+    review = display.View("", "")
+    if state.review and state.review.foreign:
+        review = state.review.show()
+    if progress is None:
+        return display.note(state.held or state.problem) + review
+    view = display.note(f"{progress.sentence[:1].upper()}{progress.sentence[1:]}") + display.note(progress.counts())
+    if rows := [{"job": job.name, "ended": job.conclusion, "url": job.url} for job in progress.bad_jobs]:
+        view += display.table(rows)
+    return view + review
+
+
+def verify(step: StepRecord, state: PullRequestState, progress: CiStatus | None) -> View:
+    """Read the pull request again, and record the state of its CI."""
     bump = state.bump
-    step.check(*_checks(state, found))
-    if (
-        bump.repository.golden
-        and found
-        and found.run
-        and found.ended
-        and not any("gb200" in job.name.lower() for job in found.jobs)
-    ):
-        step.warn(
-            f"No GB200 job ran in CI run {found.run.id}: they run for maintainers only, and when the repository lets "
-            "them. Their absence is no success: 05-golden-values says which golden files were not covered."
-        )
+    step.check(*_checks(state, progress))
+    if bump.repository.golden and progress:
+        _warn_without_gb200(step, progress)
     if bump.tag is None:
         step.done("No tag was given, so there is no CI to run.")
-    elif why := bump.repository.idle(notebooks.RUN_CI):
-        step.done(why)
+    elif reason := bump.repository.idle(notebooks.RUN_CI):
+        step.done(reason)
     elif state.held and not bump.apply:
         if not state.authorized and not state.problem:
             commit = state.pull.head_sha[:10] if state.pull else "the commit"
-            step.would(f"let CI test {commit}, by one comment on the pull request", publish=True)
+            step.would(f"authorize CI for {commit}, with one comment on the pull request", publish=True)
         step.done(f"Preview: {state.held}.", state.next)
     elif state.held:
         step.waiting(state.held, state.next)
-    elif found is None or found.state == "passed":
-        step.done(found.sentence if found else state.problem, "07-sync-check; then a person: reviews, merge queue.")
+    elif progress is None or progress.state == "passed":
+        sentence = progress.sentence if progress else state.problem
+        step.done(sentence, "07-sync-check; then a person: reviews, merge queue.")
     else:
-        step.waiting(found.sentence, found.next)
-    return display.note("The checks are in the record below.")
+        step.waiting(progress.sentence, progress.next)
+    return display.note("The record below lists the checks.")
 
 
-def _checks(state: PullRequestState, found: CiStatus | None) -> list[Check]:
-    authorized, same, passed = "CI may test the head commit", "the run is of the head commit", "CI passed"
+def _warn_without_gb200(step: StepRecord, progress: CiStatus) -> None:
+    if progress.run and progress.ended and not any("gb200" in job.name.lower() for job in progress.jobs):
+        step.warn(
+            f"No GB200 job ran in CI run {progress.run.id}: they run only for maintainers, and only when the "
+            "repository enables them. Their absence is no success: 05-golden-values lists the golden files that the "
+            "run did not cover."
+        )
+
+
+def _checks(state: PullRequestState, progress: CiStatus | None) -> list[Check]:
+    authorized, same_commit, passed = "CI may test the head commit", "the run is of the head commit", "CI passed"
     github, pull = state.github, state.pull
-    if found is None or github is None or pull is None:
-        why = state.held or state.problem or "There is nothing to follow."
-        return [Check(name, "skipped", why) for name in (authorized, same, passed)]
-    now = github.pull(pull.number)
-    checks = [_authorization(authorized, github.comments(pull.number), state, found)]
-    if found.run is None:
-        return [*checks, *(Check(name, "skipped", found.sentence) for name in (same, passed))]
-    heads = f"{found.run.head_sha[:10]} on {found.run.head_branch}; #{now.number} is at {now.head_sha[:10]}."
-    checks.append(Check.of(same, found.run.head_sha == now.head_sha, heads))
+    if progress is None or github is None or pull is None:
+        reason = state.held or state.problem or "There is nothing to follow."
+        return [Check(name, "skipped", reason) for name in (authorized, same_commit, passed)]
+    head = github.pull(pull.number).head_sha
+    checks = [_authorization(authorized, github.comments(pull.number), state, progress)]
+    if progress.run is None:
+        return [*checks, *(Check(name, "skipped", progress.sentence) for name in (same_commit, passed))]
+    commits = f"{progress.run.head_sha[:10]} on {progress.run.head_branch}; #{pull.number} is at {head[:10]}."
+    checks.append(Check.of(same_commit, progress.run.head_sha == head, commits))
     # A red run is for a person to judge: the bump waits, and does not fail.
-    return [*checks, Check(passed, "passed" if found.state == "passed" else "waiting", found.sentence)]
+    return [*checks, Check(passed, "passed" if progress.state == "passed" else "waiting", progress.sentence)]
 
 
-def _authorization(name: str, comments: Sequence[Comment], state: PullRequestState, found: CiStatus) -> Check:
-    """Whether CI may test the head commit: proved by a run, or by the command of somebody who may write it."""
-    by = [f"{it.author} ({it.url})" for it in commands(comments, found.head)]
-    own = [it.url for it in commands(comments, found.head, state.me)]
-    if by:
+def _authorization(name: str, comments: Sequence[Comment], state: PullRequestState, progress: CiStatus) -> Check:
+    """Check that CI is authorized: by the command of somebody who may give it, or as a run exists."""
+    if by := [f"{comment.author} ({comment.url})" for comment in commands(comments, progress.head)]:
         return Check(name, "passed", f"By {', '.join(by)}.")
-    if found.run:
-        return Check(name, "passed", f"By copy-pr-bot itself: {found.run.url}")
-    if own:
-        told = f"{state.me} wrote the command ({own[0]}), and is no member of the repository: a maintainer must."
-        return Check(name, "waiting", told)
-    return Check(name, "failed", "Nobody has.")
+    if progress.run:
+        return Check(name, "passed", f"By copy-pr-bot itself: {progress.run.url}")
+    if own := commands(comments, progress.head, state.me):
+        detail = (
+            f"{state.me} is not a member of the repository, so {own[0].url} has no effect: a maintainer must comment."
+        )
+        return Check(name, "waiting", detail)
+    return Check(name, "failed", "No comment authorizes it.")

@@ -85,7 +85,7 @@ def test_both_parts_move_the_pins_and_nothing_else(checkout: Checkout, step: ste
     ]
     assert {it["status"] for it in told(step) if it["kind"] == "check"} == {"passed"}
     again = branch(checkout, apply=True)
-    assert "already held the plan" in move_pins.carry_out(step, again, ahead, ahead.plan).text
+    assert "already had" in move_pins.carry_out(step, again, ahead, ahead.plan).text
 
 
 def test_a_pin_of_the_other_type_that_moved_on_the_branch_is_found(checkout: Checkout) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from runbook_lib.clients.github.ci_status import branch_of, choose
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import Job
+from runbook_lib.clients.github.models import WorkflowJob
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.golden import ci_runs, coverage
 from runbook_lib.golden.coverage import GITHUB, ScopedTest
@@ -81,7 +81,7 @@ def compared_files(
     return compared | ({file.replace(".json", "_2nd.json") for file in compared} & below)
 
 
-def _jobs(branch: BumpBranch, github: GitHub | None) -> tuple[Job, ...]:
+def _jobs(branch: BumpBranch, github: GitHub | None) -> tuple[WorkflowJob, ...]:
     bump = branch.bump
     closed = github.pulls(head_of(branch.checkout, bump), bump.base, "closed") if github else ()
     pull = next((pull for pull in closed if pull.merged), None)
