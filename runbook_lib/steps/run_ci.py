@@ -79,7 +79,8 @@ def verify(step: StepRecord, state: PullRequestState, progress: CiStatus | None)
     elif reason := bump.repository.idle(notebooks.RUN_CI):
         step.done(reason)
     elif state.held and not bump.apply:
-        if not state.authorized and not state.problem:
+        unconfirmed = state.review is not None and bool(state.review.foreign)
+        if not (state.authorized or state.problem or unconfirmed):
             commit = state.pull.head_sha[:10] if state.pull else "the commit"
             step.would(f"authorize CI for {commit}, with one comment on the pull request", publish=True)
         step.done(f"Preview: {state.held}.", state.next)

