@@ -1,5 +1,6 @@
 """The result of a check: a condition verified by reading the actual state again."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,3 +22,8 @@ class Check:
     def of(cls, name: str, ok: bool, detail: str) -> "Check":
         """Return a check that passed where ``ok``, and failed otherwise."""
         return cls(name, "passed" if ok else "failed", detail)
+
+    @classmethod
+    def each(cls, names: Iterable[str], status: Status, detail: str) -> "list[Check]":
+        """Return checks that all have the same status for the same reason."""
+        return [cls(name, status, detail) for name in names]

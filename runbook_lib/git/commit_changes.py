@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.command import GitFailed
-from runbook_lib.text.edits import Edit
+from runbook_lib.text.edits import Edit, edited_paths
 
 #: Set in whatever a person has configured: nothing hides a change, and no program of theirs is run.
 _ALL = ("--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none")
@@ -65,7 +65,7 @@ def changes(checkout: Checkout, parent: str, commit: str) -> dict[str, Change]:
 
 def expected(checkout: Checkout, parent: str, edits: Sequence[Edit]) -> dict[str, Change]:
     """Return the changes of a commit on ``parent`` that makes these edits and nothing else, modes left as they are."""
-    paths = [edit.path for edit in edits]
+    paths = edited_paths(edits)
     entries = checkout.git("ls-tree", "-z", "--full-tree", parent, "--", *paths) if paths else ""
     before = {}
     for entry in filter(None, entries.split("\0")):

@@ -8,7 +8,7 @@ from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import ImageType, Tag
 from runbook_lib.pins.sites import Pin, Reading, Sites, Texts, dead, read
-from runbook_lib.text.edits import Edit, splice
+from runbook_lib.text.edits import Edit, edited_paths, splice
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def _prove(texts: Texts, edits: Sequence[Edit], sites: Sites, moving: Sequence[I
     wanted = [(*pin[:4], str(target) if pin[3] else pin[4]) for pin in pins(texts)]
     if pins({**texts, **{edit.path: edit.after for edit in edits}}) != wanted:
         raise RunbookError(
-            f"The edits of {', '.join(edit.path for edit in edits)} were made on a copy and read again, and the pins "
+            f"The edits of {', '.join(edited_paths(edits))} were made on a copy and read again, and the pins "
             "are not as planned. Nothing was changed. This is a bug of the runbook: please report it."
         )
 

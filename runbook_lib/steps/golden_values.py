@@ -18,7 +18,7 @@ from runbook_lib.golden.judge import Judgement, judge
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.text import edits
-from runbook_lib.text.edits import Edit
+from runbook_lib.text.edits import Edit, edited_paths
 from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.workflow import branch_history, push_round
 from runbook_lib.workflow.bump_branch import BumpBranch
@@ -247,7 +247,7 @@ def _checks(refresh: RefreshPlan) -> list[Check]:
         check = Check(complete, "passed", f"{len(values.new)} files of {run.source.name}.")
     if not refresh.bump.apply:
         return [check, Check(exact, "skipped", "This is a preview.")]
-    texts = refresh.branch.checkout.read([edit.path for edit in refresh.edits], refresh.bump.branch)
+    texts = refresh.branch.checkout.read(edited_paths(refresh.edits), refresh.bump.branch)
     differing = [edit.path for edit in refresh.edits if texts[edit.path] != edit.after]
     detail = f"{', '.join(differing)} differs." if differing else f"{display.count(len(texts), 'file')} written."
     return [check, Check.of(exact, not differing, detail)]

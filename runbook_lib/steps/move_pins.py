@@ -75,7 +75,7 @@ def verify(step: StepRecord, branch: BumpBranch, planned: PlannedBump, plan: Pla
     elif bump.apply:
         step.done(f"Moved {count} to {bump.tag}, on the branch {bump.branch}.", "03-open-pr commits them.")
     else:
-        files = ", ".join(edit.path for edit in plan.edits)
+        files = ", ".join(edits.edited_paths(plan.edits))
         step.would(f"change {display.count(len(plan.changes), 'line')} on the branch {bump.branch}: {files}")
         step.done(f"Would change {count} to {bump.tag}.", command(step.name, bump, apply=True))
     return display.note("The record below lists the checks.")
@@ -91,7 +91,7 @@ def _checks(branch: BumpBranch, plan: Plan) -> list[Check]:
     name = "the files hold exactly the plan"
     if not branch.bump.apply:
         return [Check(name, "skipped", "This is a preview.")]
-    texts = branch.checkout.read([edit.path for edit in plan.edits])
+    texts = branch.checkout.read(edits.edited_paths(plan.edits))
     differing = [edit.path for edit in plan.edits if texts[edit.path] != edit.after]
     detail = f"{display.count(len(plan.changes), 'value')} in {display.count(len(texts), 'file')}."
     if differing:

@@ -11,6 +11,7 @@ from runbook_lib.display import View
 from runbook_lib.errors import CannotTell
 from runbook_lib.git.command import GitFailed
 from runbook_lib.records.step_record import StepRecord
+from runbook_lib.text.edits import edited_paths
 from runbook_lib.workflow import branch_history, bump_branch
 from runbook_lib.workflow.branch_history import Review
 from runbook_lib.workflow.bump_plan import plan_commit
@@ -251,9 +252,9 @@ def _branch_checks(opened: OpenedPullRequest) -> list[Check]:
     proposal, bump, commit, review = opened.proposal, opened.proposal.bump, opened.commit, opened.review
     complete, own = "the branch holds the whole bump", "every commit is the runbook's own, or confirmed"
     if not bump.apply:
-        return [Check(name, "skipped", "This is a preview.") for name in (complete, own)]
+        return Check.each((complete, own), "skipped", "This is a preview.")
     if opened.commit is not None and opened.unconfirmed:  # its effect on the pins is checked once it is confirmed
-        return [Check(name, "waiting", f"{opened.unconfirmed.held}.") for name in (complete, own)]
+        return Check.each((complete, own), "waiting", f"{opened.unconfirmed.held}.")
     if commit is None:
         assert opened.pull is not None
         commit = opened.pull.head_sha
@@ -261,10 +262,10 @@ def _branch_checks(opened: OpenedPullRequest) -> list[Check]:
             _fetch_head(proposal, opened.pull)
         except GitFailed as error:
             reason = f"#{opened.pull.number} could not be fetched. {error}"
-            return [Check(name, "skipped", reason) for name in (complete, own)]
+            return Check.each((complete, own), "skipped", reason)
         review = branch_history.review(proposal.branch, commit, None)
     missing = plan_commit(proposal.branch, commit).changes
-    files = ", ".join(edit.path for edit in proposal.plan.edits)
+    files = ", ".join(edited_paths(proposal.plan.edits))
     detail = f"{commit[:10]}: {files}."
     if missing:
         lines = ", ".join(f"{change.path}:{change.line}" for change in missing)
@@ -295,9 +296,9 @@ def _pull_checks(opened: OpenedPullRequest) -> list[Check]:
     is_open, head, labels = "the pull request is open", "its head is the bump's commit", "its labels choose the tests"
     if github is None or opened.pull is None or not bump.publish:
         reason = "Nothing was published." if bump.apply else "This is a preview."
-        return [Check(name, "skipped", reason) for name in (is_open, head, labels)]
+        return Check.each((is_open, head, labels), "skipped", reason)
     if opened.unconfirmed and opened.commit != opened.pull.head_sha:
-        return [Check(name, "waiting", "Nothing was pushed.") for name in (is_open, head, labels)]
+        return Check.each((is_open, head, labels), "waiting", "Nothing was pushed.")
     pull = github.pull(opened.pull.number)
     state = f"#{pull.number}: {'draft' if pull.draft else 'ready for review'}, {pull.state}, into {pull.base_ref}."
     checks = [Check.of(is_open, pull.state == "open" and pull.base_ref == bump.base, state)]

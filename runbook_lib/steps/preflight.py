@@ -13,6 +13,7 @@ from runbook_lib.images import driver_check
 from runbook_lib.pins.plan import Plan
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
+from runbook_lib.text.edits import edited_paths
 from runbook_lib.workflow import bump_branch
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import PlannedBump
@@ -20,7 +21,7 @@ from runbook_lib.workflow.bump_plan import PlannedBump
 
 def _checkout_checks(branch: BumpBranch, plan: Plan) -> list[Check]:
     """Check that the files of the plan can be edited and committed in this checkout."""
-    checkout, paths = branch.checkout, [edit.path for edit in plan.edits]
+    checkout, paths = branch.checkout, edited_paths(plan.edits)
     checks = [Check.of("the checkout has a work tree", not checkout.bare, str(checkout.path))]
     name = "git knows who commits"
     try:
@@ -46,13 +47,13 @@ def rights(github: GitHub | None, bump: Bump) -> list[Check]:
     valid, can_label = "the token is valid", "labels can be set"
     names = (valid, can_label, token_scopes.NAME)
     if github is None:
-        return [Check(name, "skipped", "There is no token. Set GITHUB_TOKEN to publish.") for name in names]
+        return Check.each(names, "skipped", "There is no token. Set GITHUB_TOKEN to publish.")
     try:
         account, repository = github.me(), github.repo()
     except RunbookError as error:
         if bump.publish:
             raise
-        return [Check(name, "skipped", str(error)) for name in names]
+        return Check.each(names, "skipped", str(error))
     subject = f"{account.login} on {repository.name}"
     if repository.permissions & {"triage", "push", "maintain", "admin"}:
         permissions = ", ".join(sorted(repository.permissions))

@@ -108,7 +108,7 @@ def _checks(state: PullRequestState, progress: CiStatus | None) -> list[Check]:
     github, pull = state.github, state.pull
     if progress is None or github is None or pull is None:
         reason = state.held or state.problem or "There is nothing to follow."
-        return [Check(name, "skipped", reason) for name in (authorized, same_commit, passed)]
+        return Check.each((authorized, same_commit, passed), "skipped", reason)
     head = github.pull(pull.number).head_sha
     checks = [_authorization(authorized, github.comments(pull.number), state, progress)]
     if progress.run is None:

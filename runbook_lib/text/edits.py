@@ -32,6 +32,11 @@ def digest(text: str) -> str:
     return f"sha256:{sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 
+def edited_paths(edits: Iterable[Edit]) -> list[str]:
+    """Return the paths of the edited files."""
+    return [edit.path for edit in edits]
+
+
 def splice(text: str, spans: Iterable[Span]) -> str:
     """Replace ``text[start:end]`` by new text for each span ``(start, end, new)``; every other character stays.
 

@@ -21,7 +21,7 @@ from runbook_lib.git import commit_changes
 from runbook_lib.git.commit_changes import Commit
 from runbook_lib.records import archive
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.text.edits import Edit
+from runbook_lib.text.edits import Edit, edited_paths
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
 from runbook_lib.workflow import bump_branch
@@ -239,7 +239,7 @@ def make(step: StepRecord, branch: BumpBranch, edits: Sequence[Edit], message: s
         step.effect("branch", bump.branch, None, branch.start)
     parent = checkout.resolve("HEAD")
     step.planned_commit(parent, commit_changes.fingerprint(commit_changes.expected(checkout, parent, edits)))
-    commit = checkout.commit([edit.path for edit in edits], message)
+    commit = checkout.commit(edited_paths(edits), message)
     step.effect("commit", bump.branch, parent, commit)
     return commit
 

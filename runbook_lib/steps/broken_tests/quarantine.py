@@ -226,7 +226,7 @@ def _checks(result: QuarantineResult) -> list[Check]:
     plan, bump, problems = result.plan, result.bump, " ".join(result.problems)
     tracked, quarantined = "every broken test has its issue", "the named tests are out of the way"
     if not bump.apply:
-        return [Check(name, "skipped", "This is a preview.") for name in (tracked, quarantined)]
+        return Check.each((tracked, quarantined), "skipped", "This is a preview.")
     if not bump.publish and problems:
         return [Check(tracked, "skipped", problems), Check(quarantined, "skipped", "Nothing was published.")]
     rows = quarantines.rows_of(bump_branch.find(plan.branch.checkout, bump), [test.case for test in result.issues])
