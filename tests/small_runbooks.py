@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from runbook_lib.runner.job import Job
+from runbook_lib.runner.job import NotebookJob
 from runbook_lib.runner.kernel import Kernel
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,7 +30,7 @@ import os, time
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
-from runbook_lib.runner import execute
+from runbook_lib.runner import sequence
 from runbook_lib.steps import context
 bump = Bump.parse(tag=tag, apply=apply)
 step = context.open_record({step!r}, bump, repository="o/r")"""
@@ -58,8 +58,8 @@ def notebook(path: Path, *cells: str, parameters: str = PARAMETERS, step: str | 
 def bump(folder: Path, *names: str, **given: object) -> Path:
     """Write a ``bump.ipynb`` that runs these steps."""
     more = "".join(f", {name}={value!r}" for name, value in given.items())
-    cell = f"results = execute.steps({list(names)!r}, tag=tag, repo=repo, apply=apply{more})"
-    ends = ("execute.conclude(step, results)", "execute.table(results)", "step.raise_if_failed()")
+    cell = f"results = sequence.run_notebooks({list(names)!r}, tag=tag, repo=repo, apply=apply{more})"
+    ends = ("sequence.conclude(step, results)", "sequence.table(results)", "step.raise_if_failed()")
     return notebook(folder / "bump.ipynb", cell, *ends)
 
 
@@ -107,5 +107,5 @@ def shared_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
 @pytest.fixture
 def warm(shared_kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs every notebook that leaves the kernel whole on one, as a start costs more than all the rest."""
-    monkeypatch.setattr(Job, "kernel", lambda *_: contextlib.nullcontext(shared_kernel))
+    monkeypatch.setattr(NotebookJob, "kernel", lambda *_: contextlib.nullcontext(shared_kernel))
     monkeypatch.setattr(shared_kernel, "close", lambda: None)

@@ -21,7 +21,7 @@ from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.practice import environment
 from runbook_lib.records.run_view import RunView
 from runbook_lib.runner import background, session
-from runbook_lib.runner.parameters import Source
+from runbook_lib.runner.parameters import NotebookSource
 from runbook_lib.steps.internal_ci.destination import destination
 from runbook_lib.workflow import forge, repository
 
@@ -68,7 +68,7 @@ class Form:
     """A form: its widgets, and the actions of its buttons.  Slow work is done in threads."""
 
     def __init__(self, notebook: Path, namespace: Mapping[str, object], *, applies: bool) -> None:
-        source = Source.read(notebook)
+        source = NotebookSource.read(notebook)
         self.notebook, self.applies = notebook, applies
         self.fields = fields.fields(source.parameters)
         #: True if the notebook requires the destination of a push as confirmation.

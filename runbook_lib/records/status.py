@@ -14,8 +14,9 @@ Predicate = Mapping[str, Any]
 
 #: Begins the names of the bump notebook's checks that decide whether the bump may be merged.
 BEFORE_MERGE = "before the merge: "
-_RERUN = "Run the same command again: completed work is detected and kept."
-_NEXT = {"failed": f"Fix what failed. {_RERUN}", "killed": _RERUN, "cancelled": _RERUN}
+#: The advice after an interrupted run.
+RERUN = "Run the same command again: completed work is detected and kept."
+_NEXT = {"failed": f"Fix what failed. {RERUN}", "killed": RERUN, "cancelled": RERUN}
 
 
 @dataclass(frozen=True)

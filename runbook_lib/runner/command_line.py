@@ -1,4 +1,4 @@
-"""How a run of a notebook is typed.  Pure."""
+"""The command line that runs a notebook, as messages show it."""
 
 import os
 import shlex
@@ -7,41 +7,45 @@ from pathlib import Path
 
 from runbook_lib.bump import Bump
 from runbook_lib.records.statement import RUN, predicate_of
-from runbook_lib.runner import command_line
-from runbook_lib.runner.parameters import Source
+from runbook_lib.runner.parameters import NotebookSource
 from runbook_lib.system import provenance
 
-#: Where the notebooks stand, from the project's root.
+#: The folder of the notebooks, relative to the project's root.
 FOLDER = "runbooks"
 
 
-def papermill(notebook: str, given: Mapping[str, object] | None = None, folder: str = FOLDER) -> str:
-    """The command that runs a notebook with these parameters, as it can be pasted in the project's root.
+def papermill(notebook: str, parameters: Mapping[str, object] | None = None, folder: str = FOLDER) -> str:
+    """Return the command that runs a notebook with these parameters, to be pasted in the project's root.
 
-    Text is given with ``-r``, which keeps ``26.10`` as it is; what is empty is left out.
+    Text is passed with ``-r``, which does not convert ``26.10`` to a number; empty values are omitted.
     """
-    told = (
-        f" {'-r' if isinstance(value, str) else '-p'} {name} {shlex.quote(str(value))}"
-        for name, value in (given or {}).items()
-        if value not in ("", None)
-    )
-    return f"environment/run papermill {shlex.quote(f'{folder}/{notebook}.ipynb')}{''.join(told)}"
+    words = ["environment/run", "papermill", f"{folder}/{notebook}.ipynb"]
+    for name, value in (parameters or {}).items():
+        if value not in ("", None):
+            words += ["-r" if isinstance(value, str) else "-p", name, str(value)]
+    return shlex.join(words)
 
 
-def command(notebook: str, bump: Bump, **more: object) -> str:
-    """The command that runs a notebook as this run was: with the parameters that were given to it, and ``more``.
+def command(notebook: str, bump: Bump, **changes: object) -> str:
+    """Return the command that runs a notebook with the parameters of the current run, and with ``changes``.
 
-    Only what that notebook takes and what is not its default; without a record of the run, what ``bump`` knows.
+    Omits parameters that the notebook does not take and values that are its defaults.  Without a record of the current
+    run, the parameters are those of ``bump``.
     """
-    given: dict[str, object] = {"tag": str(bump.tag or ""), "base": bump.base, "image_type": bump.image_type}
-    folder, shown = provenance.ROOT / command_line.FOLDER, command_line.FOLDER
+    parameters: dict[str, object] = {"tag": str(bump.tag or ""), "base": bump.base, "image_type": bump.image_type}
+    folder, displayed_folder = provenance.ROOT / FOLDER, FOLDER
     record = Path(os.environ.get("RUNBOOK_RECORD") or os.devnull, RUN)
     run = predicate_of(record.read_bytes()) if record.is_file() else {}
     if run.get("launcher"):
-        told = run["parameters"]
-        given |= {name: told["resolved"][name] for name in told["given"]}
-        if (place := Path(run["launcher"]["folder"])) != folder:
-            folder, shown = place, str(place)
-    defaults = {it.name: it.default for it in Source.read(folder / f"{notebook}.ipynb").parameters}
-    kept = {name: value for name, value in (given | more).items() if defaults.get(name, value) != value}
-    return command_line.papermill(notebook, kept, shown)
+        for name in run["parameters"]["given"]:
+            parameters[name] = run["parameters"]["resolved"][name]
+        if Path(run["launcher"]["folder"]) != folder:
+            folder = Path(run["launcher"]["folder"])
+            displayed_folder = str(folder)
+    parameters |= changes
+    values = {}
+    for parameter in NotebookSource.read(folder / f"{notebook}.ipynb").parameters:
+        if parameters.get(parameter.name, parameter.default) != parameter.default:
+            values[parameter.name] = parameters[parameter.name]
+    # In the order in which they were passed.
+    return papermill(notebook, {name: values[name] for name in parameters if name in values}, displayed_folder)

@@ -1,4 +1,4 @@
-"""A notebook that is about to run: its parameters, its world, its kernel and how its record begins."""
+"""A notebook that is about to run: its parameters, practice environment, kernel and first predicate."""
 
 import os
 import secrets
@@ -15,7 +15,7 @@ from runbook_lib.records import archive
 from runbook_lib.records.chain import sha256
 from runbook_lib.records.statement import Identity, record_id
 from runbook_lib.runner import session
-from runbook_lib.runner.parameters import BadParameter, Source, resolve
+from runbook_lib.runner.parameters import BadParameter, NotebookSource, resolve
 from runbook_lib.system import provenance
 from runbook_lib.system.atomic_files import cannot_write
 from runbook_lib.system.clock import now, stamp
@@ -26,24 +26,23 @@ if TYPE_CHECKING:
 
 #: In the git folder of a checkout.
 LOCK = "base-image-runbook.lock"
-#: Seconds that one cell may take: minutes of fetching and asking, or with ``wait`` the hours of a CI run, and as long
-#: in a notebook that runs builds and the like.
+#: Seconds per cell, and per cell of a notebook that waits for CI or runs builds.
 CELL_LIMIT, WAITING_LIMIT = 15 * 60.0, 8 * 3600.0
-#: A cell of the whole runbook runs all the steps, and each of those has limits of its own.
-_STEPS = 10
+#: Factor for the bump notebook, one cell of which runs all steps; their cells have limits of their own.
+_BUMP_FACTOR = 10
 
 
 @dataclass(frozen=True)
-class Job:
-    """A notebook with all that its run needs to know, checked.
+class NotebookJob:
+    """A notebook and the validated inputs of its run.
 
-    ``given`` is what a person gave, ``resolved`` the values of all parameters, ``injected`` those that the notebook
-    gets in place of its defaults.  ``limit`` is in seconds a cell; ``parent`` is the id of the record that this run is
-    part of; ``outputs`` get the executed notebook beside the record.
+    ``arguments`` are the parameters as they were passed, ``resolved`` the values of all parameters, and ``injected``
+    those that replace defaults of the notebook.  ``limit`` is in seconds per cell, ``parent`` the id of the record that
+    this run is part of.  ``outputs`` get the executed notebook, as the record does.
     """
 
-    source: Source
-    given: dict[str, Any]
+    source: NotebookSource
+    arguments: dict[str, Any]
     resolved: dict[str, Any]
     injected: dict[str, Any]
     audit: Path
@@ -56,46 +55,59 @@ class Job:
     @classmethod
     def prepare(
         cls,
-        source: Source,
-        given: Mapping[str, Any],
+        source: NotebookSource,
+        arguments: Mapping[str, Any],
         *,
         cwd: Path | None = None,
         limit: float | None = None,
         parent: str | None = None,
         outputs: tuple[Path, ...] = (),
         hide_code: bool = False,
-    ) -> "Job":
-        """Check the parameters, and make paths among them absolute.  Raises BadParameter."""
-        resolved = resolve(source, given)
-        injected = {name: resolved[name] for name in given}
-        # Whose pins they are is told by a name, or by the path of a file.
-        own = ("pins",) if Path(resolved.get("pins") or ".").expanduser().is_file() else ()
-        for name in ("repo", "audit", *own):
+    ) -> "NotebookJob":
+        """Validate the parameters, and make paths among them absolute.  Raises BadParameter."""
+        resolved = resolve(source, arguments)
+        injected = {name: resolved[name] for name in arguments}
+        paths = ["repo", "audit"]
+        if Path(resolved.get("pins") or ".").expanduser().is_file():  # else it is the name of a repository
+            paths.append("pins")
+        for name in paths:
             if resolved.get(name):
                 resolved[name] = injected[name] = str(Path(resolved[name]).expanduser().absolute())
         audit = Path(resolved["audit"]) if resolved.get("audit") else archive.default(source.path)
         if "audit" in resolved:
             resolved["audit"] = str(audit)
-        folder = cwd or source.path.parent
-        cell_limit = _limit(source, resolved, limit)
-        return cls(source, dict(given), resolved, injected, audit, folder, cell_limit, parent, outputs, hide_code)
+        return cls(
+            source=source,
+            arguments=dict(arguments),
+            resolved=resolved,
+            injected=injected,
+            audit=audit,
+            cwd=cwd or source.path.parent,
+            limit=_cell_limit(source, resolved, limit),
+            parent=parent,
+            outputs=outputs,
+            hide_code=hide_code,
+        )
 
-    def without(self, name: str) -> "Job":
-        """The same with a parameter's default."""
-        default = {it.name: it.default for it in self.source.parameters if it.name == name}
-        kept = ({key: value for key, value in values.items() if key != name} for values in (self.given, self.injected))
-        given, injected = kept
-        return replace(self, given=given, injected=injected, resolved={**self.resolved, **default})
+    def without(self, name: str) -> "NotebookJob":
+        """Return this job with the default of one parameter."""
+        arguments, injected, resolved = dict(self.arguments), dict(self.injected), dict(self.resolved)
+        arguments.pop(name, None)
+        injected.pop(name, None)
+        for parameter in self.source.parameters:
+            if parameter.name == name:
+                resolved[name] = parameter.default
+        return replace(self, arguments=arguments, injected=injected, resolved=resolved)
 
     @property
-    def practises(self) -> bool:
-        """Whether it runs in the practice world."""
+    def is_practice(self) -> bool:
+        """True for a run in the practice environment."""
         return bool(self.resolved.get("repo") == "")
 
     @contextmanager
     def world(self) -> Iterator[dict[str, str]]:
-        """The variables of the practice world if the notebook runs there; starts it unless that is done."""
-        if not self.practises:
+        """Yield the variables of the practice environment, starting it if necessary; none for any other run."""
+        if not self.is_practice:
             yield {}
             return
         from runbook_lib import practice
@@ -110,10 +122,10 @@ class Job:
                 yield dict(world.env)
 
     @contextmanager
-    def alone(self, world: Mapping[str, str], say: Callable[[str], object]) -> Iterator[None]:
-        """While it applies nobody else's run does so in the same checkout: a second one waits for its turn.
+    def exclusive(self, world: Mapping[str, str], say: Callable[[str], object]) -> Iterator[None]:
+        """Wait until no other run applies in the same checkout, and prevent it while the context lasts.
 
-        What a run that was killed has left git doing there is waited for, too.
+        Waits for git processes of a killed run as well.  A preview does not wait.
         """
         from runbook_lib.git.checkout import Checkout
 
@@ -121,7 +133,7 @@ class Job:
             checkout = Checkout.open(self.resolved.get("repo") or world.get("RUNBOOK_PRACTICE", ""))
             folder = checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
         except RunbookError:
-            yield  # the notebook says what is wrong with the checkout
+            yield  # the notebook reports the problem
             return
         if not (self.resolved.get("apply") and self.resolved.get("tag")):
             yield
@@ -132,12 +144,12 @@ class Job:
             yield
 
     def kernel(self, start_limit: int | None = None) -> "Kernel":
-        """A kernel for it, starting in the background."""
+        """Return a kernel for the notebook, which starts in the background."""
         from runbook_lib.runner.kernel import START_LIMIT, Kernel
 
-        # Without the session of JupyterLab, so that notebooks know that nobody sits before them.
+        # Without the variables of a session, so that notebooks run headlessly.
         env = {name: value for name, value in os.environ.items() if name not in (*session.VARIABLES, "RUNBOOK_RECORD")}
-        env["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # nothing debugs it, and the warning would be all that is seen
+        env["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # its warning would be printed first
         env["RUNBOOK_AUDIT"] = str(self.audit)
         try:
             return Kernel(env, self.cwd, start_limit or START_LIMIT)
@@ -145,17 +157,17 @@ class Job:
             raise cannot_write(Path(error.filename or "The folder for temporary files"), error) from error
 
     def identity(self, env: Mapping[str, str]) -> Identity:
-        """Which bump it belongs to; ``env`` is the environment that the notebook will see."""
+        """Return the bump of the run; ``env`` is the environment of the notebook."""
         return Identity(
             repository=self._repository(env),
             base=self.resolved.get("base") or "main",
             image_type=self.resolved.get("image_type") or "dev",
             tag=self.resolved.get("tag") or "",
-            practice=self.practises,
+            practice=self.is_practice,
         )
 
-    def opening(self, identity: Identity, env: Mapping[str, str]) -> dict[str, Any]:
-        """The predicate of the run that begins now."""
+    def opening_predicate(self, identity: Identity, env: Mapping[str, str]) -> dict[str, Any]:
+        """Return the predicate of a run that starts now."""
         started = now()
         repo = self.resolved.get("repo") or env.get("RUNBOOK_PRACTICE") or "."
         return {
@@ -170,7 +182,7 @@ class Job:
             "process": provenance.process(),
             "started": stamp(started),
             "ended": None,
-            "parameters": {"given": self.given, "resolved": self.resolved},
+            "parameters": {"given": self.arguments, "resolved": self.resolved},
             "parent": self.parent,
         }
 
@@ -180,14 +192,18 @@ class Job:
         try:
             return env.get("GITHUB_REPOSITORY") or Checkout.open(self.resolved.get("repo") or ".").repository(env)
         except RunbookError:
-            return "unknown-repository"  # the notebook says what is wrong with the checkout
+            return "unknown-repository"  # the notebook reports the problem
 
 
-def _limit(source: Source, resolved: Mapping[str, Any], given: float | None) -> float:
-    named = os.environ.get("RUNBOOK_CELL_LIMIT")
-    usual = WAITING_LIMIT if source.long or resolved.get("wait") else CELL_LIMIT
-    try:
-        limit = given or (float(named) if named else usual)
-    except ValueError as error:
-        raise BadParameter(f"RUNBOOK_CELL_LIMIT={named!r} is no number of seconds. Nothing was run.") from error
-    return limit * _STEPS if source.step == notebooks.BUMP else limit
+def _cell_limit(source: NotebookSource, resolved: Mapping[str, Any], limit: float | None) -> float:
+    variable = os.environ.get("RUNBOOK_CELL_LIMIT")
+    if not limit and variable:
+        try:
+            limit = float(variable)
+        except ValueError as error:
+            raise BadParameter(
+                f"RUNBOOK_CELL_LIMIT={variable!r} is not a number of seconds. Nothing was run."
+            ) from error
+    if not limit:
+        limit = WAITING_LIMIT if source.is_long or resolved.get("wait") else CELL_LIMIT
+    return limit * _BUMP_FACTOR if source.step == notebooks.BUMP else limit

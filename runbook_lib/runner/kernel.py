@@ -1,7 +1,7 @@
-"""One kernel that runs notebooks, one after the other, and the loop that talks to it.
+"""A kernel that runs notebooks one after another, and the event loop that communicates with it.
 
-The loop has a thread of its own, so that it works the same from a command, from within another kernel (whose loop is
-running) and when Ctrl-C interrupts whoever waits.
+The loop has a thread of its own, so that it also works within another kernel, whose loop is running, and when Ctrl-C
+interrupts the caller.
 """
 
 import asyncio
@@ -27,22 +27,22 @@ T = TypeVar("T")
 
 #: Seconds that a kernel may take to start.
 START_LIMIT = 60
-#: Seconds for a kernel to be made ready for a notebook, and between two looks whether it still lives.
-_ANSWER, _LOOK = 60, 0.5
-#: Bytes of a folder's path that leave room for a socket in it: unix(7) has 108 for an address, macOS 104.
-_LONGEST = 70
+#: Seconds for a kernel to prepare for a notebook, and between two checks that it is alive.
+_READY_LIMIT, _POLL = 60, 0.5
+#: Bytes of a folder's path that leave room for a socket's name: addresses have 108 bytes in unix(7), 104 on macOS.
+_LONGEST_FOLDER = 70
 
 
 class CellFailed(Exception):
-    """A cell raised.  ``told`` is whether the message is a sentence for people (a RunbookError)."""
+    """An exception in a cell, with its class name and message.  The message of a RunbookError is for people."""
 
-    def __init__(self, count: int, name: str, message: str, told: bool) -> None:
+    def __init__(self, count: int, name: str, message: str, *, is_runbook_error: bool) -> None:
         super().__init__(message)
-        self.count, self.name, self.message, self.told = count, name, message, told
+        self.count, self.name, self.message, self.is_runbook_error = count, name, message, is_runbook_error
 
 
 class CellTooSlow(Exception):
-    """A cell did not end within its time limit; the kernel is of no use any more."""
+    """A cell that did not end within its time limit; the kernel cannot be used further."""
 
     def __init__(self, count: int) -> None:
         super().__init__(f"cell {count}")
@@ -50,26 +50,28 @@ class CellTooSlow(Exception):
 
 
 class KernelDied(Exception):
-    """The kernel's process ended; ``last_words`` is what it wrote to standard error."""
+    """An unexpected end of the kernel's process; ``last_words`` are the last lines of its standard error."""
 
     def __init__(self, last_words: str) -> None:
         super().__init__(last_words)
         self.last_words = last_words
 
 
-def _short_place() -> str:
-    """Where a folder for sockets can be: in TMPDIR, unless the system would find its path too long."""
-    places = (tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp")
-    return next(it for it in places if it and len(os.fsencode(it)) <= _LONGEST)
+def _socket_folder() -> str:
+    """Return the folder for temporary files, or another one where its path is too long for sockets."""
+    for folder in (tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", "")):
+        if folder and len(os.fsencode(folder)) <= _LONGEST_FOLDER:
+            return folder
+    return "/tmp"
 
 
 class Kernel:
-    """A kernel process of this environment's Python.  It starts at once, in the background."""
+    """A kernel process of this environment's Python, which starts in the background."""
 
     def __init__(self, env: Mapping[str, str], cwd: Path, start_limit: int = START_LIMIT) -> None:
         self._env, self._cwd, self._start_limit = dict(env), cwd, start_limit
-        # Sockets in a private folder: no port to collide with, and no other user to listen.
-        self._temporary = TemporaryFolder(_short_place())
+        # Sockets in a private folder: no conflict of ports, and no access for other users.
+        self._temporary = TemporaryFolder(_socket_folder())
         self._folder = self._temporary.path
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the kernel)
         self._manager: AsyncKernelManager | None = None
@@ -88,35 +90,38 @@ class Kernel:
         self.close()
 
     def begin(self, env: Mapping[str, str], cwd: Path) -> None:
-        """Clear the namespace, set these variables, and go to that folder.  Raises KernelDied when it never started."""
+        """Prepare for a notebook: clear the namespace, set these variables, and change to the folder.
+
+        Raises KernelDied if the kernel did not start, and RunbookError if it does not answer.
+        """
         self._wait(self._started)
         code = f"import runbook_lib.runner.kernel_main as _m; _m.begin_notebook({dict(env)!r}, {str(cwd)!r})"
-        self._call(self._silently(code))
+        self._call(self._prepare(code))
 
     def run(
         self,
         notebook: "NotebookNode",
         *,
         limit: float | None,
-        heard: Callable[[str, str], None],
+        on_output: Callable[[str, str], None],
         cell_done: Callable[["NotebookNode"], None],
     ) -> None:
-        """Run the cells, filling in their outputs.  ``limit`` is in seconds a cell; None is no limit.
+        """Run the cells and add their outputs to the notebook.  ``limit`` is in seconds per cell.
 
-        ``heard`` gets the name (stdout, stderr) and text of what cells print, ``cell_done`` the notebook after each
-        cell; both are called on another thread.  Raises CellFailed, CellTooSlow, KernelDied.  Where Ctrl-C ends it,
-        ``cell_done`` may still be called, until ``interrupt`` or ``close`` has returned.
+        ``on_output`` gets the name (stdout, stderr) and text of what cells print, ``cell_done`` the notebook after each
+        cell; both are called on another thread.  Raises CellFailed, CellTooSlow and KernelDied.  After Ctrl-C,
+        ``cell_done`` may still be called until ``interrupt`` or ``close`` has returned.
         """
-        self._call(self._run(notebook, limit, heard, cell_done))
+        self._call(self._run(notebook, limit, on_output, cell_done))
 
     def interrupt(self, grace: float) -> None:
-        """Let the running cell end as by Ctrl-C, within so many seconds, so that what it started can end too."""
+        """Interrupt the running cell, and wait up to ``grace`` seconds, so that the processes of the cell can end."""
         manager = self._manager
         if self._started.done() and manager is not None and manager.has_kernel:
             self._call(self._interrupt(manager, grace))
 
     def close(self) -> None:
-        """End the kernel, within a moment, whatever it does.  Interrupted, it may be called again."""
+        """Kill the kernel.  May be called again if it was interrupted."""
         if self._stopping is None:
             self._started.cancel()
             stopping = asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
@@ -136,7 +141,7 @@ class Kernel:
         from jupyter_client.manager import AsyncKernelManager
 
         arguments = ["-f", "{connection_file}", "--HistoryManager.enabled=False", "--IPKernelApp.log_level=ERROR"]
-        # A file in the notebook's folder is never taken for a module.
+        # Files in the notebook's folder must not shadow modules.
         arguments.append("--InteractiveShellApp.ignore_cwd=True")
         program = str(Path(__file__).with_name("kernel_main.py"))
         spec = KernelSpec(argv=[sys.executable, "-P", program, *arguments], display_name="Python 3", language="python")
@@ -148,7 +153,7 @@ class Kernel:
         self._manager = AsyncKernelManager(
             kernel_spec_manager=OurKernel(), transport="ipc", connection_file=str(self._folder / "kernel.json")
         )
-        # What cells print comes as messages, which are redacted; what else the process writes is kept for a crash.
+        # Cells print by messages, which are redacted.  The process itself writes only when it crashes.
         await self._manager.start_kernel(env=self._env, cwd=str(self._cwd), stdout=self._stderr, stderr=self._stderr)
         self._client = self._manager.client()
         self._client.start_channels()
@@ -162,16 +167,16 @@ class Kernel:
         self,
         notebook: "NotebookNode",
         limit: float | None,
-        heard: Callable[[str, str], None],
+        on_output: Callable[[str, str], None],
         cell_done: Callable[["NotebookNode"], None],
     ) -> None:
         from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-        from runbook_lib.runner.kernel_client import ListeningClient
+        from runbook_lib.runner.kernel_client import OutputClient
 
         self._running = asyncio.current_task()
-        client = ListeningClient(
-            notebook, self._manager, heard, timeout=limit and max(1, round(limit)), store_widget_state=False,
+        client = OutputClient(
+            notebook, self._manager, on_output, timeout=limit and max(1, round(limit)), store_widget_state=False,
             coalesce_streams=True, record_timing=True,
         )  # fmt: skip
         client.kc = self._client
@@ -180,50 +185,52 @@ class Kernel:
             try:
                 await client.async_execute_cell(cell, index, execution_count=count)
             except CellExecutionError as error:
-                raise CellFailed(count, error.ename, error.evalue, _is_told(cell)) from error
+                is_ours = _is_runbook_error(cell)
+                raise CellFailed(count, error.ename, error.evalue, is_runbook_error=is_ours) from error
             except CellTimeoutError as error:
                 raise CellTooSlow(count) from error
             except DeadKernelError as error:
                 task = asyncio.current_task()
-                if task is not None and task.cancelling():  # nbclient takes that for the kernel's death
+                if task is not None and task.cancelling():  # nbclient mistakes that for the kernel's death
                     raise asyncio.CancelledError from error
                 if client.unanswered:
-                    raise CellFailed(count, "KeyboardInterrupt", "The kernel gave no answer.", told=False) from error
+                    message = "The kernel did not answer."
+                    raise CellFailed(count, "KeyboardInterrupt", message, is_runbook_error=False) from error
                 raise KernelDied(self._last_words()) from error
             finally:
                 if cell.cell_type == "code":
-                    cell_done(notebook)  # on the loop, which has nothing else to do: nothing can cut it short
+                    cell_done(notebook)  # on the loop, where nothing can interrupt it
 
-    async def _silently(self, code: str) -> None:
+    async def _prepare(self, code: str) -> None:
         client, manager = self._client, self._manager
         assert client is not None
         assert manager is not None
-        asked = asyncio.ensure_future(
+        request = asyncio.ensure_future(
             client.execute_interactive(
-                code, silent=True, store_history=False, allow_stdin=False, timeout=_ANSWER, output_hook=lambda _: None
+                code, silent=True, store_history=False, allow_stdin=False, timeout=_READY_LIMIT, output_hook=_ignore
             )
         )
         try:
-            while not (await asyncio.wait({asked}, timeout=_LOOK))[0]:
+            while not (await asyncio.wait({request}, timeout=_POLL))[0]:
                 if not await manager.is_alive():
                     raise KernelDied(self._last_words())
-            reply = await asked
+            reply = await request
         except TimeoutError as error:
-            told = f"The kernel did not answer within {_ANSWER} seconds. Run the same command again."
-            raise RunbookError(told) from error
+            message = f"The kernel did not answer within {_READY_LIMIT} seconds. Run the same command again."
+            raise RunbookError(message) from error
         finally:
-            asked.cancel()
+            request.cancel()
         content = reply["content"]
         if content["status"] != "ok":
-            raise RunbookError(f"The kernel could not be made ready: {content.get('ename')}: {content.get('evalue')}.")
+            raise RunbookError(f"The kernel could not be prepared: {content.get('ename')}: {content.get('evalue')}.")
 
     async def _interrupt(self, manager: "AsyncKernelManager", grace: float) -> None:
         await manager.interrupt_kernel()
         if self._running is not None:
             self._running.cancel()
-            await asyncio.wait({self._running}, timeout=grace)  # it ends by telling how far it came
+            await asyncio.wait({self._running}, timeout=grace)  # it saves the notebook
         client = self._client
-        if client is not None:  # it answers once the cell has ended
+        if client is not None:  # the kernel answers once the cell has ended
             with contextlib.suppress(TimeoutError, RuntimeError):
                 await asyncio.wait_for(client.kernel_info(reply=True, timeout=grace), grace)
 
@@ -246,14 +253,18 @@ class Kernel:
         try:
             return future.result()
         finally:
-            future.cancel()  # after Ctrl-C, say; of one that has ended nothing is left to cancel
+            future.cancel()  # no effect if it is done; it is not after Ctrl-C
 
     def _last_words(self) -> str:
         self._stderr.seek(0)
         return "\n".join(self._stderr.read().decode("utf-8", "replace").strip().splitlines()[-5:])
 
 
-def _is_told(cell: "NotebookNode") -> bool:
-    """Whether the error is a RunbookError: of those alone IPython shows one plain line, and no traceback."""
+def _ignore(_message: object) -> None:
+    """Ignore the output of code that prepares the kernel."""
+
+
+def _is_runbook_error(cell: "NotebookNode") -> bool:
+    """Return True where the error has no traceback, as RunbookError alone, but one plain line."""
     errors = [output for output in cell.outputs if output.output_type == "error"]
     return bool(errors) and errors[-1].traceback == [f"{errors[-1].ename}: {errors[-1].evalue}"]

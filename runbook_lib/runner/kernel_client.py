@@ -1,4 +1,4 @@
-"""nbclient's client, with an ear for what cells print.  In a module of its own, as nbclient loads slowly."""
+"""nbclient's client, which also reports what cells print.  A module of its own, as nbclient is slow to import."""
 
 import asyncio
 import logging
@@ -9,31 +9,32 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
-# What it would log is told by exceptions too, which run.py puts into sentences.
+# nbclient logs what it also raises, and ``runner.execute`` reports.
 _SILENT = logging.getLogger("runbook_lib.runner.kernel_client")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
-#: Seconds; a kernel answers before it says that it is idle, so the answer is on its way, or never comes.
-_ANSWER = 20.0
+#: Seconds to wait for the answer of an idle kernel, which was sent before it became idle, or never will be.
+_ANSWER_LIMIT = 20.0
 
 
-class ListeningClient(NotebookClient):
-    """Tells ``heard`` the name and the text of each piece of a stream as it comes."""
+class OutputClient(NotebookClient):
+    """A client that calls ``on_output`` with the name and text of each piece of a stream as it arrives."""
 
     def __init__(
-        self, nb: NotebookNode, km: KernelManager | None, heard: Callable[[str, str], None], **traits: Any
+        self, nb: NotebookNode, km: KernelManager | None, on_output: Callable[[str, str], None], **traits: Any
     ) -> None:
         super().__init__(nb, km=km, log=_SILENT, **traits)
-        self._heard = heard
-        #: Whether a cell has ended without an answer: its kernel was interrupted in the moment in which it answers.
+        self._on_output = on_output
+        #: True if a cell has ended without an answer: the kernel was interrupted just before it sent one.
         self.unanswered = False
 
     def process_message(self, msg: dict[str, Any], cell: NotebookNode, cell_index: int) -> NotebookNode | None:
+        content = msg["content"]
         if msg["msg_type"] == "stream":
-            self._heard(msg["content"]["name"], msg["content"]["text"])
-        answer, idle = self.task_poll_for_reply, msg["content"].get("execution_state") == "idle"
-        if msg["msg_type"] == "status" and idle and answer is not None:
-            asyncio.get_running_loop().call_later(_ANSWER, self._give_up, answer)
+            self._on_output(content["name"], content["text"])
+        answer = self.task_poll_for_reply
+        if msg["msg_type"] == "status" and content.get("execution_state") == "idle" and answer is not None:
+            asyncio.get_running_loop().call_later(_ANSWER_LIMIT, self._give_up, answer)
         return super().process_message(msg, cell, cell_index)
 
     def _give_up(self, answer: "asyncio.Future[Any]") -> None:

@@ -1,6 +1,6 @@
-"""What a headless kernel runs: ipykernel, ended by the operating system when its parent ends, however that ends.
+"""Main program of a headless kernel: ipykernel, killed by the operating system when its parent ends.
 
-Started by its path, so that it needs no installed package and no kernel that a person has set up.
+It is started by its path, without an installed package or kernel specification.
 """
 
 import ctypes
@@ -16,15 +16,15 @@ _PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Run a kernel for the process whose id is in JPY_PARENT_PID."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    if root not in sys.path:  # python -P added nothing: this file's own folder would hide modules of the same names
+    if root not in sys.path:  # python -P omits this file's own folder, which would shadow modules
         sys.path.insert(0, root)
     _die_with(int(os.environ["JPY_PARENT_PID"]))
     from runbook_lib.system import startup
 
     startup.restore()
 
-    gc.set_threshold(50_000, 20, 20)  # what a kernel makes first, by its imports, it keeps
-    sys.modules.setdefault("debugpy", None)  # type: ignore[arg-type]  # nobody steps through a headless run
+    gc.set_threshold(50_000, 20, 20)  # imports create objects that stay
+    sys.modules.setdefault("debugpy", None)  # type: ignore[arg-type]  # a headless run is not debugged
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # the httpx command, which imports rich
     from ipykernel.kernelapp import launch_new_instance
 
@@ -32,22 +32,22 @@ def main() -> None:
 
 
 def _die_with(parent: int) -> None:
-    """End with the parent.  ipykernel does so too, on any system, but only looks once a second."""
+    """End with the parent.  ipykernel does so too, on any system, but checks only once a second."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before this was set
+    if os.getppid() != parent:  # it ended before prctl was called
         sys.exit("The process that started this kernel has ended.")
 
 
 def begin_notebook(env: Mapping[str, str], cwd: str) -> None:
-    """Make this kernel as good as new for the next notebook.  Modules stay imported: that is what sharing it saves."""
+    """Reset this kernel for the next notebook.  Modules stay imported, which is why notebooks share a kernel."""
     from IPython.core.getipython import get_ipython
 
-    os.chdir(cwd)  # the reset asks where it is, and the folder of the notebook before may be gone
+    os.chdir(cwd)  # reset() reads the current folder, and that of the previous notebook may be deleted
     shell = get_ipython()
     if shell is not None:
         shell.reset(new_session=True)
-        # Modules stay: without this each reset, and each later collection, would look through all that they hold.
+        # Without this, each reset and each later collection would traverse the objects of all modules.
         gc.freeze()
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")

@@ -1,11 +1,11 @@
-"""The executed notebook: the stored one with the given parameters, and its outputs without secrets."""
+"""The executed notebook: the stored one with injected parameters, and its outputs without secrets."""
 
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runbook_lib.runner.parameters import Source
+from runbook_lib.runner.parameters import NotebookSource
 from runbook_lib.system.atomic_files import remove_left, write
 from runbook_lib.text.redact import Redactor
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 
-def prepared(source: Source, injected: Mapping[str, Any], *, hide_code: bool = False) -> "NotebookNode":
-    """The notebook with papermill's cell of injected parameters, and without outputs of an earlier run."""
+def prepared(source: NotebookSource, injected: Mapping[str, Any], *, hide_code: bool = False) -> "NotebookNode":
+    """Return the notebook with papermill's cell of injected parameters, and without earlier outputs."""
     from papermill.iorw import load_notebook_node
     from papermill.parameterize import parameterize_notebook
 
@@ -31,7 +31,7 @@ def prepared(source: Source, injected: Mapping[str, Any], *, hide_code: bool = F
 
 
 def redacted(notebook: "NotebookNode", redact: Callable[[Any], Any]) -> dict[str, Any]:
-    """What may be kept of it: no secrets, and no widgets, which show nothing where no kernel runs."""
+    """Return the notebook as it may be stored: without secrets, and without widgets, which need a kernel."""
     data: dict[str, Any] = redact(notebook)
     for cell in data["cells"]:
         for output in cell.get("outputs", ()):
@@ -40,11 +40,10 @@ def redacted(notebook: "NotebookNode", redact: Callable[[Any], Any]) -> dict[str
 
 
 def saver(paths: list[Path], redactor: Redactor) -> Callable[["NotebookNode"], None]:
-    """A function that writes the notebook, as it stands, to all of the paths."""
-
+    """Return a function that writes the notebook in its current state to all paths."""
     for path in paths:
-        remove_left(path.parent, path.name)  # by a run that was killed
-    redact = redactor.growing()  # it is saved after each cell
+        remove_left(path.parent, path.name)  # of a run that was killed
+    redact = redactor.growing()  # the notebook grows with each cell
 
     def save(notebook: "NotebookNode") -> None:
         content = json.dumps(redacted(notebook, redact), indent=1, ensure_ascii=False, sort_keys=True) + "\n"

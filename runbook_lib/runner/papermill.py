@@ -1,6 +1,6 @@
-"""The environment's ``papermill``: papermill's own command line, through run.py for the notebooks of this runbook.
+"""The environment's ``papermill`` command: papermill's own, with ``runner.execute`` for the notebooks of this runbook.
 
-papermill parses its options and types the parameters; only its ``execute_notebook`` is replaced, and only for ours.
+papermill parses options and parameters; only its ``execute_notebook`` is replaced.
 """
 
 import difflib
@@ -18,24 +18,24 @@ from typing import Any, TextIO
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.statement import EXECUTED
 from runbook_lib.runner import execute
-from runbook_lib.runner.parameters import BadParameter, Source, is_ours, resolve
+from runbook_lib.runner.parameters import BadParameter, NotebookSource, is_ours, resolve
 from runbook_lib.system import startup
 from runbook_lib.system.atomic_files import make_folder
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import terminal
 
 _DONE, _FAILED, _USAGE, _INTERRUPTED, _TERMINATED = 0, 1, 2, 130, 143
-#: Stands for an output path that was not given, until papermill hands it back.
+#: Replaces an omitted output path while papermill parses the options.
 _NO_OUTPUT = "<the record's folder>"
 
 _PRACTICE = (
-    "PRACTICE: no repo was given, so this run works in the practice world. Nothing leaves this machine. "
-    "For a real bump give your clone: -r repo PATH"
+    "PRACTICE: without the parameter repo, this run uses the practice environment. Nothing leaves this machine. "
+    "For a real bump, name your clone: -r repo PATH"
 )
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM: as Ctrl-C, with the exit status that belongs to it."""
+    """SIGTERM, handled as Ctrl-C is, with an exit status of its own."""
 
 
 def main(argv: list[str]) -> int:
@@ -43,18 +43,15 @@ def main(argv: list[str]) -> int:
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     startup.restore()
     with terminal():
-        return _told(argv)
+        return _report_errors(argv)
 
 
-def _told(argv: list[str]) -> int:
+def _report_errors(argv: list[str]) -> int:
     try:
         return _main(argv)
-    except BadParameter as error:
-        print(f"papermill: {Redactor(os.environ).text(str(error))}", file=sys.stderr)
-        return _USAGE
     except RunbookError as error:
         print(f"papermill: {Redactor(os.environ).text(str(error))}", file=sys.stderr)
-        return _FAILED
+        return _USAGE if isinstance(error, BadParameter) else _FAILED
     except _Terminated:
         return _TERMINATED
     except KeyboardInterrupt:
@@ -67,11 +64,11 @@ def _main(argv: list[str]) -> int:
 
     try:
         context = cli.papermill.make_context("papermill", list(argv))
-        named = context.params.get("notebook_path")
-        _refuse_missing(named)
-        if not named or context.params["help_notebook"] or not is_ours(Path(named)):
+        notebook = context.params.get("notebook_path")
+        _require_existing(notebook)
+        if not notebook or context.params["help_notebook"] or not is_ours(Path(notebook)):
             return _status(cli.papermill.main(list(argv), "papermill", standalone_mode=True))
-        return _run_ours(_typed(cli, context))
+        return _run_ours(_parsed_call(cli, context))
     except click.exceptions.Exit as end:
         return int(end.exit_code)
     except click.ClickException as error:
@@ -83,34 +80,37 @@ def _status(result: object) -> int:
     return result if isinstance(result, int) else _DONE
 
 
-def _refuse_missing(named: str | None) -> None:
-    """papermill meets a notebook that does not exist with a traceback."""
-    if named and named.endswith(".ipynb") and "://" not in named and "{" not in named and not Path(named).exists():
-        there = sorted(path.name for path in Path(named).parent.glob("*.ipynb"))
-        near = difflib.get_close_matches(Path(named).name, there, n=1)
-        hint = f" Did you mean {Path(named).with_name(near[0])}?" if near else ""
-        raise BadParameter(f"There is no notebook {named}.{hint} Nothing was run.")
+def _require_existing(notebook: str | None) -> None:
+    """Raise BadParameter for a missing notebook, for which papermill prints a traceback."""
+    if not notebook or not notebook.endswith(".ipynb") or "://" in notebook or "{" in notebook:
+        return
+    path = Path(notebook)
+    if not path.exists():
+        names = sorted(sibling.name for sibling in path.parent.glob("*.ipynb"))
+        near = difflib.get_close_matches(path.name, names, n=1)
+        hint = f" Did you mean {path.with_name(near[0])}?" if near else ""
+        raise BadParameter(f"There is no notebook {notebook}.{hint} Nothing was run.")
 
 
-def _typed(cli: Any, context: Any) -> dict[str, Any]:
-    """What papermill would call ``execute_notebook`` with: parameters typed, files read."""
+def _parsed_call(cli: Any, context: Any) -> dict[str, Any]:
+    """Return the arguments with which papermill would call ``execute_notebook``: parameters typed, files read."""
     import yaml
 
     if not context.params["output_path"]:
-        # Else papermill takes the one path for the output, or refuses to run on a terminal.
+        # With one path, papermill would write to it, or refuse to run in a terminal.
         context.params["output_path"] = _NO_OUTPUT
     call: dict[str, Any] = {}
     original, cli.execute_notebook = cli.execute_notebook, lambda **arguments: call.update(arguments)
     try:
         context.command.invoke(context)
     except yaml.YAMLError as error:
-        raise BadParameter(f"The parameters given as YAML cannot be read: {error}. Nothing was run.") from error
+        raise BadParameter(f"The parameters are not valid YAML: {error}. Nothing was run.") from error
     except OSError as error:
         raise BadParameter(f"The parameters file cannot be read: {error}. Nothing was run.") from error
-    except (TypeError, ValueError) as error:  # a list where names and values belong; base64 that is none
+    except (TypeError, ValueError) as error:  # a list instead of a mapping, or invalid base64
         raise BadParameter(
-            "The parameters given with -f, -y or -b must be YAML of names and values, such as 'tag: 26.04-py3' "
-            f"(with -b in base64): {error}. Nothing was run."
+            "The parameters of -f, -y or -b must be YAML with names and values, such as 'tag: 26.04-py3' "
+            f"(for -b in base64): {error}. Nothing was run."
         ) from error
     finally:
         cli.execute_notebook = original
@@ -119,7 +119,7 @@ def _typed(cli: Any, context: Any) -> dict[str, Any]:
 
 def _run_ours(call: Mapping[str, Any]) -> int:
     notebook = Path(call["input_path"])
-    _refuse(call, notebook)
+    _require_supported(call, notebook)
     output = _output(call, notebook)
     if call["prepare_only"]:
         return _prepare(call, notebook, output)
@@ -133,20 +133,20 @@ def _run_ours(call: Mapping[str, Any]) -> int:
             call["parameters"],
             output if output != Path("-") else None,
             cell_timeout=call["execution_timeout"],
-            heard=echo,
+            on_output=echo,
             cwd=Path(call["cwd"]).absolute() if call["cwd"] else None,
             start_timeout=call["start_timeout"],
             hide_code=call["report_mode"],
-            # A form's: it must not reach the notebooks that this run starts.
+            # Set by a form.  Notebooks that this run starts must not see it.
             shown=os.environ.pop("RUNBOOK_SHOWN", ""),
         )
     echo.finish()
-    _tell(result, output)
+    _print_result(result, output)
     return _DONE if result.ok else _FAILED
 
 
-def _refuse(call: Mapping[str, Any], notebook: Path) -> None:
-    """Refuse the options that mean nothing here."""
+def _require_supported(call: Mapping[str, Any], notebook: Path) -> None:
+    """Raise BadParameter for options and parameters that this runbook's notebooks do not support."""
     for option, value, usual in (
         ("engine", call["engine_name"], None),
         ("kernel", call["kernel_name"], "python3"),
@@ -154,33 +154,33 @@ def _refuse(call: Mapping[str, Any], notebook: Path) -> None:
     ):
         if value not in (None, usual):
             raise BadParameter(
-                f"--{option} {value} was given, but the runbook's notebooks run in their own environment's Python. "
-                f"Leave --{option} out. Nothing was run."
+                f"--{option} {value} is not supported: the runbook's notebooks run in the Python of their own "
+                f"environment. Omit --{option}. Nothing was run."
             )
     if call["cwd"] and not Path(call["cwd"]).is_dir():
-        raise BadParameter(f"--cwd {call['cwd']} is no folder. Nothing was run.")
-    resolve(Source.read(notebook), call["parameters"])
+        raise BadParameter(f"--cwd {call['cwd']} is not a folder. Nothing was run.")
+    resolve(NotebookSource.read(notebook), call["parameters"])
 
 
 def _output(call: Mapping[str, Any], notebook: Path) -> Path | None:
-    """The output path that was given, with its ``{parameter}`` parts filled in as papermill does; "-" is stdout."""
+    """Return the output path with its ``{parameter}`` parts filled in, as papermill does; "-" is standard output."""
     from papermill.exceptions import PapermillMissingParameterException
     from papermill.parameterize import add_builtin_parameters, parameterize_path
 
-    given = call["output_path"]
-    if given == _NO_OUTPUT:
+    template = call["output_path"]
+    if template == _NO_OUTPUT:
         return None
     try:
-        text = str(parameterize_path(given, add_builtin_parameters(call["parameters"])))
+        text = str(parameterize_path(template, add_builtin_parameters(call["parameters"])))
     except (PapermillMissingParameterException, ValueError, IndexError, KeyError, AttributeError) as error:
-        raise BadParameter(f"The output path {given!r} cannot be filled in: {error}. Nothing was run.") from error
+        raise BadParameter(f"The output path {template!r} cannot be filled in: {error}. Nothing was run.") from error
     path = Path(text).expanduser()
     if "://" in text:
-        raise BadParameter(f"The output {text} is no path on this machine. Nothing was run.")
-    if path.exists() and not path.is_dir() and not (path.is_file() and not path.is_symlink()):
-        raise BadParameter(f"The output {path} is a link or no regular file: name another. Nothing was run.")
+        raise BadParameter(f"The output {text} is not a path on this machine. Nothing was run.")
     if path.is_dir():
         raise BadParameter(f"The output {path} is a folder: name a file in it. Nothing was run.")
+    if path.exists() and (path.is_symlink() or not path.is_file()):
+        raise BadParameter(f"The output {path} is a link or not a regular file: name another. Nothing was run.")
     if path.exists() and path.samefile(notebook):
         raise BadParameter(f"The output {path} is the notebook itself: name another file. Nothing was run.")
     return path if text == "-" else path.absolute()
@@ -190,7 +190,7 @@ def _prepare(call: Mapping[str, Any], notebook: Path, output: Path | None) -> in
     from papermill.execute import execute_notebook
 
     if output is None:
-        raise BadParameter("--prepare-only needs an output path. Nothing was run.")
+        raise BadParameter("--prepare-only requires an output path. Nothing was run.")
     if output != Path("-"):
         make_folder(output.parent)
     execute_notebook(str(notebook), str(output), call["parameters"], prepare_only=True, report_mode=call["report_mode"])
@@ -198,11 +198,11 @@ def _prepare(call: Mapping[str, Any], notebook: Path, output: Path | None) -> in
 
 
 def _default(notebook: Path, name: str) -> Any:
-    return next((p.default for p in Source.read(notebook).parameters if p.name == name), None)
+    return next((p.default for p in NotebookSource.read(notebook).parameters if p.name == name), None)
 
 
-def _tell(result: execute.StepResult, output: Path | None) -> None:
-    """The outcome, on standard output unless that is for the notebook."""
+def _print_result(result: execute.StepResult, output: Path | None) -> None:
+    """Print the result, on standard error where standard output is for the notebook."""
     folder = result.record
     stream = sys.stderr if output == Path("-") else sys.stdout
     print(result.line, file=stream)
@@ -212,7 +212,7 @@ def _tell(result: execute.StepResult, output: Path | None) -> None:
         print(f"{name}: {url}", file=stream)
     if folder is not None:
         if output is None:
-            print(f"No output path was given: the executed notebook is {folder / EXECUTED}", file=stream)
+            print(f"Without an output path, the executed notebook is {folder / EXECUTED}", file=stream)
         elif output == Path("-"):
             print(json.dumps(json.loads((folder / EXECUTED).read_bytes()), indent=1))
         else:
@@ -226,29 +226,31 @@ _LONGEST_KEY = 20_000
 
 
 class _Echo:
-    """Shows what cells print as whole lines, without secrets, on standard error as papermill's own progress is."""
+    """Printer of cells' output in complete lines, without secrets, on standard error like papermill's progress."""
 
     def __init__(self, quiet: bool, files: Mapping[str, TextIO | None]) -> None:
         self._quiet, self._files = quiet, files
         self._redactor = Redactor(os.environ)
-        self._begun = {"stdout": "", "stderr": ""}
+        #: Text that is not printed yet, as its line or private key is not complete.
+        self._pending = {"stdout": "", "stderr": ""}
         self._lock = threading.Lock()
 
     def __call__(self, name: str, text: str) -> None:
         with self._lock:
-            lines, newline, rest = (self._begun.get(name, "") + text).rpartition("\n")
-            whole = lines + newline
-            # The lines of a private key are known by its first and last: it is shown at once, or as far as it may go.
-            end = len(whole)
-            if key := _KEY.search(whole, whole.rfind("-----END ") + 1):
-                line = whole.rfind("\n", 0, key.start()) + 1
-                end = line if len(whole) - line < _LONGEST_KEY else end
-            self._begun[name] = whole[end:] + rest
-            self._show(name, whole[:end])
+            head, newline, rest = (self._pending.get(name, "") + text).rpartition("\n")
+            lines = head + newline
+            # A private key is recognized by its first and last line, so it is printed as one text.
+            end = len(lines)
+            if key := _KEY.search(lines, lines.rfind("-----END ") + 1):
+                start = lines.rfind("\n", 0, key.start()) + 1
+                if len(lines) - start < _LONGEST_KEY:
+                    end = start
+            self._pending[name] = lines[end:] + rest
+            self._show(name, lines[:end])
 
     def finish(self) -> None:
-        """Show what no newline has ended."""
-        for name, rest in self._begun.items():
+        """Print the text that is still pending."""
+        for name, rest in self._pending.items():
             self._show(name, rest and rest + "\n")
 
     def _show(self, name: str, text: str) -> None:
@@ -258,7 +260,7 @@ class _Echo:
                 sys.stderr.write(clean)
                 sys.stderr.flush()
             except BrokenPipeError:
-                self._quiet = True  # whoever read has gone; the run goes on, and the record keeps all
+                self._quiet = True  # nobody reads it; the run continues, and the record has everything
         file = self._files.get(name)
         if clean and file is not None:
             file.write(clean)
@@ -266,10 +268,7 @@ class _Echo:
 
 
 class _signals:  # noqa: N801  (used as a function)
-    """While a notebook runs, SIGTERM and a hang-up end it as Ctrl-C does: the record says cancelled.
-
-    A hang-up that is ignored, as under nohup, stays ignored.
-    """
+    """A context in which SIGTERM and SIGHUP cancel the run as Ctrl-C does.  Under nohup, SIGHUP stays ignored."""
 
     def __enter__(self) -> None:
         self._before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}

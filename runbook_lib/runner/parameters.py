@@ -1,4 +1,4 @@
-"""The parameters of a notebook: read from its parameters cell, and strict about what is given for them."""
+"""The parameters of a notebook, as its parameters cell declares them, and strict validation of values for them."""
 
 import ast
 import difflib
@@ -11,16 +11,14 @@ from typing import Any
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.system.atomic_files import read_file
 
-Value = str | bool | int | float | None
-
 
 class BadParameter(Refused):
-    """A parameter that is unknown or has a value of the wrong type: nothing was run."""
+    """An unknown parameter, or a value of the wrong type; nothing was run."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter as its cell declares it: ``name: type = default  # help``."""
+    """A parameter, declared as ``name: type = default  # help``."""
 
     name: str
     type: type
@@ -29,21 +27,21 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Source:
-    """A notebook as it is stored.  ``step`` is the name that makes it one of this runbook, None for any other.
+class NotebookSource:
+    """A stored notebook.  ``step`` is its name in this runbook, and None for a notebook of others.
 
-    ``long``: its metadata say that its cells run other people's programs, such as a build, which may take hours.
+    ``is_long`` marks a notebook whose cells may take hours, such as those that run a build.
     """
 
     path: Path
     content: bytes
     step: str | None
     parameters: tuple[Parameter, ...]
-    long: bool = False
+    is_long: bool = False
 
     @classmethod
-    def read(cls, path: Path) -> "Source":
-        """Read a notebook.  Raises RunbookError when it is none, or its parameters cell is not plain assignments."""
+    def read(cls, path: Path) -> "NotebookSource":
+        """Read a notebook.  Raises RunbookError for another file or a parameters cell without plain assignments."""
         try:
             content = read_file(path)
         except OSError as error:
@@ -54,38 +52,38 @@ class Source:
             cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
             tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
             texts = ["".join(cell["source"]) for cell in tagged[:1]]
-            step, long = metadata.get("step"), metadata.get("long") is True
+            step, is_long = metadata.get("step"), metadata.get("long") is True
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise RunbookError(f"{path} is not a notebook of Jupyter's format 4: it could not be read.") from error
-        return cls(path, content, step, _declared(texts[0], path) if texts and step else (), long)
+        parameters = _declared(texts[0], path) if texts and step else ()
+        return cls(path, content, step, parameters, is_long)
 
     @property
     def name(self) -> str:
-        """The file's name without its ending, such as ``01-github-pin``."""
+        """The name of the file without its suffix, such as ``01-github-pin``."""
         return self.path.name.removesuffix(".ipynb")
 
 
 def is_ours(path: Path) -> bool:
-    """Whether the file is a notebook of this runbook, which its metadata say."""
+    """Return True for a notebook of this runbook, according to its metadata."""
     try:
-        return Source.read(path).step is not None
+        return NotebookSource.read(path).step is not None
     except RunbookError:
         return False
 
 
-def resolve(source: Source, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All parameters with their values: those given, in the declared type, and the defaults of the others.
+def resolve(source: NotebookSource, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of all parameters: the arguments in the declared type, and defaults for the rest.
 
     Raises BadParameter for a name that the notebook does not declare and for a value of another type.
     """
     declared = {parameter.name: parameter for parameter in source.parameters}
-    for name in given:
+    values = {name: parameter.default for name, parameter in declared.items()}
+    for name, argument in arguments.items():
         if name not in declared:
-            raise BadParameter(_unknown(name, given[name], source, list(declared)))
-    return {
-        name: _typed(parameter, given[name]) if name in given else parameter.default
-        for name, parameter in declared.items()
-    }
+            raise BadParameter(_unknown(name, argument, source, list(declared)))
+        values[name] = _typed(declared[name], argument)
+    return values
 
 
 def _declared(code: str, path: Path) -> tuple[Parameter, ...]:
@@ -93,7 +91,7 @@ def _declared(code: str, path: Path) -> tuple[Parameter, ...]:
         tree = ast.parse(code)
     except SyntaxError as error:
         raise RunbookError(f"The parameters cell of {path} is not Python: {error.msg}, line {error.lineno}.") from error
-    found = []
+    parameters = []
     lines = code.splitlines()
     for statement in tree.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
@@ -103,55 +101,56 @@ def _declared(code: str, path: Path) -> tuple[Parameter, ...]:
         else:
             continue
         try:
-            default = ast.literal_eval(value) if value is not None else None
+            default = None if value is None else ast.literal_eval(value)
         except ValueError as error:
             raise RunbookError(f"The default of the parameter {name} in {path} is not a plain value.") from error
-        # What follows the statement on its last line can only be a comment.
+        # The rest of the statement's last line can only be a comment.
         rest = lines[(statement.end_lineno or 1) - 1].encode()[statement.end_col_offset :].decode()
-        found.append(Parameter(name, type(default), default, rest.strip().removeprefix("#").strip()))
-    return tuple(found)
+        parameters.append(Parameter(name, type(default), default, rest.strip().removeprefix("#").strip()))
+    return tuple(parameters)
 
 
-def _unknown(name: str, value: object, source: Source, known: list[str]) -> str:
+def _unknown(name: str, value: object, source: NotebookSource, known: list[str]) -> str:
     near = difflib.get_close_matches(name.lower(), known, n=1)
     if not known:
-        return f"The notebook {source.name} takes no parameters, but {name}={value!r} was given. Nothing was run."
-    hint = f"Did you mean {near[0]}?" if near else f"It knows {', '.join(known)}."
+        return f"The notebook {source.name} takes no parameters, but {name}={value!r} was passed. Nothing was run."
+    hint = f"Did you mean {near[0]}?" if near else f"Its parameters are {', '.join(known)}."
     return f"The notebook {source.name} has no parameter {name!r}. {hint} Nothing was run."
 
 
 def _typed(parameter: Parameter, value: Any) -> Any:
-    name, wanted = parameter.name, parameter.type
-    if type(value) is wanted or wanted is type(None):
+    name, expected = parameter.name, parameter.type
+    if type(value) is expected or expected is type(None):
         return value
-    if wanted is float and type(value) is int:
+    if expected is float and type(value) is int:
         return float(value)
-    if wanted is str and type(value) is int and name.endswith("_id"):
-        return str(value)  # papermill's -p makes a number of a run id; none is lost by that
-    raise BadParameter(f"{_wrong(name, wanted, value)} Nothing was run.")
+    if expected is str and type(value) is int and name.endswith("_id"):
+        return str(value)  # papermill's -p turns an id into a number, without loss
+    raise BadParameter(f"{_wrong_type(name, expected, value)} Nothing was run.")
 
 
-def _wrong(name: str, wanted: type, value: Any) -> str:
-    shown = f"The parameter {name} was given {value!r}"
-    if wanted is bool:
-        return f"{shown}, but takes True or False: -p {name} True."
-    if wanted is str and isinstance(value, bool | None):
-        return f"{shown}, which papermill's -p makes of that word, but takes text: -r {name} {value} keeps it as text."
-    if wanted is str and type(value) is float:
+def _wrong_type(name: str, expected: type, value: Any) -> str:
+    shown = f"The parameter {name} is {value!r}"
+    if expected is bool:
+        return f"{shown}, but must be True or False: -p {name} True."
+    if expected is str and isinstance(value, bool | None):
+        return f"{shown}, to which papermill's -p converts that word, but must be text. Use -r: -r {name} {value}."
+    if expected is str and type(value) is float:
         return (
-            f"The parameter {name} arrived as the number {value}, and may have been {_spelled(value)}: papermill's -p "
-            f"makes numbers of what looks like one. -r keeps text as it is: {_example(name, value)}."
+            f"The parameter {name} arrived as the number {value}, and may have been {_spellings(value)}: "
+            f"papermill's -p converts text that looks like a number. Use -r, which does not: {_example(name, value)}."
         )
-    if wanted is str and type(value) is int:
+    if expected is str and type(value) is int:
         return (
-            f"The parameter {name} arrived as the number {value}; leading zeros, underscores or an exponent may have "
-            f"been lost: papermill's -p makes numbers of what looks like one. -r keeps text: {_example(name, value)}."
+            f"The parameter {name} arrived as the number {value}, perhaps without leading zeros, underscores or an "
+            "exponent: papermill's -p converts text that looks like a number. Use -r, which does not: "
+            f"{_example(name, value)}."
         )
-    kind = {str: "text", int: "a whole number", float: "a number"}.get(wanted, f"a {wanted.__name__}")
-    return f"{shown}, but takes {kind}."
+    kind = {str: "text", int: "an integer", float: "a number"}.get(expected, f"a {expected.__name__}")
+    return f"{shown}, but must be {kind}."
 
 
-def _spelled(value: float) -> str:
+def _spellings(value: float) -> str:
     text = repr(value)
     year, _, month = text.partition(".")
     if len(year) == 2 and month == "1":

@@ -1,7 +1,7 @@
-"""Whether a person sits before the kernel of a notebook, and which file that notebook is.
+"""Detection of a person in front of the notebook that this kernel runs, and of the notebook's file.
 
-JupyterLab names the session of its kernels in JPY_SESSION_NAME, and Voila itself in SERVER_SOFTWARE; VS Code tells the
-notebook's path in a variable of the kernel.  papermill and nbclient say nothing, and run.py takes all of that away.
+JupyterLab sets JPY_SESSION_NAME for its kernels, Voila sets SERVER_SOFTWARE, and VS Code sets a variable in the
+notebook's namespace.  papermill and nbclient set nothing, and a headless run removes these variables.
 """
 
 import os
@@ -10,27 +10,27 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _VSCODE = "__vsc_ipynb_file__"
-#: The variables of the environment that tell of a person.
+#: The environment variables that only an interactive session sets.
 VARIABLES = ("JPY_SESSION_NAME", "SERVER_SOFTWARE")
 
 
 def interactive() -> bool:
-    """Whether a person sits before this notebook, so that a form is shown and nothing is changed without it."""
+    """Return True in a session with a person, where a form is shown and nothing changes without it."""
     if "RUNBOOK_RECORD" in os.environ:
         return False
-    voila = os.environ.get("SERVER_SOFTWARE", "").lower().startswith("voila")
-    return voila or "JPY_SESSION_NAME" in os.environ or _VSCODE in _namespace()
+    is_voila = os.environ.get("SERVER_SOFTWARE", "").lower().startswith("voila")
+    return is_voila or "JPY_SESSION_NAME" in os.environ or _VSCODE in _namespace()
 
 
 def notebook(name: str) -> Path:
-    """The file of the notebook of that name, which stands beside the one that is open."""
-    told = os.environ.get("JPY_SESSION_NAME") or _namespace().get(_VSCODE)
-    here = Path(str(told)).parent if told else Path.cwd()
-    return (here if here.is_absolute() else Path.cwd()) / f"{name}.ipynb"
+    """Return the path of the notebook of that name beside the open one."""
+    current = os.environ.get("JPY_SESSION_NAME") or _namespace().get(_VSCODE)
+    folder = Path(str(current)).parent if current else Path.cwd()
+    return Path.cwd() / folder / f"{name}.ipynb"
 
 
 def _namespace() -> Mapping[str, object]:
-    """The variables of the notebook; empty outside of one."""
+    """Return the variables of the notebook; none outside of one."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return shell.user_ns if shell else {}

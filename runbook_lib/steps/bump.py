@@ -5,7 +5,7 @@ from typing import Any
 
 from runbook_lib.display import View
 from runbook_lib.notebooks import CI_ROUND, STEPS
-from runbook_lib.runner import execute, session
+from runbook_lib.runner import sequence, session
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.steps.context import Context
 from runbook_lib.workflow import bump_branch, golden_comparison, quarantines, readiness
@@ -28,7 +28,7 @@ def run_steps(run: Context, parameters: Mapping[str, Any]) -> tuple[StepResult, 
     if run.bump.tag is None or session.interactive():
         return ()
     given = {name: parameters[name] for name in _PARAMETERS}
-    return execute.steps(STEPS, again=CI_ROUND, **given)
+    return sequence.run_notebooks(STEPS, ci_round=CI_ROUND, **given)
 
 
 def finish(run: Context, results: tuple[StepResult, ...], *, wait: bool) -> View:

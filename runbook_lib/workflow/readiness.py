@@ -16,7 +16,8 @@ from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.status import BEFORE_MERGE
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.runner.execute import ROUNDS, StepResult, conclude
+from runbook_lib.runner.execute import StepResult
+from runbook_lib.runner.sequence import ROUNDS, conclude
 from runbook_lib.triage.failed_jobs import failed
 from runbook_lib.workflow import (
     branch_history,

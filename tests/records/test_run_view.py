@@ -96,7 +96,7 @@ def test_what_is_applied_is_what_was_shown(place: Path) -> None:
         applied.close()
         run = found(place, applied)
         assert (run.state, (place / "log").read_text(), run.steps) == (state, log, ())
-        assert ("not what was shown any more" in run.sentence) == (state == "failed")
+        assert ("Preview again" in run.sentence) == (state == "failed")
     assert verify(place / "audit")[0] == []
 
 

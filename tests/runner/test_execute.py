@@ -47,7 +47,7 @@ def test_a_run_leaves_a_whole_record(tmp_path: Path, audit: Path, monkeypatch: p
     output = tmp_path / "out" / "deep" / "01.ipynb"
     text = 'it\'s "quoted" {tag} \\n $(x) ü'
     result = execute.execute(
-        path, {"tag": "26.04-py3", "run_id": text, "repo": "."}, output, heard=lambda name, text: heard.append(text)
+        path, {"tag": "26.04-py3", "run_id": text, "repo": "."}, output, on_output=lambda name, text: heard.append(text)
     )
     assert (result.notebook, result.state, result.summary) == ("01-pin", "done", "4 lines changed.")
     assert (result.next, result.links) == ("papermill 03.ipynb", {"PR": "https://github.com/o/r/pull/1"})
@@ -204,7 +204,9 @@ def test_steps_are_records_of_their_own_on_one_clean_kernel(tmp_path: Path, audi
     notebook(folder / "03-c.ipynb", "print(run_id)\nstep.done('C is done.')")
     heard: list[str] = []
     result = execute.execute(
-        bump(folder, "01-a", "02-b", "03-c", run_id="7"), {"tag": "26.04-py3"}, heard=lambda _, text: heard.append(text)
+        bump(folder, "01-a", "02-b", "03-c", run_id="7"),
+        {"tag": "26.04-py3"},
+        on_output=lambda _, text: heard.append(text),
     )
     assert (result.state, result.summary) == ("waiting", "02-b: Waiting for CI.")
     assert (result.next, result.links) == ("run again", {"run": "https://ci/1"})
@@ -237,12 +239,12 @@ def test_a_failed_step_stops_the_rest(tmp_path: Path, audit: Path) -> None:
     notebook(folder / "01-a.ipynb", "raise RunbookError('No such tag. Take another.')")
     notebook(folder / "02-b.ipynb", "step.done('never')")
     heard: list[str] = []
-    result = execute.execute(bump(folder, "01-a", "02-b"), {}, heard=lambda _, text: heard.append(text))
+    result = execute.execute(bump(folder, "01-a", "02-b"), {}, on_output=lambda _, text: heard.append(text))
     assert result.state == "failed"
     assert result.summary == "01-a: No such tag. Take another. (01-a, cell 4)"
     assert "".join(heard).splitlines() == [
         "✗ failed  01-a: No such tag. Take another. (01-a, cell 4)",
-        "– not run  02-b: A step before it did not end well.",
+        "– not run  02-b: An earlier step failed.",
     ]
     assert len(records(audit)) == 2
 

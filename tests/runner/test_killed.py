@@ -18,7 +18,7 @@ from small_runbooks import bump, command, environ, notebook, outputs, records
 from runbook_lib.records import archive
 from runbook_lib.records.chain import Ledger, read_predicate
 from runbook_lib.records.verify import verify
-from runbook_lib.runner import execute, kernel_client
+from runbook_lib.runner import execute, kernel_client, sequence
 from runbook_lib.runner import notebook as executed
 from runbook_lib.runner.kernel import Kernel
 from runbook_lib.system import temporary
@@ -216,7 +216,7 @@ session.send = interrupted"""
 def test_a_kernel_that_is_interrupted_as_it_answers_is_not_waited_for(
     tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel_client, "_ANSWER", 0.5)
+    monkeypatch.setattr(kernel_client, "_ANSWER_LIMIT", 0.5)
     result = execute.execute(notebook(tmp_path / "01-a.ipynb", AS_IT_ANSWERS, "print('never')"), {})
     assert result.state == "cancelled"
     assert result.summary.startswith("The run was cancelled (01-a, cell ")
@@ -232,7 +232,7 @@ def test_a_kernel_begins_the_next_notebook_although_the_folder_of_the_last_is_go
         kernel.begin({}, first)
         first.rmdir()
         kernel.begin({}, second)
-        kernel.run(where, limit=30, heard=lambda *_: None, cell_done=lambda _: None)
+        kernel.run(where, limit=30, on_output=lambda *_: None, cell_done=lambda _: None)
     assert str(second) in str(where.cells)
 
 
@@ -259,7 +259,7 @@ def test_nothing_is_written_to_the_record_of_an_interrupted_step_once_it_is_clos
 
     monkeypatch.setattr(Kernel, "interrupt", noticed)
     monkeypatch.setattr(executed, "redacted", slowly)
-    monkeypatch.setattr(execute, "_GRACE_OF_STEPS", 0.3)
+    monkeypatch.setattr(sequence, "_GRACE", 0.3)
     writing = "while True:\n  try: step.warn(str(time.monotonic())); open('begun', 'w').close(); time.sleep(0.01)\n"
     cells = [f"{writing}  except BaseException: pass"] if deaf else ["print('so ' + 'far')", "step.done('never')"]
     folder = notebook(tmp_path / "01-a.ipynb", *cells).parent
@@ -267,7 +267,7 @@ def test_nothing_is_written_to_the_record_of_an_interrupted_step_once_it_is_clos
     if deaf:
         threading.Thread(target=lambda: (until((folder / "begun").exists), press_ctrl_c())).start()
     with pytest.raises(KeyboardInterrupt):
-        execute.steps(["01-a"])
+        sequence.run_notebooks(["01-a"])
     time.sleep(1)  # time for something to be written too late
     assert verify(audit)[0] == []
     (record,) = records(audit)

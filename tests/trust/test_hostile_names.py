@@ -24,12 +24,12 @@ from runbook_lib.recipes.device_connections import Connections
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.runner import command_line
 from runbook_lib.runner import notebook as executed
-from runbook_lib.runner.parameters import Source, resolve
+from runbook_lib.runner.parameters import NotebookSource, resolve
 from runbook_lib.slurm import batch_files
 from runbook_lib.slurm.site import Site
 from runbook_lib.system.provenance import ROOT
 
-NOTEBOOKS = {path.stem: Source.read(path) for path in sorted((ROOT / "runbooks").glob("*.ipynb"))}
+NOTEBOOKS = {path.stem: NotebookSource.read(path) for path in sorted((ROOT / "runbooks").glob("*.ipynb"))}
 NAME = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 #: What a terminal must not get.
 _STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

@@ -19,7 +19,7 @@ from runbook_lib.pins.known_sites import MEGATRON_LM
 from runbook_lib.recipes import rows
 from runbook_lib.recipes.parallelism import Parallelism
 from runbook_lib.records.statement import collect, predicate_of
-from runbook_lib.runner.parameters import Source
+from runbook_lib.runner.parameters import NotebookSource
 from runbook_lib.text import untrusted_regex, yaml_spans
 from runbook_lib.text.yaml_spans import Text
 from runbook_lib.triage.diagnose import FailedJob, conclude
@@ -160,7 +160,7 @@ def test_json(name: str, tmp_path: Path, figures: Figures) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         predicate_of(text.encode("utf-8", "surrogatepass"))
     (tmp_path / "a.ipynb").write_text(text, "utf-8", errors="surrogatepass")
-    told = outcome(lambda: Source.read(tmp_path / "a.ipynb"))
+    told = outcome(lambda: NotebookSource.read(tmp_path / "a.ipynb"))
     assert "could not be read" in told
     figures["hostile"] += 5
 

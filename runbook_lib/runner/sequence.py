@@ -1,0 +1,140 @@
+"""Several notebooks, run one after another by another notebook, and the outcome of that one."""
+
+import contextlib
+import itertools
+import os
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runbook_lib.checks import Check, Status
+from runbook_lib.records.chain import read_predicate
+from runbook_lib.records.step_record import StepRecord
+from runbook_lib.runner.command_line import command
+from runbook_lib.runner.execute import StepResult, run_job
+from runbook_lib.runner.job import NotebookJob
+from runbook_lib.runner.parameters import BadParameter, NotebookSource
+
+if TYPE_CHECKING:
+    from runbook_lib.display import View
+
+#: Seconds for a notebook to end by itself after an interruption: less than the notebook that runs it has.
+_GRACE = 5.0
+#: The most rounds of CI in one run: each responds to something new, or is the last.
+ROUNDS = 8
+
+
+def run_notebooks(
+    names: Sequence[str], /, *, ci_round: Sequence[str] = (), **parameters: Any
+) -> tuple[StepResult, ...]:
+    """Run these notebooks in order on one kernel, each with the parameters that it declares.
+
+    A notebook that fails stops the rest.  Those of ``ci_round``, which are adjacent, run again whenever one of them has
+    started a round of CI.  Prints the output of the notebooks, indented, and a line for each result.  The run of the
+    notebook that calls this is the parent of their records.  Raises BadParameter for a parameter that none declares.
+    """
+    parent, folder = _calling_run()
+    sources = [NotebookSource.read(folder / f"{name.removesuffix('.ipynb')}.ipynb") for name in names]
+    jobs = []
+    unknown = set(parameters)
+    for source in sources:
+        declared = {parameter.name for parameter in source.parameters}
+        values = {name: value for name, value in parameters.items() if name in declared}
+        jobs.append(NotebookJob.prepare(source, values, cwd=folder, parent=parent))
+        unknown -= declared
+    if unknown:
+        raise BadParameter(f"None of the steps has a parameter {', '.join(sorted(unknown))}. Nothing was run.")
+    results: list[StepResult] = []
+    with contextlib.ExitStack() as stack:
+        kernel = stack.enter_context(jobs[0].kernel())
+        world = stack.enter_context(jobs[0].world())
+        queue, rounds = list(jobs), 1
+        while queue and (not results or results[-1].ok):
+            job = queue.pop(0)
+            results.append(run_job(job, kernel, world, _print_indented, grace=_GRACE))
+            print(results[-1].line, flush=True)
+            if not ci_round or job.source.name != ci_round[-1] or rounds == ROUNDS:
+                continue
+            if any(result.started_ci for result in results[-len(ci_round) :]):
+                # A CI run that a person named belongs to the round that has ended.
+                queue[:0] = [job.without("run_id") for job in jobs if job.source.name in ci_round]
+                rounds += 1
+    for job in queue:
+        results.append(StepResult(job.source.name, "not run", "An earlier step failed."))
+        print(results[-1].line, flush=True)
+    return tuple(results)
+
+
+def _calling_run() -> tuple[str | None, Path]:
+    """Return the id of the record and the folder of the notebook that runs in this process."""
+    if folder := os.environ.get("RUNBOOK_RECORD"):
+        predicate = read_predicate(Path(folder))
+        return predicate["id"], Path(predicate["launcher"]["folder"])
+    return None, Path.cwd()
+
+
+def _print_indented(_name: str, text: str) -> None:
+    sys.stdout.write(textwrap.indent(text, "    "))
+    sys.stdout.flush()
+
+
+def conclude(step: StepRecord, results: Sequence[StepResult], additions: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Derive the outcome of a notebook from the notebooks that it ran, and add it to its record.
+
+    Of a notebook that ran in several rounds, the last result counts.  ``additions`` is what applying would do after the
+    plans of the notebooks, as ``StepRecord.would`` takes it.
+    """
+    results = tuple({result.notebook: result for result in results}.values())
+    planned: dict[str, Mapping[str, Any]] = {}
+    for result in results:
+        step.check(Check(result.notebook, _status(result), result.summary))
+        for name, url in result.links.items():
+            step.link(name, url)
+        for decision in result.decisions:
+            step.decide(**decision)
+    for effect in itertools.chain(*(result.planned for result in results), additions):
+        planned[str(effect["sentence"])] = effect  # once, where several notebooks would do it together
+    for effect in planned.values():
+        step.would(**effect)
+    if not results:
+        step.done(
+            "No step was run: they need a tag, and run headlessly (by Apply in the form, or papermill).",
+            next=command(step.name, step.bump, tag="26.04-py3"),
+        )
+        return
+    last = results[-1]
+    waiting = next((result for result in results if result.state == "waiting"), None)
+    if waiting is not None:
+        step.waiting(f"{waiting.notebook}: {waiting.summary}", waiting.next)
+    elif all(result.state == "previewed" for result in results):
+        plan = f"would {'; '.join(planned)}." if planned else f"nothing to do. {last.summary}"
+        apply_command = command(step.name, step.bump, apply=True)
+        step.done(f"Preview: {plan}", f"Run it without -p apply False: {apply_command}")
+    else:
+        step.done(last.summary, last.next)
+
+
+def table(results: Sequence[StepResult]) -> "View":
+    """Return a view of the notebooks and their results."""
+    from runbook_lib import display
+
+    return display.table(
+        {
+            "step": result.notebook,
+            "outcome": display.MARKS[result.state],
+            "result": result.summary,
+            "next": result.next,
+            "links": " ".join(result.links.values()),
+        }
+        for result in results
+    )
+
+
+def _status(result: StepResult) -> Status:
+    if result.state == "done":
+        return "passed"
+    if result.state == "waiting":
+        return "waiting"
+    return "skipped" if result.ok or result.record is None else "failed"
