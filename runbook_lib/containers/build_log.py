@@ -78,7 +78,8 @@ class BuildLog:
             self._lines.clear()  # buildah runs one after the other
         elif match := _VERTEX.fullmatch(line):
             step = BuildStep(match[2] or "", int(match[3]), int(match[4]), match[5])
-            started = step if match[1] not in self._vertices else None
+            if match[1] not in self._vertices:
+                started = step
             self._vertices[match[1]] = step
         elif (match := _FAILED_VERTEX.match(line)) and self._failed is None and "CANCELED" not in line:
             self._failed = self._vertices.get(match[1])
@@ -100,42 +101,47 @@ class BuildLog:
         if step is None and not self._vertices:
             step = self.current
         instruction = self._instruction(text, step)
-        place = f"{path}:{instruction.line(text)}" if instruction else ""
-        shown = step.text[:300] if step else ""
+        place = shown = ""
+        if step:
+            shown = step.text[:300]
         if instruction:
-            shown = " ".join(instruction.text.split())[:300]
+            place, shown = f"{path}:{instruction.line(text)}", " ".join(instruction.text.split())[:300]
         pitfalls = known_problems.find(output)
         lines = tuple([line for line in self._lines if line.strip()][-QUOTED_LINES:])
         if killed:
-            where = f" at {place or shown}" if shown else " before the first instruction"
-            sentence = f"The build was ended by {killed}{where}. No image was tagged; the same command builds again."
+            where = f"at {place or shown}" if shown else "before the first instruction"
+            sentence = f"The build was ended by {killed} {where}. No image was tagged; the same command builds again."
         elif not shown:
-            pulled = [f", with {image}" for image in images if image in output]
-            sentence = f"The build failed before the first instruction{pulled[0] if pulled else ''}."
+            sentence = "The build failed before the first instruction."
+            for image in images:
+                if image in output:
+                    sentence = f"The build failed before the first instruction, with {image}."
         elif shown.upper().startswith("FROM"):
             sentence = f"The base image of {place or shown} could not be used: {shown}."
         else:
-            statuses = _STATUS.findall(output)
-            status = f" with exit status {statuses[-1]}" if statuses else ""
+            status = "".join(f" with exit status {number}" for number in _STATUS.findall(output)[-1:])
             sentence = f"{place or 'An instruction'} failed{status}: {shown}."
         return BuildFailure(sentence, shown, place, pitfalls, lines)
 
     def _instruction(self, text: str, step: BuildStep | None) -> Instruction | None:
         """Return a step's instruction of the Dockerfile; None if that is uncertain."""
         if self._failed_line:
-            before = [item for item in instructions(text) if item.line(text) <= self._failed_line]
-            return before[-1] if before else None
-        if step is None:
-            return None
+            last = None
+            for instruction in instructions(text):
+                if instruction.line(text) <= self._failed_line:
+                    last = instruction
+            return last
         for number, stage in enumerate(_stages(text)):
-            if _is_stage(step.stage, number, stage[0]):
+            if step and _is_stage(step.stage, number, stage[0]):
                 return self._in_stage(stage, step)
         return None
 
     def _in_stage(self, stage: list[Instruction], step: BuildStep) -> Instruction | None:
         if not self._vertices and step.number <= len(stage):
             instruction = stage[step.number - 1]
-            return instruction if instruction.keyword == step.text.split(maxsplit=1)[0].upper() else None
+            if instruction.keyword == step.text.split(maxsplit=1)[0].upper():
+                return instruction
+            return None
         return next((instruction for instruction in stage if _is_same(instruction.text, step.text)), None)
 
 

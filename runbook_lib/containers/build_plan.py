@@ -1,5 +1,6 @@
 """The plan of an image's build, from the pins of a checkout and checked against its Dockerfile.  Pure."""
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,10 +41,15 @@ class BuildRequest:
 
 def paths(repository: Repository) -> tuple[str, ...]:
     """Return the files that ``plan`` and ``stack`` read."""
-    builds = [BUILDS[repository.name]] if repository.name in BUILDS else []
-    builds += STACK if repository.name == MEGATRON_BRIDGE.name else ()
-    known = [path.format(type=kind) for build in builds for path in build.dockerfiles for kind in ("dev", "lts")]
-    return tuple(dict.fromkeys([*repository.sites.pin_paths, *known]))
+    builds: list[ImageBuild] = []
+    if repository.name in BUILDS:
+        builds.append(BUILDS[repository.name])
+    if repository.name == MEGATRON_BRIDGE.name:
+        builds += STACK
+    known = list(repository.sites.pin_paths)
+    for path in itertools.chain.from_iterable(build.dockerfiles for build in builds):
+        known += [path.format(type="dev"), path.format(type="lts")]
+    return tuple(dict.fromkeys(known))
 
 
 def plan(
@@ -178,9 +184,9 @@ def _location(pin: Pin) -> str:
 
 def _differing(pins: Sequence[Pin]) -> Iterator[str]:
     first = pins[0]
-    others = [pin for pin in pins[1:] if pin.image != first.image and pin.site.lockstep]
-    if others:
-        listed = ", ".join(f"{_location(pin)} ({pin.tag})" for pin in others)
+    differing = [pin for pin in pins[1:] if pin.image != first.image and pin.site.lockstep]
+    if differing:
+        listed = ", ".join(f"{_location(pin)} ({pin.tag})" for pin in differing)
         yield f"The pins differ: this builds {first.tag}, from {_location(first)}, and not {listed}."
 
 
@@ -242,7 +248,8 @@ def _is_known(name: str) -> bool:
 
 
 def _reachable(dockerfile: Dockerfile, stages: Sequence[Stage]) -> set[str]:
-    return {arg.name for arg in (*dockerfile.args, *(arg for stage in stages for arg in stage.args))}
+    declared = itertools.chain(dockerfile.args, *(stage.args for stage in stages))
+    return {arg.name for arg in declared}
 
 
 def _unset(dockerfile: Dockerfile, stages: Sequence[Stage], arguments: Mapping[str, str]) -> tuple[str, ...]:
@@ -268,7 +275,9 @@ def _secrets(
         for stage in dockerfile.stages:
             if not any(needed.secrets for needed in dockerfile.needed(str(stage.index), arguments)):
                 free.append(stage.title)
-        advice = f"Build a stage without: {', '.join(free)}" if free else "Each of its stages needs them"
+        advice = "Each of its stages needs them"
+        if free:
+            advice = f"Build a stage without: {', '.join(free)}"
         raise Refused(
             f"The stage {wanted[missing[0]]} of {dockerfile.path} needs the build secret"
             f"{'s' * (len(missing) > 1)} {' and '.join(missing)}, which only its owners have. {advice}. "

@@ -63,7 +63,7 @@ class CheckedVersion:
 
     name: str
     claimed: str
-    found: str
+    imported: str
     verdict: Verdict
     note: str = ""
 
@@ -78,7 +78,7 @@ class CheckedVersion:
         return {
             "component": self.name,
             "claimed by the registry": self.claimed or "not named",
-            "found in the image": self.found or "none",
+            "found in the image": self.imported or "none",
             "verdict": self.verdict,
             "note": self.note,
         }
@@ -93,7 +93,7 @@ def judge(claims: Mapping[str, str], output: str) -> tuple[CheckedVersion, ...]:
     try:
         answer = json.loads(lines[-1].removeprefix(_MARK))
         versions = {str(name): str(value) for name, value in answer["found"].items()}
-        problems = {str(name): str(value) for name, value in answer["problems"].items()}
+        problems = {str(name): f"{value}." for name, value in answer["problems"].items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         last = output.strip().splitlines()[-1:] or ["nothing"]
         raise CannotTell(
@@ -103,34 +103,34 @@ def judge(claims: Mapping[str, str], output: str) -> tuple[CheckedVersion, ...]:
     for name in _CHECKED:
         checked.append(_checked(name, claims.get(name, ""), versions.get(name, ""), problems.get(name, "")))
     error_message = problems.get("import of Transformer Engine", "")
-    if error_message and checked[-1].found:
-        note = f"Its import failed: {error_message}. Without a GPU and its driver that is expected."
+    if error_message and checked[-1].imported:
+        note = f"Its import failed: {error_message} Without a GPU and its driver that is expected."
         checked[-1] = replace(checked[-1], note=f"{checked[-1].note} {note}".strip())
     return tuple(checked)
 
 
-def _checked(name: str, claimed: str, found: str, problem: str) -> CheckedVersion:
-    if not found:
-        return CheckedVersion(name, claimed, "", "not found", f"{problem}." if problem else "")
+def _checked(name: str, claimed: str, imported: str, problem: str) -> CheckedVersion:
+    if not imported:
+        return CheckedVersion(name, claimed, "", "not found", problem)
     if not claimed:
-        return CheckedVersion(name, "", found, "not claimed")
-    if same_version(claimed, found):
-        return CheckedVersion(name, claimed, found, "as claimed")
+        return CheckedVersion(name, "", imported, "not claimed")
+    if same_version(claimed, imported):
+        return CheckedVersion(name, claimed, imported, "as claimed")
     note = "" if name in _FROM_BASE else "The Dockerfile, or the lock, may install its own on purpose."
-    return CheckedVersion(name, claimed, found, "another version", note)
+    return CheckedVersion(name, claimed, imported, "another version", note)
 
 
-def same_version(claimed: str, found: str) -> bool:
+def same_version(claimed: str, imported: str) -> bool:
     """Return True if two versions agree as far as both go.
 
     CUDA is claimed as ``13.2.0.046``, but PyTorch reports ``13.2``; PyTorch is claimed as ``2.12.0a0+0291f96`` and
     reports ``2.12.0a0+0291f96.nv26.4``.
     """
-    claimed_numbers, found_numbers = _numbers(claimed), _numbers(found)
-    count = min(len(claimed_numbers), len(found_numbers))
-    claimed_build, found_build = claimed.partition("+")[2], found.partition("+")[2]
-    same_build = claimed_build.startswith(found_build) or found_build.startswith(claimed_build)
-    return count > 0 and claimed_numbers[:count] == found_numbers[:count] and same_build
+    claimed_numbers, imported_numbers = _numbers(claimed), _numbers(imported)
+    count = min(len(claimed_numbers), len(imported_numbers))
+    claimed_build, imported_build = claimed.partition("+")[2], imported.partition("+")[2]
+    same_build = claimed_build.startswith(imported_build) or imported_build.startswith(claimed_build)
+    return count > 0 and claimed_numbers[:count] == imported_numbers[:count] and same_build
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -33,22 +33,23 @@ def plan_image_file(target: WorkTarget, folder: str = "") -> ImageFile:
     image, identity = target.container.image, image_id(target)
     if image.kind == "file":
         raise Refused(f"{image.name} is a file already: name it as image of a session.")
-    parent = Path(folder).expanduser().absolute() if folder else Path(target.container.cache).parent
-    extension = "sif" if target.name == "apptainer" else "sqsh"
-    path = f"{str(parent).rstrip('/')}/{image_file_stem(image, identity)}.{extension}"
-    if Path(path).is_file() and (identity or not image.is_mutable):
-        return ImageFile(path, ())
-    draft = f"{path}.part"
+    parent = Path(target.container.cache).parent
+    if folder:
+        parent = Path(folder).expanduser().absolute()
     if target.name == "apptainer":
-        program, source = "Apptainer", f"docker-daemon:{image.name}"
+        extension, program, source = "sif", "Apptainer", f"docker-daemon:{image.name}"
         if image.kind != "built":
             source = f"docker://{image.name}"
     else:
-        program, source = "Enroot", f"dockerd://{image.name}"
+        extension, program, source = "sqsh", "Enroot", f"dockerd://{image.name}"
         if image.kind != "built":
             source = f"docker://{image.enroot_address}"
         elif target.machine.engine is not None and target.machine.engine.name == "podman":
             source = f"podman://{image.name}"
+    path = f"{str(parent).rstrip('/')}/{image_file_stem(image, identity)}.{extension}"
+    if Path(path).is_file() and (identity or not image.is_mutable):
+        return ImageFile(path, ())
+    draft = f"{path}.part"
     return ImageFile(
         path,
         (

@@ -67,16 +67,17 @@ def read_project_state(checkout: Checkout, repository: str, base: str = "main") 
         raise CannotTell(f"{checkout.path} has no {PYPROJECT}, so uv has nothing to work on.")
     project = PythonProject.parse(text)
     remote = checkout.base_remote()
-    tip = checkout.tracked_tip(remote, base) if remote else None
-    tracked = f"{remote}/{base}" if tip else ""
+    tip, tracked = None, ""
+    if remote and (tip := checkout.tracked_tip(remote, base)):
+        tracked = f"{remote}/{base}"
     if checkout.bare:
         files = checkout.git("ls-tree", "-r", "--name-only", "-z", "HEAD").split("\0")
         return ProjectState(repository, project, base=tracked, has_lock=lock is not None, files=frozenset(files))
     files = checkout.git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
-    operation, other_commit = _operation(checkout)
+    operation, joined_commit = _operation(checkout)
     base_commit = tip or ""
-    if other_commit and tip and checkout.is_ancestor(other_commit, tip):
-        base_commit = other_commit
+    if joined_commit and tip and checkout.is_ancestor(joined_commit, tip):
+        base_commit = joined_commit
     missing = _missing_submodules(checkout, project)
     return ProjectState(
         repository,
@@ -105,9 +106,9 @@ def _operation(checkout: Checkout) -> tuple[GitOperation, str]:
         path = folder / name
         if path.exists():
             file = path / "onto" if path.is_dir() else path
-            words = file.read_text("ascii", "replace").split() if file.is_file() else []
-            commit = words[0] if words else ""
-            return operation, commit if re.fullmatch(r"[0-9a-f]{40,64}", commit) else ""
+            text = file.read_text("ascii", "replace") if file.is_file() else ""
+            match = re.match(r"\s*([0-9a-f]{40,64})\b", text)
+            return operation, match[1] if match else ""
     return "", ""
 
 

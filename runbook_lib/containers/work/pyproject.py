@@ -82,10 +82,10 @@ class PythonProject:
         """Return True if a place lists a package with the version, the extras and the marker of a requirement."""
         return any(_satisfies(listed, wanted) for listed in self.places.get(place, ()))
 
-    def same_but_for(self, package: str, other: str) -> bool:
+    def same_but_for(self, package: str, text: str) -> bool:
         """Return True if another text of the file differs in nothing but this package."""
         try:
-            return bool(_without(package, tomllib.loads(self.text)) == _without(package, tomllib.loads(other)))
+            return bool(_without(package, tomllib.loads(self.text)) == _without(package, tomllib.loads(text)))
         except (tomllib.TOMLDecodeError, RecursionError):
             return False
 
@@ -148,7 +148,7 @@ class PythonProject:
             raise RunbookError(
                 f"{name!r} is an extra and a group of {self.name}: write --extra {name} or --group {name}."
             )
-        return self.option(kinds[0] if kinds else "extra or group", name)
+        return self.option(next(iter(kinds), "extra or group"), name)
 
     def _spelling(self, kind: str, name: str) -> str:
         names = {"extra": self.extras, "group": self.groups}.get(kind, ())
@@ -170,8 +170,8 @@ def parse_requirement(text: str) -> Requirement:
         ) from error
 
 
-def _same_name(name: str, other: str) -> bool:
-    return canonicalize_name(name) == canonicalize_name(other)
+def _same_name(first: str, second: str) -> bool:
+    return canonicalize_name(first) == canonicalize_name(second)
 
 
 def _satisfies(listed: Requirement, wanted: Requirement) -> bool:
@@ -186,13 +186,16 @@ def _satisfies(listed: Requirement, wanted: Requirement) -> bool:
 
 def _requirements(entries: object) -> tuple[Requirement, ...]:
     """Return the requirements of a list; entries such as ``{include-group = "test"}`` are none."""
-    requirements = [_requirement(entry) for entry in entries] if isinstance(entries, list) else []
-    return tuple(requirement for requirement in requirements if requirement is not None)
+    if not isinstance(entries, list):
+        return ()
+    return tuple(filter(None, map(_requirement, entries)))
 
 
 def _requirement(entry: object) -> Requirement | None:
+    if not isinstance(entry, str):
+        return None
     try:
-        return Requirement(entry) if isinstance(entry, str) else None
+        return Requirement(entry)
     except InvalidRequirement:
         return None
 

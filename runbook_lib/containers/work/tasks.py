@@ -66,13 +66,10 @@ def make_step(name: str, **values: str | tuple[str, ...]) -> WorkStep:
 
 def wrap_command(words: tuple[str, ...]) -> str:
     """Return a command that can be pasted into a shell, wrapped between words to lines of about 110 characters."""
-    lines: list[str] = []
-    line = ""
+    lines = [""]
     for word in words:
         quoted = shlex.quote(word)
-        if line and len(line) + len(quoted) >= _LINE_WIDTH:
-            lines.append(line)
-            line = f"    {quoted}"
-        else:
-            line = f"{line} {quoted}" if line else quoted
-    return " \\\n".join([*lines, line])
+        if lines[-1] and len(lines[-1]) + len(quoted) >= _LINE_WIDTH:
+            lines.append("   ")
+        lines[-1] = f"{lines[-1]} {quoted}"
+    return " \\\n".join(lines).lstrip()

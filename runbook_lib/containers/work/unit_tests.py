@@ -90,15 +90,16 @@ def plan_tests(
     if "-k" in selection:
         subject = f"the tests whose names match {tests}"
     path = tests.partition("::")[0]
-    bucket = bucket_of(path, buckets) if path.endswith(".py") else ""
-    sentence = f" CI runs this file in the bucket {bucket}." if bucket else ""
+    sentence = ""
+    if path.endswith(".py") and (bucket := bucket_of(path, buckets)):
+        sentence = f" CI runs this file in the bucket {bucket}."
     return make_step("test-files", subject=subject, gpus=str(gpus), selection=selection, bucket=sentence)
 
 
 def _bucket_step(bucket: UnitTestBucket, image_type: ImageType) -> WorkStep:
     if image_type not in bucket.environments:
-        others = ", ".join(bucket.environments)
-        raise RunbookError(f"CI does not run the bucket {bucket.name} for {image_type}, only for {others}.")
+        environments = ", ".join(bucket.environments)
+        raise RunbookError(f"CI does not run the bucket {bucket.name} for {image_type}, only for {environments}.")
     platform: tuple[str, ...] = ()
     if bucket.platform != _USUAL_PLATFORM:
         platform = ("--platform", bucket.platform.removeprefix("dgx_"))
@@ -115,6 +116,8 @@ def _selection(tests: str, files: Collection[str], buckets: Sequence[str]) -> tu
     if path not in files and not any(file.startswith(folder) for file in files):
         known = [file for file in files if file.startswith(FOLDER) and file.endswith(".py")]
         similar = get_close_matches(path, [*buckets, *known], 3)
-        advice = f"Did you mean {' or '.join(similar)}?" if similar else f"Name a file below {FOLDER}, or a bucket."
+        advice = f"Name a file below {FOLDER}, or a bucket."
+        if similar:
+            advice = f"Did you mean {' or '.join(similar)}?"
         raise RunbookError(f"This checkout has no test file, folder or bucket {path[:200]!r}. {advice}")
     return (tests or FOLDER,)

@@ -148,10 +148,10 @@ def resolve_conflict(state: ProjectState) -> WorkPlan:
         if not commit:
             raise Refused("This clone does not track the base branch, so its uv.lock is unknown: `git fetch` it first.")
         steps.insert(0, make_step("take-lock", base=state.base, commit=commit))
-    others = [path for path in state.unmerged if path != LOCK]
+    conflicts = [path for path in state.unmerged if path != LOCK]
     steps.append(make_step("stage-lock"))
-    if others:
-        next_action = f"Resolve {', '.join(others[:8])} as well, then let git continue."
+    if conflicts:
+        next_action = f"Resolve {', '.join(conflicts[:8])} as well, then let git continue."
         return WorkPlan(tuple(steps), next_action=next_action)
     if not state.operation:
         steps.append(_commit(state, (LOCK,), "build: lock again"))
@@ -228,14 +228,15 @@ def _add_options(state: ProjectState, extra: str) -> tuple[tuple[str, ...], str]
     """Return the options of ``uv add`` for an extra or a group, and the words for it."""
     if not extra:
         return (), REQUIRED
-    closed = _CLOSED_EXTRAS.get(canonicalize_name(extra), "") if state.repository == MEGATRON_LM.name else ""
-    if closed:
-        raise Refused(f"Nothing is added to {extra}. {closed}")
-    kinds = state.project.kinds(extra)
+    reason = _CLOSED_EXTRAS.get(canonicalize_name(extra))
+    if reason and state.repository == MEGATRON_LM.name:
+        raise Refused(f"Nothing is added to {extra}. {reason}")
+    kind = next(iter(state.project.kinds(extra)), "extra")
     # uv would create a new extra for a mistyped name; this refuses it.
-    option, spelling = state.project.option(kinds[0] if kinds else "extra", extra)
-    kind = option.removeprefix("--")
-    return ("--optional" if kind == "extra" else option, spelling), f"{kind} {spelling}"
+    option, spelling = state.project.option(kind, extra)
+    if kind == "extra":
+        option = "--optional"
+    return (option, spelling), f"{kind} {spelling}"
 
 
 def _branch(state: ProjectState, branch: str) -> tuple[WorkStep, ...]:

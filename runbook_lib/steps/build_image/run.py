@@ -89,7 +89,9 @@ def verify(step: StepRecord, asked: Asked, outcome: Outcome) -> View:
         step.check(_made(asked, label, built, log))
     if outcome.look:
         step.table("smoke", [it.row for it in outcome.look])
-        wrong = [f"{it.name} {it.found or 'is not there'} ({it.claimed} is claimed)" for it in outcome.look if it.wrong]
+        wrong = [
+            f"{it.name} {it.imported or 'is not there'} ({it.claimed} is claimed)" for it in outcome.look if it.wrong
+        ]
         told = f"{'; '.join(wrong)}." if wrong else "Python, PyTorch and CUDA are those of the base image."
         step.check(Check.of("the image holds what the registry says of its base", not wrong, told))
     if outcome.trouble:
