@@ -76,15 +76,11 @@ def training_values(seed: str, *, first: int = 1) -> dict[str, object]:
         values["iteration-time"].append(round((3.1 if step == first else pace) * (1 + 0.03 * draw()), 5))
     values["mem-allocated-bytes"] = [float(memory)] * _STEPS
     values["mem-max-allocated-bytes"] = [float(memory * 4)] + [float(memory * 4 + 96616448)] * (_STEPS - 1)
-    return {
-        name: {
-            "start_step": first,
-            "end_step": first + _STEPS - 1,
-            "step_interval": 1,
-            "values": {str(step): value for step, value in zip(steps, numbers, strict=True)},
-        }
-        for name, numbers in values.items()
-    }
+    metrics: dict[str, object] = {}
+    for name, numbers in values.items():
+        by_step = dict(zip(map(str, steps), numbers, strict=True))
+        metrics[name] = {"start_step": first, "end_step": steps[-1], "step_interval": 1, "values": by_step}
+    return metrics
 
 
 def inference_values(seed: str) -> dict[str, object]:
@@ -110,11 +106,9 @@ def inference_values(seed: str) -> dict[str, object]:
 def main() -> dict[str, str]:
     """Return the tip of ``main``: path → text, sorted."""
     shipped = Path(__file__).with_name("template")
-    tree = {
-        file.relative_to(shipped).as_posix(): file.read_text(encoding="utf-8")
-        for file in shipped.rglob("*")
-        if file.is_file()
-    }
+    tree = {}
+    for file in filter(Path.is_file, shipped.rglob("*")):
+        tree[file.relative_to(shipped).as_posix()] = file.read_text(encoding="utf-8")
     for case in FUNCTIONAL_TESTS:
         tree[f"{CASES}/{case.name}/model_config.yaml"] = _model_config(case)
         for golden in case.golden:

@@ -97,8 +97,8 @@ class BareRepository:
         # Every request needs the tips, and they seldom change: git runs only if the files differ that it would read.
         files = self._ref_files()
         if files != self._tips[0]:
-            lines = self.git("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads").splitlines()
-            tips = {name: sha for sha, name in (line.split(" refs/heads/", 1) for line in lines)}
+            lines = self.git("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads").splitlines()
+            tips = {line[41:]: line[:40] for line in lines}
             if files != self._ref_files():  # a push in between
                 return tips
             self._tips = files, tips
@@ -106,9 +106,11 @@ class BareRepository:
 
     def _ref_files(self) -> list[tuple[str, bytes]]:
         """Return the files that contain refs, in either of git's two formats, with their contents."""
-        loose = [os.path.join(folder, name) for folder, _, names in os.walk(self.path / "refs") for name in names]
+        files = [f"{self.path}/packed-refs", f"{self.path}/reftable/tables.list"]
+        for folder, _, names in os.walk(self.path / "refs"):
+            files += [os.path.join(folder, name) for name in names]
         contents = []
-        for file in [f"{self.path}/packed-refs", f"{self.path}/reftable/tables.list", *loose]:
+        for file in files:
             with suppress(FileNotFoundError), open(file, "rb") as opened:
                 contents.append((file, opened.read()))
         return contents
@@ -120,7 +122,10 @@ class BareRepository:
 
     def set_ref(self, ref: str, sha: str | None) -> None:
         """Create, move or (with None) delete a ref."""
-        self.git("update-ref", *([ref, sha] if sha else ["-d", ref]))
+        if sha:
+            self.git("update-ref", ref, sha)
+        else:
+            self.git("update-ref", "-d", ref)
 
     def fetch(self, other: "BareRepository", sha: str) -> None:
         """Fetch a commit from a fork, unless it exists here."""
@@ -145,7 +150,7 @@ class BareRepository:
         return self.git(*args, env=env).strip()
 
     def _compare(self, base: str, head: str) -> tuple[int, int, str]:
-        """Return how many commits the head is ahead and behind, and the merge base (empty without one)."""
+        """Return the numbers of commits ahead and behind of the base, and the merge base (empty without one)."""
         behind, ahead = self.git("rev-list", "--left-right", "--count", f"{base}...{head}").split()
         return int(ahead), int(behind), self._run(("merge-base", base, head)).stdout.decode().strip()
 
@@ -166,7 +171,7 @@ class BareRepository:
 
     def history(self, tip: str, path: str = "") -> list[str]:
         """Return the history of a commit, newest first; with a path only the commits that changed it."""
-        return self.git("--literal-pathspecs", "log", "--format=%H", tip, "--", *([path] if path else [])).split()
+        return self.git("--literal-pathspecs", "log", "--format=%H", tip, "--", *filter(None, [path])).split()
 
     def _changes(self, base: str, head: str) -> tuple[FileChange, ...]:
         """Return the files that differ between two commits."""
@@ -180,13 +185,19 @@ class BareRepository:
                 blobs[next(raw)] = (statuses[letter[0]], new if new != ZERO else old)
             elif entry:
                 added, removed, path = entry.split("\t")
-                lines = [0 if count == "-" else int(count) for count in (added, removed)]
-                changes.append(FileChange(path, *blobs[path], *lines))
+                # A binary file has "-" for both.
+                changes.append(FileChange(path, *blobs[path], int(added.strip("-") or 0), int(removed.strip("-") or 0)))
         return tuple(changes)
+
+    def changed_paths(self, base: str, head: str) -> list[str]:
+        """Return the paths that differ between two commits."""
+        return [change.path for change in self.changes(base, head)]
 
     def texts(self, commit: str, *folders: str) -> dict[str, str]:
         """Return path → text of the named files, and of every file below the named folders, at a commit."""
-        return dict((self._texts_of if _ID.fullmatch(commit) else self._texts)(commit, *folders))
+        if _ID.fullmatch(commit):
+            return dict(self._texts_of(commit, *folders))
+        return self._texts(commit, *folders)
 
     def _texts(self, commit: str, *folders: str) -> dict[str, str]:
         paths = self.git("ls-tree", "-r", "-z", "--name-only", commit, "--", *folders).split("\0")

@@ -131,7 +131,9 @@ class Hub:
             self._dispatch(ticket.base_ref, base, ticket.base_sha, now)
             ticket = self.store.change(ticket, merged=now, merge_sha=base)
             return self.close(ticket)
-        return ticket if head is not None else self.close(ticket)
+        if head is None:
+            return self.close(ticket)
+        return ticket
 
     def close(self, ticket: TicketRecord, reason: str | None = None) -> TicketRecord:
         """Close a ticket; copy-pr-bot deletes the mirror of a pull request."""
@@ -214,10 +216,7 @@ class Hub:
         """Return what a run depends on, read at its merge commit."""
         lts = suites.suite(run.labels).lts
         merge, base = run.merge_sha or run.head_sha, run.base_sha
-        # Golden files are large and many; unchanged ones agree anyway, except with the values of another image.
-        paths = [change.path for change in self.home.changes(base, merge)]
-        changed = [path for path in paths if path.startswith(plan.TEST_CASES)]
-        folders = [plan.TEST_CASES] if lts else [*changed, *(f"{plan.TEST_CASES}/{name}" for name in plan.FATES)]
+        folders = [plan.TEST_CASES] if lts else plan.compared_paths(self.home.changed_paths(base, merge))
         return plan.Situation(
             labels=frozenset(run.labels),
             maintainer=ACCOUNTS[run.author].permission == "write",
@@ -271,7 +270,7 @@ class Hub:
     def runs(self, matches: Callable[[RunRecord], bool]) -> list[RunState]:
         """Return the runs that match, newest first."""
         self.tickets()
-        runs = [run for run in reversed(self.store.all(RunRecord)) if matches(run)]
+        runs = filter(matches, reversed(self.store.all(RunRecord)))
         return [self._state(run, self._attempts(run)[-1]) for run in runs]
 
     def _state(self, run: RunRecord, attempt: AttemptRecord) -> RunState:
@@ -296,8 +295,7 @@ class Hub:
         """Start the next attempt of a run that has ended, with the jobs that failed."""
         started, cancelled = state.attempt.started, state.attempt.cancelled
         planned = [job.planned for job in state.jobs]
-        stopped = None if cancelled is None else cancelled - started
-        jobs = plan.retry(planned, self.clock() - started, stopped)
+        jobs = plan.retry(planned, self.clock() - started, cancelled and cancelled - started)
         self._attempt(state.run, state.attempt.attempt + 1, actor.login, jobs)
 
     def golden(self, state: RunState, job: JobRecord) -> dict[str, str]:

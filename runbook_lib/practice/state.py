@@ -22,6 +22,7 @@ from runbook_lib.system.atomic_files import private, private_folder
 FORMAT = 1
 #: GitHub's ids exceed 32 bits; so must these, or a client that truncates them would not fail here.
 FIRST_ID = 5_000_000_001
+_FIRST_NUMBERS = {"id": FIRST_ID, "number": 1, "run": 1}
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,9 @@ class TicketRecord:
         """The state as the pages for people show it."""
         if self.merged is not None:
             return "merged"
-        return f"{self.state}, draft" if self.draft else self.state
+        if self.draft:
+            return f"{self.state}, draft"
+        return self.state
 
     @property
     def mirror(self) -> str:
@@ -236,7 +239,7 @@ class Store:
 
     def next(self, series: str = "id") -> int:
         """Return the next number of a series; ids are one series for all kinds of records."""
-        value = int(self.setting(f"next {series}", FIRST_ID if series == "id" else 1))
+        value = int(self.setting(f"next {series}", _FIRST_NUMBERS[series]))
         self.set(f"next {series}", value + 1)
         return value
 
@@ -260,9 +263,10 @@ def _name(kind: type) -> str:
 
 
 def _load(kind: type[R], body: str) -> R:
-    fields: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(body).items()
-    }
+    fields: dict[str, Any] = json.loads(body)
+    for name, value in fields.items():
+        if isinstance(value, list):
+            fields[name] = tuple(value)
     if kind is JobRecord:
         fields["planned"] = Planned(**fields["planned"])
     return kind(**fields)

@@ -19,8 +19,10 @@ UPLOADED_AGAIN = frozenset({("moe/gpt3_moe_mcore_te_ep8", "dgx_gb200")})
 def artifact_name(job: Planned, run_id: int, job_id: int) -> str:
     """Return ``logs-<test_case>-<run_id>-<uuid>``, which contains neither model nor platform."""
     unique = uuid.uuid5(uuid.NAMESPACE_OID, str(job_id))
-    suffix = "-retry" if (f"{job.model}/{job.test_case}", job.platform) in UPLOADED_AGAIN else ""
-    return f"logs-{job.test_case}-{run_id}-{unique}{suffix}".replace("/", "-").replace("*", "-")
+    name = f"logs-{job.test_case}-{run_id}-{unique}".replace("/", "-").replace("*", "-")
+    if (f"{job.model}/{job.test_case}", job.platform) in UPLOADED_AGAIN:
+        name += "-retry"
+    return name
 
 
 def outputs(job: Planned) -> dict[str, str]:
@@ -36,13 +38,16 @@ def outputs(job: Planned) -> dict[str, str]:
 
 def _repeats(job: Planned) -> list[Planned]:
     """Return the repeats of a job: a test hangs in its second one, and the first left golden values behind."""
-    return [replace(job, cause=""), job] if job.cause == "hang" and job.compares else [job]
+    if job.cause == "hang" and job.compares:
+        return [replace(job, cause=""), job]
+    return [job]
 
 
 def archive(job: Planned, golden: Mapping[str, str], started: float, folder: str = "") -> bytes:
     """Return the artifact, a zip archive: golden values and the output of each rank, below ``folder``."""
-    logs = "" if job.kind == "unit" else "logs/"
-    members = {**golden, **{f"{logs}{name}": text for name, text in outputs(job).items()}}
+    members = dict(golden)
+    for name, text in outputs(job).items():
+        members[name if job.kind == "unit" else f"logs/{name}"] = text
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, text in members.items():

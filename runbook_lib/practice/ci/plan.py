@@ -206,6 +206,15 @@ def _agrees(at: Situation, job: Planned) -> bool:
     return all(measure.agrees(at.golden[path], text) for path, text in new.items() if path in at.golden)
 
 
+def compared_paths(changed: Iterable[str]) -> list[str]:
+    """Return the files and folders of test cases that a run has to compare, given the paths that it changes.
+
+    Golden files are large and many; unchanged ones agree anyway, except with the values of another image.
+    """
+    folders = [f"{TEST_CASES}/{name}" for name in FATES]
+    return [path for path in changed if path.startswith(TEST_CASES)] + folders
+
+
 def measured(
     job: Planned, golden: Mapping[str, str], base_golden: Mapping[str, str], *, image: str, base_image: str, lts: bool
 ) -> dict[str, str]:

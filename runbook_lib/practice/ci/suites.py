@@ -99,12 +99,9 @@ def _listed(value: Any) -> list[str]:
 
 def select(all_rows: Iterable[SuiteRow], suite: Suite, platforms: Collection[str]) -> tuple[SuiteRow, ...]:
     """Return the functional tests that a run of this suite starts; a tier does not include lower ones."""
-    selected = {
-        (row.platform, row.model, row.test_case): row
-        for row in all_rows
-        if row.tier == suite.tier
-        and row.environment == "dev"
-        and row.platform in platforms
-        and (suite.cadence is None or suite.cadence in row.cadence)
-    }
-    return tuple(selected[key] for key in sorted(selected, reverse=True, key=lambda key: (key[0], key[1:])))
+    selected = {}
+    for row in all_rows:
+        in_cadence = suite.cadence is None or suite.cadence in row.cadence
+        if in_cadence and (row.tier, row.environment) == (suite.tier, "dev") and row.platform in platforms:
+            selected[row.platform, row.model, row.test_case] = row
+    return tuple(row for _, row in sorted(selected.items(), reverse=True))

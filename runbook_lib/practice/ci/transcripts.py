@@ -23,7 +23,9 @@ _LAST_STEP: Mapping[str, int] = {STOPPED: 21, "hang": 12, "memory": 3, "nccl": 7
 
 def cause_of(job: Planned) -> str:
     """Return the cause of the failure of a functional job, in more detail than CI knows it."""
-    return job.detail if job.cause == "broken" and job.detail in CULPRIT else job.cause
+    if job.cause == "broken" and job.detail in CULPRIT:
+        return job.detail
+    return job.cause
 
 
 def output(job: Planned, rank: int) -> list[str]:
@@ -33,12 +35,16 @@ def output(job: Planned, rank: int) -> list[str]:
     if job.kind != "functional":
         return []
     cause = cause_of(job)
-    lines = ["using world size: 8, data-parallel size: 8, context-parallel size: 1"] if rank == 0 else []
-    if cause in ("import", "broken"):
-        return lines
-    lines += ["> building GPT model ...", "> setting tensorboard ..."] if rank == 0 else []
-    stop = _LAST_STEP.get(job.detail if job.detail == STOPPED else cause, _STEPS)
-    return lines + ([_progress(step, _loss(cause, step)) for step in range(stop)] if rank == RANKS - 1 else [])
+    started = cause not in ("import", "broken")
+    lines = []
+    if rank == 0:
+        lines.append("using world size: 8, data-parallel size: 8, context-parallel size: 1")
+    if rank == 0 and started:
+        lines += ["> building GPT model ...", "> setting tensorboard ..."]
+    if rank == RANKS - 1 and started:
+        stop = _LAST_STEP.get(job.detail, _LAST_STEP.get(cause, _STEPS))
+        lines += [_progress(step, _loss(cause, step)) for step in range(stop)]
+    return lines
 
 
 def _progress(step: int, loss: float) -> str:
@@ -62,7 +68,9 @@ def errors(job: Planned, rank: int) -> list[str]:
     if job.kind != "functional":
         return []
     cause = cause_of(job)
-    noise = [] if cause in ("import", "broken") else _lines("rank-start", rank=rank)
+    noise = []
+    if cause not in ("import", "broken"):
+        noise = _lines("rank-start", rank=rank)
     if cause in ("", "drift", "regression"):
         return noise + _lines("rank-end", rank=rank)
     if rank == CULPRIT.get(cause, 0):
@@ -88,7 +96,9 @@ def harness(job: Planned) -> list[str]:
     if job.kind == "functional":
         return _functional_end(cause)
     if cause == "broken":
-        lines = _lines(f"job-{job.kind}") if job.kind in ("build", "lint", "configure") else []
+        lines = []
+        if job.kind in ("build", "lint", "configure"):
+            lines = _lines(f"job-{job.kind}")
         return [*lines, *job.detail.splitlines(), _EXIT.format(100 if job.kind == "build" else 1)]
     if cause == "refused":
         return ["##[error]The deployment to the environment 'test' was rejected."]
@@ -108,8 +118,9 @@ def _functional_end(cause: str) -> list[str]:
         return [*_lines(f"harness-{cause}"), _RESTART, _EXIT.format(1)]
     report = _lines("harness-child-failed", rank=CULPRIT.get(cause, 0))
     # The harness also mistakes the messages of the other ranks for a flaky failure.
-    restart = [_RESTART] if cause in ("nccl", "memory", "shape") else []
-    return [*report, *restart, _EXIT.format(1)]
+    if cause in ("nccl", "memory", "shape"):
+        report.append(_RESTART)
+    return [*report, _EXIT.format(1)]
 
 
 def tries(job: Planned) -> int:

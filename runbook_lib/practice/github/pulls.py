@@ -15,13 +15,12 @@ from runbook_lib.practice.state import TicketRecord
 def _list_pulls(call: ApiCall) -> Response:
     query = call.request.args
     state, head, base = query.get("state", "open"), query.get("head", "").lower(), query.get("base", "")
-    pulls = [ticket for ticket in call.hub.tickets() if ticket.is_pull]
-    if state != "all":
-        pulls = [pull for pull in pulls if pull.state == state]
-    if ":" in head:  # GitHub ignores a head without an owner
-        pulls = [pull for pull in pulls if f"{pull.head_owner}:{pull.head_ref}".lower() == head]
-    if base:
-        pulls = [pull for pull in pulls if pull.base_ref == base]
+    pulls = []
+    for ticket in call.hub.tickets():
+        # GitHub ignores a head without an owner.
+        is_head = ":" not in head or f"{ticket.head_owner}:{ticket.head_ref}".lower() == head
+        if ticket.is_pull and state in ("all", ticket.state) and is_head and base in ("", ticket.base_ref):
+            pulls.append(ticket)
     return call.page(pulls, lambda pull: shapes.pull(call.hub, pull))
 
 
@@ -91,7 +90,9 @@ def _in_full(call: ApiCall, pull: TicketRecord) -> shapes.Json:
     """Return the pull request; GitHub computes its merge on the first request, and shows it from the second on."""
     if pull.state == "open":
         merged = call.hub.with_merge_commit(pull)
-        pull = merged if merged.merge_of == pull.merge_of else replace(pull, mergeable=None)
+        if merged.merge_of != pull.merge_of:
+            merged = replace(pull, mergeable=None)
+        pull = merged
     return shapes.pull_in_full(call.hub, pull)
 
 

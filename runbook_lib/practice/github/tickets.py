@@ -50,11 +50,12 @@ def _list_issues(call: ApiCall) -> Response:
     _require_issues(call)
     query, tickets = call.request.args, call.hub.tickets()
     state = query.get("state", "open")
-    if state != "all":
-        tickets = [ticket for ticket in tickets if ticket.state == state]
-    if creator := query.get("creator"):
-        tickets = [ticket for ticket in tickets if ticket.author == creator]
-    return call.page(tickets, lambda ticket: shapes.issue(call.hub, ticket))
+    creator = query.get("creator")
+    matches = []
+    for ticket in tickets:
+        if state in ("all", ticket.state) and creator in (None, ticket.author):
+            matches.append(ticket)
+    return call.page(matches, lambda ticket: shapes.issue(call.hub, ticket))
 
 
 def _create_issue(call: ApiCall) -> Response:

@@ -6,9 +6,8 @@ pipeline whose jobs are the tests, in stages named after the models.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.practice.ci import plan as ci
@@ -29,8 +28,6 @@ _BUILDS = (("test:pre_build_image", 0.04, 0.28), ("test:build_image", 0.30, 0.36
 _STATUSES: Mapping[str, str] = {
     "success": "success", "failure": "failed", "cancelled": "failed", "skipped": "skipped",
 }  # fmt: skip
-
-Internal = Literal["run", "skipped"]
 
 
 @dataclass(frozen=True)
@@ -103,20 +100,20 @@ def _matrix(build: str, job: str) -> list[Mapping[str, object]]:
 def plan(situations: Mapping[str, ci.Situation]) -> tuple[PlannedBridge, ...]:
     """Return the bridges of a pipeline; ``situations`` is environment → what its tests depend on."""
     rows = suites.rows(situations["dev"].recipes)
-    return tuple(
-        PlannedBridge(environment, platform, tuple(_jobs(situations[environment], rows, environment, platform)))
-        for environment, platform in itertools.product(ENVIRONMENTS, PLATFORMS)
-    )
+    bridges = []
+    for environment, platform in itertools.product(ENVIRONMENTS, PLATFORMS):
+        jobs = _jobs(situations[environment], rows, environment, platform)
+        bridges.append(PlannedBridge(environment, platform, tuple(jobs)))
+    return tuple(bridges)
 
 
 def _jobs(
     situation: ci.Situation, rows: Iterable[suites.SuiteRow], environment: str, platform: str
 ) -> Iterable[ci.Planned]:
-    selected = {
-        (row.model, row.test_case): row
-        for row in rows
-        if row.tier in SCOPES and (row.environment, row.platform) == (environment, platform)
-    }
+    selected = {}
+    for row in rows:
+        if row.tier in SCOPES and (row.environment, row.platform) == (environment, platform):
+            selected[row.model, row.test_case] = row
     for key in sorted(selected):
         job = ci.functional_job(situation, selected[key])
         if job.cause == "nccl":  # GitLab retries such a job automatically
@@ -136,22 +133,23 @@ def job_at(job: ci.Planned, created: float, now: float, stopped: float | None) -
     begin, end = created + job.starts, created + job.ends
     if stop >= end:
         # GitLab calls a job failed that exceeded the time limit, which GitHub calls cancelled, and gives the reason.
-        reason = "job_execution_timeout" if job.cause == "hang" else "script_failure"
-        status = _STATUSES[job.conclusion]
-        return GitLabStatus(status, begin, end, reason if status == "failed" else "")
+        reason = ""
+        if job.conclusion in ("failure", "cancelled"):
+            reason = "job_execution_timeout" if job.cause == "hang" else "script_failure"
+        return GitLabStatus(_STATUSES[job.conclusion], begin, end, reason)
     if stopped is not None and now >= stopped:
         return GitLabStatus("canceled", begin if begin < stopped else None, stopped)
-    return GitLabStatus("running", begin) if stop >= begin else GitLabStatus("pending")
+    if stop < begin:
+        return GitLabStatus("pending")
+    return GitLabStatus("running", begin)
 
 
-def bridge_at(
-    bridge: PlannedBridge, created: float, now: float, stopped: float | None, internal: Internal
-) -> GitLabStatus:
+def bridge_at(bridge: PlannedBridge, created: float, now: float, stopped: float | None) -> GitLabStatus:
     """Return the status of a bridge, which is that of the pipeline that it started."""
-    if internal == "skipped":
-        return GitLabStatus("skipped")
     if not has_started(bridge, created, now, stopped):
-        return GitLabStatus("created") if stopped is None or now < stopped else GitLabStatus("canceled", None, stopped)
+        if stopped is not None and now >= stopped:
+            return GitLabStatus("canceled", None, stopped)
+        return GitLabStatus("created")
     begin = created + min(job.appears for job in bridge.jobs)
     statuses = [(job.allow_failure, job_at(job, created, now, stopped)) for job in bridge.jobs]
     return _combine(statuses, begin, "downstream_pipeline_failed")
@@ -164,18 +162,19 @@ def has_started(bridge: PlannedBridge, created: float, now: float, stopped: floa
 
 
 def pipeline_at(
-    jobs: Iterable[ci.Planned], bridges: Iterable[PlannedBridge], created: float, now: float, stopped: float | None,
-    internal: Internal,
-) -> GitLabStatus:  # fmt: skip
+    jobs: Collection[ci.Planned], bridges: Iterable[PlannedBridge], created: float, now: float, stopped: float | None
+) -> GitLabStatus:
     """Return the status of a pipeline with these jobs and bridges; if a job fails, no bridge starts."""
-    if internal == "skipped":
-        return GitLabStatus("skipped")
-    jobs = list(jobs)
     statuses = [(False, job_at(job, created, now, stopped)) for job in jobs]
-    if all(job.conclusion == "success" for job in jobs):
+    if all_passed(jobs):
         for bridge in bridges:
-            statuses.append((bridge.allow_failure, bridge_at(bridge, created, now, stopped, internal)))
+            statuses.append((bridge.allow_failure, bridge_at(bridge, created, now, stopped)))
     return _combine(statuses, created)
+
+
+def all_passed(jobs: Iterable[ci.Planned]) -> bool:
+    """Return whether all jobs succeed."""
+    return all(job.conclusion == "success" for job in jobs)
 
 
 def _combine(statuses: list[tuple[bool, GitLabStatus]], begin: float, reason: str = "") -> GitLabStatus:
@@ -183,7 +182,7 @@ def _combine(statuses: list[tuple[bool, GitLabStatus]], begin: float, reason: st
     names = {status.status for _, status in statuses}
     if names & {"created", "pending", "running"}:
         return GitLabStatus("running", begin)
-    end = max((status.completed for _, status in statuses if status.completed is not None), default=begin)
+    end = max((status.completed or begin for _, status in statuses), default=begin)
     if "canceled" in names:
         return GitLabStatus("canceled", begin, end)
     if any(status.status == "failed" and not allow_failure for allow_failure, status in statuses):

@@ -6,7 +6,6 @@ Everything else follows from that moment and the clock.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from runbook_lib.practice.ci import plan, suites
 from runbook_lib.practice.git import BareRepository
@@ -33,8 +32,13 @@ class PracticePipeline:
 
     @property
     def id(self) -> int:
-        parent = self.run.id - _FIRST
-        return parent * 100 + self.bridge if self.bridge else parent
+        if self.bridge:
+            return self.parent_id * 100 + self.bridge
+        return self.parent_id
+
+    @property
+    def parent_id(self) -> int:
+        return self.run.id - _FIRST
 
     @property
     def source(self) -> str:
@@ -44,11 +48,9 @@ class PracticePipeline:
         return "api" if isinstance(self.run, InternalRunRecord) else "push"
 
     @property
-    def internal(self) -> Literal["run", "skipped"]:
-        """The state of its bridges, which are skipped if an image was not built."""
-        if self.skipped or any(job.conclusion != "success" for job in self.builds):
-            return "skipped"
-        return "run"
+    def runs_bridges(self) -> bool:
+        """False if an image was not built, or if the pipeline is skipped."""
+        return not self.skipped and gitlab_ci.all_passed(self.builds)
 
     @property
     def skipped(self) -> bool:
@@ -59,11 +61,13 @@ class PracticePipeline:
     def jobs(self) -> tuple[plan.Planned, ...]:
         if self.bridge:
             return self.bridges[self.bridge - 1].jobs
-        return () if self.skipped else self.builds
+        if self.skipped:
+            return ()
+        return self.builds
 
     def job_number(self, position: int) -> int:
         """Return the number of a job by its position, from 1."""
-        return (self.id if self.bridge else self.id * 100) * 100 + position
+        return (self.parent_id * 100 + self.bridge) * 100 + position
 
     def child(self, number: int) -> "PracticePipeline":
         """Return the pipeline that a bridge starts; ``number`` is the position of the bridge, from 1."""
@@ -71,16 +75,20 @@ class PracticePipeline:
 
     def children(self) -> "list[PracticePipeline]":
         """Return the pipelines of all bridges; a child has none."""
-        numbers = () if self.bridge else range(1, len(self.bridges) + 1)
-        return [self.child(number) for number in numbers]
+        if self.bridge:
+            return []
+        return [self.child(number) for number in range(1, len(self.bridges) + 1)]
 
     def at(self, now: float) -> GitLabStatus:
         """Return the status of the pipeline."""
         stopped, created = self.run.stopped, self.run.created
+        if self.bridge and not self.runs_bridges:
+            return GitLabStatus("skipped")
         if self.bridge:
-            return gitlab_ci.bridge_at(self.bridges[self.bridge - 1], created, now, stopped, self.internal)
-        internal: Literal["run", "skipped"] = "skipped" if self.skipped else "run"
-        return gitlab_ci.pipeline_at(self.builds, self.bridges, created, now, stopped, internal)
+            return gitlab_ci.bridge_at(self.bridges[self.bridge - 1], created, now, stopped)
+        if self.skipped:
+            return GitLabStatus("skipped")
+        return gitlab_ci.pipeline_at(self.builds, self.bridges, created, now, stopped)
 
     def job_at(self, job: plan.Planned, now: float) -> GitLabStatus:
         """Return the status of a job of the pipeline."""
@@ -113,12 +121,16 @@ class Pipelines:
         if not 0 < bridge <= len(parent.bridges):
             return None
         child = parent.child(bridge)
-        return child if self.has_started(child) else None
+        if not self.has_started(child):
+            return None
+        return child
 
     def find_job(self, number: int) -> tuple[PracticePipeline, int] | None:
         """Return a job by its number: its pipeline, and its position there, from 1; None without it."""
         owner, position = number // 100, number % 100
-        pipeline = self.find(owner if owner % 100 else owner // 100)
+        if owner % 100 == 0:  # a job of the parent
+            owner //= 100
+        pipeline = self.find(owner)
         if pipeline is None or not 0 < position <= len(pipeline.jobs):
             return None
         return pipeline, position
@@ -126,7 +138,7 @@ class Pipelines:
     def has_started(self, child: PracticePipeline) -> bool:
         """Return whether a bridge has started its pipeline."""
         bridge, run = child.bridges[child.bridge - 1], child.run
-        return child.internal == "run" and gitlab_ci.has_started(bridge, run.created, self.hub.clock(), run.stopped)
+        return child.runs_bridges and gitlab_ci.has_started(bridge, run.created, self.hub.clock(), run.stopped)
 
     def tip(self, branch: str) -> str | None:
         """Return the newest commit of a branch: pushed here, or mirrored from the forge; None without it."""
@@ -168,32 +180,31 @@ class Pipelines:
 
     def _plan(self, run: RunRecord) -> tuple[tuple[PlannedBridge, ...], tuple[plan.Planned, ...]]:
         if run.id not in self._plans:
-            variables, broken, how = (
-                (run.variables, run.broken, run.how) if isinstance(run, InternalRunRecord) else ((), (), "")
-            )
-            builds = gitlab_ci.builds(self._build(run.head_sha), run.seconds, broken, how)
-            self._plans[run.id] = (
-                () if "FUNCTIONAL_TEST=no" in variables else gitlab_ci.plan(self._situations(run)),
-                () if "BUILD=no" in variables else builds,
-            )
+            build = self._build(run.head_sha)
+            bridges, builds = gitlab_ci.plan(self._situations(run)), gitlab_ci.builds(build, run.seconds)
+            if isinstance(run, InternalRunRecord):
+                builds = gitlab_ci.builds(build, run.seconds, run.broken, run.how)
+                if "FUNCTIONAL_TEST=no" in run.variables:
+                    bridges = ()
+                if "BUILD=no" in run.variables:
+                    builds = ()
+            self._plans[run.id] = bridges, builds
         return self._plans[run.id]
 
     def _situations(self, run: RunRecord) -> dict[str, plan.Situation]:
         """Return what the tests of each environment depend on.  GitLab tests the head, not its merge into the base."""
         home = self.hub.home
-        paths = [change.path for change in home.changes(run.base_sha, run.head_sha)]
-        changed = [path for path in paths if path.startswith(plan.TEST_CASES)]
-        folders = [*changed, *(f"{plan.TEST_CASES}/{name}" for name in plan.FATES)]
+        folders = plan.compared_paths(home.changed_paths(run.base_sha, run.head_sha))
         new, old = (self.images(commit) for commit in (run.head_sha, run.base_sha))
         recipes = home.texts(run.head_sha, suites.RECIPES)
         golden, base_golden = home.texts(run.head_sha, *folders), home.texts(run.base_sha, *folders)
-        return {
-            environment: plan.Situation(
-                frozenset({"RunRecord functional tests"}), True, run.seconds, new.get(environment, ""),
-                old.get(environment, ""), recipes, golden, base_golden,
-            )
-            for environment in gitlab_ci.ENVIRONMENTS
-        }  # fmt: skip
+        situations = {}
+        for environment in gitlab_ci.ENVIRONMENTS:
+            situations[environment] = plan.Situation(
+                frozenset(), True, run.seconds, new.get(environment, ""), old.get(environment, ""), recipes, golden,
+                base_golden,
+            )  # fmt: skip
+        return situations
 
 
 def _has_pipeline(run: RunRecord) -> bool:

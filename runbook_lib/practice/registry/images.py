@@ -74,30 +74,25 @@ class RegistryContent:
 
 def content(months: Mapping[str, Month] = MONTHS) -> RegistryContent:
     """Return the images of the given months, tagged ``<month>-py3``."""
-    manifests: list[Blob] = []
-    blobs: list[Blob] = []
+    manifests: dict[str, Blob] = {}
+    blobs: dict[str, Blob] = {}
     tags: dict[str, str] = {}
     for month, versions in months.items():
         members = []
         for architecture in versions.platforms:
             layer = _layer(f"practice image {month} for {architecture}\n")
             config = _config(month, versions, architecture, layer)
-            manifest = _json(
-                MANIFEST,
-                {
-                    "schemaVersion": 2,
-                    "mediaType": MANIFEST,
-                    "config": config.descriptor(),
-                    "layers": [layer.descriptor()],
-                },
-            )
-            blobs += [layer, config]
-            manifests.append(manifest)
+            manifest = _json(MANIFEST, {
+                "schemaVersion": 2, "mediaType": MANIFEST, "config": config.descriptor(),
+                "layers": [layer.descriptor()],
+            })  # fmt: skip
+            blobs |= {layer.digest: layer, config.digest: config}
+            manifests[manifest.digest] = manifest
             members.append(manifest.descriptor(platform={"architecture": architecture, "os": "linux"}))
         index = _json(INDEX, {"schemaVersion": 2, "mediaType": INDEX, "manifests": members})
-        manifests.append(index)
+        manifests[index.digest] = index
         tags[f"{month}-py3"] = index.digest
-    return RegistryContent({blob.digest: blob for blob in manifests}, {blob.digest: blob for blob in blobs}, tags)
+    return RegistryContent(manifests, blobs, tags)
 
 
 def _config(month: str, versions: Month, architecture: str, layer: Blob) -> Blob:
@@ -115,23 +110,13 @@ def _config(month: str, versions: Month, architecture: str, layer: Blob) -> Blob
         "NVIDIA_PRODUCT_NAME": "PyTorch",
         "NVIDIA_PYTORCH_VERSION": month,
     }
-    return _json(
-        CONFIG,
-        {
-            "created": f"20{month.replace('.', '-')}-24T08:00:00Z",
-            "architecture": architecture,
-            "os": "linux",
-            "config": {
-                "Env": [f"{name}={value}" for name, value in env.items()],
-                "Labels": {
-                    "org.opencontainers.image.ref.name": "ubuntu",
-                    "org.opencontainers.image.version": "24.04",
-                },
-            },
-            # The layer is not compressed, so its digest is that of its content.
-            "rootfs": {"type": "layers", "diff_ids": [layer.digest]},
-        },
-    )
+    labels = {"org.opencontainers.image.ref.name": "ubuntu", "org.opencontainers.image.version": "24.04"}
+    return _json(CONFIG, {
+        "created": f"20{month.replace('.', '-')}-24T08:00:00Z", "architecture": architecture, "os": "linux",
+        "config": {"Env": [f"{name}={value}" for name, value in env.items()], "Labels": labels},
+        # The layer is not compressed, so its digest is that of its content.
+        "rootfs": {"type": "layers", "diff_ids": [layer.digest]},
+    })  # fmt: skip
 
 
 def _layer(text: str) -> Blob:
