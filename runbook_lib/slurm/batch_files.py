@@ -101,8 +101,7 @@ def launch(script: str, arguments: Sequence[str] = (), *, synced: bool = True) -
 
     ``synced`` says that the environment is complete, so that no node changes it while others read it.
     """
-    sync = ["--no-sync"] if synced else []
-    command = shlex.join(["uv", "run", *sync, "python", "-m", "torch.distributed.run"])
+    command = f"uv run {'--no-sync ' if synced else ''}python -m torch.distributed.run"
     options = (
         '--nnodes="$NNODES" --nproc-per-node="$GPUS_PER_NODE" --node-rank="$SLURM_NODEID" '
         '--master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT"'
@@ -147,7 +146,7 @@ def _groups(tests: Iterable[tuple[Workload, Connections]], site: Site, calls: in
         key = (needed.partition, needed.nodes, needed.gpus)
         merged.setdefault(key, []).extend(group)
         seconds[key] = max(seconds.get(key, 0), needed.seconds)
-    return {_Resources(*key, seconds[key]): group for key, group in merged.items()}
+    return {_Resources(*key, seconds[key]): tests for key, tests in merged.items()}
 
 
 def _check(workload: Workload, site: Site) -> None:
@@ -170,13 +169,12 @@ def _array(number: int, needed: _Resources, group: _Tests, site: Site) -> JobArr
         "time": _time(needed.seconds), "partition": needed.partition, "account": site.account,
         "array": f"0-{len(group) - 1}{limit}", "output": f"{folder}/%a/job.log", "open-mode": "append",
     }  # fmt: skip
-    lines = [f"#SBATCH --{option}={value}" for option, value in directives.items() if value]
+    options = [f"--{option}={value}" for option, value in directives.items() if value]
     if site.exclusive(needed.partition, needed.gpus):
-        lines.append("#SBATCH --exclusive")
-    lines += [f"#SBATCH {option}" for option in site.options]
+        options.append("--exclusive")
     text = _fill(
         "array.sh",
-        DIRECTIVES="\n".join(lines),
+        DIRECTIVES="\n".join(f"#SBATCH {option}" for option in (*options, *site.options)),
         GPUS=str(needed.gpus),
         FOLDER=shlex.quote(folder),
         SRUN=shlex.join(_srun_options(site)),

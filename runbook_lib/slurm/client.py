@@ -72,7 +72,7 @@ class Slurm:
 
     def cancel(self, elements: Iterable[tuple[int, int | None]]) -> None:
         """End these elements of arrays, or with None as index complete arrays; those that have ended are left alone."""
-        names = [f"{job}" if index is None else f"{job}_{index}" for job, index in elements]
+        names = [f"{job}_{index}".removesuffix("_None") for job, index in elements]
         for start in range(0, len(names), 500):  # a command's length is limited
             try:
                 self._run("scancel", *names[start : start + 500])

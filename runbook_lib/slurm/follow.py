@@ -65,6 +65,11 @@ class ObservedTest:
         return self.state in OVER or self.state == GONE
 
     @property
+    def pending(self) -> bool:
+        """True if it was submitted and is not over."""
+        return self.entry.job is not None and not self.over
+
+    @property
     def failed(self) -> bool:
         """True if it ended without success."""
         return self.over and self.state != "COMPLETED"
@@ -90,11 +95,13 @@ def submit(
     result = []
     adopted = polling.patiently(lambda: adopt_jobs(slurm, submissions), sleep, say)
     for submission, known in zip(submissions, adopted, strict=True):
-        job = known.job
-        if job is None:
-            job = _submit(slurm, submission, sleep, say)
-            report(submission.with_job(job))
-        result.append(known if submission.job is not None else rounds.write_job(submission, job))
+        if submission.job is None:
+            job = known.job
+            if job is None:
+                job = _submit(slurm, submission, sleep, say)
+                report(submission.with_job(job))
+            known = rounds.write_job(submission, job)
+        result.append(known)
     return tuple(result)
 
 
@@ -123,9 +130,9 @@ def adopt_jobs(slurm: Slurm, submissions: Sequence[Submission]) -> tuple[Submiss
     The submission of such an array was interrupted before the id was written.  Raises Unreachable if the controller is
     down.
     """
-    if all(submission.job is not None for submission in submissions):
-        return tuple(submissions)
-    known = _jobs_by_name(slurm)
+    known: dict[str, int] = {}
+    if None in [submission.job for submission in submissions]:
+        known = _jobs_by_name(slurm)
     result = []
     for submission in submissions:
         if submission.job is None and submission.name in known:
@@ -136,8 +143,8 @@ def adopt_jobs(slurm: Slurm, submissions: Sequence[Submission]) -> tuple[Submiss
 
 def unfinished(elements: Iterable[ArrayElement], entries: Iterable[RoundTest]) -> tuple[RoundTest, ...]:
     """Return the tests that wait or run according to the queue."""
-    tests = {(entry.array, entry.index): ObservedTest(entry) for entry in entries if entry.job is not None}
-    return tuple(test.entry for test in _match(tests, elements).values() if not test.over)
+    tests = {(entry.array, entry.index): ObservedTest(entry) for entry in entries}
+    return tuple(test.entry for test in _match(tests, elements).values() if test.pending)
 
 
 def _jobs_by_name(slurm: Slurm) -> dict[str, int]:
@@ -171,12 +178,12 @@ class Follower:
         for key, test in self._tests.items():
             if test.over:
                 continue
-            if test.entry.ended is not None:
+            if test.entry.exit_record is not None:
                 test = saved_state(test.entry)
                 self._tests[key] = replace(test, values=self._has_values(test))
             elif test.state == "RUNNING":
                 self._tests[key] = replace(test, values=self._has_values(test))
-        waiting = {key: test for key, test in self._tests.items() if not test.over and test.entry.job is not None}
+        waiting = {key: test for key, test in self._tests.items() if test.pending}
         if waiting:
             self._query(waiting)
         if self._early:
@@ -185,7 +192,9 @@ class Follower:
 
     def _query(self, waiting: Mapping[_Key, ObservedTest]) -> None:
         """Query the queue, or in turns with it the accounting for tests that have left the queue."""
-        keys = [key for key in waiting if self._missed[key] % 2] if self._has_accounting else []
+        keys = []
+        if self._has_accounting:
+            keys = [key for key in waiting if self._missed[key] % 2]
         elements: tuple[ArrayElement, ...] = ()
         if keys:
             try:
@@ -197,7 +206,7 @@ class Follower:
         else:
             keys = list(waiting)
             elements = self._slurm.queue()
-        matched = _match({key: waiting[key] for key in keys}, elements)
+        matched = _match(waiting, elements)
         for key in keys:
             if key in matched:
                 self._missed[key] = 0
@@ -218,13 +227,14 @@ class Follower:
 
     def _save(self, test: ObservedTest) -> None:
         """Save how a test ended beside its results, unless its job wrote it itself."""
-        if self._notes and (test.entry.ended is None or test.early):
+        if self._notes and (test.entry.exit_record is None or test.early):
             data = {name: getattr(test, name) for name in _SAVED}
             atomic_files.write(test.entry.folder / "state.json", json.dumps(data))
 
     def _has_values(self, test: ObservedTest) -> bool:
         names = self._expected.get(test.entry.test.name, ())
-        return bool(names) and all(_is_complete(test.entry.folder / "assets" / name) for name in names)
+        folder = test.entry.folder / "assets"
+        return bool(names) and all(_is_complete(folder / name) for name in names)
 
     def _cancel_complete(self) -> None:
         complete = {key: test for key, test in self._tests.items() if test.state == "RUNNING" and test.values}
@@ -252,11 +262,11 @@ def follow(
     Raises Unreachable if Slurm's controller stays down.
     """
 
-    def seen(tests: tuple[ObservedTest, ...]) -> polling.Observation:
-        return polling.Observation(counts(tests), all(test.over or test.entry.job is None for test in tests))
+    def summarize(tests: tuple[ObservedTest, ...]) -> polling.Observation:
+        return polling.Observation(counts(tests), not any(test.pending for test in tests))
 
     return polling.follow(
-        follower.poll, seen, wait=wait, sleep=sleep, clock=clock, say=say,
+        follower.poll, summarize, wait=wait, sleep=sleep, clock=clock, say=say,
         unreachable="The jobs continue meanwhile. Trying again.",
     )  # fmt: skip
 
@@ -269,17 +279,12 @@ def counts(tests: Iterable[ObservedTest]) -> str:
 
 def _match(tests: Mapping[_Key, ObservedTest], elements: Iterable[ArrayElement]) -> dict[_Key, ObservedTest]:
     """Return the tests that an answer lists, updated.  Slurm reuses job ids, so the array's name must match too."""
-    single: dict[tuple[str, int, int], ArrayElement] = {}
-    others: dict[tuple[str, int], ArrayElement] = {}
-    for element in elements:
-        if element.index is None:
-            others[element.name, element.job] = element
-        else:
-            single[element.name, element.job, element.index] = element
+    # An element without an index stands for all that are not listed individually.
+    listed = {(element.name, element.job, element.index): element for element in elements}
     matched = {}
     for key, test in tests.items():
-        name = (test.entry.array, test.entry.job or 0)
-        match = single.get((*name, test.entry.index)) or others.get(name)
+        array = (test.entry.array, test.entry.job or 0)
+        match = listed.get((*array, test.entry.index)) or listed.get((*array, None))
         if match is not None:
             state = match.state if match.over or match.state == "PENDING" else "RUNNING"
             matched[key] = replace(test, state=state, reason=match.reason, code=match.code, restarts=match.restarts)
@@ -320,17 +325,18 @@ def earlier_attempts(entry: RoundTest) -> tuple[str, ...]:
 
 def saved_state(entry: RoundTest) -> ObservedTest:
     """Return the final state of a test as it was saved or as its job wrote it, or the state before submission."""
-    ended = entry.ended
+    exit_record = entry.exit_record
     try:
         data = json.loads((entry.folder / "state.json").read_text())
         test = ObservedTest(entry, **{name: data[name] for name in _SAVED})
-        if test.over and (test.early or ended is None):
+        if test.over and (test.early or exit_record is None):
             return test
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    if ended is None:
+    if exit_record is None:
         return ObservedTest(entry)
+    _, code = exit_record
     state = "COMPLETED"
-    if ended[1]:
+    if code:
         state = _state_in_log(entry.folder) or "FAILED"
-    return ObservedTest(entry, state, code=ended[1], restarts=len(entry.earlier))
+    return ObservedTest(entry, state, code=code, restarts=len(entry.earlier))

@@ -70,23 +70,22 @@ class MatrixOutcome:
         values = [f"{item.verdict}: {summary.sentence(item)}".removesuffix(": ") for item in self.judgements]
         if self.missing and self.now.over:
             values.append(f"{', '.join(self.missing)} was not written")
-        attempt = f"attempt {self.now.restarts + 1}" if self.now.restarts else ""
-        details = ", ".join(filter(None, [self.now.reason, attempt]))
-        return {
-            "test": f"{entry.test.model}/{entry.test.case}",
-            "platform": entry.test.platform,
-            "job": f"{entry.job}_{entry.index}" if entry.job is not None else "",
-            "state": f"{self.now.word} ({details})" if details else self.now.word,
-            "outcome": self.word,
-            "class": failure.kind if failure else "",
-            "cause": _short(failure.cause) if failure else "",
-            "golden values": "; ".join(values),
-            "next": failure.next if failure else "",
-        }
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _CAUSE_WIDTH else f"{text[:_CAUSE_WIDTH]} …"
+        details = list(filter(None, [self.now.reason]))
+        if self.now.restarts:
+            details.append(f"attempt {self.now.restarts + 1}")
+        row: dict[str, object] = {
+            "test": f"{entry.test.model}/{entry.test.case}", "platform": entry.test.platform, "job": "",
+            "state": f"{self.now.word} ({', '.join(details)})" if details else self.now.word, "outcome": self.word,
+            "class": "", "cause": "", "golden values": "; ".join(values), "next": "",
+        }  # fmt: skip
+        if entry.job is not None:
+            row["job"] = f"{entry.job}_{entry.index}"
+        if failure:
+            cause = failure.cause
+            if len(cause) > _CAUSE_WIDTH:
+                cause = f"{cause[:_CAUSE_WIDTH]} …"
+            row |= {"class": failure.kind, "cause": cause, "next": failure.next}
+        return row
 
 
 def conclude(
@@ -182,11 +181,11 @@ def _batch(config: str) -> dict[str, str]:
 
 
 def _last_lines(folder: Path) -> tuple[str, ...]:
-    return tuple(line for line in _log_tail(folder / "job.log").splitlines()[-5:] if line.strip())
+    return tuple(filter(str.strip, _log_tail(folder / "job.log").splitlines()[-5:]))
 
 
 def _log_tails(folder: Path) -> list[str]:
-    return [_log_tail(path) for path in (folder / "job.log", *sorted(folder.glob("node-*.err.log"))[:8])]
+    return list(map(_log_tail, [folder / "job.log", *sorted(folder.glob("node-*.err.log"))[:8]]))
 
 
 def _log_tail(path: Path) -> str:

@@ -44,11 +44,15 @@ def read_tests(texts: Mapping[str, str | None]) -> tuple[tuple[Workload, ...], M
         if not path.endswith((".yaml", ".yml")):
             continue
         try:
-            tests += (test for test in read(path, text or "") if test.gpus and test.script.strip())
+            tests += filter(_runs_on_gpus, read(path, text or ""))
             problems[path] = rows.problems(rows.rows(path, text or ""))
         except RunbookError as error:
             problems[path] = (f"{error} Its tests are left out.",)
     return tuple(tests), problems
+
+
+def _runs_on_gpus(test: Workload) -> bool:
+    return bool(test.gpus and test.script.strip())
 
 
 def select(tests: Sequence[Workload], words: str, platform: str, environment: str) -> tuple[Workload, ...]:
@@ -61,7 +65,7 @@ def select(tests: Sequence[Workload], words: str, platform: str, environment: st
     for test in tests:
         if test.environment == environment and platform in ("", "".join(test.platform.split())):
             candidates.append(test)
-    names = [word for word in re.split(r"[,\s]+", words) if word]
+    names = list(filter(None, re.split(r"[,\s]+", words)))
     for name in names:
         if not any(_is_named(test, name) for test in candidates):
             raise Refused(_unknown(name, tests, candidates, platform, environment))
@@ -70,7 +74,7 @@ def select(tests: Sequence[Workload], words: str, platform: str, environment: st
 
 def _is_named(test: Workload, word: str) -> bool:
     if word == BUMP:
-        return any(scope in coverage.GITHUB for scope in test.scopes)
+        return not coverage.GITHUB.keys().isdisjoint(test.scopes)
     return word in test.scopes or word in (test.case, f"{test.model}/{test.case}", test.name)
 
 
@@ -80,11 +84,12 @@ def _unknown(
     places = sorted({f"{test.platform} ({test.environment})" for test in tests if _is_named(test, word)})
     if places:
         return f"{word} runs on {', '.join(places)}, and not on {platform or 'any platform'} ({environment})."
-    names = {test.case for test in candidates}
+    names: set[str] = set()
     for test in candidates:
-        names.update(test.scopes)
-    similar = get_close_matches(word, names, 3)
-    hint = f"Did you mean {' or '.join(similar)}?" if similar else "Name a scope such as nightly, a test case, or bump."
+        names |= {test.case, *test.scopes}
+    hint = "Name a scope such as nightly, a test case, or bump."
+    if similar := get_close_matches(word, names, 3):
+        hint = f"Did you mean {' or '.join(similar)}?"
     return f"No recipe has the scope or the test {word!r}. {hint}"
 
 
@@ -134,7 +139,9 @@ def training_test(train: str, nodes: str, gpus: str, platform: str, environment:
     for word, following in itertools.pairwise([*arguments, "--"]):
         name, equals, value = word.partition("=")
         if name.startswith("--"):
-            settings[name] = value if equals else True if following.startswith("--") else following
+            settings[name] = value
+            if not equals:
+                settings[name] = following.startswith("--") or following
     command = launch(script, arguments).replace("{", "{{").replace("}", "}}")
     case = f"train-{hashlib.sha256(train.encode()).hexdigest()[:6]}"
     test = Workload(

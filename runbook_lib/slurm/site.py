@@ -51,7 +51,7 @@ class Site:
 
     def gpus_for(self, workload: Workload) -> int:
         """Return the GPUs per node that a test gets here."""
-        return max(workload.gpus, self.least_gpus if workload.gpus else 0)
+        return workload.gpus and max(workload.gpus, self.least_gpus)
 
     def exclusive(self, partition: str, gpus: int) -> bool:
         """Return True if a test with this number of GPUs per node gets its nodes with all processors and memory.
@@ -66,7 +66,9 @@ class Site:
         self, *, partitions: Collection[str] | None = None, accounts: Collection[str] | None = None
     ) -> tuple[str, ...]:
         """Return what cannot work, as sentences.  Partitions and accounts are compared with the cluster's if given."""
-        names = {name for value in self.partitions.values() if value for name in value.split(",")}
+        names: set[str] = set()
+        for value in filter(None, self.partitions.values()):
+            names.update(value.split(","))
         problems = [*self._path_problems(), *self._option_problems()]
         for name in sorted(names):
             problems += _name_problems("partition", name, partitions)
@@ -93,13 +95,14 @@ class Site:
             if match is None:
                 yield f"The option {option!r} cannot be passed to sbatch: expected --name=value."
                 continue
-            # Slurm accepts the beginning of an option's name for the whole name.
-            reserved = sorted(name for name in _RESERVED if name.startswith(match["name"]))
-            if reserved:
-                yield (
-                    f"The option {option!r} cannot be passed to sbatch: --{reserved[0]} follows from the recipe and "
-                    "the other settings."
-                )
+            for name in sorted(_RESERVED):
+                # Slurm accepts the beginning of an option's name for the whole name.
+                if name.startswith(match["name"]):
+                    yield (
+                        f"The option {option!r} cannot be passed to sbatch: --{name} follows from the recipe and the "
+                        "other settings."
+                    )
+                    break
 
 
 def _name_problems(kind: str, name: str, known: Collection[str] | None) -> Iterator[str]:

@@ -129,9 +129,11 @@ def unmounted(site: Site, *texts: str) -> str:
     """
     if not site.image:
         return ""
-    present = [path.rstrip("/") for path in (*(inside for _, inside in site.mounts), *site.in_image)]
-    folders = dict.fromkeys(folder for text in texts for folder in _DATA.findall(text))
-    missing = [folder for folder in folders if not any(_overlap(folder, path) for path in present)]
+    present = [inside for _, inside in site.mounts] + list(site.in_image)
+    missing = []
+    for folder in dict.fromkeys(_DATA.findall("\n".join(texts))):
+        if not any(_overlap(folder, path.rstrip("/")) for path in present):
+            missing.append(folder)
     if not missing:
         return ""
     return (

@@ -69,12 +69,15 @@ def elements(text: str, command: str) -> tuple[ArrayElement, ...]:
     except (ValueError, RecursionError) as error:
         output = text.strip()[:200]
         raise CannotTell(f"{command} printed no JSON but {output!r}. Slurm 21.08 or later is needed.") from error
-    jobs = data.get("jobs") if isinstance(data, dict) else None
-    if not isinstance(jobs, list):
+    if not isinstance(data, dict) or not isinstance(data.get("jobs"), list):
         raise CannotTell(f"{command} listed no jobs: its answer does not have the form of Slurm's.")
     if errors := data.get("errors"):
         raise Unreachable(f"Slurm's controller cannot be reached: {command} reports {_messages(errors)!r}.")
-    return tuple(element for job in jobs if isinstance(job, dict) for element in _elements(job))
+    result: list[ArrayElement] = []
+    for job in data["jobs"]:
+        if isinstance(job, dict):
+            result += _elements(job)
+    return tuple(result)
 
 
 def _messages(errors: object) -> str:
@@ -96,13 +99,16 @@ def _elements(job: Mapping[str, Any]) -> Iterator[ArrayElement]:
     if not owner:
         return
     state, reason = _state(job)
-    code = _code(job.get("exit_code")) if state in OVER else None
+    code = None
+    if state in OVER:
+        code = _code(job.get("exit_code"))
     if state == "FAILED" and code == 0:
         code = None  # sacct 22.05 prints 0 for every job
     restarts = _number(job.get("restart_cnt")) or 0
-    single = _number(index)
-    is_single = single is not None and not (single == 0 and _text(listed))  # with a list, 0 may mean none
-    for position in [single] if is_single else _indices(_text(listed)):
+    positions = [_number(index)]
+    if positions == [None] or (positions == [0] and _text(listed)):  # with a list, 0 may mean none
+        positions = _indices(_text(listed))
+    for position in positions:
         yield ArrayElement(_text(job.get("name")), owner, position, state, reason, code, restarts)
 
 
@@ -135,20 +141,23 @@ def _state(job: Mapping[str, Any]) -> tuple[str, str]:
 def _number(value: object) -> int | None:
     """Return a number in any of Slurm's forms; None if it is not set."""
     if isinstance(value, dict):
-        return _number(value.get("number")) if value.get("set") and not value.get("infinite") else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+        value = value.get("number") if value.get("set") and not value.get("infinite") else None
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value
 
 
 def _code(value: object) -> int | None:
     """Return the exit status; that of a signal is 128 more, as in shells."""
     if isinstance(value, dict):
         signal = value.get("signal")
-        number = _number(signal.get("id", signal.get("signal_id"))) if isinstance(signal, dict) else None
-        return 128 + number if number else _number(value.get("return_code"))
+        if isinstance(signal, dict) and (number := _number(signal.get("id", signal.get("signal_id")))):
+            return 128 + number
+        return _number(value.get("return_code"))
     status = _number(value)
-    if status is None:
-        return None
-    return 128 + (status & 127) if status & 127 else status >> 8
+    if status is None or status & 127 == 0:
+        return status and status >> 8
+    return 128 + (status & 127)
 
 
 def _text(value: object) -> str:
@@ -164,7 +173,7 @@ def partitions(text: str) -> tuple[Partition, ...]:
         name, limit, nodes, gres = line.strip().split("|")
         bare = name.rstrip("*")
         previous = result.get(bare, Partition(bare, None, 0, 0))
-        gpus = sum(int(count) for count in re.findall(r"\bgpu(?::[\w.-]{1,60})?:(\d{1,4})\b", gres))
+        gpus = sum(map(int, re.findall(r"\bgpu(?::[\w.-]{1,60})?:(\d{1,4})\b", gres)))
         count = previous.nodes + int(re.sub(r"\D", "", nodes) or 0)
         most_gpus = max(previous.gpus, gpus)
         result[bare] = Partition(bare, seconds(limit), count, most_gpus, name.endswith("*"))
@@ -176,5 +185,5 @@ def seconds(limit: str) -> int | None:
     match = re.fullmatch(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})", limit.strip())
     if match is None:
         return None
-    days, hours, minutes, rest = (int(number or 0) for number in match.groups())
+    days, hours, minutes, rest = map(int, match.groups("0"))
     return ((days * 24 + hours) * 60 + minutes) * 60 + rest

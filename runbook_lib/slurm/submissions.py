@@ -34,10 +34,10 @@ class RoundTest:
     job: int | None = None
 
     @property
-    def ended(self) -> tuple[int, int] | None:
+    def exit_record(self) -> tuple[int, int] | None:
         """Job id and exit status, as the job itself wrote them at its end."""
         words = _text(self.folder / "ended").split()
-        if len(words) != 2 or not all(word.isdecimal() for word in words):
+        if len(words) != 2 or not "".join(words).isdecimal():
             return None
         return int(words[0]), int(words[1])
 
@@ -77,7 +77,10 @@ def read(base: Path) -> tuple[Submission, ...]:
 
 def newest(submissions: Iterable[Submission]) -> dict[str, RoundTest]:
     """Return the newest entry of each test, by the test's name."""
-    return {entry.test.name: entry for submission in submissions for entry in submission.entries}
+    entries: dict[str, RoundTest] = {}
+    for submission in submissions:
+        entries |= {entry.test.name: entry for entry in submission.entries}
+    return entries
 
 
 def next_round(base: Path) -> int:
@@ -111,8 +114,8 @@ def write_job(submission: Submission, job: int) -> Submission:
 
 
 def _rounds(base: Path) -> list[int]:
-    folders = (path.parent.name for path in base.glob(f"[0-9]*/{_LIST}"))
-    return sorted(int(name) for name in folders if name.isdecimal())
+    names = [path.parent.name for path in base.glob(f"[0-9]*/{_LIST}")]
+    return sorted(map(int, filter(str.isdecimal, names)))
 
 
 def _round(folder: Path, number: int) -> Iterator[Submission]:

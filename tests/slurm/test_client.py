@@ -165,7 +165,7 @@ def test_a_new_round_runs_some_again_and_keeps_the_old_results(slurm: Slurm, tmp
     assert {name: (it.entry.round, it.state) for name, it in second.items()} == {
         "a": (2, "COMPLETED"), "b": (1, "COMPLETED"),
     }  # fmt: skip
-    assert first["a"].entry.ended is not None
+    assert first["a"].entry.exit_record is not None
 
 
 @needs_slurm

@@ -91,7 +91,7 @@ def config(**arguments: int) -> str:
     [
         (None, ""),
         (config(tensor_model_parallel_size=2, num_attention_heads=16), ""),
-        (config(tensor_model_parallel_size=16), "WORLD_SIZE is 8, which is no multiple of 16"),
+        (config(tensor_model_parallel_size=16), "multiple of 16"),
         (config(tensor_model_parallel_size=8, num_attention_heads=12), "12 attention heads cannot be divided by TP 8"),
         ("[", "model_config.yaml does not parse"),
         (config(tensor_model_parallel_size=2) + "  --overlap-moe-expert-parallel-comm: true\n", "requires CUDA_DEVICE"),
@@ -107,7 +107,7 @@ def test_connections_follow_the_rule() -> None:
     text = config(tensor_model_parallel_size=2)
     assert prepare(TESTS[0], text, SITE).connections.value == 1
     assert prepare(replace(TESTS[0], platform="dgx_gb200"), text, SITE).connections.value is None
-    assert prepare(replace(TESTS[0], platform="dgx_new"), text, SITE).obstacle.startswith("'dgx_new' is no platform")
+    assert "dgx_new" in prepare(replace(TESTS[0], platform="dgx_new"), text, SITE).obstacle
 
 
 def test_a_site_that_gives_more_gpus_lets_a_test_run() -> None:
