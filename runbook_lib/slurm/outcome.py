@@ -16,7 +16,7 @@ from runbook_lib.slurm.follow import GONE, ObservedTest
 from runbook_lib.triage import known_problems, read_logs
 from runbook_lib.triage.diagnose import FailedJob, Failure
 from runbook_lib.triage.known_problems import Pitfall
-from runbook_lib.triage.patterns import Kind
+from runbook_lib.triage.patterns import FailureKind
 
 Word = Literal["passed", "drifted", "to be judged", "failed", "not over"]
 _CAUSE_WIDTH = 160  # characters of a cause in a table
@@ -25,7 +25,7 @@ _LOG_TAIL = 65536  # bytes of a node's log that are searched for known problems
 _BATCH_OPTIONS = ("micro-batch-size", "global-batch-size", "seq-length")
 _AGAIN = "Submit it again: name it, or all that failed, as again."
 #: States that the test's logs need not explain: class, cause, and True if running it again may help.
-_BY_SLURM: Mapping[str, tuple[Kind, str, bool]] = {
+_BY_SLURM: Mapping[str, tuple[FailureKind, str, bool]] = {
     "NODE_FAIL": ("flaky infrastructure", "A node failed or did not answer, according to Slurm", True),
     "BOOT_FAIL": ("flaky infrastructure", "A node did not boot, according to Slurm", True),
     "PREEMPTED": ("flaky infrastructure", "The job was preempted by another, according to Slurm", True),
@@ -137,7 +137,7 @@ def _failure(now: ObservedTest, config: str | None) -> Failure:
         reason = f" ({now.reason})" if now.reason else ""
         return Failure(name, "", kind, f"{cause}{reason}.", _last_lines(entry.folder), None, retry, _AGAIN)
     try:
-        failure = read_logs.of_folder(entry.folder, FailedJob(name, conclusion=_conclusion(now)))
+        failure = read_logs.diagnose_folder(entry.folder, FailedJob(name, conclusion=_conclusion(now)))
     except CannotTell:
         cause = "It wrote no log. Either its node does not see the folder for results, or the job never started."
         return Failure(name, "", "unknown", cause, next="Check that all nodes see the folder for results.")

@@ -12,7 +12,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.codeowners import PLACES, owners
 from runbook_lib.triage import failed_jobs
-from runbook_lib.triage.failed_jobs import Place, Seen
+from runbook_lib.triage.failed_jobs import DiagnosedJob, RequestedRun
 from runbook_lib.workflow.repository import choose
 
 
@@ -20,8 +20,8 @@ from runbook_lib.workflow.repository import choose
 class Findings:
     """``touched`` are the files that the run's pull request changes; a row each, those that the logs name first."""
 
-    asked: Place | None
-    seen: tuple[Seen, ...] = ()
+    asked: RequestedRun | None
+    seen: tuple[DiagnosedJob, ...] = ()
     touched: tuple[dict[str, object], ...] = ()
 
     def show(self) -> View:
@@ -49,13 +49,15 @@ def look(
     """Look into what ``place`` names, as ``failures.find`` takes it.  Changes nothing."""
     if not place or github is None:
         return Findings(None)
-    asked = failed_jobs.find(github, place, choose(checkout).workflow)
-    seen = failed_jobs.triage(github, asked, base, say)
+    asked = failed_jobs.find_run(github, place, choose(checkout).workflow)
+    seen = failed_jobs.diagnose_run(github, asked, base, say)
     number = re.fullmatch(r"pull-request/([0-9]{1,18})", asked.run.head_branch)
     return Findings(asked, seen, _touched(checkout, github.files(int(number[1])), seen) if number else ())
 
 
-def _touched(checkout: Checkout, files: tuple[str, ...], seen: tuple[Seen, ...]) -> tuple[dict[str, object], ...]:
+def _touched(
+    checkout: Checkout, files: tuple[str, ...], seen: tuple[DiagnosedJob, ...]
+) -> tuple[dict[str, object], ...]:
     texts = checkout.read(PLACES, "HEAD")
     named = owners(next((text for text in texts.values() if text), ""), files)
     rows: list[dict[str, object]] = []
@@ -65,7 +67,7 @@ def _touched(checkout: Checkout, files: tuple[str, ...], seen: tuple[Seen, ...])
     return tuple(sorted(rows, key=lambda row: (not row["named by"], str(row["file"]))))
 
 
-def _names(seen: Seen, path: str) -> bool:
+def _names(seen: DiagnosedJob, path: str) -> bool:
     """Whether the evidence of a failure has the path in it, or the path is one of its test's files."""
     return any(path in line for line in seen.failure.evidence) or bool(seen.test and f"/{seen.test}/" in path)
 

@@ -1,79 +1,100 @@
-"""Facts that a failure's report names: numbers, phase, memory, parallelism.  Pure."""
+"""Facts for a failure's report: numbers, phase, memory, parallelism.  Pure."""
 
 import math
 import re
 from collections.abc import Sequence
 
-from runbook_lib.triage.log_summary import Comparison, Reading
+from runbook_lib.triage.log_summary import LogSummary, MetricComparison
 
 #: A loss so far off, relatively, is no drift: ten times what CI's comparison allows.
 FAR = 0.5
-#: A loss that ends so much above where it began has diverged.
+#: A loss that ends this many times above its first value has diverged.
 _DIVERGED = 1.1
+_CHECKPOINT = {"save_checkpoint", "load_checkpoint", "save_checkpoint_and_time"}
+_INITIALIZATION = {"setup_model_and_optimizer", "get_model", "initialize_megatron", "get_megatron_optimizer"}
 
 
-def wrong_numbers(compared: Sequence[Comparison], readings: Sequence[Reading]) -> str:
-    """Why numbers are wrong rather than different, as the beginning of a sentence; empty where they are not."""
-    for it in compared:
-        if it.metric.startswith(("iteration-time", "mem-", "throughput")):
+def wrong_numbers(comparisons: Sequence[MetricComparison], logs: Sequence[LogSummary]) -> str:
+    """Return why numbers are wrong rather than different, as the beginning of a sentence; empty where they are not."""
+    for comparison in comparisons:
+        if comparison.metric.startswith(("iteration-time", "mem-", "throughput")):
             continue
-        pairs = [(new, old) for new, old in zip(it.actual, it.golden, strict=False) if math.isfinite(old)]
-        if any(not math.isfinite(new) for new, _ in pairs):
-            return f"{it.metric} is not finite"
-        if "loss" in it.metric and any(abs(new - old) > FAR * abs(old) for new, old in pairs):
-            return f"{it.metric} is more than {FAR:.0%} off"
-    if any(it.not_finite for it in readings):
+        for new, old in zip(comparison.actual, comparison.golden, strict=False):
+            if math.isfinite(old) and not math.isfinite(new):
+                return f"{comparison.metric} is not finite"
+            if "loss" in comparison.metric and math.isfinite(old) and abs(new - old) > FAR * abs(old):
+                return f"{comparison.metric} is more than {FAR:.0%} off"
+    if any(log.not_finite for log in logs):
         return "The loss is not finite"
-    if any(it.losses and it.losses[1] > _DIVERGED * it.losses[0] > 0 for it in readings):
+    if any(log.losses and log.losses[1] > _DIVERGED * log.losses[0] > 0 for log in logs):
         return "The loss diverges"
     return ""
 
 
-def compared_worst(compared: Sequence[Comparison]) -> dict[str, str]:
-    """Expected and found, where they differ most."""
-    worst, told = -1.0, {}
-    for it in compared:
-        for step, (new, old) in enumerate(zip(it.actual, it.golden, strict=False), 1):
-            off = abs(new - old) / abs(old) if old and math.isfinite(new - old) else math.inf if new != old else 0.0
-            if off > worst and not (math.isnan(new) and math.isnan(old)):
-                worst = off
-                told = {"metric": it.metric, "expected": f"{old:g}", "found": f"{new:g}", "value number": str(step)}
-    return told
+def worst_difference(comparisons: Sequence[MetricComparison]) -> dict[str, str]:
+    """Return the expected and the found value where they differ most."""
+    largest = -1.0
+    details = {}
+    for comparison in comparisons:
+        for number, (new, old) in enumerate(zip(comparison.actual, comparison.golden, strict=False), 1):
+            difference = _relative_difference(new, old)
+            if difference > largest:
+                largest = difference
+                details = {
+                    "metric": comparison.metric, "expected": f"{old:g}", "found": f"{new:g}",
+                    "value number": str(number),
+                }  # fmt: skip
+    return details
 
 
-def losses(readings: Sequence[Reading]) -> dict[str, str]:
-    told = next((it.losses for it in readings if it.losses), None)
-    return {"lm loss": f"{told[0]:g} at first, {told[1]:g} at last"} if told else {}
+def _relative_difference(new: float, old: float) -> float:
+    if new == old:
+        return 0.0
+    if math.isnan(new) and math.isnan(old):
+        return -1.0
+    if old and math.isfinite(new - old):
+        return abs(new - old) / abs(old)
+    return math.inf
+
+
+def losses(logs: Sequence[LogSummary]) -> dict[str, str]:
+    """Return the first and the last loss of the first log that has any."""
+    for log in logs:
+        if log.losses:
+            return {"lm loss": f"{log.losses[0]:g} at first, {log.losses[1]:g} at last"}
+    return {}
 
 
 def phase_of(frames: Sequence[tuple[str, str]]) -> str:
-    """What a rank was doing, by the functions and files of its traceback; empty where they do not tell.
+    """Return the phase of a rank, by the functions and files of its traceback; empty where they do not show it.
 
     ``checkpoint`` is saving and loading: the recomputation of activations has the same word in its names.
     """
-    files, functions = " ".join(it[0] for it in frames), {it[1] for it in frames}
-    if "dist_checkpointing" in files or functions & {"save_checkpoint", "load_checkpoint", "save_checkpoint_and_time"}:
+    files, functions = " ".join(file for file, _ in frames), {function for _, function in frames}
+    if "dist_checkpointing" in files or functions & _CHECKPOINT:
         return "checkpoint"
-    if functions & {"setup_model_and_optimizer", "get_model", "initialize_megatron", "get_megatron_optimizer"}:
+    if functions & _INITIALIZATION:
         return "initialization"
     if "/optimizer/" in files or "/optim/" in files:
         return "optimizer"
-    if any("backward" in it and "forward" not in it for it in functions):
+    if any("backward" in function and "forward" not in function for function in functions):
         return "backward"
-    if any(it.startswith("forward") and "backward" not in it for it in functions):
+    if any(function.startswith("forward") and "backward" not in function for function in functions):
         return "forward"
     return "initialization" if "__init__" in functions else ""
 
 
 def peak_of(message: str) -> str:
-    """The memory that a process had in use when no more was to be had, as PyTorch words it."""
-    found = re.search(r"(\d[\d.]{0,12} [KMGT]iB) memory in use", message)
-    if found is None:
-        found = re.search(r"allocated memory (\d[\d.]{0,12} [KMGT]iB) is allocated", message)
-    return found[1] if found else ""
+    """Return the memory that a process had in use when it ran out, as PyTorch words it."""
+    match = re.search(r"(\d[\d.]{0,12} [KMGT]iB) memory in use", message)
+    if match is None:
+        match = re.search(r"allocated memory (\d[\d.]{0,12} [KMGT]iB) is allocated", message)
+    return match[1] if match else ""
 
 
-def parallelism(readings: Sequence[Reading]) -> str:
-    """``TP 2, PP 4, …`` from the arguments that rank 0 prints."""
-    told = {name: size for it in reversed(readings) for name, size in it.parallelism.items()}
-    return ", ".join(f"{name} {told[name]}" for name in ("TP", "PP", "EP", "CP") if name in told)
+def parallelism(logs: Sequence[LogSummary]) -> str:
+    """Return ``TP 2, PP 4, …`` from the arguments that rank 0 prints."""
+    sizes: dict[str, str] = {}
+    for log in reversed(logs):
+        sizes.update(log.parallelism)
+    return ", ".join(f"{name} {sizes[name]}" for name in ("TP", "PP", "EP", "CP") if name in sizes)

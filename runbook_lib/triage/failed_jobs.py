@@ -1,4 +1,4 @@
-"""The failed jobs of a CI run on GitHub, each with its cause, and whether it fails on the base branch as well."""
+"""The failed jobs of a CI run, each with its cause, and how the job of its name ended on the base branch."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -13,29 +13,29 @@ from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import ci_runs, match_artifacts
 from runbook_lib.golden.collect import GoldenSource
-from runbook_lib.golden.match_artifacts import Upload
+from runbook_lib.golden.match_artifacts import FunctionalTestJob, Upload
 from runbook_lib.transport.ranges import Address
 from runbook_lib.triage import read_logs
 from runbook_lib.triage.diagnose import FailedJob, Failure
 from runbook_lib.triage.read_logs import JobLogs
 
-#: Characters of a cause in a table; the evidence below has it whole.
-_SHOWN = 160
+#: Characters of a cause in a table; the evidence below has all of it.
+_MAX_CAUSE = 160
 BAD = frozenset({"failure", "timed_out", "cancelled", "startup_failure"})
 #: The job that sums up a run fails with any other.
 SUMMARY = "Nemo_CICD"
-_PLACE = re.compile(
+_ADDRESS = re.compile(
     r"https?://[^/\s]+/(?P<repository>[^/\s]+/[^/\s]+)/"
     r"(?:actions/runs/(?P<run>[0-9]{1,18})(?:/(?:attempts/[0-9]+/)?job/(?P<job>[0-9]{1,18}))?|pull/(?P<pull>[0-9]{1,18}))(?:[/?#]\S*)?"
 )
 
 
 @dataclass(frozen=True)
-class Seen:
+class DiagnosedJob:
     """A failed job.  ``test`` is ``<model>/<test case>``, empty for a job of another kind.
 
-    ``on_base`` is how the job of this name ended in the newest finished run of the base branch; empty where there is
-    none, or it is the same run.
+    ``on_base`` is the result of the job of this name in the newest finished run of the base branch; empty where there
+    is none, or it is this very run.
     """
 
     failure: Failure
@@ -44,46 +44,52 @@ class Seen:
 
     @property
     def row(self) -> dict[str, object]:
-        """For a table."""
-        it = self.failure
+        """Return a row for a table."""
+        cause = self.failure.cause
+        if len(cause) > _MAX_CAUSE:
+            cause = f"{cause[:_MAX_CAUSE]} …"
         return {
-            "job": it.job,
-            "class": it.kind,
-            "cause": it.cause if len(it.cause) <= _SHOWN else f"{it.cause[:_SHOWN]} …",
+            "job": self.failure.job,
+            "class": self.failure.kind,
+            "cause": cause,
             "on the base branch": self.on_base or "not run",
-            "next": it.next,
-            "url": it.url,
+            "next": self.failure.next,
+            "url": self.failure.url,
         }
 
 
 @dataclass(frozen=True)
-class Place:
-    """What a person asked about: a run, and of it one job or all that failed."""
+class RequestedRun:
+    """The run that a person named, and the id of one job of it, None for all that failed."""
 
     run: WorkflowRun
     job: int | None = None
 
 
-def find(github: GitHub, place: str, workflow: str = WORKFLOW) -> Place:
-    """The run that a text names: the address of a run, job or pull request, ``#12``, a run's number, or a branch.
+def find_run(github: GitHub, text: str, workflow: str = WORKFLOW) -> RequestedRun:
+    """Find the run that a text names: the address of a run, job or pull request, ``#12``, a run's number, or a branch.
 
     A pull request and a branch stand for the newest run of ``workflow`` there: of that which copy-pr-bot starts, or,
-    where it is empty, of any.  Raises Refused for another repository's, and RunbookError where there is no run.
+    where it is empty, of any.  Raise Refused for another repository's, and RunbookError where there is no run.
     """
-    text = place.strip()
-    found = _PLACE.fullmatch(text)
-    if found and found["repository"].lower() != github.repository.lower():
-        raise Refused(f"{text} belongs to {found['repository']}, and the checkout to {github.repository}.")
-    if found and found["run"]:
-        return Place(github.run(int(found["run"])), int(found["job"]) if found["job"] else None)
+    text = text.strip()
+    address = _ADDRESS.fullmatch(text)
+    if address and address["repository"].lower() != github.repository.lower():
+        raise Refused(f"{text} belongs to {address['repository']}, and the checkout to {github.repository}.")
+    if address and address["run"]:
+        return RequestedRun(github.run(int(address["run"])), int(address["job"]) if address["job"] else None)
     if re.fullmatch(r"[0-9]{5,18}", text):
-        return Place(github.run(int(text)))
-    number = (found and found["pull"]) or (re.fullmatch(r"#?([0-9]{1,7})", text) or ("", ""))[1]
+        return RequestedRun(github.run(int(text)))
+    number = address["pull"] if address else ""
+    if re.fullmatch(r"#?[0-9]{1,7}", text):
+        number = text.removeprefix("#")
+    branch = text
     if number and not workflow:
         branch = f"#{number}"
         runs = github.runs(head_sha=github.pull(int(number)).head_sha)
     else:
-        branch = branch_of(int(number)) if number else text
+        if number:
+            branch = branch_of(int(number))
         runs = github.runs(branch)
     newest = _newest(runs, workflow)
     if newest is None:
@@ -91,99 +97,111 @@ def find(github: GitHub, place: str, workflow: str = WORKFLOW) -> Place:
             f"{github.repository} has no run of {workflow or 'CI'} on {branch!r}. Give the address of a run, a job or "
             "a pull request, the number of a pull request, or a branch that CI runs on."
         )
-    return Place(newest)
+    return RequestedRun(newest)
 
 
 def _newest(runs: Iterable[WorkflowRun], workflow: str) -> WorkflowRun | None:
-    return max((run for run in runs if workflow in ("", run.name)), key=lambda run: (run.created, run.id), default=None)
+    of_workflow = [run for run in runs if workflow in ("", run.name)]
+    return max(of_workflow, key=lambda run: (run.created, run.id), default=None)
 
 
 def failed(jobs: Iterable[WorkflowJob]) -> tuple[WorkflowJob, ...]:
-    """The jobs that failed, without the one that only sums them up; a hanging one is cancelled by its time limit."""
+    """Return the jobs that failed or reached their time limit, without the one that only sums them up."""
     return tuple(job for job in jobs if job.conclusion in BAD and not job.name.startswith(SUMMARY))
 
 
-def triage(
-    github: GitHub, asked: Place, base: str = "main", say: Callable[[str], object] = print
-) -> tuple[Seen, ...]:  # fmt: skip
-    """Why each failed job of a run failed, by name.  Reads of the logs what is needed; prints how far it is."""
-    listed = github.jobs(asked.run.id)
-    jobs = sorted(failed(listed), key=lambda job: (job.name, job.id))
-    if asked.job is not None:
-        jobs = [job for job in listed if job.id == asked.job] or [github.job(asked.job)]  # of an earlier attempt
-    artifacts = _artifacts(github, asked.run.id, listed)
-    asked_of = [FailedJob(job.name, job.url, job.conclusion, job.failed_steps) for job in jobs]
-    lie_at = [
-        JobLogs(of, *artifacts.get(job.id, (None, 0, False)), Address(*github.log(job.id)))
-        for job, of in zip(jobs, asked_of, strict=True)
-    ]
-    found = read_logs.triage_all(lie_at, progress=_teller(say))
-    then = _on_base(github, asked.run, base)
-    names = {job.id: ci_runs.functional_tests(job) for job in jobs}
+def diagnose_run(
+    github: GitHub, requested: RequestedRun, base: str = "main", say: Callable[[str], object] = print
+) -> tuple[DiagnosedJob, ...]:
+    """Return the cause of each failed job of a run, by name.  Read only as much of the logs as needed."""
+    run_id = requested.run.id
+    jobs = github.jobs(run_id)
+    artifacts = _artifacts(github, run_id, jobs)
+    chosen = sorted(failed(jobs), key=lambda job: (job.name, job.id))
+    if requested.job is not None:
+        chosen = [job for job in jobs if job.id == requested.job] or [github.job(requested.job)]  # an earlier attempt
+    logs = []
+    for job in chosen:
+        failed_job = FailedJob(job.name, job.url, job.conclusion, job.failed_steps)
+        artifact = artifacts.get(job.id, (None, 0, False))
+        logs.append(JobLogs(failed_job, *artifact, Address(*github.log(job.id))))
+    failures = read_logs.diagnose_all(logs, progress=_progress(say))
+    on_base = _on_base(github, requested.run, base)
+    diagnosed = []
+    for job, failure in zip(chosen, failures, strict=True):
+        tests = [f"{test.model}/{test.test_case}" for test in ci_runs.functional_tests(job)]
+        diagnosed.append(DiagnosedJob(failure, "".join(tests), on_base.get(job.name, "")))
+    return tuple(diagnosed)
+
+
+def diagnose_pipeline(source: GoldenSource, say: Callable[[str], object] = print) -> tuple[DiagnosedJob, ...]:
+    """Return the cause of each failed functional job of a pipeline, by name."""
+    gitlab = GitLab.connect()
+    jobs = [job for job in source.jobs if job.state not in ("passed", "skipped")]
+    jobs.sort(key=lambda job: (job.name, job.id))
+    uploads = {match.jobs[0].id: match.upload for match in source.matches}
+    logs = []
+    for job in jobs:
+        upload, trace = uploads.get(job.id), Address(*gitlab.trace(job.id))
+        if upload:
+            logs.append(JobLogs(FailedJob(job.name), source.address(upload), upload.size, upload.expired, trace))
+        else:
+            logs.append(JobLogs(FailedJob(job.name), log=trace))
+    failures = read_logs.diagnose_all(logs, progress=_progress(say))
     return tuple(
-        Seen(
-            failure,
-            f"{names[job.id][0].model}/{names[job.id][0].test_case}" if names[job.id] else "",
-            then.get(job.name, ""),
-        )
-        for job, failure in zip(jobs, found, strict=True)
+        DiagnosedJob(failure, f"{job.model}/{job.test_case}") for job, failure in zip(jobs, failures, strict=True)
     )
 
 
-def of_gitlab(source: GoldenSource, say: Callable[[str], object] = print) -> tuple[Seen, ...]:
-    """Why each failed functional job of a pipeline failed, by name."""
-    gitlab = GitLab.connect()
-    jobs = sorted((it for it in source.jobs if it.state not in ("passed", "skipped")), key=lambda it: (it.name, it.id))
-    uploads = {it.jobs[0].id: it.upload for it in source.matches}
-    lie_at = []
-    for job in jobs:
-        upload, log = uploads.get(job.id), Address(*gitlab.trace(job.id))
-        if upload:
-            lie_at.append(JobLogs(FailedJob(job.name), source.address(upload), upload.size, upload.expired, log))
-        else:
-            lie_at.append(JobLogs(FailedJob(job.name), log=log))
-    found = read_logs.triage_all(lie_at, progress=_teller(say))
-    return tuple(Seen(it, f"{job.model}/{job.test_case}") for job, it in zip(jobs, found, strict=True))
-
-
-def _teller(say: Callable[[str], object]) -> Callable[[int, int, str], object]:
+def _progress(say: Callable[[str], object]) -> Callable[[int, int, str], object]:
     return lambda done, total, _: say(f"{done} of {total} failed jobs read") if done == total else None
 
 
 def _artifacts(github: GitHub, run_id: int, jobs: Sequence[WorkflowJob]) -> dict[int, tuple[Address | None, int, bool]]:
-    """The artifact of each functional job that is surely its own."""
-    ran = [it for job in jobs for it in ci_runs.functional_tests(job)]
-    uploads = [Upload(it.id, it.name, it.size, it.expired, it.created) for it in github.artifacts(run_id)]
-    return {
-        it.jobs[0].id: (Address(*github.download(it.upload.id)), it.upload.size, it.upload.expired)
-        for it in match_artifacts.match_uploads(ran, uploads, run_id)
-        if len(it.jobs) == 1
-    }
+    """Return the artifact of each functional job that is certainly its own."""
+    tests: list[FunctionalTestJob] = []
+    for job in jobs:
+        tests += ci_runs.functional_tests(job)
+    uploads = [
+        Upload(artifact.id, artifact.name, artifact.size, artifact.expired, artifact.created)
+        for artifact in github.artifacts(run_id)
+    ]
+    artifacts: dict[int, tuple[Address | None, int, bool]] = {}
+    for match in match_artifacts.match_uploads(tests, uploads, run_id):
+        if len(match.jobs) == 1:
+            address = Address(*github.download(match.upload.id))
+            artifacts[match.jobs[0].id] = (address, match.upload.size, match.upload.expired)
+    return artifacts
 
 
 def _on_base(github: GitHub, run: WorkflowRun, base: str) -> dict[str, str]:
-    """How each job ended in the newest finished run of the same workflow on the base branch; the worse of two."""
-    # A fork may call its branch as it likes.
-    finished = (it for it in github.runs(base) if it.status == "completed" and it.id != run.id and not it.fork)
+    """Return the result of each job in the newest finished run of the same workflow on the base branch."""
+    # A fork may name its branch like the base.
+    finished = [
+        other for other in github.runs(base) if other.status == "completed" and other.id != run.id and not other.fork
+    ]
     newest = _newest(finished, run.name)
     if newest is None:
         return {}
-    ended: dict[str, str] = {}
+    results: dict[str, str] = {}
     for job in github.jobs(newest.id):
-        if job.conclusion in BAD or job.name not in ended:
-            ended[job.name] = f"fails there too: {job.url}" if job.conclusion in BAD else f"{job.conclusion} there"
-    return ended
+        if job.conclusion in BAD:
+            results[job.name] = f"fails there too: {job.url}"
+        else:
+            results.setdefault(job.name, f"{job.conclusion} there")
+    return results
 
 
-def show(seen: Sequence[Seen]) -> View:
-    """Each failed job with its cause, then the evidence, verbatim."""
-    shown = display.table((it.row for it in seen), empty="No job failed.")
-    for it in seen:
-        where = it.failure.where
-        title = f"{it.failure.job}: {it.failure.kind}" + (f" ({where.log}, line {where.line})" if where else "")
-        if it.failure.evidence:
-            shown += display.code("\n".join(it.failure.evidence), title=title)
-        told = "; ".join(f"{name}: {value}" for name, value in it.failure.details.items() if name != "error")
-        if told:
-            shown += display.note(told)
-    return shown
+def show(jobs: Sequence[DiagnosedJob]) -> View:
+    """Show each failed job with its cause, then the evidence, verbatim."""
+    view = display.table((job.row for job in jobs), empty="No job failed.")
+    for failure in (job.failure for job in jobs):
+        if failure.evidence:
+            title = f"{failure.job}: {failure.kind}"
+            if failure.where:
+                title += f" ({failure.where.log}, line {failure.where.line})"
+            view += display.code("\n".join(failure.evidence), title=title)
+        details = [f"{name}: {detail}" for name, detail in failure.details.items() if name != "error"]
+        if details:
+            view += display.note("; ".join(details))
+    return view

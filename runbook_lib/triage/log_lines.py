@@ -1,4 +1,4 @@
-"""One line of a log as it was meant: without colours, control characters and the prefixes put before it.  Pure."""
+"""Lines of a log without colours, control characters and the prefixes of launchers.  Pure."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[
 #: Control characters, and those that turn the direction of writing or end a line for some programs.
 _CONTROL = dict.fromkeys([*range(9), *range(10, 32), *range(127, 160), 0x2028, 0x2029, *range(0x202A, 0x202F),
                           *range(0x2066, 0x206A), 0xFEFF])  # fmt: skip
-#: What other output begins with.
+#: The beginnings of other output.
 _MARKS = (
     "[", "##[", "====", "----", "Root Cause", "E   ", "+ ", "W0", "E0", "I0", "WARNING", "INFO", "ERROR", "FAILED",
 )  # fmt: skip
@@ -19,45 +19,46 @@ _INNER = re.compile(
 
 
 def clean(raw: bytes) -> str:
-    """Text without colours and control characters, whatever the bytes; ``�`` where they are no UTF-8."""
+    """Return text without colours and control characters; ``�`` stands for bytes that are not UTF-8."""
     return _ANSI.sub("", raw.decode("utf-8", "replace")).translate(_CONTROL)
 
 
 def split(text: str) -> tuple[str, int | None, str]:
-    """Time (month to second), rank and the rest of a line; the innermost rank counts."""
+    """Split a line into time (month to second), rank and the rest; the innermost rank counts."""
     time, rank = "", None
     text = text.lstrip("\ufeff")
-    if found := _STAMP.match(text):
-        time, text = f"{found[1]}T{found[2]}", text[found.end() :]
+    stamp = _STAMP.match(text)
+    if stamp:
+        time, text = f"{stamp[1]}T{stamp[2]}", text[stamp.end() :]
     for _ in range(4):
         prefix = _PREFIX.match(text)
         if prefix is None:
             break
-        number = prefix[2] or prefix[3]
-        rank = int(number) if number else rank
+        if prefix[2] or prefix[3]:
+            rank = int(prefix[2] or prefix[3])
         text = text[prefix.end() :]
     return time, rank, text
 
 
 def inner_time(text: str) -> str:
-    """The time that a program wrote near the beginning of a line, as ``split`` gives it."""
-    found = _INNER.search(text, 0, 80)
-    if found is None:
+    """Return the time that a program wrote near the beginning of a line, in the form of ``split``."""
+    match = _INNER.search(text, 0, 80)
+    if match is None:
         return ""
-    if found[1]:
-        return f"{found[1]}T{found[2].replace(',', '.')}"
-    return f"{found[3]:>02}-{found[4]}T{found[5]}"
+    if match[1]:
+        return f"{match[1]}T{match[2].replace(',', '.')}"
+    return f"{match[3]:>02}-{match[4]}T{match[5]}"
 
 
 def parts(raw: bytes) -> Iterator[bytes]:
-    """A line as its carriage returns left it: each state that is more than empty, the last hundred at most."""
+    """Yield the states of a line between its carriage returns, without blank ones; the last hundred at most."""
     if b"\r" not in raw:
         yield raw
         return
-    yield from [it for it in raw.split(b"\r") if it.strip()][-100:]
+    yield from [state for state in raw.split(b"\r") if state.strip()][-100:]
 
 
-def foreign(bare: str) -> bool:
-    """Whether a line below an exception is plainly other output: it has a time, a bracket or a mark of its own."""
+def is_other_output(bare: str) -> bool:
+    """Report if a line below an exception is other output: it has a time, a bracket or a mark of its own."""
     text = bare.lstrip()
     return text.startswith(_MARKS) or " iteration " in bare[:80] or bool(_INNER.match(text))

@@ -1,16 +1,16 @@
-"""What one log tells, as data.  Pure."""
+"""The facts of one log, as data.  Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from runbook_lib.triage.patterns import Pattern
+from runbook_lib.triage.patterns import LogPattern
 
 QUOTED = 30  # lines of evidence at most
 
 
 @dataclass(frozen=True)
 class Traceback:
-    """A traceback, or an error as pytest shows it.  ``line`` counts from 1; ``time`` is month to second, if told."""
+    """A traceback, or an error as pytest shows it.  ``line`` counts from 1; ``time`` is month to second, if known."""
 
     error: str
     message: str
@@ -24,12 +24,17 @@ class Traceback:
     by_pytest: bool = False
     end: int = 0  # its last line
 
+    @property
+    def ends_its_process(self) -> bool:
+        """Report if it may be a root cause: no consequence of another rank's death, and not survived."""
+        return not self.consequence and not self.survived
+
 
 @dataclass(frozen=True)
-class Hit:
-    """A telling line, and the lines before it."""
+class LineMatch:
+    """A line that a pattern explains, and the lines before it."""
 
-    pattern: Pattern
+    pattern: LogPattern
     text: str
     lines: tuple[str, ...]
     line: int
@@ -39,8 +44,8 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What the comparison with golden values printed of one metric: the values that it compared."""
+class MetricComparison:
+    """The values of one metric that the comparison with golden values printed."""
 
     metric: str
     actual: tuple[float, ...]
@@ -48,21 +53,21 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What one log tells.  ``problem`` says why it could not be read, or not to its end."""
+class LogSummary:
+    """The facts of one log.  ``problem`` is the reason why it could not be read, or not to its end."""
 
     name: str
     rank: int | None = None
     tracebacks: tuple[Traceback, ...] = ()
-    hits: tuple[Hit, ...] = ()
+    matches: tuple[LineMatch, ...] = ()
     failed_tests: tuple[str, ...] = ()
     parallelism: Mapping[str, str] = field(default_factory=dict)
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[MetricComparison, ...] = ()
     progress: str = ""
     iteration: int | None = None
     losses: tuple[float, float] | None = None  # the first and the last that were printed
     not_finite: bool = False
-    first_rank: tuple[int, int] | None = None  # which torchrun saw fail first: of all, and of its node
+    first_rank: tuple[int, int] | None = None  # the first to fail, by torchrun: its global and its local rank
     exit_code: int | None = None
     enqueued: Mapping[int, int] = field(default_factory=dict)  # rank -> its last collective, from the watchdog
     tail: tuple[str, ...] = ()
@@ -70,22 +75,23 @@ class Reading:
     problem: str = ""
 
 
-def without_secrets(reading: Reading, hide: Callable[[str], str]) -> Reading:
-    """The same with ``hide`` applied to all that the log said: before anything is made of a part of it."""
+def without_secrets(log: LogSummary, hide: Callable[[str], str]) -> LogSummary:
+    """Apply ``hide`` to all texts of the log, before any part of them is used."""
 
-    def lines(of: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(hide("\n".join(of)).split("\n")) if of else of
+    def hide_lines(lines: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(hide("\n".join(lines)).split("\n")) if lines else lines
 
+    tracebacks = []
+    for trace in log.tracebacks:
+        lines = hide_lines(trace.lines)
+        tracebacks.append(replace(trace, error=hide(trace.error), message=hide(trace.message), lines=lines))
     return replace(
-        reading,
-        tracebacks=tuple(
-            replace(it, error=hide(it.error), message=hide(it.message), lines=lines(it.lines))
-            for it in reading.tracebacks
-        ),
-        hits=tuple(replace(it, text=hide(it.text), lines=lines(it.lines)) for it in reading.hits),
-        failed_tests=tuple(map(hide, reading.failed_tests)),
-        parallelism={name: hide(value) for name, value in reading.parallelism.items()},
-        comparisons=tuple(replace(it, metric=hide(it.metric)) for it in reading.comparisons),
-        progress=hide(reading.progress),
-        tail=lines(reading.tail),
+        log,
+        tracebacks=tuple(tracebacks),
+        matches=tuple(replace(match, text=hide(match.text), lines=hide_lines(match.lines)) for match in log.matches),
+        failed_tests=tuple(map(hide, log.failed_tests)),
+        parallelism={name: hide(value) for name, value in log.parallelism.items()},
+        comparisons=tuple(replace(comparison, metric=hide(comparison.metric)) for comparison in log.comparisons),
+        progress=hide(log.progress),
+        tail=hide_lines(log.tail),
     )

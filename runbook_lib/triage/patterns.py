@@ -1,8 +1,8 @@
-"""What lines of a log mean, as data.  Pure.
+"""The meaning of lines in a log, as data.  Pure.
 
 Each pattern is linear: no repetition within a repetition, and every gap bounded.  Lines are short by then (64 KB).
-The flaky ones cover what Megatron-LM's launchers run again by themselves, up to three times; the expressions are our
-own.  What its list calls flaky and is not here: ``The following metrics failed`` (drift), ``found NaN in`` (numerics:
+The flaky ones cover the failures that Megatron-LM's launchers retry, up to three times; the expressions are our own.
+Its list has three more, which are not flaky here: ``The following metrics failed`` (drift), ``found NaN in`` (numerics:
 a person judges), and the watchdog's time-out (a hang).
 """
 
@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal[
+FailureKind = Literal[
     "golden drift", "flaky infrastructure", "hang", "out of memory", "shape", "import error", "container build",
     "lint", "unit tests", "regression", "unknown",
 ]  # fmt: skip
@@ -26,26 +26,26 @@ _CORE = "megatron/core and megatron/training"
 
 
 @dataclass(frozen=True)
-class Pattern:
-    """``says`` ends the sentence "The log says …"; ``retry``: whether running again may help, with nothing changed."""
+class LogPattern:
+    """An expression for lines; ``finding`` ends the sentence "The log shows …"; ``retry``: a new run may succeed."""
 
-    kind: Kind
-    says: str
+    kind: FailureKind
+    finding: str
     regex: re.Pattern[str]
     source: str
     retry: bool = False
 
 
-def _flaky(says: str, regex: str, source: str, *, retry: bool = True) -> Pattern:
-    return Pattern("flaky infrastructure", says, re.compile(regex), source, retry)
+def _flaky(finding: str, regex: str, source: str, *, retry: bool = True) -> LogPattern:
+    return LogPattern("flaky infrastructure", finding, re.compile(regex), source, retry)
 
 
-def _of(kind: Kind, says: str, regex: str, source: str, *, retry: bool = False) -> Pattern:
-    return Pattern(kind, says, re.compile(regex), source, retry)
+def _of(kind: FailureKind, finding: str, regex: str, source: str, *, retry: bool = False) -> LogPattern:
+    return LogPattern(kind, finding, re.compile(regex), source, retry)
 
 
 #: Faults that end a process.
-FATAL: tuple[Pattern, ...] = (
+FATAL: tuple[LogPattern, ...] = (
     _flaky("that the GPU's memory is broken (ECC)", r"uncorrectable .{0,40}ECC|ECC error encountered", _NEMO),
     _flaky("that a GPU was lost", r"fallen off the bus|no CUDA-capable device is detected", _TORCH),
     _flaky("that a process crashed", r"Segmentation fault|Segfault encountered|SIGSEGV", _NEMO),
@@ -54,8 +54,8 @@ FATAL: tuple[Pattern, ...] = (
         r"double free or corrup|\binvalid pointer|malloc\(\): |corrupted (?:unsorted|size|double)|Fatal glibc error",
         _NEMO,
     ),
-    _flaky("that a kernel touched memory that is not its own", r"illegal memory access", _NEMO),
-    _flaky("that a processor met an instruction that it has not", r"[Ii]llegal instruction", _NEMO),
+    _flaky("that a kernel accessed memory that is not its own", r"illegal memory access", _NEMO),
+    _flaky("that a processor met an unknown instruction", r"[Ii]llegal instruction", _NEMO),
     _flaky("that a kernel failed", r"unspecified launch failure|Call to CUDA function failed", _NEMO),
     _flaky("that no port was free", r"failed to listen on any local network|Address already in use", _NEMO),
     _flaky("that a name could not be resolved", r"failure in name resolution|Could not resolve host", _NEMO),
@@ -69,9 +69,9 @@ FATAL: tuple[Pattern, ...] = (
     _flaky("that a server failed", r"\b50[234] (?:Bad Gateway|Service Unavailable|Gateway Time-?out)", _DOCKER),
 )
 
-#: Faults that a program may live with, or that follow from another: a hang explains more than they do.
-WEAK: tuple[Pattern, ...] = (
-    _flaky("that a download broke off", r"Unpack failed: incomplete input|Connection broken", _NEMO),
+#: Faults that a program may survive, or that follow from another: a hang explains more than they do.
+WEAK: tuple[LogPattern, ...] = (
+    _flaky("that a download was interrupted", r"Unpack failed: incomplete input|Connection broken", _NEMO),
     _flaky("that an answer took too long", r"[Rr]ead operation timed out|Read timed out|\bTimeoutError\b", _NEMO),
     _flaky(
         "that a container could not be removed",
@@ -86,7 +86,7 @@ WEAK: tuple[Pattern, ...] = (
 
 FLAKY = (*FATAL, *WEAK)
 
-HANG: tuple[Pattern, ...] = (
+HANG: tuple[LogPattern, ...] = (
     _of("hang", "that a collective timed out", r"Watchdog caught collective operation timeout", _NEMO, retry=True),
     _of("hang", "that the time limit was reached", r"exceeded the maximum execution time", _GITHUB, retry=True),
     _of(
@@ -96,8 +96,8 @@ HANG: tuple[Pattern, ...] = (
     ),
 )  # fmt: skip
 
-#: What an error means, the first that fits.  Looked for in an exception's own line and the lines of its message.
-ERRORS: tuple[Pattern, ...] = (
+#: Meanings of errors, the first that fits.  Searched for in an exception's own line and the lines of its message.
+ERRORS: tuple[LogPattern, ...] = (
     _of(
         "out of memory", "that memory ran out",
         r"\bOutOfMemoryError\b|CUDA out of memory|CUBLAS_STATUS_ALLOC_FAILED|\bMemoryError\b|CUDA error: out of memory",
@@ -117,7 +117,7 @@ ERRORS: tuple[Pattern, ...] = (
         _PYTEST,
     ),
     _of(
-        "shape", "that sizes do not fit each other",
+        "shape", "that sizes do not match",
         r"divisible by|size mismatch|shapes? cannot be multiplied|must match the (?:existing )?size|"
         r"[Ss]hape mismatch|shapes? .{0,80}(?:not match|mismatch|incompatible|not aligned|is invalid)|"
         r"is invalid for input of size|Expected size .{1,20} but got size|Sizes of tensors must match",
@@ -125,14 +125,14 @@ ERRORS: tuple[Pattern, ...] = (
     ),
 )  # fmt: skip
 
-BUILD: tuple[Pattern, ...] = (
+BUILD: tuple[LogPattern, ...] = (
     _of("container build", "that the image could not be built",
         r"failed to solve|failed to build|did not complete successfully|returned a non-zero code", _DOCKER),
-    _of("container build", "that an image is not there", r"manifest unknown|manifest for .{1,200} not found", _DOCKER),
+    _of("container build", "that an image is missing", r"manifest unknown|manifest for .{1,200} not found", _DOCKER),
 )  # fmt: skip
 
-#: What says that something failed, and not what.
-PLAIN: tuple[Pattern, ...] = (
+#: Lines that report a failure, and not its cause.
+PLAIN: tuple[LogPattern, ...] = (
     _of("unknown", "that the deployment was refused", r"[Dd]eployment .{0,100}(?:rejected|refused|denied)", _GITHUB),
     _of(
         "unknown", "what failed",
@@ -142,15 +142,15 @@ PLAIN: tuple[Pattern, ...] = (
 )  # fmt: skip
 
 #: Lines of a log, in the order in which they explain a failure where no traceback does.
-LINES: tuple[Pattern, ...] = (*ERRORS, *FATAL, *HANG, *WEAK, *BUILD, *PLAIN)
+LINES: tuple[LogPattern, ...] = (*ERRORS, *FATAL, *HANG, *WEAK, *BUILD, *PLAIN)
 
-#: Consequences, or talk: no cause by themselves.
+#: Consequences and chatter: no cause by themselves.
 NOISE = re.compile(
     r"destroy_process_group|(?:TCPStore|c10d|socket\.cpp|sendBytes|recvValue|recvVector).{0,400}"
     r"(?:Connection (?:reset|closed)|Broken pipe|[Ff]ailed to recv|[Ff]ailed to send|unavailable)|"
     r"Sending process \d{1,9} closing signal|\bHeartbeatMonitor\b|resource_tracker|^Exception ignored in"
 )
-#: Exceptions that follow when another rank has died, and what a stopped process raises.
+#: Exceptions that follow when another rank has died, and those of a stopped process.
 CONSEQUENCE = re.compile(
     r"^(?:[\w.]{0,100}\.)?(?:ChildFailedError|SignalException|DistBackendError|DistStoreError|DistNetworkError|"
     r"KeyboardInterrupt|SystemExit|BrokenPipeError|ConnectionResetError|ProcessExitedException|"
@@ -158,7 +158,7 @@ CONSEQUENCE = re.compile(
     r"|NCCL (?:communicator was aborted|error|Error|watchdog)|Watchdog caught collective"
 )
 
-#: Every line that matters in the log of a rank holds one of these, so that whole blocks can be passed over.
+#: Every line that matters in the log of a rank has one of these, so that blocks without them are skipped.
 RANK_STEMS: tuple[bytes, ...] = (
     b"rror",
     b"Traceback",

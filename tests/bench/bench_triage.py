@@ -139,7 +139,7 @@ def asked(forge: str, sizes: list[int], own: bool) -> list[JobLogs]:
 
 def triaged(forge: str, sizes: list[int], own: bool) -> tuple[float, tuple[Failure, ...]]:
     started = time.perf_counter()
-    found = read_logs.triage_all(asked(forge, sizes, own))
+    found = read_logs.diagnose_all(asked(forge, sizes, own))
     seconds = time.perf_counter() - started
     for number, it in enumerate(found):
         rank, stream = CAUSES[number % KINDS]

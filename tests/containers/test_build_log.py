@@ -138,13 +138,13 @@ def test_a_step_that_the_file_does_not_have_is_told_without_a_line():
 def test_a_base_image_that_cannot_be_had_is_told_from_a_failed_instruction():
     told = explain("[1/2] STEP 1/2: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS helper\nmanifest unknown\n")
     assert told.sentence.startswith("The base image of docker/Dockerfile.ci.dev:2 could not be used: FROM ")
-    assert [it.cause for it in told.pitfalls] == ["The tag does not exist there: not published yet, or mistyped."]
+    assert ["tag" in pitfall.cause for pitfall in told.pitfalls] == [True]
     told = explain(
         "#2 [internal] load metadata for nvcr.io/nvidia/pytorch:26.04-py3\n#2 ERROR: unauthorized: no\n------\n"
         "Dockerfile.ci.dev:2\n--------------------\n"
     )
     assert told.sentence.startswith("The base image of docker/Dockerfile.ci.dev:2 could not be used: FROM ")
-    assert told.pitfalls[0].sign == "The registry asks who you are."
+    assert "login" in told.pitfalls[0].cause
     told = explain("Error: initializing source docker://nvcr.io/nvidia/pytorch:26.04-py3: manifest unknown\n")
     assert told.sentence == ("The build failed before the first instruction, with nvcr.io/nvidia/pytorch:26.04-py3.")
 

@@ -119,9 +119,7 @@ def test_a_failing_instruction_is_named_with_its_line_and_its_pitfall(built: Pla
     assert done.failure is not None
     assert done.failure.place == "Dockerfile:8"
     assert done.failure.sentence == "Dockerfile:8 failed with exit status 127: RUN echo a && uv sync --locked."
-    assert [it.mend for it in done.failure.pitfalls] == [
-        "Use the image that is built from the project's CI Dockerfile."
-    ]
+    assert [it.fix for it in done.failure.pitfalls] == ["Use the image that is built from the project's CI Dockerfile."]
     assert "uv: not found" in "\n".join(done.failure.lines)
     assert built.buildah("containers", "-q") == ""
     (tmp_path / "Dockerfile").write_text(FILE)

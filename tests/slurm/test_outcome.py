@@ -117,7 +117,7 @@ def test_a_drift_alone_is_no_failure_and_one_with_lost_steps_is_to_be_judged(tmp
 def test_known_problems_in_a_nodes_log_are_named(tmp_path: Path) -> None:
     files = {"node-0.err.log": "bash: line 1: uv: command not found\n", "assets/logs/1/x/attempt_0/3/stderr.log": TRACE}
     found = look(tmp_path, "FAILED", files)
-    assert ["CI Dockerfile" in it.mend for it in found.pitfalls] == [True]
+    assert ["CI Dockerfile" in it.fix for it in found.pitfalls] == [True]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def test_every_class_is_told_apart(at: World) -> None:
     github = at.github()
-    seen = failed_jobs.triage(github, failed_jobs.find(github, "#10"))
+    seen = failed_jobs.diagnose_run(github, failed_jobs.find_run(github, "#10"))
     assert {it.test: it.failure.kind for it in seen} == KINDS
     assert all(0 < len(it.failure.evidence) <= 30 and it.failure.url for it in seen)
     (broken,) = [it for it in seen if it.on_base.startswith("fails there too")]
@@ -55,12 +55,12 @@ def test_each_way_to_name_a_run_leads_to_it(at: World) -> None:
     job = failed_jobs.failed(github.jobs(run.id))[0]
     pull = github.pull(10)
     for place in ("#10", "10", pull.url, f"{pull.url}/files", run.url, f"{run.url}/attempts/1", str(run.id)):
-        assert failed_jobs.find(github, place) == failed_jobs.Place(run), place
-    assert failed_jobs.find(github, "pull-request/10").run == run
+        assert failed_jobs.find_run(github, place) == failed_jobs.RequestedRun(run), place
+    assert failed_jobs.find_run(github, "pull-request/10").run == run
     for url in (job.url, f"{job.url}#step:3:1"):
-        asked = failed_jobs.find(github, url)
+        asked = failed_jobs.find_run(github, url)
         assert (asked.run, asked.job) == (run, job.id)
-    (only,) = failed_jobs.triage(github, asked)
+    (only,) = failed_jobs.diagnose_run(github, asked)
     assert only.failure.job == job.name
 
 
@@ -76,7 +76,7 @@ def test_each_way_to_name_a_run_leads_to_it(at: World) -> None:
 )
 def test_what_names_no_run_is_refused(at: World, place: str, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
-        failed_jobs.find(at.github(), place)
+        failed_jobs.find_run(at.github(), place)
 
 
 def _run(name: str, number: int, sha: str = "a") -> WorkflowRun:
@@ -100,12 +100,12 @@ class Other:
 
 @pytest.mark.parametrize(("workflow", "found"), [(MEGATRON_BRIDGE.workflow, 5), ("", 6)])
 def test_the_workflow_is_that_of_the_repository(workflow: str, found: int) -> None:
-    assert failed_jobs.find(cast(GitHub, Other()), "#12", workflow).run.id == found
+    assert failed_jobs.find_run(cast(GitHub, Other()), "#12", workflow).run.id == found
 
 
 def test_where_there_is_no_run_the_workflow_is_named() -> None:
     with pytest.raises(RunbookError, match="Megatron-Bridge has no run of Nothing on 'pull-request/12'"):
-        failed_jobs.find(cast(GitHub, Other()), "#12", "Nothing")
+        failed_jobs.find_run(cast(GitHub, Other()), "#12", "Nothing")
 
 
 def test_an_investigation_changes_nothing_and_names_owners(at: World) -> None:

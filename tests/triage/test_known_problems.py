@@ -45,7 +45,7 @@ SIGNS = [
     ("error: Extra `dev` is not defined in the `optional-dependencies` table for `x`", "Name it as pyproject"),
     ("  cause: `/w/3rdparty/Megatron-LM` does not appear to be a Python project, as", "Run `git submodule update"),
     (f"+ pip install nvidia-modelopt\nSuccessfully installed nvidia-modelopt-0.3\n{NOT_FOUND}", "Add it with `uv add`"),
-    (f'  File "/usr/local/bin/torchrun", line 8, in <module>\n{NOT_FOUND}', "Start it by `uv run python -m torch"),
+    (f'  File "/usr/local/bin/torchrun", line 8, in <module>\n{NOT_FOUND}', "Start it with `uv run python -m torch"),
     ("bash: line 1: uv: command not found", "Use the image that is built from"),
     ("/bin/sh: 1: uv: not found", "Use the image that is built from"),
     (FULL, "Mount a folder of the host over uv's cache"),
@@ -60,9 +60,9 @@ SIGNS = [
     ('Error: no image found in image index for architecture arm64, variant "v8", OS linux', "Build on a machine of a"),
     ("ERROR: no match for platform in manifest: not found", "Build on a machine of a platform"),
     ("exec /bin/sh: exec format error", "Build for this machine's platform"),
-    ("Error: pinging container registry 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", "Look wheth"),
-    ("dial tcp: lookup nvcr.io on 127.0.0.11:53: no such host", "Look whether this machine reaches"),
-    ("fatal: unable to access 'https://github.com/x/': Could not resolve host: github.com", "Look at its DNS"),
+    ("Error: pinging container registry 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused", "Check the"),
+    ("dial tcp: lookup nvcr.io on 127.0.0.11:53: no such host", "Check the way"),
+    ("fatal: unable to access 'https://github.com/x/': Could not resolve host: github.com", "Check its DNS"),
     ("toomanyrequests: You have reached your pull rate limit.", "Log in, which raises the limit"),
     ("http: server gave HTTP response to HTTPS client", "Use the registry's HTTPS address"),
     ("write /var/lib/docker/tmp/x: no space left on device", "Free some space"),
@@ -77,7 +77,7 @@ SIGNS = [
     ("ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
      "Run it with --shm-size"),
     ("RuntimeError: The server socket has failed to listen on any local network address. port: 29500", "Start one"),
-    ("OSError: [Errno 98] Address already in use", "Start one `python -m torch.distributed.run` a node"),
+    ("OSError: [Errno 98] Address already in use", "Start one `python -m torch.distributed.run` per node"),
     ("run_ci_test.sh: line 9: DATA_PATH: unbound variable", "Set DATA_PATH and DATA_CACHE_PATH"),
     ("Providing $DATA_CACHE_PATH is mandatory.", "Set DATA_PATH and DATA_CACHE_PATH"),
     ("AssertionError: One or both of the .idx and .bin files cannot be found at the path prefix x", "Set DATA_PATH"),
@@ -88,43 +88,43 @@ SIGNS = [
      "CUDA_DEVICE_MAX_CONNECTIONS to 1", "Set it to 1 for this run"),
     ("AssertionError: FSDP always requires CUDA_DEVICE_MAX_CONNECTIONS value large than one", "Leave it unset"),
     ("AssertionError: FSDP requires CUDA_DEVICE_MAX_CONNECTIONS > 1 or unset.", "Leave it unset"),
-    ("slurmstepd: error: Could not open stdout file /w/logs/x-7.out: No such file or directory", "Make logs/ on"),
+    ("slurmstepd: error: Could not open stdout file /w/logs/x-7.out: No such file or directory", "Create logs/"),
     ("/bin/bash: line 1: /shared/w/.venv/bin/python: No such file or directory", "Run `uv sync` once in the shared"),
-    ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", "Look in squeue"),
+    ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", "Search squeue"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("log", "mend"), SIGNS)
+@pytest.mark.parametrize(("log", "fix"), SIGNS)
 @pytest.mark.parametrize("colour", [False, True])
-def test_a_sign_is_found_where_a_program_prints_it(log, mend, colour):
+def test_a_sign_is_found_where_a_program_prints_it(log, fix, colour):
     before = "+ something else\nSTEP 3/9: RUN true\n"
     shown = "\n".join(f"\x1b[31m{line}\x1b[0m\r" if colour else line for line in log.splitlines())
     (found,) = known_problems.find(f"{before}{shown}\nmore\n")
-    assert found.mend.startswith(mend)
+    assert found.fix.startswith(fix)
 
 
-def test_every_pitfall_has_a_sign_here_and_speaks_in_sentences():
+def test_every_pitfall_has_a_log_here_and_consists_of_sentences():
     assert {it for log, _ in SIGNS for it in known_problems.find(log)} == set(PITFALLS)
     for it in PITFALLS:
         assert all(
             re.match("[A-Z`]|uv|pip|pyproject", sentence) and sentence.endswith(".")
-            for sentence in (it.sign, it.cause, it.mend)
+            for sentence in (it.sign, it.cause, it.fix)
         )
     assert len({it.sign for it in PITFALLS}) == len(PITFALLS)
 
 
 def test_several_are_found_at_once_and_each_one_time():
     found = known_problems.find(f"bash: uv: command not found\n{STALE}{STALE}Found 3 errors.\n")
-    assert [it.mend.split()[1] for it in found] == ["`uv", "the", "tools/autoformat.sh,"]
+    assert [it.fix.split()[1] for it in found] == ["`uv", "the", "tools/autoformat.sh,"]
 
 
-def test_of_a_long_log_the_end_is_looked_at():
+def test_only_the_end_of_a_long_log_is_searched():
     assert known_problems.find(STALE + "x" * 2_000_000) == ()
     assert len(known_problems.find("x\n" * 1_000_000 + STALE)) == 1
 
 
 @given(st.text())
-def test_any_text_is_taken(text):
+def test_any_text_is_searched(text):
     known_problems.find(text)
 
 
@@ -138,17 +138,16 @@ def test_hostile_text_takes_steps_in_proportion_to_its_length(piece):
     known_problems.find(piece * (1_000_000 // len(piece)))
 
 
-def test_triage_names_the_pitfall_beside_the_cause():
+def test_a_diagnosis_names_the_pitfall_and_its_fix():
     scanner = Scanner("job")
     scanner.feed(f"+ uv sync --locked --extra training\n{STALE}".encode())
-    found = diagnose.conclude(FailedJob("cicd-container-build"), [scanner.reading()])
-    assert found.details["pitfall"] == "uv says that the lockfile needs to be updated, or is not there. " + (
-        "uv.lock is older than pyproject.toml."
-    )
-    assert found.next == "Run `uv lock` inside the container, and commit uv.lock with pyproject.toml."
+    failure = diagnose.conclude(FailedJob("cicd-container-build"), [scanner.summary()])
+    (pitfall,) = known_problems.find(STALE)
+    assert failure.details["pitfall"] == f"{pitfall.sign} {pitfall.cause}"
+    assert failure.next == pitfall.fix
 
 
-def test_triage_names_no_pitfall_where_there_is_none():
+def test_a_diagnosis_without_a_known_problem_names_none():
     scanner = Scanner("job")
     scanner.feed(b"ValueError: no\n")
-    assert "pitfall" not in diagnose.conclude(FailedJob("x - latest"), [scanner.reading()]).details
+    assert "pitfall" not in diagnose.conclude(FailedJob("x - latest"), [scanner.summary()]).details

@@ -55,7 +55,7 @@ def with_log(store: stores.Store, asked: JobLogs, text: str, number: int = 99) -
 
 def find(*asked: JobLogs) -> tuple[Failure, ...]:
     quick = Web(4, sleep=lambda _: None)
-    return read_logs.triage_all(asked, hide=Redactor({}).text, web=quick, workers=4)
+    return read_logs.diagnose_all(asked, hide=Redactor({}).text, web=quick, workers=4)
 
 
 # -- what says nothing ------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_failed_golden_values_need_the_end_of_the_jobs_log_alone(store: stores.S
 def test_a_job_without_artifact_has_its_log_read_from_the_start(store: stores.Store) -> None:
     (found,) = find(with_log(store, JobLogs(JOB), CAUSE + "talk\n" * 120_000))
     assert "the cause" in found.cause
-    assert found.where == read_logs.diagnose.Where("the job's log", None, 1)
+    assert found.where == read_logs.diagnose.LogPosition("the job's log", None, 1)
 
 
 def test_the_whole_log_is_read_where_nothing_else_tells(store: stores.Store) -> None:
@@ -248,7 +248,7 @@ def test_many_jobs_keep_their_order(store: stores.Store) -> None:
         for number in range(20)
     ]
     seen: list[tuple[int, int, str]] = []
-    found = read_logs.triage_all(asked, hide=str, web=Web(4), progress=lambda *told: seen.append(told))
+    found = read_logs.diagnose_all(asked, hide=str, web=Web(4), progress=lambda *told: seen.append(told))
     assert [it.job for it in found] == [str(number) for number in range(20)]
     assert all(f"of {it.job}" in it.cause for it in found)
     assert [it[:2] for it in seen] == [(number, 20) for number in range(1, 21)]
@@ -257,7 +257,7 @@ def test_many_jobs_keep_their_order(store: stores.Store) -> None:
 def test_secrets_do_not_come_through(store: stores.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "a-very-secret-value")
     asked = artifact(store, all_ranks(err1=f"{FRAME}ValueError: a-very-secret-value\n"))
-    (found,) = read_logs.triage_all([asked])
+    (found,) = read_logs.diagnose_all([asked])
     assert "a-very-secret-value" not in repr(found)
     assert stores.TOKEN not in repr(asked)
 
@@ -280,8 +280,8 @@ def lay(folder: Path, texts: Texts) -> None:
 
 def test_a_folder(tmp_path: Path) -> None:
     lay(tmp_path, all_ranks(err0=LOST, err2=CAUSE))
-    found = read_logs.of_folder(tmp_path)
-    assert found.where == read_logs.diagnose.Where(rank(2, "err"), 2, 1)
+    found = read_logs.diagnose_folder(tmp_path)
+    assert found.where == read_logs.diagnose.LogPosition(rank(2, "err"), 2, 1)
     assert found.job == tmp_path.name
 
 
@@ -289,29 +289,29 @@ def test_a_zip(tmp_path: Path) -> None:
     for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         members = {name: text.encode() for name, text in all_ranks(out3="talk\n" * 150_000 + CAUSE).items()}
         (tmp_path / "a.zip").write_bytes(stores.packed(members, kind))
-        assert "the cause" in read_logs.of_folder(tmp_path / "a.zip", JOB).cause
+        assert "the cause" in read_logs.diagnose_folder(tmp_path / "a.zip", JOB).cause
 
 
 def test_a_single_log(tmp_path: Path) -> None:
     (tmp_path / "job.log").write_text(CAUSE)
-    assert "the cause" in read_logs.of_folder(tmp_path / "job.log", JOB).cause
+    assert "the cause" in read_logs.diagnose_folder(tmp_path / "job.log", JOB).cause
 
 
 def test_a_file_without_end_is_read_at_its_beginning_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_logs, "_LONGEST_FILE", 2**16)
     talk = "talk\n" * 40_000
     (tmp_path / "job.log").write_text(f"{talk}{CAUSE}{talk}")
-    assert "the cause" not in read_logs.of_folder(tmp_path / "job.log", JOB).cause
+    assert "the cause" not in read_logs.diagnose_folder(tmp_path / "job.log", JOB).cause
     for text in (f"{CAUSE}{talk}", f"{talk}{CAUSE}"):
         (tmp_path / "job.log").write_text(text)
-        assert "the cause" in read_logs.of_folder(tmp_path / "job.log", JOB).cause
+        assert "the cause" in read_logs.diagnose_folder(tmp_path / "job.log", JOB).cause
 
 
 @pytest.mark.parametrize("name", ["", "missing", "empty.zip"])
 def test_nothing_to_read_is_said(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty.zip").write_bytes(b"")
     with pytest.raises(CannotTell):
-        read_logs.of_folder(tmp_path / name)
+        read_logs.diagnose_folder(tmp_path / name)
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
@@ -319,4 +319,4 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "a.log").symlink_to(tmp_path / "secret")
     (tmp_path / "logs" / "b.log").write_text("fine\n")
-    assert "the cause" not in read_logs.of_folder(tmp_path / "logs").cause
+    assert "the cause" not in read_logs.diagnose_folder(tmp_path / "logs").cause

@@ -174,7 +174,7 @@ def _of_gitlab(at: At, on: Clients) -> object:
 
 
 def _triaged(at: At, address: Address) -> object:
-    (found,) = read_logs.triage_all([JobLogs(FailedJob("a job"), log=address)], web=at.web())
+    (found,) = read_logs.diagnose_all([JobLogs(FailedJob("a job"), log=address)], web=at.web())
     said = f"{found.cause} {found.details.get('problem', '')}"
     if "The job's log" in said:  # what could not be read
         raise Told(said)

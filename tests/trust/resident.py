@@ -50,7 +50,7 @@ def golden_of_many_jobs(url: str, size: int) -> str:
 
 def cause(url: str, size: int, jobs: int = 1) -> str:
     asked = [JobLogs(FailedJob(f"gpt/a{it} - latest"), Address(f"{url}/1", AUTH), size) for it in range(jobs)]
-    return read_logs.triage_all(asked, hide=Redactor({}).text, web=Web(40))[0].cause
+    return read_logs.diagnose_all(asked, hide=Redactor({}).text, web=Web(40))[0].cause
 
 
 def cause_of_many_jobs(url: str, size: int) -> str:
@@ -58,7 +58,7 @@ def cause_of_many_jobs(url: str, size: int) -> str:
 
 
 def folder(path: str, _: int) -> str:
-    return read_logs.of_folder(Path(path), hide=Redactor({}).text).cause
+    return read_logs.diagnose_folder(Path(path), hide=Redactor({}).text).cause
 
 
 def github(url: str, _: int) -> str:

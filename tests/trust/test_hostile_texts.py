@@ -179,7 +179,7 @@ def test_a_log(name: str, figures: Figures) -> None:
         scanner = Scanner("a.log", 0)
         for start in range(0, len(piece), 4096):
             scanner.feed(piece[start : start + 4096])
-        found = conclude(FailedJob("gpt/a - latest"), [scanner.reading()])
+        found = conclude(FailedJob("gpt/a - latest"), [scanner.summary()])
         assert found.cause
         assert len(found.evidence) <= 30
         shown = "".join(found.evidence)

@@ -201,7 +201,7 @@ def cause(store: Store, data: bytes) -> read_logs.Failure:
     store.contents[1] = data
     asked = JobLogs(FailedJob("gpt/a - latest"), Address(f"{store.forge}/1", _AUTH), len(data))
     web = Web(2, sleep=lambda _: None)
-    return read_logs.triage_all([asked], hide=Redactor({}).text, web=web, workers=2)[0]
+    return read_logs.diagnose_all([asked], hide=Redactor({}).text, web=web, workers=2)[0]
 
 
 @pytest.mark.parametrize("ranged", [True, False])
@@ -216,7 +216,7 @@ def test_a_zip_from_a_fork(name: str, ranged: bool, store: Store, tmp_path: Path
         found = golden(store, data, tmp_path / "into")
         failure = cause(store, data)
         try:
-            local = read_logs.of_folder(tmp_path / "a.zip", hide=Redactor({}).text)
+            local = read_logs.diagnose_folder(tmp_path / "a.zip", hide=Redactor({}).text)
         except RunbookError as error:
             told = str(error)
         else:

@@ -413,7 +413,7 @@ def test_logs_that_a_person_has_downloaded(tmp_path: Path, figures: Figures) -> 
             error = f'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\nRuntimeError: {text}\n'
             file = tmp_path / f"{number}.log"
             file.write_text(f"{lines}\n{error}{lines}\n##[error]{text}\n")
-            found = search.found(repr(read_logs.of_folder(file, hide=Redactor({}).text)).encode())
+            found = search.found(repr(read_logs.diagnose_folder(file, hide=Redactor({}).text)).encode())
             assert not found, (name, text, found)
 
 

@@ -58,7 +58,7 @@ class StepFailure:
         how = f"failed with exit status {self.status}"
         if self.status < 0:
             how = f"was ended by {_signal_name(-self.status)}"
-        details = " ".join(f"{pitfall.sign} {pitfall.cause} {pitfall.mend}" for pitfall in self.pitfalls)
+        details = " ".join(f"{pitfall.sign} {pitfall.cause} {pitfall.fix}" for pitfall in self.pitfalls)
         if not details:
             lines = [line.strip() for line in self.lines if line.strip()] or ["nothing"]
             details = f"Its last line is: {lines[-1].rstrip('.')}."

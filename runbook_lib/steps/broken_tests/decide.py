@@ -27,7 +27,7 @@ from runbook_lib.steps.broken_tests.issue import BrokenTest
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
 from runbook_lib.triage import failed_jobs
-from runbook_lib.triage.failed_jobs import Seen
+from runbook_lib.triage.failed_jobs import DiagnosedJob
 from runbook_lib.workflow import golden_comparison
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.pull_request import PullRequestState
@@ -49,7 +49,7 @@ class Triage:
     """
 
     run: ChosenRun
-    jobs: tuple[Seen, ...] = ()
+    jobs: tuple[DiagnosedJob, ...] = ()
     undecided: tuple[str, ...] = ()
     unread: tuple[CollectionProblem, ...] = ()
 
@@ -87,7 +87,7 @@ class Decision:
 
     target: Target
     test: BrokenTest
-    job: Seen | None
+    job: DiagnosedJob | None
     issue: Issue | None
     title: str = ""
     body: str = ""
@@ -211,9 +211,9 @@ def triage(run: ChosenRun, say: Callable[[str], object] = print) -> Triage:
     if run.source is None or github is None:
         return Triage(run)
     if run.source.gitlab:
-        jobs = failed_jobs.of_gitlab(run.source, say)
+        jobs = failed_jobs.diagnose_pipeline(run.source, say)
     else:
-        jobs = failed_jobs.triage(github, failed_jobs.Place(github.run(run.number)), run.bump.base, say)
+        jobs = failed_jobs.diagnose_run(github, failed_jobs.RequestedRun(github.run(run.number)), run.bump.base, say)
     values = golden_comparison.collect(run, on_branch=True, say=lambda _: None)
     unread = tuple(problem for problem in values.missing if problem.job in values.undecided)
     return Triage(run, jobs, values.undecided, unread)
@@ -247,7 +247,7 @@ def plan(failures: Triage, *, broken: str = "", reenable: str = "", soft: bool =
 
 
 def _decision(
-    failures: Triage, target: Target, rows: Sequence[RecipeRow], job: Seen | None, *, internal: bool
+    failures: Triage, target: Target, rows: Sequence[RecipeRow], job: DiagnosedJob | None, *, internal: bool
 ) -> Decision:
     """Return a decision with its tracking issue, or with the text of a new one."""
     bump, pull, scopes = failures.bump, failures.pull_request.pull, dict[str, None]()

@@ -159,7 +159,7 @@ def _made(asked: Asked, label: str, built: BuildResult, log: str) -> Check:
     """Whether an image is there under its name."""
     name = f"{label} was {'pulled' if asked.pulled else 'built'}"
     if built.failure:
-        advice = " ".join(f"{it.cause} {it.mend}" for it in built.failure.pitfalls[:2])
+        advice = " ".join(f"{it.cause} {it.fix}" for it in built.failure.pitfalls[:2])
         return Check(name, "failed", f"{built.failure.sentence} {advice}".strip() + f" The log is {log}.")
     found = run.image_id(asked.engine, label) if asked.engine else ""
     if found != built.image:
@@ -184,7 +184,7 @@ def _view(outcome: Outcome) -> View:
     for failure in (it.failure for it in ended if it.failure):
         shown += display.note(failure.sentence)
         shown += display.table(
-            [{"sign": it.sign, "cause": it.cause, "mend": it.mend} for it in failure.pitfalls],
+            [{"sign": it.sign, "cause": it.cause, "fix": it.fix} for it in failure.pitfalls],
             empty="No pitfall that is known shows in the log.",
         )
         shown += display.code("\n".join(failure.lines), title="The last lines:")

@@ -46,7 +46,7 @@ def _explain(gitlab: GitLab, web: Web, job: PipelineJob, log: Path) -> Explained
                 file.truncate()
 
             web.file(Address(*gitlab.trace(job.id))).download(file.write, restart, _LARGEST)
-        failure = read_logs.of_folder(log, failed_job, hide=hide)
+        failure = read_logs.diagnose_folder(log, failed_job, hide=hide)
     except RunbookError as error:
         cause = f"The job's log could not be read. {error}"
         return ExplainedJob(diagnose.conclude(failed_job, [], hide, cause), ())
@@ -65,6 +65,6 @@ def show(explained: Sequence[ExplainedJob]) -> View:
     for job in explained:
         if job.failure.evidence:
             shown += display.code("\n".join(job.failure.evidence), title=job.failure.job)
-        fixes = [f"{pitfall.sign} {pitfall.cause} {pitfall.mend}" for pitfall in job.pitfalls]
+        fixes = [f"{pitfall.sign} {pitfall.cause} {pitfall.fix}" for pitfall in job.pitfalls]
         shown += display.notes(fixes, title="Known pitfalls")
     return shown

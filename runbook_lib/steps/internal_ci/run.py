@@ -191,7 +191,7 @@ def verify(step: StepRecord, dry_run: DryRun, result: PipelineResult | None) -> 
 def _record_result(step: StepRecord, dry_run: DryRun, result: PipelineResult) -> None:
     progress = result.progress
     if progress.state != "passed":
-        fixes = [pitfall.mend for job in result.explained for pitfall in job.pitfalls]
+        fixes = [pitfall.fix for job in result.explained for pitfall in job.pitfalls]
         step.waiting(progress.sentence, " ".join([*dict.fromkeys(fixes), progress.next_action]))
         return
     next_action = ""

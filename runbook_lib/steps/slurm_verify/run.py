@@ -84,7 +84,7 @@ def _evidence(outcome: MatrixOutcome) -> View:
     if failure.where:
         title += f" ({failure.where.log}, line {failure.where.line})"
     sentences = [f"{name}: {value}" for name, value in failure.details.items() if name != "error"]
-    sentences += [f"{pitfall.sign} {pitfall.cause} {pitfall.mend}" for pitfall in outcome.pitfalls]
+    sentences += [f"{pitfall.sign} {pitfall.cause} {pitfall.fix}" for pitfall in outcome.pitfalls]
     sentences.append(f"Results: {outcome.now.entry.folder}")
     return display.code("\n".join(failure.evidence), title=title) + display.notes(sentences)
 

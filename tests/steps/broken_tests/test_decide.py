@@ -22,8 +22,8 @@ from runbook_lib.steps.broken_tests import decide, quarantine
 from runbook_lib.steps.broken_tests.decide import QuarantinePlan, Triage
 from runbook_lib.steps.broken_tests.quarantine import QuarantineResult
 from runbook_lib.triage.diagnose import Failure
-from runbook_lib.triage.failed_jobs import Seen
-from runbook_lib.triage.patterns import Kind
+from runbook_lib.triage.failed_jobs import DiagnosedJob
+from runbook_lib.triage.patterns import FailureKind
 from runbook_lib.workflow import bump_branch, pull_request, push_round, quarantines, readiness, run_choice
 from runbook_lib.workflow.readiness import Readiness
 
@@ -388,10 +388,10 @@ def test_a_preview_looks_nothing_up(at: World) -> None:
     ],
 )
 def test_jobs_of_one_name_are_counted(
-    at: World, kinds: tuple[Kind, ...], undecided: tuple[str, ...], expected: tuple[tuple[str, ...], ...]
+    at: World, kinds: tuple[FailureKind, ...], undecided: tuple[str, ...], expected: tuple[tuple[str, ...], ...]
 ) -> None:
     state = pull_request.read_state(bump_branch.find(at.checkout, bump_to()), at.github())
-    seen = tuple(Seen(Failure("j", "", kind, "")) for kind in kinds)
+    seen = tuple(DiagnosedJob(Failure("j", "", kind, "")) for kind in kinds)
     assert decide.open_jobs(Triage(run_choice.choose_run(state), seen, undecided)) == expected
 
 

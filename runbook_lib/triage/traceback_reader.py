@@ -1,0 +1,172 @@
+"""The tracebacks of one log, line by line, with the output of several ranks between each other.  Pure.
+
+Where a chain of exceptions was printed, the first of it is the root: Python prints the oldest first.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from runbook_lib.triage.log_lines import inner_time, is_other_output, split
+from runbook_lib.triage.log_summary import QUOTED, Traceback
+from runbook_lib.triage.patterns import CONSEQUENCE, NOISE
+
+SHOWN = 1000  # characters of a line that are quoted
+MAX_ENTRIES = 40  # tracebacks, telling lines, or failed tests of one log
+_MAX_LINES = 4000
+_MAX_FRAMES = 200
+_MAX_MESSAGE = 4000  # characters
+
+_HEADER = "Traceback (most recent call last):"
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,200}(?::|$)")
+_FRAME = re.compile(r'File "([^"]{1,400})", line \d{1,7}, in (\S{1,100})')
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+
+
+#: A function that returns the last N lines before the one being read.
+LinesBefore = Callable[[int], list[str]]
+
+
+class LogLine(NamedTuple):
+    """A line taken apart: ``bare`` has no prefixes, ``shown`` is the line as it is quoted."""
+
+    number: int
+    rank: int | None
+    time: str
+    bare: str
+    shown: str
+
+
+@dataclass
+class _OpenTraceback:
+    """A traceback that is being read.  ``lines_after`` counts from the exception's own line, while more may follow."""
+
+    head: str
+    number: int
+    time: str
+    unimportant: bool  # a remark before it
+    last: deque[str] = field(default_factory=lambda: deque(maxlen=QUOTED - 2))
+    error: str = ""
+    message: list[str] = field(default_factory=list)
+    in_exception: bool = False
+    lines_after: int = 0
+    skipping: bool = False  # a later exception of the chain
+    count: int = 1  # lines of the root
+    length: int = 1
+    frames: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, text: str) -> None:
+        if self.skipping:  # only the root is quoted
+            return
+        self.last.append(text)
+        self.count += 1
+        frame = _FRAME.search(text) if 'File "' in text else None
+        if frame and len(self.frames) < _MAX_FRAMES:
+            self.frames.append((frame[1], frame[2]))
+
+    def finish(self, rank: int | None, end: int) -> Traceback:
+        lines = [self.head, *self.last]
+        if self.count > len(lines):
+            lines.insert(1, f"[… {self.count - len(lines)} lines left out]")
+        while lines and not lines[-1].strip():
+            lines.pop()
+        message = "\n".join([self.error, *self.message[:6]])
+        consequence = not self.error or CONSEQUENCE.search(self.error) or NOISE.search(message)
+        return Traceback(
+            self.error[:SHOWN], message[:_MAX_MESSAGE], tuple(lines), self.number, rank, self.time,
+            self.unimportant or bool(consequence), frames=tuple(self.frames), end=end,
+        )  # fmt: skip
+
+
+class TracebackReader:
+    """Reader of the tracebacks of all ranks in one log; ``tracebacks`` are those that have ended."""
+
+    def __init__(self) -> None:
+        self.tracebacks: list[Traceback] = []
+        self._open: dict[int | None, _OpenTraceback] = {}
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._open)
+
+    def mark_survived(self, rank: int | None) -> None:
+        """Note that a rank trains on after the tracebacks that it printed."""
+        self.tracebacks = [replace(trace, survived=True) if trace.rank == rank else trace for trace in self.tracebacks]
+
+    def close_all(self, end: int) -> None:
+        """End all tracebacks, at the end of the log."""
+        for rank in list(self._open):
+            self._close(rank, end)
+
+    def take(self, line: LogLine, lines_before: LinesBefore) -> bool:
+        """Take a line into the traceback of its rank; return False where it belongs to none."""
+        trace = self._open.get(line.rank)
+        if line.bare.lstrip().startswith(_HEADER):
+            if trace and trace.in_exception and trace.skipping:
+                trace.add(line.shown)
+                trace.in_exception = False
+            else:
+                self._close(line.rank, line.number)
+                self._open[line.rank] = _begin(line, lines_before(3))
+            return True
+        if trace is None:
+            return False
+        if trace.error and (trace.in_exception or not trace.skipping):
+            return self._take_after_exception(trace, line)
+        trace.add(line.shown)
+        if line.bare[:1] in (" ", "\t", "") or not _EXCEPTION.match(line.bare):  # frames
+            trace.length += 1
+            if trace.length > _MAX_LINES:
+                self._close(line.rank, line.number)
+        else:
+            trace.error = trace.error or line.bare
+            trace.in_exception = True
+            trace.lines_after = 0
+        return True
+
+    def _take_after_exception(self, trace: _OpenTraceback, line: LogLine) -> bool:
+        """Take more of an exception's message or the remark before the next of the chain, but no other output."""
+        trace.lines_after += 1
+        if any(remark in line.bare for remark in _CHAINED):
+            trace.add(line.shown)
+            trace.skipping = True
+            trace.lines_after = 0
+            return True
+        if trace.lines_after > 6 or (line.bare.strip() and is_other_output(line.bare)):
+            self._close(line.rank, line.number)
+            return False
+        if line.bare.strip() and not trace.skipping:
+            trace.message.append(line.bare.strip())
+        trace.add(line.shown)
+        return True
+
+    def take_pytest_error(self, line: LogLine, error: str, lines_before: LinesBefore) -> None:
+        """Take an ``E`` line of pytest: the first of several begins an error, the others belong to it."""
+        last = self.tracebacks[-1] if self.tracebacks else None
+        if last and last.by_pytest and last.rank == line.rank and line.number - last.line <= len(last.lines):
+            if len(last.lines) < QUOTED:
+                message = f"{last.message}\n{error}"[:_MAX_MESSAGE]
+                self.tracebacks[-1] = replace(last, lines=(*last.lines, line.shown), message=message)
+        elif len(self.tracebacks) < MAX_ENTRIES:
+            consequence = CONSEQUENCE.search(error) is not None
+            lines = (*lines_before(6), line.shown)
+            self.tracebacks.append(
+                Traceback(error, error, lines, line.number, line.rank, line.time, consequence, by_pytest=True)
+            )
+
+    def _close(self, rank: int | None, end: int) -> None:
+        trace = self._open.pop(rank, None)
+        if trace is not None and len(self.tracebacks) < MAX_ENTRIES:
+            self.tracebacks.append(trace.finish(rank, end))
+
+
+def _begin(line: LogLine, before: list[str]) -> _OpenTraceback:
+    time = line.time
+    for text in reversed(before):
+        if not time:
+            stamp, _, bare = split(text)
+            time = stamp or inner_time(bare)
+    unimportant = any("Exception ignored" in text or "WARNING" in text for text in before[-1:])
+    return _OpenTraceback(line.shown, line.number, time, unimportant)
