@@ -18,7 +18,7 @@ from runbook_lib.clients.github import connection
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.pins.plan import Plan
+from runbook_lib.pins.plan import PinPlan
 from runbook_lib.practice import seed
 from runbook_lib.practice.accounts import GITLAB_TOKEN
 from runbook_lib.records.chain import Ledger
@@ -110,7 +110,7 @@ class World:
 
     def propose(self, bump: Bump, token: str = "practice-token") -> Proposal:
         branch = bump_branch.find(self.checkout, bump)
-        return publish.propose(branch, PlannedBump(bump, Plan((), (), (), ()), None, EXISTS), self.github(token))
+        return publish.propose(branch, PlannedBump(bump, PinPlan((), (), (), ()), None, EXISTS), self.github(token))
 
     def open_pr(self, token: str = "practice-token", **parameters: Any) -> OpenedPullRequest:
         """Step 3, as its notebook runs it."""

@@ -20,7 +20,7 @@ from runbook_lib.pins.discover.references import SEARCHED
 from runbook_lib.pins.discover.roles import ClassifiedReference, as_known, discover, shown, times
 
 if TYPE_CHECKING:
-    from runbook_lib.pins.discover.draft import Draft
+    from runbook_lib.pins.discover.draft import PinsFileDraft
 
 FILE = ".base-image-pins.yaml"  # ``repositories`` names it too, and takes long to load
 _ROLES = ("lockstep dev", "lockstep lts", "informational", "frozen", "ignore")
@@ -37,7 +37,7 @@ class Discovery:
     state: str
     commit: str | None
     found: tuple[ClassifiedReference, ...]
-    draft: "Draft"
+    draft: "PinsFileDraft"
     notes: tuple[str, ...]
     #: The name of the repository, if its pins are known without a file.
     known: str = ""
@@ -45,14 +45,14 @@ class Discovery:
     @property
     def sorted(self) -> list[ClassifiedReference]:
         """The references, those that matter most first."""
-        return sorted(self.found, key=lambda one: _ROLES.index(one.called))
+        return sorted(self.found, key=lambda one: _ROLES.index(one.full_role))
 
     @property
     def summary(self) -> str:
         """The answer in a line."""
         if not self.found:
             return f"No reference to an image of a known family was found in {self.repository} ({self.state})."
-        told = [f"{count} {role}" for role in _ROLES if (count := sum(one.called == role for one in self.found))]
+        told = [f"{count} {role}" for role in _ROLES if (count := sum(one.full_role == role for one in self.found))]
         paths = len({one.path for one in self.found})
         counted = f"{times(len(self.found), 'reference')} in {times(paths, 'file')}"
         return f"{counted} ({self.state}): {', '.join(told)}."
@@ -61,7 +61,7 @@ class Discovery:
         """A table, what must be known beside it, and the answer as the last line."""
         rows = [
             (
-                one.called,
+                one.full_role,
                 f"{one.path}:{one.reference.line}",
                 one.nature.kind,
                 f"{one.nature.why}; {one.reason}",
@@ -92,7 +92,7 @@ class Discovery:
                     "digest": one.reference.digest,
                     "family": one.reference.family.name,
                     "kind": one.nature.kind,
-                    "role": one.called,
+                    "role": one.full_role,
                     "why": f"{one.nature.why}; {one.reason}",
                 }
                 for one in self.sorted

@@ -162,7 +162,7 @@ def _pins(
     lockstep = [reading for reading in readings if reading.site.lockstep]
     pins: list[Pin] = []
     for reading in lockstep:
-        pins += (pin for pin in reading.pins if pin.place.platform in ("", architecture))
+        pins += (pin for pin in reading.pins if pin.location.platform in ("", architecture))
     # Pins of another Dockerfile, or of an argument that this one does not have, come last.
     pins.sort(key=lambda pin: _build_argument(pin.site)[0] not in ("", dockerfile))
     if not pins:

@@ -1,6 +1,6 @@
-"""Finders of images in files: each takes a text and returns places in it, or raises CannotTell with the reason.
+"""Finders of images in files: each takes a text and returns locations, or raises CannotTell with the reason.
 
-Finders are data of a pin site.  Their CannotTell messages name expected and found; the caller adds the file.
+Finders are data of a pin site.  Their messages have what was expected and found; the caller adds the file.
 """
 
 import re
@@ -12,16 +12,17 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.pins import gitlab_matrix
+from runbook_lib.pins.gitlab_matrix import MatrixRow
 from runbook_lib.text import untrusted_regex
 from runbook_lib.text.dockerfile_syntax import Instruction, instructions
 from runbook_lib.text.yaml_spans import Text
 
 
 @dataclass(frozen=True)
-class Place:
+class PinLocation:
     """A value in a text: ``text[start:end] == value``; ``line`` counts from 1.
 
-    ``selector`` tells a person which one it is; ``platform`` is what the file says the image is built for, or empty.
+    ``selector`` describes it to a person; ``platform`` is the one that the file builds the image for, or empty.
     """
 
     start: int
@@ -31,34 +32,39 @@ class Place:
     selector: str
     platform: str = ""
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """Start and end."""
+        return self.start, self.end
+
 
 class Finder(Protocol):
-    """Finds the places of one kind of pin; ``image`` is the name, without tag, that the pins have."""
+    """A search for the locations of one kind of pin; ``image`` is the name, without tag, of the pins' image."""
 
-    def find(self, text: str, image: str) -> tuple[Place, ...]: ...
+    def find(self, text: str, image: str) -> tuple[PinLocation, ...]: ...
 
 
 @dataclass(frozen=True)
 class WholeFile:
-    """A file that holds an image reference and nothing else but white space around it."""
+    """A file with an image reference and nothing else but white space around it."""
 
-    def find(self, text: str, image: str) -> tuple[Place, ...]:
+    def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
         value = text.strip(" \t\r\n")
         if not value or re.search(r"\s", value):
             raise CannotTell(f"expected one image reference and nothing else, found {_short(text)}.")
         start = text.index(value)
-        return (_place(text, start, start + len(value), "whole file"),)
+        return _locations(text, [(start, start + len(value))], "whole file")
 
 
 @dataclass(frozen=True)
-class Pattern:
+class RegexMatches:
     """Every match of a regular expression; its group ``image`` is the value."""
 
     regex: re.Pattern[str]
     selector: str
 
-    def find(self, text: str, image: str) -> tuple[Place, ...]:
-        return _places(text, (match.span("image") for match in self.regex.finditer(text)), self.selector)
+    def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
+        return _locations(text, (match.span("image") for match in self.regex.finditer(text)), self.selector)
 
 
 @dataclass(frozen=True)
@@ -67,8 +73,8 @@ class DockerArg:
 
     name: str
 
-    def find(self, text: str, image: str) -> tuple[Place, ...]:
-        found: list[Place] = []
+    def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
+        spans: list[tuple[int, int]] = []
         for instruction in instructions(text):
             if instruction.keyword == "FROM":
                 if image in instruction.text:
@@ -78,35 +84,38 @@ class DockerArg:
                     )
                 break
             if instruction.keyword == "ARG":
-                found += self._defaults(text, instruction)
-        if len(found) > 1:
-            lines = ", ".join(str(place.line) for place in found)
+                spans += self._defaults(text, instruction)
+        locations = _locations(text, spans, f"ARG {self.name}")
+        if len(locations) > 1:
+            lines = ", ".join(str(location.line) for location in locations)
             raise CannotTell(f"expected at most one default of ARG {self.name} before FROM, found lines {lines}.")
-        return tuple(found)
+        return locations
 
-    def _defaults(self, text: str, instruction: Instruction) -> Iterator[Place]:
+    def _defaults(self, text: str, instruction: Instruction) -> Iterator[tuple[int, int]]:
         for word in re.finditer(rf"(?<!\S){re.escape(self.name)}=(?P<quote>[\"']?)", instruction.text):
             rest = instruction.text[word.end() :]
             value = re.match(rf"(?P<value>[^\s\"'\\$]*){word['quote']}(?=\s|$)", rest)
-            if value is not None and not value["value"]:
-                continue  # an empty default is none
-            length = len(value["value"]) if value else 1
+            length = 1
+            if value is not None:
+                length = len(value["value"])
+                if not length:
+                    continue  # an empty default is none
             start, end = instruction.at(word.end()), instruction.at(word.end() + length - 1) + 1
             if value is None or end - start != length:
                 raise CannotTell(
                     f"expected the default of ARG {self.name} to be an image reference in one piece, "
                     f"found {_short(word[0] + rest)} in line {instruction.line(text, word.start())}."
                 )
-            yield _place(text, start, end, f"ARG {self.name}")
+            yield start, end
 
 
 @dataclass(frozen=True)
 class MatrixRows:
-    """The rows of GitLab matrices that ``key: value`` chooses, never their image; the image is their ``pin`` key.
+    """The rows of GitLab matrices that ``key: value`` selects, whatever their image, which is in their key ``pin``.
 
-    ``known`` are the values of ``key`` that choose pins of any type.  A chosen row has one of the ``shapes``: the value
-    of each key in it, None for a key that must be absent.  There is one row for each of ``platforms``, or, as long as
-    no row has a ``platform_key``, a single row.
+    ``known`` are the values of ``key`` that select pins of any type.  A selected row has one of the ``shapes``: the
+    value of each key in it, None for a key that must be absent.  There is one row for each of ``platforms``, or, if no
+    row has a ``platform_key``, a single row.
     """
 
     key: str
@@ -117,19 +126,22 @@ class MatrixRows:
     platform_key: str = "PLATFORM"
     platforms: tuple[str, ...] = ("amd64", "arm64")
 
-    def find(self, text: str, image: str) -> tuple[Place, ...]:
-        chosen = [row for row in gitlab_matrix.rows(text) if row.cells.get(self.pin) and self._chooses(row, image)]
-        places = [place for row in chosen for place in self._places(text, row)]
-        found = sorted(place.platform for place in places)
-        if found not in ([""], sorted(self.platforms)):
-            listed = ", ".join(f"{p.platform or 'no ' + self.platform_key} (line {p.line})" for p in places) or "none"
+    def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
+        locations: list[PinLocation] = []
+        for row in gitlab_matrix.rows(text):
+            if row.cells.get(self.pin) and self._selects(row, image):
+                locations += self._locations_in(row)
+        platforms = sorted(location.platform for location in locations)
+        if platforms not in ([""], sorted(self.platforms)):
+            listed = [f"{place.platform or f'no {self.platform_key}'} (line {place.line})" for place in locations]
             raise CannotTell(
                 f"expected {self.pin} in rows with {self.key}: {self.value} once for each of "
-                f"{' and '.join(self.platforms)}, or once without any {self.platform_key}; found {listed}."
+                f"{' and '.join(self.platforms)}, or once without any {self.platform_key}; "
+                f"found {', '.join(listed) or 'none'}."
             )
-        return tuple(places)
+        return tuple(locations)
 
-    def _chooses(self, row: gitlab_matrix.MatrixRow, image: str) -> bool:
+    def _selects(self, row: MatrixRow, image: str) -> bool:
         keys = row.texts(self.key)
         if len(keys) == 1 and keys[0] in self.known:
             return keys[0] == self.value
@@ -141,43 +153,44 @@ class MatrixRows:
             )
         return False
 
-    def _places(self, text: str, row: gitlab_matrix.MatrixRow) -> Iterator[Place]:
-        where = f"the row {self.key}: {self.value} in line {row.line} ({row.job})"
-        if row.doubled:
-            raise CannotTell(f"{where} gives {', '.join(row.doubled)} more than once.")
-        names = sorted({name for shape in self.shapes for name in shape})
-        if not any(all(row.texts(n) == (() if v is None else (v,)) for n, v in shape.items()) for shape in self.shapes):
-            shapes = " or ".join(", ".join(f"{n}: {v or '(absent)'}" for n, v in s.items()) for s in self.shapes)
-            found = ", ".join(f"{name}: {_listed(row.texts(name))}" for name in names)
-            raise CannotTell(f"{where} is of an unknown shape: expected {shapes}; found {found}.")
+    def _locations_in(self, row: MatrixRow) -> Iterator[PinLocation]:
+        name = f"the row {self.key}: {self.value} in line {row.line} ({row.job})"
+        if row.duplicates:
+            raise CannotTell(f"{name} has {', '.join(row.duplicates)} more than once.")
+        if not any(_has_shape(row, shape) for shape in self.shapes):
+            shapes = " or ".join(map(_described, self.shapes))
+            keys = sorted(set().union(*self.shapes))
+            actual = ", ".join(f"{key}: {_listed(row.texts(key))}" for key in keys)
+            raise CannotTell(f"{name} is of an unknown shape: expected {shapes}; found {actual}.")
         cells = row.cells[self.pin]
         if len(cells) != 1:
-            raise CannotTell(f"{where} lists {len(cells)} values of {self.pin}; expected one.")
-        if cells[0].problem:
-            raise CannotTell(f"{self.pin} of {where} cannot be used: {cells[0].problem}.")
+            raise CannotTell(f"{name} lists {len(cells)} values of {self.pin}; expected one.")
+        cell = cells[0]
+        if cell.problem:
+            raise CannotTell(f"{self.pin} of {name} cannot be used: {cell.problem}.")
         for platform in row.texts(self.platform_key) or ("",):
-            chosen = f"{self.key}: {self.value}" + (f", {self.platform_key}: {platform}" if platform else "")
-            yield Place(
-                cells[0].start, cells[0].end, cells[0].value, cells[0].line, f"{self.pin} where {chosen}", platform
-            )
+            selector = f"{self.pin} where {self.key}: {self.value}"
+            if platform:
+                selector += f", {self.platform_key}: {platform}"
+            yield PinLocation(cell.start, cell.end, cell.value, cell.line, selector, platform)
 
 
 @dataclass(frozen=True)
 class BuildArg:
     """The image that a build gets as the argument ``name``: ``--build-arg NAME=image``, or a line of ``build-args``.
 
-    The default of an expression (``NAME=${{ inputs.image || 'image' }}``) is found too.  A value that is only known
-    when the build runs is none, nor is what stands in a comment.
+    The default of an expression (``NAME=${{ inputs.image || 'image' }}``) counts too; a value that is only known when
+    the build runs does not, nor does one in a comment.
     """
 
     name: str
 
-    def find(self, text: str, image: str) -> tuple[Place, ...]:
+    def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
         before = rf"(?m)^[^#\n]*?(?<![\w-]){re.escape(self.name)}="
-        # Without braces within, so that each expression is read once, however many a line begins.
+        # Without braces inside, so that each expression is read once, however many a line begins.
         value = r"(?:\$\{\{[^{}\n]*\|\|[ \t]*(?='))?[\"']?(?P<image>[A-Za-z0-9][\w.:/@+-]*)"
         spans = (match.span("image") for match in re.finditer(before + value, text))
-        return _places(text, spans, f"build-arg {self.name}")
+        return _locations(text, spans, f"build-arg {self.name}")
 
 
 @dataclass(frozen=True)
@@ -186,80 +199,89 @@ class YamlValue:
 
     keys: tuple[str, ...]
 
-    def find(self, text: str, image: str) -> tuple[Place, ...]:
+    def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
         return self.find_parsed(Text(text))
 
-    def find_parsed(self, parsed: Text) -> tuple[Place, ...]:
-        """The same in a text that is parsed already."""
+    def find_parsed(self, parsed: Text) -> tuple[PinLocation, ...]:
+        """Find the locations in a text that is parsed already."""
         name = ".".join(self.keys)
-        found: list[Place] = []
+        locations: list[PinLocation] = []
         for document in parsed.documents:
-            node = _under(parsed, document, self.keys)
+            node = _descend(parsed, document, self.keys)
             for cell in parsed.cells(node) if node is not None else ():
                 if cell.problem:
                     raise CannotTell(f"line {cell.line}, {name}: {cell.problem}.")
-                found.append(Place(cell.start, cell.end, cell.value, cell.line, name))
-        return tuple(found)
+                locations.append(PinLocation(cell.start, cell.end, cell.value, cell.line, name))
+        return tuple(locations)
 
 
 @dataclass(frozen=True)
-class GivenPattern:
-    """Every match of a regular expression that a person wrote; its group ``image`` is the value."""
+class UntrustedRegex:
+    """Every match of a regular expression that a user wrote; its group ``image`` is the value."""
 
     pattern: str
 
-    def find(self, text: str, image: str) -> tuple[Place, ...]:
-        return _places(text, untrusted_regex.spans(self.pattern, text), f"regex {_short(self.pattern)}")
+    def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
+        return _locations(text, untrusted_regex.spans(self.pattern, text), f"regex {_short(self.pattern)}")
 
 
 @dataclass(frozen=True)
 class Counted:
-    """The places of another finder, which must be ``count``.  ``origin`` names the declaration of that."""
+    """The locations of another finder, which must be ``count``.  ``origin`` is the declaration of that number."""
 
     finder: Finder
     count: int
     what: str
     origin: str
 
-    def find(self, text: str, image: str) -> tuple[Place, ...]:
-        places = self.finder.find(text, image)
-        if len(places) != self.count:
-            lines = f"lines {', '.join(str(place.line) for place in places)}" if places else "none"
+    def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
+        locations = self.finder.find(text, image)
+        if len(locations) != self.count:
+            lines = "none"
+            if locations:
+                lines = f"lines {', '.join(str(location.line) for location in locations)}"
             times = "once" if self.count == 1 else f"{self.count} times"
             raise CannotTell(f"expected {self.what} {times} ({self.origin}), found {lines}.")
-        return places
+        return locations
 
 
-#: Digits of an index.
+#: Digits of an index: Python does not convert thousands of digits to a number.
 _LONGEST_INDEX = 9
 
 
-def _under(parsed: Text, node: Node | None, keys: tuple[str, ...]) -> Node | None:
+def _descend(parsed: Text, node: Node | None, keys: tuple[str, ...]) -> Node | None:
     for key in keys:
         if isinstance(node, MappingNode):
             node = parsed.pairs(node).get(key)
-        elif isinstance(node, SequenceNode) and key.isdecimal():
-            # Of thousands of digits Python makes no number.
-            index = int(key) if len(key) <= _LONGEST_INDEX else len(node.value)
-            node = node.value[index] if index < len(node.value) else None
+        elif isinstance(node, SequenceNode) and key.isdecimal() and len(key) <= _LONGEST_INDEX:
+            items = node.value[int(key) :]
+            node = items[0] if items else None
         else:
             return None
     return node
 
 
-def _place(text: str, start: int, end: int, selector: str) -> Place:
-    return Place(start, end, text[start:end], text.count("\n", 0, start) + 1, selector)
+def _has_shape(row: MatrixRow, shape: Mapping[str, str | None]) -> bool:
+    for key, value in shape.items():
+        expected = () if value is None else (value,)
+        if row.texts(key) != expected:
+            return False
+    return True
 
 
-def _places(text: str, spans: Iterable[tuple[int, int]], selector: str) -> tuple[Place, ...]:
-    """Places in the order of the text, for which its lines are counted once."""
-    found: list[Place] = []
+def _described(shape: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{key}: {value or '(absent)'}" for key, value in shape.items())
+
+
+def _locations(text: str, spans: Iterable[tuple[int, int]], selector: str) -> tuple[PinLocation, ...]:
+    """Return locations in the order of the text, for which its lines are counted once."""
+    locations: list[PinLocation] = []
     line, counted = 1, 0
     for start, end in spans:
-        line += text.count("\n", counted, start) - text.count("\n", start, counted)  # a group may stand further left
+        line += text.count("\n", counted, start) - text.count("\n", start, counted)  # a group may be further left
         counted = start
-        found.append(Place(start, end, text[start:end], line, selector))
-    return tuple(found)
+        locations.append(PinLocation(start, end, text[start:end], line, selector))
+    return tuple(locations)
 
 
 def _short(text: str) -> str:

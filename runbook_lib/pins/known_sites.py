@@ -1,7 +1,7 @@
 """The pin sites of the repositories that we know, as data.
 
-NVIDIA/Megatron-LM, seen from its first matrix of GitLab (2025-03) to main at d98e8a64 (2026-08-22), and on ``dev`` and
-the branches ``core_r0.12.0`` to ``core_r0.19.0``.  There are four layouts:
+NVIDIA/Megatron-LM, from its first GitLab matrix (2025-03) to main at d98e8a64 (2026-08-22), and on ``dev`` and the
+branches ``core_r0.12.0`` to ``core_r0.19.0``, has had four layouts:
 
 1. Before 2025-11: no ``.ngc_version`` files, a single row for each type, the LTS row builds ``Dockerfile.ci.lts``.
    The rows are the only pins.
@@ -10,17 +10,17 @@ the branches ``core_r0.12.0`` to ``core_r0.19.0``.  There are four layouts:
 4. From 4f2e7ce74a: LTS rows build ``Dockerfile.ci.lts`` and have no ``IMAGE_TYPE``.  From d81b638712 Dockerfiles have a
    default for ``FROM_IMAGE_NAME``.
 
-In each of them the rows' ``IMAGE`` tells dev from LTS.  So the rows are always needed; the ``.ngc_version`` files
-together, and once a row has ``IMAGE_TYPE`` or ``PLATFORM``; and a Dockerfile where a row builds it.
+In each of them the rows' ``IMAGE`` distinguishes dev from LTS.  So the rows are always required; the ``.ngc_version``
+files together, and once a row has ``IMAGE_TYPE`` or ``PLATFORM``; and a Dockerfile if a row builds it.
 
-README files below ``examples/`` name images too: each the one that its example was made with, so they are no pins.
+README files below ``examples/`` name the images that their examples were made with; these are no pins.
 """
 
 import re
 
 from runbook_lib.images.families import COREWEAVE
 from runbook_lib.images.reference import ImageType
-from runbook_lib.pins.finders import BuildArg, Counted, DockerArg, MatrixRows, Pattern, WholeFile
+from runbook_lib.pins.finders import BuildArg, Counted, DockerArg, MatrixRows, RegexMatches, WholeFile
 from runbook_lib.pins.sites import Coupling, PinSite, Sites
 
 _IMAGE = "nvcr.io/nvidia/pytorch"
@@ -37,18 +37,18 @@ def _rows(image: str, *shapes: tuple[str, str | None]) -> MatrixRows:
 
 
 def _informational(path: str, before: str, selector: str) -> PinSite:
-    """A file in which lines name the image after a regular expression ``before``."""
-    finder = Pattern(re.compile(rf"(?m)^[ \t]*{before}{_REFERENCE}"), selector)
+    """Return a site whose lines name the image after a regular expression ``before``."""
+    finder = RegexMatches(re.compile(rf"(?m)^[ \t]*{before}{_REFERENCE}"), selector)
     return PinSite(path, finder, "dev", "people", lockstep=False)
 
 
 def _once(finder: BuildArg | DockerArg) -> Counted:
-    """An image that the file has once, in every known layout."""
+    """Return a finder of an image that the file has exactly once, in every known layout."""
     return Counted(finder, 1, f"an image for {finder.name}", "as in every known layout")
 
 
 def _coupling(path: str, image_type: ImageType, what: str, version: str) -> Coupling:
-    """A line, not commented out, with a ``version`` that names its CUDA."""
+    """Return a coupling to lines, not commented out, with a ``version`` that names its CUDA release."""
     return Coupling(path, re.compile(rf"(?m)^[^#\n]*?{version}"), what, frozenset({image_type}))
 
 
@@ -65,7 +65,7 @@ MEGATRON_LM = Sites(
             "gitlab",
             needs="always",
         ),
-        # A build without the build argument uses the default; forgotten by #5632, mended by #5680.
+        # A build without the build argument uses the default; forgotten by #5632, fixed by #5680.
         PinSite("docker/Dockerfile.ci.dev", _FROM, "dev", "github", needs="named"),
         PinSite("docker/.ngc_version.lts", WholeFile(), "lts", "github", needs="together"),
         PinSite(
@@ -76,7 +76,7 @@ MEGATRON_LM = Sites(
             needs="always",
         ),
         PinSite("docker/Dockerfile.ci.lts", _FROM, "lts", "github", needs="named"),
-        # Nobody passes a dev pin to these two.
+        # No build passes a dev pin to these two.
         PinSite("docker/Dockerfile.ci.nemo", _FROM, "dev", "people", lockstep=False),
         PinSite("docker/Dockerfile.linting", _FROM, "dev", "people", lockstep=False),
         _informational(".github/workflows/install-test.yml", r"image:[ \t]*[\"']?", "image"),
@@ -119,7 +119,7 @@ MEGATRON_BRIDGE = Sites(
     ),
 )
 
-# coreweave/ml-containers, at 71a115d.  Each workload has a base image of its own; this is that of Megatron.
+# coreweave/ml-containers, at 71a115d.  Each workload has its own base image; this is Megatron's.
 _ON_TORCH_EXTRAS = (
     (".github/workflows/cw-mega-sam.yml", BuildArg("BASE_IMAGE")),
     ("sglang/Dockerfile", DockerArg("BASE_IMAGE")),

@@ -1,4 +1,4 @@
-"""A repository's own pins, declared in its file ``.base-image-pins.yaml``.  Pure: text in, ``Repository`` out.
+"""The pins that a repository declares in its file ``.base-image-pins.yaml``.
 
     version: 1
     image: nvcr.io/nvidia/pytorch        # registry/repository, without a tag
@@ -31,7 +31,7 @@ from typing import Any
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.families import ALIBABA, COREWEAVE, NEMO, NGC, OTHER, AnyFamily, family_of
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.pins.finders import BuildArg, Counted, DockerArg, Finder, GivenPattern, WholeFile, YamlValue
+from runbook_lib.pins.finders import BuildArg, Counted, DockerArg, Finder, UntrustedRegex, WholeFile, YamlValue
 from runbook_lib.pins.repositories import FILE, TITLE, Repository
 from runbook_lib.pins.sites import PinSite, Sites
 from runbook_lib.text import untrusted_regex, user_file
@@ -46,9 +46,9 @@ FAMILIES: Mapping[str, AnyFamily] = {
 
 
 def parse(text: str, name: str, origin: str = FILE) -> Repository:
-    """Read a pins file.  ``name`` is that of the repository (``owner/name``), ``origin`` the file as messages name it.
+    """Parse a pins file.  ``name`` is the repository (``owner/name``), ``origin`` the name of the file in messages.
 
-    Raises RunbookError for a file that cannot be used, with its line and key, the value and what is expected.
+    Raises RunbookError for an invalid file, with line, key, actual and expected value.
     """
     file = user_file.read(text, load_schema("runbook_lib.pins", SCHEMA), "pins file", origin)
     values = file.values
@@ -59,7 +59,7 @@ def parse(text: str, name: str, origin: str = FILE) -> Repository:
         platforms=tuple(values.get("platforms", ())),
     )
     if not any(site.lockstep for site in sites.pins):
-        raise file.refusal(("pins",), "at least one pin of the kind lockstep, which the others are compared with")
+        raise file.refusal(("pins",), "at least one pin of the kind lockstep, with which the others are compared")
     return Repository(
         name, sites, title=values.get("title", TITLE), labels=tuple(values.get("labels", ())), origin=origin
     )
@@ -85,7 +85,7 @@ def _pin(file: UserFile, index: int) -> PinSite:
     values = file.values["pins"][index]
     ((way, value),) = values["find"].items()
     if "dockerfile" in values and way != "build-arg":
-        raise file.refusal((*keys, "dockerfile"), f"none with find: {{{way}: …}}, but with build-arg alone")
+        raise file.refusal((*keys, "dockerfile"), f"no dockerfile with find: {{{way}: …}}, only with build-arg")
     kind = values.get("kind", "lockstep")
     reader = "github"
     if kind != "lockstep":
@@ -119,4 +119,4 @@ def _finder(file: UserFile, keys: Keys, way: str, value: Any) -> Finder:
         untrusted_regex.validate(value)
     except CannotTell as error:
         raise file.refusal(keys, f"a regular expression that can be used ({error})") from error
-    return GivenPattern(value)
+    return UntrustedRegex(value)

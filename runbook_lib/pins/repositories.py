@@ -1,4 +1,4 @@
-"""The repositories that we know, as data: whose pins stand where, and what a bump of each one does beside moving them.
+"""The repositories that we know, as data: their pin sites, and the other facts that a bump needs.
 
 NVIDIA/Megatron-LM: sites.  NVIDIA-NeMo/Megatron-Bridge: its ``skills/build-and-dependency`` (labels, title), its
 ``.github/workflows/cicd-main.yml`` and its bumps (#3637, #4649).  coreweave/ml-containers: c684e31 and its
@@ -10,32 +10,39 @@ from dataclasses import dataclass, field
 
 from runbook_lib import notebooks
 from runbook_lib.images.reference import ImageType
-from runbook_lib.pins import known_sites, launch_scripts
-from runbook_lib.pins.launch_scripts import LaunchScripts
+from runbook_lib.pins import known_sites
 from runbook_lib.pins.sites import Sites
 
-#: The file in which a repository declares its own pins, and is known by.
+#: The file in which a repository declares its own pins.
 FILE = ".base-image-pins.yaml"
 TITLE = "chore: Update Docker image version to {tag}"
 
-#: L1 with golden values; without it only the slim tests run.
+#: The label for L1 tests with golden values; without it only the slim tests run.
 FUNCTIONAL = "Run functional tests"
-#: Wins over the other, runs four steps, and compares nothing.
+#: The label that overrides the former, runs four steps, and compares nothing.
 LIGHTWEIGHT = "Run tests"
-#: Switches CI to the LTS image, whatever else is set.
+#: The label that switches CI to the LTS image.
 LTS = "container::lts"
 
 
 @dataclass(frozen=True)
-class Repository:
-    """The facts that a bump needs.  ``title`` is that of commit and pull request, by its own convention.
+class LaunchScripts:
+    """The folders of a repository with one launch script per test: CI waits for those in ``gating``, not ``flaky``."""
 
-    ``labels`` are set on a pull request of any type; ``by_type`` holds the further ones of a type that must be on, and
-    those that must be off; ``offers`` says for further labels what a person may set them for.  ``workflow`` is what
-    copy-pr-bot starts on ``pull-request/<number>``, empty where there is no such bot.  ``golden`` and ``recipes`` say
-    whether tests have golden values and rows in recipes, as those of Megatron-LM do; ``scripts`` where each test has a
-    launch script instead.  ``branches`` are those that are kept up beside the base.  ``origin`` is the pins file that
-    declares it.
+    folder: str
+    gating: str
+    flaky: str
+
+
+@dataclass(frozen=True)
+class Repository:
+    """The facts about a repository that a bump needs.  ``title`` is that of commit and pull request.
+
+    ``labels`` are set on every pull request; ``by_type`` holds, for an image type, labels that must be on and labels
+    that must be off; ``offers`` maps optional labels to a sentence on their purpose.  ``workflow`` is the workflow that
+    copy-pr-bot starts on ``pull-request/<number>``, empty without such a bot.  ``golden`` and ``recipes``: tests have
+    golden values and rows in recipes, as Megatron-LM's do.  ``branches`` are patterns of branches that are bumped
+    beside the base.  ``origin`` is the pins file that declares the repository.
     """
 
     name: str
@@ -52,33 +59,34 @@ class Repository:
     origin: str = ""
 
     def wanted_labels(self, image_type: ImageType) -> tuple[frozenset[str], frozenset[str]]:
-        """The labels that must be on a bump's pull request before CI starts, and those that must be off."""
+        """Return the labels that must be on a bump's pull request before CI starts, and those that must be off."""
         on, off = self.by_type.get(image_type, (frozenset(), frozenset()))
         return on | frozenset(self.labels), off
 
-    def idle(self, step: str) -> str:
-        """Return why a step, by its notebook's name, does not apply here; empty where it does."""
-        by_hand = ""
-        if it := self.scripts:
-            by_hand = f"; move its launch script below {it.folder} from {it.gating}/ to {it.idle}/ by hand"
-        read_by = {site.ci for site in self.sites.pins if site.lockstep}
-        lacking = {
-            notebooks.GITHUB_PIN: ("no pin outside of GitLab", bool(read_by - {"gitlab"})),
-            notebooks.GITLAB_PIN: ("no pin that GitLab reads", "gitlab" in read_by),
-            notebooks.RUN_CI: (
-                "no copy-pr-bot, so its CI starts without a comment; see the pull request",
-                bool(self.workflow),
-            ),
-            notebooks.GOLDEN_VALUES: ("no golden values", self.golden),
-            notebooks.BROKEN_TESTS: (f"no recipes to put a broken test out of CI's way in{by_hand}", self.recipes),
-        }
-        what, has = lacking.get(step, ("", True))
-        return "" if has else f"Not applicable: {self.name} has {what}."
+    def inapplicable(self, step: str) -> str:
+        """Return the reason why a step, by its notebook's name, does not apply here; empty if it does."""
+        gitlab_reads = {site.ci == "gitlab" for site in self.sites.pins if site.lockstep}
+        missing = ""
+        if step == notebooks.GITHUB_PIN and False not in gitlab_reads:
+            missing = "no pin outside of GitLab"
+        elif step == notebooks.GITLAB_PIN and True not in gitlab_reads:
+            missing = "no pin that GitLab reads"
+        elif step == notebooks.RUN_CI and not self.workflow:
+            missing = "no copy-pr-bot, so its CI starts without a comment; see the pull request"
+        elif step == notebooks.GOLDEN_VALUES and not self.golden:
+            missing = "no golden values"
+        elif step == notebooks.BROKEN_TESTS and not self.recipes:
+            missing = "no recipes in which to quarantine a broken test"
+            if scripts := self.scripts:
+                missing += f"; move its launch script below {scripts.folder} from {scripts.gating}/ to {scripts.flaky}/"
+        return f"Not applicable: {self.name} has {missing}." if missing else ""
 
     def other_type(self, image_type: ImageType) -> ImageType | None:
-        """The image type that a bump must not touch; None where the repository has one type."""
-        other: ImageType = "lts" if image_type == "dev" else "dev"
-        return other if any(site.lockstep and site.image_type == other for site in self.sites.pins) else None
+        """Return the image type that a bump must not touch; None if the repository has one type."""
+        for site in self.sites.pins:
+            if site.lockstep and site.image_type != image_type:
+                return site.image_type
+        return None
 
 
 MEGATRON_LM = Repository(
@@ -105,7 +113,7 @@ MEGATRON_BRIDGE = Repository(
     offers={"full-test-suite": "If the bump is a risky one, set the label 'full-test-suite' as well."},
     branches="r[0-9]*.[0-9]",
     workflow="CICD NeMo",
-    scripts=launch_scripts.MEGATRON_BRIDGE,
+    scripts=LaunchScripts("tests/functional_tests/launch_scripts", "active", "flaky"),
 )
 ML_CONTAINERS = Repository(
     "coreweave/ml-containers", known_sites.ML_CONTAINERS, title="feat(megatron): Update default base image to {tag}"

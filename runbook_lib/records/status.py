@@ -206,7 +206,7 @@ def _ready_run(runs: Sequence[Predicate], latest: Mapping[str, Predicate]) -> Pr
     # In an unknown repository, a step that does not apply runs and is done.
     repository = next((known for known in REPOSITORIES if known.name == last["bump"]["repository"]), None)
     for name in CHANGING_STEPS:
-        if name not in latest and not (repository and repository.idle(name)):
+        if name not in latest and not (repository and repository.inapplicable(name)):
             return None
     return [run for run in runs if run["notebook"]["name"] in (*CHANGING_STEPS, SYNC_CHECK)][-1]
 

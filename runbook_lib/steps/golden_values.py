@@ -256,7 +256,7 @@ def _checks(refresh: RefreshPlan) -> list[Check]:
 def _conclude(step: StepRecord, refresh: RefreshPlan, sent: Sent) -> None:
     bump, run, undecided = refresh.bump, refresh.run, refresh.values.undecided
     files = display.count(len(refresh.edits), "golden file")
-    if bump.tag and (reason := bump.repository.idle(step.name)):
+    if bump.tag and (reason := bump.repository.inapplicable(step.name)):
         step.done(reason)
     elif run.source is None and (bump.tag is None or not bump.apply or not run.idle.startswith("waiting")):
         step.done(f"Nothing to refresh: {run.idle}.", run.next)

@@ -6,7 +6,7 @@ from runbook_lib.display import View
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.notebooks import GITHUB_PIN, GITLAB_PIN
 from runbook_lib.pins.check import check_pins
-from runbook_lib.pins.plan import Plan
+from runbook_lib.pins.plan import PinPlan
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.text import edits
@@ -19,7 +19,7 @@ _NO_TAG = "No tag was given, so nothing is planned."
 _GIVE_TAG = "Run again with a tag, such as -p tag 26.04-py3."
 
 
-def show(branch: BumpBranch, plan: Plan) -> View:
+def show(branch: BumpBranch, plan: PinPlan) -> View:
     """Return the commit that the plan starts from and its diff; without a tag, all pins as they are."""
     tag = branch.bump.tag
     if tag is None:
@@ -29,7 +29,7 @@ def show(branch: BumpBranch, plan: Plan) -> View:
     return view + display.notes((*branch.warnings, *plan.warnings), title="Warnings")
 
 
-def carry_out(step: StepRecord, branch: BumpBranch, planned: PlannedBump, plan: Plan) -> View:
+def carry_out(step: StepRecord, branch: BumpBranch, planned: PlannedBump, plan: PinPlan) -> View:
     """Apply the edits to the checkout, on the bump's branch; nothing in a preview.
 
     Raises Refused for an image that cannot be used, and for files with other uncommitted changes.
@@ -50,7 +50,7 @@ def carry_out(step: StepRecord, branch: BumpBranch, planned: PlannedBump, plan: 
     return display.note(sentence)
 
 
-def verify(step: StepRecord, branch: BumpBranch, planned: PlannedBump, plan: Plan) -> View:
+def verify(step: StepRecord, branch: BumpBranch, planned: PlannedBump, plan: PinPlan) -> View:
     """Read the files again, and record the checks and the outcome."""
     bump = branch.bump
     step.warn(*branch.warnings, *plan.warnings)
@@ -81,13 +81,13 @@ def verify(step: StepRecord, branch: BumpBranch, planned: PlannedBump, plan: Pla
     return display.note("The record below lists the checks.")
 
 
-def _not_applicable(branch: BumpBranch, plan: Plan) -> str:
+def _not_applicable(branch: BumpBranch, plan: PinPlan) -> str:
     """Return why the repository has no pin that this step could move; empty where it has one."""
     notebook = {"github": GITHUB_PIN, "gitlab": GITLAB_PIN}.get(plan.ci, "")
-    return branch.bump.repository.idle(notebook)
+    return branch.bump.repository.inapplicable(notebook)
 
 
-def _checks(branch: BumpBranch, plan: Plan) -> list[Check]:
+def _checks(branch: BumpBranch, plan: PinPlan) -> list[Check]:
     name = "the files hold exactly the plan"
     if not branch.bump.apply:
         return [Check(name, "skipped", "This is a preview.")]

@@ -10,7 +10,7 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
 from runbook_lib.git import editable
 from runbook_lib.images import driver_check
-from runbook_lib.pins.plan import Plan
+from runbook_lib.pins.plan import PinPlan
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.text.edits import edited_paths
@@ -19,7 +19,7 @@ from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import PlannedBump
 
 
-def _checkout_checks(branch: BumpBranch, plan: Plan) -> list[Check]:
+def _checkout_checks(branch: BumpBranch, plan: PinPlan) -> list[Check]:
     """Check that the files of the plan can be edited and committed in this checkout."""
     checkout, paths = branch.checkout, edited_paths(plan.edits)
     checks = [Check.of("the checkout has a work tree", not checkout.bare, str(checkout.path))]

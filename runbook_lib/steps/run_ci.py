@@ -32,7 +32,7 @@ def follow(
     A preview never waits.  None where there is no run to follow.  Raises Unreachable when GitHub stays unreachable.
     """
     bump, pull, github = state.bump, state.pull, state.github
-    if bump.repository.idle(notebooks.RUN_CI) or state.held or pull is None or github is None:
+    if bump.repository.inapplicable(notebooks.RUN_CI) or state.held or pull is None or github is None:
         return None
 
     def observe(progress: CiStatus) -> polling.Observation:
@@ -76,7 +76,7 @@ def verify(step: StepRecord, state: PullRequestState, progress: CiStatus | None)
         _warn_without_gb200(step, progress)
     if bump.tag is None:
         step.done("No tag was given, so there is no CI to run.")
-    elif reason := bump.repository.idle(notebooks.RUN_CI):
+    elif reason := bump.repository.inapplicable(notebooks.RUN_CI):
         step.done(reason)
     elif state.held and not bump.apply:
         unconfirmed = state.review is not None and bool(state.review.foreign)

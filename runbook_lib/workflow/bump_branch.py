@@ -11,7 +11,7 @@ from runbook_lib.bump import Bump
 from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
 from runbook_lib.git import editable
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.pins.plan import Plan
+from runbook_lib.pins.plan import PinPlan
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.sanitize import visible
 
@@ -28,7 +28,7 @@ class BumpBranch:
     tip: str | None
     warnings: tuple[str, ...] = ()
     #: The plans of the pins that were made so far, by commit: filled by ``bump_plan.plan_commit``.
-    plans: dict[str, Plan] = field(init=False, default_factory=dict, repr=False, compare=False)
+    plans: dict[str, PinPlan] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def texts(self, paths: Iterable[str]) -> dict[str, str | None]:
         """The files as the plan's commit has them."""

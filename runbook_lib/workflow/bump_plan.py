@@ -14,11 +14,11 @@ from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import ImageRef, Tag
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.check import check_pins
-from runbook_lib.pins.plan import Change, Plan
+from runbook_lib.pins.plan import PinChange, PinPlan
 from runbook_lib.workflow import bump_branch
 from runbook_lib.workflow.bump_branch import BumpBranch
 
-NO_PLAN = Plan((), (), (), ())
+NO_PLAN = PinPlan((), (), (), ())
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class PlannedBump:
     """
 
     bump: Bump
-    plan: Plan
+    plan: PinPlan
     image: Image | None
     check: Check
     changes: ImageComparison | None = None
@@ -104,7 +104,7 @@ def plan_bump(branch: BumpBranch) -> PlannedBump:
     return replace(planned, plan=plan.for_cuda(planned.cuda))
 
 
-def plan_commit(branch: BumpBranch, commit: str) -> Plan:
+def plan_commit(branch: BumpBranch, commit: str) -> PinPlan:
     """Return the plan of the bump's pins on the files of a commit, which is read and planned once for a ``branch``.
 
     Raises RunbookError as ``pins.plan.plan`` does.
@@ -117,7 +117,7 @@ def plan_commit(branch: BumpBranch, commit: str) -> Plan:
     return branch.plans[commit]
 
 
-def _base_image(registry: Registry, base_plan: Plan, bump: Bump) -> tuple[str, Image] | None:
+def _base_image(registry: Registry, base_plan: PinPlan, bump: Bump) -> tuple[str, Image] | None:
     """Return the tag and the image that the base names; None where the registry does not have or describe it."""
     tags = {_tag(bump, change.old) for change in base_plan.changes}
     if len(tags) != 1:
@@ -134,7 +134,7 @@ def _compare(old: tuple[str, Image] | None, bump: Bump, image: Image | None) -> 
     return compare(old[1], image, (old[0], str(bump.tag))) if old and image else None
 
 
-def _refuse_other_content(branch: BumpBranch, plan: Plan) -> None:
+def _refuse_other_content(branch: BumpBranch, plan: PinPlan) -> None:
     """Raise Refused for somebody's own branch: it lacks the plan and holds commits, none of them the bump's."""
     bump, checkout = branch.bump, branch.checkout
     titles = bump_branch.commit_titles(checkout, f"{branch.base_commit}..{branch.start}")
@@ -146,7 +146,7 @@ def _refuse_other_content(branch: BumpBranch, plan: Plan) -> None:
         )
 
 
-def _refuse_stale_branch(branch: BumpBranch, base_plan: Plan) -> None:
+def _refuse_stale_branch(branch: BumpBranch, base_plan: PinPlan) -> None:
     """Raise Refused for a roll-back that would reuse the branch of the bump that it goes back to."""
     bump, checkout = branch.bump, branch.checkout
     back = any(_goes_back(bump, change) for change in base_plan.changes)
@@ -171,7 +171,7 @@ def _tag(bump: Bump, image: str) -> Tag:
     return bump.repository.sites.family.read(ImageRef.parse(image).tag or "")
 
 
-def _goes_back(bump: Bump, change: Change) -> bool:
+def _goes_back(bump: Bump, change: PinChange) -> bool:
     return is_older(_tag(bump, change.new), _tag(bump, change.old))
 
 
@@ -182,7 +182,7 @@ def pin_rows(branch: BumpBranch) -> list[dict[str, str]]:
     if branch.tip:
         commits[branch.bump.branch] = branch.start
     return [
-        {"branch": name, "pin": verdict.site, "role": verdict.role, "image": verdict.image, "verdict": verdict.answer}
+        {"branch": name, "pin": verdict.site, "role": verdict.role, "image": verdict.image, "verdict": verdict.state}
         for name, commit in commits.items()
         for verdict in check_pins(branch.checkout.read(sites.pin_paths, commit), sites)
     ]

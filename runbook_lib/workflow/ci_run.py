@@ -34,7 +34,7 @@ def authorize(step: StepRecord, state: PullRequestState) -> PullRequestState:
     on is in ``held`` of the result.
     """
     bump, github, pull = state.bump, state.github, state.pull
-    if bump.tag and (why := bump.repository.idle(notebooks.RUN_CI)):
+    if bump.tag and (why := bump.repository.inapplicable(notebooks.RUN_CI)):
         return replace(state, problem=why)
     if pull is None or github is None:
         if github is not None and base_has_tag(state.branch):

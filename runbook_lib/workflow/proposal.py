@@ -11,7 +11,7 @@ from runbook_lib.clients.github.models import Pull
 from runbook_lib.display import View
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout, slug_of
-from runbook_lib.pins.plan import Plan
+from runbook_lib.pins.plan import PinPlan
 from runbook_lib.records.statement import Identity
 from runbook_lib.text.markdown import unlinked
 from runbook_lib.workflow.bump_branch import BumpBranch, commit_titles
@@ -33,8 +33,8 @@ class Proposal:
     branch: BumpBranch
     planned: PlannedBump
     github: GitHub | None
-    plan: Plan
-    remaining: Plan
+    plan: PinPlan
+    remaining: PinPlan
     own_commits: tuple[str, ...] = ()
     base_moved_by: int = 0
     head: str = ""

@@ -11,7 +11,7 @@ from typing import Literal
 
 from runbook_lib.bump import Bump
 from runbook_lib.errors import CannotTell
-from runbook_lib.pins.plan import Plan
+from runbook_lib.pins.plan import PinPlan
 from runbook_lib.text.markdown import code, prose
 
 _BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->")
@@ -65,7 +65,9 @@ def marked(text: str, bump: Bump, section: Section) -> str:
     return f"<!-- {name}:begin {name_of(bump)} -->\n{text.strip()}\n<!-- {name}:end -->"
 
 
-def part(plan: Plan, bump: Bump, *, digests: Mapping[str, str] | None = None, image: str = "", record: str = "") -> str:
+def part(
+    plan: PinPlan, bump: Bump, *, digests: Mapping[str, str] | None = None, image: str = "", record: str = ""
+) -> str:
     """Our part, with its markers: the changed pins, what stays, digests (platform → digest), warnings, the record.
 
     ``image`` is what the new image changes, as Markdown.
@@ -74,7 +76,7 @@ def part(plan: Plan, bump: Bump, *, digests: Mapping[str, str] | None = None, im
     return "\n".join([begin, *_lines(plan, bump, digests or {}, image, record), end])
 
 
-def _lines(plan: Plan, bump: Bump, digests: Mapping[str, str], image: str, record: str) -> Iterator[str]:
+def _lines(plan: PinPlan, bump: Bump, digests: Mapping[str, str], image: str, record: str) -> Iterator[str]:
     yield f"### Base image {bump.tag} ({bump.image_type}) on {code(bump.base)}"
     yield ""
     yield "| file | line | pin | old | new |"

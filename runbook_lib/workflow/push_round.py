@@ -102,7 +102,7 @@ def waits(state: PullRequestState) -> bool:
 
 def ahead(bump: Bump, most: int) -> tuple[dict[str, Any], ...]:
     """For a preview: what a run that waits for CI does once that has ended, in up to ``most`` runs of CI."""
-    if bump.repository.idle(notebooks.RUN_CI):
+    if bump.repository.inapplicable(notebooks.RUN_CI):
         return ()
     if not bump.repository.golden:
         return ({"sentence": "follow CI until it has ended", "publish": False},)

@@ -99,10 +99,10 @@ def look(branch: BumpBranch, github: GitHub | None, records: Path | None = None)
     items: list[Item] = []
     for name, (step, lookup) in lookups.items():
         try:
-            items += [Item(name, None, why)] if (why := bump.repository.idle(step)) else lookup()
+            items += [Item(name, None, why)] if (why := bump.repository.inapplicable(step)) else lookup()
         except RunbookError as error:  # one answer that is not to be had hides no other
             items.append(Item(name, False, str(error), "Run bump again."))
-    return Readiness(tuple(items), tuple(_people(state, pull)), ci=not bump.repository.idle(notebooks.RUN_CI))
+    return Readiness(tuple(items), tuple(_people(state, pull)), ci=not bump.repository.inapplicable(notebooks.RUN_CI))
 
 
 def _of_ci(state: PullRequestState, github: GitHub, pull: Pull) -> Iterator[Item]:

@@ -32,10 +32,10 @@ def known(checkout: Checkout, states: Sequence[str | None]) -> Repository | None
     name = _slug(checkout).rpartition("/")[2].lower()
     if named := next((it for it in REPOSITORIES if short(it) == name), None):
         return named
-    paths = {path for it in REPOSITORIES for path in it.sites.telling}
+    paths = {path for it in REPOSITORIES for path in it.sites.marker_paths}
     for state in [*states, "HEAD"]:  # nothing may be checked out
         texts = checkout.read(paths, state)
-        if named := next((it for it in REPOSITORIES if it.sites.known(texts)), None):
+        if named := next((it for it in REPOSITORIES if it.sites.matches(texts)), None):
             return named
     return None
 

@@ -11,7 +11,7 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.git import blobs
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.reference import Tag
-from runbook_lib.pins.check import Verdict, check_pins, outcome
+from runbook_lib.pins.check import PinVerdict, check_pins, outcome
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, Repository
 from runbook_lib.pins.sites import Texts
 from runbook_lib.workflow import repository as recognized
@@ -29,7 +29,7 @@ class Snapshot:
 
     name: str
     commit: str | None
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[PinVerdict, ...]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Survey:
         several = len(self.snapshots) > 1
         return [
             ({"ref": snapshot.name} if several else {})
-            | {"site": verdict.site, "pin": verdict.role, "image": verdict.image or "–", "verdict": verdict.answer}
+            | {"site": verdict.site, "pin": verdict.role, "image": verdict.image or "–", "verdict": verdict.state}
             for snapshot in self.snapshots
             for verdict in snapshot.verdicts
         ]
@@ -88,8 +88,8 @@ class Survey:
     def summary(self) -> str:
         """The answer in a line."""
         verdicts = [verdict for snapshot in self.snapshots for verdict in snapshot.verdicts]
-        warnings = [v for v in verdicts if v.role == "informational" and v.answer != "in sync"]
-        lockstep = [v.answer for v in verdicts if v.role != "informational" and v.answer != "frozen"]
+        warnings = [v for v in verdicts if v.role == "informational" and v.state != "in sync"]
+        lockstep = [v.state for v in verdicts if v.role != "informational" and v.state != "frozen"]
         told = [f"{lockstep.count('in sync')} of {len(lockstep)} pins agree"]
         told += [f"{count} cannot be read"] if (count := lockstep.count("cannot tell")) else []
         if warnings:
@@ -123,7 +123,7 @@ class Survey:
                             "selector": verdict.selector,
                             "image": verdict.image,
                             "role": verdict.role,
-                            "verdict": verdict.answer,
+                            "verdict": verdict.state,
                             "detail": verdict.sentence,
                         }
                         for verdict in snapshot.verdicts
@@ -169,7 +169,7 @@ def survey(
         states = [("work tree", None, False, checkout.read(sites.pin_paths))]
     snapshots = []
     for name, commit, globbed, texts in states:
-        known = sites.known(texts)
+        known = sites.matches(texts)
         if not known and not globbed:
             raise CannotTell(_unknown(checkout.path, name, repository))
         snapshots.append(Snapshot(name, commit, check_pins(texts, sites, expected, image_type) if known else ()))
@@ -179,7 +179,9 @@ def survey(
 
 
 def _unknown(place: Path, name: str, repository: Repository) -> str:
-    found = f"No known pin site was found in {place} ({name}): there is none of {', '.join(repository.sites.telling)}."
+    found = (
+        f"No known pin site was found in {place} ({name}): there is none of {', '.join(repository.sites.marker_paths)}."
+    )
     if repository is MEGATRON_LM:
         return (
             f"{found} Give the path of a clone of Megatron-LM, and a ref from 2025-03 or later; or declare the pins of "

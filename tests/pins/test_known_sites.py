@@ -54,7 +54,7 @@ def test_no_text_of_an_informational_site_is_ever_edited():
     ],
 )
 def test_a_repository_is_known_by_its_matrix_or_its_version_files(texts, known):
-    assert MEGATRON_LM.known(texts) is known
+    assert MEGATRON_LM.matches(texts) is known
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from runbook_lib.images.families import OTHER
 from runbook_lib.images.tags.coreweave import CoreWeaveTag
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import plan as pins
-from runbook_lib.pins.check import Verdict, check_pins, outcome
+from runbook_lib.pins.check import PinVerdict, check_pins, outcome
 from runbook_lib.pins.finders import BuildArg
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, REPOSITORIES, Repository
 from runbook_lib.pins.sites import PinSite
@@ -137,8 +137,8 @@ def test_pins_that_name_nothing_are_refused_in_words(tmp_path: Path, given: str,
 def test_every_repository_is_whole(it: Repository) -> None:
     assert it.title.count("{tag}") == 1
     assert any(site.lockstep for site in it.sites.pins)
-    assert it.sites.telling
-    assert {step for step in STEPS if it.idle(step)} == IDLE[it.name]
+    assert it.sites.marker_paths
+    assert {step for step in STEPS if it.inapplicable(step)} == IDLE[it.name]
 
 
 STEPS = ("00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci", "05-golden-values",
@@ -171,45 +171,47 @@ def test_a_bump_takes_title_labels_and_tags_from_its_repository() -> None:
 # -- dead build arguments -----------------------------------------------------------------------------------------
 
 
-def verdicts(texts: dict[str, str], it: Repository = MEGATRON_BRIDGE) -> dict[str, Verdict]:
+def verdicts(texts: dict[str, str], it: Repository = MEGATRON_BRIDGE) -> dict[str, PinVerdict]:
     given = {path: texts.get(path) for path in it.sites.paths}
     return {verdict.path: verdict for verdict in check_pins(given, it.sites)}
 
 
 def test_a_dead_build_argument_is_named_with_what_is_built_instead() -> None:
     found = verdicts(bridge())[CICD]
-    assert (found.answer, found.role) == ("out of sync", "lockstep dev")
-    assert found.sentence == (
-        f"{CICD}:9 (build-arg FROM_IMAGE_NAME) names 25.09-py3, the dev pins should be 26.02-py3. This is a dead "
-        "build argument: docker/Dockerfile.ci declares no ARG FROM_IMAGE_NAME, so it does nothing (its image comes "
-        "from ARG BASE_IMAGE)."
-    )
+    assert (found.state, found.role) == ("out of sync", "lockstep dev")
+    for part in (
+        f"{CICD}:9",
+        "25.09-py3",
+        "26.02-py3",
+        "docker/Dockerfile.ci",
+        "ARG FROM_IMAGE_NAME",
+        "ARG BASE_IMAGE",
+    ):
+        assert part in found.sentence
 
 
-def test_an_argument_that_nothing_passes_is_told() -> None:
+def test_a_default_that_no_build_overrides_is_reported() -> None:
     found = verdicts(bridge())["docker/Dockerfile.ci"]
-    assert (found.answer, found.sentence) == (
-        "in sync",
-        "docker/Dockerfile.ci:1 (ARG BASE_IMAGE) names 26.02-py3. Nothing passes ARG BASE_IMAGE (CI passes "
-        "FROM_IMAGE_NAME): this default is built.",
-    )
+    assert found.state == "in sync"
+    for part in ("docker/Dockerfile.ci:1", "26.02-py3", "Nothing passes ARG BASE_IMAGE (CI passes FROM_IMAGE_NAME)"):
+        assert part in found.sentence
     alone = bridge() | {CICD: "name: CICD NeMo\n"}
     assert verdicts(alone)["docker/Dockerfile.ci"].sentence == ""
     assert verdicts(ml_containers(), ML_CONTAINERS)[MEGATRON_YML].sentence == ""
 
 
-def test_what_another_dockerfile_gets_is_not_what_this_one_is_passed() -> None:
+def test_arguments_of_another_dockerfile_are_not_passed_to_this_one() -> None:
     other = {"x.yml": f"--build-arg BASE_IMAGE={PYTORCH}:26.02-py3\n", "other/Dockerfile": "ARG BASE_IMAGE\n"}
     site = PinSite("x.yml", BuildArg("BASE_IMAGE"), "dev", "github", dockerfile="other/Dockerfile")
     sites = dataclasses.replace(MEGATRON_BRIDGE.sites, pins=(*MEGATRON_BRIDGE.sites.pins, site))
     found = verdicts(bridge() | other, dataclasses.replace(MEGATRON_BRIDGE, sites=sites))
-    assert found["docker/Dockerfile.ci"].sentence.endswith("(CI passes FROM_IMAGE_NAME): this default is built.")
+    assert found["docker/Dockerfile.ci"].sentence.count("(CI passes FROM_IMAGE_NAME)") == 1
     assert found["x.yml"].sentence == ""
 
 
-def test_a_dead_argument_that_agrees_is_told_and_fails_nothing() -> None:
+def test_a_dead_argument_that_agrees_is_reported_and_fails_nothing() -> None:
     found = verdicts(bridge(passed="26.02-py3"))
-    assert found[CICD].answer == "in sync"
+    assert found[CICD].state == "in sync"
     assert "dead build argument" in found[CICD].sentence
     assert outcome(list(found.values())) == "in sync"
 
@@ -269,7 +271,7 @@ def test_check_takes_whose_pins_and_a_tag_of_their_family(tmp_path: Path, capsys
     assert main(["check", "--tag", "26.04-py3", place]) == 2
 
 
-def planned(texts: dict[str, str], it: Repository, tag: str, *allow: str) -> pins.Plan:
+def planned(texts: dict[str, str], it: Repository, tag: str, *allow: str) -> pins.PinPlan:
     given = {path: texts.get(path) for path in it.sites.paths}
     return pins.plan(given, it.sites, it.sites.family.read(tag), "dev", allow=frozenset(allow))
 

@@ -40,7 +40,7 @@ def test_the_smallest_file_has_all_defaults() -> None:
     assert (site.path, site.role, site.ci, site.needs) == ("a/b", "lockstep dev", "github", "declared")
     assert it.sites.family is NGC
     assert valid(SMALLEST)
-    assert it.idle("05-golden-values") == "Not applicable: a/b has no golden values."
+    assert it.inapplicable("05-golden-values") == "Not applicable: a/b has no golden values."
 
 
 def test_every_way_finds_its_pins() -> None:
@@ -48,7 +48,7 @@ def test_every_way_finds_its_pins() -> None:
     assert valid(PINS_FILE)
     assert (it.title, it.labels, it.sites.platforms) == ("build: base image {tag}", ("needs review",), ("amd64",))
     texts = {path: own().get(path) for path in it.sites.paths}
-    found = [(v.site, v.role, v.answer) for v in check_pins(texts, it.sites)]
+    found = [(v.site, v.role, v.state) for v in check_pins(texts, it.sites)]
     assert found == [
         ("Dockerfile:2", "lockstep dev", "in sync"),
         (".gitlab-ci.yml:3", "lockstep dev", "in sync"),
@@ -117,9 +117,9 @@ def test_what_only_people_read_moves_with_the_step_for_github() -> None:
     )
     assert len(plan.part("github").changes) == 1
     assert (plan.part("gitlab").changes, plan.part("gitlab").edits) == ((), ())
-    assert (it.idle("01-github-pin"), it.idle("02-gitlab-pin")[:14]) == ("", "Not applicable")
+    assert (it.inapplicable("01-github-pin"), it.inapplicable("02-gitlab-pin")[:14]) == ("", "Not applicable")
     alone = parse(f"{SMALLEST}    read-by: gitlab\n", "a/b")
-    assert alone.idle("01-github-pin") == "Not applicable: a/b has no pin outside of GitLab."
+    assert alone.inapplicable("01-github-pin") == "Not applicable: a/b has no pin outside of GitLab."
 
 
 def test_tags_of_no_known_family_move_and_are_ordered_by_their_numbers() -> None:
@@ -134,7 +134,7 @@ def test_tags_of_no_known_family_move_and_are_ordered_by_their_numbers() -> None
 
 BAD = [
     ("", "the file lacks version and image and pins."),
-    ("- a\n", "holds no mapping"),
+    ("- a\n", "is not a mapping"),
     ("a: [b\n", "does not parse as YAML"),
     (f"---\n{SMALLEST}---\n{SMALLEST}", "expected a single document in the stream"),
     ("\ud800: 1\n", "does not parse as YAML"),
@@ -172,7 +172,10 @@ BAD = [
     (f"{TOP}{PIN}    count: 0\n", "count is 0; expected a number from 1 to 1000."),
     (f"{TOP}{PIN}    count: true\n", "count is True; expected a number"),
     (f"{TOP}{PIN}    count: [1]\n", "count is [1]; expected a number"),
-    (f"{TOP}{PIN}    dockerfile: Dockerfile\n", "dockerfile is 'Dockerfile'; expected none with find: {arg: …}"),
+    (
+        f"{TOP}{PIN}    dockerfile: Dockerfile\n",
+        "dockerfile is 'Dockerfile'; expected no dockerfile with find: {arg: …}",
+    ),
     (SMALLEST.replace("a/b", "/etc/passwd"), "path is '/etc/passwd'; expected one file"),
     (SMALLEST.replace("a/b", "a/../../b"), "path is 'a/../../b'; expected one file"),
     (SMALLEST.replace("a/b", "'**/Dockerfile'"), "expected one file, from the repository's root"),
@@ -192,13 +195,13 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "says"), BAD, ids=[says[:40] for _, says in BAD])
-def test_what_cannot_be_used_is_refused_with_line_and_key(text: str, says: str) -> None:
+def test_an_invalid_file_is_refused_with_line_and_key(text: str, says: str) -> None:
     with pytest.raises(RunbookError, match=re.escape(says)):
         parse(text, "a/b")
 
 
 #: What only a reader of the file itself can tell: the form of a tag, of a regular expression, of the YAML.
-BEYOND = ("YAML", "stream", "holds no mapping", "duplicate", "without tag", "registry and repository", "key family",
+BEYOND = ("YAML", "stream", "is not a mapping", "duplicate", "without tag", "registry and repository", "key family",
           "regular expression", "unterminated")  # fmt: skip
 
 

@@ -206,13 +206,13 @@ def test_the_age_of_the_other_type_does_not_matter():
 
 
 @pytest.mark.parametrize(
-    ("number", "broken", "said"),
+    ("number", "broken", "part"),
     [
         (4, {GITLAB: None}, f"{GITLAB} (lockstep dev): the file does not exist, but every known layout"),
         (4, {DEV: None}, f"{DEV} (lockstep dev): the file does not exist, but docker/.ngc_version.lts does."),
         (4, {DEV: None, LTS: None},
          f"{DEV} (lockstep dev): the file does not exist, but the matrix row in line 27 has IMAGE_TYPE"),
-        (2, {DEV: None, LTS: None}, "has IMAGE_TYPE, as rows have only since it was made."),
+        (2, {DEV: None, LTS: None}, "has IMAGE_TYPE"),
         (4, {DOCKERFILE: None}, f"{DOCKERFILE} (lockstep dev): the file does not exist, but the matrix row in line 27"),
         (4, {GITLAB: ""}, f"{GITLAB} (lockstep dev): expected BASE_IMAGE in rows with IMAGE: CI_MCORE_DEV_IMAGE once"),
         (4, {GITLAB: "a: [b"}, f"{GITLAB} (lockstep dev): it does not parse as YAML"),
@@ -239,11 +239,10 @@ def test_the_age_of_the_other_type_does_not_matter():
          f"{DOCKERFILE} (lockstep dev): expected FROM to take its image from ARG"),
     ],
 )  # fmt: skip
-def test_sites_missing_doubled_or_of_an_unknown_shape_stop_the_plan(number, broken, said):
+def test_missing_duplicate_and_unknown_sites_stop_the_plan(number, broken, part):
     with pytest.raises(CannotTell) as caught:
         plan(layout(number) | broken)
-    assert said in str(caught.value)
-    assert str(caught.value).startswith("The pins cannot be planned, so nothing was changed. ")
+    assert part in str(caught.value)
 
 
 def test_a_problem_of_the_other_type_in_a_file_of_its_own_is_a_warning():
@@ -276,20 +275,19 @@ def test_an_edit_that_would_not_read_back_as_planned_is_not_handed_out(monkeypat
 
 def test_informational_sites_that_lag_are_warned_of():
     texts = layout(4) | {INSTALL_TEST: None, INSTALL_GUIDE: f"x\n  {image('26.08-py3')}\n", NEMO: dockerfile()}
-    assert plan(texts).warnings == (
-        f"{LINTING}:3 names {image('26.02-py3')}, behind 26.04-py3: no bump moves it; change it by hand if wanted.",
-    )
+    (warning,) = plan(texts).warnings
+    assert warning.startswith(f"{LINTING}:3 names {image('26.02-py3')}, older than 26.04-py3")
     assert plan(texts, "25.11-py3", "lts").warnings == ()
 
 
-def test_a_digest_that_goes_with_its_tag_is_warned_of():
+def test_a_digest_that_is_removed_with_its_tag_is_warned_of():
     old = f"{image('26.02-py3')}@sha256:{'0' * 64}"
     texts = layout(2) | {DEV: old, INSTALL_TEST: None, INSTALL_GUIDE: None}
     made = plan(texts)
     assert applied(texts, made)[DEV] == image("26.04-py3")
-    assert made.warnings == (
-        f"{DEV}:1 names its image with a digest as well ({old}); the digest goes with the old tag.",
-    )
+    (warning,) = made.warnings
+    assert warning.startswith(f"{DEV}:1 ")
+    assert old in warning
 
 
 def test_a_digest_beside_the_target_stays():
@@ -325,7 +323,8 @@ def test_versions_that_fit_another_cuda_are_warned_of(cuda, warned):
     assert [warning.partition(" fixes ")[2].partition(" at ")[0] for warning in warnings] == warned
     if warned:
         assert warnings[0].startswith(f"{DOCKERFILE}:6 fixes NCCL at 2.1-1+cuda13.3, for CUDA 13.3: ")
-        assert warnings[0].endswith(f"CUDA {cuda}." if cuda else "CUDA 26.04-py3 has.")
+        assert "26.04-py3" in warnings[0]
+        assert (f"CUDA {cuda}." in warnings[0]) == bool(cuda)
 
 
 def test_an_lts_bump_is_warned_of_the_versions_of_lts():
@@ -343,13 +342,13 @@ def check(texts, **options):
 
 
 def wrong(texts, **options):
-    return [(verdict.site, verdict.answer) for verdict in check(texts, **options) if verdict.answer != "in sync"]
+    return [(verdict.site, verdict.state) for verdict in check(texts, **options) if verdict.state != "in sync"]
 
 
 @pytest.mark.parametrize("number", LAYOUTS)
 def test_pins_that_agree_are_in_sync_type_by_type(number):
     verdicts = check(layout(number))
-    assert {verdict.answer for verdict in verdicts} == {"in sync"}
+    assert {verdict.state for verdict in verdicts} == {"in sync"}
     assert {verdict.sentence for verdict in verdicts} == {""}
     assert outcome(verdicts) == outcome(verdicts, strict=True) == "in sync"
     assert sum(verdict.role == "lockstep lts" for verdict in verdicts) == {1: 1, 2: 2, 3: 3, 4: 3}[number]
@@ -495,7 +494,7 @@ def test_any_text_is_planned_and_checked_or_refused_in_words(data):
     for path in data.draw(st.sets(st.sampled_from(sorted(texts)), min_size=1, max_size=2)):
         texts[path] = data.draw(mutated(texts[path]) | st.text() | st.none())
     verdicts = check(texts)
-    assert all(bool(verdict.sentence) == (verdict.answer != "in sync") for verdict in verdicts)
+    assert all(bool(verdict.sentence) == (verdict.state != "in sync") for verdict in verdicts)
     try:
         made = plan(texts)
     except RunbookError:

@@ -39,7 +39,7 @@ def test_the_pins_of_each_branch(branch: str, answer: str) -> None:
     tree = TIPS[branch]
     verdicts = check_pins({path: tree.get(path) for path in MEGATRON_LM.pin_paths}, MEGATRON_LM)
     assert outcome(verdicts) == answer
-    assert {verdict.path for verdict in verdicts if verdict.answer == "out of sync"} == (
+    assert {verdict.path for verdict in verdicts if verdict.state == "out of sync"} == (
         {"docker/.ngc_version.dev"} if branch == "dev" else set()
     )
 
@@ -54,7 +54,7 @@ def test_a_bump_of_main_moves_four_pins_and_warns_of_the_rest() -> None:
         "docker/Dockerfile.ci.dev",
     ]
     assert plan.platforms == ("amd64", "arm64")
-    lagging = {warning.split(":")[0] for warning in plan.warnings if "behind" in warning}
+    lagging = {warning.split(":")[0] for warning in plan.warnings if "older than" in warning}
     assert lagging == {
         "docker/Dockerfile.ci.nemo",
         "docker/Dockerfile.linting",

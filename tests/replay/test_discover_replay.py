@@ -72,7 +72,7 @@ def test_at_least_nine_of_ten_are_sorted_as_a_careful_person_does(repository: So
     wanted, found = repository.wanted, repository.found.found
     roles = Counter((path, line, image, role) for path, line, image, _, _, role in wanted.elements())
     kinds = Counter((path, line, image, kind) for path, line, image, _, kind, _ in wanted.elements())
-    told_roles = Counter((one.path, one.reference.line, one.reference.image, one.called) for one in found)
+    told_roles = Counter((one.path, one.reference.line, one.reference.image, one.full_role) for one in found)
     told_kinds = Counter((one.path, one.reference.line, one.reference.image, one.nature.kind) for one in found)
     total = wanted.total()
     role, kind = (roles & told_roles).total(), (kinds & told_kinds).total()
@@ -96,7 +96,7 @@ def test_the_draft_is_a_pins_file_that_reads_every_pin(repository: Sorted) -> No
     assert [one.problem for one in readings if one.problem] == []
     read = Counter((pin.site.path, pin.line, pin.site.role) for one in readings for pin in one.pins)
     found = Counter(
-        (one.path, one.reference.line, one.called)
+        (one.path, one.reference.line, one.full_role)
         for one in repository.found.found
         if one.reference.image == sites.image and one.role in ("lockstep", "informational")
     )

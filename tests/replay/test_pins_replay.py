@@ -171,7 +171,7 @@ def test_an_lts_bump_changes_the_lts_pins_alone(megatron_lm, ref):
 
 
 def wrong_of(verdicts) -> set[tuple[str, int]]:
-    return {(v.path, v.line) for v in verdicts if v.role != "informational" and v.answer != "in sync"}
+    return {(v.path, v.line) for v in verdicts if v.role != "informational" and v.state != "in sync"}
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_every_branch_is_checked_and_planned_or_refused_in_words(megatron_lm):
     json.dumps(found.as_json())
     for snapshot in found.snapshots:
         given = texts(megatron_lm, snapshot.commit)
-        assert bool(snapshot.verdicts) == MEGATRON_LM.known(given)
+        assert bool(snapshot.verdicts) == MEGATRON_LM.matches(given)
         if outcome(snapshot.verdicts) != "cannot tell":
             assert wrong_of(snapshot.verdicts) == independent_wrong(given)
         try:

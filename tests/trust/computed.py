@@ -87,7 +87,6 @@ def main(folder: Path) -> None:
 
 #: What stands for values from outside in patterns that are made of them, by function.
 SAMPLES: Mapping[str, Mapping[str, Any]] = {
-    "pins.launch_scripts.LaunchScripts.find": {"self": SimpleNamespace(folder="folder", gating="active", idle="flaky")},
     "workflow.pull_request_body.compose_body": {"name": "base-image-runbook:golden-values:"},
     "pins.sites._pins": {"name": "nvcr.io/nvidia/pytorch"},
     "slurm.outcome._batch": {"name": "micro-batch-size"},
@@ -131,7 +130,7 @@ def _drafts() -> None:
     for kind in ("documentation", "workflow-input"):
         one = SimpleNamespace(reference=reference, nature=SimpleNamespace(kind=kind))
         for pattern in _module("pins.discover.draft")._patterns(one, text):
-            _note("pins.discover.draft._ways: pattern", pattern, re.MULTILINE)
+            _note("pins.discover.draft._finders: pattern", pattern, re.MULTILINE)
 
 
 def _schemas() -> None:

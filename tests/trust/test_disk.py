@@ -18,7 +18,7 @@ from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.pins.plan import Plan
+from runbook_lib.pins.plan import PinPlan
 from runbook_lib.practice.registry.server import RegistryServer
 from runbook_lib.records.chain import Ledger
 from runbook_lib.records.step_record import StepRecord
@@ -212,7 +212,7 @@ def committed(checkout: Path) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
         made = open_pr.carry_out(
-            step, open_pr.propose(branch, PlannedBump(bump, Plan((), (), (), ()), None, EXISTS), None)
+            step, open_pr.propose(branch, PlannedBump(bump, PinPlan((), (), (), ()), None, EXISTS), None)
         )
         open_pr.verify(step, made)
         step.raise_if_failed()

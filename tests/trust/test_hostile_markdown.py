@@ -23,7 +23,7 @@ from runbook_lib.golden import summary
 from runbook_lib.golden.judge import Judgement, ReviewReason
 from runbook_lib.images import compare
 from runbook_lib.images.reference import Image, PlatformImage
-from runbook_lib.pins.plan import Change, Plan
+from runbook_lib.pins.plan import PinChange, PinPlan
 from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests import quarantine
@@ -77,7 +77,7 @@ class Page(HTMLParser):
 
 def texts(value: str) -> dict[str, str]:
     """All that we write on a forge, with this value wherever a name or a line of a log may stand."""
-    change = Change(value, 1, value, value, value, "github")
+    change = PinChange(value, 1, value, value, value, "github")
     broken = BrokenTest(value, value, value, value, value, value, (value,))
     failure = Failure(value, "https://github.com/o/r/actions/runs/1/job/2", "hang", value, (value, value))
     reasons = (ReviewReason(value, value),)
@@ -91,7 +91,7 @@ def texts(value: str) -> dict[str, str]:
         for env in ({"CUDA_VERSION": value, "A": value}, {"CUDA_VERSION": f"{value}1", value: value})
     )
     changes = compare.compare(old, new, (value, value)).markdown()
-    plan = Plan((change,), (), (value,), ())
+    plan = PinPlan((change,), (), (value,), ())
     return {
         "pull request": part(plan, BUMP, digests={value: value}, image=changes, record=value),
         "issue": tracking.body(broken, BUMP, old=value, new=value, run=value, pull=value, failure=failure),
@@ -136,8 +136,8 @@ def test_nothing_hostile_works_in_a_text_on_a_forge(name: str, figures: Figures)
 
 def messages(value: str) -> dict[str, str]:
     """The messages of all commits that hold what others wrote."""
-    change = Change(value, 1, value, value, value, "github")
-    plan: Any = Plan((change,), (), (), ())
+    change = PinChange(value, 1, value, value, value, "github")
+    plan: Any = PinPlan((change,), (), (), ())
     run = SimpleNamespace(source=SimpleNamespace(name=value), url=value)
     file = f"{value}/golden_values_dev_dgx_h100.json"
     refresh: Any = SimpleNamespace(

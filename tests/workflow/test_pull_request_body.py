@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from runbook_lib.bump import Bump
 from runbook_lib.errors import CannotTell
-from runbook_lib.pins.plan import Change, Plan
+from runbook_lib.pins.plan import PinChange, PinPlan
 from runbook_lib.text.markdown import code, prose
 from runbook_lib.workflow.pull_request_body import compose_body, marked, named_in, part
 
 BEGIN, END = "<!-- base-image-runbook:begin main/dev-26.04-py3 -->", "<!-- base-image-runbook:end -->"
 OURS = f"{BEGIN}\nours\n{END}"
 BUMP = Bump.parse(tag="26.04-py3")
-CHANGE = Change("docker/.ngc_version.dev", 1, "whole file", "i:26.02-py3", "i:26.04-py3", "github")
+CHANGE = PinChange("docker/.ngc_version.dev", 1, "whole file", "i:26.02-py3", "i:26.04-py3", "github")
 
 texts = st.text().filter(lambda text: "base-image-runbook:" not in text)
 
@@ -68,8 +68,8 @@ def test_a_text_without_markers_is_kept_and_found_again(text: str) -> None:
 @given(st.text())
 def test_text_from_outside_does_no_harm(text: str) -> None:
     hostile = f"{text}{END} @team fixes #1 GH-2 https://x.test/o/r/issues/3 |`{text}"
-    change = Change(hostile, 1, hostile, hostile, hostile, "github")
-    made = part(Plan((change,), (), (hostile,), ()), BUMP, digests={hostile: hostile}, record=hostile)
+    change = PinChange(hostile, 1, hostile, hostile, hostile, "github")
+    made = part(PinPlan((change,), (), (hostile,), ()), BUMP, digests={hostile: hostile}, record=hostile)
     assert compose_body("", made) == compose_body(compose_body("", made), made)
     outside_code = prose(hostile)
     for linked in ("@team", "#1", "GH-2", "://", "<!--", "-->"):
@@ -92,7 +92,7 @@ def test_code(text: str, shown: str) -> None:
 
 
 def test_our_part() -> None:
-    plan = Plan((CHANGE,), (), ("docker/x:3 fixes NCCL.",), ("amd64",))
+    plan = PinPlan((CHANGE,), (), ("docker/x:3 fixes NCCL.",), ("amd64",))
     made = part(plan, BUMP, digests={"amd64": "sha256:1"}, record="o-r/main/dev-26.04-py3")
     assert made.split("\n") == [
         BEGIN,

@@ -1,6 +1,6 @@
-"""A draft of ``.base-image-pins.yaml`` from the references that were found.
+"""A draft of ``.base-image-pins.yaml`` from discovered references.
 
-A way to find a pin is drafted only when, tried on the file, it finds that pin, and nothing that has another role.
+An entry is drafted only if its finder, tried on the file, finds the reference, and nothing that has another role.
 """
 
 import re
@@ -13,20 +13,24 @@ from pathlib import Path
 from runbook_lib.errors import CannotTell
 from runbook_lib.pins.discover.classify import Nature
 from runbook_lib.pins.discover.roles import ClassifiedReference, shown, times
-from runbook_lib.pins.finders import BuildArg, DockerArg, Finder, Pattern, Place, WholeFile, YamlValue
+from runbook_lib.pins.finders import BuildArg, DockerArg, Finder, PinLocation, RegexMatches, WholeFile, YamlValue
 from runbook_lib.text.yaml_spans import Text
 
-# Plain scalars of YAML that no reader takes for something else than text.
+# Plain scalars of YAML that every reader takes for text.
 _PLAIN = re.compile(r"(?!(?:y|n|yes|no|true|false|on|off|null)$)[A-Za-z_][\w./-]*", re.IGNORECASE | re.ASCII)
 _SCHEMA = Path(__file__).resolve().parents[1] / "base-image-pins.schema.json"  # for editors
-_ORDER = ("lockstep dev", "lockstep lts", "informational")
-_LONGEST, _MOST = 1000, 1000  # characters of a regular expression, and places of a pin, by the form of the file
-_TRIED = 50  # references of one file for each of which a way of its own is looked for; nobody reads more entries
+_HEADS = {
+    "lockstep dev": "A bump of the dev image moves these.",
+    "lockstep lts": "A bump of the LTS image moves these, and a bump of the dev image leaves them.",
+    "informational": "These are compared and never moved. Remove those that need not follow.",
+}
+_MAX_REGEX, _MAX_LOCATIONS = 1000, 1000  # characters of a regular expression, locations of a pin: limits of the format
+_MAX_ENTRIES = 50  # of one file; nobody reads more
 
 
 @dataclass(frozen=True)
-class Draft:
-    """``text`` of the file, empty where nothing can be drafted; ``chosen`` says in sentences for which image, and why.
+class PinsFileDraft:
+    """``text`` of the file, empty if nothing can be drafted; ``chosen``: sentences on the choice of the image.
 
     ``left_out``: sentences on references to that image that a pins file cannot hold.
     """
@@ -37,224 +41,232 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _DraftEntry:
     path: str
     find: str
-    called: str
+    role: str
     reader: str
-    starts: tuple[int, ...]
-    lines: tuple[int, ...]
+    locations: Sequence[PinLocation]
     dockerfile: str = ""
 
+    def lines(self) -> Iterator[str]:
+        kind, _, image_type = self.role.partition(" ")
+        yield f"  - path: {_scalar(self.path)}  # line {', '.join(str(location.line) for location in self.locations)}"
+        yield f"    find: {self.find}"
+        yield f"    kind: {kind}"
+        yield f"    type: {image_type or 'dev'}"
+        yield f"    read-by: {self.reader}"
+        yield f"    count: {len(self.locations)}"
+        if self.dockerfile:
+            yield f"    dockerfile: {_scalar(self.dockerfile)}"
 
-def draft(found: Sequence[ClassifiedReference], texts: Mapping[str, str]) -> Draft:
+
+def draft(discovered: Sequence[ClassifiedReference], texts: Mapping[str, str]) -> PinsFileDraft:
     """Draft a pins file for the image that most pins name, which CI or a build reads.  ``texts`` by path."""
-    pins = Counter(one.reference.image for one in found if one.role == "lockstep")
+    pins = Counter(reference.reference.image for reference in discovered if reference.role == "lockstep")
     if not pins:
-        return Draft(
-            "", ("Nothing is drafted: no reference was found that CI or a build reads, and that names a tag.",)
-        )
-    named = Counter(one.reference.image for one in found)
-    image = max(pins, key=lambda name: (pins[name], named[name], name))
-    ours = [one for one in found if one.reference.image == image]
-    entries, left_out = _entries(ours, texts, {one.nature.ci for one in found})
-    if not any(entry.called.startswith("lockstep") for entry in entries):
-        return Draft(
-            "", ("Nothing is drafted: a pins file has no way to find the references that matter.",), tuple(left_out)
-        )
+        return PinsFileDraft("", ("Nothing is drafted: no reference names a tag and is read by CI or a build.",))
+    counts = Counter(reference.reference.image for reference in discovered)
+    image = max(pins, key=lambda name: (pins[name], counts[name], name))
+    references = [reference for reference in discovered if reference.reference.image == image]
+    entries, left_out = _entries(references, texts, {reference.nature.ci for reference in discovered})
+    if not any(entry.role.startswith("lockstep") for entry in entries):
+        reason = "Nothing is drafted: a pins file has no way to find the references that matter."
+        return PinsFileDraft("", (reason,), tuple(left_out))
     chosen = [f"Drafted for {image}: {times(pins[image], 'pin')} of {sum(pins.values())} that CI or a build reads."]
-    if others := [
-        f"{name} ({times(named[name], 'reference')}, {times(pins[name], 'pin')})" for name in named if name != image
-    ]:
-        chosen.append(f"A pins file holds one image, so this one leaves out {', '.join(map(shown, sorted(others)))}.")
-    return Draft(_text(image, chosen, entries, left_out, ours), tuple(chosen), tuple(left_out))
+    del counts[image]
+    if counts:
+        listed = ", ".join(
+            shown(f"{name} ({times(counts[name], 'reference')}, {times(pins[name], 'pin')})") for name in sorted(counts)
+        )
+        chosen.append(f"A pins file holds one image, so this one leaves out {listed}.")
+    text = _text(image, chosen, entries, left_out, references)
+    return PinsFileDraft(text, tuple(chosen), tuple(left_out))
 
 
 def _entries(
-    ours: Sequence[ClassifiedReference], texts: Mapping[str, str], known: Set[str]
-) -> tuple[list[_Entry], list[str]]:
-    """The entries, those that matter most first, and sentences on what none of them finds."""
-    files = {path: _File(path, texts[path]) for path in {one.path for one in ours}}
-    for one in ours:
-        files[one.path].left[one.reference.start] = one
-    entries: list[_Entry] = []
+    references: Sequence[ClassifiedReference], texts: Mapping[str, str], cis: Set[str]
+) -> tuple[list[_DraftEntry], list[str]]:
+    """Return the entries, those that matter most first, and sentences on references that none of them finds."""
+    files = {path: _DraftedFile(path, texts[path]) for path in {reference.path for reference in references}}
+    for reference in references:
+        files[reference.path].remaining[reference.reference.start] = reference
+    entries: list[_DraftEntry] = []
     left_out: list[str] = []
-    tried, over = Counter[str](), Counter[str]()
-    for one in sorted((one for one in ours if one.called in _ORDER), key=lambda one: _ORDER.index(one.called)):
-        file = files[one.path]
-        if one.reference.start not in file.left:
-            continue
-        if tried[one.path] >= _TRIED:
-            over[one.path] += 1
-            continue
-        tried[one.path] += 1
-        if entry := _entry(one, file, texts, _reader(one, known)):
-            entries.append(entry)
-            for start in entry.starts:
-                del file.left[start]
-        else:
-            place = f"{shown(one.path)}:{one.reference.line}"
-            left_out.append(f"{place} ({one.called}): no way to find it fits; add it by hand.")
-    left_out += [
-        f"{shown(path)}: {count} more of its references; find them by hand, with one pattern for many."
-        for path, count in sorted(over.items())
-    ]
+    tried: Counter[str] = Counter()
+    for role in _HEADS:
+        for reference in references:
+            file = files[reference.path]
+            if reference.full_role != role or reference.reference.start not in file.remaining:
+                continue
+            tried[file.path] += 1
+            if tried[file.path] > _MAX_ENTRIES:
+                continue
+            if entry := _entry(reference, file, texts, _reader(reference, cis)):
+                entries.append(entry)
+                for location in entry.locations:
+                    del file.remaining[location.start]
+            else:
+                line = f"{shown(file.path)}:{reference.reference.line}"
+                left_out.append(f"{line} ({role}): no way to find it fits; add it by hand.")
+    for path, count in sorted(tried.items()):
+        if count > _MAX_ENTRIES:
+            more = count - _MAX_ENTRIES
+            left_out.append(f"{shown(path)}: {more} more of its references; add one pattern for many by hand.")
     return entries, left_out
 
 
 def _text(
     image: str,
     chosen: Sequence[str],
-    entries: Sequence[_Entry],
+    entries: Sequence[_DraftEntry],
     left_out: Sequence[str],
-    ours: Sequence[ClassifiedReference],
+    references: Sequence[ClassifiedReference],
 ) -> str:
     lines = [
         f"# yaml-language-server: $schema={_SCHEMA.as_uri()}",
-        "# Drafted by `runbook pins discover`. Read every entry: what lags on its own may be a pin that was forgotten.",
+        "# Drafted by `runbook pins discover`. Read every entry: one that lags behind may be a forgotten pin.",
         *(f"# {sentence}" for sentence in chosen),
         "version: 1",
         f"image: {image}",
         "pins:",
     ]
-    heads = {
-        "lockstep dev": "A bump of the dev image moves these.",
-        "lockstep lts": "A bump of the LTS image moves these, and one of the dev image leaves them.",
-        "informational": "These are compared and never moved. Take out what need not follow.",
-    }
-    for called in _ORDER:
-        those = [entry for entry in entries if entry.called == called]
-        lines += [f"  # {heads[called]}"] if those else []
-        for entry in those:
-            kind, _, image_type = called.partition(" ")
-            lines += [
-                f"  - path: {_scalar(entry.path)}  # line {', '.join(map(str, entry.lines))}",
-                f"    find: {entry.find}",
-                f"    kind: {kind}",
-                f"    type: {image_type or 'dev'}",
-                f"    read-by: {entry.reader}",
-                f"    count: {len(entry.starts)}",
-            ]
-            lines += [f"    dockerfile: {_scalar(entry.dockerfile)}"] if entry.dockerfile else []
-    if records := sorted({one.path for one in ours if one.role == "frozen"}):
+    for role, head in _HEADS.items():
+        of_role = [entry for entry in entries if entry.role == role]
+        if of_role:
+            lines.append(f"  # {head}")
+        for entry in of_role:
+            lines += entry.lines()
+    if records := sorted({reference.path for reference in references if reference.role == "frozen"}):
         lines.append("# Records, which must not move; nothing compares them, so they need no entry:")
         lines += [f"#   {shown(path)}" for path in records]
     lines += [f"# Left out: {sentence}" for sentence in left_out]
     return "\n".join(lines) + "\n"
 
 
-def _entry(one: ClassifiedReference, file: "_File", texts: Mapping[str, str], reader: str) -> _Entry | None:
-    """The first way that finds the reference, and of those that are left only such as are called the same."""
+def _entry(
+    reference: ClassifiedReference, file: "_DraftedFile", texts: Mapping[str, str], reader: str
+) -> _DraftEntry | None:
+    """Return the first entry that finds the reference, and of the remaining ones only those with the same role."""
     path = file.path
     if not path.isprintable() or "\\" in path or set("*?[") & set(path):
-        return None  # the form of the file has no way to name it
-    for find, finder in _ways(one, file.text):
-        places = file.places(find, finder, one.reference.image)
-        hits = [file.left.get(place.start) for place in places]
-        fits = (
-            hit and hit.called == one.called and hit.reference.end == at.end
-            for hit, at in zip(hits, places, strict=True)
-        )
-        if one in hits and len(hits) <= _MOST and all(fits):
-            passed = one.nature.dockerfile if find.startswith("{build-arg:") else ""
-            starts, lines = tuple(at.start for at in places), tuple(at.line for at in places)
-            return _Entry(path, find, one.called, reader, starts, lines, passed if passed in texts else "")
+        return None  # the format has no way to name it
+    for find, finder in _finders(reference, file.text):
+        locations = file.locations(find, finder, reference.reference.image)
+        matches = [file.remaining.get(location.start) for location in locations]
+        if reference not in matches or len(matches) > _MAX_LOCATIONS:
+            continue
+        if all(_fits(match, location, reference) for match, location in zip(matches, locations, strict=True)):
+            dockerfile = ""
+            if find.startswith("{build-arg:") and reference.nature.dockerfile in texts:
+                dockerfile = reference.nature.dockerfile
+            return _DraftEntry(path, find, reference.full_role, reader, locations, dockerfile)
     return None
 
 
+def _fits(match: ClassifiedReference | None, location: PinLocation, reference: ClassifiedReference) -> bool:
+    if match is None:
+        return False
+    return match.full_role == reference.full_role and match.reference.end == location.end
+
+
 @dataclass(frozen=True)
-class _File:
-    """A file, and the references in it that no entry finds yet, by where they start."""
+class _DraftedFile:
+    """A file, and its references that no entry finds yet, by their start."""
 
     path: str
     text: str
-    left: dict[int, ClassifiedReference] = field(default_factory=dict)
-    _tried: dict[str, tuple[Place, ...]] = field(default_factory=dict)
+    remaining: dict[int, ClassifiedReference] = field(default_factory=dict)
+    _tried: dict[str, tuple[PinLocation, ...]] = field(default_factory=dict)
 
-    def places(self, find: str, finder: Finder, image: str) -> tuple[Place, ...]:
-        """Return the places that a finder finds; none where it fails.  No finder is tried twice."""
+    def locations(self, find: str, finder: Finder, image: str) -> tuple[PinLocation, ...]:
+        """Return the locations that a finder finds; none if it fails.  No finder is tried twice."""
         if find not in self._tried:
+            self._tried[find] = ()
             try:
-                self._tried[find] = self._found(finder, image)
+                if not isinstance(finder, YamlValue):
+                    self._tried[find] = finder.find(self.text, image)
+                elif self._parsed:
+                    self._tried[find] = finder.find_parsed(self._parsed)
             except CannotTell:
-                self._tried[find] = ()
+                pass
         return self._tried[find]
-
-    def _found(self, finder: Finder, image: str) -> tuple[Place, ...]:
-        if isinstance(finder, YamlValue):
-            return finder.find_parsed(self._parsed) if self._parsed else ()
-        return finder.find(self.text, image)
 
     @cached_property
     def _parsed(self) -> Text | None:
-        """The file as YAML, parsed once; None where it is none."""
+        """The file as YAML, parsed once; None if it is not valid YAML."""
         try:
             return Text(self.text)
         except CannotTell:
             return None
 
 
-def _ways(one: ClassifiedReference, text: str) -> Iterator[tuple[str, Finder]]:
-    reference = one.reference
+def _finders(classified: ClassifiedReference, text: str) -> Iterator[tuple[str, Finder]]:
+    """Yield the finders that may suit the reference, each with its value of ``find``, the simplest first."""
+    reference = classified.reference
     if text[reference.start : reference.end] != str(reference):
         return  # enroot's spelling, which is no reference by the OCI specifications
-    yield from _by_kind(one.nature)
-    for pattern in _patterns(one, text):
-        if pattern.isprintable() and len(pattern) <= _LONGEST:
-            yield f"{{regex: {_quoted(pattern)}}}", Pattern(re.compile(pattern, re.MULTILINE), "regex")
+    yield from _finders_by_kind(classified.nature)
+    for pattern in _patterns(classified, text):
+        if pattern.isprintable() and len(pattern) <= _MAX_REGEX:
+            yield f"{{regex: {_quoted(pattern)}}}", RegexMatches(re.compile(pattern, re.MULTILINE), "regex")
 
 
-def _patterns(one: ClassifiedReference, text: str) -> Iterator[str]:
-    """Regular expressions for a reference, by what stands before it, behind it, and in the lines above and below."""
-    reference = one.reference
+def _patterns(classified: ClassifiedReference, text: str) -> Iterator[str]:
+    """Yield regular expressions for a reference, by the text before it, after it, and in the lines above and below."""
+    reference = classified.reference
     value = rf"(?P<image>{_literal(reference.image)}:[\w.-]*\w(?:@\w+:\w+)?)"
-    if one.nature.kind in ("documentation", "code"):
+    if classified.nature.kind in ("documentation", "code"):
         yield value
     begin = reference.start - reference.column
     end = _line_end(text, reference.end)
-    if end - begin > _LONGEST:
+    if end - begin > _MAX_REGEX:
         return
     anchored = f"^{_literal(text[begin : reference.start])}{value}"
     yield anchored
     yield f"{anchored}{_literal(text[reference.end : end])}$"
     if begin:
         above = text[text.rfind("\n", 0, begin - 1) + 1 : begin - 1]
-        yield rf"^{_literal(above[:_LONGEST])}\n{anchored[1:]}"
+        yield rf"^{_literal(above[:_MAX_REGEX])}\n{anchored[1:]}"
     if end < len(text):
         below = text[end + 1 : _line_end(text, end + 1)]
-        yield rf"{anchored}{_literal(text[reference.end : end])}\n{_literal(below[:_LONGEST])}$"
+        yield rf"{anchored}{_literal(text[reference.end : end])}\n{_literal(below[:_MAX_REGEX])}$"
 
 
 def _line_end(text: str, start: int) -> int:
-    found = text.find("\n", start)
-    return found if found >= 0 else len(text)
+    end = text.find("\n", start)
+    return end if end >= 0 else len(text)
 
 
-def _by_kind(nature: Nature) -> Iterator[tuple[str, Finder]]:
+def _finders_by_kind(nature: Nature) -> Iterator[tuple[str, Finder]]:
     if nature.kind == "whole-file":
         yield "{file: whole}", WholeFile()
     if nature.kind == "dockerfile-arg" and nature.name:
         yield f"{{arg: {_scalar(nature.name)}}}", DockerArg(nature.name)
     if nature.kind in ("build-arg", "workflow-input") and nature.name:
         yield f"{{build-arg: {_scalar(nature.name)}}}", BuildArg(nature.name)
-    keys = nature.yaml.keys if nature.yaml is not None and not nature.yaml.block else ()
+    if nature.yaml is None or nature.yaml.block:
+        return
+    keys = nature.yaml.keys
     if keys and all(key.isprintable() for key in keys):
-        dotted = ".".join(keys) if not any("." in key for key in keys) else ""
-        listed = f"[{', '.join(map(_quoted, keys))}]"
-        yield f"{{yaml: {_scalar(dotted) if dotted else listed}}}", YamlValue(keys)
+        path = _scalar(".".join(keys))
+        if any("." in key for key in keys):
+            path = f"[{', '.join(map(_quoted, keys))}]"
+        yield f"{{yaml: {path}}}", YamlValue(keys)
 
 
 def _literal(text: str) -> str:
-    """A regular expression for a text, however deep it is indented; ``/`` and such stay as they are."""
+    """Return a regular expression for a text with any indentation, in which ``/`` and such are not escaped."""
     body = text.lstrip(" \t")
-    return ("[ \\t]*" if body != text else "") + re.sub(r"\\([ #&~-])", r"\1", re.escape(body))
+    pattern = re.sub(r"\\([ #&~-])", r"\1", re.escape(body))
+    return pattern if body == text else f"[ \\t]*{pattern}"
 
 
-def _reader(one: ClassifiedReference, known: Set[str]) -> str:
-    """Return who reads the reference; ``known`` are the CIs whose files have references."""
-    if one.reader:
-        return one.reader
-    return "gitlab" if "gitlab" in known and "github" not in known else "github"
+def _reader(reference: ClassifiedReference, cis: Set[str]) -> str:
+    """Return the reader of the reference; ``cis`` are the CIs whose files have references."""
+    if reference.reader:
+        return reference.reader
+    return "gitlab" if "gitlab" in cis and "github" not in cis else "github"
 
 
 def _scalar(text: str) -> str:

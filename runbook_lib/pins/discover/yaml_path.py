@@ -1,4 +1,4 @@
-"""The position of a value in a YAML file: the keys and indexes above it, and the extent of its siblings."""
+"""The position of a value in a YAML file: the keys and indexes above it, and the span of its siblings."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -9,25 +9,21 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from runbook_lib.errors import CannotTell
 from runbook_lib.text.yaml_spans import Text
 
-_DEEPEST = 100  # keys and indexes above a value; nobody writes more
+_DEEPEST = 100  # keys and indexes above a value
 
 
 @dataclass(frozen=True)
 class YamlPath:
-    """The keys and indexes above a value, outermost first; none where the text has no value at that place.
+    """The keys and indexes above a value, outermost first; none if the text has no value there.
 
-    ``block``: the value is a block of text (``run: |``).  ``mapping``: the mapping that holds the value, or the list
-    with it.  ``siblings``: the span of that mapping; of an item of a list, its own.
+    ``block``: the value is a block of text (``run: |``).  ``mapping``: the closest mapping around the value.
+    ``siblings``: the span of that mapping; for an item of a list, its own.
     """
 
     keys: tuple[str, ...] = ()
     block: bool = False
     mapping: MappingNode | None = None
     siblings: tuple[int, int] = (0, 0)
-
-    def has(self, key: str) -> bool:
-        """Return True if the key is in the path."""
-        return key in self.keys
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ class _Position:
 
 
 class YamlPaths:
-    """The paths of all values of a text; of one that is no YAML, none."""
+    """The paths of all values of a text; none if it is not valid YAML."""
 
     def __init__(self, text: str) -> None:
         self._values: list[tuple[int, int, _Position]] = []
@@ -53,10 +49,10 @@ class YamlPaths:
             self._values.append((*self._text.span(position.node), position))
         self._values.sort(key=lambda value: value[0])
 
-    def at(self, place: int) -> YamlPath:
-        """Return the path of the value that covers a place in the text."""
-        index = bisect_right(self._values, place, key=lambda value: value[0]) - 1
-        if index < 0 or self._values[index][1] <= place:
+    def at(self, offset: int) -> YamlPath:
+        """Return the path of the value at an offset of the text."""
+        index = bisect_right(self._values, offset, key=lambda value: value[0]) - 1
+        if index < 0 or self._values[index][1] <= offset:
             return YamlPath()
         start, end, value = self._values[index]
         keys: list[str] = []
@@ -75,7 +71,7 @@ class YamlPaths:
         return YamlPath(tuple(reversed(keys)), block, mapping, (start, end))
 
     def sibling(self, path: YamlPath, keys: Sequence[str]) -> str:
-        """Return the text beside a value under the first of the keys that its mapping has; empty where it has none."""
+        """Return the text of the first of these keys in the mapping around a value; empty if it has none of them."""
         if path.mapping is None:
             return ""
         try:
@@ -89,7 +85,7 @@ class YamlPaths:
         return ""
 
     def _extent(self, node: Node) -> tuple[int, int]:
-        """Return the span of a node without the comments behind it, which PyYAML counts to a block."""
+        """Return the span of a node without the comments after it, which PyYAML includes in a block."""
         if id(node) in self._extents:
             return self._extents[id(node)]
         mapping = node
@@ -107,20 +103,20 @@ class YamlPaths:
 
 def _scalars(documents: list[Node | None]) -> Iterator[_Position]:
     """Yield every scalar value once, at its definition."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     open_positions = [_Position(document, "", None) for document in documents if document is not None]
     open_positions.reverse()
     while open_positions:
         position = open_positions.pop()
         node = position.node
-        if id(node) in seen:
+        if id(node) in visited:
             continue
-        seen.add(id(node))
+        visited.add(id(node))
         if isinstance(node, ScalarNode):
             yield position
         elif isinstance(node, SequenceNode):
-            children = [_Position(item, str(index), position) for index, item in enumerate(node.value)]
-            open_positions += reversed(children)
+            for index in reversed(range(len(node.value))):
+                open_positions.append(_Position(node.value[index], str(index), position))
         elif isinstance(node, MappingNode):
-            children = [_Position(item, str(key.value), position) for key, item in node.value]
-            open_positions += reversed(children)
+            for key, value in reversed(node.value):
+                open_positions.append(_Position(value, str(key.value), position))

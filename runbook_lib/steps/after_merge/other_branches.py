@@ -33,7 +33,7 @@ def branch_rows(branch: BumpBranch, refs: str) -> tuple[list[dict[str, object]],
         for path in sites.pin_paths:
             blob = stored[ref, path]
             texts[path] = blob[1] if blob else None
-        if not sites.known(texts):
+        if not sites.matches(texts):
             without_pins.append(name)
             continue
         pins = [pin for pin in check_pins(texts, sites) if pin.role == f"lockstep {bump.image_type}" and pin.image]

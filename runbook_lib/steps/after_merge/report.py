@@ -92,7 +92,7 @@ def look(branch: BumpBranch, github: GitHub | None, refs: str = "") -> AfterMerg
     commits = base_ci.commits_since(branch, merge)
     runs = [base_ci.github_run(bump, github, commits)]
     pipeline = 0
-    if not bump.repository.idle(notebooks.GITLAB_PIN):
+    if not bump.repository.inapplicable(notebooks.GITLAB_PIN):
         runs.append(base_ci.gitlab_run(commits))
         pipeline = runs[-1].pipeline
     missing: _Rows = ()

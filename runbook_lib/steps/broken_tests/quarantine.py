@@ -242,7 +242,7 @@ def _checks(result: QuarantineResult) -> list[Check]:
 
 def _conclude(step: StepRecord, result: QuarantineResult) -> None:
     plan, run, bump, sent = result.plan, result.plan.run, result.bump, result.sent
-    if bump.tag and (reason := bump.repository.idle(step.name)):
+    if bump.tag and (reason := bump.repository.inapplicable(step.name)):
         step.done(reason)
     elif run.source is None and (bump.tag is None or not bump.apply or not run.idle.startswith("waiting")):
         step.done(f"Nothing to decide: {run.idle}.", run.next)

@@ -109,7 +109,7 @@ def look(branch: BumpBranch, *, remote: str = "gitlab", tests: str = "", env: Ma
     bump, dry_run = branch.bump, DryRun(branch, remote)
     if bump.tag is None:
         return replace(dry_run, problem="No tag was given.")
-    if reason := bump.repository.idle(notebooks.GITLAB_PIN):
+    if reason := bump.repository.inapplicable(notebooks.GITLAB_PIN):
         return replace(dry_run, problem=reason)
     variables = plan.variables(tests)
     if branch.tip is None:

@@ -123,7 +123,7 @@ def _beside(paths: list[str], facts: Facts) -> list[Label]:
 
 def moved(before: Texts, after: Texts, sites: Sites = MEGATRON_LM) -> frozenset[ImageType]:
     """The image types whose lockstep pins name another image than before.  None where either side has no pins."""
-    if not (sites.known(before) and sites.known(after)):
+    if not (sites.matches(before) and sites.matches(after)):
         return frozenset()
     old, new = (
         {(it.role, it.path, it.image) for it in check_pins(texts, sites) if it.image} for texts in (before, after)

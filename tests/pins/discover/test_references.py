@@ -117,11 +117,6 @@ def test_what_belongs_to_one_reference_names_no_registry_of_the_next():
     ]
 
 
-def test_an_official_name_is_official_in_any_spelling():
-    texts = ["nvcr.io/nvidia/nemo", "nvcr.io#nvidia/nemo", "a.b/nvidia/nemo", "a.b/nvcr.io/nvidia/nemo"]
-    assert [next(references(text)).official for text in texts] == [True, True, False, False]
-
-
 IMAGES = [image for family in FAMILIES for image in family.images]
 PIECES = st.one_of(
     st.sampled_from([*IMAGES, *(image.partition("/")[2] for image in IMAGES), "nvcr.io", "26.04-py3", "${X}", LONG]),
