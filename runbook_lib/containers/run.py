@@ -15,7 +15,7 @@ from runbook_lib.containers.build_log import BuildFailure, BuildLog
 from runbook_lib.containers.engine import ENGINES, BuildPlan, Engine, EngineName, unfit
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.system.atomic_files import read_inside
-from runbook_lib.system.subprocess_lines import asked, followed, in_part
+from runbook_lib.system.subprocess_lines import capture, run_logged, show_excerpt
 from runbook_lib.text.redact import Redactor
 
 _NO_IMAGE = (
@@ -61,7 +61,7 @@ def find(wanted: str = "", env: Mapping[str, str] = os.environ) -> Engine:
         if program is None:
             problems.append(f"{name} is not installed.")
             continue
-        output = asked([program, *_VERSION[name]], env)
+        output = capture([program, *_VERSION[name]], env)
         if isinstance(output, str):
             if name == "buildah":
                 output = _output([program, "--version"], env)
@@ -106,7 +106,7 @@ def build(
         if step := reader.take(text):
             say(str(step))
 
-    status = followed(plan.command(engine), root, log, line, env, plan.secrets)
+    status = run_logged(plan.command(engine), root, log, line, env, plan.secrets)
     seconds = time.monotonic() - start
     if status == 0:
         # Not the id that the engine prints at the end: docker's image store may have another for the image.
@@ -144,13 +144,13 @@ def run(
     """Run any command of an engine.  ``say`` gets its lines, of a long output only the first and the last."""
     start, reader = time.monotonic(), BuildLog()
 
-    with in_part(say) as say_part:
+    with show_excerpt(say) as say_part:
 
         def line(text: str) -> None:
             reader.take(text)
             say_part(text)
 
-        status = followed(command, root, log, line, env)
+        status = run_logged(command, root, log, line, env)
     seconds = time.monotonic() - start
     if status == 0:
         return BuildResult("", 0, seconds)
@@ -172,7 +172,7 @@ def inside(
     with _container(engine, image, env) as container:
         words = [engine.name, *engine.options, *container, *command]
         # buildah may lose the output of a program that ends soon.
-        output = asked(words, env, limit) or asked(words, env, limit)
+        output = capture(words, env, limit) or capture(words, env, limit)
     if isinstance(output, str):
         return output
     last = "; ".join(Redactor(env).text(output.stderr).strip().splitlines()[-4:])[-1000:]
@@ -187,21 +187,21 @@ def _container(engine: Engine, image: str, env: Mapping[str, str]) -> Iterator[l
         try:
             yield ["run", "--rm", f"--name={name}", "--entrypoint=", "--pull=never", image]
         finally:  # a client that was stopped leaves its container running
-            asked([engine.name, *engine.options, "rm", "--force", name], env)
+            capture([engine.name, *engine.options, "rm", "--force", name], env)
         return
-    output = asked([engine.name, *engine.options, "from", "--pull-never", image], env)
+    output = capture([engine.name, *engine.options, "from", "--pull-never", image], env)
     if not isinstance(output, str):
         message = output.stderr.strip()[-500:]
         raise CannotTell(f"No container of {image} could be created with {engine}: {message}.")
     try:
         yield ["run", output.strip(), "--"]
     finally:
-        asked([engine.name, *engine.options, "rm", output.strip()], env)
+        capture([engine.name, *engine.options, "rm", output.strip()], env)
 
 
 def _output(command: Sequence[str], env: Mapping[str, str]) -> str:
     """Return the output of a command; an empty string if it failed."""
-    output = asked(command, env)
+    output = capture(command, env)
     return output if isinstance(output, str) else ""
 
 

@@ -255,7 +255,7 @@ class Checkout:
         """Remove what runs that were killed have left beside these files, half written."""
         for folder in {(self.path / path).parent for path in paths}:
             if folder.resolve() == self.path.resolve() / folder.relative_to(self.path):  # through no link
-                atomic_files.remove_left(folder)
+                atomic_files.remove_drafts(folder)
 
     def require_work_tree(self) -> None:
         """Raise Refused in a bare repository."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runbook_lib.runner.parameters import NotebookSource
-from runbook_lib.system.atomic_files import remove_left, write
+from runbook_lib.system.atomic_files import remove_drafts, write
 from runbook_lib.text.redact import Redactor
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def redacted(notebook: "NotebookNode", redact: Callable[[Any], Any]) -> dict[str
 def saver(paths: list[Path], redactor: Redactor) -> Callable[["NotebookNode"], None]:
     """Return a function that writes the notebook in its current state to all paths."""
     for path in paths:
-        remove_left(path.parent, path.name)  # of a run that was killed
+        remove_drafts(path.parent, path.name)  # of a run that was killed
     redact = redactor.growing()  # the notebook grows with each cell
 
     def save(notebook: "NotebookNode") -> None:

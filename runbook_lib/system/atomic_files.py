@@ -1,4 +1,4 @@
-"""Files: written completely or not at all, for their owner alone; those of a folder read without leaving it."""
+"""Files that are written completely or not at all, for their owner alone, and read without following links."""
 
 import contextlib
 import errno
@@ -16,27 +16,27 @@ from runbook_lib.errors import CannotTell, RunbookError
 _REASONS = {
     errno.ENOSPC: "The disk is full. Free some space",
     errno.EDQUOT: "Your disk quota is used up. Free some space",
-    errno.EROFS: "The file system is read-only. Name another archive with audit=FOLDER",
-    errno.EACCES: "You may not write there. Name another archive with audit=FOLDER",
-    errno.EPERM: "You may not write there. Name another archive with audit=FOLDER",
-    errno.ENOTDIR: "A part of that path is a file. Name another place",
-    errno.EEXIST: "A part of that path is a file. Name another place",
-    errno.EISDIR: "That is a folder. Name a file",
-    errno.ELOOP: "A link or a pipe is there, and nothing is written through it. Remove it",
-    errno.ENAMETOOLONG: "The path is too long. Name another place",
+    errno.EROFS: "The file system is read-only. Choose another archive with audit=FOLDER",
+    errno.EACCES: "You may not write there. Choose another archive with audit=FOLDER",
+    errno.EPERM: "You may not write there. Choose another archive with audit=FOLDER",
+    errno.ENOTDIR: "A part of that path is a file. Choose another path",
+    errno.EEXIST: "A part of that path is a file. Choose another path",
+    errno.EISDIR: "That is a folder. Choose a file",
+    errno.ELOOP: "It is a link or a pipe, and nothing is written through it. Remove it",
+    errno.ENAMETOOLONG: "The path is too long. Choose another path",
 }
 
 #: Bytes of a file that is read into memory; the largest pin file is 60 KB, the largest golden file 1 MB.
 LARGEST = 64 * 2**20
 
-#: Of drafts; another machine that writes in the same folder may have a process of the same id.
+#: Numbers of drafts; another machine that writes in the folder may have a process of the same id.
 _NUMBERS = itertools.count(secrets.randbits(32))
 
 
 def private(path: str, flags: int) -> int:
     """Open a file that only its owner may read and write, whatever the umask: an opener, as ``open`` takes one.
 
-    A link is not followed.  What an earlier version left readable by others is closed to them.
+    A link is not followed.  A file that an earlier version left readable by others is closed to them.
     """
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     _close(handle)
@@ -65,43 +65,18 @@ def write(path: Path, content: str | bytes, *, durable: bool = False) -> None:
 
 
 def create(path: Path, content: str) -> bool:
-    """Make a file that was not there, in one step; False, and nothing is changed, where anything of the name is.
-
-    Raises RunbookError when it cannot be written.
-    """
-    draft = draft_of(path)
-    try:
-        try:
-            draft.write_text(content, "utf-8", errors="surrogateescape", newline="")
-            os.link(draft, path)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
-                raise
-            return _create_without_link(path, content)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    return True
-
-
-def _create_without_link(path: Path, content: str) -> bool:
-    """The same where the file system knows no second name of a file: a reader may see a part of it."""
-    try:
-        with path.open("x", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            file.write(content)
-    except FileExistsError:
+    """Write a new file; return False, without a change, if something of the name exists, be it a broken link."""
+    if os.path.lexists(path):
         return False
+    write(path, content)
     return True
 
 
 def read_file(path: Path) -> bytes:
-    """The content of a regular file.  Raises OSError for anything else: a pipe, say, would be waited for."""
+    """Return the content of a regular file.  Raises OSError for anything else: reading a pipe might never end."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         return file.read()
 
 
@@ -109,11 +84,11 @@ def read_inside(root: Path, path: str) -> bytes | None:
     """Return the content of a regular file below ``root``, or None where there is no file.
 
     No link is followed, neither for the file nor for a folder above it, wherever it points: git, too, sees a link as a
-    text of its own.  Raises CannotTell for a link, a pipe or a device, a file of git's own, and one that is too large.
+    text of its own.  Raises CannotTell for a link, a pipe or a device, for a file of git itself, and for a large file.
     """
     parts = path.split("/")
     if {"", ".", "..", ".git"} & {part.lower() for part in parts}:
-        raise CannotTell(f"{path} is no file of the repository {root}, so it was not read. Correct the path.")
+        raise CannotTell(f"{path} is not a file of the repository {root}, so it was not read. Correct the path.")
     with contextlib.ExitStack() as folders:
         try:
             folder = _opened(folders, str(root), None)
@@ -137,16 +112,16 @@ def read_inside(root: Path, path: str) -> bytes | None:
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
                 return None
-            raise CannotTell(f"{path} in {root} could not be read: {error.strerror}. Correct that.") from error
+            raise CannotTell(f"{path} in {root} could not be read: {error.strerror}.") from error
 
 
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def _opened(folders: contextlib.ExitStack, name: str, within: int | None) -> int:
+def _opened(folders: contextlib.ExitStack, name: str, parent: int | None) -> int:
     """Open a folder until ``folders`` is closed; only the first may be a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    handle = os.open(name, flags if within is None else flags | os.O_NOFOLLOW, dir_fd=within)
+    handle = os.open(name, flags if parent is None else flags | os.O_NOFOLLOW, dir_fd=parent)
     folders.callback(os.close, handle)
     return handle
 
@@ -155,7 +130,7 @@ def _content(handle: int, name: str) -> bytes:
     with open(handle, "rb") as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", name)
+            raise OSError(errno.EINVAL, "it is not a regular file", name)
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise CannotTell(f"{name} is larger than {LARGEST >> 20} MB, so it was not read.")
@@ -165,42 +140,42 @@ def _content(handle: int, name: str) -> bytes:
 def _link(root: Path, path: str) -> str:
     return (
         f"{path} in {root} is a symbolic link, which is never followed, so nothing was read through it. "
-        f"Replace the link by a file or a folder of its own: git -C {shlex.quote(str(root))} log -- "
-        f"{shlex.quote(path)} shows who made it."
+        f"Replace the link with a file or a folder: git -C {shlex.quote(str(root))} log -- "
+        f"{shlex.quote(path)} shows who added it."
     )
 
 
-def read_given(path: Path) -> bytes:
+def read_named(path: Path) -> bytes:
     """Return the content of a file that a person named.
 
-    What lies in a git checkout is read as ``read_inside`` reads it: the person chose the name, and somebody else what
-    is there.  Raises OSError where it cannot be read, and CannotTell as ``read_inside``.
+    A file of a git checkout is read as ``read_inside`` reads it: the person chose the name, but somebody else the
+    content.  Raises OSError if it cannot be read, and CannotTell as ``read_inside``.
     """
-    place = Path(os.path.abspath(path))
-    root = next((folder for folder in place.parents if os.path.lexists(folder / ".git")), None)
+    absolute = Path(os.path.abspath(path))
+    root = next((folder for folder in absolute.parents if os.path.lexists(folder / ".git")), None)
     if root is None:
-        return _content(os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), str(path))
-    content = read_inside(root, place.relative_to(root).as_posix())
+        return _content(os.open(absolute, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), str(path))
+    content = read_inside(root, absolute.relative_to(root).as_posix())
     if content is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     return content
 
 
 def draft_of(path: Path) -> Path:
-    """A new name beside the file, under which it is written before it takes the file's place."""
+    """Return a new name beside the file, for its content until it replaces the file."""
     return path.with_name(f".{path.name[:80]}.{os.getpid()}-{next(_NUMBERS) % 2**32:08x}.tmp")
 
 
-def remove_left(folder: Path, name: str = "") -> None:
-    """Remove the drafts in a folder, of one file or all, of processes that were killed."""
+def remove_drafts(folder: Path, name: str = "") -> None:
+    """Remove the drafts, of one file or all, that killed processes left in a folder."""
     for draft in folder.glob(f".{glob.escape(name[:80]) or '*'}.*.tmp"):
-        told = re.fullmatch(r".*\.([0-9]{1,9})-[0-9a-f]{8}\.tmp", draft.name)
-        if told and not _lives(int(told[1])):
+        match = re.fullmatch(r".*\.([0-9]{1,9})-[0-9a-f]{8}\.tmp", draft.name)
+        if match and not _is_running(int(match[1])):
             with contextlib.suppress(OSError):
                 draft.unlink()
 
 
-def _lives(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -211,7 +186,7 @@ def _lives(pid: int) -> bool:
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder and those above it, as ``private_folder`` does.  Raises RunbookError when it cannot be made."""
+    """Create the folder and those above it, as ``private_folder`` does.  Raises RunbookError if that fails."""
     try:
         private_folder(path)
     except OSError as error:
@@ -219,7 +194,7 @@ def make_folder(path: Path) -> None:
 
 
 def private_folder(path: Path) -> None:
-    """Make the folder and those above it that are missing, all for their owner alone.  Raises OSError."""
+    """Create the folder and those above it that are missing, all for their owner alone.  Raises OSError."""
     missing = list(itertools.takewhile(lambda folder: not folder.is_dir(), [path, *path.parents]))
     for folder in reversed(missing):
         # Path.mkdir gives only the last of several folders the mode.
@@ -227,15 +202,15 @@ def private_folder(path: Path) -> None:
 
 
 def close_to_others(folder: Path) -> None:
-    """Take away everybody else's rights in a folder that an earlier version or another umask left open.
+    """Remove the rights of others in a folder that an earlier version or another umask left open.
 
-    A closed folder was closed with all that it holds, so it costs one look.  Links are not followed, and what belongs
-    to another user stays as it is.
+    A closed folder was closed with its content, so that it costs one query.  Links are not followed, and files of
+    another user stay as they are.
     """
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or not status.st_mode & 0o077 or status.st_uid != os.geteuid():
         return
-    # The folder itself comes last: when this is interrupted, the next run does it again.
+    # The folder itself comes last: after an interruption, the next run does it again.
     for _, _, names, handle in os.fwalk(folder, topdown=False):
         for name in names:
             with contextlib.suppress(OSError):
@@ -255,12 +230,12 @@ def _close_file(name: str, folder: int) -> None:
 def _close(handle: int) -> None:
     status = os.fstat(handle)
     folder, file = stat.S_ISDIR(status.st_mode), stat.S_ISREG(status.st_mode)
-    # A second name of a file may be a link that somebody laid to another file of ours.
+    # A second name of a file may be a hard link that somebody made to another file of ours.
     if status.st_uid == os.geteuid() and (folder or (file and status.st_nlink == 1)):
         os.fchmod(handle, stat.S_IMODE(status.st_mode) & ~0o077)
 
 
 def cannot_write(path: Path, error: OSError) -> RunbookError:
-    """The sentence for a failed write."""
-    reason = _REASONS.get(error.errno or 0, f"The system says: {error.strerror or error}. Mend that")
+    """Return the error for a failed write."""
+    reason = _REASONS.get(error.errno or 0, f"{error.strerror or error}. Fix that")
     return RunbookError(f"{path} could not be written. {reason} and run the same command again.")

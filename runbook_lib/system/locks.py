@@ -1,6 +1,6 @@
 """A lock on a file that names its holder: for the chain of an archive, and for a checkout that is being changed.
 
-The operating system keeps the lock and releases it when its process ends, for whatever reason, so that a note left by
+The operating system keeps the lock and releases it when its process ends, for whatever reason, so that the note of
 a dead process locks nothing.  Where machines share a file system a lock may be invisible from another machine.  The
 note in the file counts then, and a lock that it attributes to another machine is never broken.
 

@@ -1,4 +1,4 @@
-"""What a command prints, made fit to be shown at one place: without secrets, and steering no terminal."""
+"""The output of commands, without secrets and without control characters."""
 
 import contextlib
 import json
@@ -18,9 +18,9 @@ _PRACTICE_TOKEN = re.compile(r"(?<![\w-])practice-(gitlab-)?token(?![\w-])")
 
 
 class _Screen:
-    """Collects what is printed to both streams, in its order, until one of them is flushed.
+    """The output to both streams, collected in its order until one of them is flushed.
 
-    A secret is known by what stands around it, and a single call of ``print`` may write a part of it only.
+    A secret is recognized by its context, and a single call of ``print`` may write only a part of it.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class _Screen:
 
 
 class _Printed:
-    """One of the two streams of a screen; in all else it is the stream beneath."""
+    """One of the two streams of a screen; all but writing is delegated to the real stream."""
 
     def __init__(self, screen: _Screen, stream: TextIO) -> None:
         self._screen, self._stream = screen, stream
@@ -60,15 +60,15 @@ def safe(text: str) -> str:
     if document is not None:
         clean = redactor.data(document)
         return text if clean == document and text.isascii() else json.dumps(clean, indent=2) + "\n"
-    # Those of the practice environment are to be copied: no pattern takes what begins with < for a secret.
+    # Tokens of the practice environment are to be copied: no pattern takes a text that begins with < for a secret.
     text = _PRACTICE_TOKEN.sub(r"<\1practice>", text)
-    # Once more without colours, which may divide a secret.
+    # Once more without colours, which may split a secret.
     text = redactor.text(visible(redactor.text(text)))
     return re.sub("<(gitlab-)?practice>", r"practice-\1token", text)
 
 
 def _json(text: str) -> object:
-    """The document that the text is; None for any other text."""
+    """Return the parsed text; None if it is not a JSON document."""
     if not text.startswith(("{", "[")):
         return None
     try:
@@ -79,7 +79,7 @@ def _json(text: str) -> object:
 
 @contextlib.contextmanager
 def safe_output() -> Iterator[None]:
-    """Show what is printed meanwhile only as ``safe`` text, and a traceback of this program likewise."""
+    """Show the output of the block only as ``safe`` text, and a traceback of this program too."""
     screen = _Screen()
     for stream in (sys.stdout, sys.stderr):
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""Who runs what: the facts about person, machine and this installation that a record keeps."""
+"""The facts about person, machine, process and this installation that a record contains."""
 
 import getpass
 import hashlib
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: Two readings of one process's start may differ by this many seconds, as clocks are adjusted.
 _START_TOLERANCE = 2.0
-#: How each CI service names who started a run, and the run's address.
+#: The variables in which each CI service names the person who started a run, and the run's address.
 _CI = {
     "GITHUB_ACTIONS": ("GITHUB_ACTOR", "GITHUB_SERVER_URL / GITHUB_REPOSITORY /actions/runs/ GITHUB_RUN_ID"),
     "GITLAB_CI": ("GITLAB_USER_LOGIN", "CI_JOB_URL"),
@@ -26,7 +26,7 @@ _CI = {
 
 
 def who(env: Mapping[str, str], checkout: Path | None = None) -> dict[str, Any]:
-    """The person as the operating system, git and a CI service know them, and the host."""
+    """Return the person as the operating system, git and a CI service know them, and the host."""
     return {
         "user": user(),
         "host": socket.gethostname(),
@@ -36,10 +36,10 @@ def who(env: Mapping[str, str], checkout: Path | None = None) -> dict[str, Any]:
 
 
 def user() -> str:
-    """The person as the operating system knows them."""
+    """Return the person as the operating system knows them."""
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a container may run under a user id that nobody named
+    except (OSError, KeyError):  # a container may run under a user id without a name
         return str(os.getuid())
 
 
@@ -53,7 +53,7 @@ def _ci(env: Mapping[str, str]) -> dict[str, str] | None:
 
 @cache
 def library() -> dict[str, Any]:
-    """Version of this installation, with commit and dirty flag where it is a git checkout."""
+    """Return the version of this installation, with commit and dirty flag if it is a git checkout."""
     try:
         version = metadata.version("base-image-runbook")
     except metadata.PackageNotFoundError:
@@ -65,7 +65,7 @@ def library() -> dict[str, Any]:
 
 @cache
 def requirements() -> dict[str, str] | None:
-    """Name and sha256 of the locked requirements beside this installation."""
+    """Return name and sha256 of the locked requirements of this installation; None without them."""
     file = ROOT / "environment" / "requirements.txt"
     if not file.is_file():
         return None
@@ -73,37 +73,38 @@ def requirements() -> dict[str, str] | None:
 
 
 def process() -> dict[str, Any]:
-    """This process, so that another can tell later whether it still lives."""
+    """Describe this process, so that ``is_alive`` recognizes it later."""
     import psutil  # type: ignore[import-untyped]
 
     return describe(psutil.Process())
 
 
 def describe(process: Any) -> dict[str, Any]:
-    """A process of this machine, as ``psutil`` has it."""
+    """Describe a process of this machine, a ``psutil.Process``."""
     return {"pid": process.pid, "started": process.create_time(), "host": socket.gethostname()}
 
 
-def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two readings are of the same process: numbers are used again."""
-    same = (one["host"], one["pid"]) == (other["host"], other["pid"])
-    return bool(same and abs(one["started"] - other["started"]) < _START_TOLERANCE)
+def is_same(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return whether two descriptions are of one process: the system reuses its numbers."""
+    if (first["host"], first["pid"]) != (second["host"], second["pid"]):
+        return False
+    return bool(abs(first["started"] - second["started"]) < _START_TOLERANCE)
 
 
 def is_here(process: Mapping[str, Any]) -> bool:
-    """Whether it is a process of this machine."""
+    """Return whether it is a process of this machine."""
     return bool(process["host"] == socket.gethostname())
 
 
 def is_alive(process: Mapping[str, Any]) -> bool:
-    """Whether that very process still runs; a process of another host is believed to."""
+    """Return whether that very process is running; True for a process of another host."""
     import psutil
 
     if not is_here(process):
         return True
     try:
-        found = psutil.Process(process["pid"])
-        return is_same(process, describe(found)) and found.status() != psutil.STATUS_ZOMBIE
+        current = psutil.Process(process["pid"])
+        return is_same(process, describe(current)) and current.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:
@@ -111,14 +112,14 @@ def is_alive(process: Mapping[str, Any]) -> bool:
 
 
 @cache
-def _git_identity(place: Path) -> str | None:
-    ident = _git(place, "var", "GIT_COMMITTER_IDENT")
+def _git_identity(folder: Path) -> str | None:
+    ident = _git(folder, "var", "GIT_COMMITTER_IDENT")
     return ident.rpartition(">")[0] + ">" if ident else None
 
 
-def _git(place: Path, *arguments: str) -> str | None:
-    command = ["git", "-C", str(place), "--no-optional-locks", *arguments]
-    # Within a git hook these name the repository of the hook, whatever place is asked about.
+def _git(folder: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(folder), "--no-optional-locks", *arguments]
+    # Within a git hook these name the repository of the hook.
     env = {k: v for k, v in os.environ.items() if k not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")}
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What a process inherits from its parent: signals, and the three standard streams."""
+"""Signals and standard streams that a process inherits from its parent."""
 
 import os
 import signal
@@ -7,12 +7,12 @@ import threading
 
 
 def restore() -> None:
-    """Restore what this process and its children rely on, whatever the parent has set.
+    """Restore the signals and streams that this process and its children rely on.
 
     While SIGCHLD is ignored, Python takes every failed child for a successful one.  A run is cancelled by SIGTERM.
     SIGINT and SIGHUP stay ignored: nohup and a shell's background jobs ask for that.
     """
-    if threading.current_thread() is threading.main_thread():  # Python sets signals in no other
+    if threading.current_thread() is threading.main_thread():  # Python allows it in no other
         for number in (signal.SIGCHLD, signal.SIGTERM):
             if signal.getsignal(number) == signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)

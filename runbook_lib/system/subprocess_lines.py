@@ -1,4 +1,4 @@
-"""Programs that are run for what they print: an answer within a time limit, or lines handed on as they come."""
+"""Programs and their output: complete within a time limit, or line by line as it comes."""
 
 import math
 import os
@@ -17,25 +17,20 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.system.atomic_files import cannot_write, private
 from runbook_lib.text.redact import Redactor
 
-ASKED = 60.0  # seconds that an engine may take to say what it is, or what an image is
-_GRACE = 20.0  # seconds that a build may take to put away what it has begun
+QUERY_LIMIT = 60.0  # seconds that an engine may take to describe itself or an image
+_GRACE = 20.0  # seconds that a build may take to clean up
 _POLL = 0.2  # seconds
-_LATER = 10  # times that long a command's children may take longer than itself
+_CHILD_POLLS = 10  # polls that a command's children may take longer than itself
 _LONGEST_LINE = 64 * 1024
-_PIPE = 1 << 20  # bytes that a pipe may hold when the one who wrote them has ended
-_LONGEST_LOG = 20_000_000  # bytes of a log that are kept from its beginning
-_LAST = 1000  # lines that are kept from the end of a longer one
-_SAID, _SAID_LAST, _SAID_OF_LINE = (
-    2_000,
-    30,
-    400,
-)  # lines that are said as they come, then at the end; characters of each
+_PIPE = 1 << 20  # bytes that a pipe may contain when its writer has ended
+_LOG_HEAD, _LOG_TAIL = 20_000_000, 1000  # bytes from the beginning of a log, and lines from its end
+_SHOWN_HEAD, _SHOWN_TAIL, _SHOWN_WIDTH = 2_000, 30, 400  # lines shown as they come and at the end; characters of each
 
 
-def asked(
-    command: Sequence[str], env: Mapping[str, str], limit: float = ASKED
+def capture(
+    command: Sequence[str], env: Mapping[str, str], limit: float = QUERY_LIMIT
 ) -> "str | subprocess.CompletedProcess[str]":
-    """What a command prints, or the failed command."""
+    """Return the output of a command, or the failed command."""
     try:
         process = subprocess.Popen(
             command, env={**env, "LC_ALL": "C"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -51,163 +46,165 @@ def asked(
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-    return out if process.returncode == 0 else subprocess.CompletedProcess(command, process.returncode, out, err)
+    if process.returncode == 0:
+        return out
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def followed(
+def run_logged(
     command: Sequence[str],
     root: Path,
     log: Path,
-    line: Callable[[str], object],
+    take_line: Callable[[str], object],
     env: Mapping[str, str],
-    hidden: Sequence[str] = (),
+    secret_names: Sequence[str] = (),
 ) -> int:
-    """Run a command and hand on its lines, without secrets, as they come, with a log of its own.  The exit status."""
-    # A secret is one whatever its variable is called, and line by line.
-    held = {f"{name}_{i}_SECRET": text for name in hidden for i, text in enumerate(env[name].splitlines())}
-    hide = Redactor({**env, **held}).text
+    """Run a command, pass on its lines without secrets, and write them to a log.  Return the exit status.
+
+    ``secret_names`` are variables of ``env`` that contain a secret.
+    """
+    # A secret is one whatever the name of its variable, and line by line.
+    secrets = {}
+    for name in secret_names:
+        for number, text in enumerate(env[name].splitlines()):
+            secrets[f"{name}_{number}_SECRET"] = text
+    redact = Redactor({**env, **secrets}).text
     try:
-        with open(log, "wb", opener=private) as file, kept(file) as keep:
+        with open(log, "wb", opener=private) as file, log_lines(file) as write:
 
-            def each(raw: str) -> None:
-                text = hide(raw)
-                keep(text)
-                line(text)
+            def take_raw(raw: str) -> None:
+                line = redact(raw)
+                write(line)
+                take_line(line)
 
-            return ran(command, root, each, env)
+            return run(command, root, take_raw, env)
     except OSError as error:
         raise cannot_write(log, error) from error
 
 
-def ran(
+def run(
     command: Sequence[str],
     root: Path,
-    line: Callable[[str], object],
+    take_line: Callable[[str], object],
     env: Mapping[str, str],
     *,
-    together: bool = False,
+    end_group: bool = False,
 ) -> int:
-    """Run a command and hand on its lines as they are.  The exit status.
+    """Run a command and pass on its lines as they are.  Return the exit status.
 
-    On Linux the command is ended with this process too, however that ends.  Interrupted, it alone is asked to end, or
-    ``together`` with what it has started.  Raises RunbookError where it cannot be started.
+    On Linux the command ends with this process, however that ends.  On an interruption only the command is asked to
+    end; ``end_group`` asks its children too.  Raises RunbookError if it cannot be started.
     """
     path = env.get("PATH", "")
     if shutil.which(command[0], path=path) is None:
         raise RunbookError(f"{command[0]} could not be started: it is not installed. Nothing was built.")
-    # By util-linux; a kernel that is killed cannot end what it has started.
-    keeper = [found, "--pdeathsig", "TERM"] if (found := shutil.which("setpriv", path=path)) else []
+    # By util-linux; a kernel that is killed cannot end its children.
+    setpriv = shutil.which("setpriv", path=path)
+    wrapper = [setpriv, "--pdeathsig", "TERM"] if setpriv else []
     try:
         process = subprocess.Popen(
-            [*keeper, *command], cwd=root, env={**env, "LC_ALL": "C.UTF-8", "BUILDKIT_COLORS": "", "NO_COLOR": "1"},
+            [*wrapper, *command], cwd=root, env={**env, "LC_ALL": "C.UTF-8", "BUILDKIT_COLORS": "", "NO_COLOR": "1"},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     except OSError as error:
         raise RunbookError(f"{command[0]} could not be started: {error.strerror}. Nothing was built.") from error
     try:
-        for text in _lines(process):
-            line(text)
+        for line in _lines(process):
+            take_line(line)
         return process.wait()
     finally:
-        _end(process, together)
+        _end(process, end_group)
 
 
 @contextmanager
-def kept(file: BinaryIO) -> Iterator[Callable[[str], None]]:
-    """What keeps lines in a log: all of them, or of one without end the beginning and the last lines."""
-    log = _Kept(file)
-    try:
-        yield log.take
-    finally:
-        log.close()
+def log_lines(file: BinaryIO) -> Iterator[Callable[[str], None]]:
+    """Yield a function that writes lines to a log: of a very long one the beginning and the last lines."""
+
+    def write(line: str) -> None:
+        file.write(f"{line}\n".encode("utf-8", "replace"))
+        file.flush()
+
+    with _excerpt(write, _LOG_HEAD, _LOG_TAIL, "lines omitted", len) as take:
+        yield take
 
 
-class _Kept:
-    """A log that is being kept: all of it, or of one without end the beginning and the last lines."""
+@contextmanager
+def show_excerpt(show: Callable[[str], object]) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows lines as they come: of very many, the first and the last ones."""
+    notice = "more lines, in the log"
+    with _excerpt(lambda line: show(line[:_SHOWN_WIDTH]), _SHOWN_HEAD, _SHOWN_TAIL, notice, lambda _: 1) as take:
+        yield take
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._size, self._more = file, 0, 0
-        self._last: deque[bytes] = deque(maxlen=_LAST)
 
-    def take(self, text: str) -> None:
-        raw = f"{text}\n".encode("utf-8", "replace")
-        if self._size + len(raw) > _LONGEST_LOG or self._more:
-            self._more += 1
-            self._last.append(raw)
+@contextmanager
+def _excerpt(
+    write: Callable[[str], object], budget: int, tail_size: int, notice: str, cost: Callable[[str], int]
+) -> Iterator[Callable[[str], None]]:
+    """Yield a function that writes lines until their costs exceed the budget; write the last lines at the end."""
+    tail = deque[str](maxlen=tail_size)
+    count = 0
+
+    def take(line: str) -> None:
+        nonlocal budget, count
+        budget -= cost(line)
+        if budget >= 0:
+            write(line)
             return
-        self._size += len(raw)
-        self._file.write(raw)
-        self._file.flush()
-
-    def close(self) -> None:
-        if left := self._more - len(self._last):
-            self._file.write(f"[… {left} lines left out]\n".encode())
-        self._file.writelines(self._last)
-        self._last.clear()
-
-
-@contextmanager
-def in_part(say: Callable[[str], object]) -> Iterator[Callable[[str], None]]:
-    """What says the lines of a command as they come: of one that prints without end, the first and the last ones."""
-    count, last = 0, deque[str](maxlen=_SAID_LAST)
-
-    def line(text: str) -> None:
-        nonlocal count
-        count += 1
-        if count <= _SAID:
-            say(text[:_SAID_OF_LINE])
-        else:
-            last.append(text[:_SAID_OF_LINE])
+        budget, count = -1, count + 1
+        tail.append(line)
 
     try:
-        yield line
+        yield take
     finally:
-        if last:
-            say(f"[… {count - _SAID - len(last)} lines more, in the log]")
-        for text in last:
-            say(text)
+        if count > len(tail):
+            write(f"[… {count - len(tail)} {notice}]")
+        for line in tail:
+            write(line)
 
 
 def _lines(process: "subprocess.Popen[bytes]", seconds: float = math.inf) -> Iterator[str]:
-    """The lines of a process until it has ended; one that is too long comes in pieces.
+    """Yield the lines of a process until it has ended; one that is too long comes in pieces.
 
-    Not until the pipe is closed: what it leaves behind may hold that open, or write on without end.
+    Not until the pipe is closed: children that go on may keep it open, or write without end.
     """
     assert process.stdout is not None
-    file, rest, until, left = process.stdout.fileno(), b"", time.monotonic() + seconds, _PIPE
-    while time.monotonic() < until and left > 0:
-        ended = process.poll() is not None
+    file = process.stdout.fileno()
+    rest, deadline, budget = b"", time.monotonic() + seconds, _PIPE
+    while time.monotonic() < deadline and budget > 0:
+        is_over = process.poll() is not None
         ready, _, _ = select.select([file], [], [], _POLL)
-        if not ready and not ended:
+        if not ready and not is_over:
             continue
         data = os.read(file, _LONGEST_LINE) if ready else b""
-        *whole, rest = (rest + data).split(b"\n")
-        if not data or len(rest) > _LONGEST_LINE:
-            whole, rest = [*whole, rest] if rest else whole, b""
-        yield from (raw.decode("utf-8", "replace") for raw in whole)
+        *lines, rest = (rest + data).split(b"\n")
+        if rest and (not data or len(rest) > _LONGEST_LINE):
+            lines, rest = [*lines, rest], b""
+        for line in lines:
+            yield line.decode("utf-8", "replace")
         if not data:
             return
-        left -= len(data) if ended else 0
+        if is_over:
+            budget -= len(data)
 
 
-def _end(process: "subprocess.Popen[bytes]", together: bool) -> None:
-    """End a command that still runs, and what it has started.
+def _end(process: "subprocess.Popen[bytes]", group: bool) -> None:
+    """End a command that is still running, and its children.
 
-    An engine alone is asked to: signalled with the rest, buildah takes a step that was cut short for a finished one.
-    A shell would end at once, and what it runs, such as git, could not put its locks away.
+    An engine is asked alone: signalled together with its children, buildah takes an interrupted step for a finished
+    one.  A shell would end at once, and its children, such as git, could not remove their locks.
     """
     if process.poll() is None:
-        if together:
+        if group:
             os.killpg(process.pid, signal.SIGTERM)
         else:
             process.terminate()
         for _ in _lines(process, _GRACE):  # it must not wait for a reader
             pass
-        for _ in range(_LATER if together else 0):
+        for _ in range(_CHILD_POLLS if group else 0):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, 0)
                 time.sleep(_POLL)
-    with suppress(ProcessLookupError):  # what it leaves behind has its process group
+    with suppress(ProcessLookupError):  # children that go on have its process group
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     if process.stdout:

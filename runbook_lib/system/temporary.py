@@ -1,8 +1,8 @@
-"""Folders for temporary files that the next run removes where a run was killed.
+"""Folders for temporary files, which the next run removes if their own run was killed.
 
 Each has a file that names its process, which keeps that file locked for its life.  Another process removes the folder
-only when nobody has the lock, the process is gone, and both are of this machine as it runs now: in a folder that
-machines or containers share the lock of another may not be seen.
+only if nobody has the lock, the process has ended, and it ran on this machine since its last start: in a folder that
+machines or containers share, the lock of another may be invisible.
 """
 
 import contextlib
@@ -20,18 +20,18 @@ from pathlib import Path
 from runbook_lib.system import provenance
 
 PREFIX, OWNER = "runbook-", "owner"
-#: Seconds for the search after what killed runs left, and after which an empty folder is nobody's.
+#: Seconds for the search for abandoned folders, and after which an empty one is abandoned.
 LIMIT, _EMPTY = 1.0, 3600.0
-_LONGEST = 4096
+_LONGEST_NOTE = 4096  # bytes of the file that names the process
 
 
 class TemporaryFolder:
-    """A new folder that only its owner can enter, in TMPDIR or in ``place``.  Raises OSError."""
+    """A new folder that only its owner can enter, in TMPDIR or in ``parent``.  Raises OSError."""
 
-    def __init__(self, place: str | None = None) -> None:
-        place = place or tempfile.gettempdir()
-        remove_left(Path(place))
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+    def __init__(self, parent: str | None = None) -> None:
+        parent = parent or tempfile.gettempdir()
+        remove_abandoned(Path(parent))
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         self._lock = _mark(self.path)
 
     def __enter__(self) -> Path:
@@ -41,7 +41,7 @@ class TemporaryFolder:
         self.remove()
 
     def remove(self) -> None:
-        """Remove it with all that it holds.  May be called twice."""
+        """Remove the folder with its content.  May be called twice."""
         with contextlib.suppress(OSError), _opened(self.path) as handle:
             _remove(self.path, handle)
         if self._lock is not None:
@@ -49,16 +49,16 @@ class TemporaryFolder:
             self._lock = None
 
 
-def remove_left(place: Path) -> None:
-    """Remove the temporary folders of this user whose process was killed, as far as a second suffices."""
-    until = time.monotonic() + LIMIT
-    with contextlib.suppress(OSError), os.scandir(place) as entries:
+def remove_abandoned(parent: Path) -> None:
+    """Remove the temporary folders of this user whose process was killed, within LIMIT seconds."""
+    deadline = time.monotonic() + LIMIT
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 return
             if entry.name.startswith(PREFIX):
                 with contextlib.suppress(OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
-                    _remove_if_left(Path(entry.path))
+                    _remove_if_abandoned(Path(entry.path))
 
 
 def _mark(folder: Path) -> int | None:
@@ -71,7 +71,7 @@ def _mark(folder: Path) -> int | None:
     try:
         os.write(handle, json.dumps({"machine": _machine(), "process": provenance.process()}).encode())
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        draft.rename(folder / OWNER)  # locked before anybody looks for it
+        draft.rename(folder / OWNER)  # locked before anybody can find it
     except OSError:
         os.close(handle)
         draft.unlink(missing_ok=True)
@@ -80,7 +80,7 @@ def _mark(folder: Path) -> int | None:
 
 
 def _machine() -> str:
-    """This machine as it runs now: after a restart, and in another container, it is another one."""
+    """Return a name of this machine that changes with a restart, and with another container."""
     with contextlib.suppress(OSError):
         return f"{socket.gethostname()} {Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
     return socket.gethostname()
@@ -95,7 +95,7 @@ def _opened(folder: Path) -> Iterator[int]:
         os.close(handle)
 
 
-def _remove_if_left(folder: Path) -> None:
+def _remove_if_abandoned(folder: Path) -> None:
     with _opened(folder) as handle:
         status = os.fstat(handle)
         if status.st_uid != os.geteuid() or status.st_mode & 0o077:
@@ -113,16 +113,16 @@ def _remove_if_left(folder: Path) -> None:
 
 
 def _has_ended(owner: int) -> bool:
-    """Whether the process that the file names has.  Raises BlockingIOError while it keeps the file locked."""
+    """Return whether the process that the file names has ended.  Raises BlockingIOError while it locks the file."""
     if not stat.S_ISREG(os.fstat(owner).st_mode):
         return False
     fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    named = json.loads(os.pread(owner, _LONGEST, 0))
-    return bool(named["machine"] == _machine() and not provenance.is_alive(named["process"]))
+    note = json.loads(os.pread(owner, _LONGEST_NOTE, 0))
+    return bool(note["machine"] == _machine() and not provenance.is_alive(note["process"]))
 
 
 def _remove(folder: Path, handle: int) -> None:
-    """Remove what the folder, opened as ``handle``, holds: the owner's file last, so that the next run may go on."""
+    """Remove the folder, opened as ``handle``: its owner's file last, so that the next run may continue."""
     with os.scandir(handle) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

@@ -8,7 +8,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.git.blobs import read_blobs
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, REPOSITORIES, Repository
-from runbook_lib.system.atomic_files import read_given
+from runbook_lib.system.atomic_files import read_named
 
 
 def choose(checkout: Checkout, pins: str = "", refs: Sequence[str] = ()) -> Repository:
@@ -57,7 +57,7 @@ def _named(checkout: Checkout, pins: str) -> Repository:
         names = ", ".join(map(short, REPOSITORIES))
         raise RunbookError(f"pins={pins!r} names no repository that is known: choose one of {names}, or give a file.")
     try:
-        text = read_given(path).decode("utf-8")
+        text = read_named(path).decode("utf-8")
     except (OSError, ValueError) as error:  # no UTF-8, or a name that no file can have
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise RunbookError(f"The pins file {pins} cannot be read: {why}. Correct the parameter pins.") from error

@@ -162,15 +162,15 @@ def test_a_log_without_line_ends_or_of_any_bytes_is_taken(tmp_path):
 
 
 def test_of_a_log_without_end_beginning_and_end_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(subprocess_lines, "_LONGEST_LOG", 1000)
-    monkeypatch.setattr(subprocess_lines, "_LAST", 10)
+    monkeypatch.setattr(subprocess_lines, "_LOG_HEAD", 1000)
+    monkeypatch.setattr(subprocess_lines, "_LOG_TAIL", 10)
     docker(tmp_path, "seq 100000 | sed 's/^/line /'; exit 1")
     kept = (tmp_path / "log").read_text().splitlines()
     assert kept[0] == "line 1"
     assert kept[-1] == "line 100000"
     assert len(kept) < 150
-    left = next(line for line in kept if "left out" in line)
-    assert f"[… {100_001 - len(kept)} lines left out]" == left
+    left = next(line for line in kept if "omitted" in line)
+    assert f"[… {100_001 - len(kept)} lines omitted]" == left
 
 
 def test_of_a_program_without_end_the_beginning_and_the_end_are_said(tmp_path):
@@ -179,7 +179,7 @@ def test_of_a_program_without_end_the_beginning_and_the_end_are_said(tmp_path):
         ("sh", "-c", "seq 10000; printf '%09000d\\n' 1; echo last"), tmp_path, tmp_path / "log", said.append
     )
     assert (done.failure, said[:2], said[-1]) == (None, ["1", "2"], "last")
-    assert "[… 7972 lines more, in the log]" in said
+    assert "[… 7972 more lines, in the log]" in said
     assert sum(map(len, said)) < 20_000
     assert "\n5000\n" in (tmp_path / "log").read_text()
 

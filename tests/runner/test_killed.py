@@ -68,7 +68,7 @@ def start(path: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 def forget_temporary_files() -> None:
     """Remove what a killed process cannot, as the next run does."""
-    temporary.remove_left(Path(os.environ["TMPDIR"]))
+    temporary.remove_abandoned(Path(os.environ["TMPDIR"]))
 
 
 def kernels(launcher: int) -> list[psutil.Process]:
@@ -174,8 +174,8 @@ def test_an_open_record_of_a_live_process_is_left_alone(tmp_path: Path, audit: P
 
 
 def test_a_cell_that_is_stopped_for_its_limit_ends_what_it_started(tmp_path: Path, audit: Path) -> None:
-    began = "from runbook_lib.system.subprocess_lines import followed; from pathlib import Path; here = Path.cwd()"
-    build = "followed(['sh', '-c', 'echo $$ >group; sleep 300; true'], here, here / 'log', print, os.environ)"
+    began = "from runbook_lib.system.subprocess_lines import run_logged; from pathlib import Path; here = Path.cwd()"
+    build = "run_logged(['sh', '-c', 'echo $$ >group; sleep 300; true'], here, here / 'log', print, os.environ)"
     path = notebook(tmp_path / "01-a.ipynb", began, build)
     result = execute.execute(path, {}, cell_timeout=4)
     assert (result.state, "was stopped" in result.summary) == ("failed", True)

@@ -136,7 +136,7 @@ def test_symbolic_link_is_refused(tmp_path: Path, file: Path) -> None:
     victim.write_text("mine")
     file.symlink_to(victim)
     with (
-        pytest.raises(RunbookError, match=r"could not be written. A link or a pipe is there"),
+        pytest.raises(RunbookError, match=r"could not be written. It is a link or a pipe"),
         locked(file, "bump"),
     ):
         pass

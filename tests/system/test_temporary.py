@@ -82,10 +82,10 @@ def test_it_is_for_its_owner_alone_and_ends_with_all_that_it_holds(place: Path) 
 
 def test_the_next_run_removes_what_a_killed_one_left(place: Path, victim: Path) -> None:
     process, folder = run(place, victim)
-    temporary.remove_left(place)
+    temporary.remove_abandoned(place)
     assert (folder / "sub/file").exists(), "a living run has lost its folder"
     process.send_signal(signal.SIGSTOP)
-    temporary.remove_left(place)
+    temporary.remove_abandoned(place)
     assert (folder / "sub/file").exists(), "a run that was only stopped has lost its folder"
     end(process, signal.SIGKILL)
     assert folder.exists()
@@ -96,7 +96,7 @@ def test_the_next_run_removes_what_a_killed_one_left(place: Path, victim: Path) 
 
 def test_the_number_of_its_process_may_be_in_use_again(place: Path) -> None:
     folder = left(place, owner=ended())  # the number is this process's own
-    temporary.remove_left(place)
+    temporary.remove_abandoned(place)
     assert not folder.exists()
 
 
@@ -130,7 +130,7 @@ OWNERS: list[Callable[[Path], object]] = [living, elsewhere, before_a_restart, n
 @pytest.mark.parametrize("owner", OWNERS, ids=lambda it: it.__name__)
 def test_a_folder_that_may_be_in_use_is_left_alone(place: Path, owner: Callable[[Path], object]) -> None:
     folder = left(place, owner=owner(place))
-    temporary.remove_left(place)
+    temporary.remove_abandoned(place)
     assert (folder / "file").read_text() == "secret"
 
 
@@ -139,9 +139,9 @@ def test_a_folder_whose_file_is_locked_is_left_alone_whoever_it_names(place: Pat
     folder = left(place, owner=ended())
     with (folder / OWNER).open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        temporary.remove_left(place)
+        temporary.remove_abandoned(place)
         assert (folder / "file").exists()
-    temporary.remove_left(place)
+    temporary.remove_abandoned(place)
     assert not folder.exists()
 
 
@@ -158,7 +158,7 @@ def test_nothing_is_removed_through_links(place: Path, victim: Path) -> None:
     pipe = left(place, owner=ended(), name="runbook-pipe")
     (pipe / OWNER).unlink()
     os.mkfifo(pipe / OWNER)
-    temporary.remove_left(place)
+    temporary.remove_abandoned(place)
     assert sorted(path.name for path in victim.iterdir()) == ["chapter", OWNER]
     assert (owned / "file").exists()
     assert (pipe / "file").exists()
@@ -172,9 +172,9 @@ def test_what_others_can_enter_or_own_is_not_ours(place: Path, monkeypatch: pyte
     nobody = os.geteuid() + 1
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: nobody)
-        temporary.remove_left(place)
+        temporary.remove_abandoned(place)
     assert foreign.exists()
-    temporary.remove_left(place)
+    temporary.remove_abandoned(place)
     assert (shared.exists(), foreign.exists()) == (True, False)
 
 
@@ -186,14 +186,14 @@ def test_a_folder_that_no_process_has_marked(place: Path) -> None:
     (place / "runbook-full" / "file").write_text("")
     for name in names[1:]:
         os.utime(place / name, (time.time() - 7200,) * 2)
-    temporary.remove_left(place)
+    temporary.remove_abandoned(place)
     assert sorted(path.name for path in place.iterdir()) == ["other-old", "runbook-full", "runbook-new"]
 
 
 def test_the_search_is_bounded_in_time(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left(place, owner=ended())
     monkeypatch.setattr(temporary, "LIMIT", -1.0)
-    temporary.remove_left(place)
+    temporary.remove_abandoned(place)
     assert (place / "runbook-left").exists()
 
 

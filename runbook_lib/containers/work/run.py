@@ -96,7 +96,7 @@ def run(
     succeeded: list[StepCommand] = []
     saved: list[tuple[str, str]] = []
     try:
-        with open(log, "wb", opener=private) as file, subprocess_lines.kept(file) as write:
+        with open(log, "wb", opener=private) as file, subprocess_lines.log_lines(file) as write:
             for command in commands:
                 saved += _save(command.step.overwrites, root)
                 show(f"▸ {command.step.title}: {command.line}")
@@ -136,7 +136,7 @@ def _run(
     heading = f"$ {redact(command.line)}"
     write(heading)
     lines: deque[str] = deque(maxlen=_SEARCHED_LINES)
-    with subprocess_lines.in_part(show) as show_part:
+    with subprocess_lines.show_excerpt(show) as show_part:
 
         def take_line(raw: str) -> None:
             line = redact(raw)
@@ -145,7 +145,7 @@ def _run(
             show_part(line)
 
         environment = {**env, **_NON_INTERACTIVE}
-        status = subprocess_lines.ran(command.words, root, take_line, environment, together=True)
+        status = subprocess_lines.run(command.words, root, take_line, environment, end_group=True)
     if status == 0:
         return None
     pitfalls = known_problems.find("\n".join([heading, *lines]))

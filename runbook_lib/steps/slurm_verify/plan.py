@@ -21,7 +21,7 @@ from runbook_lib.slurm.site import Site
 from runbook_lib.slurm.submissions import RoundTest, Submission
 from runbook_lib.steps.slurm_verify.cluster import find_obstacle, inspect_cluster
 from runbook_lib.steps.slurm_verify.commit_tests import golden_files, golden_folder, read_commit_tests
-from runbook_lib.system.atomic_files import read_given
+from runbook_lib.system.atomic_files import read_named
 from runbook_lib.text.lists import join_first
 from runbook_lib.workflow.bump_branch import BumpBranch
 
@@ -131,7 +131,7 @@ def read_site(
     text = ""
     if site:
         try:
-            text = read_given(Path(site).expanduser()).decode("utf-8", "replace")
+            text = read_named(Path(site).expanduser()).decode("utf-8", "replace")
         except (OSError, ValueError) as error:  # ValueError: a name that no file can have
             raise RunbookError(f"The site file {site!r} cannot be read: {error}. Correct the parameter.") from error
     return site_file.parse(

@@ -121,6 +121,6 @@ def test_a_long_output_is_shown_in_part(tmp_path: Path) -> None:
     assert result.failure is None
     assert output[1:3] == ["1", "2"]
     assert output[-1] == "last"
-    assert "[… 97972 lines more, in the log]" in output
+    assert "[… 97972 more lines, in the log]" in output
     assert sum(map(len, output)) < 100_000
     assert "\n50000\n" in (tmp_path / "log").read_text()
