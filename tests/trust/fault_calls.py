@@ -30,7 +30,7 @@ from runbook_lib.recipes.targets import Target
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import open_pr
 from runbook_lib.steps.broken_tests import decide, quarantine
-from runbook_lib.steps.broken_tests.issue import BrokenTest
+from runbook_lib.steps.broken_tests.issue import marker
 from runbook_lib.steps.internal_ci import run as internal_ci
 from runbook_lib.steps.internal_ci.dry_run import find_pipeline
 from runbook_lib.transport.ranges import Address, Web
@@ -46,7 +46,7 @@ ON = f"bump/main/dev-{TAG}"
 TO = f"pull-request/{ON}"
 API = rf"^/repos/{REPOSITORY}"
 LAB = "^/gitlab/api/v4/projects/[^/]+"
-_TEST = BrokenTest("gpt", "gpt3_mcore_te_tp4_pp1_long", "dev", "dgx_h100", "it hangs")
+_TEST = Target("gpt3_mcore_te_tp4_pp1_long", "dgx_h100", "dev", "gpt", "it hangs")
 
 
 class Told(Exception):
@@ -283,15 +283,13 @@ def _told_there(at: At, on: Clients) -> None:
 
 
 def _filed(at: At, on: Clients) -> None:
-    target = Target(_TEST.model, _TEST.case, _TEST.environment, _TEST.platform, _TEST.reason)
-    decision = decide.Decision(target, _TEST, None, None, "It hangs", f"{_TEST.marker} It hangs.")
+    decision = decide.Decision(_TEST, None, None, "It hangs", f"{marker(_TEST)} It hangs.")
     quarantine.file_issue(on.github, decision, at.known["branch"].bump.base)
 
 
 def _rerun(at: At, on: Clients) -> None:
     state = pull_request.read_state(at.known["branch"], on.github)
-    failures = decide.Triage(replace(at.known["asked"], pull_request=state))
-    quarantine.rerun_flaky(at.step(), failures, ("a job",), [])
+    quarantine.rerun_flaky(at.step(), replace(at.known["asked"], pull_request=state), ("a job",), [])
 
 
 def _started(at: At, on: Clients) -> None:

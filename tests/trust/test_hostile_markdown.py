@@ -27,7 +27,6 @@ from runbook_lib.pins.plan import PinChange, PinPlan
 from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests import quarantine
-from runbook_lib.steps.broken_tests.issue import BrokenTest
 from runbook_lib.steps.golden_values import RefreshPlan
 from runbook_lib.text.edits import Edit
 from runbook_lib.triage.diagnose import Failure
@@ -78,7 +77,7 @@ class Page(HTMLParser):
 def texts(value: str) -> dict[str, str]:
     """All that we write on a forge, with this value wherever a name or a line of a log may stand."""
     change = PinChange(value, 1, value, value, value, "github")
-    broken = BrokenTest(value, value, value, value, value, value, (value,))
+    broken = Target(value, value, value, value, value)
     failure = Failure(value, "https://github.com/o/r/actions/runs/1/job/2", "hang", value, (value, value))
     reasons = (ReviewReason(value, value),)
     judged = [
@@ -94,7 +93,9 @@ def texts(value: str) -> dict[str, str]:
     plan = PinPlan((change,), (), (value,), ())
     return {
         "pull request": part(plan, BUMP, digests={value: value}, image=changes, record=value),
-        "issue": tracking.body(broken, BUMP, old=value, new=value, run=value, pull=value, failure=failure),
+        "issue": tracking.body(
+            broken, BUMP, recipe=value, scopes=(value,), old=value, new=value, run=value, pull=value, failure=failure
+        ),
         "golden values": marked(summary.markdown(judged), BUMP, "golden-values"),
         "broken tests": marked(_broken_tests(value, failure), BUMP, "broken-tests"),
     }
@@ -129,7 +130,7 @@ def test_nothing_hostile_works_in_a_text_on_a_forge(name: str, figures: Figures)
             body = compose_body("before\n", text, section)
             assert compose_body(body, plain[kind], section) == compose_body("before\n", plain[kind], section)
         figures["hostile"] += 1
-    title = tracking.title(BrokenTest(*[ALL[name]] * 6), BUMP)
+    title = tracking.title(Target(*[ALL[name]] * 5), BUMP)
     assert "\n" not in title
     assert not _HIDDEN.search(title)
 

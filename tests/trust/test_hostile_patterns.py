@@ -17,6 +17,7 @@ from regexes import uses
 from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.pins.finders import BuildArg
+from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.broken_tests import issue
 from runbook_lib.text import markdown, sanitize
 from runbook_lib.text.redact import Redactor
@@ -113,13 +114,15 @@ def _uses_of(source: str, folder: Path) -> Any:
 
 
 BUMP = Bump.parse(tag="26.04-py3")
-_BROKEN = issue.BrokenTest("model", "case", "dev", "platform", "reason")
+_BROKEN = Target("case", "platform", "dev", "model", "reason")
 _REDACTOR = Redactor({"A_TOKEN": "a-value-that-is-known"})
 
 
 def _issue(text: str) -> object:
     failure = Failure(text, "", "hang", text, (text, text))
-    return issue.body(_BROKEN, BUMP, old=text, new=text, run=text, pull=text, failure=failure)
+    return issue.body(
+        _BROKEN, BUMP, recipe="r.yaml", scopes=(), old=text, new=text, run=text, pull=text, failure=failure
+    )
 
 
 def _judged(text: str) -> object:

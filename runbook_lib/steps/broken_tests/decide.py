@@ -23,14 +23,12 @@ from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.broken_tests import issue as tracking
-from runbook_lib.steps.broken_tests.issue import BrokenTest
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
 from runbook_lib.triage import failed_jobs
 from runbook_lib.triage.failed_jobs import DiagnosedJob
 from runbook_lib.workflow import golden_comparison
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.pull_request import PullRequestState
 from runbook_lib.workflow.quarantines import is_out, recipe_texts, rows_of, settled
 from runbook_lib.workflow.run_choice import ChosenRun
 
@@ -54,21 +52,6 @@ class Triage:
     unread: tuple[CollectionProblem, ...] = ()
 
     @property
-    def pull_request(self) -> PullRequestState:
-        """The pull request that the run belongs to."""
-        return self.run.pull_request
-
-    @property
-    def branch(self) -> BumpBranch:
-        """The bump's branch."""
-        return self.run.branch
-
-    @property
-    def bump(self) -> Bump:
-        """The parameters of the bump."""
-        return self.run.bump
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """A sentence for each job whose golden values cannot be read."""
         template = "It is not known if golden values explain the failure of {}. {}"
@@ -86,7 +69,6 @@ class Decision:
     """A test that a person calls broken, with its tracking issue, or the title and body of one to be filed."""
 
     target: Target
-    test: BrokenTest
     job: DiagnosedJob | None
     issue: Issue | None
     title: str = ""
@@ -110,16 +92,6 @@ class QuarantinePlan:
         return self.triage.run
 
     @property
-    def branch(self) -> BumpBranch:
-        """The bump's branch."""
-        return self.triage.branch
-
-    @property
-    def bump(self) -> Bump:
-        """The parameters of the bump."""
-        return self.triage.bump
-
-    @property
     def known_issues(self) -> dict[Target, int]:
         """The number of each test's issue; 0 for one that is still to be filed."""
         numbers = {}
@@ -130,9 +102,9 @@ class QuarantinePlan:
     def edits(self, issues: Mapping[Target, int]) -> tuple[Edit, ...]:
         """Return the edits of recipes that quarantine these tests, each with its issue, and re-enable others."""
         cases = [decision.target.case for decision in self.decisions] + [target.case for target in self.reenabled]
-        whole_rows = "whole-row" in self.bump.allow
+        whole_rows = "whole-row" in self.run.bump.allow
         edited = []
-        for path, before in recipe_texts(self.branch, cases).items():
+        for path, before in recipe_texts(self.run.branch, cases).items():
             after = before
             for target, number in issues.items():
                 edit = quarantine.mark(
@@ -182,12 +154,12 @@ class QuarantinePlan:
         if not causes:
             return {}
         proposals = {}
-        rows = rows_of(self.branch, [case for _, case in causes])
+        rows = rows_of(self.run.branch, [case for _, case in causes])
         for (model, case), cause in causes.items():
             reason = issue_references.without_issues(" ".join(cause.replace(";", ",").split()))
             reason = textwrap.shorten(reason, 120, placeholder=" …")
             for row in rows:
-                if (row.model, row.case) == (model, case) and self.bump.image_type in row.environments:
+                if (row.model, row.case) == (model, case) and self.run.bump.image_type in row.environments:
                     for platform in row.platforms if _on_github(row) else ():
                         proposals[f"{model}/{case}@{platform}"] = reason
         return proposals
@@ -225,7 +197,8 @@ def plan(failures: Triage, *, broken: str = "", reenable: str = "", soft: bool =
     Checks the names even without a run, and searches for each test's issue.  Raises Refused for a test that no recipe
     has or that did not fail in the run, and for an issue that is closed.
     """
-    branch, bump, source = failures.branch, failures.bump, failures.run.source
+    run = failures.run
+    branch, source = run.branch, run.source
     targets, rows = settled(branch, broken, "broken")
     reenabled, _ = settled(branch, reenable, "reenable")
     if source is None:
@@ -238,7 +211,7 @@ def plan(failures: Triage, *, broken: str = "", reenable: str = "", soft: bool =
             continue
         test = f"{target.model}/{target.case}"
         job = next((job for job in failures.jobs if job.test == test), None)
-        if job is None and "unseen-failure" not in bump.allow:
+        if job is None and "unseen-failure" not in run.bump.allow:
             raise Refused(f"{target} did not fail in {source.name}, so it is not broken.", "unseen-failure")
         if job is not None and job.failure.kind == "golden drift":
             warnings.append(f"{target} failed only by drift: step 5 refreshes its golden values.")
@@ -250,28 +223,28 @@ def _decision(
     failures: Triage, target: Target, rows: Sequence[RecipeRow], job: DiagnosedJob | None, *, internal: bool
 ) -> Decision:
     """Return a decision with its tracking issue, or with the text of a new one."""
-    bump, pull, scopes = failures.bump, failures.pull_request.pull, dict[str, None]()
+    run, scopes = failures.run, dict[str, None]()
+    bump, pull = run.bump, run.pull_request.pull
     for row in rows:
         scopes |= dict.fromkeys(cell.value for cell in row.scopes if quarantine.gating(cell.value))
-    test = BrokenTest(
-        target.model, target.case, target.environment, target.platform, target.reason, rows[0].recipe, tuple(scopes)
-    )
-    old, new = _images(failures.branch)
+    old, new = _images(run.branch)
     body = tracking.body(
-        test,
+        target,
         bump,
+        recipe=rows[0].recipe,
+        scopes=tuple(scopes),
         old=old,
         new=new,
-        run=failures.run.url,
+        run=run.url,
         pull=pull.url if pull else "",
         failure=job.failure if job else None,
         internal=internal,
     )
-    return Decision(target, test, job, _tracking_issue(failures, target, test), tracking.title(test, bump), body)
+    return Decision(target, job, _tracking_issue(failures, target), tracking.title(target, bump), body)
 
 
-def _tracking_issue(failures: Triage, target: Target, test: BrokenTest) -> Issue | None:
-    github = failures.pull_request.github
+def _tracking_issue(failures: Triage, target: Target) -> Issue | None:
+    github = failures.run.pull_request.github
     if github is None:
         return None
     if number := issue_references.issue_of_reason(target.reason, github.repository):
@@ -282,7 +255,7 @@ def _tracking_issue(failures: Triage, target: Target, test: BrokenTest) -> Issue
     # The search lags behind new issues; the list of our own does not.
     login = github.me().login
     own = github_issues.listed(github, login)
-    return tracking.choose([*github_issues.search(github, target.case), *own], test, login)
+    return tracking.choose([*github_issues.search(github, target.case), *own], target, login)
 
 
 def _images(branch: BumpBranch) -> tuple[str, str]:
@@ -312,12 +285,12 @@ def open_jobs(failures: Triage, after: Mapping[str, str] | None = None) -> tuple
 
 def _quarantined_platforms(failures: Triage, cases: Sequence[str], after: Mapping[str, str]) -> Counter[str]:
     """Count for each test the platforms on which the run's commit ran it and the branch does not."""
-    branch, commit = failures.branch, failures.run.tested
-    tested = rows_of(branch, cases, commit if branch.checkout.has(commit) else branch.start)
+    run, branch = failures.run, failures.run.branch
+    tested = rows_of(branch, cases, run.tested if branch.checkout.has(run.tested) else branch.start)
     now: list[RecipeRow] = []
     for path, text in {**recipe_texts(branch, cases), **after}.items():
         now += recipes.rows(path, text)
-    stopped = _gating_tests(tested, failures.bump) - _gating_tests(now, failures.bump)
+    stopped = _gating_tests(tested, run.bump) - _gating_tests(now, run.bump)
     return Counter(test for test, _ in stopped)
 
 

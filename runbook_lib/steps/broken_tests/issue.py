@@ -6,11 +6,11 @@ An issue names the test, the run and job that failed, the pull request, the erro
 
 import re
 import shlex
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.models import Issue
+from runbook_lib.recipes.targets import Target
 from runbook_lib.text.markdown import address, code, prose, unlinked
 from runbook_lib.text.sanitize import inert
 from runbook_lib.triage.diagnose import Failure
@@ -19,31 +19,13 @@ LABEL = "bug"
 _EVIDENCE_LINES = 30
 
 
-@dataclass(frozen=True)
-class BrokenTest:
-    """A test that a person calls broken on one platform, with the reason and the scopes of its recipe row."""
-
-    model: str
-    case: str
-    environment: str
-    platform: str
-    reason: str
-    recipe: str = ""
-    scopes: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """``model/case (dev, dgx_h100)``."""
-        return f"{self.model}/{self.case} ({self.environment}, {self.platform})"
-
-    @property
-    def marker(self) -> str:
-        """The comment in an issue of this tool that identifies its test."""
-        test = re.sub(r"[^\w.+/@-]", "", f"{self.model}/{self.case}@{self.platform}")
-        return f"<!-- base-image-runbook:broken {test} -->"
+def marker(test: Target) -> str:
+    """Return the comment in an issue of this tool that identifies its test."""
+    name = re.sub(r"[^\w.+/@-]", "", f"{test.model}/{test.case}@{test.platform}")
+    return f"<!-- base-image-runbook:broken {name} -->"
 
 
-def choose(issues: Iterable[Issue], test: BrokenTest, login: str = "") -> Issue | None:
+def choose(issues: Iterable[Issue], test: Target, login: str = "") -> Issue | None:
     """Return the open issue of a test: one with its marker, else the oldest that names the case in its title or text.
 
     Only issues of members of the repository count, and those of ``login``: a stranger could close or change an issue
@@ -54,7 +36,7 @@ def choose(issues: Iterable[Issue], test: BrokenTest, login: str = "") -> Issue 
     ]
     trusted.sort(key=lambda issue: issue.number)
     for issue in trusted:
-        if test.marker in issue.body:
+        if marker(test) in issue.body:
             return issue
     name = re.compile(rf"(?<![\w-]){re.escape(test.case)}(?![\w-])")
     unmarked = [issue for issue in trusted if "base-image-runbook:broken" not in issue.body]
@@ -63,15 +45,17 @@ def choose(issues: Iterable[Issue], test: BrokenTest, login: str = "") -> Issue 
     return next(iter(in_title + in_text), None)
 
 
-def title(test: BrokenTest, bump: Bump) -> str:
+def title(test: Target, bump: Bump) -> str:
     """Return the title of a new issue."""
-    return unlinked(f"CI failure with base image {bump.tag}: {test.name}")
+    return unlinked(f"CI failure with base image {bump.tag}: {test}")
 
 
 def body(
-    test: BrokenTest,
+    test: Target,
     bump: Bump,
     *,
+    recipe: str,
+    scopes: Sequence[str],
     old: str,
     new: str,
     run: str,
@@ -88,9 +72,9 @@ def body(
         "environment": test.environment,
         "platform": test.platform,
         "image": f"{old} → {new}",
-        "recipe": f"{test.recipe}, scopes {', '.join(test.scopes)}",
+        "recipe": f"{recipe}, scopes {', '.join(scopes)}",
     }
-    lines = [test.marker, f"The test fails in CI with a new base image: {prose(test.reason)}", ""]
+    lines = [marker(test), f"The test fails in CI with a new base image: {prose(test.reason)}", ""]
     lines += ["| | |", "|---|---|", *(f"| {name} | {code(value)} |" for name, value in facts.items())]
     links = {"failing run": run, "failing job": failure.url if failure else "", "pull request": pull}
     lines += [f"| {name} | {address(url)} |" for name, url in links.items() if url]
@@ -100,17 +84,22 @@ def body(
             lines += ["", "The log is on an internal server, so its lines are not copied here."]
         elif failure.evidence:
             lines += ["", *_fenced(failure.evidence)]
-    lines += ["", "**To reproduce**, on the machine that has the platform:", "", *_fenced([_reproduce(test, new)])]
     lines += [
         "",
-        f"**To re-enable**: fix the test, restore the scopes of its row in {code(test.recipe)}, set the label "
+        "**To reproduce**, on the machine that has the platform:",
+        "",
+        *_fenced([_reproduce(test, scopes, new)]),
+    ]
+    lines += [
+        "",
+        f"**To re-enable**: fix the test, restore the scopes of its row in {code(recipe)}, set the label "
         "`Run functional tests` on the pull request, and close this issue.",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _reproduce(test: BrokenTest, image: str) -> str:
-    scope = next(iter(test.scopes), "mr-github")
+def _reproduce(test: Target, scopes: Sequence[str], image: str) -> str:
+    scope = next(iter(scopes), "mr-github")
     options = {
         "scope": f"{scope}-broken", "model": test.model, "test-case": test.case,
         "environment": test.environment, "platform": test.platform,

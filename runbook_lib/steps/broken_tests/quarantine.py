@@ -28,6 +28,7 @@ from runbook_lib.workflow import branch_history, bump_branch, push_round, quaran
 from runbook_lib.workflow.proposal import is_mine
 from runbook_lib.workflow.push_round import Sent
 from runbook_lib.workflow.quarantines import quarantined_since_fork
+from runbook_lib.workflow.run_choice import ChosenRun
 
 #: Runs of a flaky test before a person must look at it.
 _MAX_ATTEMPTS = 3
@@ -52,11 +53,6 @@ class QuarantineResult:
     messages: tuple[str, ...] = ()
 
     @property
-    def bump(self) -> Bump:
-        """The parameters of the bump."""
-        return self.plan.bump
-
-    @property
     def view(self) -> View:
         """A message for each thing done or found."""
         return display.notes((*self.messages, *self.sent.told))
@@ -68,7 +64,8 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
     A round without anything to push starts its flaky tests again.  With ``apply`` alone only tests that have an issue
     are quarantined.  Raises Refused where somebody else's changes are in the way, or a row covers more than its test.
     """
-    failures, run, bump, checkout = plan.triage, plan.run, plan.bump, plan.branch.checkout
+    failures, run = plan.triage, plan.run
+    bump, checkout, state = run.bump, run.branch.checkout, run.pull_request
     if run.source is None:
         return QuarantineResult(plan)
     # Refuses before anything is filed.  A killed run may have filed issues and left their rows uncommitted.
@@ -78,7 +75,7 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
         message = "This is a preview: nothing was changed."
         return QuarantineResult(plan, open=blocking, flaky=flaky, messages=(message,))
     if plan.decisions or plan.reenabled:
-        push_round.require_own(failures.pull_request)
+        push_round.require_own(state)
         # What would stop the commit must stop it before an issue is filed.
         checkout.require_work_tree()
         checkout.identity()
@@ -91,18 +88,18 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
     blocking, flaky = decide.open_jobs(failures, {edit.path: edit.after for edit in edited})
     sent, rerun = Sent(), False
     if not run.older:  # an older run says nothing about the failures of the newest
-        sent = push_round.send(step, failures.pull_request, blocking)
+        sent = push_round.send(step, state, blocking)
         if flaky and not blocking and not sent.commit and not sent.held:
-            rerun = rerun_flaky(step, failures, flaky, messages)
+            rerun = rerun_flaky(step, run, flaky, messages)
     result = QuarantineResult(plan, issues, problems, blocking, flaky, sent, rerun, tuple(messages))
     quarantined = quarantined_since_fork(bump_branch.find(checkout, bump))
-    push_round.tell(step, failures.pull_request, text(quarantined, failures), "broken-tests")
+    push_round.tell(step, state, text(quarantined, failures), "broken-tests")
     return result
 
 
 def _issues(step: StepRecord, plan: QuarantinePlan, messages: list[str]) -> tuple[dict[Target, Issue], tuple[str, ...]]:
     """Return the issue of each test, filed now where there is none, and the reasons why some could not be filed."""
-    github, bump = plan.triage.pull_request.github, plan.bump
+    github, bump = plan.run.pull_request.github, plan.run.bump
     issues: dict[Target, Issue] = {}
     problems = []
     for decision in plan.decisions:
@@ -126,14 +123,14 @@ def _issues(step: StepRecord, plan: QuarantinePlan, messages: list[str]) -> tupl
 
 def file_issue(github: GitHub, decision: Decision, base: str) -> Issue:
     """File the tracking issue of a test, once, for the last author of the test on the branch ``base``."""
-    target, test = decision.target, decision.test
+    target = decision.target
     author = github.last_author(f"{FOLDER}/{target.model}/{target.case}", base)
     assignee = author if author and github_issues.assignable(github, author) else ""
     login = github.me().login
 
     def filed() -> Issue | None:
-        marked = [issue for issue in github_issues.listed(github, login) if test.marker in issue.body]
-        return tracking.choose(marked, test, login)
+        marked = [issue for issue in github_issues.listed(github, login) if tracking.marker(target) in issue.body]
+        return tracking.choose(marked, target, login)
 
     return once(
         filed,
@@ -156,9 +153,9 @@ def _commit(
     issues: Mapping[Target, Issue],
     messages: list[str],
 ) -> None:
-    bump = plan.bump
+    branch, bump = plan.run.branch, plan.run.bump
     step.diff(edits.diff(edited))
-    commit = branch_history.make(step, plan.branch, edited, commit_message(bump, issues, plan.reenabled))
+    commit = branch_history.make(step, branch, edited, commit_message(bump, issues, plan.reenabled))
     tests = display.count(len(issues) + len(plan.reenabled), "test")
     messages.append(f"Committed {commit[:10]} on {bump.branch}: {tests}.")
     for name in ("whole-row", "unseen-failure"):
@@ -166,18 +163,18 @@ def _commit(
             step.allowed(name, "; ".join(map(str, issues)) or "It was not needed.")
 
 
-def rerun_flaky(step: StepRecord, failures: Triage, flaky: tuple[str, ...], messages: list[str]) -> bool:
-    """Start the failed jobs of the run again, at most twice; return if they were started."""
-    state, source = failures.pull_request, failures.run.source
-    if state.github is None or source is None or source.gitlab or not failures.bump.publish:
+def rerun_flaky(step: StepRecord, run: ChosenRun, flaky: tuple[str, ...], messages: list[str]) -> bool:
+    """Start the failed jobs of the run again, at most twice, and report if they were started."""
+    state, source = run.pull_request, run.source
+    if state.github is None or source is None or source.gitlab or not run.bump.publish:
         return False
     if state.pull is None or not is_mine(state.pull, state.head_name):
         return False
-    run = state.github.run(failures.run.number)
-    if run.attempt >= _MAX_ATTEMPTS or run.status != "completed":
+    current = state.github.run(run.number)
+    if current.attempt >= _MAX_ATTEMPTS or current.status != "completed":
         return False
-    state.github.rerun_failed(run.id)
-    step.effect("rerun", f"CI run {run.id}", run.attempt, run.attempt + 1, url=run.url)
+    state.github.rerun_failed(current.id)
+    step.effect("rerun", f"CI run {current.id}", current.attempt, current.attempt + 1, url=current.url)
     messages.append(f"Started the flaky tests again ({', '.join(flaky)}).")
     return True
 
@@ -207,7 +204,7 @@ def text(quarantined: Sequence[Mapping[str, object]], failures: Triage) -> str:
 
 def verify(step: StepRecord, result: QuarantineResult) -> View:
     """Read the branch and the issues again, and record the checks, the open decisions and the outcome."""
-    plan, branch, run = result.plan, result.plan.branch, result.plan.run
+    plan, run, branch = result.plan, result.plan.run, result.plan.run.branch
     step.warn(*branch.warnings, *plan.triage.warnings, *plan.warnings)
     if run.source is not None:
         step.add_inputs(run=run.source.name, base_commit=branch.base_commit, plan_from=branch.start)
@@ -223,13 +220,14 @@ def verify(step: StepRecord, result: QuarantineResult) -> View:
 
 
 def _checks(result: QuarantineResult) -> list[Check]:
-    plan, bump, problems = result.plan, result.bump, " ".join(result.problems)
+    plan, problems = result.plan, " ".join(result.problems)
+    branch, bump = plan.run.branch, plan.run.bump
     tracked, quarantined = "every broken test has its issue", "the named tests are out of the way"
     if not bump.apply:
         return Check.each((tracked, quarantined), "skipped", "This is a preview.")
     if not bump.publish and problems:
         return [Check(tracked, "skipped", problems), Check(quarantined, "skipped", "Nothing was published.")]
-    rows = quarantines.rows_of(bump_branch.find(plan.branch.checkout, bump), [test.case for test in result.issues])
+    rows = quarantines.rows_of(bump_branch.find(branch.checkout, bump), [test.case for test in result.issues])
     running = []
     for target in result.issues:
         running += [str(target) for row in rows if target.is_of(row) and not quarantines.is_out(row, plan.soft)]
@@ -241,7 +239,8 @@ def _checks(result: QuarantineResult) -> list[Check]:
 
 
 def _conclude(step: StepRecord, result: QuarantineResult) -> None:
-    plan, run, bump, sent = result.plan, result.plan.run, result.bump, result.sent
+    plan, sent, run = result.plan, result.sent, result.plan.run
+    bump = run.bump
     if bump.tag and (reason := bump.repository.inapplicable(step.name)):
         step.done(reason)
     elif run.source is None and (bump.tag is None or not bump.apply or not run.idle.startswith("waiting")):
@@ -275,13 +274,13 @@ def _conclude(step: StepRecord, result: QuarantineResult) -> None:
 
 def _plan_effects(step: StepRecord, result: QuarantineResult, tests: str) -> None:
     """Record what applying would do."""
-    plan, branch = result.plan, result.bump.branch
+    plan, branch = result.plan, result.plan.run.bump.branch
     if plan.decisions:
         step.would(f"file an issue for {tests}, or use the open one", publish=True)
         step.would(f"quarantine {tests} in one commit on the branch {branch}")
     if plan.reenabled:
         step.would(f"re-enable {display.count(len(plan.reenabled), 'test')}, in one commit on the branch {branch}")
-    if plan.decisions or plan.reenabled or push_round.waits(plan.triage.pull_request):
+    if plan.decisions or plan.reenabled or push_round.waits(plan.run.pull_request):
         step.would(push_round.PUSH, publish=True)
     elif result.flaky and not result.open:
         step.would(f"run again: {', '.join(result.flaky)}", publish=True)

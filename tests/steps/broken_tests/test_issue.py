@@ -1,5 +1,7 @@
 """The tracking issue: an open one is found by its marker or the test's whole name, a new one harms nobody."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,11 +9,13 @@ from hypothesis import strategies as st
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.recipes.issue_references import issue_of_comment, issue_of_reason, without_issues
-from runbook_lib.steps.broken_tests.issue import BrokenTest, body, choose, title
+from runbook_lib.recipes.targets import Target
+from runbook_lib.steps.broken_tests.issue import body, choose, marker, title
 from runbook_lib.triage.diagnose import Failure
 
 BUMP = Bump.parse(tag="26.04-py3")
-BROKEN = BrokenTest("gpt", "gpt3_tp1", "dev", "dgx_h100", "it hangs", "tests/r.yaml", ("mr", "mr-github"))
+BROKEN = Target("gpt3_tp1", "dgx_h100", "dev", "gpt", "it hangs")
+ROW: dict[str, Any] = {"recipe": "tests/r.yaml", "scopes": ("mr", "mr-github")}
 
 
 def issue(number: int, title: str = "", body: str = "", state: str = "open", association: str = "MEMBER") -> Issue:
@@ -29,7 +33,7 @@ def issue(number: int, title: str = "", body: str = "", state: str = "open", ass
         ([issue(1, body="<!-- base-image-runbook:broken gpt/gpt3_tp1@dgx_gb200 --> gpt3_tp1")], None),
         ([issue(2, "gpt/gpt3_tp1: hangs"), issue(1, body="see gpt3_tp1.")], 2),
         ([issue(2, "gpt3_tp1"), issue(1, "gpt3_tp1")], 1),
-        ([issue(1, "gpt3_tp1"), issue(2, body=f"{BROKEN.marker}\n")], 2),
+        ([issue(1, "gpt3_tp1"), issue(2, body=f"{marker(BROKEN)}\n")], 2),
     ],
 )
 def test_the_marked_issue_is_used_else_the_oldest_that_names_the_test(
@@ -41,10 +45,10 @@ def test_the_marked_issue_is_used_else_the_oldest_that_names_the_test(
 
 @pytest.mark.parametrize("association", ["NONE", "CONTRIBUTOR", "FIRST_TIME_CONTRIBUTOR", "MANNEQUIN", "", "member"])
 def test_a_strangers_issue_is_not_used(association: str) -> None:
-    theirs = [issue(1, body=BROKEN.marker, association=association), issue(2, title(BROKEN, BUMP), "", "open", "NONE")]
+    theirs = [issue(1, body=marker(BROKEN), association=association), issue(2, title(BROKEN, BUMP), "", "open", "NONE")]
     assert choose(theirs, BROKEN) is None
     assert choose(theirs, BROKEN, "somebody") is None
-    ours = issue(3, body=BROKEN.marker)
+    ours = issue(3, body=marker(BROKEN))
     assert choose([*theirs, ours], BROKEN) == ours
     assert choose(theirs, BROKEN, "someone") == theirs[0]  # the account of our own token
 
@@ -54,9 +58,16 @@ def test_a_cause_from_a_log_names_no_issue(cause: str) -> None:
     assert issue_of_reason(without_issues(f"it hangs: {cause}"), "o/r") is None
 
 
-def text(failure: Failure | None = None, broken: BrokenTest = BROKEN) -> str:
+def text(failure: Failure | None = None, broken: Target = BROKEN) -> str:
     return body(
-        broken, BUMP, old="a:26.02-py3", new="a:26.04-py3", run="https://x/run", pull="https://x/pull", failure=failure
+        broken,
+        BUMP,
+        **ROW,
+        old="a:26.02-py3",
+        new="a:26.04-py3",
+        run="https://x/run",
+        pull="https://x/pull",
+        failure=failure,
     )
 
 
@@ -75,14 +86,14 @@ def test_a_new_issue_has_every_required_fact() -> None:
 
 def test_lines_of_an_internal_log_are_left_out() -> None:
     failure = Failure("j", "https://gitlab.internal/job", "hang", "It hangs.", ("a line of the log",))
-    told = body(BROKEN, BUMP, old="a", new="b", run="", pull="", failure=failure, internal=True)
+    told = body(BROKEN, BUMP, **ROW, old="a", new="b", run="", pull="", failure=failure, internal=True)
     assert "It hangs." in told
     assert "a line of the log" not in told
 
 
 @given(st.text(), st.lists(st.text(st.characters(exclude_characters="\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))))
 def test_text_from_logs_stays_within_its_block(reason: str, lines: list[str]) -> None:
-    told = text(Failure("j", "", "hang", reason, tuple(lines)), BrokenTest("m", "c", "dev", "p", reason))
+    told = text(Failure("j", "", "hang", reason, tuple(lines)), Target("c", "p", "dev", "m", reason))
     opened = [line for line in told.split("\n") if line.startswith("```")]
     fence = next(line for line in told.split("\n") if line.endswith("`text")).removesuffix("text")
     assert all(fence not in line for line in lines)
