@@ -1,4 +1,4 @@
-"""The whole bump: its steps one after another, and whether it is ready to merge after them."""
+"""Notebook bump: all steps of a bump, one after another, and its readiness to merge after them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,21 +18,21 @@ _PARAMETERS = (
 
 
 def require(run: Context, *, accept: str, broken: str) -> None:
-    """Raise Refused for decisions that name what the branch does not have, before any step changes anything."""
+    """Raise Refused for decisions on files or tests that the branch does not have, before any step changes anything."""
     golden_comparison.require(run.branch, accept)
     quarantines.require(run.branch, broken)
 
 
 def run_steps(run: Context, parameters: Mapping[str, Any]) -> tuple[StepResult, ...]:
-    """Run the notebooks of all steps with this one's ``parameters``; none without a tag, and none in JupyterLab."""
+    """Run the notebooks of all steps with the same ``parameters``; none without a tag, and none in JupyterLab."""
     if run.bump.tag is None or session.interactive():
         return ()
-    given = {name: parameters[name] for name in _PARAMETERS}
-    return sequence.run_notebooks(STEPS, ci_round=CI_ROUND, **given)
+    values = {name: parameters[name] for name in _PARAMETERS}
+    return sequence.run_notebooks(STEPS, ci_round=CI_ROUND, **values)
 
 
 def finish(run: Context, results: tuple[StepResult, ...], *, wait: bool) -> View:
-    """Conclude the run: read the bump's branch again, and list what is missing before the merge."""
+    """Read the bump's branch again, and record and show what is missing before the merge."""
     github = connect_github(run.checkout.repository(), run.bump) if results else None
     state = readiness.look(bump_branch.find(run.checkout, run.bump), github, run.record.records)
     return readiness.finish(run.record, results, state, wait=wait)

@@ -1,4 +1,4 @@
-"""The start of every notebook: its parameters checked, its checkout opened, its record begun, its inputs shown."""
+"""The start of every notebook: parameters checked, checkout and record opened, inputs shown."""
 
 import atexit
 import os
@@ -30,16 +30,16 @@ from runbook_lib.workflow.forge import connect_github
 
 _MODES = {
     "preview": "preview: nothing is changed",
-    "apply": "apply: the checkout is changed, and nothing leaves it",
-    "publish": "publish: the checkout is changed, and what follows is pushed and published",
+    "apply": "apply: the checkout is changed, and nothing leaves this machine",
+    "publish": "publish: the checkout is changed, and changes are pushed and published",
 }
-#: The parameters that `Bump.parse` takes; a notebook has those of them that it uses.
-_OF_A_BUMP = ("tag", "image_type", "base", "remote", "allow")
+#: Parameters of `Bump.parse`; a notebook has only those that it uses.
+_BUMP_PARAMETERS = ("tag", "image_type", "base", "remote", "allow")
 
 
 @dataclass(frozen=True)
 class Context:
-    """One run of a notebook.  The branch, the plan and the forge are read when they are first needed, and only once."""
+    """One run of a notebook.  Its branch, plan and forge are read when they are first needed, and only once."""
 
     bump: Bump
     checkout: Checkout
@@ -64,15 +64,15 @@ class Context:
 def begin(notebook: str, parameters: Mapping[str, Any]) -> Context:
     """Start a run of ``notebook``, the name of its file; ``parameters`` are the notebook's ``globals()``.
 
-    Without ``repo`` the run works on the practice environment, which is started where none answers.  In JupyterLab
-    ``apply`` and ``publish`` count as False: there the form starts a headless run.
-    Raises RunbookError for a parameter, checkout or record that cannot be used.
+    Without ``repo`` the run works on the practice environment, and starts it where none answers.  In JupyterLab
+    ``apply`` and ``publish`` count as False, as the form starts a headless run instead.
+    Raises RunbookError for an invalid parameter, checkout or record.
     """
     repo = parameters["repo"]
     checkout = Checkout.open(practice.enter(repo))
     headless = not session.interactive()
     bump = Bump.parse(
-        **{name: parameters[name] for name in _OF_A_BUMP if name in parameters},
+        **{name: parameters[name] for name in _BUMP_PARAMETERS if name in parameters},
         apply=headless and parameters.get("apply", False),
         publish=headless and parameters.get("publish", False),
         practice=not repo,
@@ -85,16 +85,18 @@ def begin(notebook: str, parameters: Mapping[str, Any]) -> Context:
 
 
 def open_record(name: str, bump: Bump, *, repository: str, audit: str = "") -> StepRecord:
-    """Begin the account of a notebook: ``name`` is its file's name, ``repository`` is ``owner/name`` on the forge.
+    """Open the record of the notebook ``name``; ``repository`` is ``owner/name`` on the forge.
 
-    ``audit`` is needed only where no run.py has opened the record.  Raises RunbookError when it cannot be written.
+    A run that the library started has its record already, and ignores ``audit``.  In JupyterLab nothing is kept.
+    Raises RunbookError for a record that cannot be written.
     """
-    folder = os.environ.get("RUNBOOK_RECORD")
-    if folder:
+    if folder := os.environ.get("RUNBOOK_RECORD"):
         return StepRecord(name, bump, repository, Path(folder))
-    records = _root(audit).joinpath(*_identity(bump, repository).parts)
-    place = None if session.interactive() else _open_incomplete(name, records, _identity(bump, repository))
-    return StepRecord(name, bump, repository, place, records)
+    identity = _identity(bump, repository)
+    root = Path(audit or os.environ.get("RUNBOOK_AUDIT") or provenance.ROOT / "audit").expanduser().absolute()
+    records = root.joinpath(*identity.parts)
+    incomplete = None if session.interactive() else _open_incomplete(name, records, identity)
+    return StepRecord(name, bump, repository, incomplete, records)
 
 
 def _identity(bump: Bump, repository: str) -> Identity:
@@ -104,11 +106,8 @@ def _identity(bump: Bump, repository: str) -> Identity:
     return Identity.from_json(Redactor(os.environ).data(identity.as_json()))
 
 
-def _root(audit: str) -> Path:
-    return Path(audit or os.environ.get("RUNBOOK_AUDIT") or provenance.ROOT / "audit").expanduser().absolute()
-
-
 def _open_incomplete(name: str, records: Path, identity: Identity) -> Path:
+    """Open a record that only the notebook keeps, as another program than the library's papermill started it."""
     started = now()
     record = record_id(started, name, secrets.token_hex(4))
     predicate = {

@@ -27,8 +27,8 @@ def test_in_jupyterlab_apply_and_publish_count_as_false(
 ) -> None:
     if interactive:
         monkeypatch.setenv("JPY_SESSION_NAME", "/x/01-github-pin.ipynb")
-    given = {"tag": "26.04-py3", "repo": str(world.checkout), "apply": True, "publish": True}
-    run = begin("01-github-pin", given)
+    parameters = {"tag": "26.04-py3", "repo": str(world.checkout), "apply": True, "publish": True}
+    run = begin("01-github-pin", parameters)
     assert (run.bump.apply, run.bump.publish) == (not interactive, not interactive)
     assert (run.record.folder is None) is interactive
     assert "26.04-py3" in capsys.readouterr().out
@@ -47,7 +47,7 @@ def test_branch_and_plan_are_read_once(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "error"),
+    ("parameter", "error"),
     [
         ({"repo": "/nowhere"}, RunbookError),
         ({"image_type": "large"}, RunbookError),
@@ -55,9 +55,9 @@ def test_branch_and_plan_are_read_once(world: World) -> None:
         ({"publish": True}, Refused),
     ],
 )
-def test_what_cannot_be_used_is_refused_before_a_record_is_opened(
-    world: World, tmp_path: Path, given: dict[str, object], error: type[RunbookError]
+def test_an_invalid_parameter_is_refused_before_a_record_is_opened(
+    world: World, tmp_path: Path, parameter: dict[str, object], error: type[RunbookError]
 ) -> None:
     with pytest.raises(error):
-        begin("01-github-pin", {"repo": str(world.checkout), **given})
+        begin("01-github-pin", {"repo": str(world.checkout), **parameter})
     assert not (tmp_path / "audit").exists()
