@@ -99,7 +99,7 @@ def of_gitlab(
                 test = _of_gitlab_job(job)
                 tests.append(test)
                 if job.size or job.expired:
-                    upload = Upload(job.id, f"artifacts of job {job.id}", job.size, job.expired, job=job.id)
+                    upload = Upload(job.id, f"artifacts of job {job.id}", job.size, job.expired)
                     matches.append(UploadMatch(upload, (test,)))
     unusable = "" if bridges else f"It has no bridge functional:run_{image_type}…: no functional test of it ran."
     return GoldenSource(
@@ -146,7 +146,4 @@ def _of_gitlab_job(job: FunctionalJob) -> FunctionalTestJob:
     state = _GITLAB.get(job.status, "unfinished")
     if state == "failed" and "timeout" in job.reason:
         state = "timed out"
-    return FunctionalTestJob(
-        job.id, f"{job.stage}/{job.name}", job.stage, job.name, state,
-        platform=job.platform, environment=job.environment,
-    )  # fmt: skip
+    return FunctionalTestJob(job.id, f"{job.stage}/{job.name}", job.stage, job.name, state, platform=job.platform)

@@ -36,14 +36,9 @@ class CollectedFile:
     """
 
     path: str
-    platform: str
-    test_case: str
-    model: str
     job: str
     artifact: str
     stored: Path
-    sha256: str
-    size: int
     failed: bool = True
 
     @property
@@ -70,15 +65,10 @@ class CollectionProblem:
 
 @dataclass(frozen=True)
 class GoldenCollection:
-    """Collected golden files, complete without problems; ``received`` counts the bytes of answers."""
+    """Collected golden files, and a problem for each that is unavailable."""
 
     files: tuple[CollectedFile, ...]
     problems: tuple[CollectionProblem, ...]
-    received: int = 0
-
-    @property
-    def complete(self) -> bool:
-        return not self.problems
 
 
 @dataclass(frozen=True)
@@ -126,7 +116,6 @@ def collect(
     with web or Web(workers) as open_web:
         reader = _UploadReader(source, into, open_web, known, usable)
         reads = reader.read_all(requested, workers, progress)
-        received = open_web.received
     files: list[CollectedFile] = []
     conflicts = _conflicts(reads)
     for read in reads:
@@ -137,7 +126,7 @@ def collect(
         else:
             files += read.files
     problems += _without_upload(source, jobs, known)
-    return GoldenCollection(tuple(sorted(files, key=lambda file: file.path)), tuple(problems), received)
+    return GoldenCollection(tuple(sorted(files, key=lambda file: file.path)), tuple(problems))
 
 
 def _completed(job: FunctionalTestJob) -> bool:
@@ -262,14 +251,9 @@ def _collected_file(match: UploadMatch, name: GoldenFileName, member: Member) ->
     assert member.stored is not None
     return CollectedFile(
         f"{FOLDER}/{job.model}/{job.test_case}/{name.file}",
-        name.platform,
-        job.test_case,
-        job.model,
         job.name,
         match.upload.name,
         member.stored,
-        member.stored.stem,
-        member.stored.stat().st_size,
         failed=all(job.state == "failed" for job in match.jobs),
     )
 

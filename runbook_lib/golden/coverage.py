@@ -26,7 +26,6 @@ _LATER = {
 class ScopedTest:
     """A test case of a recipe in one environment, scope and platform."""
 
-    recipe: str
     model: str
     case: str
     environment: str
@@ -59,7 +58,7 @@ def scoped_tests(recipe: str, text: str) -> tuple[list[ScopedTest], list[str]]:
     tests = []
     for row in rows:
         for environment, scope, platform in itertools.product(row.environments, row.scopes, row.platforms):
-            tests.append(ScopedTest(recipe, row.model, row.case, environment, scope.value, platform))
+            tests.append(ScopedTest(row.model, row.case, environment, scope.value, platform))
     return tests, sorted(set(recipes.problems(rows)))
 
 

@@ -28,7 +28,7 @@ _GITLAB_MEMBER = re.compile(r"results/iteration=([0-9]{1,9})/([^/]+)/assets/basi
 
 @dataclass(frozen=True)
 class FunctionalTestJob:
-    """A job that ran a functional test; ``platform`` and ``environment`` are empty where its name has none."""
+    """A job that ran a functional test; ``platform`` is empty where its name has none."""
 
     id: int
     name: str
@@ -38,19 +38,17 @@ class FunctionalTestJob:
     started: datetime | None = None
     completed: datetime | None = None
     platform: str = ""
-    environment: str = ""
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A zip that a job uploaded; ``size`` in bytes.  ``job`` is its job's id where the forge reports it."""
+    """A zip that a job uploaded; ``size`` in bytes."""
 
     id: int
     name: str
     size: int
     expired: bool
     created: datetime | None = None
-    job: int | None = None
 
 
 @dataclass(frozen=True)

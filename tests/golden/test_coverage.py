@@ -62,7 +62,7 @@ def test_nothing_crashes(text):
 )
 def test_why_a_file_is_not_covered(scopes, platform, covered, reason):
     file = f"gpt/one/golden_values_dev_{platform}.json"
-    used = [ScopedTest("r", "gpt", "one", "dev", scope, platform) for scope in scopes]
+    used = [ScopedTest("gpt", "one", "dev", scope, platform) for scope in scopes]
     others = [file.replace("dev", "lts"), "gpt/one/model_config.yaml"]
     (found,) = coverage([file, *others], used, [file] if covered else [], "dev")
     assert (found.file, found.scopes, found.platform, found.covered) == (file, tuple(sorted(scopes)), platform, covered)
@@ -71,6 +71,6 @@ def test_why_a_file_is_not_covered(scopes, platform, covered, reason):
 
 
 def test_the_second_file_of_a_resume_test_belongs_to_its_first():
-    used = [ScopedTest("r", "gpt", "one", "dev", "mr", "dgx_h100")]
+    used = [ScopedTest("gpt", "one", "dev", "mr", "dgx_h100")]
     (found,) = coverage(["gpt/one/golden_values_dev_dgx_h100_2nd.json"], used, [], "dev")
     assert found.scopes == ("mr",)

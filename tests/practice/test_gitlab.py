@@ -161,7 +161,8 @@ def test_the_tests_of_lts_take_a_bump_of_dev_unchanged(world: World, tmp_path: P
     assert {it["status"] for name, it in listed.items() if "lts" in name} == {"success"}
     source = ci_runs.of_gitlab(connected(world), number, image_type="lts", head=head)
     found = collect.collect(source, tmp_path, only_failing=False)
-    assert {it.platform for it in found.files} == {"dgx_a100", "dgx_h100"}
+    for platform in ("dgx_a100", "dgx_h100"):
+        assert any(platform in file.path for file in found.files)
 
 
 def test_refreshed_values_pass(world: World, tmp_path: Path) -> None:

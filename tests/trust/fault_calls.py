@@ -404,7 +404,7 @@ def _prepare(at: At, on: Clients) -> None:
         "pipeline": pipeline, "bridge": bridges[0], "source": _one_pair(asked.source), "lab source": _one_pair(lab),
         "dry run": replace(dry_run, pipeline=None, current=dry_run.commit, waiting=""),
     }  # fmt: skip
-    at.known["lab job"] = at.known["lab source"].matches[0].upload.job
+    at.known["lab job"] = at.known["lab source"].matches[0].jobs[0].id
 
 
 def outcome(at: At, on: Clients, call: Call) -> tuple[str, Any]:

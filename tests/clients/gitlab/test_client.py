@@ -133,9 +133,7 @@ def test_jobs_of_all_bridges(project: Project, tmp_path: Path) -> None:
     values = {f"{INSIDE}generations_dev_dgx_h100.json": b"{}", "results/iteration=0/restart_1/logs": b"x" * 99}
     project.blobs = {21: packed(values), 28: packed({f"{INSIDE}golden_values_dev_dgx_gb200.json": b"{}"})}
     found = project.collect(tmp_path)
-    assert [(it.path, it.platform, it.bytes) for it in found.files] == [
-        (f"tests/functional_tests/test_cases/gpt/a/{H100}", "dgx_h100", b"{}")
-    ]
+    assert [(it.path, it.bytes) for it in found.files] == [(f"tests/functional_tests/test_cases/gpt/a/{H100}", b"{}")]
     said = {it.job: it.sentence for it in found.problems}
     assert set(said) == {"functional:run_dev_dgx_gb200", *(f"gpt/{name}" for name in "cdegh")}
     assert "started no pipeline" in said["functional:run_dev_dgx_gb200"]
