@@ -71,14 +71,14 @@ def test_the_issue_that_a_comment_names(body: str, issue: int | None) -> None:
     assert [found for test, found in rows(body) if test == "gpt/a"] == [issue]
 
 
-def test_a_recipe_that_cannot_be_read_is_told() -> None:
+def test_an_unreadable_recipe_is_reported() -> None:
     found, odd = quarantined_rows({RECIPE: "a: [", "other.yaml": None}, REPO)
     assert found == ()
     assert RECIPE in odd[0]
 
 
 @given(st.text())
-def test_any_text_is_read_or_told(text: str) -> None:
+def test_any_text_is_read_or_reported(text: str) -> None:
     quarantined_rows({RECIPE: text}, REPO)
     quarantined_rows({RECIPE: f"products:\n- test_case: [a]\n  products:\n  - scope: [mr-broken] # {text}\n"}, REPO)
 
@@ -129,7 +129,7 @@ def test_without_a_tag_branches_and_quarantines_are_shown(at: World) -> None:
     assert (at.state(), at.effects()) == (before, [])
 
 
-def test_before_the_merge_it_says_so(at: World) -> None:
+def test_before_the_merge_the_sync_check_is_next(at: World) -> None:
     at.open_pr()
     found = look(at)
     assert (found.merged, found.runs) == ("", ())
@@ -137,7 +137,7 @@ def test_before_the_merge_it_says_so(at: World) -> None:
                            "07-sync-check")  # fmt: skip
 
 
-def test_while_ci_runs_on_the_base_it_waits_and_then_tells(merged: World) -> None:
+def test_a_running_ci_on_the_base_is_waited_for_and_then_reported(merged: World) -> None:
     at = merged
     before = at.state()
     found = look(at)
@@ -157,7 +157,7 @@ def test_while_ci_runs_on_the_base_it_waits_and_then_tells(merged: World) -> Non
     assert at.state()[3:] == before[3:]
 
 
-def test_gitlab_is_asked_where_there_is_one(merged: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gitlab_is_queried_if_it_is_configured(merged: World, monkeypatch: pytest.MonkeyPatch) -> None:
     at = merged
     for name, value in (("URL", f"{at.forge.url}/gitlab"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
         monkeypatch.setenv(f"GITLAB_{name}", value)
@@ -190,7 +190,7 @@ def test_a_run_of_a_later_commit_counts_as_it_holds_the_merge(merged: World) -> 
     assert len(asked) == 3
 
 
-def test_what_the_run_covered_and_what_not(merged: World) -> None:
+def test_golden_files_are_listed_as_covered_or_not(merged: World) -> None:
     found = look(merged)
     covered, *others = found.uncovered
     assert covered["why"] == "covered"
@@ -203,7 +203,7 @@ def test_what_the_run_covered_and_what_not(merged: World) -> None:
     assert all(row["next"] for row in others)
 
 
-def test_without_the_pull_requests_run_only_what_github_never_runs_is_told(merged: World) -> None:
+def test_without_the_pull_requests_run_only_files_that_github_never_runs_are_listed(merged: World) -> None:
     found = look(merged, token=False)
     assert [it.state for it in found.runs] == ["skipped", "skipped"]
     assert "runs nightly, in GitLab only" in {row["why"] for row in found.uncovered}
@@ -266,7 +266,7 @@ def test_open_quarantines_with_the_state_of_their_issues(at: World) -> None:
     assert str(row["state"]).startswith("cannot be read")
 
 
-def test_the_other_image_type_is_of_gitlab_alone(merged: World) -> None:
+def test_only_gitlab_runs_the_lts_image(merged: World) -> None:
     found = look(merged, image_type="lts")
     assert found.merged == ""
     branch = replace(found.branch, bump=bump_to(image_type="lts"))

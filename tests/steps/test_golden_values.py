@@ -81,7 +81,7 @@ def changed(at: World, since: str = "HEAD~1") -> list[str]:
 # -- nothing to do -----------------------------------------------------------------------------------------------
 
 
-def test_before_there_is_a_pull_request_nothing_is_done(tmp_path: Path) -> None:
+def test_nothing_is_done_before_there_is_a_pull_request(tmp_path: Path) -> None:
     with world(tmp_path) as at:
         before = at.state()
         step05(at)
@@ -89,7 +89,7 @@ def test_before_there_is_a_pull_request_nothing_is_done(tmp_path: Path) -> None:
         assert (at.state(), at.effects()) == (before, [])
 
 
-def test_before_ci_has_ended_nothing_is_done(tmp_path: Path) -> None:
+def test_nothing_is_done_before_ci_has_ended(tmp_path: Path) -> None:
     with world(tmp_path) as at:
         at.open_pr()
         step05(at)
@@ -102,7 +102,7 @@ def test_before_ci_has_ended_nothing_is_done(tmp_path: Path) -> None:
         assert (at.state(), at.effects()) == (before, [])
 
 
-def test_a_preview_tells_all_and_changes_nothing(at: World) -> None:
+def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
     before = at.state()
     ran = step05(at, mode="preview")
     assert (at.state(), at.effects()) == (before, [])
@@ -190,7 +190,7 @@ def test_a_round_is_pushed_once_and_tested(at: World) -> None:
     assert at.github().pulls()[0].body.count("golden-values:begin") == 1
 
 
-def test_undecided_tests_hold_the_push_back(at: World) -> None:
+def test_undecided_tests_block_the_push(at: World) -> None:
     ran = step05(at)
     assert ran.sent.commit == ""
     assert "allow=partial-round" in ran.sent.next
@@ -249,7 +249,7 @@ def test_a_preview_announces_every_push(at: World, committed: bool, accept: str,
     assert [it["publish"] for it in at.said("planned")] == [it == push_round.PUSH for it in planned]
 
 
-def test_step_3_leaves_the_answers_of_a_round_unpushed(at: World) -> None:
+def test_step_3_does_not_push_commits_of_an_undecided_round(at: World) -> None:
     step05(at)
     there = git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
     made = at.open_pr()
@@ -261,7 +261,7 @@ def test_step_3_leaves_the_answers_of_a_round_unpushed(at: World) -> None:
 # -- what is in the way ------------------------------------------------------------------------------------------
 
 
-def test_somebodys_edit_of_a_golden_file_stops_it_and_reset_undoes_that_alone(at: World) -> None:
+def test_an_uncommitted_golden_file_is_refused_and_reset_undoes_only_that(at: World) -> None:
     golden, other = at.checkout.path / FOLDER / DRIFTED[0], at.checkout.path / "README.md"
     golden.write_text("{}")
     other.write_text("mine\n")
@@ -289,7 +289,7 @@ def test_somebodys_edit_of_a_golden_file_stops_it_and_reset_undoes_that_alone(at
         ({"source": "gitlab", "run_id": "x"}, "is no number of a pipeline"),
     ],
 )
-def test_a_run_that_is_none_of_the_bump_is_refused(at: World, asked: dict[str, str], says: str) -> None:
+def test_a_run_of_another_branch_is_refused(at: World, asked: dict[str, str], says: str) -> None:
     before = at.state()
     with pytest.raises(RunbookError, match=says):
         step05(at, **asked)
@@ -353,7 +353,7 @@ def test_nan_is_refused_even_if_it_is_accepted(at: World, monkeypatch: pytest.Mo
         step05(at, accept=f"{REGRESSION}: never mind")
 
 
-def test_a_contributor_without_rights_is_told(at: World) -> None:
+def test_a_contributor_without_rights_waits_for_a_maintainer(at: World) -> None:
     before = at.state()
     ran = step05(at, mode="preview", token="contributor-token")
     assert len(ran.found.judged) == 5
@@ -389,7 +389,7 @@ def test_values_of_the_scopes_that_github_never_runs_come_from_gitlab(gitlab: Wo
     ("variable", "value", "says"),
     [("GITLAB_URL", "", "GITLAB_URL is not an address"), ("GITLAB_TOKEN", "wrong", "does not accept the token")],
 )
-def test_a_gitlab_that_cannot_be_asked_is_told(
+def test_an_unreachable_gitlab_is_reported(
     gitlab: World, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
 ) -> None:
     monkeypatch.setenv(variable, value)
@@ -406,7 +406,7 @@ def test_a_pipeline_of_another_commit_is_refused(gitlab: World) -> None:
         step05(gitlab, source="gitlab", run_id=str(number))
 
 
-def test_somebodys_commit_on_the_branch_is_not_pushed_along(at: World) -> None:
+def test_a_foreign_commit_on_the_branch_is_not_pushed(at: World) -> None:
     git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", "Something of mine")
     there = git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
     ran = step05(at, allow="partial-round")

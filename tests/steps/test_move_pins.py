@@ -88,7 +88,7 @@ def test_both_parts_move_the_pins_and_nothing_else(checkout: Checkout, step: ste
     assert "already had" in move_pins.carry_out(step, again, ahead, ahead.plan).text
 
 
-def test_a_pin_of_the_other_type_that_moved_on_the_branch_is_found(checkout: Checkout) -> None:
+def test_a_moved_pin_of_the_other_image_type_fails_the_check(checkout: Checkout) -> None:
     here = branch(checkout, apply=True)
     bump_branch.apply_edits(here, bump_plan.plan_bump(here).plan.edits)
     assert move_pins.untouched(here).status == "passed"
@@ -163,7 +163,7 @@ def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(
     assert [it["exception"] for it in told(step) if it["kind"] == "exception"] == ["older-tag"]
 
 
-def test_without_the_registry_apply_goes_on_and_publishing_wants_an_exception(
+def test_without_the_registry_apply_works_and_publish_requires_an_exception(
     checkout: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
@@ -193,7 +193,7 @@ def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: s
     ("token", "statuses"),
     [("contributor-token", ["passed", "skipped", "passed"]), ("practice-token", ["passed"] * 3)],
 )
-def test_rights_tell_who_may_label(
+def test_only_accounts_with_the_right_can_set_labels(
     checkout: Checkout, monkeypatch: pytest.MonkeyPatch, token: str, statuses: list[str]
 ) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", token)
@@ -215,7 +215,7 @@ def test_without_a_token_only_publishing_is_refused(checkout: Checkout, monkeypa
     ("refs", "outcome"),
     [("", "in sync"), ("main", "in sync"), ("origin/dev", "out of sync"), ("main, origin/core_r*", "in sync")],
 )
-def test_the_sync_check_looks_where_it_is_asked_to(checkout: Checkout, refs: str, outcome: str) -> None:
+def test_the_sync_check_reads_the_refs_it_is_given(checkout: Checkout, refs: str, outcome: str) -> None:
     assert move_pins.survey(branch(checkout, tag=""), refs).outcome == outcome
 
 
@@ -235,6 +235,6 @@ def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, 
     assert move_pins.survey(branch(checkout, apply=True), "").outcome == "out of sync"
 
 
-def test_a_ref_that_is_not_there_is_told(checkout: Checkout) -> None:
+def test_a_missing_ref_is_an_error(checkout: Checkout) -> None:
     with pytest.raises(CannotTell, match="gone"):
         move_pins.survey(branch(checkout), "gone")

@@ -62,7 +62,7 @@ def test_without_publish_nothing_leaves_the_machine(world: World) -> None:
     assert world.effects() == ["push", "pull request", "label"]
 
 
-def test_edits_left_uncommitted_are_taken_up(world: World) -> None:
+def test_uncommitted_edits_of_the_plan_are_committed(world: World) -> None:
     bump = bump_to(mode="apply")
     proposal = world.propose(bump)
     bump_branch.apply_edits(proposal.branch, proposal.remaining.edits)
@@ -79,7 +79,7 @@ def test_without_a_tag_there_is_nothing_to_propose(world: World) -> None:
 # -- what is in the way ---------------------------------------------------------------------------------------------
 
 
-def test_a_refused_push_is_a_sentence_and_the_commit_is_safe(world: World) -> None:
+def test_a_refused_push_is_reported_and_keeps_the_commit(world: World) -> None:
     hook = world.remote / "hooks/pre-receive"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho 'protected by policy 7' >&2\nexit 1\n")
@@ -93,7 +93,7 @@ def test_a_refused_push_is_a_sentence_and_the_commit_is_safe(world: World) -> No
     assert world.effects() == ["push", "pull request", "label"]
 
 
-def test_nobody_to_sign_off_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_changes_without_an_identity_to_sign_off(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("name", "email"):
         git(world.checkout.path, "config", f"user.{name}", "")
     before = world.state()
@@ -110,14 +110,14 @@ def test_nobody_to_sign_off_changes_nothing(world: World, monkeypatch: pytest.Mo
         ("readonly-token", "needs the permission"),
     ],
 )
-def test_a_token_that_does_not_do(world: World, token: str, words: str) -> None:
+def test_a_token_without_the_rights(world: World, token: str, words: str) -> None:
     with pytest.raises(RunbookError) as caught:
         world.open_pr(token)
     assert words in str(caught.value)
     assert world.github().pulls() == ()
 
 
-def test_a_preview_goes_on_without_github(world: World) -> None:
+def test_a_preview_works_without_github(world: World) -> None:
     assert world.open_pr("expired-token", mode="preview").pull is None
     assert any("expired or revoked" in entry["sentence"] for entry in world.said("warning"))
 
@@ -136,7 +136,7 @@ def test_a_lost_answer_opens_no_second_pull_request(world: World) -> None:
     assert len(world.github().pulls(state="all")) == 1
 
 
-def test_a_base_that_stands_on_the_tag_needs_nothing(world: World) -> None:
+def test_a_base_at_the_tag_needs_no_pull_request(world: World) -> None:
     made = world.open_pr(tag="26.02-py3")
     assert (made.commit, made.pull, world.effects()) == (None, None, [])
     assert "26.02-py3" in world.said("done")[0]["sentence"]
@@ -171,7 +171,7 @@ def test_what_people_wrote_is_kept(world: World) -> None:
     assert renewed.body == edited.replace("| `99` |", "| `1` |")
 
 
-def test_damaged_markers_are_left_and_told(world: World) -> None:
+def test_damaged_markers_are_kept_and_reported(world: World) -> None:
     pull = world.open_pr().pull
     assert pull is not None
     damaged = pull.body.replace("base-image-runbook:end", "end")
@@ -182,7 +182,7 @@ def test_damaged_markers_are_left_and_told(world: World) -> None:
     assert any("damaged or doubled" in entry["sentence"] for entry in world.said("warning"))
 
 
-def test_labels_that_spoil_the_run_are_taken_off(world: World) -> None:
+def test_labels_that_prevent_the_tests_are_removed(world: World) -> None:
     pull = world.open_pr().pull
     assert pull is not None
     for name in ("Run tests", "container::lts", "complexity: low"):
@@ -208,7 +208,7 @@ def test_another_base_has_a_branch_of_its_own(world: World) -> None:
     assert other.number != pull.number
 
 
-def test_a_contributor_works_from_a_fork_and_asks_for_the_label(world: World) -> None:
+def test_a_contributor_works_from_a_fork_and_requests_the_label(world: World) -> None:
     git(world.checkout.path, "remote", "add", "fork", str(world.fork))
     made = world.open_pr("contributor-token", remote="fork")
     assert made.pull is not None
@@ -248,7 +248,7 @@ def test_somebody_elses_pull_request_is_used(world: World) -> None:
         world.open_pr()
 
 
-def test_somebody_elses_words_are_left_alone(world: World) -> None:
+def test_the_text_of_somebody_elses_pull_request_is_kept(world: World) -> None:
     made = world.open_pr(mode="apply")
     git(world.checkout.path, "push", "-q", str(world.fork), f"{made.commit}:refs/heads/theirs")
     theirs = world.github("contributor-token").open_pull(TITLE, f"{CONTRIBUTOR}:theirs", "main", "Made by hand.")

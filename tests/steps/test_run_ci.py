@@ -30,7 +30,7 @@ def run_ci(world: World, token: str = "practice-token", *, wait: bool = False, *
     return found
 
 
-def told(world: World) -> list[tuple[str, str]]:
+def commands(world: World) -> list[tuple[str, str]]:
     """Every command to copy-pr-bot, with its author."""
     comments = world.github().comments(10)
     return [(it.author, it.body) for it in comments if it.body.startswith("/ok")]
@@ -41,9 +41,9 @@ def waiting(world: World) -> str:
     return str(said[-1]["sentence"]) if said else ""
 
 
-def test_ci_is_let_go_once_a_commit(opened: World) -> None:
+def test_ci_is_authorized_once_per_commit(opened: World) -> None:
     run_ci(opened)
-    assert told(opened) == [("release-engineer", f"/ok to test {opened.head()}")]
+    assert commands(opened) == [("release-engineer", f"/ok to test {opened.head()}")]
     assert opened.effects() == ["comment"]
     assert waiting(opened).startswith("waiting for CI run ")
     given = {name: value for entry in opened.said("given") for name, value in entry["values"].items()}
@@ -52,15 +52,15 @@ def test_ci_is_let_go_once_a_commit(opened: World) -> None:
     assert given["base_commit"] == git(opened.remote, "rev-parse", "main")
     run_ci(opened)
     assert opened.effects() == []
-    assert len(told(opened)) == 1
+    assert len(commands(opened)) == 1
 
 
-def test_a_new_head_is_let_go_too(opened: World) -> None:
+def test_a_new_head_is_authorized_too(opened: World) -> None:
     run_ci(opened)
     first = opened.head()
     commit = opened.commit_on(BRANCH, "notes", "more\n")
     found = run_ci(opened, allow=f"foreign-commit:{commit}")
-    assert [body for _, body in told(opened)] == [f"/ok to test {first}", f"/ok to test {opened.head()}"]
+    assert [body for _, body in commands(opened)] == [f"/ok to test {first}", f"/ok to test {opened.head()}"]
     assert found is not None
     assert found.head == opened.head() != first
 
@@ -93,11 +93,11 @@ def test_without_a_tag_there_is_nothing_to_run(world: World) -> None:
     assert world.said("waiting") == []
 
 
-def test_ci_is_not_let_go_without_the_label(opened: World) -> None:
+def test_ci_is_not_authorized_without_the_label(opened: World) -> None:
     opened.github().remove_label(10, "Run functional tests")
     opened.github().add_label(10, "Run tests")
     run_ci(opened)
-    assert told(opened) == []
+    assert commands(opened) == []
     assert waiting(opened) == "waiting for the labels of #10: CI must not start without them"
     assert (
         "set the label 'Run functional tests' and take the label 'Run tests' off" in opened.said("waiting")[0]["next"]
@@ -107,14 +107,14 @@ def test_ci_is_not_let_go_without_the_label(opened: World) -> None:
 def test_a_commit_that_is_not_pushed_is_not_tested(opened: World) -> None:
     git(opened.checkout.path, "commit", "-q", "--allow-empty", "-m", "more")
     run_ci(opened)
-    assert told(opened) == []
+    assert commands(opened) == []
     assert waiting(opened).startswith("waiting for a push")
 
 
-def test_a_conflict_is_for_a_person(opened: World) -> None:
+def test_a_conflict_waits_for_a_person(opened: World) -> None:
     opened.commit_on("main", "docker/.ngc_version.dev", "nvcr.io/nvidia/pytorch:26.03-py3\n")
     run_ci(opened)
-    assert told(opened) == []
+    assert commands(opened) == []
     assert waiting(opened) == "waiting for a person: #10 conflicts with main"
 
 
@@ -122,7 +122,7 @@ def test_a_moved_base_is_told(opened: World) -> None:
     opened.commit_on("main", "CHANGES", "more\n")
     run_ci(opened)
     assert any("main has moved: it has 1 commits" in entry["sentence"] for entry in opened.said("warning"))
-    assert len(told(opened)) == 1
+    assert len(commands(opened)) == 1
 
 
 def test_a_run_that_started_by_itself_needs_no_comment(opened: World) -> None:
@@ -130,7 +130,7 @@ def test_a_run_that_started_by_itself_needs_no_comment(opened: World) -> None:
     with hub.store.transaction():
         hub.start_run(hub.ticket(10))
     assert run_ci(opened) is not None
-    assert told(opened) == []
+    assert commands(opened) == []
     assert opened.checks()["CI may test the head commit"] == "passed"
 
 
@@ -146,7 +146,7 @@ def test_a_refused_deployment_gets_another_commit(opened: World) -> None:
     assert "an empty commit" in opened.said("waiting")[0]["next"]
     run_ci(opened)
     assert opened.effects() == ["commit", "push", "comment"]
-    assert [body for _, body in told(opened)] == [f"/ok to test {first}", f"/ok to test {opened.head()}"]
+    assert [body for _, body in commands(opened)] == [f"/ok to test {first}", f"/ok to test {opened.head()}"]
     assert git(opened.remote, "log", "-1", "--format=%P", BRANCH) == first
     assert git(opened.remote, "diff", first, BRANCH) == ""
     assert "Signed-off-by: Ada Tester" in git(opened.remote, "log", "-1", "--format=%B", BRANCH)
@@ -174,7 +174,7 @@ def test_a_refused_deployment_is_seen_without_a_comment(opened: World, monkeypat
     assert opened.effects() == ["commit", "push", "comment"]
 
 
-def test_somebody_elses_commits_are_let_go_by_a_person_alone(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_person_authorizes_somebody_elses_commits(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ci_run, "is_mine", lambda *_: False)
     monkeypatch.setattr(pull_request, "is_mine", lambda *_: False)
     assert run_ci(opened) is None
@@ -200,18 +200,18 @@ def test_a_push_that_github_is_slow_to_notice_is_waited_for(opened: World, monke
     monkeypatch.undo()
     run_ci(opened)
     assert opened.effects() == ["comment"]
-    assert len(told(opened)) == 2
+    assert len(commands(opened)) == 2
 
 
-def test_commits_are_not_pushed_for_ever(opened: World) -> None:
+def test_no_more_than_a_few_commits_are_pushed(opened: World) -> None:
     for _ in range(4):
         opened.forge.refuse_deployment()
         run_ci(opened)
-    assert len(told(opened)) == 3
+    assert len(commands(opened)) == 3
     assert waiting(opened) == "waiting for a maintainer: 3 commits of #10 could not be deployed"
 
 
-def test_a_contributor_asks_a_maintainer(world: World) -> None:
+def test_a_contributor_is_told_to_ask_a_maintainer(world: World) -> None:
     git(world.checkout.path, "remote", "add", "fork", str(world.fork))
     world.open_pr("contributor-token", remote="fork")
     world.github().add_label(10, "Run functional tests")
@@ -219,7 +219,7 @@ def test_a_contributor_asks_a_maintainer(world: World) -> None:
         run_ci(world, "contributor-token", remote="fork")
         assert waiting(world) == "waiting for a maintainer: copy-pr-bot did not take the command (E3)"
     commit = world.github().pull(10).head_sha
-    assert told(world) == [(CONTRIBUTOR, f"/ok to test {commit}")]
+    assert commands(world) == [(CONTRIBUTOR, f"/ok to test {commit}")]
     world.github().comment(10, f"/ok to test {commit}")
     run_ci(world, "contributor-token", remote="fork")
     assert waiting(world).startswith("waiting for CI run ")
@@ -231,7 +231,7 @@ def test_a_strangers_command_neither_stops_ours_nor_counts(opened: World, length
     text = f"/ok to test {opened.head()[:length]}"
     opened.github("contributor-token").comment(10, text)
     run_ci(opened)
-    assert told(opened) == [(CONTRIBUTOR, text), ("release-engineer", f"/ok to test {opened.head()}")]
+    assert commands(opened) == [(CONTRIBUTOR, text), ("release-engineer", f"/ok to test {opened.head()}")]
     assert opened.checks()["CI may test the head commit"] == "passed"
     (check,) = [it for it in opened.said("check") if it["name"] == "CI may test the head commit"]
     assert CONTRIBUTOR not in check["detail"]
@@ -239,10 +239,10 @@ def test_a_strangers_command_neither_stops_ours_nor_counts(opened: World, length
     opened.github("contributor-token").comment(10, text)
     assert run_ci(opened) is not None
     assert waiting(opened).startswith("waiting for CI run ")
-    assert len([author for author, _ in told(opened) if author != CONTRIBUTOR]) == 1
+    assert len([author for author, _ in commands(opened) if author != CONTRIBUTOR]) == 1
 
 
-def test_a_strangers_command_is_none_without_publish(opened: World) -> None:
+def test_a_strangers_command_is_ignored_without_publish(opened: World) -> None:
     opened.github("contributor-token").comment(10, f"/ok to test {opened.head()}")
     assert run_ci(opened, mode="apply") is None
     assert waiting(opened).startswith("waiting for publish")
@@ -253,26 +253,24 @@ def test_a_maintainers_command_stops_ours(opened: World, monkeypatch: pytest.Mon
     opened.github().comment(10, maintainer[1])
     monkeypatch.setattr(GitHub, "me", lambda _: Account("somebody-else", "User"))
     run_ci(opened)
-    assert told(opened) == [maintainer]
+    assert commands(opened) == [maintainer]
     assert opened.checks()["CI may test the head commit"] == "passed"
 
 
-def test_a_run_from_a_fork_that_calls_its_branch_so_is_none_of_ours(
-    opened: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_from_a_fork_with_a_branch_of_our_name_is_ignored(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = GitHub.runs
     hub = opened.forge.hub
     with hub.store.transaction():
         hub.start_run(hub.ticket(10))
     monkeypatch.setattr(GitHub, "runs", lambda *asked: tuple(replace(it, fork=True) for it in runs(*asked)))
     run_ci(opened)
-    assert told(opened) == [("release-engineer", f"/ok to test {opened.head()}")]
+    assert commands(opened) == [("release-engineer", f"/ok to test {opened.head()}")]
 
 
 def test_a_lost_answer_writes_no_second_comment(opened: World) -> None:
     opened.forge.fail("POST", "/comments$", 0, carried_out=True)
     run_ci(opened)
-    assert len(told(opened)) == 1
+    assert len(commands(opened)) == 1
 
 
 def test_of_two_comments_at_the_same_moment_the_older_one_stays(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,10 +282,10 @@ def test_of_two_comments_at_the_same_moment_the_older_one_stays(opened: World, m
 
     monkeypatch.setattr(GitHub, "comment", both)
     run_ci(opened)
-    assert len(told(opened)) == 1
+    assert len(commands(opened)) == 1
 
 
-def test_a_refused_comment_is_a_sentence(opened: World) -> None:
+def test_a_refused_comment_is_reported(opened: World) -> None:
     opened.forge.fail("POST", "/comments$", 403, content={"message": "Blocked"})
     with pytest.raises(RunbookError, match=r"Could not comment on #10 .*Blocked"):
         run_ci(opened)
@@ -324,7 +322,7 @@ def test_a_run_is_followed_to_its_end(opened: World, capsys: pytest.CaptureFixtu
     assert opened.checks()["CI passed"] == "waiting"
 
 
-def test_a_connection_lost_for_a_while_is_no_end(opened: World) -> None:
+def test_a_lost_connection_is_retried(opened: World) -> None:
     run_ci(opened)
     opened.forge.fail("GET", "/actions/runs$", 503, times=8)
     assert (found := run_ci(opened, wait=True)) is not None
@@ -366,7 +364,7 @@ def test_a_push_while_following_ends_it(opened: World) -> None:
     assert found.state == "cancelled"
 
 
-def test_a_head_that_moves_before_a_run_starts_is_told(opened: World) -> None:
+def test_a_head_that_moves_before_a_run_starts_is_reported(opened: World) -> None:
     bump = bump_to()
     state = pull_request.read_state(bump_branch.find(opened.checkout, bump), opened.github())
     opened.commit_on(BRANCH, "notes", "more\n")
@@ -375,7 +373,7 @@ def test_a_head_that_moves_before_a_run_starts_is_told(opened: World) -> None:
     assert (found.state, opened.head()[:10] in found.sentence) == ("superseded", True)
 
 
-def test_a_bad_token_is_told_in_a_preview_and_stops_a_publish(opened: World) -> None:
+def test_a_bad_token_is_reported_in_a_preview_and_stops_a_publish(opened: World) -> None:
     assert run_ci(opened, "expired-token", mode="preview") is None
     assert "expired or revoked" in opened.said("done")[0]["sentence"]
     with pytest.raises(RunbookError, match="expired or revoked"):

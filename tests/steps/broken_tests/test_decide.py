@@ -68,7 +68,7 @@ def issues(at: World) -> tuple[github_issues.Issue, ...]:
     return github_issues.listed(at.github())
 
 
-def test_an_issue_for_a_run_of_gitlab_quotes_nothing_of_its_log(at: World) -> None:
+def test_an_issue_for_a_gitlab_run_quotes_no_line_of_its_log(at: World) -> None:
     found = decide.triage(
         run_choice.choose_run(
             pull_request.read_state(bump_branch.find(at.checkout, bump_to(mode="preview")), at.github())
@@ -91,7 +91,7 @@ def look(at: World, **parameters: str) -> Readiness:
 # -- nothing to do -----------------------------------------------------------------------------------------------
 
 
-def test_before_there_is_a_run_nothing_is_done(tmp_path: Path) -> None:
+def test_nothing_is_done_before_there_is_a_run(tmp_path: Path) -> None:
     with world(tmp_path) as at:
         step06(at, mode="preview", broken_tests=BOTH)
         for named, says in (("nosuch: x", "No recipe runs nosuch@"), ("nonsense", "must read `case@platform: reason`")):
@@ -107,7 +107,7 @@ def test_before_there_is_a_run_nothing_is_done(tmp_path: Path) -> None:
         assert (at.state(), at.effects()) == (before, [])
 
 
-def test_a_preview_tells_all_and_changes_nothing(at: World) -> None:
+def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
     before = at.state()
     ran = step06(at, mode="preview", broken_tests=BOTH)
     assert (at.state(), at.effects(), len(issues(at))) == (before, [], len(issues(at)))
@@ -118,7 +118,7 @@ def test_a_preview_tells_all_and_changes_nothing(at: World) -> None:
     assert at.outcome() == "Preview: 2 tests would be marked broken; 5 failed jobs are open."  # drift is not refreshed
 
 
-def test_a_preview_announces_the_push_of_what_earlier_runs_committed(at: World) -> None:
+def test_a_preview_announces_the_push_of_earlier_commits(at: World) -> None:
     step05(at, accept=f"{REGRESSION}: right")
     step06(at, mode="preview")
     assert [it["sentence"] for it in at.said("planned")] == [push_round.PUSH]
@@ -131,7 +131,7 @@ def test_drift_that_is_not_refreshed_yet_is_open(at: World) -> None:
     assert "moe/gpt3_moe_mcore_te_ep8 - latest" in ran.done.open
 
 
-def test_without_decisions_what_is_open_is_listed_with_a_proposal(at: World) -> None:
+def test_open_failures_are_listed_with_a_proposal(at: World) -> None:
     step05(at)
     before = at.state()[:-1]
     step06(at)
@@ -143,7 +143,7 @@ def test_without_decisions_what_is_open_is_listed_with_a_proposal(at: World) -> 
     assert "hybrid" not in following  # a regression is never proposed
 
 
-def test_values_that_are_not_to_be_had_leave_their_job_open_and_are_told(at: World) -> None:
+def test_unavailable_values_leave_their_job_open_and_are_reported(at: World) -> None:
     step05(at, accept=f"{REGRESSION}: right")
     at.forge.fail("GET", "/actions/artifacts/[0-9]+/zip$", 404, times=99)
     found = step06(at, broken_tests=BOTH).plan.triage
@@ -157,9 +157,7 @@ def test_values_that_are_not_to_be_had_leave_their_job_open_and_are_told(at: Wor
     assert at.effects()[:2] == ["push", "comment"]
 
 
-def test_values_that_another_look_would_not_find_are_told_without_advising_it(
-    at: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_retry_is_advised_for_expired_values(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     step05(at)
     monkeypatch.setattr(actions, "_LIFETIME", -1)
     found = step06(at, broken_tests=BOTH).plan.triage
@@ -239,9 +237,7 @@ def test_of_two_issues_filed_at_the_same_moment_the_older_one_stays(at: World, m
     assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
 
 
-def test_rows_that_a_killed_run_has_marked_and_not_committed_are_taken_up(
-    at: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_marked_by_a_killed_run_are_committed(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Checkout, "commit", killed)
         with pytest.raises(KeyboardInterrupt):
@@ -266,7 +262,7 @@ def test_an_issue_that_the_reason_names_is_used_if_it_is_open(at: World) -> None
         step06(at, broken_tests=f"{MEMORY}@dgx_h100: see #{theirs.number}")
 
 
-def test_where_an_issue_cannot_be_filed_no_row_is_touched(at: World) -> None:
+def test_no_row_changes_if_its_issue_cannot_be_filed(at: World) -> None:
     before = git(at.checkout.path, "rev-parse", "HEAD")
     at.forge.disable_issues()
     with pytest.raises(NotAllowed, match="Issues are disabled"):
@@ -279,7 +275,7 @@ def test_where_an_issue_cannot_be_filed_no_row_is_touched(at: World) -> None:
     assert len(ran.done.problems) == 2
 
 
-def test_without_publish_no_issue_and_so_no_row(at: World) -> None:
+def test_without_publish_no_issue_is_filed_and_no_row_changes(at: World) -> None:
     before = at.state()
     step06(at, mode="apply", broken_tests=BOTH)
     assert (at.state(), at.effects()) == (before, [])
@@ -302,7 +298,7 @@ def test_what_cannot_be_called_broken_is_refused(at: World, named: str, says: st
     assert at.state() == before
 
 
-def test_a_persons_edit_of_the_recipe_stops_it(at: World) -> None:
+def test_an_uncommitted_recipe_is_refused(at: World) -> None:
     recipe = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
     recipe.write_text(recipe.read_text() + "# mine\n")
     count = len(issues(at))
@@ -312,7 +308,7 @@ def test_a_persons_edit_of_the_recipe_stops_it(at: World) -> None:
     assert recipe.read_text().endswith("# mine\n")
 
 
-def test_a_test_comes_back_as_it_was(at: World) -> None:
+def test_a_re_enabled_test_has_its_former_row(at: World) -> None:
     path = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
     before = path.read_bytes()
     step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
@@ -322,7 +318,7 @@ def test_a_test_comes_back_as_it_was(at: World) -> None:
     assert "re-enabled: mended" in git(at.checkout.path, "log", "-1", "--format=%B")
 
 
-def test_the_soft_form_says_who_honours_it(at: World) -> None:
+def test_the_soft_form_names_the_ci_that_honours_it(at: World) -> None:
     ran = step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs", soft=True)
     assert "GitLab only" in ran.plan.show().text
     assert "allow_failure: [true] # Broken: it hangs — see issue #" in git(at.checkout.path, "show", "HEAD")
@@ -368,7 +364,7 @@ def test_gitlabs_pipeline_counts_where_there_is_one(
         assert item.ok is ok
 
 
-def test_a_preview_looks_nothing_up(at: World) -> None:
+def test_a_preview_makes_no_query(at: World) -> None:
     assert look(at, mode="preview").idle
 
 
@@ -398,7 +394,7 @@ def test_jobs_of_one_name_are_counted(
 # -- what a review found -----------------------------------------------------------------------------------------
 
 
-def test_a_row_without_an_issue_does_not_take_its_neighbours(at: World) -> None:
+def test_a_row_without_an_issue_does_not_borrow_the_next_ones(at: World) -> None:
     step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
     path = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
     lines = path.read_text().split("\n")
@@ -422,14 +418,14 @@ def test_a_cause_from_a_log_is_quoted_for_the_shell(at: World, monkeypatch: pyte
     assert shlex.split(argument.rpartition(". Only")[0]) == [f"case@platform: {hostile}"]
 
 
-def test_a_text_that_github_does_not_take_ends_nothing(at: World) -> None:
+def test_a_text_that_github_rejects_stops_nothing(at: World) -> None:
     at.forge.fail("PATCH", r"/pulls/", 422, times=9)
     ran = step06(at, broken_tests=BOTH)
     assert len(ran.done.issues) == 2
     assert at.said("warning")
 
 
-def test_what_cannot_be_looked_up_hides_no_other_item(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_query_hides_no_other_item(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("URL", "http://127.0.0.1:9"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
         monkeypatch.setenv(f"GITLAB_{name}", value)
     names = [it.name for it in look(at).missing]
