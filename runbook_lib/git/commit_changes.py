@@ -1,4 +1,4 @@
-"""Commits and what each of them changes, as git's own trees have it: paths, modes and contents.  Changes nothing."""
+"""Commits and their changes, as git's own trees have them: paths, modes and contents.  Changes nothing."""
 
 import hashlib
 import json
@@ -9,16 +9,17 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.command import GitFailed
 from runbook_lib.text.edits import Edit, edited_paths
 
-#: Set in whatever a person has configured: nothing hides a change, and no program of theirs is run.
+#: These override a person's configuration: nothing hides a change, and no program of theirs is run.
 _ALL = ("--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none")
+_NO_MODE = "000000"
 _NEW_FILE = "100644"
-#: Of one commit this much is shown; a file with more bytes is only named.
-_FILES, _LINES, _LARGEST = 40, 300, 200_000
+#: The limits of a commit's diff; a file with more bytes is only named.
+_MAX_FILES, _MAX_LINES, _MAX_BYTES = 40, 300, 200_000
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit; ``author`` and ``title`` are what whoever made it has written."""
+    """A commit; ``author`` and ``title`` are whatever its author wrote."""
 
     id: str
     parents: tuple[str, ...]
@@ -29,8 +30,8 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Change:
-    """A path's entry in the tree after a commit: a mode of zeros and no content where it is gone."""
+class TreeChange:
+    """The entries of a path in the trees before and after a commit: a mode and an id of zeros for none."""
 
     old_mode: str
     mode: str
@@ -38,32 +39,32 @@ class Change:
     blob: str
 
 
-def listed(checkout: Checkout, base: str, head: str) -> tuple[Commit, ...]:
+def list_commits(checkout: Checkout, base: str, head: str) -> tuple[Commit, ...]:
     """Return the commits that ``head`` contains and ``base`` does not, the oldest first."""
     names = "%H%x00%P%x00%T%x00%an <%ae>%x00%cs%x00%s"
     lines = checkout.git(
         "rev-list", "--topo-order", "--reverse", f"--format={names}", "--end-of-options", head, f"^{base}", "--"
     )
-    found = []
+    commits = []
     for line in lines.split("\n"):
         if "\0" in line:
             commit, parents, tree, author, date, title = line.split("\0", 5)
-            found.append(Commit(commit, tuple(parents.split()), tree, author, date, title))
-    return tuple(found)
+            commits.append(Commit(commit, tuple(parents.split()), tree, author, date, title))
+    return tuple(commits)
 
 
-def changes(checkout: Checkout, parent: str, commit: str) -> dict[str, Change]:
-    """Return what differs between two commits, by path."""
+def tree_changes(checkout: Checkout, parent: str, commit: str) -> dict[str, TreeChange]:
+    """Return the differences between two commits, by path."""
     raw = checkout.git("diff-tree", "-r", "-z", "--raw", "--no-abbrev", *_ALL, "--end-of-options", parent, commit, "--")
     fields = raw.split("\0")
-    found = {}
+    changes = {}
     for entry, path in zip(fields[::2], fields[1::2], strict=False):
         old_mode, mode, old_blob, blob, _ = entry.removeprefix(":").split(" ")
-        found[path] = Change(old_mode, mode, old_blob, blob)
-    return found
+        changes[path] = TreeChange(old_mode, mode, old_blob, blob)
+    return changes
 
 
-def expected(checkout: Checkout, parent: str, edits: Sequence[Edit]) -> dict[str, Change]:
+def expected_changes(checkout: Checkout, parent: str, edits: Sequence[Edit]) -> dict[str, TreeChange]:
     """Return the changes of a commit on ``parent`` that makes these edits and nothing else, modes left as they are."""
     paths = edited_paths(edits)
     entries = checkout.git("ls-tree", "-z", "--full-tree", parent, "--", *paths) if paths else ""
@@ -72,34 +73,33 @@ def expected(checkout: Checkout, parent: str, edits: Sequence[Edit]) -> dict[str
         meta, _, path = entry.partition("\t")
         mode, _, blob = meta.split(" ")
         before[path] = (mode, blob)
-    found = {}
+    changes = {}
     for edit in edits:
-        none = "0" * len(parent)
-        old_mode, old_blob = before.get(edit.path, ("000000", none))
+        old_mode, old_blob = before.get(edit.path, (_NO_MODE, "0" * len(parent)))
         mode = old_mode if edit.path in before else _NEW_FILE
-        blob = _blob(edit.after, parent)
+        blob = _blob_id(edit.after, parent)
         if blob != old_blob:
-            found[edit.path] = Change(old_mode, mode, old_blob, blob)
-    return found
+            changes[edit.path] = TreeChange(old_mode, mode, old_blob, blob)
+    return changes
 
 
-def _blob(text: str, like: str) -> str:
-    """The id of a text as git stores it, without any filter; ids of a repository are all as long as ``like``."""
+def _blob_id(text: str, like: str) -> str:
+    """Return the id of a text as git stores it, without any filter; all ids of a repository are as long as ``like``."""
     content = text.encode("utf-8", "surrogateescape")
     kind = "sha1" if len(like) == 40 else "sha256"
     return hashlib.new(kind, b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
 
 
-def fingerprint(made: Mapping[str, Change]) -> str:
+def fingerprint(changes: Mapping[str, TreeChange]) -> str:
     """Return the sha256 of changes: equal for equal paths, modes and contents, on the same parent."""
-    entries = sorted((path, it.mode, it.blob) for path, it in made.items())
+    entries = sorted((path, change.mode, change.blob) for path, change in changes.items())
     return f"sha256:{hashlib.sha256(json.dumps(entries).encode()).hexdigest()}"
 
 
 def is_clean_merge(checkout: Checkout, commit: Commit) -> bool:
     """Return whether a merge holds what git makes of its parents by itself.
 
-    False for a conflict, and where this git cannot say: it needs 2.38.
+    False for a conflict, and where this git cannot compute it: it needs 2.38.
     """
     try:
         merged = checkout.git("merge-tree", "--write-tree", *commit.parents)
@@ -108,33 +108,36 @@ def is_clean_merge(checkout: Checkout, commit: Commit) -> bool:
     return merged.partition("\n")[0] == commit.tree
 
 
-def shown(checkout: Checkout, commit: Commit) -> str:
-    """Return what a commit changes against its first parent as a diff, and in words what is not in that.
+def show_diff(checkout: Checkout, commit: Commit) -> str:
+    """Return the diff of a commit against its first parent, with a line for each file that is too large for it.
 
-    Every file counts as text, whatever attributes say of it.  It ends after some hundred lines.
+    Every file counts as text, whatever its attributes.  At most 300 lines of 40 files are shown.
     """
     parent = commit.parents[0] if commit.parents else checkout.git("hash-object", "-t", "tree", "--stdin", stdin="")
-    made = changes(checkout, parent, commit.id)
-    sizes = _sizes(checkout, made.values())
-    small = [path for path, it in made.items() if max(sizes[it.blob], sizes[it.old_blob]) <= _LARGEST][:_FILES]
-    text = ""
+    changes = tree_changes(checkout, parent, commit.id)
+    sizes = _sizes(checkout, changes.values())
+    small = [path for path, change in changes.items() if max(sizes[change.blob], sizes[change.old_blob]) <= _MAX_BYTES]
+    small = small[:_MAX_FILES]
+    lines: list[str] = []
     if small:
         literal = [f":(top,literal){path}" for path in small]
         text = checkout.git("diff-tree", "-r", "-p", "--text", "--no-color", "--submodule=short", "--src-prefix=a/",
                             "--dst-prefix=b/", *_ALL, parent, commit.id, "--", *literal)  # fmt: skip
-    lines = text.split("\n") if text else []
-    kept = lines[:_LINES]
-    kept += [f"\\ {len(lines) - _LINES} more lines"] * (len(lines) > _LINES)
-    left = [path for path in made if path not in small]
-    kept += [f"\\ not shown: {path!r} ({sizes[made[path].blob]} bytes)" for path in left[:_FILES]]
-    kept += [f"\\ and {len(left) - _FILES} more files"] * (len(left) > _FILES)
-    return "\n".join(kept)
+        lines = text.split("\n") if text else []
+    shown = lines[:_MAX_LINES]
+    if len(lines) > _MAX_LINES:
+        shown.append(f"\\ {len(lines) - _MAX_LINES} more lines")
+    omitted = [path for path in changes if path not in small]
+    shown += [f"\\ not shown: {path!r} ({sizes[changes[path].blob]} bytes)" for path in omitted[:_MAX_FILES]]
+    if len(omitted) > _MAX_FILES:
+        shown.append(f"\\ and {len(omitted) - _MAX_FILES} more files")
+    return "\n".join(shown)
 
 
-def _sizes(checkout: Checkout, made: Iterable[Change]) -> dict[str, int]:
-    """The bytes of each content; none for what is no file of this repository."""
-    blobs = list(dict.fromkeys(blob for it in made for blob in (it.old_blob, it.blob)))
+def _sizes(checkout: Checkout, changes: Iterable[TreeChange]) -> dict[str, int]:
+    """Return the bytes of each content; 0 for what is no file of this repository."""
+    blobs = list(dict.fromkeys(blob for change in changes for blob in (change.old_blob, change.blob)))
     if not blobs:
         return {}
-    told = checkout.git("cat-file", "--batch-check=%(objectsize)", stdin="\n".join(blobs)).split("\n")
-    return {blob: int(size) if size.isdigit() else 0 for blob, size in zip(blobs, told, strict=True)}
+    sizes = checkout.git("cat-file", "--batch-check=%(objectsize)", stdin="\n".join(blobs)).split("\n")
+    return {blob: int(size) if size.isdigit() else 0 for blob, size in zip(blobs, sizes, strict=True)}

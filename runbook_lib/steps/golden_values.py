@@ -22,9 +22,9 @@ from runbook_lib.text.edits import Edit, edited_paths
 from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.workflow import branch_history, push_round
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.golden_comparison import ACCEPTED, Found, changed_since_fork, coverage_rows
+from runbook_lib.workflow.golden_comparison import ACCEPTED, GoldenComparison, changed_since_fork, coverage_rows
 from runbook_lib.workflow.pull_request import PullRequestState
-from runbook_lib.workflow.push_round import Sent
+from runbook_lib.workflow.push_round import PushOutcome
 from runbook_lib.workflow.run_choice import ChosenRun
 
 
@@ -35,7 +35,7 @@ class RefreshPlan:
     ``undone`` are golden files whose uncommitted changes *reset* undoes; it leaves those in ``untracked`` alone.
     """
 
-    values: Found
+    values: GoldenComparison
     edits: tuple[Edit, ...]
     judgements: tuple[Judgement, ...]
     undone: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class RefreshPlan:
     @property
     def run(self) -> ChosenRun:
         """The CI run of the values."""
-        return self.values.asked
+        return self.values.ci_run
 
     @property
     def pull_request(self) -> PullRequestState:
@@ -121,9 +121,9 @@ def _scopes(row: Mapping[str, object]) -> str:
     return code(", ".join(names) or "no scope")
 
 
-def plan(values: Found, *, reset: bool = False) -> RefreshPlan:
+def plan(values: GoldenComparison, *, reset: bool = False) -> RefreshPlan:
     """Plan the refresh of the bump's branch.  ``reset`` would first undo uncommitted changes of golden files."""
-    branch, source = values.asked.branch, values.asked.source
+    branch, source = values.ci_run.branch, values.ci_run.source
     if source:
         values = replace(values, judged=_judge_since_fork(branch, values))
     refreshed = []
@@ -132,13 +132,13 @@ def plan(values: Found, *, reset: bool = False) -> RefreshPlan:
             refreshed.append(Edit(f"{FOLDER}/{file.file}", values.old[file.file], values.new[file.file]))
     judgements: tuple[Judgement, ...] = ()
     if source:
-        records = values.asked.pull_request.records
+        records = values.ci_run.pull_request.records
         judgements = changed_since_fork(branch, records, values.judged, tuple(refreshed))
     undone, untracked = _uncommitted(branch.checkout) if reset else ((), ())
     return RefreshPlan(values, tuple(refreshed), judgements, undone, untracked)
 
 
-def _judge_since_fork(branch: BumpBranch, values: Found) -> tuple[Judgement, ...]:
+def _judge_since_fork(branch: BumpBranch, values: GoldenComparison) -> tuple[Judgement, ...]:
     """Judge again each file to refresh by its drift since the branch was created, which several rounds add up to."""
     fork = branch.checkout.merge_base(branch.start, branch.base_commit) or branch.base_commit
     drifted = [file.file for file in values.judged if file.verdict == "refresh" and not file.accepted]
@@ -166,19 +166,19 @@ def _uncommitted(checkout: Checkout) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tracked, tuple(path for path in changed if at_head[path] is None)
 
 
-def carry_out(step: StepRecord, refresh: RefreshPlan) -> Sent:
+def carry_out(step: StepRecord, refresh: RefreshPlan) -> PushOutcome:
     """With ``apply`` write and commit the values; with ``publish`` push the round, authorize CI and tell reviewers.
 
     Raises Refused where somebody else's changes are in the way.
     """
     state, branch, bump = refresh.pull_request, refresh.branch, refresh.bump
     if not bump.apply:
-        return Sent(told=("This is a preview: nothing was changed.",))
+        return PushOutcome(messages=("This is a preview: nothing was changed.",))
     if refresh.run.source is None:
-        return Sent()
+        return PushOutcome()
     messages: list[str] = []
     if refresh.edits or refresh.undone:
-        push_round.require_own(state)
+        push_round.require_own_branch(state)
     if refresh.undone:
         _undo(step, branch.checkout, refresh.undone)
         messages.append(f"Undid the uncommitted changes of {display.count(len(refresh.undone), 'golden file')}.")
@@ -189,12 +189,12 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> Sent:
         commit = branch_history.make(step, branch, refresh.edits, refresh.message)
         files = display.count(len(refresh.edits), "golden file")
         messages.append(f"Committed {commit[:10]} on {bump.branch}: {files}.")
-    sent = Sent()
+    sent = PushOutcome()
     if not refresh.run.older:  # an older run says nothing about the failures of the newest
-        sent = push_round.send(step, state, refresh.values.undecided, last=False)
+        sent = push_round.push_answers(step, state, refresh.values.undecided, last=False)
     if refresh.judgements:
-        push_round.tell(step, state, refresh.text, "golden-values")
-    return replace(sent, told=(*messages, *sent.told))
+        push_round.update_body(step, state, refresh.text, "golden-values")
+    return replace(sent, messages=(*messages, *sent.messages))
 
 
 def _undo(step: StepRecord, checkout: Checkout, paths: tuple[str, ...]) -> None:
@@ -208,7 +208,7 @@ def _undo(step: StepRecord, checkout: Checkout, paths: tuple[str, ...]) -> None:
     checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *paths)
 
 
-def verify(step: StepRecord, refresh: RefreshPlan, sent: Sent) -> View:
+def verify(step: StepRecord, refresh: RefreshPlan, sent: PushOutcome) -> View:
     """Read the branch again, and record the checks, the values held back and the outcome."""
     values, branch, run = refresh.values, refresh.branch, refresh.run
     step.warn(*branch.warnings, *values.warnings)
@@ -235,9 +235,9 @@ def _checks(refresh: RefreshPlan) -> list[Check]:
     values, run = refresh.values, refresh.run
     complete, exact = "every golden file asked for is there", "the branch holds the run's values byte for byte"
     if run.source is None:
-        return [Check(complete, "skipped", f"{run.idle}."), Check(exact, "skipped", "Nothing was collected.")]
+        return [Check(complete, "skipped", f"{run.problem}."), Check(exact, "skipped", "Nothing was collected.")]
     missing = []
-    for problem in values.missing:
+    for problem in values.unavailable:
         missing.append(f"{problem.job}: {problem.file or problem.artifact} {problem.sentence}".replace("  ", " "))
     if run.source.unusable and not run.named:
         check = Check(complete, "skipped", run.source.unusable)
@@ -253,15 +253,15 @@ def _checks(refresh: RefreshPlan) -> list[Check]:
     return [check, Check.of(exact, not differing, detail)]
 
 
-def _conclude(step: StepRecord, refresh: RefreshPlan, sent: Sent) -> None:
+def _conclude(step: StepRecord, refresh: RefreshPlan, sent: PushOutcome) -> None:
     bump, run, undecided = refresh.bump, refresh.run, refresh.values.undecided
     files = display.count(len(refresh.edits), "golden file")
     if bump.tag and (reason := bump.repository.inapplicable(step.name)):
         step.done(reason)
-    elif run.source is None and (bump.tag is None or not bump.apply or not run.idle.startswith("waiting")):
-        step.done(f"Nothing to refresh: {run.idle}.", run.next)
+    elif run.source is None and (bump.tag is None or not bump.apply or not run.problem.startswith("waiting")):
+        step.done(f"Nothing to refresh: {run.problem}.", run.next)
     elif run.source is None:
-        step.waiting(run.idle, run.next)
+        step.waiting(run.problem, run.next)
     elif run.source.unusable and not run.named:
         step.waiting(f"waiting for a run with values: {run.source.unusable}", notebooks.BROKEN_TESTS)
     elif not bump.apply:
@@ -270,8 +270,8 @@ def _conclude(step: StepRecord, refresh: RefreshPlan, sent: Sent) -> None:
         step.done(f"Preview: would refresh {files}{held_back}.", command(step.name, bump, apply=True))
     elif refresh.stopped:
         _wait_for_decision(step, refresh.stopped, sent)
-    elif sent.held:
-        step.waiting(sent.held, sent.next)
+    elif sent.waiting:
+        step.waiting(sent.waiting, sent.next)
     elif undecided:
         names = ", ".join(undecided[:6])
         sentence = f"waiting for a person: golden values do not explain why these failed: {names}"
@@ -284,18 +284,18 @@ def _conclude(step: StepRecord, refresh: RefreshPlan, sent: Sent) -> None:
         step.done("Already done: the branch has all golden values of this run.")
 
 
-def _wait_for_decision(step: StepRecord, stopped: tuple[Judgement, ...], sent: Sent) -> None:
+def _wait_for_decision(step: StepRecord, stopped: tuple[Judgement, ...], sent: PushOutcome) -> None:
     names = ", ".join(file.file for file in stopped[:4]) + (" …" if len(stopped) > 4 else "")
     count = f"{display.count(len(stopped), 'golden file')} {'is' if len(stopped) == 1 else 'are'} held back"
     fix = f'Accept them by name, -r accept "{stopped[0].file}: reason; …", or quarantine the test with 06-broken-tests.'
-    step.waiting(f"waiting for a person: {count} ({names})", f"{fix} {sent.next}" if sent.held else fix)
+    step.waiting(f"waiting for a person: {count} ({names})", f"{fix} {sent.next}" if sent.waiting else fix)
 
 
 def _plan_effects(step: StepRecord, refresh: RefreshPlan, files: str) -> None:
     """Record what applying would do."""
     if refresh.edits:
         step.would(f"refresh {files} in one commit on the branch {refresh.bump.branch}")
-    if refresh.run.older or not (refresh.edits or push_round.waits(refresh.pull_request)):
+    if refresh.run.older or not (refresh.edits or push_round.has_unpushed_answers(refresh.pull_request)):
         return
     if refresh.edits and not refresh.values.undecided:
         step.would("push that commit, and authorize CI for it", publish=True)

@@ -216,7 +216,7 @@ def verify(step: StepRecord, opened: OpenedPullRequest) -> View:
         state = f"#{proposal.pull.number} is open" if proposal.pull else "would open a draft pull request"
         step.done(f"Preview: {state}, {bump.title!r} into {bump.base}.", "Run again with -p apply True.")
     elif opened.unconfirmed:
-        step.waiting(opened.unconfirmed.held, opened.unconfirmed.next)
+        step.waiting(opened.unconfirmed.waiting, opened.unconfirmed.next)
     elif not bump.publish:
         step.waiting("waiting for publish: only then is the branch pushed and the pull request opened", _PUBLISH)
     elif opened.label_request:
@@ -254,7 +254,7 @@ def _branch_checks(opened: OpenedPullRequest) -> list[Check]:
     if not bump.apply:
         return Check.each((complete, own), "skipped", "This is a preview.")
     if opened.commit is not None and opened.unconfirmed:  # its effect on the pins is checked once it is confirmed
-        return Check.each((complete, own), "waiting", f"{opened.unconfirmed.held}.")
+        return Check.each((complete, own), "waiting", f"{opened.unconfirmed.waiting}.")
     if commit is None:
         assert opened.pull is not None
         commit = opened.pull.head_sha
@@ -276,7 +276,7 @@ def _branch_checks(opened: OpenedPullRequest) -> list[Check]:
 
 def _own_check(name: str, review: Review) -> Check:
     if review.foreign:  # on somebody else's branch, where a person reads every line
-        return Check(name, "skipped", f"{review.held}.")
+        return Check(name, "skipped", f"{review.waiting}.")
     detail = display.count(len(review.commits), "commit")
     if review.confirmed:
         detail += f", {len(review.confirmed)} of them confirmed by a person"

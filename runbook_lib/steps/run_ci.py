@@ -32,7 +32,7 @@ def follow(
     A preview never waits.  None where there is no run to follow.  Raises Unreachable when GitHub stays unreachable.
     """
     bump, pull, github = state.bump, state.pull, state.github
-    if bump.repository.inapplicable(notebooks.RUN_CI) or state.held or pull is None or github is None:
+    if bump.repository.inapplicable(notebooks.RUN_CI) or state.waiting or pull is None or github is None:
         return None
 
     def observe(progress: CiStatus) -> polling.Observation:
@@ -61,7 +61,7 @@ def show(state: PullRequestState, progress: CiStatus | None) -> View:
     if state.review and state.review.foreign:
         review = state.review.show()
     if progress is None:
-        return display.note(state.held or state.problem) + review
+        return display.note(state.waiting or state.problem) + review
     view = display.note(f"{progress.sentence[:1].upper()}{progress.sentence[1:]}") + display.note(progress.counts())
     if rows := [{"job": job.name, "ended": job.conclusion, "url": job.url} for job in progress.bad_jobs]:
         view += display.table(rows)
@@ -78,14 +78,14 @@ def verify(step: StepRecord, state: PullRequestState, progress: CiStatus | None)
         step.done("No tag was given, so there is no CI to run.")
     elif reason := bump.repository.inapplicable(notebooks.RUN_CI):
         step.done(reason)
-    elif state.held and not bump.apply:
+    elif state.waiting and not bump.apply:
         unconfirmed = state.review is not None and bool(state.review.foreign)
         if not (state.authorized or state.problem or unconfirmed):
             commit = state.pull.head_sha[:10] if state.pull else "the commit"
             step.would(f"authorize CI for {commit}, with one comment on the pull request", publish=True)
-        step.done(f"Preview: {state.held}.", state.next)
-    elif state.held:
-        step.waiting(state.held, state.next)
+        step.done(f"Preview: {state.waiting}.", state.next)
+    elif state.waiting:
+        step.waiting(state.waiting, state.next)
     elif progress is None or progress.state == "passed":
         sentence = progress.sentence if progress else state.problem
         step.done(sentence, "07-sync-check; then a person: reviews, merge queue.")
@@ -107,7 +107,7 @@ def _checks(state: PullRequestState, progress: CiStatus | None) -> list[Check]:
     authorized, same_commit, passed = "CI may test the head commit", "the run is of the head commit", "CI passed"
     github, pull = state.github, state.pull
     if progress is None or github is None or pull is None:
-        reason = state.held or state.problem or "There is nothing to follow."
+        reason = state.waiting or state.problem or "There is nothing to follow."
         return Check.each((authorized, same_commit, passed), "skipped", reason)
     head = github.pull(pull.number).head_sha
     checks = [_authorization(authorized, github.comments(pull.number), state, progress)]

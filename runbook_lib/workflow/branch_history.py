@@ -3,7 +3,7 @@
 A commit is the runbook's own when it holds exactly what the records say was planned on its parent; where this archive
 does not know it, when it is exactly the plan of the pins for its parent.  An empty commit and a clean merge of the base
 add nothing.  Every other commit is *foreign*: whoever made it, whatever it is called.  It is pushed and tested only
-when a person who saw its diff confirms it, by its full id.
+when a person who read its diff confirms it, by its full id.
 """
 
 import os
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib import display
-from runbook_lib.bump import FOREIGN, Bump
+from runbook_lib.bump import FOREIGN
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
-from runbook_lib.git.commit_changes import Commit
+from runbook_lib.git.commit_changes import Commit, TreeChange
 from runbook_lib.records import archive
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.edits import Edit, edited_paths
@@ -28,13 +28,13 @@ from runbook_lib.workflow import bump_branch
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import plan_commit
 
-#: A branch with more commits than that is none that a person can review; copy-pr-bot trusts none with 250.
+#: More commits than a person can review; copy-pr-bot trusts no branch with 250.
 _MOST = 200
 
 
 @dataclass(frozen=True)
-class Known:
-    """What the records of a bump know of its commits.
+class RecordedCommits:
+    """The commits of a bump as its records have them.
 
     ``planned`` are the pairs of a parent and the changes that were planned on it, with the ids of what was committed;
     ``confirmed`` are the commits that a person has confirmed.
@@ -44,28 +44,32 @@ class Known:
     confirmed: frozenset[str] = frozenset()
 
 
-def known(records: Path | None) -> Known:
-    """Read the records of a bump's folder; nothing where there is none."""
+def read_records(records: Path | None) -> RecordedCommits:
+    """Read the records of a bump's folder; empty where there is none."""
     if records is None or not records.is_dir():
-        return Known()
+        return RecordedCommits()
     planned: dict[tuple[str, str], frozenset[str]] = {}
     confirmed: set[str] = set()
     for run in archive.read_records(records).readable:
-        after = {str(it.get("before")): str(it.get("after")) for it in _entries(run, "effects", "commit")}
-        listed = (run.get("inputs") or {}).get("planned_commits")
-        for entry in (it for it in listed if isinstance(it, dict)) if isinstance(listed, list) else ():
-            parent, made = str(entry.get("parent")), str(entry.get("changes"))
-            ids = {after[parent]} if parent in after else set()
-            planned[parent, made] = planned.get((parent, made), frozenset()) | ids
-        for it in run.get("exceptions") or ():
-            name, _, commit = str(it.get("exception")).partition(":")
+        commits = {}
+        for effect in run.get("effects") or ():
+            if effect.get("effect") == "commit":
+                commits[str(effect.get("before"))] = str(effect.get("after"))
+        for parent, changes in _planned_commits(run):
+            ids = {commits[parent]} if parent in commits else set()
+            planned[parent, changes] = planned.get((parent, changes), frozenset()) | ids
+        for exception in run.get("exceptions") or ():
+            name, _, commit = str(exception.get("exception")).partition(":")
             if name == FOREIGN:
                 confirmed.add(commit)
-    return Known(planned, frozenset(confirmed))
+    return RecordedCommits(planned, frozenset(confirmed))
 
 
-def _entries(run: Mapping[str, Any], kind: str, effect: str) -> list[Mapping[str, Any]]:
-    return [it for it in run.get(kind) or () if it.get("effect") == effect]
+def _planned_commits(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    entries = (run.get("inputs") or {}).get("planned_commits")
+    if not isinstance(entries, list):
+        return []
+    return [(str(entry.get("parent")), str(entry.get("changes"))) for entry in entries if isinstance(entry, dict)]
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Review:
     """The commits between the base and a head, the oldest first, and those of them that are foreign.
 
     ``confirmed`` are the foreign ones that a person has confirmed, by this run's ``allow`` or an earlier one's.
-    ``made`` are the ids of those whose messages are the runbook's own as well.
+    ``trusted_messages`` are the ids of those whose messages are the runbook's own, or confirmed.
     """
 
     branch: BumpBranch
@@ -81,11 +85,11 @@ class Review:
     commits: tuple[Commit, ...] = ()
     foreign: tuple[Commit, ...] = ()
     confirmed: tuple[Commit, ...] = ()
-    made: frozenset[str] = frozenset()
+    trusted_messages: frozenset[str] = frozenset()
 
     @property
-    def held(self) -> str:
-        """What is waited for; empty where every commit is the runbook's own or confirmed."""
+    def waiting(self) -> str:
+        """The reason to wait; empty where every commit is the runbook's own or confirmed."""
         if not self.foreign:
             return ""
         count = "a commit" if len(self.foreign) == 1 else f"{len(self.foreign)} commits"
@@ -93,8 +97,10 @@ class Review:
 
     @property
     def next(self) -> str:
-        """How to confirm the foreign commits, and how to undo them."""
-        return f"Read the diff. If it is right, run again with {self.parameter}. {self.undo}" if self.foreign else ""
+        """The next action: how to confirm the foreign commits, and how to undo them."""
+        if not self.foreign:
+            return ""
+        return f"Read the diff. If it is right, run again with {self.parameter}. {self.undo}"
 
     @property
     def parameter(self) -> str:
@@ -104,41 +110,46 @@ class Review:
 
     @property
     def undo(self) -> str:
-        """How to take the oldest foreign commit off the branch, with all that follows."""
+        """The commands that remove the oldest foreign commit from the branch, with all that follow."""
         bump, checkout = self.branch.bump, self.branch.checkout
-        parent = next(iter(self.foreign[0].parents), "")
-        if not parent:
+        if not self.foreign[0].parents:
             return f"Else delete the branch {bump.branch}, and run again."
+        parent = self.foreign[0].parents[0]
         git = f"git -C {shlex.quote(str(checkout.path))}"
-        here = f"{git} switch {bump.branch} && {git} stash --include-untracked && {git} reset --hard {parent}"
-        away = f"{git} push --force-with-lease {bump.remote} {parent}:refs/heads/{bump.branch}"
+        local = f"{git} switch {bump.branch} && {git} stash --include-untracked && {git} reset --hard {parent}"
+        remote = f"{git} push --force-with-lease {bump.remote} {parent}:refs/heads/{bump.branch}"
         return (
-            f"Else take it off the branch, with all that follows it: `{here}` (what is not committed is stashed); and "
-            f"where it is pushed: `{away}`."
+            f"Else remove it from the branch, with all commits after it: `{local}` (uncommitted changes are stashed); "
+            f"and where it is pushed: `{remote}`."
         )
 
     def show(self) -> View:
-        """The diff of each foreign commit, with who wrote it and how to confirm it."""
-        shown = display.View("", "")
-        redactor = Redactor(os.environ)
+        """Show the diff of each foreign commit, with its author and how to confirm it."""
+        view = display.View("", "")
+        if not self.foreign:
+            return view
+        redactor, checkout = Redactor(os.environ), self.branch.checkout
         for commit in self.foreign:
             kind = " (a merge: its diff is against its first parent)" if len(commit.parents) > 1 else ""
-            shown += display.note(redactor.text(f"{commit.id}{kind}: {_named(commit)}, {commit.date}"))
-            diff = redactor.text(commit_changes.shown(self.branch.checkout, commit))
-            shown += display.diff(diff, empty="It changes no file.")
-            shown += display.note(f"All of it: git -C {self.branch.checkout.path} show {commit.id}")
-        return shown + display.note(f"{self.held[:1].upper()}{self.held[1:]}. {self.next}") if self.foreign else shown
+            view += display.note(redactor.text(f"{commit.id}{kind}: {_describe(commit)}, {commit.date}"))
+            diff = redactor.text(commit_changes.show_diff(checkout, commit))
+            view += display.diff(diff, empty="It changes no file.")
+            view += display.note(f"All of it: git -C {checkout.path} show {commit.id}")
+        return view + display.note(f"{self.waiting[:1].upper()}{self.waiting[1:]}. {self.next}")
 
     def record(self, step: StepRecord) -> None:
         """Keep in the record what was confirmed now, or what is to be confirmed, with its diff."""
-        for commit in self.confirmed if self.branch.bump.apply else ():
-            step.allowed(f"{FOREIGN}:{commit.id}", f"It is {_named(commit)}.")
+        if self.branch.bump.apply:
+            for commit in self.confirmed:
+                step.allowed(f"{FOREIGN}:{commit.id}", f"It is {_describe(commit)}.")
         if not self.foreign:
             return
         step.warn(f"The runbook did not make {_list(self.foreign)}.")
-        step.diff("\n".join(commit_changes.shown(self.branch.checkout, commit) for commit in self.foreign) + "\n")
+        checkout = self.branch.checkout
+        step.diff("\n".join(commit_changes.show_diff(checkout, commit) for commit in self.foreign) + "\n")
         for commit in self.foreign:
-            step.decide("allow", f"{FOREIGN}:{commit.id}", f"The runbook did not make {_named(commit)}. Read its diff.")
+            reason = f"The runbook did not make {_describe(commit)}. Read its diff."
+            step.decide("allow", f"{FOREIGN}:{commit.id}", reason)
 
 
 def review(branch: BumpBranch, head: str, records: Path | None) -> Review:
@@ -146,117 +157,113 @@ def review(branch: BumpBranch, head: str, records: Path | None) -> Review:
 
     Raises Refused for a confirmed commit that is not among them, and for more commits than anybody can review.
     """
-    checkout = branch.checkout
-    commits = commit_changes.listed(checkout, branch.base_commit, head)
+    bump = branch.bump
+    commits = commit_changes.list_commits(branch.checkout, branch.base_commit, head)
     if len(commits) > _MOST:
         raise Refused(
-            f"{branch.bump.branch} holds {len(commits)} commits that {branch.bump.base} lacks, and at most {_MOST} can "
-            "be reviewed, so nothing was pushed or tested. Is that the right base? Else delete the branch, and run "
-            "again."
+            f"{bump.branch} has {len(commits)} commits that {bump.base} lacks, and at most {_MOST} can be reviewed, so "
+            "nothing was pushed or tested. Is that the right base? Else delete the branch, and run again."
         )
     ids = {commit.id for commit in commits}
-    given = _confirmed(branch.bump)
-    _require_there(branch, given - ids)
-    records_know = known(records)
-    others = [commit for commit in commits if not _is_own(branch, commit, ids, records_know)]
-    confirmed = given | records_know.confirmed
-    made = {
+    allowed = frozenset(name.partition(":")[2] for name in bump.allow if name.startswith(f"{FOREIGN}:"))
+    _require_on_branch(branch, allowed - ids)
+    recorded = read_records(records)
+    confirmed = allowed | recorded.confirmed
+    not_ours = [commit for commit in commits if not _is_own(branch, commit, ids, recorded)]
+    trusted = {
         commit.id
         for commit in commits
-        if commit.id in confirmed or (commit not in others and _made_here(branch, commit, records_know))
+        if commit.id in confirmed or (commit not in not_ours and _is_recorded(branch, commit, recorded))
     }
     return Review(
         branch,
         head,
         commits,
-        tuple(commit for commit in others if commit.id not in confirmed),
-        tuple(commit for commit in others if commit.id in confirmed),
-        frozenset(made),
+        tuple(commit for commit in not_ours if commit.id not in confirmed),
+        tuple(commit for commit in not_ours if commit.id in confirmed),
+        frozenset(trusted),
     )
 
 
-def _require_there(branch: BumpBranch, given: frozenset[str]) -> None:
-    """Raise Refused for a confirmed commit that the branch does not have; one that waits for its push is there."""
-    there = commit_changes.listed(branch.checkout, branch.base_commit, branch.start) if given else ()
-    if unknown := sorted(given - {commit.id for commit in there}):
-        bump = branch.bump
+def _require_on_branch(branch: BumpBranch, ids: frozenset[str]) -> None:
+    """Raise Refused for a confirmed commit that the branch does not have, pushed or not."""
+    if not ids:
+        return
+    bump = branch.bump
+    commits = commit_changes.list_commits(branch.checkout, branch.base_commit, branch.start)
+    if unknown := sorted(ids - {commit.id for commit in commits}):
         raise Refused(
             f"allow confirms {', '.join(unknown)}, which is no commit of {bump.branch} beyond {bump.base}. "
-            "A confirmation holds for one commit alone: take it out of allow."
+            "A confirmation holds for one commit alone: remove it from allow."
         )
 
 
-def _confirmed(bump: Bump) -> frozenset[str]:
-    """The commits that the parameter ``allow`` confirms."""
-    return frozenset(name.partition(":")[2] for name in bump.allow if name.startswith(f"{FOREIGN}:"))
-
-
-def _is_own(branch: BumpBranch, commit: Commit, ids: set[str], records: Known) -> bool:
-    """Whether a commit adds nothing but what the runbook planned."""
+def _is_own(branch: BumpBranch, commit: Commit, ids: set[str], recorded: RecordedCommits) -> bool:
+    """Return whether a commit adds nothing but what the runbook planned."""
     checkout = branch.checkout
     if len(commit.parents) == 2:
         of_the_base = [parent for parent in commit.parents if parent not in ids]
         return len(of_the_base) == 1 and commit_changes.is_clean_merge(checkout, commit)
     if len(commit.parents) != 1:
         return False
-    changes = commit_changes.changes(checkout, commit.parents[0], commit.id)
-    if not changes or (commit.parents[0], commit_changes.fingerprint(changes)) in records.planned:
+    changes = commit_changes.tree_changes(checkout, commit.parents[0], commit.id)
+    if not changes or (commit.parents[0], commit_changes.fingerprint(changes)) in recorded.planned:
         return True
     if not set(changes) <= set(branch.bump.repository.sites.paths):
         return False
     return changes == _planned_changes(branch, commit.parents[0])
 
 
-def _planned_changes(branch: BumpBranch, parent: str) -> Mapping[str, commit_changes.Change]:
+def _planned_changes(branch: BumpBranch, parent: str) -> Mapping[str, TreeChange]:
     """Return what the runbook would change on a commit to move the pins; nothing where it cannot plan on that."""
     try:
         plan = plan_commit(branch, parent)
     except RunbookError:
         return {}
-    return commit_changes.expected(branch.checkout, parent, plan.edits)
+    return commit_changes.expected_changes(branch.checkout, parent, plan.edits)
 
 
-def _made_here(branch: BumpBranch, commit: Commit, records: Known) -> bool:
-    """Whether the records know this very commit, and so its message; or its plan, by a run that was killed then."""
+def _is_recorded(branch: BumpBranch, commit: Commit, recorded: RecordedCommits) -> bool:
+    """Return whether the records have this very commit, and so its message; or its plan, by a run that was killed."""
     if len(commit.parents) != 1:
         return False
-    changes = commit_changes.changes(branch.checkout, commit.parents[0], commit.id)
-    ids = records.planned.get((commit.parents[0], commit_changes.fingerprint(changes)))
+    changes = commit_changes.tree_changes(branch.checkout, commit.parents[0], commit.id)
+    ids = recorded.planned.get((commit.parents[0], commit_changes.fingerprint(changes)))
     return ids is not None and (not ids or commit.id in ids)
 
 
 def make(step: StepRecord, branch: BumpBranch, edits: Sequence[Edit], message: str) -> str:
-    """Write the edits on the bump's branch and commit them; the new commit's id.  The record gets the plan first.
+    """Write the edits on the bump's branch, commit them, and return the commit's id.  The plan is recorded first.
 
-    What hooks, filters or anybody else have made of it shows in the review of the commit.
+    The review of the commit shows what hooks, filters or anybody else have made of it.
     """
     bump, checkout = branch.bump, branch.checkout
-    checkout.identity()  # git would say so only after the files are written
-    fresh = checkout.branch_tip(bump.branch) is None
+    checkout.identity()  # git would report a missing one only after the files are written
+    new_branch = checkout.branch_tip(bump.branch) is None
     for edit in bump_branch.apply_edits(branch, edits):
         step.effect("edit", edit.path, *edit.digests)
-    if fresh:
+    if new_branch:
         step.effect("branch", bump.branch, None, branch.start)
     parent = checkout.resolve("HEAD")
-    step.planned_commit(parent, commit_changes.fingerprint(commit_changes.expected(checkout, parent, edits)))
+    step.planned_commit(parent, commit_changes.fingerprint(commit_changes.expected_changes(checkout, parent, edits)))
     commit = checkout.commit(edited_paths(edits), message)
     step.effect("commit", bump.branch, parent, commit)
     return commit
 
 
-def push(step: StepRecord, reviewed: Review, there: str | None) -> None:
-    """Push exactly the commit that was reviewed to the bump's branch, where the remote has ``there`` now."""
+def push(step: StepRecord, reviewed: Review, remote_tip: str | None) -> None:
+    """Push exactly the commit that was reviewed to the bump's branch, where the remote has ``remote_tip`` now."""
     bump, checkout = reviewed.branch.bump, reviewed.branch.checkout
     if reviewed.foreign:
-        raise Refused(f"Nothing is pushed: {reviewed.held}. {reviewed.next}")
+        raise Refused(f"Nothing is pushed: {reviewed.waiting}. {reviewed.next}")
     checkout.push(bump.remote, bump.branch, reviewed.head)
-    step.effect("push", f"{bump.remote} {bump.branch}", there, reviewed.head)
+    step.effect("push", f"{bump.remote} {bump.branch}", remote_tip, reviewed.head)
 
 
-def _named(commit: Commit) -> str:
+def _describe(commit: Commit) -> str:
     return f"{commit.id[:10]} {visible(commit.title)[:80]!r} by {visible(commit.author)[:80]}"
 
 
 def _list(commits: Sequence[Commit]) -> str:
     more = f" and {len(commits) - 5} more" if len(commits) > 5 else ""
-    return ", ".join(map(_named, commits[:5])) + more
+    return ", ".join(map(_describe, commits[:5])) + more

@@ -1,7 +1,7 @@
 """The branch of a bump: its commits here and on the remotes, and how the checkout gets onto it.
 
 A bump is planned on commits: on its own branch once that exists, else on the newest commit of the base branch.
-What lies uncommitted in the work tree is never part of a plan; it is only taken up when it equals the plan.
+Uncommitted changes of the work tree are never part of a plan; they are only used when they equal the plan.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,10 @@ from runbook_lib.text.sanitize import visible
 
 @dataclass(frozen=True)
 class BumpBranch:
-    """``start`` is the commit that plans are made from; ``tip`` the branch's own, None before there is a branch."""
+    """A bump's branch and its base: ``tip`` is its newest commit, None before there is a branch.
+
+    ``start`` is the commit that plans are made from: the tip, else that of the base.
+    """
 
     checkout: Checkout
     bump: Bump
@@ -31,8 +34,13 @@ class BumpBranch:
     plans: dict[str, PinPlan] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def texts(self, paths: Iterable[str]) -> dict[str, str | None]:
-        """The files as the plan's commit has them."""
+        """Return the files as the commit ``start`` has them."""
         return self.checkout.read(paths, self.start)
+
+    @property
+    def fork(self) -> str:
+        """The commit where the branch left its base."""
+        return self.checkout.merge_base(self.start, self.base_commit) or self.base_commit
 
     @property
     def on_branch(self) -> bool:
@@ -40,16 +48,16 @@ class BumpBranch:
         return self.tip is not None and self.checkout.current_branch() == self.bump.branch
 
     def describe(self) -> str:
-        """One sentence on where planning starts."""
+        """Return a sentence on the commit from which the bump is planned."""
         if self.tip is None:
             return f"The branch {self.bump.branch} will start at {self.bump.base} {self.base_commit[:10]}."
-        return f"The branch {self.bump.branch} exists, at {self.start[:10]}; the plan goes on from there."
+        return f"The branch {self.bump.branch} exists, at {self.start[:10]}; the plan continues from there."
 
 
 def find(checkout: Checkout, bump: Bump) -> BumpBranch:
-    """Look at the base branch and the bump's branch, here and on the remotes.  Moves no ref and edits nothing.
+    """Read the base branch and the bump's branch, here and on the remotes.  Moves no ref and edits nothing.
 
-    Where the remote cannot be asked a preview or a local run goes on from what was last fetched, with a warning.
+    Where the remote cannot be reached, a preview or a local run uses what was last fetched, with a warning.
     Raises RunbookError for a base that does not exist, and Refused where this clone's branch and the remote's differ.
     """
     remote = checkout.base_remote() or ""
@@ -59,7 +67,7 @@ def find(checkout: Checkout, bump: Bump) -> BumpBranch:
         raise NoSuchBranch(
             f"The branch {bump.base!r} does not exist in {checkout.path}. Give the name of a branch that it has."
         )
-    tip = _branch(checkout, bump, base, warnings) if bump.tag else None
+    tip = _tip(checkout, bump, base, warnings) if bump.tag else None
     return BumpBranch(checkout, bump, remote, base, tip or base, tip, tuple(warnings))
 
 
@@ -72,70 +80,79 @@ def _newest(checkout: Checkout, bump: Bump, remote: str, branch: str, warnings: 
         known = checkout.tracked_tip(remote, branch) or checkout.branch_tip(branch)
         if bump.publish or known is None:
             raise
-        warnings.append(f"{error} Going on from {branch} as it was last seen here, at {known[:10]}.")
+        warnings.append(f"{error} {branch} is used as it was last fetched, at {known[:10]}.")
         return known
 
 
-def _branch(checkout: Checkout, bump: Bump, base: str, warnings: list[str]) -> str | None:
-    here = checkout.branch_tip(bump.branch)
-    there = None
-    if bump.remote in checkout.remotes():
-        try:
-            there = checkout.remote_tip(bump.remote, bump.branch)
-        except Unreachable as error:
-            if bump.publish:
-                raise
-            warnings.append(str(error))
-    elif bump.publish:
-        raise RunbookError(
-            f"{checkout.path} has no remote named {bump.remote!r} to push to; it has "
-            f"{', '.join(checkout.remotes()) or 'none'}. Give another as remote."
+def _tip(checkout: Checkout, bump: Bump, base: str, warnings: list[str]) -> str | None:
+    """Return the newest commit of the bump's branch; None where neither this clone nor the remote has the branch."""
+    local, remote = checkout.branch_tip(bump.branch), _remote_tip(checkout, bump, warnings)
+    if remote is None or remote == local:
+        return local
+    checkout.fetch(bump.remote, bump.branch)
+    if local is None or checkout.is_ancestor(local, remote):
+        warnings.append(_taken_over(checkout, bump, local or base, remote))
+        return remote
+    if not checkout.is_ancestor(remote, local):
+        raise Refused(
+            f"The branch {bump.branch} is at {local[:10]} here and at {remote[:10]} on the remote {bump.remote!r}, and "
+            "neither contains the other. Keep the one you want: delete or rename the other, then run again."
         )
-    if there and there != here:
-        checkout.fetch(bump.remote, bump.branch)
-        if here is None or checkout.is_ancestor(here, there):
-            warnings.append(_taken_over(checkout, bump, here or base, there))
-            return there
-        if not checkout.is_ancestor(there, here):
-            raise Refused(
-                f"The branch {bump.branch} holds {here[:10]} here and {there[:10]} on the remote {bump.remote!r}, and "
-                "neither contains the other. Keep the one you want: delete or rename the other, then run again."
+    return local
+
+
+def _remote_tip(checkout: Checkout, bump: Bump, warnings: list[str]) -> str | None:
+    remotes = checkout.remotes()
+    if bump.remote not in remotes:
+        if bump.publish:
+            raise RunbookError(
+                f"{checkout.path} has no remote named {bump.remote!r} to push to; it has "
+                f"{', '.join(remotes) or 'none'}. Give another as remote."
             )
-    return here
+        return None
+    try:
+        return checkout.remote_tip(bump.remote, bump.branch)
+    except Unreachable as error:
+        if bump.publish:
+            raise
+        warnings.append(str(error))
+        return None
 
 
-def _taken_over(checkout: Checkout, bump: Bump, here: str, there: str) -> str:
-    """What this clone gets with the remote's branch: whoever pushed it."""
-    listed = [
-        f"{commit[:10]} {visible(title)[:80]!r}"
-        for commit, title in commit_titles(checkout, f"{here}..{there}").items()
-    ]
+def _taken_over(checkout: Checkout, bump: Bump, local: str, remote: str) -> str:
+    """Return the warning that names the commits which this clone gets with the remote's branch, whoever pushed them."""
+    titles = commit_titles(checkout, f"{local}..{remote}")
+    listed = [f"{commit[:10]} {visible(title)[:80]!r}" for commit, title in titles.items()]
     more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
     return (
-        f"The branch {bump.branch} is taken over from the remote {bump.remote!r}, with what this clone lacks: "
+        f"The branch {bump.branch} is taken over from the remote {bump.remote!r}, with commits that this clone lacks: "
         f"{', '.join(listed[:5]) or 'merges alone'}{more}."
     )
 
 
 def commit_titles(checkout: Checkout, span: str) -> dict[str, str]:
-    """The ids and titles of the commits in ``span`` (``older..newer``), merges left out, newest first."""
-    listed = checkout.git("log", "--no-merges", "--format=%H%x00%s", span, "--")
-    return {commit: title for commit, _, title in (line.partition("\0") for line in listed.split("\n")) if commit}
+    """Return the ids and titles of the commits in ``span`` (``older..newer``), without merges, newest first."""
+    titles = {}
+    for line in checkout.git("log", "--no-merges", "--format=%H%x00%s", span, "--").split("\n"):
+        commit, _, title = line.partition("\0")
+        if commit:
+            titles[commit] = title
+    return titles
 
 
-def only_ci_answers(checkout: Checkout, bump: Bump, sent: str, tip: str) -> bool:
-    """Whether ``tip`` adds to the commit that was pushed nothing but answers to its CI run, which wait for their push.
+def only_ci_answers(checkout: Checkout, bump: Bump, pushed: str, tip: str) -> bool:
+    """Return whether ``tip`` adds to the pushed commit nothing but answers to its CI run, which wait for their push.
 
-    Those of one round go in one push, since each push costs a whole run.
+    Those of one round go in one push, since each push costs a complete run.
     """
-    if not checkout.has(sent) or not checkout.is_ancestor(sent, tip):
+    if not checkout.has(pushed) or not checkout.is_ancestor(pushed, tip):
         return False
-    waiting = commit_titles(checkout, f"{sent}..{tip}").values()
+    waiting = commit_titles(checkout, f"{pushed}..{tip}").values()
     return bool(waiting) and bump.round_titles.issuperset(waiting)
 
 
 def apply_edits(branch: BumpBranch, edits: Sequence[Edit]) -> list[Edit]:
-    """Put the checkout onto the bump's branch and write the edits; what is already there is left alone.
+    """Put the checkout onto the bump's branch and write the edits, where the files do not have them already.
 
     Returns the edits that were written now.  On an error the checkout is put back as it was.
     Refused when a file to be edited has uncommitted changes other than the plan's.
@@ -146,72 +163,75 @@ def apply_edits(branch: BumpBranch, edits: Sequence[Edit]) -> list[Edit]:
         return []
     editable.require(checkout, [edit.path for edit in edits])
     checkout.clear(edit.path for edit in edits)
-    there = uncommitted_edits(checkout, edits)
-    before, head = checkout.current_branch(), checkout.resolve("HEAD")
-    fresh = checkout.branch_tip(bump.branch) is None
+    applied = uncommitted_edits(checkout, edits)
+    previous, head = checkout.current_branch(), checkout.resolve("HEAD")
+    new_branch = checkout.branch_tip(bump.branch) is None
     try:
-        _put_aside(checkout, bump, there)
+        _put_aside(checkout, bump, applied)
         switch_to(branch)
-        found = checkout.read([edit.path for edit in edits])
-        missing = [edit for edit in edits if found[edit.path] != edit.after]
+        texts = checkout.read([edit.path for edit in edits])
+        missing = [edit for edit in edits if texts[edit.path] != edit.after]
         checkout.apply(missing)
     except (RunbookError, KeyboardInterrupt):
-        if checkout.current_branch() != before:
-            checkout.git("switch", "--quiet", *([before] if before else ["--detach", head]))
-        if fresh and checkout.branch_tip(bump.branch) == branch.start:
+        if checkout.current_branch() != previous:
+            checkout.git("switch", "--quiet", *([previous] if previous else ["--detach", head]))
+        if new_branch and checkout.branch_tip(bump.branch) == branch.start:
             checkout.git("branch", "--quiet", "-D", bump.branch)
-        at_head = checkout.read([edit.path for edit in there], "HEAD")
-        checkout.apply([edit for edit in there if at_head[edit.path] == edit.before])
+        at_head = checkout.read([edit.path for edit in applied], "HEAD")
+        checkout.apply([edit for edit in applied if at_head[edit.path] == edit.before])
         raise
     return missing
 
 
 def fast_forward(branch: BumpBranch) -> bool:
-    """Take the bump's branch, where it is checked out, on to what its remote has; whether it was behind.
+    """Move the bump's branch, where it is checked out, to what its remote has; return whether it was behind.
 
-    As another checkout's run pushed it.  Uncommitted files that are so already are no obstacle; others are git's to
-    refuse.
+    The remote is ahead when another checkout's run pushed.  Uncommitted files with the remote's text are no obstacle;
+    git refuses others.
     """
-    checkout, here = branch.checkout, branch.checkout.branch_tip(branch.bump.branch)
-    if here in (None, branch.start) or not branch.on_branch or not checkout.is_ancestor(str(here), branch.start):
+    checkout, local = branch.checkout, branch.checkout.branch_tip(branch.bump.branch)
+    if local is None or local == branch.start or not branch.on_branch or not checkout.is_ancestor(local, branch.start):
         return False
-    changed = checkout.git("diff", "--name-only", "--no-renames", "-z", str(here), branch.start).split("\0")
+    changed = checkout.git("diff", "--name-only", "--no-renames", "-z", local, branch.start).split("\0")
     dirty = checkout.uncommitted([path for path in changed if path]) if any(changed) else []
-    found, wanted, known = checkout.read(dirty), branch.texts(dirty), checkout.read(dirty, "HEAD")
-    same = [path for path in dirty if found[path] == wanted[path] and known[path] is not None]
-    if same:
-        checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *same)
+    texts, remote, at_head = checkout.read(dirty), branch.texts(dirty), checkout.read(dirty, "HEAD")
+    equal = [path for path in dirty if texts[path] == remote[path] and at_head[path] is not None]
+    if equal:
+        checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *equal)
     checkout.git("merge", "--quiet", "--ff-only", branch.start)
     return True
 
 
 def switch_to(branch: BumpBranch) -> None:
-    """Check out the bump's branch, made at the branch's start where there is none."""
+    """Check out the bump's branch, created at ``branch.start`` where there is none."""
     checkout, bump = branch.checkout, branch.bump
-    here = checkout.branch_tip(bump.branch)
+    local = checkout.branch_tip(bump.branch)
     if checkout.current_branch() != bump.branch:
-        checkout.switch(bump.branch, None if here else branch.start)
-    if here and here != branch.start and checkout.is_ancestor(here, branch.start):
+        checkout.switch(bump.branch, None if local else branch.start)
+    if local and local != branch.start and checkout.is_ancestor(local, branch.start):
         checkout.git("merge", "--quiet", "--ff-only", branch.start)
 
 
-def _put_aside(checkout: Checkout, bump: Bump, present: Sequence[Edit]) -> None:
-    """Undo what already equals the plan, or git would not switch branches; it is written again right after."""
-    if present and checkout.current_branch() != bump.branch:
-        known = checkout.read([edit.path for edit in present], "HEAD")
-        tracked = [path for path, text in known.items() if text is not None]
-        for path in known.keys() - set(tracked):
-            checkout.git("rm", "--quiet", "--cached", "--ignore-unmatch", "--", path)
-            (checkout.path / path).unlink()
-        if tracked:
-            checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *tracked)
+def _put_aside(checkout: Checkout, bump: Bump, applied: Sequence[Edit]) -> None:
+    """Undo the edits that are applied already, or git would not switch branches; they are written again right after."""
+    if not applied or checkout.current_branch() == bump.branch:
+        return
+    at_head = checkout.read([edit.path for edit in applied], "HEAD")
+    tracked = [path for path, text in at_head.items() if text is not None]
+    for path in at_head.keys() - set(tracked):
+        checkout.git("rm", "--quiet", "--cached", "--ignore-unmatch", "--", path)
+        (checkout.path / path).unlink()
+    if tracked:
+        checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *tracked)
 
 
 def uncommitted_edits(checkout: Checkout, edits: Sequence[Edit]) -> list[Edit]:
-    """The edits that already lie uncommitted in the work tree.  Refused when a file holds other changes."""
-    dirty = set(checkout.uncommitted([edit.path for edit in edits])) if edits and not checkout.bare else set()
-    found = checkout.read(dirty)
-    foreign = [edit.path for edit in edits if edit.path in dirty and found[edit.path] != edit.after]
+    """Return the edits that the work tree has uncommitted already.  Refused when a file has other changes."""
+    if not edits or checkout.bare:
+        return []
+    dirty = set(checkout.uncommitted([edit.path for edit in edits]))
+    texts = checkout.read(dirty)
+    foreign = [edit.path for edit in edits if edit.path in dirty and texts[edit.path] != edit.after]
     if foreign:
         raise Refused(
             f"{', '.join(foreign)} in {checkout.path} has uncommitted changes that are not this bump's, "

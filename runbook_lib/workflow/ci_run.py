@@ -14,34 +14,26 @@ from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import branch_history, bump_branch
 from runbook_lib.workflow.bump_plan import base_has_tag
 from runbook_lib.workflow.proposal import is_mine
-from runbook_lib.workflow.pull_request import PullRequestState, _read, _reviewed, label_request
+from runbook_lib.workflow.pull_request import PullRequestState, label_request, refresh, review_commits
 
-#: So many commits whose deployment was refused are enough: then a person must look.
+#: After this many refused deployments a maintainer has to find the cause.
 _MAX_REFUSED = 3
-
-
-_AGAIN = "chore: Trigger CI again"
-
-
-_AFRESH = "Run 04-run-ci again."
+_EMPTY_COMMIT_TITLE = "chore: Trigger CI again"
+_RUN_AGAIN = f"Run {notebooks.RUN_CI} again."
 
 
 def authorize(step: StepRecord, state: PullRequestState) -> PullRequestState:
-    """Let CI test the head commit: with one comment a commit, and only while the labels are right.
+    """Authorize CI for the head commit: with one comment per commit, and only while the labels are right.
 
-    Only commits that the runbook made are let go, and those that a person has confirmed (``branch_history``).
-    Where the deployment of the commit was refused, an empty commit takes its place.  What keeps CI from being let go
-    on is in ``held`` of the result.
+    Only commits that the runbook made are authorized, and those that a person has confirmed (``branch_history``).
+    Where the deployment of the commit was refused, an empty commit takes its place.  What keeps CI from being
+    authorized is in ``waiting`` of the result.
     """
     bump, github, pull = state.bump, state.github, state.pull
-    if bump.tag and (why := bump.repository.inapplicable(notebooks.RUN_CI)):
-        return replace(state, problem=why)
+    if bump.tag and (reason := bump.repository.inapplicable(notebooks.RUN_CI)):
+        return replace(state, problem=reason)
     if pull is None or github is None:
-        if github is not None and base_has_tag(state.branch):
-            done = f"{bump.base} already names {bump.tag}: there is no CI to run."
-            return replace(state, problem=done)
-        why = state.problem or f"no pull request is open for {bump.branch}"
-        return replace(state, held=f"waiting for the pull request: {why}", next="03-open-pr, with publish")
+        return _without_pull_request(state)
     step.link("pull request", pull.url)
     step.add_inputs(
         pull_request=pull.number, head_commit=pull.head_sha, merge_commit=pull.merge_commit,
@@ -52,14 +44,14 @@ def authorize(step: StepRecord, state: PullRequestState) -> PullRequestState:
             f"{pull.base_ref} has moved: it has {state.behind} commits that #{pull.number} lacks. CI tests the "
             "merge of both as of the moment it starts; allow=merge-base merges them into the branch and plans again."
         )
-    state = replace(state, review=_reviewed(state, step.records))
+    state = replace(state, review=review_commits(state, step.records))
     if state.review:
         state.review.record(step)
-    if held := _held(state, pull, github):
-        return replace(state, held=held[0], next=held[1])
+    if obstacle := _obstacle(state, pull, github):
+        return replace(state, waiting=obstacle[0], next=obstacle[1])
     if state.refused:
-        state = _another_commit(step, state, pull, github)
-        if state.held or state.pull is None:
+        state = _push_empty_commit(step, state, pull, github)
+        if state.waiting or state.pull is None:
             return state
         pull = state.pull
     elif state.authorized or _own_run(pull, github, bump):
@@ -67,119 +59,129 @@ def authorize(step: StepRecord, state: PullRequestState) -> PullRequestState:
     return _comment(step, state, pull, github)
 
 
-def _held(state: PullRequestState, pull: Pull, github: GitHub) -> tuple[str, str] | None:
-    """Why CI must not be let go, and what to do."""
+def _without_pull_request(state: PullRequestState) -> PullRequestState:
+    bump = state.bump
+    if state.github is not None and base_has_tag(state.branch):
+        return replace(state, problem=f"{bump.base} already names {bump.tag}: there is no CI to run.")
+    reason = state.problem or f"no pull request is open for {bump.branch}"
+    return replace(state, waiting=f"waiting for the pull request: {reason}", next=f"{notebooks.OPEN_PR}, with publish")
+
+
+def _obstacle(state: PullRequestState, pull: Pull, github: GitHub) -> tuple[str, str] | None:
+    """Return why CI must not be authorized, and what to do; None where it may be."""
     bump, checkout = state.bump, state.branch.checkout
     on, off = bump.labels
-    if ask := label_request(pull, sorted(on - pull.labels), sorted(off & pull.labels), github.repository):
-        return f"waiting for the labels of #{pull.number}: CI must not start without them", ask
+    if request := label_request(pull, sorted(on - pull.labels), sorted(off & pull.labels), github.repository):
+        return f"waiting for the labels of #{pull.number}: CI must not start without them", request
     if pull.mergeable is False:
         fix = f"Run again with allow=merge-base, or merge {pull.base_ref} into {pull.head_ref} by hand."
         return f"waiting for a person: #{pull.number} conflicts with {pull.base_ref}", fix
-    tip = checkout.branch_tip(bump.branch) if is_mine(pull, state.head_name) else None
-    if (
-        tip
-        and not _is_in(checkout, tip, pull.head_sha)
-        and not bump_branch.only_ci_answers(checkout, bump, pull.head_sha, tip)
-    ):
-        return (
-            f"waiting for a push: {bump.branch} is at {tip[:10]} here, #{pull.number} at {pull.head_sha[:10]}",
-            notebooks.OPEN_PR,
-        )
-    let_go = not state.refused and (state.authorized or _own_run(pull, github, bump))
-    if not let_go and not is_mine(pull, state.head_name):
+    mine = is_mine(pull, state.head_name)
+    tip = checkout.branch_tip(bump.branch) if mine else None
+    if tip and _needs_push(checkout, bump, pull.head_sha, tip):
+        commits = f"{bump.branch} is at {tip[:10]} here, #{pull.number} at {pull.head_sha[:10]}"
+        return f"waiting for a push: {commits}", notebooks.OPEN_PR
+    if not state.refused and (state.authorized or _own_run(pull, github, bump)):
+        return None
+    if not mine:
         # The gate keeps code that nobody has read off the runners: only a person opens it for somebody else's commits.
         return (
-            f"waiting for a person: the commits of #{pull.number} are {pull.author}'s, and CI must be let go by hand",
+            f"waiting for a person: the commits of #{pull.number} are {pull.author}'s, and CI must be authorized by "
+            "hand",
             f'Read every line of {pull.url}/files, then comment "{command(pull.head_sha)}" there.',
         )
-    if not let_go and (state.review is None or state.review.head != pull.head_sha):
-        why = f"{pull.head_sha[:10]} of #{pull.number} cannot be fetched, and so not be reviewed"
-        return f"waiting for git: {why}", _AFRESH
-    if not let_go and state.review and state.review.foreign:
-        return state.review.held, state.review.next
-    if not bump.publish and not let_go:
+    if state.review is None or state.review.head != pull.head_sha:
+        return (
+            f"waiting for git: {pull.head_sha[:10]} of #{pull.number} cannot be fetched, and so not be reviewed",
+            _RUN_AGAIN,
+        )
+    if state.review.foreign:
+        return state.review.waiting, state.review.next
+    if not bump.publish:
         return f"waiting for publish: only then {command(pull.head_sha)!r} is written on #{pull.number}", "publish=True"
     return None
 
 
-def _is_in(checkout: Checkout, tip: str, head: str) -> bool:
-    return tip == head or (checkout.has(head) and checkout.is_ancestor(tip, head))
+def _needs_push(checkout: Checkout, bump: Bump, head: str, tip: str) -> bool:
+    """Return whether the branch has more than the pull request, and not only answers to CI."""
+    if tip == head or (checkout.has(head) and checkout.is_ancestor(tip, head)):
+        return False
+    return not bump_branch.only_ci_answers(checkout, bump, head, tip)
 
 
 def _own_run(pull: Pull, github: GitHub, bump: Bump) -> WorkflowRun | None:
-    """A run that copy-pr-bot let start by itself, as for a trusted author."""
+    """Return a run that copy-pr-bot started by itself, as for a trusted author."""
     return choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha, bump.repository.workflow)
 
 
-def _another_commit(step: StepRecord, state: PullRequestState, pull: Pull, github: GitHub) -> PullRequestState:
-    """The deployment belongs to the commit, so the way on is another one."""
+def _push_empty_commit(step: StepRecord, state: PullRequestState, pull: Pull, github: GitHub) -> PullRequestState:
+    """Push an empty commit: a refused deployment belongs to its commit, so another one is needed."""
     branch, bump, checkout = state.branch, state.bump, state.branch.checkout
     assert state.review is not None
     trees = [commit.tree for commit in state.review.commits]
-    refused = sum(tree == before for before, tree in pairwise(trees)) + 1
+    refused = sum(tree == previous for previous, tree in pairwise(trees)) + 1
     if refused >= _MAX_REFUSED:
         return replace(
-            state, held=f"waiting for a maintainer: {refused} commits of #{pull.number} could not be deployed",
+            state, waiting=f"waiting for a maintainer: {refused} commits of #{pull.number} could not be deployed",
             next=f"Ask a maintainer what keeps it from deploying: {pull.url}",
         )  # fmt: skip
     bump_branch.switch_to(branch)
-    commit = checkout.empty_commit(_AGAIN)
+    commit = checkout.empty_commit(_EMPTY_COMMIT_TITLE)
     step.effect("commit", bump.branch, pull.head_sha, commit)
-    reviewed = branch_history.review(branch, commit, step.records)
-    reviewed.record(step)
-    if reviewed.foreign:
-        return replace(state, review=reviewed, held=reviewed.held, next=reviewed.next)
-    branch_history.push(step, reviewed, pull.head_sha)
+    review = branch_history.review(branch, commit, step.records)
+    review.record(step)
+    if review.foreign:
+        return replace(state, review=review, waiting=review.waiting, next=review.next)
+    branch_history.push(step, review, pull.head_sha)
     step.add_inputs(head_commit=commit)
-    found = _read(replace(state, review=reviewed), github, pull.number, commit)
-    if found.pull is None or found.pull.head_sha != commit:
-        return replace(found, held=f"waiting for GitHub to notice the push of {commit[:10]}", next=_AFRESH)
-    return found
+    state = refresh(replace(state, review=review), github, pull.number, commit)
+    if state.pull is None or state.pull.head_sha != commit:
+        return replace(state, waiting=f"waiting for GitHub to notice the push of {commit[:10]}", next=_RUN_AGAIN)
+    return state
 
 
 def _comment(step: StepRecord, state: PullRequestState, pull: Pull, github: GitHub) -> PullRequestState:
     text = command(pull.head_sha)
-    written = once(
+    comment = once(
         lambda: next(iter(commands(github.comments(pull.number), pull.head_sha, state.me)), None),
         lambda: github.comment(pull.number, text),
         github.remove_comment,
     )
-    if written not in state.comments:
-        step.effect("comment", f"#{pull.number}", None, text, url=written.url)
+    if comment not in state.comments:
+        step.effect("comment", f"#{pull.number}", None, text, url=comment.url)
     return replace(state, comments=github.comments(pull.number))
 
 
 def progress(state: PullRequestState, pull: Pull, github: GitHub) -> CiStatus:
-    """Where the run of the head commit stands now."""
+    """Return the state of the head commit's CI run, as GitHub reports it now."""
     head, bump = pull.head_sha, state.bump
     run = choose(github.runs(branch_of(pull.number), head), head, bump.repository.workflow)
     jobs = github.jobs(run.id) if run else ()
-    then = labels_at(pull.labels, state.labellings, run.created) if run else pull.labels
-    found = judge(run, jobs, head, wrong_tests(then, bump.image_type, bump.repository) if run else "")
-    if run and found.state == "failed" and not bump.repository.golden:
-        found = replace(found, next=f"Look at its failed jobs: {run.url}")
-    if found.state in ("passed", "useless"):
-        return found
+    labels = labels_at(pull.labels, state.labellings, run.created) if run else pull.labels
+    current = judge(run, jobs, head, wrong_tests(labels, bump.image_type, bump.repository) if run else "")
+    if run and current.state == "failed" and not bump.repository.golden:
+        current = replace(current, next=f"Read its failed jobs: {run.url}")
+    if current.state in ("passed", "useless"):
+        return current
     comments = github.comments(pull.number)
-    if refusals(comments, head) or (found.state in ("none", "failed") and github.deployment_failed(head)):
+    if refusals(comments, head) or (current.state in ("none", "failed") and github.deployment_failed(head)):
         return replace(
-            found, state="refused", sentence=f"waiting for another commit: copy-pr-bot could not deploy {head[:10]}",
-            next="Run 04-run-ci again: it pushes an empty commit and lets CI test that.",
+            current, state="refused", sentence=f"waiting for another commit: copy-pr-bot could not deploy {head[:10]}",
+            next=f"{_RUN_AGAIN[:-1]}: it pushes an empty commit and authorizes CI for that.",
         )  # fmt: skip
     if run is None and (code := complaint(comments, head, state.me)):
         return replace(
-            found, state="refused", sentence=f"waiting for a maintainer: copy-pr-bot did not take the command ({code})",
+            current, state="refused", sentence=f"waiting for a maintainer: copy-pr-bot refused the command ({code})",
             next=f'Ask a maintainer of {github.repository} to comment "{command(head)}" on {pull.url} (again).',
         )  # fmt: skip
-    if run is None and (now := github.pull(pull.number)).head_sha != head:
+    if run is None and (newest := github.pull(pull.number)).head_sha != head:
         return replace(
-            found, state="superseded", sentence=f"waiting: #{now.number} has a newer head, {now.head_sha[:10]}",
+            current, state="superseded", sentence=f"waiting: #{newest.number} has a newer head, {newest.head_sha[:10]}",
             next="Run bump again for that commit.",
         )  # fmt: skip
     if run is None and not commands(comments, head, state.me):
         return replace(
-            found, sentence=f"waiting for a comment: none lets CI test {head[:10]} yet",
-            next="Run 04-run-ci, with publish: it writes that comment.",
+            current, sentence=f"waiting for a comment: none authorizes CI for {head[:10]} yet",
+            next=f"Run {notebooks.RUN_CI}, with publish: it writes that comment.",
         )  # fmt: skip
-    return found
+    return current

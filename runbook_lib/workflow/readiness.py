@@ -141,7 +141,7 @@ def _commits(state: PullRequestState, pull: Pull, records: Path | None) -> Item:
     if not is_mine(pull, state.head_name):
         return Item(name, None, f"They are {pull.author}'s: a person reads every line.")
     reviewed = branch_history.review(state.branch, pull.head_sha, records)
-    told = f"{reviewed.held}." if reviewed.foreign else f"{display.count(len(reviewed.commits), 'commit')}."
+    told = f"{reviewed.waiting}." if reviewed.foreign else f"{display.count(len(reviewed.commits), 'commit')}."
     return Item(name, not reviewed.foreign, told, reviewed.next)
 
 
@@ -224,7 +224,7 @@ def finish(step: StepRecord, results: tuple[StepResult, ...], found: Readiness, 
     The plan of a preview that would ``wait`` for CI ends with what is done once CI has ended.
     """
     goes_on = wait and not step.bump.apply and any(it.planned or it.state == "waiting" for it in results)
-    conclude(step, results, push_round.ahead(step.bump, ROUNDS) if goes_on else ())
+    conclude(step, results, push_round.actions_after_ci(step.bump, ROUNDS) if goes_on else ())
     if found.idle or not all(result.ok for result in results):
         return display.note(found.idle or "A step failed, so the bump is not ready.")
     for it in found.items:

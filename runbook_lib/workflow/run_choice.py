@@ -20,29 +20,27 @@ from runbook_lib.workflow import ci_run
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.pull_request import PullRequestState
 
-#: GitLab's words for a pipeline that has not ended.
+#: GitLab's statuses of a pipeline that has not ended.
 _UNFINISHED = ("created", "waiting_for_resource", "preparing", "pending", "running", "scheduled")
-
-
 _URL = re.compile(r"https?://[^/\s]+/(?P<repository>[^/\s]+/[^/\s]+)/actions/runs/(?P<run>[0-9]+)(?:[/?#]\S*)?")
 
 
 @dataclass(frozen=True)
 class ChosenRun:
-    """The run to take values from.  ``idle`` says why there is none (yet), ``next`` what to do about it.
+    """The run to take values from.  ``problem`` is the reason why there is none (yet), ``next`` what to do about it.
 
-    ``tested`` is the commit that it tested, ``wrong`` are its jobs that failed, by name; ``named`` says that a person
-    named the run.
+    ``tested`` is the commit that it tested, ``failed`` are the names of its failed jobs; ``older`` is a sentence where
+    it tested an earlier commit than the head, and ``named`` tells that a person named the run.
     """
 
     pull_request: PullRequestState
     source: GoldenSource | None = None
-    idle: str = ""
+    problem: str = ""
     next: str = ""
     url: str = ""
     number: int = 0
     tested: str = ""
-    wrong: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
     older: str = ""
     named: bool = False
 
@@ -57,9 +55,9 @@ class ChosenRun:
         return self.pull_request.bump
 
     def show(self) -> View:
-        """The run and what of it may be used."""
+        """Show the run, its functional tests, and whether its values may be used."""
         if self.source is None:
-            return display.note(f"{self.idle[:1].upper()}{self.idle[1:]}.")
+            return display.note(f"{self.problem[:1].upper()}{self.problem[1:]}.")
         states = Counter(job.state for job in self.source.jobs)
         rows = {
             "run": f"{self.source.name} {self.url}".strip(),
@@ -70,7 +68,7 @@ class ChosenRun:
 
 
 def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "github") -> ChosenRun:
-    """The run that ``run_id`` names (a number, or its address), else the pull request's newest of its head commit.
+    """Return the run that ``run_id`` names (a number or its address), else the newest one of the head commit.
 
     Once that is green, and where a GitLab is set up, the failed pipeline of the same commit there.
     Raises RunbookError for a number that is none and a source that is unknown, Refused for a run of something else.
@@ -79,35 +77,36 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
     if source not in ("github", "gitlab"):
         raise RunbookError(f"source={source!r} is unknown: choose github or gitlab.")
     if bump.tag is None:
-        return ChosenRun(state, idle="no tag was given, so no run is looked for", next="-r tag 26.04-py3")
+        return ChosenRun(state, problem="no tag was given, so no run is searched for", next="-r tag 26.04-py3")
     if not (bump.repository.golden or bump.repository.recipes):
-        return ChosenRun(state, idle=f"{bump.repository.name} has neither golden values nor recipes")
+        return ChosenRun(state, problem=f"{bump.repository.name} has neither golden values nor recipes")
     if source == "gitlab":
         return _of_gitlab(state, run_id)
     if github is None or pull is None:
-        why = state.problem or f"no pull request is open for {bump.branch}"
-        return ChosenRun(state, idle=f"waiting for the pull request: {why}", next="03-open-pr, with publish")
+        reason = state.problem or f"no pull request is open for {bump.branch}"
+        return ChosenRun(state, problem=f"waiting for the pull request: {reason}", next="03-open-pr, with publish")
     if run_id:
         return _of_github(state, github, pull, _number(run_id, github.repository), named=True)
-    now = ci_run.progress(state, pull, github)
-    if now.run is None or now.state not in ("passed", "failed"):
-        return ChosenRun(state, idle=now.sentence.rstrip("."), next=now.next, url=now.run.url if now.run else "")
-    if now.state == "passed" and os.environ.get("GITLAB_URL"):
+    status = ci_run.progress(state, pull, github)
+    if status.run is None or status.state not in ("passed", "failed"):
+        url = status.run.url if status.run else ""
+        return ChosenRun(state, problem=status.sentence.rstrip("."), next=status.next, url=url)
+    if status.state == "passed" and os.environ.get("GITLAB_URL"):
         # What GitHub runs is green: the scopes that it never runs are next.
         mirrored = _of_gitlab(state, "")
-        if mirrored.source is not None and mirrored.wrong:
+        if mirrored.source is not None and mirrored.failed:
             return mirrored
-    return _of_github(state, github, pull, now.run.id, named=False)
+    return _of_github(state, github, pull, status.run.id, named=False)
 
 
 def _number(run_id: str, repository: str) -> int:
     text = run_id.strip()
-    if found := _URL.fullmatch(text):
-        if found["repository"].lower() != repository.lower():
-            raise Refused(f"{text} is a run of {found['repository']}, and the bump is one of {repository}.")
-        text = found["run"]
+    if match := _URL.fullmatch(text):
+        if match["repository"].lower() != repository.lower():
+            raise Refused(f"{text} is a run of {match['repository']}, and the bump is one of {repository}.")
+        text = match["run"]
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise RunbookError(f"run_id={run_id!r} is no number of a run. Take it from the run's address, …/runs/<number>.")
+        raise RunbookError(f"run_id={run_id!r} is not the number of a run. Use that of its address, …/runs/<number>.")
     return int(text)
 
 
@@ -118,9 +117,9 @@ def _of_github(state: PullRequestState, github: GitHub, pull: Pull, run_id: int,
         labels=labels_at(pull.labels, state.labellings, run.created), older="older-run" in bump.allow,
     )  # fmt: skip
     older = "" if run.head_sha == pull.head_sha else f"{source.name} tested {run.head_sha[:10]}."
-    wrong = tuple(sorted(job.name for job in failed_jobs.failed(github.jobs(run_id))))
+    failed = tuple(sorted(job.name for job in failed_jobs.failed(github.jobs(run_id))))
     return ChosenRun(
-        state, source, url=run.url, number=run_id, tested=run.head_sha, wrong=wrong, older=older, named=named
+        state, source, url=run.url, number=run_id, tested=run.head_sha, failed=failed, older=older, named=named
     )
 
 
@@ -128,34 +127,36 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
     bump, branch = state.bump, state.branch
     if run_id and not re.fullmatch(r"[0-9]{1,18}", run_id.strip()):
         raise RunbookError(
-            f"run_id={run_id!r} is no number of a pipeline. Take it from its address, …/pipelines/<number>; without "
-            "one, the newest pipeline of the bump's commit is taken."
+            f"run_id={run_id!r} is not the number of a pipeline. Use that of its address, …/pipelines/<number>; "
+            "without one, the newest pipeline of the bump's commit is used."
         )
     if state.pull is None and branch.tip is None:
         return ChosenRun(
-            state, idle=f"waiting for the branch {bump.branch}: it does not exist yet", next=notebooks.OPEN_PR
+            state, problem=f"waiting for the branch {bump.branch}: it does not exist yet", next=notebooks.OPEN_PR
         )
     head = state.pull.head_sha if state.pull else branch.start
     gitlab = GitLab.connect()
     pipeline = gitlab.pipeline(int(run_id)) if run_id else next(iter(gitlab.pipelines(head)), None)
     if pipeline is None:
-        how = "Start one there, with tools/trigger_internal_ci.py (--dry-run first); then run again."
-        return ChosenRun(state, idle=f"waiting for a pipeline of {head[:10]} on GitLab: it has none", next=how)
+        next_action = "Start one there, with tools/trigger_internal_ci.py (--dry-run first); then run again."
+        return ChosenRun(
+            state, problem=f"waiting for a pipeline of {head[:10]} on GitLab: it has none", next=next_action
+        )
     if pipeline.status in _UNFINISHED:
-        told = f"waiting for pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
-        return ChosenRun(state, idle=told, next=f"Run again when it has ended: {pipeline.url}", url=pipeline.url)
+        problem = f"waiting for pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
+        return ChosenRun(state, problem=problem, next=f"Run again when it has ended: {pipeline.url}", url=pipeline.url)
     source = ci_runs.of_gitlab(
         gitlab, pipeline.id, image_type=bump.image_type, head=head, older="older-run" in bump.allow
     )
     older = "" if pipeline.sha == head else f"{source.name} tested {pipeline.sha[:10]}."
-    wrong = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))
+    failed = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))
     return ChosenRun(
         state,
         source,
         url=pipeline.url,
         number=pipeline.id,
         tested=pipeline.sha,
-        wrong=wrong,
+        failed=failed,
         older=older,
         named=bool(run_id),
     )

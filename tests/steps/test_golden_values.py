@@ -20,8 +20,8 @@ from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import golden_values
 from runbook_lib.steps.golden_values import RefreshPlan
 from runbook_lib.workflow import bump_branch, ci_run, golden_comparison, pull_request, push_round, run_choice
-from runbook_lib.workflow.golden_comparison import Found
-from runbook_lib.workflow.push_round import Sent
+from runbook_lib.workflow.golden_comparison import GoldenComparison
+from runbook_lib.workflow.push_round import PushOutcome
 
 REGRESSION = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json"
 DRIFTED = [
@@ -35,9 +35,9 @@ TITLE = "test: refresh golden values for 26.04-py3"
 @dataclass(frozen=True)
 class Ran:
     step: StepRecord
-    found: Found
+    found: GoldenComparison
     plan: RefreshPlan
-    sent: Sent
+    sent: PushOutcome
 
 
 def step05(
@@ -50,7 +50,7 @@ def step05(
     state = pull_request.read_state(bump_branch.find(at.checkout, bump), at.github(token), records=step.records)
     if let_go:
         state = ci_run.authorize(step, state)
-        assert not state.held
+        assert not state.waiting
     found = golden_comparison.collect(run_choice.choose_run(state, **asked), only_failing=only_failing, accepted=accept)
     plan = golden_values.plan(found, reset=reset)
     sent = golden_values.carry_out(step, plan)
@@ -195,7 +195,7 @@ def test_undecided_tests_block_the_push(at: World) -> None:
     assert ran.sent.commit == ""
     assert "allow=partial-round" in ran.sent.next
     # Step 6 may decide them in the very same run: here it is only known what golden values do not explain.
-    assert ran.sent.held.startswith("waiting for 06-broken-tests: 4 failed tests of this run are not explained by")
+    assert ran.sent.waiting.startswith("waiting for 06-broken-tests: 4 failed tests of this run are not explained by")
     assert sorted(name.split("/")[0] for name in ran.found.undecided) == ["gpt", "hybrid", "mimo", "moe"]
     assert "push" not in at.effects()
 
@@ -208,10 +208,10 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
         git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", TITLE)
         for allow, starts in (("", "waiting for CI run"), ("push-while-running", "")):
             bump = bump_to(allow=allow)
-            sent = push_round.send(
+            sent = push_round.push_answers(
                 at.step(bump), pull_request.read_state(bump_branch.find(at.checkout, bump), at.github())
             )
-            assert sent.held.startswith(starts)
+            assert sent.waiting.startswith(starts)
             assert at.effects() == ["push", "comment"] * bool(sent.commit)
         assert sent.commit
         assert [entry["exception"] for entry in at.said("exception")] == ["push-while-running"]
@@ -281,12 +281,12 @@ def test_an_uncommitted_golden_file_is_refused_and_reset_undoes_only_that(at: Wo
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"run_id": "twelve"}, "is no number of a run"),
-        ({"run_id": "1" * 40}, "is no number of a run"),
+        ({"run_id": "twelve"}, "number of a run"),
+        ({"run_id": "1" * 40}, "number of a run"),
         ({"run_id": "https://github.com/someone/else/actions/runs/5000000010"}, "is a run of someone/else"),
         ({"run_id": "999999999"}, "does not find it"),
         ({"source": "jenkins"}, "choose github or gitlab"),
-        ({"source": "gitlab", "run_id": "x"}, "is no number of a pipeline"),
+        ({"source": "gitlab", "run_id": "x"}, "number of a pipeline"),
     ],
 )
 def test_a_run_of_another_branch_is_refused(at: World, asked: dict[str, str], says: str) -> None:
@@ -325,7 +325,7 @@ def test_a_missing_file_fails_the_step_and_the_rest_is_refreshed(at: World, monk
     monkeypatch.setattr(evidence, "archive", torn)
     ran = step05(at, mode="apply")
     assert changed(at) == [f"{FOLDER}/{name}" for name in DRIFTED if name.startswith("gpt")]
-    assert len(ran.found.missing) == 2
+    assert len(ran.found.unavailable) == 2
     assert at.checks()["every golden file asked for is there"] == "failed"
     with pytest.raises(RunbookError, match="gpt3_moe_mcore_te_ep8"):
         ran.step.raise_if_failed()
@@ -410,7 +410,7 @@ def test_a_foreign_commit_on_the_branch_is_not_pushed(at: World) -> None:
     git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", "Something of mine")
     there = git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
     ran = step05(at, allow="partial-round")
-    assert "not only by answers" in ran.sent.held
+    assert "not only by answers" in ran.sent.waiting
     assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == there
 
 
@@ -461,7 +461,7 @@ def test_a_job_that_passed_explains_none_that_failed(at: World) -> None:
     found = golden_comparison.collect(asked, say=lambda _: None)
     passed = [replace(file, failed=False) for file in found.collection.files]
     left = [
-        golden_comparison._undecided(asked, files, found.judged, found.new, False) for files in (passed, passed[:0])
+        golden_comparison.undecided_jobs(asked, files, found.judged, found.new, False) for files in (passed, passed[:0])
     ]
     assert left[0] == left[1] == tuple(sorted(asked.wrong))
     assert one.failed

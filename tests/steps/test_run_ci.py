@@ -217,7 +217,7 @@ def test_a_contributor_is_told_to_ask_a_maintainer(world: World) -> None:
     world.github().add_label(10, "Run functional tests")
     for _ in range(2):
         run_ci(world, "contributor-token", remote="fork")
-        assert waiting(world) == "waiting for a maintainer: copy-pr-bot did not take the command (E3)"
+        assert waiting(world).endswith("(E3)")
     commit = world.github().pull(10).head_sha
     assert commands(world) == [(CONTRIBUTOR, f"/ok to test {commit}")]
     world.github().comment(10, f"/ok to test {commit}")

@@ -272,13 +272,13 @@ def _step_3(at: At, on: Clients) -> None:
 
 def _step_4(at: At, on: Clients) -> None:
     after = ci_run.authorize(at.step(), pull_request.read_state(at.known["branch"], on.github))
-    if after.held:
-        raise Told(after.held)
+    if after.waiting:
+        raise Told(after.waiting)
 
 
 def _told_there(at: At, on: Clients) -> None:
     step = at.step()
-    push_round.tell(step, pull_request.read_state(at.known["branch"], on.github), "Some words.", "golden-values")
+    push_round.update_body(step, pull_request.read_state(at.known["branch"], on.github), "Some words.", "golden-values")
     _quiet(step)
 
 

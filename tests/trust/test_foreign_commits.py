@@ -32,7 +32,7 @@ def authorize(world: World, **parameters: str) -> PullRequestState:
     assert state.show().text
     state = ci_run.authorize(step, state)
     run_ci.show(state, None)
-    run_ci.verify(step, state, None if state.held else run_ci.follow(step, state))
+    run_ci.verify(step, state, None if state.waiting else run_ci.follow(step, state))
     step.raise_if_failed()  # a foreign commit is no failure
     return state
 
@@ -202,7 +202,7 @@ def test_what_somebody_else_pushed_is_not_tested(
     state = authorize(opened, allow=allow)
     figures["hostile"] += 1
     assert commands(opened) == []
-    assert "waiting for a person to confirm" in state.held
+    assert "waiting for a person to confirm" in state.waiting
     assert state.review is not None
     first = state.review.foreign[0]
     assert f"{FOREIGN}:{first.id}" in state.next
@@ -217,17 +217,17 @@ def test_a_confirmation_holds_for_one_commit_alone(opened: World) -> None:
     other = Other(opened)
     on_top(other)
     first = other.push()
-    assert authorize(opened, allow=f"{FOREIGN}:{first}").held == ""
+    assert authorize(opened, allow=f"{FOREIGN}:{first}").waiting == ""
     assert commands(opened) == [f"/ok to test {first}"]
     assert [it["exception"] for it in opened.said("exception")] == [f"{FOREIGN}:{first}"]
     other.append("setup.py")
     second = other.commit()
     other.push()
-    assert "waiting for a person to confirm a commit" in authorize(opened, allow=f"{FOREIGN}:{first}").held
-    assert authorize(opened).held
+    assert "waiting for a person to confirm a commit" in authorize(opened, allow=f"{FOREIGN}:{first}").waiting
+    assert authorize(opened).waiting
     assert commands(opened) == [f"/ok to test {first}"]
     # The record has kept the first one.
-    assert authorize(opened, allow=f"{FOREIGN}:{second}").held == ""
+    assert authorize(opened, allow=f"{FOREIGN}:{second}").waiting == ""
     assert commands(opened)[1:] == [f"/ok to test {second}"]
 
 
@@ -236,7 +236,7 @@ def test_a_preview_confirms_nothing(opened: World) -> None:
     on_top(other)
     commit = other.push()
     authorize(opened, allow=f"{FOREIGN}:{commit}", mode="preview")
-    assert authorize(opened).held
+    assert authorize(opened).waiting
     assert commands(opened) == []
 
 
@@ -319,7 +319,7 @@ def test_empty_commits_and_clean_merges_add_nothing(opened: World) -> None:
     other.git("switch", "-q", BRANCH)
     other.git("merge", "-q", "--no-ff", "-m", "Merge branch 'main'", "aside")
     other.push()
-    assert authorize(opened).held == ""
+    assert authorize(opened).waiting == ""
     assert commands(opened) == [f"/ok to test {opened.head()}"]
 
 
@@ -329,7 +329,7 @@ def test_a_merge_by_an_older_git_is_a_persons_to_confirm(opened: World, monkeypa
     other.git("merge", "-q", "--no-ff", "-m", "Merge", "origin/main")
     other.push()
     monkeypatch.setattr(commit_changes, "is_clean_merge", lambda *_: False)  # git < 2.38 knows no merge-tree
-    assert authorize(opened).held
+    assert authorize(opened).waiting
 
 
 # -- what is committed here -----------------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ def test_what_a_hook_has_made_of_the_commit_is_not_pushed(world: World, name: st
     subprocess.run(told, shell=True, check=True, capture_output=True)
     git(world.checkout.path, "clean", "-qfd")
     assert world.open_pr().pull is not None
-    assert authorize(world).held == ""
+    assert authorize(world).waiting == ""
 
 
 def test_what_a_hook_has_made_is_pushed_once_confirmed(world: World) -> None:
@@ -392,7 +392,7 @@ def test_what_a_hook_has_made_is_pushed_once_confirmed(world: World) -> None:
     world.open_pr(allow=f"{FOREIGN}:{commit}")
     assert world.head() == commit
     assert [it["exception"] for it in world.said("exception")] == [f"{FOREIGN}:{commit}"]
-    assert authorize(world).held == ""
+    assert authorize(world).waiting == ""
 
 
 def test_a_filter_that_changes_what_is_committed_is_found(world: World) -> None:
@@ -466,15 +466,17 @@ def test_a_persons_own_commit_waits_for_its_confirmation(opened: World) -> None:
 
 
 def test_answers_to_ci_are_reviewed_before_their_push(opened: World) -> None:
-    assert authorize(opened).held == ""
+    assert authorize(opened).waiting == ""
     opened.now[0] += 1000
     path = opened.checkout.path
     (path / GOLDEN).write_text("{}\n")
     git(path, "commit", "-q", "-am", "test: refresh golden values for 26.04-py3")
     before, bump = opened.head(), bump_to()
     step = opened.step(bump)
-    sent = push_round.send(step, pull_request.read_state(bump_branch.find(opened.checkout, bump), opened.github()))
-    assert "waiting for a person to confirm" in sent.held
+    sent = push_round.push_answers(
+        step, pull_request.read_state(bump_branch.find(opened.checkout, bump), opened.github())
+    )
+    assert "waiting for a person to confirm" in sent.waiting
     assert GOLDEN in sent.view.text
     assert (sent.commit, opened.head(), len(commands(opened))) == ("", before, 1)
 
@@ -555,5 +557,5 @@ def test_a_persons_own_branch_is_not_ours(opened: World) -> None:
     state = pull_request.read_state(bump_branch.find(opened.checkout, bump), opened.github())
     assert state.pull is not None
     theirs = replace(state, pull=replace(state.pull, head_owner=CONTRIBUTOR))
-    assert "must be let go by hand" in ci_run.authorize(opened.step(bump), theirs).held
+    assert "must be let go by hand" in ci_run.authorize(opened.step(bump), theirs).waiting
     assert commands(opened) == []

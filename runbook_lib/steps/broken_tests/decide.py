@@ -60,7 +60,7 @@ class Triage:
     def show(self) -> View:
         """Return each failed job with its cause and evidence."""
         if self.run.source is None:
-            return display.note(f"{self.run.idle[:1].upper()}{self.run.idle[1:]}.")
+            return display.note(f"{self.run.problem[:1].upper()}{self.run.problem[1:]}.")
         return self.run.show() + display.notes(self.warnings, title="Warnings") + failed_jobs.show(self.jobs)
 
 
@@ -186,8 +186,8 @@ def triage(run: ChosenRun, say: Callable[[str], object] = print) -> Triage:
         jobs = failed_jobs.diagnose_pipeline(run.source, say)
     else:
         jobs = failed_jobs.diagnose_run(github, failed_jobs.RequestedRun(github.run(run.number)), run.bump.base, say)
-    values = golden_comparison.collect(run, on_branch=True, say=lambda _: None)
-    unread = tuple(problem for problem in values.missing if problem.job in values.undecided)
+    values = golden_comparison.collect(run, on_branch=True, report=lambda _: None)
+    unread = tuple(problem for problem in values.unavailable if problem.job in values.undecided)
     return Triage(run, jobs, values.undecided, unread)
 
 

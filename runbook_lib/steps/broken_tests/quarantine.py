@@ -26,7 +26,7 @@ from runbook_lib.text.edits import Edit
 from runbook_lib.text.markdown import address, code, prose, unlinked
 from runbook_lib.workflow import branch_history, bump_branch, push_round, quarantines
 from runbook_lib.workflow.proposal import is_mine
-from runbook_lib.workflow.push_round import Sent
+from runbook_lib.workflow.push_round import PushOutcome
 from runbook_lib.workflow.quarantines import quarantined_since_fork
 from runbook_lib.workflow.run_choice import ChosenRun
 
@@ -48,14 +48,14 @@ class QuarantineResult:
     problems: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
     flaky: tuple[str, ...] = ()
-    sent: Sent = field(default_factory=Sent)
+    sent: PushOutcome = field(default_factory=PushOutcome)
     rerun: bool = False
     messages: tuple[str, ...] = ()
 
     @property
     def view(self) -> View:
         """A message for each thing done or found."""
-        return display.notes((*self.messages, *self.sent.told))
+        return display.notes((*self.messages, *self.sent.messages))
 
 
 def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
@@ -75,7 +75,7 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
         message = "This is a preview: nothing was changed."
         return QuarantineResult(plan, open=blocking, flaky=flaky, messages=(message,))
     if plan.decisions or plan.reenabled:
-        push_round.require_own(state)
+        push_round.require_own_branch(state)
         # What would stop the commit must stop it before an issue is filed.
         checkout.require_work_tree()
         checkout.identity()
@@ -86,14 +86,14 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
     if edited:
         _commit(step, plan, edited, issues, messages)
     blocking, flaky = decide.open_jobs(failures, {edit.path: edit.after for edit in edited})
-    sent, rerun = Sent(), False
+    sent, rerun = PushOutcome(), False
     if not run.older:  # an older run says nothing about the failures of the newest
-        sent = push_round.send(step, state, blocking)
-        if flaky and not blocking and not sent.commit and not sent.held:
+        sent = push_round.push_answers(step, state, blocking)
+        if flaky and not blocking and not sent.commit and not sent.waiting:
             rerun = rerun_flaky(step, run, flaky, messages)
     result = QuarantineResult(plan, issues, problems, blocking, flaky, sent, rerun, tuple(messages))
     quarantined = quarantined_since_fork(bump_branch.find(checkout, bump))
-    push_round.tell(step, state, text(quarantined, failures), "broken-tests")
+    push_round.update_body(step, state, text(quarantined, failures), "broken-tests")
     return result
 
 
@@ -243,10 +243,10 @@ def _conclude(step: StepRecord, result: QuarantineResult) -> None:
     bump = run.bump
     if bump.tag and (reason := bump.repository.inapplicable(step.name)):
         step.done(reason)
-    elif run.source is None and (bump.tag is None or not bump.apply or not run.idle.startswith("waiting")):
-        step.done(f"Nothing to decide: {run.idle}.", run.next)
+    elif run.source is None and (bump.tag is None or not bump.apply or not run.problem.startswith("waiting")):
+        step.done(f"Nothing to decide: {run.problem}.", run.next)
     elif run.source is None:
-        step.waiting(run.idle, run.next)
+        step.waiting(run.problem, run.next)
     elif not bump.apply:
         tests, jobs = display.count(len(plan.decisions), "test"), display.count(len(result.open), "failed job")
         _plan_effects(step, result, tests)
@@ -259,8 +259,8 @@ def _conclude(step: StepRecord, result: QuarantineResult) -> None:
     elif result.rerun:
         sentence = f"waiting for CI run {run.number}: its flaky tests run again"
         step.waiting(sentence, "Run bump again, or with wait=True.")
-    elif sent.held:
-        step.waiting(sent.held, sent.next)
+    elif sent.waiting:
+        step.waiting(sent.waiting, sent.next)
     elif sent.commit:
         tests = display.count(len(result.issues), "test")
         sentence = f"Marked {tests} broken; {sent.commit[:10]} is pushed, and CI is authorized for it."
@@ -280,7 +280,7 @@ def _plan_effects(step: StepRecord, result: QuarantineResult, tests: str) -> Non
         step.would(f"quarantine {tests} in one commit on the branch {branch}")
     if plan.reenabled:
         step.would(f"re-enable {display.count(len(plan.reenabled), 'test')}, in one commit on the branch {branch}")
-    if plan.decisions or plan.reenabled or push_round.waits(plan.run.pull_request):
+    if plan.decisions or plan.reenabled or push_round.has_unpushed_answers(plan.run.pull_request):
         step.would(push_round.PUSH, publish=True)
     elif result.flaky and not result.open:
         step.would(f"run again: {', '.join(result.flaky)}", publish=True)

@@ -66,7 +66,7 @@ def carry_out(step: StepRecord, dry_run: DryRun, confirm: str = "") -> DryRun:
     review = branch_history.review(dry_run.branch, dry_run.commit, step.records)
     review.record(step)
     if review.foreign:
-        return replace(dry_run, waiting=review.held, next_action=review.next)
+        return replace(dry_run, waiting=review.waiting, next_action=review.next)
     destination.require_replaceable(dry_run.destination, gitlab.protected(), gitlab.project().default_branch)
     if dry_run.pushes:
         _push(step, dry_run)
