@@ -1,12 +1,11 @@
 """The plan of an image's build, from the pins of a checkout and checked against its Dockerfile.  Pure."""
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from runbook_lib.containers.engine import BuildPlan
-from runbook_lib.containers.known_builds import BUILDS, STACK, ImageBuild
+from runbook_lib.containers.known_builds import BUILDS, STACK, KnownBuild
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.finders import BuildArg, Counted, DockerArg
@@ -41,14 +40,15 @@ class BuildRequest:
 
 def paths(repository: Repository) -> tuple[str, ...]:
     """Return the files that ``plan`` and ``stack`` read."""
-    builds: list[ImageBuild] = []
+    builds: list[KnownBuild] = []
     if repository.name in BUILDS:
         builds.append(BUILDS[repository.name])
     if repository.name == MEGATRON_BRIDGE.name:
         builds += STACK
     known = list(repository.sites.pin_paths)
-    for path in itertools.chain.from_iterable(build.dockerfiles for build in builds):
-        known += [path.format(type="dev"), path.format(type="lts")]
+    for build in builds:
+        for path in build.dockerfiles:
+            known += [path.format(type="dev"), path.format(type="lts")]
     return tuple(dict.fromkeys(known))
 
 
@@ -117,7 +117,7 @@ def platform_of(machine: str) -> str:
     return f"linux/{architecture}"
 
 
-def _build(texts: Texts, repository: Repository, image_type: ImageType, dockerfile: str) -> ImageBuild:
+def _build(texts: Texts, repository: Repository, image_type: ImageType, dockerfile: str) -> KnownBuild:
     """Return the build; for a repository that declares its pins, the one that takes a pinned image."""
     known = BUILDS.get(repository.name) if not repository.origin else None
     if known is not None and not dockerfile:
@@ -125,13 +125,13 @@ def _build(texts: Texts, repository: Repository, image_type: ImageType, dockerfi
     arguments: dict[tuple[str, str], None] = {}
     for site in repository.sites.pins:
         path, argument = _build_argument(site)
-        is_wanted = path == dockerfile if dockerfile else site.lockstep
+        is_wanted = path == dockerfile or (not dockerfile and site.lockstep)
         if site.image_type == image_type and not site.frozen and argument and is_wanted:
             arguments[path, argument] = None
     name = repository.name.rpartition("/")[2].lower()
     if len(arguments) == 1:
         path, argument = next(iter(arguments))
-        return ImageBuild(name, (path,), argument, known.target if known else "")
+        return KnownBuild(name, (path,), argument, known.target if known else "")
     if dockerfile and known is not None:
         return replace(known, dockerfiles=(dockerfile,))
     listed = ", ".join(sorted({path for path, _ in arguments})) or "none"
@@ -146,7 +146,9 @@ def _build(texts: Texts, repository: Repository, image_type: ImageType, dockerfi
 
 def _build_argument(site: PinSite) -> tuple[str, str]:
     """Return the Dockerfile and its argument that take a pin's image; empty if the site does not declare them."""
-    finder = site.finder.finder if isinstance(site.finder, Counted) else site.finder
+    finder = site.finder
+    if isinstance(finder, Counted):
+        finder = finder.finder
     if isinstance(finder, DockerArg):
         return site.path, finder.name
     if isinstance(finder, BuildArg) and site.dockerfile:
@@ -158,24 +160,23 @@ def _pins(
     texts: Texts, repository: Repository, image_type: ImageType, architecture: str, dockerfile: str
 ) -> tuple[Pin, ...]:
     """Return the pins that a build for an architecture may use, the best first."""
-    readings = [reading for reading in read(texts, repository.sites) if reading.site.image_type == image_type]
-    lockstep = [reading for reading in readings if reading.site.lockstep]
     pins: list[Pin] = []
-    for reading in lockstep:
-        pins += (pin for pin in reading.pins if pin.location.platform in ("", architecture))
+    fallback: list[Pin] = []
+    reasons: list[str] = []
+    for reading in read(texts, repository.sites):
+        if reading.site.image_type != image_type:
+            continue
+        if reading.site.lockstep:
+            pins += (pin for pin in reading.pins if pin.location.platform in ("", architecture))
+            reasons += filter(None, [reading.problem])
+        if _build_argument(reading.site)[0] == dockerfile:
+            fallback += reading.pins
     # Pins of another Dockerfile, or of an argument that this one does not have, come last.
     pins.sort(key=lambda pin: _build_argument(pin.site)[0] not in ("", dockerfile))
-    if not pins:
-        for reading in readings:
-            if _build_argument(reading.site)[0] == dockerfile:
-                pins += reading.pins
-    if not pins:
-        reasons = " ".join(reading.problem for reading in lockstep if reading.problem)
-        raise CannotTell(
-            f"{repository.name} has no pin of type {image_type} to build from. "
-            f"{reasons or 'None of its files names one.'}"
-        )
-    return tuple(pins)
+    if not pins and not fallback:
+        reason = " ".join(reasons) or "None of its files names one."
+        raise CannotTell(f"{repository.name} has no pin of type {image_type} to build from. {reason}")
+    return tuple(pins or fallback)
 
 
 def _location(pin: Pin) -> str:
@@ -198,7 +199,7 @@ def _parse(texts: Texts, path: str, name: str) -> Dockerfile:
 
 def _plan(
     texts: Texts,
-    build: ImageBuild,
+    build: KnownBuild,
     path: str,
     base: str,
     source: str,
@@ -248,8 +249,10 @@ def _is_known(name: str) -> bool:
 
 
 def _reachable(dockerfile: Dockerfile, stages: Sequence[Stage]) -> set[str]:
-    declared = itertools.chain(dockerfile.args, *(stage.args for stage in stages))
-    return {arg.name for arg in declared}
+    args = list(dockerfile.args)
+    for stage in stages:
+        args += stage.args
+    return {arg.name for arg in args}
 
 
 def _unset(dockerfile: Dockerfile, stages: Sequence[Stage], arguments: Mapping[str, str]) -> tuple[str, ...]:
@@ -268,7 +271,9 @@ def _secrets(
     dockerfile: Dockerfile, target: str, arguments: Mapping[str, str], available: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the secrets that a target mounts.  Raises Refused if one is not available."""
-    wanted = {name: stage.title for stage in dockerfile.needed(target, arguments) for name in stage.secrets}
+    wanted: dict[str, str] = {}
+    for stage in dockerfile.needed(target, arguments):
+        wanted |= dict.fromkeys(stage.secrets, stage.title)
     missing = [name for name in wanted if name not in available]
     if missing:
         free = []
@@ -288,12 +293,10 @@ def _secrets(
 
 def _unused(dockerfile: Dockerfile, target: str, names: Sequence[str]) -> Iterator[str]:
     for name in names:
-        if _is_known(name):
-            continue
-        stages = [stage.title for stage in dockerfile.stages if any(arg.name == name for arg in stage.args)]
-        yield (
-            f"ARG {name} has no effect: only {', '.join(stages)} declares it, and {target} does not need that stage."
-        )
+        titles = [stage.title for stage in dockerfile.stages if name in {arg.name for arg in stage.args}]
+        if not _is_known(name):
+            listed = ", ".join(titles)
+            yield f"ARG {name} has no effect: only {listed} declares it, and {target} does not need that stage."
 
 
 def _unknown_bases(dockerfile: Dockerfile, target: str, arguments: Mapping[str, str]) -> Iterator[str]:

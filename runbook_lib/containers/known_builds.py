@@ -14,7 +14,7 @@ from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTA
 
 
 @dataclass(frozen=True)
-class ImageBuild:
+class KnownBuild:
     """The build of a repository's image.
 
     The first of ``dockerfiles`` that exists is used, with the image type for ``{type}``.  ``argument`` takes the base
@@ -30,17 +30,17 @@ class ImageBuild:
     required: tuple[str, ...] = ()
 
 
-BUILDS: Mapping[str, ImageBuild] = {
+BUILDS: Mapping[str, KnownBuild] = {
     # Its LTS image has a Dockerfile of its own in two of the four layouts of `pins.known_sites`.
-    MEGATRON_LM.name: ImageBuild(
+    MEGATRON_LM.name: KnownBuild(
         "megatron-lm", ("docker/Dockerfile.ci.{type}", "docker/Dockerfile.ci.dev"), "FROM_IMAGE_NAME", "main"
     ),
-    MEGATRON_BRIDGE.name: ImageBuild("megatron-bridge", ("docker/Dockerfile.ci",), "BASE_IMAGE", "megatron_bridge"),
-    ML_CONTAINERS.name: ImageBuild("megatron", ("megatron/Dockerfile",), "BASE_IMAGE", context="megatron"),
+    MEGATRON_BRIDGE.name: KnownBuild("megatron-bridge", ("docker/Dockerfile.ci",), "BASE_IMAGE", "megatron_bridge"),
+    ML_CONTAINERS.name: KnownBuild("megatron", ("megatron/Dockerfile",), "BASE_IMAGE", context="megatron"),
 }
 #: The images of the NeMo framework, each the base of the next.  Stages of TensorRT-LLM are no longer in main.
-STACK: tuple[ImageBuild, ...] = (
-    ImageBuild(
+STACK: tuple[KnownBuild, ...] = (
+    KnownBuild(
         "fw-base",
         ("docker/Dockerfile.fw_base",),
         "NEMO_FW_BASE_IMAGE",
@@ -48,7 +48,7 @@ STACK: tuple[ImageBuild, ...] = (
         defaults={"FW_DEP_BUILDER": "base", "FW_BASE_FINAL": "fw_toolkit_builder"},
     ),
     BUILDS[MEGATRON_BRIDGE.name],
-    ImageBuild(
+    KnownBuild(
         "fw-final",
         ("docker/Dockerfile.fw_final",),
         "NEMO_FW_FINAL_BASE_IMAGE",

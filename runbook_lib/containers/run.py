@@ -1,6 +1,7 @@
 """Docker, podman or buildah, run as programs: a working engine, a build, a pull, a program in an image."""
 
 import os
+import re
 import secrets
 import shlex
 import shutil
@@ -207,9 +208,8 @@ def _output(command: Sequence[str], env: Mapping[str, str]) -> str:
 
 def _version(text: str) -> tuple[int, ...]:
     """Return the first version in a text."""
-    words = [word for word in text.replace("-", " ").split() if word[0].isdecimal()]
-    numbers = words[0].partition("+")[0].split(".") if words else []
-    return tuple(int(number) for number in numbers if number.isdecimal())
+    match = re.search(r"(?<!\S)\d[\d.]*", text.replace("-", " "))
+    return tuple(map(int, filter(None, match[0].split(".")))) if match else ()
 
 
 def _problem(name: EngineName, errors: str) -> str:

@@ -52,7 +52,7 @@ class RunState:
     run: RunRecord
     attempt: AttemptRecord
     jobs: Sequence[JobRecord]
-    status: plan.CiStatus
+    status: plan.GitHubStatus
 
 
 class Hub:
@@ -315,7 +315,7 @@ class Hub:
         return {path.rpartition("/")[2]: text for path, text in measured.items()}
 
 
-def listed_jobs(state: RunState, now: float) -> list[tuple[JobRecord, plan.CiStatus]]:
+def listed_jobs(state: RunState, now: float) -> list[tuple[JobRecord, plan.GitHubStatus]]:
     """Return the jobs that are listed now, each with its status."""
     listed = []
     for job in state.jobs:

@@ -6,6 +6,7 @@ memory, a stack of 64 MB, the host's uv cache), Megatron-LM's ``skills/mcore-bui
 """
 
 import hashlib
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ class WorkContainer:
         inside = CHECKOUT_FOLDERS.get(repository.name, f"/opt/{repository.name.rpartition('/')[2]}")
         is_elsewhere = git and not f"{git}/".startswith(f"{checkout}/")
         container = cls(image, checkout, inside, cache, git if is_elsewhere else "")
-        paths = [path for mount in container.mounts for path in mount]
+        paths = itertools.chain.from_iterable(container.mounts)
         wrong = [repr(path) for path in paths if not _MOUNTABLE.fullmatch(path)]
         if wrong:
             raise Refused(
@@ -89,8 +90,10 @@ class WorkContainer:
 
     def variables(self, step: WorkStep) -> tuple[str, ...]:
         """Return what is set inside for a step, as ``NAME=value``."""
-        cache = (("UV_CACHE_DIR", CACHE),) if self.cache else ()
-        return tuple(f"{name}={value}" for name, value in (*cache, *_TRUST, *step.env))
+        variables = dict((*_TRUST, *step.env))
+        if self.cache:
+            variables = {"UV_CACHE_DIR": CACHE, **variables}
+        return tuple(f"{name}={value}" for name, value in variables.items())
 
 
 def engine_command(

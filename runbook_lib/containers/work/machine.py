@@ -1,5 +1,6 @@
 """This machine: the container that it may be, and the programs that lead into one."""
 
+import itertools
 import os
 import platform
 import shutil
@@ -92,9 +93,8 @@ def missing_prerequisite(
     path = env.get("PATH", "")
     programs = {command[0] for command in commands}
     created = {command[-1] for command in commands if command[0] == "mv"}
-    words = [word for command in commands for word in command]
     is_missing = image.kind == "file" and image.name not in created and not Path(image.name).is_file()
-    if is_missing and any(image.name in word for word in words):
+    if is_missing and image.name in "\n".join(itertools.chain.from_iterable(commands)):
         return f"{image.name} does not exist on this machine: create it (task import), or name another image."
     if "enroot" in programs and shutil.which("enroot", path=path) is None:
         return "enroot is not installed on this machine: install it, or run the commands where it is."

@@ -121,8 +121,11 @@ def _missing_submodules(checkout: Checkout, project: PythonProject) -> tuple[str
     except GitFailed:  # the file lists no submodule
         return ()
     submodules = {line.partition(" ")[2] for line in listing.splitlines()}
-    paths = [posixpath.normpath(path) for path in project.paths.values()]
-    return tuple(path for path in paths if path in submodules and not (checkout.path / path / PYPROJECT).is_file())
+    missing = []
+    for path in map(posixpath.normpath, project.paths.values()):
+        if path in submodules and not (checkout.path / path / PYPROJECT).is_file():
+            missing.append(path)
+    return tuple(missing)
 
 
 def _mcore_branch(checkout: Checkout) -> str:

@@ -72,11 +72,12 @@ class PythonProject:
 
     def where(self, package: str) -> tuple[str, ...]:
         """Return the places that list a package, such as ``extra dev``."""
-        return tuple(
-            place
-            for place, requirements in self.places.items()
-            if any(_same_name(requirement.name, package) for requirement in requirements)
-        )
+        name = canonicalize_name(package)
+        places = []
+        for place, requirements in self.places.items():
+            if name in {canonicalize_name(requirement.name) for requirement in requirements}:
+                places.append(place)
+        return tuple(places)
 
     def has(self, wanted: Requirement, place: str) -> bool:
         """Return True if a place lists a package with the version, the extras and the marker of a requirement."""
@@ -203,11 +204,11 @@ def _requirement(entry: object) -> Requirement | None:
 def _without(package: str, data: Any, table: str = "") -> Any:
     """Return the data without a package's requirements and its source."""
     if isinstance(data, dict):
-        return {
-            key: _without(package, value, key)
-            for key, value in data.items()
-            if table != "sources" or not _same_name(key, package)
-        }
+        remaining = {}
+        for key, value in data.items():
+            if table != "sources" or not _same_name(key, package):
+                remaining[key] = _without(package, value, key)
+        return remaining
     if isinstance(data, list):
         return [_without(package, entry) for entry in data if not _requires(entry, package)]
     return data

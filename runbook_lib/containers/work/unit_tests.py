@@ -76,15 +76,15 @@ def plan_tests(
     if tests.startswith("-") or re.search(r"[\x00-\x1f\x7f]", tests):
         raise RunbookError(f"tests={tests!r} names no tests: give a bucket, a file, file::test, or a part of a name.")
     if repository == MEGATRON_BRIDGE.name:
-        scripts = {match[1].lower(): match[0] for path in files if (match := _BRIDGE_SCRIPT.fullmatch(path))}
+        matches = filter(None, map(_BRIDGE_SCRIPT.fullmatch, files))
+        scripts = {match[1].lower(): match[0] for match in matches}
         if tests.lower() in scripts:
             return make_step("test-bucket-bridge", bucket=tests, script=scripts[tests.lower()])
         selection = _selection(tests, files, list(scripts))
         return make_step("test-files-bridge", subject=tests or "all unit tests", selection=selection)
-    matching = [bucket for bucket in buckets if bucket.name == tests]
+    matching = {bucket.platform: bucket for bucket in buckets if bucket.name == tests}
     if matching:
-        usual = [bucket for bucket in matching if bucket.platform == _USUAL_PLATFORM]
-        return _bucket_step((usual or matching)[0], image_type)
+        return _bucket_step(matching.get(_USUAL_PLATFORM, next(iter(matching.values()))), image_type)
     selection = _selection(tests, files, [bucket.name for bucket in buckets])
     subject = tests or "all unit tests"
     if "-k" in selection:

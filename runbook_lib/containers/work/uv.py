@@ -37,13 +37,13 @@ class WorkPlan:
     """The steps of a task.
 
     ``sync`` holds the options of a sync that follows the steps, whose command depends on where it runs; None for no
-    sync.  ``idle`` says why there is nothing to do; ``next_action`` is left to the user; ``warnings`` are sentences.
+    sync.  ``no_change`` says why there is nothing to do; ``next_action`` is left to the user.
     """
 
     steps: tuple[WorkStep, ...] = ()
     sync: tuple[str, ...] | None = None
     locked: bool = True
-    idle: str = ""
+    no_change: str = ""
     next_action: str = ""
     warnings: tuple[str, ...] = ()
 
@@ -90,7 +90,7 @@ def add(state: ProjectState, package: str, extra: str = "") -> WorkPlan:
     branch = f"build/add-{canonicalize_name(name)}"
     listed = state.project.has(requirement, place)
     if listed and not state.uncommitted:
-        return WorkPlan(idle=f"{name} is in {place} already.")
+        return WorkPlan(no_change=f"{name} is in {place} already.")
     interrupted = (
         listed
         and state.branch == branch
@@ -106,9 +106,11 @@ def add(state: ProjectState, package: str, extra: str = "") -> WorkPlan:
     if not listed:
         steps.append(make_step("add", package=name, location=place, options=options, requirement=package.strip()))
     steps.append(make_step("lock-check"))
-    suffix = "" if state.repository == MEGATRON_BRIDGE.name else " dependency"
+    message = f"build: add {name} dependency"
+    if state.repository == MEGATRON_BRIDGE.name:
+        message = f"build: add {name}"
     steps.append(make_step("stage", paths=(PYPROJECT, LOCK)))
-    steps.append(_commit(state, (PYPROJECT, LOCK), f"build: add {name}{suffix}"))
+    steps.append(_commit(state, (PYPROJECT, LOCK), message))
     warnings: tuple[str, ...] = ()
     if not extra:
         extras = ", ".join(state.project.extras) or "none yet"
@@ -136,7 +138,7 @@ def resolve_conflict(state: ProjectState) -> WorkPlan:
     Raises Refused while pyproject.toml itself is in conflict, which only the user can resolve.
     """
     if not state.lock_in_conflict and not (state.operation and state.lock_was_in_conflict):
-        return WorkPlan(idle="uv.lock is not in conflict.")
+        return WorkPlan(no_change="uv.lock is not in conflict.")
     if PYPROJECT in state.unmerged:
         raise Refused(
             f"{PYPROJECT} is in conflict as well. Merge it by hand and `git add {PYPROJECT}`; then run again, and "
@@ -188,9 +190,11 @@ def lint(state: ProjectState, *, fix: bool) -> WorkPlan:
     if AUTOFORMAT in state.files:
         if "group" not in state.project.kinds("linting"):
             raise CannotTell(f"{PYPROJECT} has no group linting, so the linters of {AUTOFORMAT} are unknown.")
-        name = "autoformat-fix" if fix else "autoformat-check"
-        step = make_step(name, branch=state.base.rpartition("/")[2], isolated=_isolated("linting"))
-        return WorkPlan((step,), next_action="After editing imports, run isort on those files as well." if fix else "")
+        values = {"branch": state.base.rpartition("/")[2], "isolated": _isolated("linting")}
+        if not fix:
+            return WorkPlan((make_step("autoformat-check", **values),))
+        next_action = "After editing imports, run isort on those files as well."
+        return WorkPlan((make_step("autoformat-fix", **values),), next_action=next_action)
     groups = [place.removeprefix("group ") for place in state.project.where("ruff") if place.startswith("group ")]
     if not groups:
         raise CannotTell(
@@ -253,7 +257,9 @@ def _branch(state: ProjectState, branch: str) -> tuple[WorkStep, ...]:
 
 def _signing(state: ProjectState) -> tuple[str, ...]:
     """Return the options of ``git commit`` in the repository's guide: Megatron-LM also wants a signature."""
-    return ("-s",) if state.repository == MEGATRON_BRIDGE.name else ("-S", "-s")
+    if state.repository == MEGATRON_BRIDGE.name:
+        return ("-s",)
+    return ("-S", "-s")
 
 
 def _commit(state: ProjectState, paths: tuple[str, ...], message: str) -> WorkStep:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from runbook_lib.practice.ci import transcripts
-from runbook_lib.practice.ci.plan import CiStatus, Planned
+from runbook_lib.practice.ci.plan import GitHubStatus, Planned
 from runbook_lib.practice.ci.transcripts import RANKS
 
 #: The tests whose first upload failed, so that the name of their artifact ends with ``-retry``.
@@ -57,7 +57,7 @@ def archive(job: Planned, golden: Mapping[str, str], started: float, folder: str
     return buffer.getvalue()
 
 
-def as_ended(job: Planned, started: float, status: CiStatus) -> Planned:
+def as_ended(job: Planned, started: float, status: GitHubStatus) -> Planned:
     """Return a job of an attempt as it ended; one that a push or a person stopped had not failed yet."""
     if status.completed is None or status.completed >= started + job.ends:
         return job

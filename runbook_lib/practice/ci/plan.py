@@ -268,7 +268,7 @@ def _skipped(job: Planned, moment: float) -> Planned:
 
 
 @dataclass(frozen=True)
-class CiStatus:
+class GitHubStatus:
     """The status that GitHub shows of a job or a run; times are seconds since 1970, None before they are known."""
 
     status: Literal["queued", "waiting", "in_progress", "completed"]
@@ -277,37 +277,37 @@ class CiStatus:
     completed: float | None
 
 
-def job_at(job: Planned, started: float, now: float, cancelled: float | None = None) -> CiStatus | None:
+def job_at(job: Planned, started: float, now: float, cancelled: float | None = None) -> GitHubStatus | None:
     """Return the status of a job at the moment ``now``, or None before it is listed."""
     stop = now if cancelled is None else min(now, cancelled)
     begin, end = started + job.starts, started + job.ends
     if stop < started + job.appears:
         return None
     if stop >= end:
-        return CiStatus("completed", job.conclusion, begin, end)
+        return GitHubStatus("completed", job.conclusion, begin, end)
     if cancelled is not None and now >= cancelled:
-        return CiStatus("completed", "cancelled", min(begin, cancelled), cancelled)
+        return GitHubStatus("completed", "cancelled", min(begin, cancelled), cancelled)
     if stop < begin:
-        return CiStatus("queued", None, None, None)
+        return GitHubStatus("queued", None, None, None)
     if job.kind == "queue":
-        return CiStatus("waiting", None, None, None)
-    return CiStatus("in_progress", None, begin, None)
+        return GitHubStatus("waiting", None, None, None)
+    return GitHubStatus("in_progress", None, begin, None)
 
 
-def run_at(jobs: Sequence[Planned], started: float, now: float, cancelled: float | None = None) -> CiStatus:
+def run_at(jobs: Sequence[Planned], started: float, now: float, cancelled: float | None = None) -> GitHubStatus:
     """Return the status of a run at the moment ``now``."""
     end = started + max(job.ends for job in jobs)
     if cancelled is not None and cancelled < end and now >= cancelled:
-        return CiStatus("completed", "cancelled", started, cancelled)
+        return GitHubStatus("completed", "cancelled", started, cancelled)
     if now >= end:
         failed = any(job.conclusion in ("failure", "cancelled") for job in jobs)
-        return CiStatus("completed", "failure" if failed else "success", started, end)
+        return GitHubStatus("completed", "failure" if failed else "success", started, end)
     listed = [status.status for job in jobs if (status := job_at(job, started, now))]
     if "in_progress" in listed:
-        return CiStatus("in_progress", None, started, None)
+        return GitHubStatus("in_progress", None, started, None)
     if "waiting" in listed:
-        return CiStatus("waiting", None, started, None)
-    return CiStatus("in_progress" if "completed" in listed else "queued", None, started, None)
+        return GitHubStatus("waiting", None, started, None)
+    return GitHubStatus("in_progress" if "completed" in listed else "queued", None, started, None)
 
 
 def changed_at(jobs: Iterable[Planned], started: float, now: float) -> float:

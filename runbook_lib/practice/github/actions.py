@@ -23,7 +23,7 @@ class ListedJob(NamedTuple):
 
     state: RunState
     job: JobRecord
-    status: plan.CiStatus
+    status: plan.GitHubStatus
 
     @property
     def artifact_name(self) -> str:

@@ -308,7 +308,7 @@ def run(hub: Hub, state: RunState) -> Json:
 _RUNNERS = {"dgx_h100": "nvidia-ci-aws-gpu-x8", "dgx_gb200": "nvidia-ci-aws-use2-gpu-x4"}
 
 
-def job(hub: Hub, state: RunState, record: JobRecord, status: plan.CiStatus) -> Json:
+def job(hub: Hub, state: RunState, record: JobRecord, status: plan.GitHubStatus) -> Json:
     """Return a job.  GitHub gives a start even to a job that waits: the time when it was listed."""
     listed = state.attempt.started + max(record.planned.appears, 0.0)
     has_started = status.started is not None and status.conclusion != "skipped"

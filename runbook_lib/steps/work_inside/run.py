@@ -49,8 +49,8 @@ def verify(step: StepRecord, task: WorkTask, checkout: Checkout, bump: Bump, res
     for command in task.commands:
         rows.append({"step": command.step.title, "command": command.line, "why": command.step.reason})
     step.table("steps", rows)
-    if task.plan.idle:
-        step.done(f"Nothing to do: {task.plan.idle}")
+    if task.plan.no_change:
+        step.done(f"Nothing to do: {task.plan.no_change}")
     elif result is None:
         _record_preview(step, task, bump)
     elif result.failure is not None:

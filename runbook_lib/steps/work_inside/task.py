@@ -80,8 +80,8 @@ class WorkTask:
 
     def show(self) -> View:
         """Return each step with its place and reason, and all commands to copy."""
-        if self.plan.idle:
-            return note(self.plan.idle)
+        if self.plan.no_change:
+            return note(self.plan.no_change)
         rows = []
         for number, command in enumerate(self.commands, 1):
             step = command.step
@@ -221,7 +221,7 @@ def _session(checkout: Checkout, bump: Bump, request: WorkRequest, target: WorkT
     container = target.container
     if target.name == "inside":
         sign = target.machine.container
-        return WorkPlan(idle=f"This already runs inside a container ({sign}): open a terminal in JupyterLab.")
+        return WorkPlan(no_change=f"This already runs inside a container ({sign}): open a terminal in JupyterLab.")
     if request.install.strip():
         state = read_project_state(checkout, bump.repository.name, bump.base)
         plan = _with_sync(uv.install(state, request.install, bump.image_type), target, checkout)
@@ -245,7 +245,7 @@ def _import(request: WorkRequest, target: WorkTarget) -> tuple[WorkPlan, str]:
     file = plan_image_file(target, request.folder)
     next_action = f"Use it: image={file.path}"
     if not file.steps:
-        return WorkPlan(idle=f"{file.path} exists already, made from this same image. {next_action}"), file.path
+        return WorkPlan(no_change=f"{file.path} exists already, made from this same image. {next_action}"), file.path
     steps, folder = file.steps, Path(file.path).parent
     if not folder.is_dir():
         steps = (make_step("image-folder", path=str(folder)), *steps)

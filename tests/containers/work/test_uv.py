@@ -65,7 +65,7 @@ def lines(plan: uv.WorkPlan) -> list[str]:
 )
 def test_nothing_to_do(plan: uv.WorkPlan, says: str) -> None:
     assert plan.steps == ()
-    assert says in plan.idle
+    assert says in plan.no_change
 
 
 # -- install -----------------------------------------------------------------------------------------------------

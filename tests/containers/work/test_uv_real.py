@@ -183,7 +183,7 @@ def test_a_package_is_added_locked_and_committed_alone(clone: Path, tmp_path: Pa
     changed = sh(clone, "git", "show", "--name-only", "--format=", tmp=tmp_path).split()
     assert changed == ["pyproject.toml", "uv.lock"]
     assert PythonProject.parse((clone / "pyproject.toml").read_text()).where("humanize") == ("extra dev",)
-    assert choose(clone, task="add", package="humanize", extra="dev").plan.idle
+    assert choose(clone, task="add", package="humanize", extra="dev").plan.no_change
     assert (clone / "wip.py").read_text() == "mine\n"
 
 
@@ -225,7 +225,7 @@ def test_a_real_conflict_is_resolved_by_main_and_uv(clone: Path, tmp_path: Path,
     sh(clone, "uv", "lock", "--check", tmp=tmp_path)
     parents = sh(clone, "git", "log", "-1", "--format=%P", tmp=tmp_path).split()
     assert len(parents) == (2 if how == ("merge",) else 1)
-    assert choose(clone, task="conflict").plan.idle == "uv.lock is not in conflict."
+    assert choose(clone, task="conflict").plan.no_change == "uv.lock is not in conflict."
     ((path, blob),) = done.saved
     assert path == "uv.lock"
     assert sh(clone, "git", "cat-file", "blob", blob, tmp=tmp_path).encode() == held.strip()
@@ -373,7 +373,7 @@ def test_an_image_built_here_is_imported_once_for_a_cluster(
     Path(file).touch()
     try:
         assert [it.words[0] for it in choose(clone, MEGATRON_LM, here, **request).commands] == ["srun"]
-        assert "exists already" in choose(clone, MEGATRON_LM, here, **{**request, "task": "import"}).plan.idle
+        assert "exists already" in choose(clone, MEGATRON_LM, here, **{**request, "task": "import"}).plan.no_change
     finally:
         Path(file).unlink()
     with pytest.raises(RunbookError, match="task import"):
