@@ -99,9 +99,7 @@ def test_ci_is_not_authorized_without_the_label(opened: World) -> None:
     run_ci(opened)
     assert commands(opened) == []
     assert waiting(opened) == "waiting for the labels of #10: CI must not start without them"
-    assert (
-        "'Run functional tests'" in opened.said("waiting")[0]["next"]
-    )
+    assert "'Run functional tests'" in opened.said("waiting")[0]["next"]
 
 
 def test_a_commit_that_is_not_pushed_is_not_tested(opened: World) -> None:
