@@ -34,5 +34,5 @@ def run_steps(run: Context, parameters: Mapping[str, Any]) -> tuple[StepResult, 
 def finish(run: Context, results: tuple[StepResult, ...], *, wait: bool) -> View:
     """Read the bump's branch again, and record and show what is missing before the merge."""
     github = connect_github(run.checkout.repository(), run.bump) if results else None
-    state = readiness.look(bump_branch.find(run.checkout, run.bump), github, run.record.records)
+    state = readiness.check(bump_branch.find(run.checkout, run.bump), github, run.record.records)
     return readiness.finish(run.record, results, state, wait=wait)

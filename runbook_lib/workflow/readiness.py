@@ -1,7 +1,7 @@
-"""Whether a bump is ready to merge: everything that must hold, looked up anew, and what is left to people."""
+"""The readiness of a bump for its merge: the requirements, each checked anew, and what is left to people."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,225 +23,243 @@ from runbook_lib.workflow import (
     branch_history,
     ci_run,
     golden_comparison,
-    pull_request,
     push_round,
     quarantines,
     sync_survey,
 )
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.proposal import is_mine
-from runbook_lib.workflow.pull_request import PullRequestState
+from runbook_lib.workflow.pull_request import PullRequestState, read_state
+
+_CI = "a green CI run of the head commit"
+_COMMITS = "commits that are the runbook's own, or confirmed"
+_PINS = "pins that agree on that commit"
+_VALUES = "golden values with nothing held back"
+_ISSUES = "an open issue for every broken test"
+_GITLAB = "a green pipeline on GitLab"
+_PUSHED = "a push of what is here"
 
 
 @dataclass(frozen=True)
-class Item:
-    """Something that must hold before the merge.  ``ok`` None: it does not apply, and ``found`` is the reason."""
+class Requirement:
+    """A condition of the merge.  ``ok`` is None where it does not apply, and ``detail`` the evidence or the reason."""
 
     name: str
     ok: bool | None
-    found: str
+    detail: str
     next: str = ""
 
 
 @dataclass(frozen=True)
 class Readiness:
-    """``idle`` says why nothing was looked up; ``people`` is what is theirs to do once all items hold.
+    """The requirements of the merge, and ``people``: what is left to people once all are met.
 
-    ``ci`` is False where the repository's CI cannot be followed here.
+    ``problem`` is the reason why nothing was checked.  ``follows_ci`` is False where the repository's CI cannot be
+    followed here.
     """
 
-    items: tuple[Item, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
     people: tuple[str, ...] = ()
-    idle: str = ""
-    ci: bool = True
+    problem: str = ""
+    follows_ci: bool = True
 
     @property
-    def missing(self) -> tuple[Item, ...]:
-        """What does not hold yet."""
-        return tuple(item for item in self.items if item.ok is False)
+    def missing(self) -> tuple[Requirement, ...]:
+        """The requirements that are not met yet."""
+        return tuple(requirement for requirement in self.requirements if requirement.ok is False)
 
     def show(self) -> View:
-        """Every item, and what people must do."""
-        if self.idle:
-            return display.note(self.idle)
-        words = {True: "✓ holds", False: "✗ missing", None: "– does not apply"}
+        """Show every requirement, and what people must do."""
+        if self.problem:
+            return display.note(self.problem)
+        outcomes = {True: "✓ holds", False: "✗ missing", None: "– does not apply"}
         rows = (
-            {"before the merge": it.name, "outcome": words[it.ok], "found": it.found, "next": it.next}
-            for it in self.items
+            {"before the merge": each.name, "outcome": outcomes[each.ok], "found": each.detail, "next": each.next}
+            for each in self.requirements
         )
         return display.table(rows) + display.notes(self.people, title="Left to people")
 
 
-def look(branch: BumpBranch, github: GitHub | None, records: Path | None = None) -> Readiness:
-    """Look everything up: the run of the head commit, its pins, golden values, issues, GitLab.  Changes nothing.
+def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None) -> Readiness:
+    """Check the CI run of the head commit, its pins, golden values, issues and GitLab.  Changes nothing.
 
     ``records`` is the bump's folder in the archive.
     """
     bump = branch.bump
     if bump.tag is None or github is None or not bump.apply:
-        return Readiness(idle="Whether it is ready to merge is looked up by a run that applies.")
-    state = pull_request.read_state(branch, github)
+        return Readiness(problem="Only a run that applies checks whether the bump is ready to merge.")
+    state = read_state(branch, github)
     pull = state.pull
     if pull is None:
-        return Readiness(idle=state.problem or "There is no pull request, so nothing is to be merged.")
+        return Readiness(problem=state.problem or "There is no pull request, so there is nothing to merge.")
     if not branch.checkout.has(pull.head_sha):
-        return Readiness(idle=f"#{pull.number} stands at {pull.head_sha[:10]}, which this clone does not have.")
-    # What is looked up, and the step that a repository may have no use for.
-    lookups: dict[str, tuple[str, Callable[[], Iterable[Item]]]] = {
-        "a green CI run of the head commit": (notebooks.RUN_CI, lambda: _of_ci(state, github, pull)),
-        "commits that are the runbook's own, or confirmed": ("", lambda: [_commits(state, pull, records)]),
-        "pins that agree on that commit": ("", lambda: [_pins(branch, pull)]),
-        "golden values with nothing held back": (notebooks.GOLDEN_VALUES, lambda: [_values(branch, records)]),
-        "an open issue for every broken test": (notebooks.BROKEN_TESTS, lambda: _issues(branch, github, pull)),
-        "a green pipeline on GitLab": (notebooks.GITLAB_PIN, lambda: [_gitlab(pull)]),
-        "a push of what is here": ("", lambda: [_pushed(branch, pull)]),
+        return Readiness(problem=f"#{pull.number} is at {pull.head_sha[:10]}, which this clone does not have.")
+    # Each requirement with the step that it belongs to, which may not apply to a repository, and its check.
+    checks: dict[str, tuple[str, Callable[[], Iterable[Requirement]]]] = {
+        _CI: (notebooks.RUN_CI, lambda: _check_ci(state, github, pull)),
+        _COMMITS: ("", lambda: [_check_commits(state, pull, records)]),
+        _PINS: ("", lambda: [_check_pins(branch, pull)]),
+        _VALUES: (notebooks.GOLDEN_VALUES, lambda: [_check_values(branch, records)]),
+        _ISSUES: (notebooks.BROKEN_TESTS, lambda: [_check_issues(branch, github, pull)]),
+        _GITLAB: (notebooks.GITLAB_PIN, lambda: [_check_gitlab(pull)]),
+        _PUSHED: ("", lambda: [_check_pushed(branch, pull)]),
     }
-    items: list[Item] = []
-    for name, (step, lookup) in lookups.items():
+    requirements: list[Requirement] = []
+    for name, (step, check_requirement) in checks.items():
+        if reason := bump.repository.inapplicable(step):
+            requirements.append(Requirement(name, None, reason))
+            continue
         try:
-            items += [Item(name, None, why)] if (why := bump.repository.inapplicable(step)) else lookup()
-        except RunbookError as error:  # one answer that is not to be had hides no other
-            items.append(Item(name, False, str(error), "Run bump again."))
-    return Readiness(tuple(items), tuple(_people(state, pull)), ci=not bump.repository.inapplicable(notebooks.RUN_CI))
+            requirements += check_requirement()
+        except RunbookError as error:  # one answer that is unavailable hides no other
+            requirements.append(Requirement(name, False, str(error), "Run bump again."))
+    follows_ci = not bump.repository.inapplicable(notebooks.RUN_CI)
+    return Readiness(tuple(requirements), tuple(_left_to_people(state, pull)), follows_ci=follows_ci)
 
 
-def _of_ci(state: PullRequestState, github: GitHub, pull: Pull) -> Iterator[Item]:
-    now = ci_run.progress(state, pull, github)
-    short = pull.head_sha[:10]
-    by = ", ".join(it.author for it in commands(state.comments, pull.head_sha)) or "copy-pr-bot" * bool(now.run)
-    yield Item(
-        "authorization of the head commit", bool(by), f"{short}, by {by or 'nobody'}.", "" if by else notebooks.RUN_CI
+def _check_ci(state: PullRequestState, github: GitHub, pull: Pull) -> Iterator[Requirement]:
+    status = ci_run.progress(state, pull, github)
+    authors = ", ".join(comment.author for comment in commands(state.comments, pull.head_sha))
+    if not authors and status.run:
+        authors = "copy-pr-bot"
+    yield Requirement(
+        "authorization of the head commit",
+        bool(authors),
+        f"{pull.head_sha[:10]}, by {authors or 'nobody'}.",
+        "" if authors else notebooks.RUN_CI,
     )
-    told = f"{now.sentence.rstrip('.')}."
-    if now.state == "failed":
-        soft = {
-            str(row["test"])
-            for row in quarantines.quarantined_since_fork(state.branch, pull.head_sha)
-            if row["form"] == "soft"
-        }
-        red = {job.name for job in failed(now.jobs)}
-        explained = {name for name in red if name.partition(" - ")[0] in soft}
-        if red and red == explained:
-            yield Item(
-                "a green CI run of the head commit",
-                True,
-                f"Red, and explained: {', '.join(sorted(red))} may fail (soft).",
-            )
+    if status.state == "failed":
+        red = {job.name for job in failed(status.jobs)}
+        rows = quarantines.quarantined_since_fork(state.branch, pull.head_sha)
+        soft = {str(row["test"]) for row in rows if row["form"] == "soft"}
+        if red and all(name.partition(" - ")[0] in soft for name in red):
+            yield Requirement(_CI, True, f"Red, and explained: {', '.join(sorted(red))} may fail (soft).")
             return
-    base = f" It tested the merge with {pull.base_ref}" + (
-        f", which has moved by {state.behind} commits since." if state.behind else " as it is."
-    )
-    yield Item(
-        "a green CI run of the head commit", now.state == "passed", told + base * (now.state == "passed"), now.next
-    )
+    passed = status.state == "passed"
+    detail = f"{status.sentence.rstrip('.')}."
+    if passed:
+        moved = f", which has moved by {state.behind} commits since." if state.behind else " as it is."
+        detail += f" It tested the merge with {pull.base_ref}{moved}"
+    yield Requirement(_CI, passed, detail, status.next)
 
 
-def _commits(state: PullRequestState, pull: Pull, records: Path | None) -> Item:
-    name = "commits that are the runbook's own, or confirmed"
+def _check_commits(state: PullRequestState, pull: Pull, records: Path | None) -> Requirement:
     if not is_mine(pull, state.head_name):
-        return Item(name, None, f"They are {pull.author}'s: a person reads every line.")
-    reviewed = branch_history.review(state.branch, pull.head_sha, records)
-    told = f"{reviewed.waiting}." if reviewed.foreign else f"{display.count(len(reviewed.commits), 'commit')}."
-    return Item(name, not reviewed.foreign, told, reviewed.next)
+        return Requirement(_COMMITS, None, f"They are {pull.author}'s: a person reads every line.")
+    review = branch_history.review(state.branch, pull.head_sha, records)
+    detail = f"{review.waiting}." if review.foreign else f"{display.count(len(review.commits), 'commit')}."
+    return Requirement(_COMMITS, not review.foreign, detail, review.next)
 
 
-def _pins(branch: BumpBranch, pull: Pull) -> Item:
-    found = sync_survey.survey(
+def _check_pins(branch: BumpBranch, pull: Pull) -> Requirement:
+    bump = branch.bump
+    survey = sync_survey.survey(
         branch.checkout.path,
         [pull.head_sha],
-        expected=branch.bump.tag,
-        image_type=branch.bump.image_type,
-        repository=branch.bump.repository,
+        expected=bump.tag,
+        image_type=bump.image_type,
+        repository=bump.repository,
     )
-    return Item("pins that agree on that commit", found.outcome == "in sync", found.summary, notebooks.SYNC_CHECK)
+    return Requirement(_PINS, survey.outcome == "in sync", survey.summary, notebooks.SYNC_CHECK)
 
 
-def _values(branch: BumpBranch, records: Path | None) -> Item:
-    held = [
-        one for one in golden_comparison.changed_since_fork(branch, records) if one.verdict in ("held back", "refused")
-    ]
-    names = ", ".join(one.file for one in held[:4]) + (" …" if len(held) > 4 else "")
-    told = f"{names} {'is' if len(held) == 1 else 'are'} held back." if held else "Nothing is held back."
-    return Item("golden values with nothing held back", not held, told, "05-golden-values, with accept" if held else "")
+def _check_values(branch: BumpBranch, records: Path | None) -> Requirement:
+    judgements = golden_comparison.changed_since_fork(branch, records)
+    files = [judgement.file for judgement in judgements if judgement.verdict in ("held back", "refused")]
+    if not files:
+        return Requirement(_VALUES, True, "Nothing is held back.")
+    names = ", ".join(files[:4]) + (" …" if len(files) > 4 else "")
+    verb = "is" if len(files) == 1 else "are"
+    return Requirement(_VALUES, False, f"{names} {verb} held back.", f"{notebooks.GOLDEN_VALUES}, with accept")
 
 
-def _issues(branch: BumpBranch, github: GitHub, pull: Pull) -> Iterator[Item]:
-    name = "an open issue for every broken test"
-    marked = quarantines.quarantined_since_fork(branch, pull.head_sha)
-    lacking = [str(row["test"]) for row in marked if not row["issue"]]
-    closed = []
-    for row in marked:
-        if isinstance(row["issue"], int):
-            issue = issues.read(github, row["issue"])
-            closed += [f"#{issue.number} of {row['test']} is {issue.state}"] if issue.state != "open" else []
-    told = [f"{test} has none" for test in lacking] + closed
-    found = "; ".join(told) if told else f"{display.count(len(marked), 'test')} marked."
-    yield Item(
-        name, not told, f"{found.rstrip('.')}.", "File one, and name it in the comment above the row." if told else ""
-    )
+def _check_issues(branch: BumpBranch, github: GitHub, pull: Pull) -> Requirement:
+    tests = quarantines.quarantined_since_fork(branch, pull.head_sha)
+    problems = [f"{test['test']} has none" for test in tests if not test["issue"]]
+    for test in tests:
+        if isinstance(test["issue"], int):
+            issue = issues.read(github, test["issue"])
+            if issue.state != "open":
+                problems.append(f"#{issue.number} of {test['test']} is {issue.state}")
+    if not problems:
+        return Requirement(_ISSUES, True, f"{display.count(len(tests), 'test')} marked.")
+    action = "File one, and name it in the comment above the row."
+    return Requirement(_ISSUES, False, f"{'; '.join(problems)}.", action)
 
 
-def _gitlab(pull: Pull) -> Item:
-    name, short = "a green pipeline on GitLab", pull.head_sha[:10]
+def _check_gitlab(pull: Pull) -> Requirement:
+    short = pull.head_sha[:10]
     if not os.environ.get("GITLAB_URL"):
-        return Item(name, None, "No GitLab is set up here (GITLAB_URL): whoever has access must look.")
-    newest = next(iter(GitLab.connect().pipelines(pull.head_sha)), None)
-    if newest is None:
-        how = "Start one with tools/trigger_internal_ci.py (--dry-run first), or skip it with a reason there."
-        return Item(name, False, f"{short} has none.", how)
-    told = f"Pipeline {newest.id} of {short}: {newest.status}. {newest.url}"
-    if newest.status == "skipped":
-        return Item(name, None, told)
-    how = "05-golden-values, then 06-broken-tests" if newest.status == "failed" else "Run bump again."
-    return Item(name, newest.status == "success", told, "" if newest.status == "success" else how)
+        return Requirement(_GITLAB, None, "No GitLab is set up here (GITLAB_URL): whoever has access must check.")
+    pipeline = next(iter(GitLab.connect().pipelines(pull.head_sha)), None)
+    if pipeline is None:
+        action = "Start one with tools/trigger_internal_ci.py (--dry-run first), or skip it with a reason there."
+        return Requirement(_GITLAB, False, f"{short} has none.", action)
+    detail = f"Pipeline {pipeline.id} of {short}: {pipeline.status}. {pipeline.url}"
+    if pipeline.status == "skipped":
+        return Requirement(_GITLAB, None, detail)
+    if pipeline.status == "success":
+        return Requirement(_GITLAB, True, detail)
+    action = "Run bump again."
+    if pipeline.status == "failed":
+        action = f"{notebooks.GOLDEN_VALUES}, then {notebooks.BROKEN_TESTS}"
+    return Requirement(_GITLAB, False, detail, action)
 
 
-def _pushed(branch: BumpBranch, pull: Pull) -> Item:
-    same = branch.start == pull.head_sha
-    told = f"{branch.start[:10]} here, {pull.head_sha[:10]} on #{pull.number}."
-    return Item(
-        "a push of what is here",
-        same,
-        told,
-        "" if same else "05-golden-values or 06-broken-tests push it.",
-    )
+def _check_pushed(branch: BumpBranch, pull: Pull) -> Requirement:
+    pushed = branch.start == pull.head_sha
+    detail = f"{branch.start[:10]} here, {pull.head_sha[:10]} on #{pull.number}."
+    action = f"{notebooks.GOLDEN_VALUES} or {notebooks.BROKEN_TESTS} push it."
+    return Requirement(_PUSHED, pushed, detail, "" if pushed else action)
 
 
-def _people(state: PullRequestState, pull: Pull) -> Iterator[str]:
+def _left_to_people(state: PullRequestState, pull: Pull) -> Iterator[str]:
+    repository = state.bump.repository
     if pull.draft:
         yield f"Press *Ready for review* on {pull.url}."
     yield "Reviews of the code owners."
-    repository = state.bump.repository
     if not repository.workflow:
-        yield f"Look at the checks of {pull.url}, which are not followed here."
+        yield f"Read the checks of {pull.url}, which are not followed here."
     yield from (sentence for label, sentence in repository.offers.items() if label not in pull.labels)
-    yield "The merge queue; then 08-after-merge." if repository.workflow else "The merge; then 08-after-merge."
+    merge = "The merge queue" if repository.workflow else "The merge"
+    yield f"{merge}; then {notebooks.AFTER_MERGE}."
 
 
-def finish(step: StepRecord, results: tuple[StepResult, ...], found: Readiness, *, wait: bool = False) -> View:
-    """The outcome of the whole bump: ready to merge, or all that is missing.
+def finish(step: StepRecord, results: tuple[StepResult, ...], readiness: Readiness, *, wait: bool = False) -> View:
+    """Record the outcome of a complete bump: ready to merge, or all that is missing.
 
     The plan of a preview that would ``wait`` for CI ends with what is done once CI has ended.
     """
-    goes_on = wait and not step.bump.apply and any(it.planned or it.state == "waiting" for it in results)
-    conclude(step, results, push_round.actions_after_ci(step.bump, ROUNDS) if goes_on else ())
-    if found.idle or not all(result.ok for result in results):
-        return display.note(found.idle or "A step failed, so the bump is not ready.")
-    for it in found.items:
-        step.check(Check(f"{BEFORE_MERGE}{it.name}", "passed" if it.ok else "skipped", it.found))
-    step.table("before the merge", [vars(it) for it in found.items])
+    continues = wait and not step.bump.apply and any(each.planned or each.state == "waiting" for each in results)
+    conclude(step, results, push_round.actions_after_ci(step.bump, ROUNDS) if continues else ())
+    if readiness.problem or not all(result.ok for result in results):
+        return display.note(readiness.problem or "A step failed, so the bump is not ready.")
+    for each in readiness.requirements:
+        step.check(Check(f"{BEFORE_MERGE}{each.name}", "passed" if each.ok else "skipped", each.detail))
+    step.table(
+        "before the merge",
+        [
+            {"name": each.name, "ok": each.ok, "found": each.detail, "next": each.next}
+            for each in readiness.requirements
+        ],
+    )
     if all(result.state == "previewed" for result in results):
-        return found.show()  # what the run would do stays its outcome
-    if found.missing:
-        # What was found of each stands in the table; a single one has room for it here.
-        listed = ", ".join(it.name for it in found.missing)
-        only = f" ({found.missing[0].found.rstrip('.')})" if len(found.missing) == 1 else ""
-        last = {it.notebook: it for it in results if it.notebook[:2] in ("04", "05", "06")}
-        waits = [it.next for it in last.values() if it.state == "waiting" and it.next]
-        # What CI waits for is answered by the steps after it.
-        following = " ".join(dict.fromkeys(waits[1:] or waits)) or found.missing[0].next
-        step.waiting(f"not ready to merge; missing: {listed}{only}", following)
+        return readiness.show()  # what the run would do stays its outcome
+    if readiness.missing:
+        step.waiting(*_not_ready(readiness.missing, results))
     else:
-        but = "" if found.ci else ", but for CI, which is not followed here"
-        step.done(f"Ready to merge{but}: everything that must hold was looked up and holds.", " ".join(found.people))
-    return found.show()
+        limit = "" if readiness.follows_ci else ", but for CI, which is not followed here"
+        step.done(f"Ready to merge{limit}: every requirement was checked and is met.", " ".join(readiness.people))
+    return readiness.show()
+
+
+def _not_ready(missing: Sequence[Requirement], results: Sequence[StepResult]) -> tuple[str, str]:
+    """Return the sentence on what is missing, and the next action."""
+    names = ", ".join(each.name for each in missing)
+    # The table has the details of each; a single one has room for it here.
+    detail = f" ({missing[0].detail.rstrip('.')})" if len(missing) == 1 else ""
+    last = {result.notebook: result for result in results if result.notebook in notebooks.CI_ROUND}
+    actions = [result.next for result in last.values() if result.state == "waiting" and result.next]
+    # The steps after it answer what CI waits for.
+    action = " ".join(dict.fromkeys(actions[1:] or actions)) or missing[0].next
+    return f"not ready to merge; missing: {names}{detail}", action

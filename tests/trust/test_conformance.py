@@ -97,7 +97,7 @@ def test_a_whole_bump_says_and_hears_what_github_describes(
         played.at.forge.issue_token("this", token)
         played.at.forge.make_private(private)
         found = whole(played)
-    assert found.items
+    assert found.requirements
     assert found.missing == ()
     assert judged(played.exchanges, figures) == []
     assert {operation(it) for it in played.exchanges} == {*OPERATIONS}

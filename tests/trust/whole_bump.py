@@ -146,7 +146,7 @@ def whole(played: Played) -> readiness.Readiness:
         played.play("06-broken-tests")  # and runs again what is flaky
         played.later()
     records = played.play("07-sync-check")["run"].record.records
-    found = played.do("bump", lambda: readiness.look(bump_branch.find(at.checkout, bump_to()), at.github(), records))
+    found = played.do("bump", lambda: readiness.check(bump_branch.find(at.checkout, bump_to()), at.github(), records))
     played.do("the forms", lambda: choices.runs(at.checkout, bump_to(), at.github()))
     played.do("runbook labels", lambda: _labels(at.home / "checkout"))
     played.play("06-broken-tests", reenable=f"{HANG}: mended")

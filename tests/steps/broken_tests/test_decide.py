@@ -85,7 +85,7 @@ def test_an_issue_for_a_gitlab_run_quotes_no_line_of_its_log(at: World) -> None:
 
 
 def look(at: World, **parameters: str) -> Readiness:
-    return readiness.look(bump_branch.find(at.checkout, bump_to(**parameters)), at.github(), at.records)
+    return readiness.check(bump_branch.find(at.checkout, bump_to(**parameters)), at.github(), at.records)
 
 
 # -- nothing to do -----------------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ def test_ready_to_merge_after_all_rounds(at: World, monkeypatch: pytest.MonkeyPa
     at.now[0] += 1000
     found = look(at)
     assert found.unavailable == ()
-    assert [it.ok for it in found.items if "GitLab" in it.name] == [None]
+    assert [it.ok for it in found.requirements if "GitLab" in it.name] == [None]
     assert "Ready for review" in found.people[0]
     github_issues_closed = issues(at)[-1]
     at.github().send(
@@ -360,7 +360,7 @@ def test_gitlabs_pipeline_counts_where_there_is_one(
         at.open_pr()
         step05(at, let_go=True)
         at.now[0] += 1000
-        (item,) = [it for it in look(at).items if "GitLab" in it.name]
+        (item,) = [it for it in look(at).requirements if "GitLab" in it.name]
         assert item.ok is ok
 
 
