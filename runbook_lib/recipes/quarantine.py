@@ -56,6 +56,11 @@ def gating(scope: str) -> bool:
     return bool(scope) and scope not in _IDLE and not scope.endswith((BROKEN, "-disabled"))
 
 
+def gating_scopes(row: RecipeRow) -> list[str]:
+    """Return the scopes of a row that select its test without being named."""
+    return [cell.value for cell in row.scopes if gating(cell.value)]
+
+
 def mark(
     recipe: str, text: str, tests: Sequence[Target], issue: int, *, companions: Sequence[Target] = (),
     soft: bool = False, whole_rows: bool = False,
@@ -70,7 +75,7 @@ def mark(
     spans: list[Span] = []
     for row in recipes.rows(recipe, text):
         reasons = [test.reason for test in tests if test.is_of(row)]
-        marked = row.allow_failure if soft else not _scopes_that_gate(row)
+        marked = row.allow_failure if soft else not gating_scopes(row)
         if reasons and not marked:
             _require_own(row, [*tests, *companions], whole_rows)
             note = f"{_on_one_line(reasons[0])} — see issue #{issue or '(new)'}."
@@ -121,10 +126,6 @@ class _MarkedRow:
         for number, cell in enumerate(self.row.scopes, 1):
             if cell.value.endswith(BROKEN) and (numbers is None or str(number) in numbers.split(", ")):
                 yield cell.end - len(BROKEN), cell.end, ""
-
-
-def _scopes_that_gate(row: RecipeRow) -> list[str]:
-    return [cell.value for cell in row.scopes if gating(cell.value)]
 
 
 def _require_own(row: RecipeRow, tests: Collection[Target], whole_rows: bool) -> None:

@@ -226,7 +226,7 @@ def _decision(
     run, scopes = failures.run, dict[str, None]()
     bump, pull = run.bump, run.pull_request.pull
     for row in rows:
-        scopes |= dict.fromkeys(cell.value for cell in row.scopes if quarantine.gating(cell.value))
+        scopes |= dict.fromkeys(quarantine.gating_scopes(row))
     old, new = _images(run.branch)
     body = tracking.body(
         target,
@@ -298,7 +298,6 @@ def _gating_tests(rows: Iterable[RecipeRow], bump: Bump) -> set[tuple[str, str]]
     """Return the tests, each with a platform, that can fail CI."""
     tests = set()
     for row in rows:
-        gating = any(quarantine.gating(cell.value) for cell in row.scopes)
-        if gating and bump.image_type in row.environments and not row.allow_failure:
+        if quarantine.gating_scopes(row) and bump.image_type in row.environments and not row.allow_failure:
             tests |= {(f"{row.model}/{row.case}", platform) for platform in row.platforms}
     return tests

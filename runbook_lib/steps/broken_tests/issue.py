@@ -40,9 +40,11 @@ def choose(issues: Iterable[Issue], test: Target, login: str = "") -> Issue | No
             return issue
     name = re.compile(rf"(?<![\w-]){re.escape(test.case)}(?![\w-])")
     unmarked = [issue for issue in trusted if "base-image-runbook:broken" not in issue.body]
-    in_title = [issue for issue in unmarked if name.search(issue.title)]
-    in_text = [issue for issue in unmarked if name.search(issue.body)]
-    return next(iter(in_title + in_text), None)
+    for field in ("title", "body"):
+        for issue in unmarked:
+            if name.search(getattr(issue, field)):
+                return issue
+    return None
 
 
 def title(test: Target, bump: Bump) -> str:
