@@ -1,10 +1,13 @@
 """Archives for the tests of what reads them: records of runs that nothing ran."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 from runbook_lib.records.chain import Ledger
+from runbook_lib.records.pages import index
 from runbook_lib.records.statement import Identity, parse_time
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import stamp
@@ -76,3 +79,40 @@ def words(page: str) -> str:
 
     Parser().feed(page)
     return " ".join("".join(found).split())
+
+
+def two_bumps(tmp_path: Path) -> Path:
+    """Write an archive of two bumps, one with four records, of which one is open."""
+    place = tmp_path / "audit"
+    check = {"name": "the tag", "status": "failed", "detail": "No such tag."}
+    bump = record(place, "bump", "running")
+    record(place, "01-pin", "done", "4 lines changed.", at=1, parent=bump)
+    record(place, "04-run-ci", "waiting", "Waiting for CI.", at=2, parent=bump)
+    record(place, "07-sync-check", "done", "In sync.", at=3)
+    practised = Identity("o/r", "dev", "lts", "26.04-py3", practice=True)
+    record(place, "bump", "failed", "No such tag.", at=9, bump=practised, checks=[check])
+    index.write_index(place)
+    return place
+
+
+PIN, CI, SYNC, OPEN = "01-pin", "04-run-ci", "07-sync-check", "bump"
+
+
+def record_folder(audit: Path, name: str) -> Path:
+    """Return the folder of the only record of that notebook."""
+    (path,) = audit.glob(f"o-r/main/dev-26.04-py3/*-{name}-*")
+    return path
+
+
+def flip(path: Path) -> None:
+    """Change one byte of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a JSON file."""
+    data = json.loads(path.read_bytes())
+    change(data)
+    path.write_text(json.dumps(data))

@@ -10,7 +10,8 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -127,7 +128,7 @@ def _run_ours(call: Mapping[str, Any]) -> int:
     if (call["parameters"].get("repo") or _default(notebook, "repo")) == "" and not os.environ.get("RUNBOOK_PRACTICE"):
         print(_PRACTICE, file=sys.stderr, flush=True)
     echo = _Echo(quiet, {"stdout": call["stdout_file"], "stderr": call["stderr_file"]})
-    with _signals():
+    with _cancelling_signals():
         result = execute.execute(
             notebook,
             call["parameters"],
@@ -267,21 +268,20 @@ class _Echo:
             file.flush()
 
 
-class _signals:  # noqa: N801  (used as a function)
-    """A context in which SIGTERM and SIGHUP cancel the run as Ctrl-C does.  Under nohup, SIGHUP stays ignored."""
+@contextmanager
+def _cancelling_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP cancel the run as Ctrl-C does.  Under nohup, SIGHUP stays ignored."""
+    previous: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
+                previous[number] = signal.signal(number, _terminate)
+    try:
+        yield
+    finally:
+        for changed, handler in previous.items():
+            signal.signal(changed, handler)
 
-    def __enter__(self) -> None:
-        self._before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
-                    continue
-                self._before[number] = signal.signal(number, self._terminate)
 
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    @staticmethod
-    def _terminate(number: int, frame: FrameType | None) -> None:
-        raise _Terminated
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise _Terminated

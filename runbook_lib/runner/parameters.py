@@ -135,35 +135,20 @@ def _wrong_type(name: str, expected: type, value: Any) -> str:
         return f"{shown}, but must be True or False: -p {name} True."
     if expected is str and isinstance(value, bool | None):
         return f"{shown}, to which papermill's -p converts that word, but must be text. Use -r: -r {name} {value}."
-    if expected is str and type(value) is float:
+    if expected is str and type(value) in (int, float):
         return (
-            f"The parameter {name} arrived as the number {value}, and may have been {_spellings(value)}: "
-            f"papermill's -p converts text that looks like a number. Use -r, which does not: {_example(name, value)}."
-        )
-    if expected is str and type(value) is int:
-        return (
-            f"The parameter {name} arrived as the number {value}, perhaps without leading zeros, underscores or an "
-            "exponent: papermill's -p converts text that looks like a number. Use -r, which does not: "
-            f"{_example(name, value)}."
+            f"The parameter {name} arrived as the number {value}: papermill's -p converts text that looks like a "
+            f"number, and loses zeros, underscores and exponents. Use -r, which does not: {_example(name, value)}."
         )
     kind = {str: "text", int: "an integer", float: "a number"}.get(expected, f"a {expected.__name__}")
     return f"{shown}, but must be {kind}."
 
 
-def _spellings(value: float) -> str:
-    text = repr(value)
-    year, _, month = text.partition(".")
-    if len(year) == 2 and month == "1":
-        return f"{text}0, {text} or {year}.01"  # October, or a sloppy January
-    if len(year) == 2 and len(month) == 1 and month != "0":
-        return f"{text} or {year}.0{month}"
-    return f"{text}0 or {text}" if month.isdigit() else "a commit id"
-
-
 def _example(name: str, value: float) -> str:
     if name != "tag":
         return f"-r {name} '…'"
+    if type(value) is int:
+        return f"-r {name} {value}-py3"
     year, _, month = str(value).partition(".")
-    if month:
-        month = "10" if month == "1" else month.zfill(2)
-    return f"-r {name} {year}.{month}-py3" if month else f"-r {name} {year}-py3"
+    month = "10" if month == "1" else month.zfill(2)  # 26.1 was 26.10
+    return f"-r {name} {year}.{month}-py3"

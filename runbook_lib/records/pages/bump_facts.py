@@ -32,12 +32,14 @@ def bump_facts(folder: Path, status: BumpStatus, runs: Sequence[Predicate]) -> d
     """Return names and values, or lists of values, that describe a bump."""
     inputs: dict[str, object] = {}
     for run in runs:
-        if not is_preview(run) or not inputs:
-            inputs |= {name: value for name, value in (run.get("inputs") or {}).items() if value}
+        if is_preview(run) and any(inputs.values()):
+            continue
+        for name, value in (run.get("inputs") or {}).items():
+            inputs[name] = value or inputs.get(name)
     platforms = _newest_table(folder, runs, "platforms.csv")
     return {
         "repository": f"{status.repository}, branch {status.base}",
-        "image": f"{status.tag} ({status.image_type}) {inputs.get('digest', '')}".strip() if status.tag else "",
+        "image": f"{status.tag} ({status.image_type}) {inputs.get('digest') or ''}".strip() if status.tag else "",
         "platforms": [f"{row.get('platform')} {row.get('digest')}" for row in platforms],
         **_links(status, runs),
         "base commit": inputs.get("base_commit"),
@@ -46,7 +48,7 @@ def bump_facts(folder: Path, status: BumpStatus, runs: Sequence[Predicate]) -> d
         "people": list(dict.fromkeys(map(timeline.person, runs))),
         "started": format_time(status.started),
         "last run ended": format_time(status.last),
-        "from first to last": format_period(status.started, status.last) if status.last else "",
+        "from first to last": format_period(status.started, status.last),
         "time in runs": _time_in_runs(runs),
         "runbook": _library_versions(runs),
     }

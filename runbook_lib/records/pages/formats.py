@@ -38,13 +38,13 @@ def truncate(text: str, limit: int, mark: str = "…") -> str:
 
 def run_duration(predicate: Mapping[str, Any]) -> str:
     """Return the duration of a run in words; empty while it is running."""
-    if not predicate.get("ended"):
-        return ""
-    return format_period(predicate["started"], predicate["ended"])
+    return format_period(predicate["started"], predicate.get("ended") or "")
 
 
 def format_period(start: str, end: str) -> str:
-    """Return the time between two stamps in words."""
+    """Return the time between two stamps in words; empty if one of them is."""
+    if not start or not end:
+        return ""
     return format_duration(parse_time(end) - parse_time(start))
 
 

@@ -8,7 +8,6 @@ import base64
 from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from runbook_lib import display
 from runbook_lib.records.pages.formats import format_time, format_value, run_duration, truncate
@@ -85,7 +84,6 @@ def environment(package: str = __package__) -> "Environment":
         "linked": _linked,
         "number_of": display.count,
         "script_hash": _script_hash,
-        "segment": _path_segment,
         "shorten": truncate,
         "time": format_time,
         "value": format_value,
@@ -122,10 +120,6 @@ def _cell_class(text: str) -> str:
         return "whole"
     longest_word = max(map(len, text.split()), default=0)
     return "long" if longest_word > _LONG_WORD else ""
-
-
-def _path_segment(name: str) -> str:
-    return quote(name, safe="")
 
 
 def _script_hash(script: str) -> str:

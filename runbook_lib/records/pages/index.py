@@ -22,8 +22,6 @@ INDEX = "index.html"
 _LOCK = ".index.lock"
 #: What lies in the folder of an archive beside its bumps.
 _BESIDE = (INDEX, _LOCK, ".git", ".gitattributes", ".gitignore", "README.md")
-#: Characters of a sentence: the story has all of it.
-_LONGEST = 300
 #: Bytes at the beginning of a story that contain its mark.
 _HEAD_OF_PAGE = 2_000
 
@@ -78,17 +76,27 @@ def _beginning(file: Path) -> str:
 def render(archive: Path, bumps: Sequence[tuple[BumpStatus, BumpRecords]]) -> str:
     """Return the page of an archive from the status and records of each bump."""
     counts = {status.story: len(records.readable) for status, records in bumps}
-    newest = newest_first(status for status, _ in bumps)
-    rows = [_row(archive, bump, counts[bump.story]) for bump in newest]
+    rows = []
+    states: Counter[str] = Counter()
+    repositories: Counter[str] = Counter()
+    worlds: Counter[str] = Counter()
+    as_of = ""
+    for bump in newest_first(status for status, _ in bumps):
+        row = _row(archive, bump, counts[bump.story])
+        rows.append(row)
+        states[bump.state] += 1
+        repositories[bump.repository] += 1
+        worlds[row["world"]] += 1
+        as_of = max(as_of, bump.last)
     return html.render(
         "index.html",
         title="Base image bumps",
         made_of="",
         rows=rows,
-        states=Counter(bump.state for bump in newest),
-        repositories=Counter(bump.repository for bump in newest),
-        worlds=Counter(row["world"] for row in rows),
-        as_of=format_time(max((bump.last for bump in newest), default="")),
+        states=states,
+        repositories=repositories,
+        worlds=worlds,
+        as_of=format_time(as_of),
     )
 
 
@@ -102,9 +110,7 @@ def _row(archive: Path, bump: BumpStatus, records: int) -> Mapping[str, Any]:
         "bump": bump,
         "world": "practice" if bump.practice else "real",
         "story": _address(archive, story_page) if story_page.is_file() else "",
-        "sentence": _shorten(bump.sentence),
-        "next": _shorten(bump.next),
-        "period": format_period(bump.started, bump.last) if bump.started and bump.last else "",
+        "period": format_period(bump.started, bump.last),
         "records": records,
         "links": links,
     }
@@ -112,10 +118,3 @@ def _row(archive: Path, bump: BumpStatus, records: int) -> Mapping[str, Any]:
 
 def _address(archive: Path, file: Path) -> str:
     return quote(file.relative_to(archive).as_posix())
-
-
-def _shorten(text: str) -> str:
-    """Return a text of at most 300 characters, cut between words."""
-    if len(text) <= _LONGEST:
-        return text
-    return f"{text[:_LONGEST].rsplit(' ', 1)[0]} …"

@@ -85,10 +85,10 @@ def _fitting_facts(values: Mapping[str, object], budget: html.ByteBudget) -> tup
     fitting: dict[str, list[str]] = {}
     omitted = 0
     for name, value in values.items():
-        items = value if isinstance(value, list) else [value]
-        short = {truncate(name, _TITLE): [truncate(format_value(item), _VALUE) for item in items][-_VALUES:]}
         if not value:
             continue
+        items = value if isinstance(value, list) else [value]
+        short = {truncate(name, _TITLE): [truncate(format_value(item), _VALUE) for item in items[-_VALUES:]]}
         if budget.take(html.macros("parts.html").facts(short)):
             fitting |= short
         else:
@@ -186,9 +186,7 @@ class _History:
             if not self._is_first(run, attachments.text(path)):
                 continue
             rows = [row for row in attachments.rows(path) if _is_notable(row)]
-            short = [
-                {name: truncate(row.get(name, ""), _VALUE) for name in (*columns, "url")} for row in rows[:_RUN_ROWS]
-            ]
+            short = [_short_row(row, columns) for row in rows[:_RUN_ROWS]]
             used = [name for name in columns if any(row[name] for row in short)]
             yield {"label": label, "rows": short, "columns": used, "omitted": len(rows) - len(short)}
 
