@@ -1,8 +1,8 @@
-"""A checkout's image built or pulled, as it was asked for, and then looked into."""
+"""The build or pull of a checkout's image, and the smoke check of the result."""
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib import display
@@ -14,180 +14,206 @@ from runbook_lib.display import View
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import command_line
-from runbook_lib.steps.build_image import request
-from runbook_lib.steps.build_image.request import Asked
+from runbook_lib.steps.build_image.plan import ImagePlan, parse_request, plan_image
 
-#: A notebook needs one module.
-ask, wish = request.ask, request.wish
+__all__ = ["BuildOutcome", "FinishedBuild", "carry_out", "parse_request", "plan_image", "verify"]
+
+_NOTE = "The checks are in the record below."
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What was done.  ``ended`` are the builds that have ended, in order; ``look`` what was found in the image.
+class FinishedBuild:
+    """A build or pull that has ended: the image's name, the result, and the name of the log in the record."""
 
-    ``trouble`` says what went wrong after the build, empty if nothing did.
+    image: str
+    result: BuildResult
+    log: str
+
+
+@dataclass(frozen=True)
+class BuildOutcome:
+    """The builds that have ended, in their order, and the checks of the image.
+
+    ``problem`` says what failed after the builds, and is empty otherwise.
     """
 
-    ended: tuple[tuple[str, BuildResult, str], ...] = ()  # the image's name, how it ended, the log's name
-    look: tuple[smoke.CheckedVersion, ...] = ()
-    trained: BuildResult | None = None
-    trouble: str = ""
-    view: View = field(default_factory=lambda: display.note("This is a preview: nothing was built."))
+    builds: tuple[FinishedBuild, ...] = ()
+    versions: tuple[smoke.CheckedVersion, ...] = ()
+    training: BuildResult | None = None
+    problem: str = ""
+    note: str = "This is a preview: nothing was built."
 
     @property
-    def failure(self) -> BuildResult | None:
-        """The build that failed, if one did."""
-        return next((it for _, it, _ in self.ended if it.failure), None)
+    def failed(self) -> bool:
+        """True if a build failed."""
+        return any(build.result.failure for build in self.builds)
+
+    @property
+    def view(self) -> View:
+        """The builds, their failures, and the versions in the image."""
+        if not self.builds:
+            return display.note(self.note)
+        rows = []
+        results = []
+        for build in self.builds:
+            result = build.result
+            results.append(result)
+            rows.append(
+                {
+                    "image": build.image,
+                    "outcome": "failed" if result.failure else "done",
+                    "steps": result.steps,
+                    "seconds": round(result.seconds),
+                    "id": result.image,
+                    "log": build.log,
+                }
+            )
+        if self.training:
+            results.append(self.training)
+        shown = display.table(rows)
+        for result in results:
+            shown += _show_failure(result)
+        if self.versions:
+            shown += display.table([version.row for version in self.versions])
+        if self.problem:
+            shown += display.note(self.problem)
+        return shown
 
 
-def carry_out(step: StepRecord, asked: Asked, say: Callable[[str], object] = print) -> Outcome:
-    """Build or pull, then look into the image; in a preview, do nothing.
+def _show_failure(result: BuildResult) -> View:
+    failure = result.failure
+    if failure is None:
+        return display.View("", "")
+    rows = [{"sign": pitfall.sign, "cause": pitfall.cause, "fix": pitfall.fix} for pitfall in failure.pitfalls]
+    shown = display.note(failure.sentence) + display.table(rows, empty="The log shows no known problem.")
+    return shown + display.code("\n".join(failure.lines), title="The last lines:")
 
-    Raises Refused where nothing may be built, and RunbookError where no engine works.
+
+def carry_out(step: StepRecord, plan: ImagePlan, say: Callable[[str], object] = print) -> BuildOutcome:
+    """With ``apply``, build or pull the image, then check it.
+
+    Raises Refused if nothing may be built, and RunbookError if no engine works.
     """
-    if asked.bump.apply and asked.idle:
-        return Outcome(view=display.note(asked.idle))
-    if not asked.bump.apply:
-        return Outcome()
-    if asked.refusal:
-        raise Refused(asked.refusal)
-    if asked.engine is None or step.folder is None:
-        raise RunbookError(asked.problem or "Builds are run headlessly, by Apply. Nothing was built.")
-    asked.checkout.require_work_tree()
-    ended = []
-    for command in asked.plans or (None,):
-        label = command.tag if command else asked.pulled
-        log = f"{command.name if command else 'pull'}.log"
-        before = run.image_id(asked.engine, label)
-        say(f"{'Building' if command else 'Pulling'} {label}; the log is {step.folder / log}.")
-        if command:
-            built = run.build(command, asked.engine, asked.checkout.path, step.folder / log, say)
+    if not plan.bump.apply:
+        return BuildOutcome()
+    if plan.idle:
+        return BuildOutcome(note=plan.idle)
+    if plan.refusal:
+        raise Refused(plan.refusal)
+    if plan.engine is None or step.folder is None:
+        raise RunbookError(plan.problem or "Builds run headlessly, by Apply. Nothing was built.")
+    plan.checkout.require_work_tree()
+    builds = []
+    for build in plan.builds or (None,):
+        name = build.tag if build else plan.pulled
+        log = f"{build.name if build else 'pull'}.log"
+        before = run.image_id(plan.engine, name)
+        say(f"{'Building' if build else 'Pulling'} {name}; the log is {step.folder / log}.")
+        if build:
+            result = run.build(build, plan.engine, plan.checkout.path, step.folder / log, say)
         else:
-            built = run.pull(label, asked.engine, step.folder / log, say)
-        ended.append((label, built, log))
-        if built.failure:
-            break
-        if built.image != before:
-            step.effect("image", label, before, built.image)
-    outcome = Outcome(tuple(ended))
-    if outcome.failure is None:
-        outcome = _looked(step.folder, asked, asked.engine, outcome, say)
-    return replace(outcome, view=_view(outcome))
+            result = run.pull(name, plan.engine, step.folder / log, say)
+        builds.append(FinishedBuild(name, result, log))
+        if result.failure:
+            return BuildOutcome(tuple(builds))
+        if result.image != before:
+            step.effect("image", name, before, result.image)
+    return _check_image(step.folder, plan, plan.engine, BuildOutcome(tuple(builds)), say)
 
 
-def verify(step: StepRecord, asked: Asked, outcome: Outcome) -> View:
-    """Ask the engine again which image has the name, and tell the record what was done or would be."""
-    step.warn(*asked.warnings)
-    step.add_inputs(base=asked.first.base, digest=asked.digest, head_commit=asked.commit)
-    step.table("commands", [{"command": shlex.join(command)} for command in asked.commands])
-    if asked.idle:
-        step.done(asked.idle)
-        return display.note("There is nothing to verify.")
-    if not asked.bump.apply:
-        return _would(step, asked)
-    for label, built, log in outcome.ended:
-        step.check(_made(asked, label, built, log))
-    if outcome.look:
-        step.table("smoke", [it.row for it in outcome.look])
-        wrong = [
-            f"{it.name} {it.imported or 'is not there'} ({it.claimed} is claimed)" for it in outcome.look if it.wrong
-        ]
-        told = f"{'; '.join(wrong)}." if wrong else "Python, PyTorch and CUDA are those of the base image."
-        step.check(Check.of("the image holds what the registry says of its base", not wrong, told))
-    if outcome.trouble:
-        step.check(Check("the image was looked into", "failed", outcome.trouble))
-    if (trained := outcome.trained) is not None:
-        told = trained.failure.sentence if trained.failure else f"It took {trained.seconds:.0f} s."
-        step.check(Check.of("five iterations were trained in the image", trained.failure is None, told))
-    if outcome.failure is None:
-        names = " and ".join(dict.fromkeys(label for label, _, _ in outcome.ended))
-        step.done(f"{'Pulled' if asked.pulled else 'Built'} {names}.")
-    return display.note("The checks are in the record below.")
-
-
-def _looked(folder: Path, asked: Asked, engine: Engine, outcome: Outcome, say: Callable[[str], object]) -> Outcome:
-    """With the smoke check and the training, where they are asked for."""
-    look: tuple[smoke.CheckedVersion, ...] = ()
-    image = outcome.ended[-1][1].image
-    if asked.look:
-        say(f"Looking into {asked.image}.")
+def _check_image(
+    folder: Path, plan: ImagePlan, engine: Engine, outcome: BuildOutcome, say: Callable[[str], object]
+) -> BuildOutcome:
+    """Add the smoke check and the training, if they are requested."""
+    if plan.look:
+        say(f"Checking the versions in {plan.image}.")
+        image = outcome.builds[-1].result.image
         try:
-            look = smoke.judge(asked.claims, run.inside(engine, image, smoke.COMMAND, smoke.LIMIT))
+            output = run.inside(engine, image, smoke.COMMAND, smoke.LIMIT)
+            outcome = replace(outcome, versions=smoke.judge(plan.claims, output))
         except CannotTell as error:
-            return replace(outcome, trouble=str(error))
-    if not asked.train:
-        return replace(outcome, look=look)
-    if not asked.training or engine.name == "buildah":
-        why = (
-            "buildah cannot run a training: install docker or podman."
-            if asked.training
-            else f"The guides of {asked.bump.repository.name} have no training of five iterations."
-        )
-        return replace(outcome, look=look, trouble=why)
+            return replace(outcome, problem=str(error))
+    if not plan.train:
+        return outcome
+    if not plan.training:
+        problem = f"The guides of {plan.bump.repository.name} have no training of five iterations."
+        return replace(outcome, problem=problem)
+    if engine.name == "buildah":
+        return replace(outcome, problem="buildah cannot run a training: install docker or podman.")
     say("Training five iterations.")
-    trained = run.run(asked.training, asked.checkout.path, folder / "sanity.log", say)
-    return replace(outcome, look=look, trained=trained)
+    return replace(outcome, training=run.run(plan.training, plan.checkout.path, folder / "sanity.log", say))
 
 
-def _would(step: StepRecord, asked: Asked) -> View:
-    for problem in (asked.refusal, asked.problem):
-        if problem:
-            step.warn(problem)
-    if asked.refusal:
-        step.done(f"Apply would be refused. {asked.refusal}")
+def verify(step: StepRecord, plan: ImagePlan, outcome: BuildOutcome) -> View:
+    """Read the image's id from the engine again, and record what was done or would be done."""
+    step.warn(*plan.warnings)
+    step.add_inputs(base=plan.base_build.base, digest=plan.digest, head_commit=plan.commit)
+    step.table("commands", [{"command": shlex.join(command)} for command in plan.commands])
+    if plan.idle:
+        step.done(plan.idle)
         return display.note("There is nothing to verify.")
-    for plan in asked.plans:
+    if not plan.bump.apply:
+        _record_preview(step, plan)
+        return display.note("There is nothing to verify in a preview.")
+    for build in outcome.builds:
+        step.check(_check_build(plan, build))
+    if outcome.versions:
+        step.table("smoke", [version.row for version in outcome.versions])
+        step.check(_check_versions(outcome.versions))
+    if outcome.problem:
+        step.check(Check("the image was looked into", "failed", outcome.problem))
+    training = outcome.training
+    if training is not None:
+        detail = training.failure.sentence if training.failure else f"It took {training.seconds:.0f} s."
+        step.check(Check.of("five iterations were trained in the image", training.failure is None, detail))
+    if not outcome.failed:
+        names = " and ".join(dict.fromkeys(build.image for build in outcome.builds))
+        step.done(f"{'Pulled' if plan.pulled else 'Built'} {names}.")
+    return display.note(_NOTE)
+
+
+def _check_build(plan: ImagePlan, build: FinishedBuild) -> Check:
+    """Return a check that the image exists under its name."""
+    name, result = f"{build.image} was {'pulled' if plan.pulled else 'built'}", build.result
+    if result.failure:
+        advice = [f"{pitfall.cause} {pitfall.fix}" for pitfall in result.failure.pitfalls[:2]]
+        return Check(name, "failed", " ".join([result.failure.sentence, *advice, f"The log is {build.log}."]))
+    image = run.image_id(plan.engine, build.image) if plan.engine else ""
+    if image != result.image:
+        return Check(name, "failed", f"The name now refers to {image or 'no image'}, not to {result.image}.")
+    return Check(name, "passed", f"{image}, {result.steps} steps in {result.seconds:.0f} s.")
+
+
+def _check_versions(versions: tuple[smoke.CheckedVersion, ...]) -> Check:
+    differences = []
+    for version in versions:
+        if version.wrong:
+            differences.append(f"{version.name} {version.imported or 'is missing'} ({version.claimed} is claimed)")
+    detail = "Python, PyTorch and CUDA are those of the base image."
+    if differences:
+        detail = f"{'; '.join(differences)}."
+    return Check.of("the image holds what the registry says of its base", not differences, detail)
+
+
+def _record_preview(step: StepRecord, plan: ImagePlan) -> None:
+    step.warn(*filter(None, [plan.refusal, plan.problem]))
+    if plan.refusal:
+        step.done(f"Apply would be refused. {plan.refusal}")
+        return
+    engine = plan.engine or "an engine, once one works"
+    for build in plan.builds:
+        target = build.target or "its last stage"
         step.would(
-            f"build {plan.tag} on {plan.base}, from {plan.dockerfile} ({plan.target or 'its last stage'}) of "
-            f"{asked.source}, with {asked.engine or 'an engine, once one works'}"
+            f"build {build.tag} on {build.base}, from {build.dockerfile} ({target}) of {plan.source}, with {engine}"
         )
-    if asked.pulled:
-        step.would(f"pull {asked.pulled}, with {asked.engine or 'an engine, once one works'}")
-    if asked.look:
-        step.would(f"look into {asked.image}: versions of PyTorch, CUDA, NCCL, Transformer Engine and Python")
-    if asked.training:
+    if plan.pulled:
+        step.would(f"pull {plan.pulled}, with {engine}")
+    if plan.look:
+        step.would(f"check the versions of PyTorch, CUDA, NCCL, Transformer Engine and Python in {plan.image}")
+    if plan.training:
         step.would("train five iterations in it, on this machine's GPUs")
-    would = f"Would {'pull' if asked.pulled else 'build'} {asked.image}"
-    if asked.problem:
-        step.done(f"{would}, but not from here. {asked.problem}")
+    sentence = f"Would {'pull' if plan.pulled else 'build'} {plan.image}"
+    if plan.problem:
+        step.done(f"{sentence}, but not from here. {plan.problem}")
     else:
-        step.done(f"{would}.", command_line.command(step.name, step.bump, apply=True))
-    return display.note("There is nothing to verify in a preview.")
-
-
-def _made(asked: Asked, label: str, built: BuildResult, log: str) -> Check:
-    """Whether an image is there under its name."""
-    name = f"{label} was {'pulled' if asked.pulled else 'built'}"
-    if built.failure:
-        advice = " ".join(f"{it.cause} {it.fix}" for it in built.failure.pitfalls[:2])
-        return Check(name, "failed", f"{built.failure.sentence} {advice}".strip() + f" The log is {log}.")
-    found = run.image_id(asked.engine, label) if asked.engine else ""
-    if found != built.image:
-        return Check(name, "failed", f"The name stands for {found or 'no image'} now, and not for {built.image}.")
-    return Check(name, "passed", f"{found}, {built.steps} steps in {built.seconds:.0f} s.")
-
-
-def _view(outcome: Outcome) -> View:
-    rows = [
-        {
-            "image": label,
-            "outcome": "failed" if it.failure else "done",
-            "steps": it.steps,
-            "seconds": round(it.seconds),
-            "id": it.image,
-            "log": log,
-        }
-        for label, it, log in outcome.ended
-    ]
-    shown = display.table(rows)
-    ended = [it for _, it, _ in outcome.ended] + ([outcome.trained] if outcome.trained else [])
-    for failure in (it.failure for it in ended if it.failure):
-        shown += display.note(failure.sentence)
-        shown += display.table(
-            [{"sign": it.sign, "cause": it.cause, "fix": it.fix} for it in failure.pitfalls],
-            empty="No pitfall that is known shows in the log.",
-        )
-        shown += display.code("\n".join(failure.lines), title="The last lines:")
-    if outcome.look:
-        shown += display.table([it.row for it in outcome.look])
-    return shown + display.note(outcome.trouble) if outcome.trouble else shown
+        step.done(f"{sentence}.", command_line.command(step.name, step.bump, apply=True))

@@ -13,7 +13,7 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.steps.internal_ci import destination, plan
 from runbook_lib.steps.internal_ci.destination import RemoteProject
-from runbook_lib.steps.internal_ci.plan import ImageBuild
+from runbook_lib.steps.internal_ci.plan import BuildJob
 from runbook_lib.transport import urls
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import base_has_tag
@@ -38,7 +38,7 @@ class DryRun:
     commit: str = ""
     destination: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
-    builds: tuple[ImageBuild, ...] = ()
+    builds: tuple[BuildJob, ...] = ()
     gitlab: GitLab | None = None
     project: RemoteProject | None = None
     settings: Mapping[str, str] = field(default_factory=dict)

@@ -48,7 +48,7 @@ def variables(tests: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class ImageBuild:
+class BuildJob:
     """A job that builds the image of a pin: one row of a matrix, with its values in their order."""
 
     job: str
@@ -68,12 +68,12 @@ class ImageBuild:
         return name == self.job and rest.endswith("]") and sorted(values) == sorted(self.values)
 
 
-def builds(texts: Mapping[str, str | None], sites: Sites, image_type: ImageType) -> tuple[ImageBuild, ...]:
+def builds(texts: Mapping[str, str | None], sites: Sites, image_type: ImageType) -> tuple[BuildJob, ...]:
     """Return the jobs that build the images of an image type's GitLab pins, according to the files of a commit.
 
     There are none if the pins are not in rows of a matrix.  Raises CannotTell for a file that is no YAML.
     """
-    result: list[ImageBuild] = []
+    result: list[BuildJob] = []
     for site in sites.pins:
         finder, text = site.finder, texts.get(site.path)
         if site.ci != "gitlab" or site.image_type != image_type or not isinstance(finder, MatrixRows) or not text:
@@ -85,7 +85,7 @@ def builds(texts: Mapping[str, str | None], sites: Sites, image_type: ImageType)
                 named = dict(zip(row.cells, values, strict=True))
                 if named[finder.key] == finder.value:
                     platform = named.get(finder.platform_key, "")
-                    result.append(ImageBuild(row.job, values, named[finder.pin], platform))
+                    result.append(BuildJob(row.job, values, named[finder.pin], platform))
     return tuple(result)
 
 
@@ -123,13 +123,13 @@ class PipelineProgress:
 
 
 def judge(
-    pipeline: Pipeline, jobs: Sequence[PipelineJob], expected: Sequence[ImageBuild], commit: str
+    pipeline: Pipeline, jobs: Sequence[PipelineJob], expected: Sequence[BuildJob], commit: str
 ) -> PipelineProgress:
     """Return whether the pin of ``commit`` builds, according to the jobs of a pipeline."""
     name = f"pipeline {pipeline.id} of {pipeline.sha[:10]}"
     if pipeline.sha != commit:
         return PipelineProgress("useless", f"{name} is not of {commit[:10]}", _RESTART, pipeline)
-    by_build: dict[ImageBuild, PipelineJob | None] = {}
+    by_build: dict[BuildJob, PipelineJob | None] = {}
     for build in expected:
         by_build[build] = next((job for job in jobs if build.matches(job)), None)
     build_jobs = tuple(job for job in by_build.values() if job is not None)

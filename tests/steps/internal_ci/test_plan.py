@@ -26,7 +26,7 @@ def job(platform: str, status: str, reason: str = "", *, tag: str = "26.04-py3",
     return PipelineJob(7, name, "build", status, reason, 60.0, "https://gitlab.example.com/j/7")
 
 
-def expected(layout: int = 4, image_type: str = "dev") -> tuple[plan.ImageBuild, ...]:
+def expected(layout: int = 4, image_type: str = "dev") -> tuple[plan.BuildJob, ...]:
     name = "test:build_image" if layout < 3 else "test:pre_build_image"
     text = matrix(rows(layout, "26.04-py3", "25.09-py3"), job=name)
     return plan.builds({GITLAB: text}, MEGATRON_LM, image_type)  # type: ignore[arg-type]

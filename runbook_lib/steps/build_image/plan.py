@@ -1,0 +1,323 @@
+"""The plan of a checkout's image: the builds from its pins, or the image to pull."""
+
+import os
+import platform
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from runbook_lib import display, notebooks
+from runbook_lib.bump import Bump
+from runbook_lib.clients.registry.client import Registry
+from runbook_lib.containers import build_plan, known_builds, run, smoke
+from runbook_lib.containers.build_plan import BuildRequest
+from runbook_lib.containers.engine import ENGINES, BuildPlan, Engine, unfit
+from runbook_lib.containers.work.container import WorkContainer, engine_command
+from runbook_lib.containers.work.image import WorkImage
+from runbook_lib.containers.work.tasks import WorkStep
+from runbook_lib.display import View
+from runbook_lib.errors import RunbookError
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.images.compare import versions
+from runbook_lib.images.reference import Image, ImageRef
+from runbook_lib.text.lists import join_first
+from runbook_lib.text.redact import Redactor
+
+_PRACTICE = (
+    "The images of the practice environment contain no programs, so nothing can be built on them. Give a checkout of "
+    "your own: -r repo FOLDER."
+)
+HOW = ("build", "stack", "pull")
+#: A lowercase name and a tag.  A name that starts with a dash would be an option.
+_NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,200}(?::[0-9]{1,5}/[a-z0-9._/-]{1,200})?(?::[\w][\w.-]{0,127})?")
+
+
+@dataclass(frozen=True)
+class ImagePlan:
+    """The builds in their order in ``builds``, or the image to pull in ``pulled``.
+
+    ``base_build`` is the build on the pinned image, even if its result is pulled.  ``claims`` are the versions that the
+    registry names for the base image.  ``changed`` are files that differ from the work tree's ``commit``.  ``problem``
+    says why no engine works, ``refusal`` why nothing may be built; they are empty otherwise.
+    """
+
+    checkout: Checkout
+    bump: Bump
+    base_build: BuildPlan
+    builds: tuple[BuildPlan, ...] = ()
+    pulled: str = ""
+    engine: Engine | None = None
+    problem: str = ""
+    refusal: str = ""
+    claims: Mapping[str, str] = field(default_factory=dict)
+    digest: str = ""
+    commit: str = ""
+    changed: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    look: bool = True
+    train: bool = False
+    practice: bool = False
+
+    @property
+    def idle(self) -> str:
+        """Why Apply does nothing, as a sentence; empty otherwise."""
+        if self.practice:
+            return _PRACTICE
+        if self.bump.tag is None:
+            tag = _tag(self.base_build)
+            return f"No tag was given, so nothing is built. The work tree pins {tag}: give that as the tag to build it."
+        return ""
+
+    @property
+    def source(self) -> str:
+        """The commit, and the number of uncommitted files."""
+        text = f"commit {self.commit[:10]}"
+        if self.changed:
+            text += f" and {display.count(len(self.changed), 'uncommitted file')}"
+        return text
+
+    @property
+    def image(self) -> str:
+        """The name of the image, the last one of several."""
+        return self.pulled or self.builds[-1].tag
+
+    @property
+    def commands(self) -> tuple[tuple[str, ...], ...]:
+        """The commands to run in the checkout, in their order."""
+        engine = self.engine or Engine("docker")
+        if self.pulled:
+            return ((engine.name, "pull", self.pulled),)
+        return tuple(build.command(engine) for build in self.builds)
+
+    @property
+    def training(self) -> tuple[str, ...]:
+        """The command that trains five iterations; empty if that is not requested or not possible."""
+        command = smoke.sanity(self.bump.repository)
+        if not self.train or not command:
+            return ()
+        engine = Engine("docker")
+        if self.engine and self.engine.name != "buildah":
+            engine = self.engine
+        step = WorkStep("Train five iterations", command, "container", "It shows that the image can train.", gpus=True)
+        image = WorkImage.parse(self.image)
+        container = WorkContainer.create(self.bump.repository, image, str(self.checkout.path))
+        return engine_command(container, engine, step)
+
+    def show(self) -> View:
+        """Show each build, the commands and the warnings."""
+        shown = display.View("", "")
+        if self.pulled:
+            shown = display.note(f"Ready to be pulled: {self.pulled}.")
+        for build in self.builds:
+            shown += _show_build(build)
+        title = f"To be run in {self.checkout.path}"
+        if self.engine:
+            title += f", with {self.engine}"
+        commands = "\n\n".join(_format_command(command) for command in self.commands)
+        shown += display.code(commands, title=f"{title}:")
+        if self.training:
+            shown += display.code(_format_command(self.training), title="Then, on this machine's GPUs:")
+        notes = filter(None, [self.refusal, self.problem, *self.warnings])
+        return shown + display.notes(notes, title="Attention")
+
+
+def _show_build(build: BuildPlan) -> View:
+    return display.facts(
+        **{
+            "image": build.tag,
+            "built on": build.base,
+            "which is pinned in": build.source,
+            "Dockerfile": build.dockerfile,
+            "target": build.target or "the last stage",
+            "stages": ", ".join(build.stages),
+            "platform": build.platform,
+            "context": build.context,
+            "pulls": ", ".join(build.images) or "nothing",
+            "build arguments": ", ".join(f"{name}={value}" for name, value in build.arguments),
+            "arguments without a value": ", ".join(build.unset) or "none",
+            "secrets": ", ".join(build.secrets) or "none",
+        }
+    )
+
+
+def _format_command(command: tuple[str, ...]) -> str:
+    """Return a command for a shell, one option per line."""
+    lines = [shlex.quote(command[0])]
+    for word in command[1:]:
+        quoted = shlex.quote(word)
+        if word.startswith("--"):
+            lines.append(quoted)
+        else:
+            lines[-1] += f" {quoted}"
+    return " \\\n    ".join(lines)
+
+
+def parse_request(
+    target: str = "", dockerfile: str = "", arguments: str = "", name: str = "", secrets: str = ""
+) -> BuildRequest:
+    """Parse the notebook's parameters; an empty one means the default.
+
+    ``arguments`` are ``NAME=value; …``, ``secrets`` names of environment variables.  Raises RunbookError.
+    """
+    words = tuple(secrets.replace(",", " ").split())
+    invalid = [word for word in words if not word.isidentifier()]
+    if invalid:  # not quoted, because one may be a secret
+        raise RunbookError(f"secrets takes names of environment variables, and {len(invalid)} of its words is none.")
+    if name and not _NAME.fullmatch(name):
+        raise RunbookError(f"name={name[:200]!r} cannot name an image; expected something like megatron-lm:mine.")
+    return BuildRequest(_parse_arguments(arguments), target.strip(), dockerfile.strip(), "", name, words)
+
+
+def _parse_arguments(text: str) -> dict[str, str]:
+    arguments: dict[str, str] = {}
+    for entry in filter(None, map(str.strip, text.split(";"))):
+        name, equals, value = (part.strip() for part in entry.partition("="))
+        if not equals or not name.isidentifier():
+            raise RunbookError(f"arguments has the entry {entry[:80]!r}; expected NAME=value, separated by `;`.")
+        if Redactor({name: value}).text(value) != value:
+            raise RunbookError(
+                f"The build argument {name} looks like a secret, and arguments are stored in the image and in the "
+                "record. Mount it in the Dockerfile, and name its environment variable in secrets. Nothing was built."
+            )
+        arguments[name] = value
+    return arguments
+
+
+def plan_image(
+    checkout: Checkout,
+    bump: Bump,
+    request: BuildRequest,
+    *,
+    how: str = "build",
+    engine: str = "",
+    look: bool = True,
+    train: bool = False,
+    practice: bool = False,
+    env: Mapping[str, str] = os.environ,
+) -> ImagePlan:
+    """Plan a build, a stack of builds or a pull from the pins of the work tree.  Changes nothing.
+
+    Raises RunbookError for invalid parameters, CannotTell and Refused as ``build_plan.plan`` does.
+    """
+    for name, value, known in (("how", how, HOW), ("engine", engine, ENGINES)):
+        if value and value not in known:
+            raise RunbookError(f"{name}={value!r} is none of {', '.join(known)}. Choose one. Nothing was built.")
+    machine = platform.machine()
+    builds = _plan_builds(checkout, bump, request, machine, is_stack=how == "stack")
+    pulled = ""
+    if how == "pull":
+        url = checkout.remote_url(known_builds.GITLAB_REMOTE)
+        pulled = str(known_builds.internal_image(url, bump.repository, bump.image_type))
+    changed = [] if checkout.bare else checkout.uncommitted([])
+    warnings: list[str] = []
+    image = _base_image(builds[0], env, warnings)
+    for build in builds:
+        warnings += build.warnings
+    warnings += _work_tree_warnings(checkout, changed)
+    plan = ImagePlan(
+        checkout,
+        bump,
+        builds[0],
+        builds=() if pulled else builds,
+        pulled=pulled,
+        claims=_claims(builds[0], image),
+        digest=image.digest if image else "",
+        commit=checkout.resolve("HEAD"),
+        changed=tuple(changed),
+        warnings=tuple(dict.fromkeys(warnings)),
+        look=look,
+        train=train,
+        practice=practice,
+    )
+    return _with_engine(plan, engine, env, _refusal(bump, builds[0], image))
+
+
+def _plan_builds(
+    checkout: Checkout, bump: Bump, request: BuildRequest, machine: str, *, is_stack: bool
+) -> tuple[BuildPlan, ...]:
+    paths = list(build_plan.paths(bump.repository))
+    if request.dockerfile:
+        paths.append(request.dockerfile)
+    texts = checkout.read(paths, "HEAD" if checkout.bare else None)
+    if is_stack:
+        return build_plan.stack(texts, machine, request, bump.repository)
+    return (build_plan.plan(texts, bump.repository, bump.image_type, machine, request),)
+
+
+def _with_engine(plan: ImagePlan, name: str, env: Mapping[str, str], refusal: str) -> ImagePlan:
+    """Add the engine that works, or why none does: a plan can be shown without one."""
+    try:
+        engine = run.find(name, env)
+    except RunbookError as error:
+        return replace(plan, problem=str(error), refusal=refusal)
+    for build in plan.builds:
+        problem = unfit(build, engine)
+        if problem and not refusal:
+            refusal = f"{problem} Nothing was built."
+    return replace(plan, engine=engine, refusal=refusal)
+
+
+def _base_image(build: BuildPlan, env: Mapping[str, str], warnings: list[str]) -> Image | None:
+    """Return the base image as the registry describes it, or add a warning that it is unknown."""
+    try:
+        reference = ImageRef.parse(build.base)
+        with Registry.connect(reference, env) as registry:
+            image = registry.image(reference.digest or reference.tag or "latest")
+    except RunbookError as error:
+        warnings.append(f"The versions in {build.base} are unknown: {error}")
+        return None
+    if image is None:
+        warnings.append(f"The registry has no {build.base}, so its build will fail unless the image is here.")
+    return image
+
+
+def _architecture(build: BuildPlan) -> str:
+    return build.platform.partition("/")[2]
+
+
+def _claims(build: BuildPlan, image: Image | None) -> Mapping[str, str]:
+    """Return the versions that the registry names for the base image on this build's platform."""
+    config = image.platforms.get(_architecture(build)) if image else None
+    return versions(config) if config else {}
+
+
+def _work_tree_warnings(checkout: Checkout, changed: list[str]) -> list[str]:
+    if checkout.bare:
+        return ["This clone has no work tree: the plan is that of its HEAD, and nothing can be built in it."]
+    warnings = []
+    if changed:
+        branch = checkout.current_branch() or f"commit {checkout.resolve('HEAD')[:10]}"
+        warnings.append(
+            f"The build takes the work tree ({branch}) as it is, with uncommitted changes: {join_first(changed, 5)}."
+        )
+    for path in _missing_submodules(checkout):
+        warnings.append(f"The submodule {path} is not initialized: run `git submodule update --init {path}` first.")
+    return warnings
+
+
+def _missing_submodules(checkout: Checkout) -> list[str]:
+    """Return the submodules that are not initialized, of which the build would copy an empty folder."""
+    if checkout.read([".gitmodules"])[".gitmodules"] is None:
+        return []
+    return [line[1:].split()[1] for line in checkout.git("submodule", "status").splitlines() if line.startswith("-")]
+
+
+def _refusal(bump: Bump, build: BuildPlan, image: Image | None) -> str:
+    """Return why the pinned image may not be built on, as a sentence; empty if it may."""
+    if bump.tag is not None and _tag(build) != str(bump.tag):
+        return (
+            f"The work tree pins {build.base} ({build.source}), but {bump.tag} was requested. Move the pins first "
+            f"({notebooks.GITHUB_PIN}, {notebooks.GITLAB_PIN}), check out {bump.branch}, or request the tag that is "
+            "pinned. Nothing was built."
+        )
+    architecture = _architecture(build)
+    if image and architecture not in image.platforms:
+        platforms = " and ".join(sorted(image.platforms)) or "no platform"
+        return f"{build.base} is published for {platforms}, and this machine is {architecture}. Nothing was built."
+    return ""
+
+
+def _tag(build: BuildPlan) -> str:
+    """Return the tag of the base image; empty if it has none."""
+    return build.base.partition("@")[0].rpartition("/")[2].partition(":")[2]
