@@ -33,9 +33,9 @@ def command(options: argparse.Namespace) -> int:
     else:
         raise RunbookError(f"{what!r} is neither the number of a pull request nor a range such as origin/main..HEAD.")
     print(f"{changed.name}: {display.count(len(changed.paths), 'changed path')}")
-    print(display.table(rules.rows(changed.needed, changed.present), empty="Nothing changes: no label.").text)
-    if changed.unsure:
-        print(changed.unsure)
+    print(display.table(rules.table_rows(changed.needed, changed.present), empty="Nothing changes: no label.").text)
+    if changed.limitation:
+        print(changed.limitation)
     return 0
 
 

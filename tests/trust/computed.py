@@ -112,7 +112,7 @@ def _build_arguments() -> None:
 def _labels() -> None:
     """All expressions that choose a label: a path that none but the last takes."""
     labels = _module("steps.labels.rules")
-    for table, key in ((labels.SCOPE, "_scope"), (labels.BESIDE, "_beside")):
+    for table, key in ((labels.SCOPE, "_scope"), (labels.ADDITIONAL, "_additional")):
         for *_, form in table:
             _note(f"steps.labels.rules.{key}: form", form, re.DOTALL)
 

@@ -139,7 +139,7 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "workloads": lambda text: workloads.read("r", text),
     "tests": lambda text: selection.read_tests({"tests/test_utils/recipes/h100/x.yaml": text}),
     "draft of a row": lambda text: rows.read_all({"tests/test_utils/recipes/h100/x.yaml": text}),
-    "labels": lambda text: rules.anew({"r": None}, {"r": text}),
+    "labels": lambda text: rules.newly_run_tests({"r": None}, {"r": text}),
     "matrix": gitlab_matrix.rows,
     "known sites": every_site,
     "references": lambda text: roles.discover([("a.yaml", f"{text}\nimage: nvcr.io/nvidia/pytorch:26.02-py3")]),

@@ -1,7 +1,4 @@
-"""What a pull request or a git range changes, and the labels that this asks for: ``runbook labels``.
-
-Changes nothing: it reads a clone and, for a pull request, GitHub.
-"""
+"""The changes of a pull request or a git range, and the labels that they need.  Changes nothing."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -15,76 +12,80 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.recipes import rows
 from runbook_lib.steps.labels import rules
-from runbook_lib.steps.labels.rules import Facts, Label
+from runbook_lib.steps.labels.rules import ChangeFacts, Label
 
 
 @dataclass(frozen=True)
-class Changed:
-    """``name`` is what was looked at.  ``present`` are the labels of a pull request, None for a range.
+class LabelledChange:
+    """A change; ``present`` are the labels of a pull request, None for a range.
 
-    ``unsure`` says what could not be looked at.
+    ``limitation`` says what could not be examined.
     """
 
     name: str
     paths: tuple[str, ...]
-    facts: Facts = field(default_factory=Facts)
+    facts: ChangeFacts = field(default_factory=ChangeFacts)
     present: frozenset[str] | None = None
-    unsure: str = ""
+    limitation: str = ""
 
     @property
     def needed(self) -> tuple[Label, ...]:
-        """The labels that the change asks for."""
-        return rules.wanted(self.paths, self.facts)
+        """The labels that the change needs."""
+        return rules.needed_labels(self.paths, self.facts)
 
 
-def of_range(checkout: Checkout, span: str) -> Changed:
-    """What ``BASE..HEAD`` changes since both parted.  Raises CannotTell for a commit that is not there."""
+def of_range(checkout: Checkout, span: str) -> LabelledChange:
+    """Return the changes in ``BASE..HEAD`` since both diverged.  Raises CannotTell for an unknown commit."""
     base, _, head = span.replace("...", "..").partition("..")
     try:
         old, new = checkout.resolve(base or "HEAD"), checkout.resolve(head or "HEAD")
     except RunbookError as error:
-        raise CannotTell(f"{span!r} is no range of commits of {checkout.path}. {error}") from error
+        raise CannotTell(f"{span!r} is not a range of commits of {checkout.path}. {error}") from error
     fork = checkout.merge_base(old, new)
     if fork is None:
         raise CannotTell(f"{base} and {head} in {checkout.path} have no commit in common, so there is no range.")
-    paths, facts = _looked_at(checkout, fork, new)
-    return Changed(span, paths, facts)
+    paths, facts = _examine(checkout, fork, new)
+    return LabelledChange(span, paths, facts)
 
 
-def of_pull(checkout: Checkout, github: GitHub, number: int) -> Changed:
-    """What a pull request changes, and the labels that it has.
+def of_pull(checkout: Checkout, github: GitHub, number: int) -> LabelledChange:
+    """Return the changes of a pull request, and its labels.
 
-    Where this clone has not fetched its head commit, the paths alone must tell.
+    If this clone does not have its head commit, only the paths are examined.
     """
     pull = github.pull(number)
     name = f"#{number} {pull.title}"
     if checkout.has(pull.head_sha) and checkout.has(pull.base_sha):
         fork = checkout.merge_base(pull.base_sha, pull.head_sha)
         if fork is not None:
-            paths, facts = _looked_at(checkout, fork, pull.head_sha)
-            return Changed(name, paths, facts, pull.labels)
+            paths, facts = _examine(checkout, fork, pull.head_sha)
+            return LabelledChange(name, paths, facts, pull.labels)
     paths = tuple(sorted(set(github.files(number))))
-    unsure = (
-        f"This clone does not have {pull.head_sha[:10]}, so by the paths alone: whether a test is new or comes back "
-        f"was not looked at. To know: git fetch {checkout.base_remote() or 'origin'} pull/{number}/head."
+    limitation = (
+        f"This clone does not have {pull.head_sha[:10]}, so only the paths were examined, not whether a test is new or "
+        f"runs again. To examine all: git fetch {checkout.base_remote() or 'origin'} pull/{number}/head."
     )
-    return Changed(name, paths, Facts(bumped=rules.by_paths(paths)), pull.labels, unsure)
+    return LabelledChange(name, paths, ChangeFacts(bumped=rules.bumped_by_paths(paths)), pull.labels, limitation)
 
 
-def _looked_at(checkout: Checkout, old: str, new: str) -> tuple[tuple[str, ...], Facts]:
-    listed = checkout.git("diff", "--name-status", "--no-renames", "-z", old, new).split("\0")
-    changed = dict(zip(listed[1::2], listed[0::2], strict=False))
-    added = frozenset(path for path, status in changed.items() if status == "A")
-    of_recipes = [path for path in changed if path.startswith(f"{rows.FOLDER}/") and path.endswith((".yaml", ".yml"))]
-    before, after = (_texts(checkout.path, at, of_recipes) for at in (old, new))
+def _examine(checkout: Checkout, old: str, new: str) -> tuple[tuple[str, ...], ChangeFacts]:
+    """Return the changed paths, and the facts that only the contents show."""
+    fields = checkout.git("diff", "--name-status", "--no-renames", "-z", old, new).split("\0")
+    statuses = dict(zip(fields[1::2], fields[0::2], strict=False))
+    added = frozenset(path for path, status in statuses.items() if status == "A")
+    recipes = [path for path in statuses if path.startswith(f"{rows.FOLDER}/") and path.endswith((".yaml", ".yml"))]
+    newly_run = rules.newly_run_tests(_texts(checkout.path, old, recipes), _texts(checkout.path, new, recipes))
     bumped: frozenset[ImageType] = frozenset()
     pins = MEGATRON_LM.sites.pin_paths
-    if set(changed) & set(pins):
-        was, now = (_texts(checkout.path, at, pins) for at in (old, new))
-        bumped = rules.moved(was, now)
-    return tuple(sorted(changed)), Facts(added, rules.anew(before, after), bumped)
+    if statuses.keys() & set(pins):
+        bumped = rules.bumped_by_pins(_texts(checkout.path, old, pins), _texts(checkout.path, new, pins))
+    return tuple(sorted(statuses)), ChangeFacts(added, newly_run, bumped)
 
 
-def _texts(place: Path, commit: str, paths: Collection[str]) -> Mapping[str, str | None]:
-    found = read_blobs(place, [(commit, path) for path in paths])
-    return {path: blob[1] if (blob := found[commit, path]) else None for path in paths}
+def _texts(folder: Path, commit: str, paths: Collection[str]) -> Mapping[str, str | None]:
+    blobs = read_blobs(folder, [(commit, path) for path in paths])
+    texts: dict[str, str | None] = {}
+    for path in paths:
+        blob = blobs[commit, path]
+        texts[path] = blob[1] if blob else None
+    return texts

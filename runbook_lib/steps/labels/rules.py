@@ -1,10 +1,11 @@
-"""Which labels a pull request needs, from what it changes: the project's own table, as data.  Pure.
+"""The labels that a pull request needs, from its changes: Megatron-LM's own table as data.  Pure.
 
 Source: ``skills/mcore-cicd/SKILL.md`` of Megatron-LM, "Which label to attach"; for a bump of the base image the rule of
-``skills/mcore-bump-base-image/SKILL.md`` wins.  The table speaks of the nature of a change and a path only hints at
-it, so where a path can be either the stronger label is told, with its reason: a person may know better.
+``skills/mcore-bump-base-image/SKILL.md`` has precedence.  The table is about the nature of a change, at which a path
+only hints.  If a path permits two labels, the stronger one is shown with its reason: a person may know better.
 """
 
+import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,12 +19,13 @@ from runbook_lib.pins.known_sites import MEGATRON_LM
 from runbook_lib.pins.sites import Sites, Texts
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import gating
+from runbook_lib.text.lists import join_first
 
 MBRIDGE, NEMO_RL = "Run MBridge tests", "Run NeMoRL tests"
-#: No label: CI runs its slim tests, or nothing.
+#: No label: CI runs its slim tests, or none.
 NONE = ""
 
-#: For a path the first row that fits: a label (or NONE), why, and what the path looks like.
+#: A label (or NONE), the reason, and the form of a path.  The first row that matches a path counts.
 SCOPE: tuple[tuple[str, str, str], ...] = (
     (NONE, "documentation only", r"docs/.*|images/.*|(?:.*/)?[^/]*\.(?:md|rst)|LICENSE"),
     (FUNCTIONAL, "golden values change, and only the functional tests compare with them",
@@ -32,7 +34,7 @@ SCOPE: tuple[tuple[str, str, str], ...] = (
     (NONE, "CI and tooling only",
      r"\.[^/]+/.*|\.[^/]+|tools/.*|scripts/.*|skills/.*|Makefile|codecov\.yml|greptile\.json"),
     (LIGHTWEIGHT, "containers and dependencies change", r"docker/.*|pyproject\.toml|uv\.lock|setup\.py"),
-    (FUNCTIONAL, "it can move numerics: model, attention, optimizer, parallelism, precision or routing",
+    (FUNCTIONAL, "it can change numerics: model, attention, optimizer, parallelism, precision or routing",
      r"megatron/(?:core|legacy)/(?:models?|transformer|ssm|fusions|extensions|optimizer|distributed|tensor_parallel"
      r"|pipeline_parallel|quantization|mpu)/.*"
      r"|megatron/core/(?:activations|fp[48]_utils|full_cuda_graph|optimizer_param_scheduler|parallel_state|recompute"
@@ -41,8 +43,8 @@ SCOPE: tuple[tuple[str, str, str], ...] = (
     (LIGHTWEIGHT, "other library code changes, and by default", r".*"),
 )  # fmt: skip
 
-#: Beside the label above: every row that fits any path.
-BESIDE: tuple[tuple[str, str, str], ...] = (
+#: Additional labels: every row that matches any path.
+ADDITIONAL: tuple[tuple[str, str, str], ...] = (
     (MBRIDGE, "it touches the integration with Megatron-Bridge", r"(?i).*(?:mbridge|megatron.bridge).*"),
     (NEMO_RL, "it may affect NeMo RL's integration", r"(?i)megatron/(?:rl|core/resharding)/.*|.*nemo.?rl(?![a-z]).*"),
 )
@@ -51,146 +53,152 @@ _CONFIG = re.compile(rf"{FOLDER}/[^/]+/[^/]+/model_config\.ya?ml")
 _PINNED = re.compile(r"docker/\.ngc_version\.(dev|lts)")
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What the paths alone do not tell.
+_IMAGE_TYPES: tuple[ImageType, ...] = ("dev", "lts")
+#: Labels that may be set without being needed, and the objection to each.
+_UNNEEDED = {
+    LIGHTWEIGHT: "the changed paths do not need it",
+    FUNCTIONAL: "the changed paths do not need it; it runs more tests than necessary",
+    LTS: "optional: it switches CI to the LTS image, whatever else is set",
+}
+_OVERRIDES = f"it overrides {FUNCTIONAL!r}, and compares no golden values: remove it"
 
-    ``added`` are the paths that are new, ``running`` the tests that CI runs now and did not before, and ``bumped`` the
-    image types whose pins move.
+
+@dataclass(frozen=True)
+class ChangeFacts:
+    """Facts that the paths of a change do not show.
+
+    ``added`` are the paths that are new, ``newly_run`` the tests that CI runs now and did not run before, and
+    ``bumped`` the image types whose pins move.
     """
 
     added: frozenset[str] = frozenset()
-    running: tuple[str, ...] = ()
+    newly_run: tuple[str, ...] = ()
     bumped: frozenset[ImageType] = frozenset()
 
 
 @dataclass(frozen=True)
 class Label:
-    """A label that a pull request needs; the name is NONE where it needs none to choose its tests."""
+    """A label that a pull request needs; the name is NONE if it needs none to choose its tests."""
 
     name: str
     reason: str
     paths: tuple[str, ...]
 
 
-def wanted(paths: Iterable[str], facts: Facts | None = None) -> tuple[Label, ...]:
-    """The label that chooses the tests (the first), and those beside it.  Nothing for a change of nothing.
+def needed_labels(paths: Iterable[str], facts: ChangeFacts | None = None) -> tuple[Label, ...]:
+    """Return the one label that chooses the tests, then additional ones.  A change without paths needs none.
 
-    Only one label chooses: of `Run tests` and `Run functional tests` CI takes the former, so the latter stands alone.
+    Only one label chooses: of `Run tests` and `Run functional tests` CI obeys the former, so the latter must be alone.
     """
-    facts, listed = facts or Facts(), sorted(set(paths))
-    if not listed:
+    facts = facts or ChangeFacts()
+    changed = sorted(set(paths))
+    if not changed:
         return ()
-    return (_scope(listed, facts), *_beside(listed, facts))
+    return (_scope(changed, facts), *_additional(changed, facts))
 
 
-def _scope(paths: list[str], facts: Facts) -> Label:
+def _scope(paths: list[str], facts: ChangeFacts) -> Label:
     if facts.bumped:
-        kinds = " and ".join(sorted(facts.bumped))
-        return Label(FUNCTIONAL, f"the base image moves ({kinds}), which moves numerics", _of_a_bump(paths))
-    found: dict[tuple[str, str], list[str]] = {}
-    new = tuple(path for path in paths if path in facts.added and _CONFIG.fullmatch(path))
+        image_types = " and ".join(sorted(facts.bumped))
+        return Label(FUNCTIONAL, f"the base image moves ({image_types}), which changes numerics", _pinned(paths))
+    new_tests = tuple(path for path in paths if path in facts.added and _CONFIG.fullmatch(path))
+    if new_tests:
+        reason = "a functional test is new, and its golden values come from a run with this label"
+        return Label(FUNCTIONAL, reason, new_tests)
+    if facts.newly_run:
+        changed_recipes = tuple(path for path in paths if path.startswith(f"{recipes.FOLDER}/"))
+        return Label(FUNCTIONAL, f"CI newly runs {', '.join(facts.newly_run)}", changed_recipes)
+    matches: dict[str, dict[str, list[str]]] = {FUNCTIONAL: {}, LIGHTWEIGHT: {}, NONE: {}}
     for path in paths:
-        label, reason = next((label, why) for label, why, form in SCOPE if re.fullmatch(form, path, re.DOTALL))
-        found.setdefault((label, reason), []).append(path)
-    if new:
-        return Label(FUNCTIONAL, "a functional test is new, and its golden values come from a run with this label", new)
-    if facts.running:
-        of = tuple(path for path in paths if path.startswith(f"{recipes.FOLDER}/"))
-        return Label(FUNCTIONAL, f"CI runs a test anew: {', '.join(facts.running)}", of)
-    for wanted_label in (FUNCTIONAL, LIGHTWEIGHT):
-        rows = [(why, of) for (label, why), of in found.items() if label == wanted_label]
-        if rows:
-            return Label(
-                wanted_label, "; ".join(why for why, _ in rows), tuple(sorted(p for _, of in rows for p in of))
-            )
-    return Label(NONE, "; ".join(why for _, why in found), tuple(paths))
+        for label, reason, form in SCOPE:
+            if re.fullmatch(form, path, re.DOTALL):
+                matches[label].setdefault(reason, []).append(path)
+                break
+    label = next(label for label, reasons in matches.items() if reasons)
+    label_paths = sorted(itertools.chain.from_iterable(matches[label].values()))
+    return Label(label, "; ".join(matches[label]), tuple(label_paths))
 
 
-def _of_a_bump(paths: list[str]) -> tuple[str, ...]:
+def _pinned(paths: list[str]) -> tuple[str, ...]:
     return tuple(path for path in paths if path in MEGATRON_LM.pin_paths) or tuple(paths)
 
 
-def _beside(paths: list[str], facts: Facts) -> list[Label]:
+def _additional(paths: list[str], facts: ChangeFacts) -> list[Label]:
     labels = []
     if "lts" in facts.bumped:
-        labels.append(Label(LTS, "the pin of the LTS image moves", _of_a_bump(paths)))
-    for name, reason, form in BESIDE:
-        if mine := tuple(path for path in paths if re.fullmatch(form, path, re.DOTALL)):
-            labels.append(Label(name, reason, mine))
+        labels.append(Label(LTS, "the pin of the LTS image moves", _pinned(paths)))
+    for name, reason, form in ADDITIONAL:
+        matches = tuple(path for path in paths if re.fullmatch(form, path, re.DOTALL))
+        if matches:
+            labels.append(Label(name, reason, matches))
     return labels
 
 
-def moved(before: Texts, after: Texts, sites: Sites = MEGATRON_LM) -> frozenset[ImageType]:
-    """The image types whose lockstep pins name another image than before.  None where either side has no pins."""
+def bumped_by_pins(before: Texts, after: Texts, sites: Sites = MEGATRON_LM) -> frozenset[ImageType]:
+    """Return the image types whose lockstep pins name another image than before.  None if either side has no pins."""
     if not (sites.matches(before) and sites.matches(after)):
         return frozenset()
-    old, new = (
-        {(it.role, it.path, it.image) for it in check_pins(texts, sites) if it.image} for texts in (before, after)
-    )
-    # Where a file had no pin before, or gets a row more of an image that it has, nothing moves.
-    had = {(role, path) for role, path, _ in old}
-    return frozenset(kind for kind in _KINDS if any(it[:2] in had and it[0] == f"lockstep {kind}" for it in new - old))
+    old, new = _lockstep_images(before, sites), _lockstep_images(after, sites)
+    # A file that had no pin before moves nothing, nor does another row of an image that it has.
+    pinned = {(role, path) for role, path, _ in old}
+    moved = {role for role, path, _ in new - old if (role, path) in pinned}
+    return frozenset(image_type for image_type in _IMAGE_TYPES if f"lockstep {image_type}" in moved)
 
 
-_KINDS: tuple[ImageType, ...] = ("dev", "lts")
+def _lockstep_images(texts: Texts, sites: Sites) -> set[tuple[str, str, str]]:
+    return {(pin.role, pin.path, pin.image) for pin in check_pins(texts, sites) if pin.image}
 
 
-def by_paths(paths: Collection[str]) -> frozenset[ImageType]:
-    """The image types whose pins move by the paths alone: by the files that hold nothing but a pin."""
-    found = {match[1] for path in paths if (match := _PINNED.fullmatch(path))}
-    return frozenset(kind for kind in _KINDS if kind in found)
+def bumped_by_paths(paths: Collection[str]) -> frozenset[ImageType]:
+    """Return the image types whose pins move according to the paths: of files that contain nothing but a pin."""
+    names = {match[1] for path in paths if (match := _PINNED.fullmatch(path))}
+    return frozenset(image_type for image_type in _IMAGE_TYPES if image_type in names)
 
 
-def anew(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> tuple[str, ...]:
-    """The functional tests that some recipe lets CI run now, and none did: new ones, and those that come back.
+def newly_run_tests(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> tuple[str, ...]:
+    """Return the functional tests that CI runs with the recipes after a change, and not with those before it.
 
     A recipe that cannot be read counts as one without rows.
     """
-    return tuple(sorted(_gated(after) - _gated(before)))
+    return tuple(sorted(_gating_tests(after) - _gating_tests(before)))
 
 
-def _gated(texts: Mapping[str, str | None]) -> set[str]:
-    found = set()
+def _gating_tests(texts: Mapping[str, str | None]) -> set[str]:
+    tests = set()
     for path, text in texts.items():
         try:
             rows = recipes.rows(path, text or "")
         except CannotTell:
             continue
-        found |= {
-            f"{row.model}/{row.case}@{platform} ({environment})"
-            for row in rows
-            if not row.case.startswith("tests/") and any(gating(cell.value) for cell in row.scopes)
-            for platform in row.platforms
-            for environment in row.environments
-        }
-    return found
+        for row in rows:
+            if row.case.startswith("tests/") or not any(gating(cell.value) for cell in row.scopes):
+                continue
+            for platform, environment in itertools.product(row.platforms, row.environments):
+                tests.add(f"{row.model}/{row.case}@{platform} ({environment})")
+    return tests
 
 
-def rows(needed: Iterable[Label], present: Collection[str] | None = None) -> list[dict[str, object]]:
-    """A table for people; with the labels that a pull request has, which of these are set, and which are in the way."""
-    listed = list(needed)
+def table_rows(needed: Iterable[Label], present: Collection[str] | None = None) -> list[dict[str, object]]:
+    """Return the labels as rows of a table; with a pull request's ``present`` labels, their state and unneeded ones."""
     table: list[dict[str, object]] = []
-    for it in listed:
-        row: dict[str, object] = {"label": it.name or "none", "reason": it.reason, "paths": _few(it.paths)}
+    names = set()
+    for label in needed:
+        names.add(label.name)
+        row: dict[str, object] = {"label": label.name or "none", "reason": label.reason}
+        row["paths"] = join_first(label.paths, 3)
         if present is not None:
-            row["state"] = "–" if not it.name else "set" if it.name in present else "lacks"
+            row["state"] = _state(label, present)
         table.append(row)
-    names = {it.name for it in listed}
-    for name, reason in _ODD.items():
-        if listed and present is not None and name in present and name not in names:
-            told = _BEATS if name == LIGHTWEIGHT and FUNCTIONAL in names else reason
-            table.append({"label": name, "reason": told, "paths": "", "state": "set, not asked for"})
+    for name, objection in _UNNEEDED.items():
+        if not names or name in names or name not in (present or ()):
+            continue
+        if name == LIGHTWEIGHT and FUNCTIONAL in names:
+            objection = _OVERRIDES
+        table.append({"label": name, "reason": objection, "paths": "", "state": "set, not needed"})
     return table
 
 
-_BEATS = f"it wins over {FUNCTIONAL!r}, and compares nothing: take it off"
-_ODD = {
-    LIGHTWEIGHT: "the changed paths do not ask for it",
-    FUNCTIONAL: "the changed paths do not ask for it; it runs more than they need",
-    LTS: "opt-in: it switches CI to the LTS image, whatever else is set",
-}
-
-
-def _few(paths: tuple[str, ...]) -> str:
-    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+def _state(label: Label, present: Collection[str]) -> str:
+    if not label.name:
+        return "–"
+    return "set" if label.name in present else "missing"

@@ -1,4 +1,4 @@
-"""The label table: paths in, labels with reasons out; and the same by the command, in a clone and on a forge."""
+"""The table of labels; and the command on a clone and a forge."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,16 @@ from runbook_lib.cli.__main__ import main
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.known_sites import MEGATRON_LM
 from runbook_lib.steps.labels import change
-from runbook_lib.steps.labels.rules import MBRIDGE, NEMO_RL, Facts, anew, by_paths, moved, rows, wanted
+from runbook_lib.steps.labels.rules import (
+    MBRIDGE,
+    NEMO_RL,
+    ChangeFacts,
+    bumped_by_paths,
+    bumped_by_pins,
+    needed_labels,
+    newly_run_tests,
+    table_rows,
+)
 
 FULL, LIGHT, LTS_LABEL = "Run functional tests", "Run tests", "container::lts"
 CASES = "tests/functional_tests/test_cases"
@@ -21,13 +30,13 @@ RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
 
 
 def names(*paths: str, **facts: object) -> list[str]:
-    return [it.name for it in wanted(paths, Facts(**facts))]  # type: ignore[arg-type]
+    return [label.name for label in needed_labels(paths, ChangeFacts(**facts))]  # type: ignore[arg-type]
 
 
 def test_nothing_changed_needs_nothing() -> None:
-    assert wanted(()) == ()
-    assert rows(()) == []
-    assert rows((), {FULL, LIGHT}) == []
+    assert needed_labels(()) == ()
+    assert table_rows(()) == []
+    assert table_rows((), {FULL, LIGHT}) == []
 
 
 @pytest.mark.parametrize(
@@ -57,25 +66,25 @@ def test_the_table(paths: str, label: str) -> None:
     assert names(*paths.split()) == [label]
 
 
-def test_a_new_test_needs_the_run_that_its_golden_values_come_from() -> None:
+def test_a_new_test_needs_functional_tests() -> None:
     config = f"{CASES}/gpt/new/model_config.yaml"
     assert names(config, RECIPE, added=frozenset({config})) == [FULL]
     unit = "tests/unit_tests/test_new.py"
     assert names(unit, added=frozenset({unit})) == [LIGHT]
 
 
-def test_a_test_that_comes_back_needs_it_too_and_is_named() -> None:
-    (found,) = wanted([RECIPE, "docs/a.md"], Facts(running=("gpt/a@dgx_h100 (dev)",)))
-    assert (found.name, found.paths) == (FULL, (RECIPE,))
-    assert "gpt/a@dgx_h100 (dev)" in found.reason
+def test_a_test_that_runs_again_needs_functional_tests() -> None:
+    (label,) = needed_labels([RECIPE, "docs/a.md"], ChangeFacts(newly_run=("gpt/a@dgx_h100 (dev)",)))
+    assert (label.name, label.paths) == (FULL, (RECIPE,))
+    assert "gpt/a@dgx_h100 (dev)" in label.reason
 
 
 def test_the_rule_of_the_bump_wins() -> None:
     assert names("docker/Dockerfile.ci.dev") == [LIGHT]
     assert names(GITLAB, DEV, bumped=frozenset({"dev"})) == [FULL]
     assert names(GITLAB, LTS, bumped=frozenset({"lts"})) == [FULL, LTS_LABEL]
-    (found,) = wanted([DEV, "megatron/training/arguments.py"], Facts(bumped=frozenset({"dev"})))
-    assert found.paths == (DEV,)
+    (label,) = needed_labels([DEV, "megatron/training/arguments.py"], ChangeFacts(bumped=frozenset({"dev"})))
+    assert label.paths == (DEV,)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +98,7 @@ def test_the_rule_of_the_bump_wins() -> None:
         ("megatron/core/nemo_rlx.py", [LIGHT]),
     ],
 )
-def test_labels_beside(path: str, labels: list[str]) -> None:
+def test_additional_labels(path: str, labels: list[str]) -> None:
     assert names(path) == labels
 
 
@@ -100,22 +109,24 @@ def test_labels_beside(path: str, labels: list[str]) -> None:
         (layout(3), layout(3, dev="26.04-py3"), {"dev"}),
         (layout(3), layout(3, lts="26.01-py3"), {"lts"}),
         (layout(3), layout(3, dev="26.04-py3", lts="26.01-py3"), {"dev", "lts"}),
-        (layout(2), layout(3), set()),  # a row more, of the same image
+        (layout(2), layout(3), set()),  # another row of the same image
         (layout(3), layout(4), set()),  # a Dockerfile's default, likewise
-        ({**layout(3), DEV: image("26.04-py3")}, layout(3, dev="26.04-py3"), {"dev"}),  # what a bump forgot
+        ({**layout(3), DEV: image("26.04-py3")}, layout(3, dev="26.04-py3"), {"dev"}),  # a pin that a bump missed
         (layout(3), {**layout(3), INSTALL_TEST: layout(3, dev="26.04-py3")[INSTALL_TEST]}, set()),  # informational
         ({}, layout(3), set()), (layout(3), {}, set()),
     ],
 )  # fmt: skip
-def test_which_pins_move(before: dict[str, str | None], after: dict[str, str | None], kinds: set[str]) -> None:
-    was, now = ({path: texts.get(path) for path in MEGATRON_LM.pin_paths} for texts in (before, after))
-    assert moved(was, now) == kinds
+def test_image_types_whose_pins_move(
+    before: dict[str, str | None], after: dict[str, str | None], kinds: set[str]
+) -> None:
+    old, new = ({path: texts.get(path) for path in MEGATRON_LM.pin_paths} for texts in (before, after))
+    assert bumped_by_pins(old, new) == kinds
 
 
-def test_by_the_paths_alone_only_the_pin_files_tell() -> None:
-    assert by_paths([GITLAB, "docker/Dockerfile.ci.dev"]) == set()
-    assert by_paths([DEV]) == {"dev"}
-    assert by_paths([DEV, LTS]) == {"dev", "lts"}
+def test_image_types_by_the_paths_of_pin_files() -> None:
+    assert bumped_by_paths([GITLAB, "docker/Dockerfile.ci.dev"]) == set()
+    assert bumped_by_paths([DEV]) == {"dev"}
+    assert bumped_by_paths([DEV, LTS]) == {"dev", "lts"}
 
 
 def recipe(scope: str, case: str = "a") -> dict[str, str | None]:
@@ -134,25 +145,25 @@ def recipe(scope: str, case: str = "a") -> dict[str, str | None]:
         (recipe("mr-broken"), recipe("mr"), 1), ({RECIPE: None}, recipe("mr"), 1), (recipe("mr", "b"), recipe("mr"), 1),
     ],
 )  # fmt: skip
-def test_what_ci_runs_anew(before: dict[str, str | None], after: dict[str, str | None], count: int) -> None:
-    assert anew(before, after) == ("gpt/a@dgx_h100 (dev)",) * count
+def test_tests_that_ci_newly_runs(before: dict[str, str | None], after: dict[str, str | None], count: int) -> None:
+    assert newly_run_tests(before, after) == ("gpt/a@dgx_h100 (dev)",) * count
 
 
-def test_what_is_set_and_what_lacks() -> None:
-    needed = wanted(["megatron/core/transformer/attention.py"])
-    assert [row["state"] for row in rows(needed, {FULL, "other"})] == ["set"]
-    table = rows(needed, {LIGHT})
-    assert [(row["label"], row["state"]) for row in table] == [(FULL, "lacks"), (LIGHT, "set, not asked for")]
-    assert "wins over" in str(table[1]["reason"])
-    assert [row["state"] for row in rows(wanted(["README.md"]), set())] == ["–"]
-    assert "state" not in rows(needed)[0]
+def test_the_state_of_present_labels() -> None:
+    needed = needed_labels(["megatron/core/transformer/attention.py"])
+    assert [row["state"] for row in table_rows(needed, {FULL, "other"})] == ["set"]
+    table = table_rows(needed, {LIGHT})
+    assert [(row["label"], row["state"]) for row in table] == [(FULL, "missing"), (LIGHT, "set, not needed")]
+    assert "overrides" in str(table[1]["reason"])
+    assert [row["state"] for row in table_rows(needed_labels(["README.md"]), set())] == ["–"]
+    assert "state" not in table_rows(needed)[0]
 
 
 @given(st.lists(st.text(min_size=1), min_size=1), st.booleans())
 def test_any_path_has_exactly_one_label_that_chooses(paths: list[str], added: bool) -> None:
-    found = wanted(paths, Facts(added=frozenset(paths if added else ())))
-    assert [it.name for it in found if it.name in ("", FULL, LIGHT)] == [found[0].name]
-    assert set(found[0].paths) <= set(paths)
+    labels = needed_labels(paths, ChangeFacts(added=frozenset(paths if added else ())))
+    assert [label.name for label in labels if label.name in ("", FULL, LIGHT)] == [labels[0].name]
+    assert set(labels[0].paths) <= set(paths)
 
 
 # -- in a clone, and on a forge ------------------------------------------------------------------------------------
@@ -160,8 +171,8 @@ def test_any_path_has_exactly_one_label_that_chooses(paths: list[str], added: bo
 
 @pytest.fixture
 def at(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path) as made:
-        yield made
+    with world(tmp_path) as started:
+        yield started
 
 
 def test_a_range_of_a_clone(at: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,26 +186,26 @@ def test_a_range_of_a_clone(at: World, capsys: pytest.CaptureFixture[str]) -> No
     assert git(at.checkout.path, "status", "--porcelain") == ""
 
 
-def test_a_range_looks_at_what_changed_since_both_parted(at: World) -> None:
+def test_a_range_has_the_changes_since_both_diverged(at: World) -> None:
     text = (at.checkout.path / RECIPE).read_text()
     git(at.checkout.path, "switch", "-q", "-c", "back")
     (at.checkout.path / RECIPE).write_text(text.replace("mr-broken", "mr"))
     git(at.checkout.path, "commit", "-qam", "back")
     at.commit_on("main", "megatron/core/optimizer/a.py", "x = 1\n")
     git(at.checkout.path, "fetch", "-q")
-    found = change.of_range(Checkout.open(at.checkout.path), "origin/main..back")
-    assert found.paths == (RECIPE,)
-    assert found.needed[0].name == FULL
-    assert "gpt/gpt3_mcore_te_tp8_pp1_fp8@dgx_h100 (dev)" in found.needed[0].reason
+    changes = change.of_range(Checkout.open(at.checkout.path), "origin/main..back")
+    assert changes.paths == (RECIPE,)
+    assert changes.needed[0].name == FULL
+    assert "gpt/gpt3_mcore_te_tp8_pp1_fp8@dgx_h100 (dev)" in changes.needed[0].reason
 
 
 @pytest.mark.parametrize(
-    ("what", "says"),
-    [("gone..HEAD", "is no range of commits"), ("HEAD..gone", "is no range"), ("main", "is neither the number")],
+    ("what", "named"),
+    [("gone..HEAD", "'gone..HEAD'"), ("HEAD..gone", "'HEAD..gone'"), ("main", "'main'")],
 )
-def test_what_is_no_change_is_told(at: World, capsys: pytest.CaptureFixture[str], what: str, says: str) -> None:
+def test_an_unknown_change_is_reported(at: World, capsys: pytest.CaptureFixture[str], what: str, named: str) -> None:
     assert main(["labels", "--repo", str(at.checkout.path), what]) == 1
-    assert says in capsys.readouterr().err
+    assert named in capsys.readouterr().err
 
 
 def test_another_repository_has_labels_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,7 +213,7 @@ def test_another_repository_has_labels_of_its_own(tmp_path: Path, capsys: pytest
     git(tmp_path, "remote", "add", "origin", "https://github.com/NVIDIA-NeMo/Megatron-Bridge")
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "x")
     assert main(["labels", "--repo", str(tmp_path), "HEAD..HEAD"]) == 1
-    assert "a clone of NVIDIA-NeMo/Megatron-Bridge, and the table of labels is that of" in capsys.readouterr().err
+    assert "NVIDIA-NeMo/Megatron-Bridge" in capsys.readouterr().err
 
 
 def test_a_clone_without_main_needs_a_range(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,26 +224,26 @@ def test_a_clone_without_main_needs_a_range(tmp_path: Path, capsys: pytest.Captu
     assert "no branch main" in capsys.readouterr().err
 
 
-def test_a_pull_request_shows_what_is_set(at: World) -> None:
-    made = at.open_pr()
-    assert made.pull is not None
+def test_a_pull_request_shows_the_state_of_its_labels(at: World) -> None:
+    state = at.open_pr()
+    assert state.pull is not None
     github = at.github()
-    found = change.of_pull(at.checkout, github, made.pull.number)
-    assert (names_and_states(found), found.unsure) == ([(FULL, "set")], "")
-    github.remove_label(made.pull.number, FULL)
-    github.add_label(made.pull.number, LIGHT)
-    found = change.of_pull(at.checkout, github, made.pull.number)
-    assert names_and_states(found) == [(FULL, "lacks"), (LIGHT, "set, not asked for")]
+    changes = change.of_pull(at.checkout, github, state.pull.number)
+    assert (names_and_states(changes), changes.limitation) == ([(FULL, "set")], "")
+    github.remove_label(state.pull.number, FULL)
+    github.add_label(state.pull.number, LIGHT)
+    changes = change.of_pull(at.checkout, github, state.pull.number)
+    assert names_and_states(changes) == [(FULL, "missing"), (LIGHT, "set, not needed")]
 
 
-def test_without_the_commit_the_paths_must_tell(at: World, tmp_path: Path) -> None:
-    made = at.open_pr()
-    assert made.pull is not None
+def test_without_the_commit_only_the_paths_count(at: World, tmp_path: Path) -> None:
+    state = at.open_pr()
+    assert state.pull is not None
     git(tmp_path, "clone", "-q", "--single-branch", "--branch", "main", f"file://{at.remote}", "fresh")
-    found = change.of_pull(Checkout.open(tmp_path / "fresh"), at.github(), made.pull.number)
-    assert names_and_states(found) == [(FULL, "set")]
-    assert f"git fetch origin pull/{made.pull.number}/head" in found.unsure
+    changes = change.of_pull(Checkout.open(tmp_path / "fresh"), at.github(), state.pull.number)
+    assert names_and_states(changes) == [(FULL, "set")]
+    assert f"git fetch origin pull/{state.pull.number}/head" in changes.limitation
 
 
-def names_and_states(found: change.Changed) -> list[tuple[object, object]]:
-    return [(row["label"], row["state"]) for row in rows(found.needed, found.present)]
+def names_and_states(changes: change.LabelledChange) -> list[tuple[object, object]]:
+    return [(row["label"], row["state"]) for row in table_rows(changes.needed, changes.present)]
