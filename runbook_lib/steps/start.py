@@ -1,7 +1,6 @@
-"""The start page's board: where each bump stands, what it waits for, and what to open next."""
+"""The board of the start page: the status of each bump, and the notebook to open next."""
 
 import html
-from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,64 +20,82 @@ _TITLES = dict(
         strict=True,
     )
 )
-_OVER = ("ready",)
+_READY = "ready"
 _CARD = "border:1px solid rgba(128,128,128,.4);border-radius:.4rem;padding:.4rem 1rem;margin:.6rem 0"
 
 
 def show(audit: str) -> View:
-    """Every bump of the archive, those in flight first; ``audit`` is the parameter of that name."""
-    found = _bumps(audit)
-    if not found:
+    """Show every bump of the archive, those in flight first; ``audit`` is the notebook's parameter."""
+    bumps = _bumps(audit)
+    if not bumps:
         return display.note(f"No bump yet in {_root(audit)}. Start one below.")
-    flying = [it for it in found if it.state not in _OVER]
-    over = [it for it in found if it.state in _OVER]
-    shown = [_card(it) for it in flying]
-    told = display.note(f"{display.count(len(flying), 'bump')} in flight, {len(over)} ready to merge or merged.")
-    rows = ({"bump": title(it), "state": it.state, "since": it.since, "what": it.sentence} for it in over)
-    return sum(shown, told) + (display.table(rows) if over else display.View("", ""))
+    in_flight = [bump for bump in bumps if bump.state != _READY]
+    ready = [bump for bump in bumps if bump.state == _READY]
+    shown = display.note(f"{display.count(len(in_flight), 'bump')} in flight, {len(ready)} ready to merge or merged.")
+    for bump in in_flight:
+        shown += _card(bump)
+    if ready:
+        shown += display.table(
+            {"bump": title(bump), "state": bump.state, "since": bump.since, "what": bump.sentence} for bump in ready
+        )
+    return shown
 
 
 def conclude(step: StepRecord, audit: str) -> None:
-    """Tell the record what the board said."""
-    found = _bumps(audit)
-    step.table("bumps", [{"bump": title(it), "state": it.state, "what": it.sentence, "next": it.next} for it in found])
-    flying = [f"{title(it)} is {it.state}" for it in found if it.state not in _OVER]
-    step.done(f"In flight: {'; '.join(flying)}." if flying else "No bump is in flight.")
+    """Record the board."""
+    rows = []
+    in_flight = []
+    for bump in _bumps(audit):
+        rows.append({"bump": title(bump), "state": bump.state, "what": bump.sentence, "next": bump.next})
+        if bump.state != _READY:
+            in_flight.append(f"{title(bump)} is {bump.state}")
+    step.table("bumps", rows)
+    step.done(f"In flight: {'; '.join(in_flight)}." if in_flight else "No bump is in flight.")
 
 
 def _bumps(audit: str) -> list[BumpStatus]:
     root = _root(audit)
-    return [it for it in archive.status(root) if it.is_started] if root.is_dir() else []
+    if not root.is_dir():
+        return []
+    return [bump for bump in archive.status(root) if bump.is_started]
 
 
 def _root(audit: str) -> Path:
-    return Path(audit).expanduser().absolute() if audit else archive.default(session.notebook(notebooks.START))
+    if audit:
+        return Path(audit).expanduser().absolute()
+    return archive.default(session.notebook(notebooks.START))
 
 
 def title(bump: BumpStatus) -> str:
-    """``owner/name main dev 26.04-py3``, and that it is practice."""
-    return f"{bump.repository} {bump.base} {bump.image_type} {bump.tag}{' (practice)' * bump.practice}"
+    """Return for example ``owner/name main dev 26.04-py3 (practice)``."""
+    practice = " (practice)" if bump.practice else ""
+    return f"{bump.repository} {bump.base} {bump.image_type} {bump.tag}{practice}"
 
 
 def _card(bump: BumpStatus) -> View:
     newest = run_view.newest(Path(bump.story).parent)
-    states = ((label, newest[name].state if name in newest else "not run") for name, label in _TITLES.items())
-    line = " → ".join(f"{label} {display.MARKS.get(state, state)}" for label, state in states)
+    steps = []
+    for name, label in _TITLES.items():
+        state = newest[name].state if name in newest else "not run"
+        steps.append(f"{label} {display.MARKS.get(state, state)}")
+    line = " → ".join(steps)
     text = [title(bump), f"  {line}", f"  {bump.state} since {bump.since}: {bump.sentence}"]
-    text += [f"  next: {bump.next}"] * bool(bump.next)
-    links = [f'<a href="{quote(name, safe="")}.ipynb">{html.escape(said)}</a>' for name, said in _opened(bump)]
+    if bump.next:
+        text.append(f"  next: {bump.next}")
+    links = [_notebook_link(notebooks.BUMP, "Continue: open bump")]
+    if bump.step != notebooks.BUMP:  # the step that blocks the bump
+        links.append(_notebook_link(bump.step, f"open {bump.step}"))
     links += [link(name, url) for name, url in bump.links.items()]
-    shown = [
-        f"<strong>{html.escape(title(bump))}</strong>: {html.escape(display.MARKS.get(bump.state, bump.state))}, since "
-        f"<time>{html.escape(bump.since)}</time>",
+    heading, state = html.escape(title(bump)), html.escape(display.MARKS.get(bump.state, bump.state))
+    paragraphs = [
+        f"<strong>{heading}</strong>: {state}, since <time>{html.escape(bump.since)}</time>",
         html.escape(line),
         display.linked(bump.sentence),
         " · ".join(links),
     ]
-    return View(f'<div style="{_CARD}">{"".join(f"<p>{it}</p>" for it in shown)}</div>', "\n".join(text))
+    body = "".join(f"<p>{paragraph}</p>" for paragraph in paragraphs)
+    return View(f'<div style="{_CARD}">{body}</div>', "\n".join(text))
 
 
-def _opened(bump: BumpStatus) -> Sequence[tuple[str, str]]:
-    """The notebooks to open next: the whole bump goes on by itself; the step that holds it up shows why."""
-    held = [(bump.step, f"look at {bump.step}")] if bump.step != notebooks.BUMP else []
-    return [(notebooks.BUMP, "Go on: open bump"), *held]
+def _notebook_link(notebook: str, label: str) -> str:
+    return f'<a href="{quote(notebook, safe="")}.ipynb">{html.escape(label)}</a>'

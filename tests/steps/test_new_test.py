@@ -1,4 +1,4 @@
-"""What a new test lacks, and the row drafted for it in the style of its recipe."""
+"""The checks of a new test, and the row drafted for it in the style of its recipe."""
 
 import re
 from pathlib import Path
@@ -36,55 +36,55 @@ def entry(case: str, scope: str = "[mr, mr-github]", *, platform: str = "dgx_h10
 
 
 def statuses(checks: tuple[Check, ...]) -> list[str]:
-    return [it.status for it in checks]
+    return [check.status for check in checks]
 
 
 # -- a functional test ---------------------------------------------------------------------------------------------
 
 
-def test_a_whole_test_lacks_nothing() -> None:
+def test_a_complete_test_passes() -> None:
     texts = {CONFIG: GOOD, GOLDEN: "{}", GPT: recipe(entry("new"))}
     assert statuses(functional(NEW, texts)) == ["passed", "passed", "passed", "skipped", "passed"]
 
 
 def test_its_golden_values_may_be_missing_at_first() -> None:
-    found = functional(NEW, {CONFIG: GOOD, GPT: recipe(entry("new"))})
-    assert statuses(found) == ["passed", "passed", "passed", "skipped", "skipped"]
-    assert "05-golden-values" in found[-1].detail
-    assert "Run functional tests" in found[-2].detail
+    checks = functional(NEW, {CONFIG: GOOD, GPT: recipe(entry("new"))})
+    assert statuses(checks) == ["passed", "passed", "passed", "skipped", "skipped"]
+    assert "05-golden-values" in checks[-1].detail
+    assert "Run functional tests" in checks[-2].detail
 
 
 @pytest.mark.parametrize(
-    ("texts", "failed", "says"),
+    ("texts", "failed", "named"),
     [
-        ({}, {"the folder exists", "model_config.yaml", "a recipe runs it"}, "Make it"),
+        ({}, {"the folder exists", "model_config.yaml", "a recipe runs it"}, "Create it"),
         ({CONFIG: None}, {"the folder exists", "model_config.yaml"}, "Write it"),
-        ({CONFIG: "MODEL_ARGS: {}\n"}, {"model_config.yaml"}, "It lacks ENV_VARS, TEST_TYPE."),
-        ({CONFIG: GOOD.replace("regular", "")}, {"model_config.yaml"}, "It lacks TEST_TYPE."),
-        ({CONFIG: GOOD.replace("{--a: 1}", "[a]")}, {"model_config.yaml"}, "No mapping: MODEL_ARGS."),
+        ({CONFIG: "MODEL_ARGS: {}\n"}, {"model_config.yaml"}, "ENV_VARS, TEST_TYPE"),
+        ({CONFIG: GOOD.replace("regular", "")}, {"model_config.yaml"}, "TEST_TYPE"),
+        ({CONFIG: GOOD.replace("{--a: 1}", "[a]")}, {"model_config.yaml"}, "MODEL_ARGS"),
         ({CONFIG: "a: ["}, {"model_config.yaml"}, "does not parse as YAML"),
         ({CONFIG: "text"}, {"model_config.yaml"}, "is no mapping"),
         ({GPT: recipe(entry("other"))}, {"a recipe runs it"}, "No recipe runs gpt/new@dgx_h100 (dev)"),
         ({GPT: recipe(entry("new", platform="dgx_gb200"))}, {"a recipe runs it"}, "No recipe runs"),
         ({GPT: recipe(entry("new", environment="lts"))}, {"a recipe runs it"}, "No recipe runs"),
         ({GPT: "a: ["}, {"a recipe runs it"}, "cannot be read"),
-        ({GPT: recipe(entry("new", "[mr-broken]"))}, {"a recipe runs it"}, "none of its scopes lets it run"),
+        ({GPT: recipe(entry("new", "[mr-broken]"))}, {"a recipe runs it"}, "no scope"),
     ],
 )  # fmt: skip
-def test_what_lacks_is_named_with_what_to_do(texts: dict[str, str | None], failed: set[str], says: str) -> None:
-    whole = {CONFIG: GOOD, GPT: recipe(entry("new"))} if texts else {}
-    found = [it for it in functional(NEW, {**whole, **texts}) if it.status == "failed"]
-    assert len(found) == len(failed)
-    assert all(any(it.name.startswith(name) for name in failed) for it in found)
-    assert says in " ".join(it.detail for it in found)
+def test_an_incomplete_test_fails(texts: dict[str, str | None], failed: set[str], named: str) -> None:
+    complete = {CONFIG: GOOD, GPT: recipe(entry("new"))} if texts else {}
+    checks = [check for check in functional(NEW, {**complete, **texts}) if check.status == "failed"]
+    assert len(checks) == len(failed)
+    assert all(any(check.name.startswith(name) for name in failed) for check in checks)
+    assert named in " ".join(check.detail for check in checks)
 
 
-def test_what_github_never_runs_and_what_the_row_leaves_open_is_told() -> None:
-    found = functional(NEW, {CONFIG: GOOD, GPT: recipe(entry("new", "[nightly]"), spec="model: gpt")})
-    told = {it.name: it for it in found}
-    assert "-r source gitlab" in told["GitHub runs it"].detail
-    assert "leaves n_repeat, time_limit to CI" in told["the row says all"].detail
-    assert not [it for it in found if it.status == "failed"]
+def test_scopes_of_gitlab_and_missing_fields_are_reported() -> None:
+    checks = functional(NEW, {CONFIG: GOOD, GPT: recipe(entry("new", "[nightly]"), spec="model: gpt")})
+    by_name = {check.name: check for check in checks}
+    assert "-r source gitlab" in by_name["GitHub runs it"].detail
+    assert "n_repeat, time_limit" in by_name["the row says all"].detail
+    assert "failed" not in statuses(checks)
 
 
 # -- the row -------------------------------------------------------------------------------------------------------
@@ -189,17 +189,17 @@ def bucket(name: str) -> dict[str, str | None]:
 
 @pytest.mark.parametrize("name", [UNIT, "tests/unit_tests/models/**/*.py", "tests/unit_tests/**/*.py",
                                   "tests/unit_tests/models/", "tests/unit_tests/models/*.py"])  # fmt: skip
-def test_a_unit_test_that_a_bucket_takes_in(name: str) -> None:
-    found = unit(UNIT, CODE, bucket(name), frozenset())
-    assert statuses(found) == ["passed", "passed", "passed", "passed", "skipped"]
-    assert MARKERS["internal"] in found[2].detail
+def test_a_unit_test_that_a_bucket_includes(name: str) -> None:
+    checks = unit(UNIT, CODE, bucket(name), frozenset())
+    assert statuses(checks) == ["passed", "passed", "passed", "passed", "skipped"]
+    assert MARKERS["internal"] in checks[2].detail
 
 
 @pytest.mark.parametrize(
-    ("path", "text", "bucket_", "says"),
+    ("path", "text", "bucket_", "named"),
     [
-        (UNIT, CODE, "tests/unit_tests/data/**/*.py", "No bucket takes"),
-        (UNIT, CODE, "tests/unit_tests/*.py", "No bucket takes"),
+        (UNIT, CODE, "tests/unit_tests/data/**/*.py", "No bucket"),
+        (UNIT, CODE, "tests/unit_tests/*.py", "No bucket"),
         (UNIT, CODE.replace("internal", "slow"), UNIT, "know slow"),
         (UNIT, "x = 1\n", UNIT, "0 test functions"),
         (UNIT, "def test_(:\n", UNIT, "invalid syntax"),
@@ -207,9 +207,10 @@ def test_a_unit_test_that_a_bucket_takes_in(name: str) -> None:
         ("tests/unit_tests/new.py", CODE, "tests/unit_tests/*.py", "must be named test_"),
     ],
 )  # fmt: skip
-def test_what_a_unit_test_lacks(path: str, text: str | None, bucket_: str, says: str) -> None:
-    (found,) = [it for it in unit(path, text, bucket(bucket_), frozenset()) if it.status == "failed"]
-    assert says in found.detail
+def test_a_unit_test_fails(path: str, text: str | None, bucket_: str, named: str) -> None:
+    checks = unit(path, text, bucket(bucket_), frozenset())
+    (failed,) = [check for check in checks if check.status == "failed"]
+    assert named in failed.detail
 
 
 def test_markers_that_the_project_registers_are_known() -> None:
@@ -229,27 +230,25 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path / "checkout"
 
 
-def test_the_command_drafts_then_writes_then_finds_nothing_more(
-    clone: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_drafts_the_row_and_writes_it_once(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (clone / FOLDER).mkdir(parents=True)
     (clone / CONFIG).write_text(GOOD)
-    asked = ["add-test", "--repo", str(clone), "gpt/new"]
-    assert main(asked) == 1
+    command = ["add-test", "--repo", str(clone), "gpt/new"]
+    assert main(command) == 1
     drafted = capsys.readouterr().out
     assert "+  - test_case: [new]\n" in drafted
     assert git(clone, "diff", "--name-only") == ""
-    assert main([*asked, "--apply"]) == 0
+    assert main([*command, "--apply"]) == 0
     assert f"Written to {GPT}." in capsys.readouterr().out
     assert git(clone, "diff", "--name-only") == GPT
     written = (clone / GPT).read_text()
-    assert main([*asked, "--apply"]) == 0
+    assert main([*command, "--apply"]) == 0
     assert (clone / GPT).read_text() == written
     assert "+" not in capsys.readouterr().out
 
 
 def test_each_platform_has_its_recipe(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = [
+    command = [
         "add-test",
         "--repo",
         str(clone),
@@ -260,13 +259,13 @@ def test_each_platform_has_its_recipe(clone: Path, capsys: pytest.CaptureFixture
         "--platform",
         "dgx_h100",
     ]
-    assert main(asked) == 1  # the folder is missing
+    assert main(command) == 1  # the folder is missing
     assert git(clone, "diff", "--name-only").split() == [GPT.replace("h100", "gb200"), GPT]
     assert "golden_values_dev_dgx_gb200.json is missing" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "says"),
+    ("arguments", "status", "named"),
     [
         (["gpt"], 1, "names no test"), (["gpt/../x"], 1, "names no test"), (["gpt/a b"], 1, "names no test"),
         (["t5/new"], 1, "has none of the model t5"),
@@ -274,18 +273,18 @@ def test_each_platform_has_its_recipe(clone: Path, capsys: pytest.CaptureFixture
         (["tests/unit_tests/test_x.py"], 1, "There is no tests/unit_tests/test_x.py"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_told(
-    clone: Path, capsys: pytest.CaptureFixture[str], asked: list[str], status: int, says: str
+def test_impossible_requests_are_reported(
+    clone: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, named: str
 ) -> None:
-    assert main(["add-test", "--repo", str(clone), *asked, "--apply"]) == status
-    told = capsys.readouterr()
-    assert says in told.out + told.err
+    assert main(["add-test", "--repo", str(clone), *arguments, "--apply"]) == status
+    captured = capsys.readouterr()
+    assert named in captured.out + captured.err
     assert git(clone, "status", "--porcelain") == ""
 
 
 def test_a_bare_clone_is_read_and_not_written(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["add-test", "--repo", str(clone.parent / "remote.git"), "gpt/new"]
-    assert main(asked) == 1
+    command = ["add-test", "--repo", str(clone.parent / "remote.git"), "gpt/new"]
+    assert main(command) == 1
     assert "+  - test_case: [new]\n" in capsys.readouterr().out
-    assert main([*asked, "--apply"]) == 1
+    assert main([*command, "--apply"]) == 1
     assert "bare repository" in capsys.readouterr().err + capsys.readouterr().out

@@ -111,11 +111,12 @@ def test_where_there_is_no_run_the_workflow_is_named() -> None:
 def test_an_investigation_changes_nothing_and_names_owners(at: World) -> None:
     before = at.state()
     step: StepRecord = at.step(bump_to(mode="preview"))
-    found = investigate_ci.look(at.checkout, at.github(), "#10")
-    investigate_ci.verify(step, found)
+    investigation = investigate_ci.look(at.checkout, at.github(), "#10")
+    investigate_ci.verify(step, investigation)
     assert at.state() == before
-    assert {str(row["file"]) for row in found.touched} >= {"docker/.ngc_version.dev", ".gitlab/stages/01.build.yml"}
-    assert any(row["owners"] for row in found.touched)
+    files = {str(row["file"]) for row in investigation.changed_files}
+    assert files >= {"docker/.ngc_version.dev", ".gitlab/stages/01.build.yml"}
+    assert any(row["owners"] for row in investigation.changed_files)
     assert at.checks() == {"every failed job has a cause": "passed"}
     assert "golden drift, hang" in at.said("done")[0]["sentence"]
 
