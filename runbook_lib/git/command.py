@@ -13,7 +13,6 @@ from urllib.parse import unquote
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.text.sanitize import visible
-from runbook_lib.transport.urls import is_loopback
 
 #: Seconds that a call which stays on this machine, and one that talks to a remote, may take.
 LOCAL_LIMIT = 120.0
@@ -204,6 +203,8 @@ def _without_proxy(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) 
 
     Each host is listed by itself: older versions of curl, which git is built on, cannot read 127.0.0.0/8.
     """
+    from runbook_lib.transport.urls import is_loopback  # only calls of a remote need it
+
     hosts = {match[1].strip("[]") for pair in settings for text in pair for match in _HOST.finditer(text)}
     direct = ["127.0.0.1", "localhost", "::1", *sorted(filter(is_loopback, hosts))]
     own = env.get("no_proxy") or env.get("NO_PROXY") or ""

@@ -6,7 +6,6 @@ import glob
 import itertools
 import os
 import re
-import secrets
 import shlex
 import stat
 from pathlib import Path
@@ -30,7 +29,7 @@ _REASONS = {
 LARGEST = 64 * 2**20
 
 #: Numbers of drafts; another machine that writes in the folder may have a process of the same id.
-_NUMBERS = itertools.count(secrets.randbits(32))
+_NUMBERS = itertools.count(int.from_bytes(os.urandom(4)))
 
 
 def private(path: str, flags: int) -> int:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from hashlib import sha256
 
 Span = tuple[int, int, str]
 
@@ -29,6 +28,8 @@ class Edit:
 
 def digest(text: str) -> str:
     """Return the sha256 of a text's bytes, as ``sha256:…``."""
+    from hashlib import sha256  # `check` makes no edits
+
     return f"sha256:{sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 
