@@ -106,15 +106,17 @@ def collect(
     """
     if source.unusable:
         return GoldenCollection((), (*source.problems, CollectionProblem(source.name, source.unusable)))
-    jobs = [job for job in source.jobs if not (only_failing and job.state == "passed")]
+    jobs: dict[int, FunctionalTestJob] = {}
     problems = list(source.problems)
-    problems += [CollectionProblem(job.name, _not_completed(job), by_job=True) for job in jobs if not _completed(job)]
-    jobs = list(filter(_completed, jobs))
-    usable = {job.id for job in jobs}
-    requested = [match for match in source.matches if any(job.id in usable for job in match.jobs)]
+    for job in source.jobs:
+        if job.state == "failed" or (job.state == "passed" and not only_failing):
+            jobs[job.id] = job
+        elif job.state != "passed":
+            problems.append(CollectionProblem(job.name, _not_completed(job), by_job=True))
+    requested = [match for match in source.matches if not match.job_ids.isdisjoint(jobs)]
     atomic_files.make_folder(into)
     with web or Web(workers) as open_web:
-        reader = _UploadReader(source, into, open_web, known, usable)
+        reader = _UploadReader(source, into, open_web, known, jobs.keys())
         reads = reader.read_all(requested, workers, progress)
     files: list[CollectedFile] = []
     conflicts = _conflicts(reads)
@@ -125,12 +127,8 @@ def collect(
             problems.append(_problem(read.match, conflict))
         else:
             files += read.files
-    problems += _without_upload(source, jobs, known)
+    problems += _without_upload(source, jobs.values(), known)
     return GoldenCollection(tuple(sorted(files, key=lambda file: file.path)), tuple(problems))
-
-
-def _completed(job: FunctionalTestJob) -> bool:
-    return job.state in ("passed", "failed")
 
 
 @dataclass(frozen=True)
@@ -279,10 +277,10 @@ def _conflicts(reads: Iterable[_ReadUpload]) -> dict[int, str]:
 
 
 def _without_upload(
-    source: GoldenSource, jobs: Sequence[FunctionalTestJob], known: AbstractSet[str] | None
+    source: GoldenSource, jobs: Iterable[FunctionalTestJob], known: AbstractSet[str] | None
 ) -> list[CollectionProblem]:
     """Return a problem for each job that shares fewer uploads with others than there are jobs."""
-    groups = Counter(frozenset(job.id for job in match.jobs) for match in source.matches)
+    groups = Counter(match.job_ids for match in source.matches)
     problems = []
     for job in jobs:
         own_groups = [group for group in groups if job.id in group]

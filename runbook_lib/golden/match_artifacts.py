@@ -58,6 +58,10 @@ class UploadMatch:
     upload: Upload
     jobs: tuple[FunctionalTestJob, ...]
 
+    @property
+    def job_ids(self) -> frozenset[int]:
+        return frozenset(job.id for job in self.jobs)
+
 
 def parse_job_name(name: str) -> tuple[str, str] | None:
     """Parse a functional job's name on GitHub, ``<model>/<test case> - latest``.  Return None for other jobs.

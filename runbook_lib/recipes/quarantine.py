@@ -128,6 +128,10 @@ class _MarkedRow:
                 yield cell.end - len(BROKEN), cell.end, ""
 
 
+def _has_broken_scope(row: RecipeRow) -> bool:
+    return any(cell.value.endswith(BROKEN) for cell in row.scopes)
+
+
 def _require_own(row: RecipeRow, tests: Collection[Target], whole_rows: bool) -> None:
     place = f"{row.recipe}:{row.line}"
     if row.fixed:
@@ -159,7 +163,7 @@ def _on_one_line(reason: str) -> str:
 def _break_scopes(row: RecipeRow, text: str, note: str) -> Iterable[Span]:
     cells = [cell for cell in row.scopes if gating(cell.value)]
     scopes = ""
-    if any(cell.value.endswith(BROKEN) for cell in row.scopes):
+    if _has_broken_scope(row):
         # A scope that a person broke before stays broken when the test comes back.
         numbers = [str(number) for number, cell in enumerate(row.scopes, 1) if cell in cells]
         scopes = f" (scope {', '.join(numbers)})"
@@ -228,7 +232,7 @@ def quarantined_rows(
     rows, problems = recipes.read_all(texts)
     quarantined = []
     for row in rows:
-        if any(cell.value.endswith(BROKEN) for cell in row.scopes):
+        if _has_broken_scope(row):
             comments = " ".join(_comments(row, texts[row.recipe] or ""))
             # People write the repository's own issues as owner/name#12, too.
             comments = comments.replace(f"{repository}#", " #")

@@ -57,7 +57,9 @@ def rows(recipe: str, text: str) -> tuple[RecipeRow, ...]:
         parsed = Text(text)
     except CannotTell as error:
         raise CannotTell(f"The recipe {recipe} cannot be read: {error}") from error
-    entries = [entry for document in parsed.documents for entry in _entries(parsed, document)]
+    entries: list[_Entry] = []
+    for document in parsed.documents:
+        entries += _entries(parsed, document)
     # An alias is the same node as its anchor: the list of scopes as well as a single one.
     uses: Counter[int] = Counter()
     for entry in entries:

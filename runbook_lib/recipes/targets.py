@@ -51,12 +51,10 @@ def resolve(target: Target, rows: Iterable[RecipeRow]) -> Target:
     """Complete a test with its model and platform.  Raise Refused where no recipe has it, or several would fit."""
     rows = list(rows)
     rows_of_case = [row for row in rows if row.case == target.case and target.model in ("", row.model)]
-    variants = {
-        (row.model, platform)
-        for row in rows_of_case
-        if target.environment in row.environments
-        for platform in row.platforms
-    }
+    variants: set[tuple[str, str]] = set()
+    for row in rows_of_case:
+        if target.environment in row.environments:
+            variants.update((row.model, platform) for platform in row.platforms)
     fitting = {(model, platform) for model, platform in variants if target.platform in ("", platform)}
     if not fitting:
         if rows_of_case:

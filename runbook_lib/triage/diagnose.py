@@ -15,6 +15,7 @@ The order in which causes are believed, the first that applies:
 A known problem that the evidence shows is named beside the cause, and its fix is the next step.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -190,7 +191,7 @@ def _judge(job: FailedJob, logs: Sequence[LogSummary], problem: str) -> _Verdict
 
 def _of_drift(log: LogSummary, drift: Traceback | LineMatch, logs: Sequence[LogSummary]) -> _Verdict:
     text = drift.message if isinstance(drift, Traceback) else drift.text
-    comparisons = [comparison for each in logs for comparison in each.comparisons]
+    comparisons = list(itertools.chain.from_iterable(each.comparisons for each in logs))
     metrics = [comparison.metric for comparison in comparisons]
     listed = re.search(r"metrics failed: (.{1,500})", text)
     if listed:

@@ -16,15 +16,20 @@ def root_traceback(logs: Sequence[LogSummary]) -> tuple[LogSummary, Traceback] |
 
     The earliest by time where all have one, else on the rank that torchrun saw fail first, else by rank and position.
     """
-    candidates = [(log, trace) for log in logs for trace in log.tracebacks if trace.ends_its_process]
-    if not candidates:
-        return None
-    candidates = [(log, trace) for log, trace in candidates if ends_with(log, trace)] or candidates
-    if all(trace.time for _, trace in candidates):
+    candidates: list[tuple[LogSummary, Traceback]] = []
+    final: list[tuple[LogSummary, Traceback]] = []
+    for log in logs:
+        for trace in log.tracebacks:
+            if trace.ends_its_process:
+                candidates.append((log, trace))
+                if ends_with(log, trace):
+                    final.append((log, trace))
+    candidates = final or candidates
+    if candidates and all(trace.time for _, trace in candidates):
         return min(candidates, key=lambda candidate: candidate[1].time)
     first_ranks = first_failed_ranks(logs)
-    of_first = [(log, trace) for log, trace in candidates if trace.rank in first_ranks]
-    return min(of_first or candidates, key=_by_rank)
+    of_first = [candidate for candidate in candidates if candidate[1].rank in first_ranks]
+    return min(of_first or candidates, key=_by_rank, default=None)
 
 
 def _by_rank(candidate: tuple[LogSummary, Traceback]) -> float:
@@ -84,17 +89,21 @@ def unread_rank(logs: Sequence[LogSummary]) -> int | None:
     first = next((log for log in logs if log.first_rank is not None), None)
     if first is None or first.first_rank is None or first.exit_code != 1:
         return None
-    read = {log.rank for log in logs}
+    read: set[int | None] = set()
     for log in logs:
-        read.update(match.rank for match in log.matches)
+        read.update([log.rank], (match.rank for match in log.matches))
     return first.first_rank[0] if read.isdisjoint(first.first_rank) else None
 
 
 def error_pattern(message: str) -> LogPattern | None:
     """Return the pattern that gives an error its meaning."""
-    return next((pattern for pattern in ERRORS if pattern.regex.search(message)), None)
+    return _first_match(ERRORS, message)
 
 
 def flaky_pattern(message: str) -> LogPattern | None:
     """Return the pattern of flaky infrastructure that an error has."""
-    return next((pattern for pattern in FLAKY if pattern.regex.search(message)), None)
+    return _first_match(FLAKY, message)
+
+
+def _first_match(patterns: Sequence[LogPattern], message: str) -> LogPattern | None:
+    return next((pattern for pattern in patterns if pattern.regex.search(message)), None)

@@ -69,7 +69,7 @@ def test_missing_values_are_named(tmp_path: Path) -> None:
         ("PREEMPTED", "", "flaky infrastructure", "The job was preempted"),
         ("BOOT_FAIL", "BootFail", "flaky infrastructure", "A node did not boot"),
         ("CANCELLED", "", "unknown", "The job was cancelled."),
-        ("TIMEOUT", "", "hang", "The job ran into its time limit"),
+        ("TIMEOUT", "", "hang", "The job reached its time limit"),
         ("OUT_OF_MEMORY", "", "out of memory", "The node's memory (not the GPU's) ran out"),
         (GONE, "", "unknown", "Neither Slurm nor the job"),
         ("FAILED", "", "unknown", "The log names no cause"),
