@@ -148,7 +148,7 @@ def _as_known(
 
     if not found or checkout.read([FILE], commit)[FILE] is not None:
         return "", found
-    repository = recognized.known(checkout, [commit])
+    repository = recognized.recognize(checkout, [commit])
     if repository is None:
         return "", found
     texts = checkout.read(repository.sites.pin_paths, commit)

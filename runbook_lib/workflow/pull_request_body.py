@@ -1,8 +1,8 @@
 """The text of a pull request: the repository's template, or what people wrote, around our own part.
 
-Our part stands between two markers, invisible on GitHub.  Renewing replaces what is between them and nothing else.
-What comes from outside (paths, rows, images, warnings) is shown as it is: it mentions nobody, closes no issue and
-makes no table of its own; and nothing of it is hidden, or a command to a bot or to CI.
+Our part stands between two markers, invisible on GitHub.  An update replaces the text between them and nothing else.
+Values from outside (paths, rows, images, warnings) are shown literally: they mention nobody, close no issue and make
+no table; and nothing in them is hidden, or a command to a bot or to CI.
 """
 
 import re
@@ -15,9 +15,9 @@ from runbook_lib.pins.plan import PinPlan
 from runbook_lib.text.markdown import code, prose
 
 _BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->")
-#: Our parts of a text, in the order in which they are made: the pins, the golden values, the tests put out of the way.
+#: Our parts of a text, in the order in which they are made: the pins, the golden values, the quarantined tests.
 Section = Literal["", "golden-values", "broken-tests"]
-#: Where GitHub looks for a pull request's template, in this order.
+#: The paths at which GitHub searches for a pull request's template, in this order.
 TEMPLATES = tuple(
     f"{folder}{name}"
     for folder in (".github/", "", "docs/")
@@ -26,20 +26,20 @@ TEMPLATES = tuple(
 
 
 def name_of(bump: Bump) -> str:
-    """What a marker calls the bump."""
+    """Return the name of the bump in a marker."""
     return f"{bump.base}/{bump.image_type}-{bump.tag}"
 
 
 def named_in(body: str) -> str:
-    """The bump that the marker in a body names; empty without a marker."""
-    found = _BEGIN.search(body)
-    return (found["bump"] or "") if found else ""
+    """Return the bump that the marker in a body names; empty without a marker."""
+    match = _BEGIN.search(body)
+    return (match["bump"] or "") if match else ""
 
 
 def compose_body(text: str, part: str, section: Section = "") -> str:
-    """``text`` (a template or a body) with ``part`` in it: between the markers where it has them, else at the end.
+    """Return ``text``, a template or a body, with ``part`` between its markers where it has them, else at the end.
 
-    What is outside of the markers stays byte for byte.  ``part`` brings its markers, which are those of ``section``.
+    The text outside of the markers stays byte for byte.  ``part`` brings its markers, which are those of ``section``.
     Raises CannotTell when ``text`` has markers other than one pair in order.
     """
     name = f"base-image-runbook:{section}{':' * bool(section)}"
@@ -49,18 +49,18 @@ def compose_body(text: str, part: str, section: Section = "") -> str:
         return f"{text.rstrip()}\n\n{part}\n" if text.strip() else f"{part}\n"
     if len(begins) != 1 or len(ends) != 1 or begins[0].end() > ends[0].start():
         raise CannotTell(
-            "The markers of this tool's part in the pull request's text are damaged or doubled, so the text was left "
-            "as it is. Remove the lines `<!-- base-image-runbook:… -->` and what is between them, then run again."
+            "The markers of this tool's part in the pull request's text are damaged or doubled, so it was not "
+            "changed. Remove the lines `<!-- base-image-runbook:… -->` and the text between them, then run again."
         )
     start, end = begins[0].start(), ends[0].end()
-    # GitHub's form sends CRLF: equal but for that is equal.
+    # GitHub's form sends CRLF line ends, which make no difference.
     if text[start:end].replace("\r\n", "\n") == part:
         return text
     return text[:start] + part + text[end:]
 
 
 def marked(text: str, bump: Bump, section: Section) -> str:
-    """A part with the markers of its section around it."""
+    """Return a part with the markers of its section around it."""
     name = f"base-image-runbook:{section}"
     return f"<!-- {name}:begin {name_of(bump)} -->\n{text.strip()}\n<!-- {name}:end -->"
 
@@ -68,9 +68,9 @@ def marked(text: str, bump: Bump, section: Section) -> str:
 def part(
     plan: PinPlan, bump: Bump, *, digests: Mapping[str, str] | None = None, image: str = "", record: str = ""
 ) -> str:
-    """Our part, with its markers: the changed pins, what stays, digests (platform → digest), warnings, the record.
+    """Return our part, with its markers: the changed pins, digests (platform → digest), warnings, the record.
 
-    ``image`` is what the new image changes, as Markdown.
+    ``image`` lists the changes of the new image, as Markdown.
     """
     begin, end = f"<!-- base-image-runbook:begin {name_of(bump)} -->", "<!-- base-image-runbook:end -->"
     return "\n".join([begin, *_lines(plan, bump, digests or {}, image, record), end])

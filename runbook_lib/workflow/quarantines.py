@@ -14,33 +14,46 @@ from runbook_lib.recipes.targets import Target, parse_targets, resolve
 from runbook_lib.text.redact import Redactor
 from runbook_lib.workflow.bump_branch import BumpBranch
 
-_OURS = re.compile(r"# Broken(?: \(scope [0-9, ]+\))?: (.*?)(?: — )?see issue #([0-9]{1,9})\.")
+#: The comment above a row that the runbook quarantined: the reason, and the number of the issue.
+_COMMENT = re.compile(r"# Broken(?: \(scope [0-9, ]+\))?: (.*?)(?: — )?see issue #([0-9]{1,9})\.")
 
 
 def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[dict[str, object]]:
-    """The tests that the bump's branch puts out of the way beyond its base, with the issue that the comment names."""
-    checkout = branch.checkout
-    fork = checkout.merge_base(branch.start, branch.base_commit) or branch.base_commit
-    ref = commit or branch.start
-    changed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, ref, "--", recipes.FOLDER).split("\0")
-    before, after = (checkout.read([path for path in changed if path], at) for at in (fork, ref))
-    found: list[dict[str, object]] = []
+    """Return the tests that the bump's branch quarantines beyond its base, with the issue that the comment names.
+
+    ``commit`` is read instead of the branch's newest, where given.
+    """
+    checkout, fork, head = branch.checkout, branch.fork, commit or branch.start
+    listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, head, "--", recipes.FOLDER)
+    paths = [path for path in listed.split("\0") if path]
+    before, after = checkout.read(paths, fork), checkout.read(paths, head)
+    tests = []
     for path, text in after.items():
-        was = {_key(row): row for row in recipes.rows(path, before[path] or "")}
+        old_rows = {_key(row): row for row in recipes.rows(path, before[path] or "")}
         for row in recipes.rows(path, text or ""):
-            old = was.get(_key(row))
-            newly = sum(cell.value.endswith(BROKEN) for cell in row.scopes) - (
-                sum(cell.value.endswith(BROKEN) for cell in old.scopes) if old else 0
-            )
-            if newly > 0 or (row.allow_failure and not (old and old.allow_failure)):
-                comment = comment_of(row, text or "")
-                told = _OURS.match(comment, max(comment.find("# Broken"), 0))
-                found.append(
-                    {"test": f"{row.model}/{row.case}", "platforms": ", ".join(row.platforms),
-                     "environments": ", ".join(row.environments), "form": "soft" if newly <= 0 else "broken",
-                     "issue": int(told[2]) if told else None, "reason": told[1] if told else ""}
-                )  # fmt: skip
-    return found
+            old = old_rows.get(_key(row))
+            newly_broken = _broken_scopes(row) > _broken_scopes(old)
+            newly_soft = row.allow_failure and not (old and old.allow_failure)
+            if newly_broken or newly_soft:
+                tests.append(_describe(row, text or "", "broken" if newly_broken else "soft"))
+    return tests
+
+
+def _broken_scopes(row: RecipeRow | None) -> int:
+    return sum(cell.value.endswith(BROKEN) for cell in row.scopes) if row else 0
+
+
+def _describe(row: RecipeRow, text: str, form: str) -> dict[str, object]:
+    comment = comment_of(row, text)
+    match = _COMMENT.match(comment, max(comment.find("# Broken"), 0))
+    return {
+        "test": f"{row.model}/{row.case}",
+        "platforms": ", ".join(row.platforms),
+        "environments": ", ".join(row.environments),
+        "form": form,
+        "issue": int(match[2]) if match else None,
+        "reason": match[1] if match else "",
+    }
 
 
 def _key(row: RecipeRow) -> tuple[str, ...]:
@@ -48,25 +61,25 @@ def _key(row: RecipeRow) -> tuple[str, ...]:
     return (row.model, row.case, *row.environments, "/", *row.platforms, "/", *scopes)
 
 
-def require(branch: BumpBranch, broken: str) -> None:
+def require_known_tests(branch: BumpBranch, broken: str) -> None:
     """Raise Refused for a list ``broken`` of another form, and for tests that no recipe of the branch has."""
-    settled(branch, broken, "broken")
+    resolve_targets(branch, broken, "broken")
 
 
-def settled(branch: BumpBranch, text: str, parameter: str) -> tuple[tuple[Target, ...], tuple[RecipeRow, ...]]:
-    """The tests of a person's list, and the rows of the recipes that name their cases."""
-    listed = parse_targets(text, branch.bump.image_type, Redactor(os.environ), parameter)
-    rows = rows_of(branch, [it.case for it in listed])
-    return tuple(resolve(it, rows) for it in listed), rows
+def resolve_targets(branch: BumpBranch, text: str, parameter: str) -> tuple[tuple[Target, ...], tuple[RecipeRow, ...]]:
+    """Return the tests of a person's list, and the rows of the recipes that name their cases."""
+    targets = parse_targets(text, branch.bump.image_type, Redactor(os.environ), parameter)
+    rows = rows_of(branch, [target.case for target in targets])
+    return tuple(resolve(target, rows) for target in targets), rows
 
 
-def is_out(row: RecipeRow, soft: bool) -> bool:
-    """Whether a row stops nothing any more; ``soft``: as it may fail."""
+def is_quarantined(row: RecipeRow, soft: bool) -> bool:
+    """Return whether a row blocks no merge any more; ``soft``: because it may fail."""
     return (soft and row.allow_failure) or not quarantine.gating_scopes(row)
 
 
 def recipe_texts(branch: BumpBranch, cases: Iterable[str], commit: str = "") -> dict[str, str]:
-    """The recipes that have one of these words in them, as the plan's commit has them."""
+    """Return the recipes that contain one of these cases, by path, as ``commit`` or the branch's newest has them."""
     patterns = [part for case in dict.fromkeys(cases) for part in ("-e", case)]
     if not patterns:
         return {}
@@ -74,7 +87,7 @@ def recipe_texts(branch: BumpBranch, cases: Iterable[str], commit: str = "") -> 
     try:
         listed = branch.checkout.git("grep", "-z", "-l", "--fixed-strings", *patterns, ref, "--", recipes.FOLDER)
     except GitFailed as error:
-        if error.status != 1:  # git's way to say that nothing was found
+        if error.status != 1:  # git grep found nothing
             raise
         listed = ""
     paths = [path.partition(":")[2] for path in listed.split("\0") if path.endswith((".yaml", ".yml"))]
@@ -82,14 +95,14 @@ def recipe_texts(branch: BumpBranch, cases: Iterable[str], commit: str = "") -> 
 
 
 def rows_of(branch: BumpBranch, cases: Sequence[str], commit: str = "") -> tuple[RecipeRow, ...]:
-    """The rows of the recipes that name these cases; of all recipes where none does, for a hint at the right name."""
+    """Return the rows of the recipes that name these cases; of all recipes where none does, for a hint at the name."""
     texts = recipe_texts(branch, cases, commit)
     if cases and not texts:
         texts = recipe_texts(branch, ["test_case"], commit)
-    found: list[RecipeRow] = []
+    rows: list[RecipeRow] = []
     for path, text in texts.items():
         try:
-            found += recipes.rows(path, text)
+            rows += recipes.rows(path, text)
         except CannotTell as error:
-            raise Refused(f"{error} Mend it first: the test could stand in it. Nothing was changed.") from error
-    return tuple(found)
+            raise Refused(f"{error} Fix it first: it may have the test. Nothing was changed.") from error
+    return tuple(rows)

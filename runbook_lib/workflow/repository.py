@@ -1,4 +1,4 @@
-"""Whose pins a clone has: those that were asked for, of its own pins file, or of a repository that we know."""
+"""The repository whose pins a clone has: the one requested, that of its own pins file, or one that we know."""
 
 import os
 from collections.abc import Sequence
@@ -12,31 +12,33 @@ from runbook_lib.system.atomic_files import read_named
 
 
 def choose(checkout: Checkout, pins: str = "", refs: Sequence[str] = ()) -> Repository:
-    """The repository that ``pins`` names: one that we know (``megatron-bridge``), or the path of a pins file.
+    """Return the repository that ``pins`` names: one that we know (``megatron-bridge``), or the path of a pins file.
 
     Empty: the pins file of the clone (of its HEAD, where it is bare; else of the first of ``refs`` that has one), else
-    the repository that its remote names, else the one whose files are there, at one of ``refs`` or at HEAD, and
-    Megatron-LM for want of a better.  A fork is known by its name without the owner.  Raises RunbookError for a name
-    that is unknown, and for a pins file that cannot be used.
+    the repository that its remote names, else the one whose files it has, at one of ``refs`` or at HEAD, else
+    Megatron-LM.  A fork is recognized by its name without the owner.  Raises RunbookError for a name that is unknown,
+    and for a pins file that cannot be used.
     """
     if pins:
         return _named(checkout, pins)
     named = [ref for ref in refs if ref and not set(ref) & set("*?[")]
-    if (own := _pins_file(checkout, named)) is not None:
-        return _declared(checkout, own, FILE)
-    return known(checkout, ["HEAD" if checkout.bare else None, *named]) or MEGATRON_LM
+    if (text := _pins_file(checkout, named)) is not None:
+        return _declared(checkout, text, FILE)
+    return recognize(checkout, ["HEAD" if checkout.bare else None, *named]) or MEGATRON_LM
 
 
-def known(checkout: Checkout, states: Sequence[str | None]) -> Repository | None:
-    """The repository that we know and that a clone is of, by its remote or by its files at one of ``states``."""
+def recognize(checkout: Checkout, states: Sequence[str | None]) -> Repository | None:
+    """Return the known repository of a clone, by its remote or by its files at one of ``states`` or at HEAD."""
     name = _slug(checkout).rpartition("/")[2].lower()
-    if named := next((it for it in REPOSITORIES if short(it) == name), None):
-        return named
-    paths = {path for it in REPOSITORIES for path in it.sites.marker_paths}
+    for repository in REPOSITORIES:
+        if short(repository) == name:
+            return repository
+    paths = {path for repository in REPOSITORIES for path in repository.sites.marker_paths}
     for state in [*states, "HEAD"]:  # nothing may be checked out
         texts = checkout.read(paths, state)
-        if named := next((it for it in REPOSITORIES if it.sites.matches(texts)), None):
-            return named
+        for repository in REPOSITORIES:
+            if repository.sites.matches(texts):
+                return repository
     return None
 
 
@@ -50,17 +52,18 @@ def _pins_file(checkout: Checkout, refs: Sequence[str]) -> str | None:
 
 
 def _named(checkout: Checkout, pins: str) -> Repository:
-    if named := next((it for it in REPOSITORIES if pins.lower() in (short(it), it.name.lower())), None):
-        return named
+    for repository in REPOSITORIES:
+        if pins.lower() in (short(repository), repository.name.lower()):
+            return repository
     path = Path(pins).expanduser()
     if "/" not in pins and not path.suffix and not os.path.exists(path):
         names = ", ".join(map(short, REPOSITORIES))
-        raise RunbookError(f"pins={pins!r} names no repository that is known: choose one of {names}, or give a file.")
+        raise RunbookError(f"pins={pins!r} names no known repository: choose one of {names}, or give a file.")
     try:
         text = read_named(path).decode("utf-8")
-    except (OSError, ValueError) as error:  # no UTF-8, or a name that no file can have
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise RunbookError(f"The pins file {pins} cannot be read: {why}. Correct the parameter pins.") from error
+    except (OSError, ValueError) as error:  # not UTF-8, or a name that no file can have
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise RunbookError(f"The pins file {pins} cannot be read: {reason}. Correct the parameter pins.") from error
     return _declared(checkout, text, pins)
 
 
@@ -71,12 +74,12 @@ def _declared(checkout: Checkout, text: str, origin: str) -> Repository:
 
 
 def short(repository: Repository) -> str:
-    """The name without the owner, small, by which a fork is known."""
+    """Return the lowercase name without the owner, by which a fork is recognized."""
     return repository.name.rpartition("/")[2].lower()
 
 
 def _slug(checkout: Checkout) -> str:
-    """``owner/name``, or nothing where no remote tells."""
+    """Return ``owner/name``, or nothing where no remote names it."""
     try:
         return checkout.repository()
     except RunbookError:

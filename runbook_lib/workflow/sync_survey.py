@@ -1,4 +1,4 @@
-"""Whether all pins agree, on the work tree or on any number of refs: what ``runbook check`` and step 07 ask."""
+"""The agreement of all pins, on the work tree or on any number of refs, for ``runbook check`` and step 07."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ Outcome = Literal["in sync", "out of sync", "cannot tell"]
 class Snapshot:
     """The verdicts on one state of the files.
 
-    ``name`` is a ref as people write it, or ``work tree``, which has no ``commit``.  A ref that a pattern found and
-    that has none of the known pin sites has no verdicts, and decides nothing.
+    ``name`` is a ref as people write it, or ``work tree``, which has no ``commit``.  A ref that matched a pattern and
+    has none of the known pin sites has no verdicts, and decides nothing.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Survey:
-    """What was asked of a repository, and the answers."""
+    """The verdicts on the requested states of a repository."""
 
     repository: Path
     snapshots: tuple[Snapshot, ...]
@@ -43,16 +43,16 @@ class Survey:
 
     @property
     def outcome(self) -> Outcome:
-        """The answer for all: one pin out of sync anywhere decides, then one that could not be told."""
-        answers = {outcome(s.verdicts, strict=self.strict) for s in self.snapshots if s.verdicts}
+        """The outcome for all: one pin out of sync anywhere decides, then one that could not be read."""
+        outcomes = {outcome(s.verdicts, strict=self.strict) for s in self.snapshots if s.verdicts}
         order: tuple[Outcome, ...] = ("out of sync", "cannot tell", "in sync")
-        return next(answer for answer in order if answer in answers)
+        return next(each for each in order if each in outcomes)
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What is wrong, in whole sentences, each with its ref where there are several.
+        """The problems, in complete sentences, each with its ref where there are several.
 
-        Warnings are among them for a single ref; of several they are left to the table.
+        Warnings are included for a single ref; of several refs the table has them.
         """
         several = len(self.snapshots) > 1
         return tuple(
@@ -63,7 +63,7 @@ class Survey:
         )
 
     def rows(self) -> list[dict[str, str]]:
-        """A table for people: the ref where there are several, site, kind of pin, image and verdict."""
+        """Return a table for people: the ref where there are several, site, kind of pin, image and verdict."""
         several = len(self.snapshots) > 1
         return [
             ({"ref": snapshot.name} if several else {})
@@ -73,34 +73,41 @@ class Survey:
         ]
 
     def as_text(self) -> str:
-        """The table, what is wrong in whole sentences, and the answer as the last line."""
+        """Return the table, the problems in complete sentences, and the outcome as the last line."""
         rows = self.rows()
         lines = [list(rows[0]), *(list(row.values()) for row in rows)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         table = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-        skipped = [f"{s.name} has no known pin site, and was left out." for s in self.snapshots if not s.verdicts]
-        said = [*self.notes, *skipped, *self.sentences]
-        text = "\n".join([*table, "", *said, *([""] if said else []), self.summary])
-        # A value from a repository must not speak to the terminal.
+        sentences = list(self.notes)
+        for snapshot in self.snapshots:
+            if not snapshot.verdicts:
+                sentences.append(f"{snapshot.name} has no known pin site, and was skipped.")
+        sentences += self.sentences
+        if sentences:
+            sentences.append("")
+        text = "\n".join([*table, "", *sentences, self.summary])
+        # A value from a repository must not control the terminal.
         return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
 
     @property
     def summary(self) -> str:
-        """The answer in a line."""
+        """The outcome in one line."""
         verdicts = [verdict for snapshot in self.snapshots for verdict in snapshot.verdicts]
         warnings = [v for v in verdicts if v.role == "informational" and v.state != "in sync"]
         lockstep = [v.state for v in verdicts if v.role != "informational" and v.state != "frozen"]
-        told = [f"{lockstep.count('in sync')} of {len(lockstep)} pins agree"]
-        told += [f"{count} cannot be read"] if (count := lockstep.count("cannot tell")) else []
-        if warnings:
-            places = "1 informational place does" if len(warnings) == 1 else f"{len(warnings)} informational places do"
-            one = len(warnings) == 1
-            means = f"strict, so {'it counts' if one else 'they count'}" if self.strict else ""
-            told.append(f"{places} not ({means or ('a warning' if one else 'warnings')})")
-        return f"{self.outcome.capitalize()}: {', '.join(told)}."
+        parts = [f"{lockstep.count('in sync')} of {len(lockstep)} pins agree"]
+        if unreadable := lockstep.count("cannot tell"):
+            parts.append(f"{unreadable} cannot be read")
+        if len(warnings) == 1:
+            meaning = "strict, so it counts" if self.strict else "a warning"
+            parts.append(f"1 informational place does not ({meaning})")
+        elif warnings:
+            meaning = "strict, so they count" if self.strict else "warnings"
+            parts.append(f"{len(warnings)} informational places do not ({meaning})")
+        return f"{self.outcome.capitalize()}: {', '.join(parts)}."
 
     def as_json(self) -> dict[str, object]:
-        """The survey for machines.  Fields may be added; a changed meaning is a new ``format``.
+        """Return the survey for machines.  Fields may be added; a changed meaning is a new ``format``.
 
         ``ref`` is ``work tree`` (with the commit null) or the ref's name; a ref without known pin sites has no
         ``pins`` and the outcome null.  ``line`` is 0 and ``image`` empty where no pin could be read.
@@ -159,40 +166,45 @@ def survey(
         notes.append(f"{checkout.path} is a bare repository, so its HEAD was checked.")
     states: list[tuple[str, str | None, bool, Texts]]
     if refs:
-        named = _resolve(checkout.path, refs)
-        found = blobs.read_blobs(checkout.path, [(commit, path) for _, commit, _ in named for path in sites.pin_paths])
-        states = [
-            (name, commit, globbed, {path: (blob := found[commit, path]) and blob[1] for path in sites.pin_paths})
-            for name, commit, globbed in named
-        ]
+        resolved = _resolve(checkout.path, refs)
+        wanted = [(commit, path) for _, commit, _ in resolved for path in sites.pin_paths]
+        contents = blobs.read_blobs(checkout.path, wanted)
+        states = []
+        for name, commit, globbed in resolved:
+            texts = {path: blob[1] if (blob := contents[commit, path]) else None for path in sites.pin_paths}
+            states.append((name, commit, globbed, texts))
     else:
         states = [("work tree", None, False, checkout.read(sites.pin_paths))]
     snapshots = []
-    for name, commit, globbed, texts in states:
-        known = sites.matches(texts)
-        if not known and not globbed:
+    for name, commit_id, globbed, texts_of_ref in states:
+        verdicts: tuple[PinVerdict, ...] = ()
+        if sites.matches(texts_of_ref):
+            verdicts = check_pins(texts_of_ref, sites, expected, image_type)
+        elif not globbed:
             raise CannotTell(_unknown(checkout.path, name, repository))
-        snapshots.append(Snapshot(name, commit, check_pins(texts, sites, expected, image_type) if known else ()))
+        snapshots.append(Snapshot(name, commit_id, verdicts))
     if not any(snapshot.verdicts for snapshot in snapshots):
         raise CannotTell(_unknown(checkout.path, ", ".join(refs), repository))
     return Survey(checkout.path, tuple(snapshots), strict, tuple(notes))
 
 
 def _unknown(place: Path, name: str, repository: Repository) -> str:
-    found = (
+    problem = (
         f"No known pin site was found in {place} ({name}): there is none of {', '.join(repository.sites.marker_paths)}."
     )
     if repository is MEGATRON_LM:
         return (
-            f"{found} Give the path of a clone of Megatron-LM, and a ref from 2025-03 or later; or declare the pins of "
-            f"another repository in its file {FILE}."
+            f"{problem} Give the path of a clone of Megatron-LM, and a ref from 2025-03 or later; or declare the pins "
+            f"of another repository in its file {FILE}."
         )
-    return f"{found} These are the pins of {repository.origin or repository.name}: give a ref that has them, or others."
+    return (
+        f"{problem} These are the pins of {repository.origin or repository.name}: give a ref that has them, or others."
+    )
 
 
 def _resolve(place: Path, refs: Sequence[str]) -> list[tuple[str, str, bool]]:
-    """Name, commit and whether a pattern found it, for each ref once and in the order given."""
-    names: dict[str, tuple[str, bool]] = {}  # full or given name -> (name to show, found by a pattern)
+    """Return name, commit and whether it matched a pattern, for each ref once and in the order of ``refs``."""
+    names: dict[str, tuple[str, bool]] = {}  # ref -> (name to show, matched a pattern)
     patterns = [ref for ref in refs if set(ref) & set("*?[")]
     known = blobs.branches(place) if patterns else []
     for ref in refs:
@@ -201,10 +213,10 @@ def _resolve(place: Path, refs: Sequence[str]) -> list[tuple[str, str, bool]]:
                 names.setdefault(full, (full.split("/", 2)[2], True))
         else:
             names[ref] = (names.get(ref, (ref,))[0], False)
-    found = blobs.commits(place, names)
+    commits = blobs.commits(place, names)
     resolved: dict[tuple[str, str], bool] = {}
     for full, (name, globbed) in names.items():
-        if (commit := found[full]) is None:
+        if (commit := commits[full]) is None:
             raise CannotTell(_missing(place, name))
         resolved[name, commit] = globbed and resolved.get((name, commit), True)
     return [(name, commit, globbed) for (name, commit), globbed in resolved.items()]

@@ -176,7 +176,7 @@ def test_a_pattern_names_every_branch_and_leaves_out_those_without_pins(branches
     assert list(dict.fromkeys(line.split()[0] for line in out.splitlines() if "lockstep" in line)) == [
         "core_r0.9.0", "core_r0.10.0", "core_r0.11.0",
     ]  # fmt: skip
-    assert "core_r0.1.0 has no known pin site, and was left out." in out
+    assert "core_r0.1.0 has no known pin site" in out
 
 
 def test_a_ref_without_pins_that_is_asked_for_by_name_cannot_be_told(branches, check):

@@ -120,7 +120,7 @@ def test_the_pins_file_of_a_ref_counts_where_the_work_tree_has_none(tmp_path: Pa
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("megatron", "pins='megatron' names no repository that is known: choose one of megatron-lm, megatron-bridge"),
+        ("megatron", "pins='megatron' names no known repository: choose one of megatron-lm, megatron-bridge"),
         ("no/such.yaml", "The pins file no/such.yaml cannot be read: No such file"),
         (".", "cannot be read: Is a directory"),
     ],

@@ -29,7 +29,7 @@ from runbook_lib.triage import failed_jobs
 from runbook_lib.triage.failed_jobs import DiagnosedJob
 from runbook_lib.workflow import golden_comparison
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.quarantines import is_out, recipe_texts, rows_of, settled
+from runbook_lib.workflow.quarantines import is_quarantined, recipe_texts, resolve_targets, rows_of
 from runbook_lib.workflow.run_choice import ChosenRun
 
 #: The causes for which a test is proposed as broken.  Drift is for step 5; builds, linters and unit tests have no row.
@@ -199,14 +199,14 @@ def plan(failures: Triage, *, broken: str = "", reenable: str = "", soft: bool =
     """
     run = failures.run
     branch, source = run.branch, run.source
-    targets, rows = settled(branch, broken, "broken")
-    reenabled, _ = settled(branch, reenable, "reenable")
+    targets, rows = resolve_targets(branch, broken, "broken")
+    reenabled, _ = resolve_targets(branch, reenable, "reenable")
     if source is None:
         return QuarantinePlan(failures)
     decisions, quarantined, warnings = [], [], []
     for target in targets:
         target_rows = [row for row in rows if target.is_of(row)]
-        if all(is_out(row, soft) for row in target_rows):
+        if all(is_quarantined(row, soft) for row in target_rows):
             quarantined.append(target)
             continue
         test = f"{target.model}/{target.case}"

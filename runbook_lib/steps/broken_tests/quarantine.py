@@ -230,7 +230,7 @@ def _checks(result: QuarantineResult) -> list[Check]:
     rows = quarantines.rows_of(bump_branch.find(branch.checkout, bump), [test.case for test in result.issues])
     running = []
     for target in result.issues:
-        running += [str(target) for row in rows if target.is_of(row) and not quarantines.is_out(row, plan.soft)]
+        running += [str(target) for row in rows if target.is_of(row) and not quarantines.is_quarantined(row, plan.soft)]
     issues = ", ".join(f"{target}: #{issue.number}" for target, issue in result.issues.items()) or "None was named."
     return [
         Check.of(tracked, not problems, problems or issues),
