@@ -37,7 +37,7 @@ def follow(
 
     def observe(progress: CiStatus) -> polling.Observation:
         limit = _START_LIMIT if progress.state == "none" else polling.LIMIT
-        return polling.Observation(progress.sentence, progress.ended, progress.mark, limit)
+        return polling.Observation(progress.sentence, progress.is_over, progress.mark, limit)
 
     progress = polling.follow(
         lambda: ci_run.progress(state, pull, github),
@@ -95,7 +95,7 @@ def verify(step: StepRecord, state: PullRequestState, progress: CiStatus | None)
 
 
 def _warn_without_gb200(step: StepRecord, progress: CiStatus) -> None:
-    if progress.run and progress.ended and not any("gb200" in job.name.lower() for job in progress.jobs):
+    if progress.run and progress.is_over and not any("gb200" in job.name.lower() for job in progress.jobs):
         step.warn(
             f"No GB200 job ran in CI run {progress.run.id}: they run only for maintainers, and only when the "
             "repository enables them. Their absence is no success: 05-golden-values lists the golden files that the "

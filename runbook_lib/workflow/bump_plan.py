@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
-from runbook_lib.clients.registry.client import FRESH, Image, Registry, verify_tag
+from runbook_lib.clients.registry.client import FRESH, Registry
+from runbook_lib.clients.registry.tag_check import verify_tag
 from runbook_lib.display import View
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.images.compare import ImageComparison, compare, merged
 from runbook_lib.images.families import is_older
-from runbook_lib.images.reference import ImageRef, Tag
+from runbook_lib.images.reference import Image, ImageRef, Tag
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.plan import PinChange, PinPlan
@@ -97,7 +98,7 @@ def plan_bump(branch: BumpBranch) -> PlannedBump:
     age = 0.0 if bump.publish else FRESH
     with Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}"), max_age=age) as registry:
         with ThreadPoolExecutor(1) as pool:  # side by side: a distant registry is waited for once
-            old_image = pool.submit(_base_image, registry.again(), base_plan, bump)
+            old_image = pool.submit(_base_image, registry.copy(), base_plan, bump)
             check, image = verify_tag(registry, bump.tag, plan.platforms, sites.family)
         changes = _compare(old_image.result(), bump, image)
     planned = PlannedBump(bump, plan, image, check, changes)

@@ -297,7 +297,7 @@ def test_a_preview_does_not_wait(opened: World) -> None:
     begun = opened.now[0]
     found = run_ci(opened, wait=True, mode="preview")
     assert found is not None
-    assert not found.ended
+    assert not found.is_over
     assert opened.now[0] == begun
 
 

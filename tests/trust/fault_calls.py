@@ -183,7 +183,7 @@ def _triaged(at: At, address: Address) -> object:
 
 def _looked(at: At, on: Clients) -> object:
     shutil.rmtree(on.cache, ignore_errors=True)
-    return on.registry.again().image(TAG)
+    return on.registry.copy().image(TAG)
 
 
 def _signed_in(at: At, on: Clients) -> object:
@@ -243,7 +243,7 @@ _READS = {
     "GitLab's log": Call("storage", "GET", f"{LAB}/jobs/[0-9]+/trace",
                          lambda at, on: _triaged(at, Address(*on.gitlab.trace(at.known["lab job"]))), trusts=True),
     "a registry's token": Call("registry", "GET", "^/token", _signed_in),
-    "tags": Call("registry", "GET", "^/v2/.*/tags/list", lambda at, on: on.registry.again().tags(), absent=[]),
+    "tags": Call("registry", "GET", "^/v2/.*/tags/list", lambda at, on: on.registry.copy().tags(), absent=[]),
     "manifest of a tag": Call("registry", "GET", f"^/v2/.*/manifests/{TAG}", _looked, absent=None),
     "manifest by digest": Call("registry", "GET", "^/v2/.*/manifests/sha256:", _looked),
     "blob": Call("registry", "GET", "^/v2/.*/blobs/", _looked),

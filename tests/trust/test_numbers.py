@@ -107,7 +107,7 @@ READ: dict[str, tuple[Any, dict[str, Any], str]] = {
     "comment": (Comment.of, {"id": 1, "user": USER, "body": "", "created_at": TIME, "html_url": ""}, "id"),
     "run": (WorkflowRun.of, RUN, "id"),
     "attempt": (WorkflowRun.of, RUN, "run_attempt"),
-    "ahead": (BranchComparison.of, {"ahead_by": 1, "behind_by": 1}, "ahead_by"),
+    "behind": (BranchComparison.of, {"ahead_by": 1, "behind_by": 1}, "behind_by"),
     "size": (Artifact.of, {"id": 1, "name": "", "size_in_bytes": 1, "expired": False, "created_at": None},
              "size_in_bytes"),
     "pipeline": (models.pipeline_of, {"id": 1, "sha": "", "ref": "", "status": "", "web_url": ""}, "id"),

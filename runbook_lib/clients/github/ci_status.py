@@ -1,4 +1,4 @@
-"""What a CI run's status, jobs and labels mean for a bump.
+"""The status of CI for a bump, from a CI run's status, jobs and labels.
 
 The rules are those of Megatron-LM: workflow ``CICD Megatron-LM`` on the branch ``pull-request/<N>`` to which
 copy-pr-bot mirrors a pull request, tests chosen by labels, and a queue (environment ``test``) before the tests.
@@ -29,16 +29,18 @@ _BAD_JOB = _BAD | {"cancelled"}
 
 
 def branch_of(number: int) -> str:
-    """Return the branch on which a pull request's runs are found."""
+    """Return the branch on which CI runs for a pull request."""
     return f"pull-request/{number}"
 
 
-def labels_at(now: Collection[str], labellings: Iterable[LabelEvent], moment: datetime) -> frozenset[str]:
-    """Return the labels at a moment, from those of now and what was set and taken off since."""
+def labels_at(now: Collection[str], events: Iterable[LabelEvent], moment: datetime) -> frozenset[str]:
+    """Return the labels at a moment, from those of now and the events since."""
     labels = set(now)
-    for change in sorted(labellings, key=lambda it: it.at, reverse=True):
-        if change.at > moment:
-            (labels.discard if change.on else labels.add)(change.label)
+    for event in sorted(events, key=lambda event: event.at, reverse=True):
+        if event.at > moment and event.on:
+            labels.discard(event.label)
+        elif event.at > moment:
+            labels.add(event.label)
     return frozenset(labels)
 
 
@@ -52,7 +54,7 @@ def wrong_tests(labels: Collection[str], image_type: ImageType, repository: Repo
 
 @dataclass(frozen=True)
 class CiStatus:
-    """Where the CI of a commit stands; ``next`` is empty when nothing is to be done."""
+    """The state of CI for a commit; ``next`` is empty when nothing is to be done."""
 
     state: State
     head: str
@@ -62,13 +64,13 @@ class CiStatus:
     next: str = ""
 
     @property
-    def ended(self) -> bool:
-        """Whether waiting longer changes nothing."""
+    def is_over(self) -> bool:
+        """True if waiting longer changes nothing."""
         return self.state not in ("none", "queued", "waiting", "running")
 
     @property
     def mark(self) -> str:
-        """Changes with what is worth a line: the state, a further failure, another tenth of the jobs done."""
+        """A text that changes with the state, with a further failure, and with every tenth of the jobs."""
         done = sum(job.status == "completed" for job in self.jobs)
         return f"{self.state} {len(self.bad_jobs)} {done * 10 // max(len(self.jobs), 1)}"
 
@@ -78,22 +80,22 @@ class CiStatus:
         return tuple(job for job in self.jobs if job.conclusion in _BAD_JOB)
 
     def counts(self) -> str:
-        """Return how many jobs ended how, in words."""
-        counted = Counter(job.conclusion.replace("_", " ") or job.status.replace("_", " ") for job in self.jobs)
-        return ", ".join(f"{count} {word}" for word, count in sorted(counted.items())) or "no job yet"
+        """Return the number of jobs by conclusion, in words."""
+        counts = Counter((job.conclusion or job.status).replace("_", " ") for job in self.jobs)
+        return ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or "no job yet"
 
 
 def choose(runs: Iterable[WorkflowRun], head: str, workflow: str = WORKFLOW) -> WorkflowRun | None:
     """Return the newest run of the workflow for exactly this commit.
 
-    A fork may call a branch ``pull-request/<N>`` as well: its runs are none of copy-pr-bot's.
+    A fork may have a branch ``pull-request/<N>`` as well: its runs are not those of copy-pr-bot.
     """
     mine = [run for run in runs if run.head_sha == head and run.name == workflow and not run.fork]
     return max(mine, key=lambda run: (run.created, run.id), default=None)
 
 
 def judge(run: WorkflowRun | None, jobs: Sequence[WorkflowJob], head: str, wrong: str = "") -> CiStatus:
-    """Return the state of the CI of ``head``; ``wrong`` says why the run tests the wrong thing, if it does."""
+    """Return the status of CI for ``head``; ``wrong`` is the reason why the run is useless, if it is."""
     short = head[:10]
     if run is None:
         return CiStatus(
@@ -101,22 +103,25 @@ def judge(run: WorkflowRun | None, jobs: Sequence[WorkflowJob], head: str, wrong
             "Run 04-run-ci again. If none starts within some minutes, see what copy-pr-bot commented.",
         )  # fmt: skip
     name, jobs = f"CI run {run.id} of {short}", tuple(jobs)
-    again = f"Run 04-run-ci again, or with wait=True to follow it: {run.url}"
+    follow = f"Run 04-run-ci again, or with wait=True to follow it: {run.url}"
     if wrong:
         return CiStatus(
-            "useless", head, run, jobs, f"waiting for another CI run: {name} started {wrong}, so it is of no use",
-            "A commit is tested once: push another to the branch (an empty one will do), then run bump again.",
+            "useless", head, run, jobs, f"waiting for another CI run: {name} started {wrong}, so it is useless",
+            "A commit is tested once: push another one to the branch (it may be empty), then run bump again.",
         )  # fmt: skip
     if run.status == "completed":
-        return _ended(run, jobs, head, name)
-    done, bad = sum(job.status == "completed" for job in jobs), sum(job.conclusion in _BAD for job in jobs)
-    counted = f"{done} of {len(jobs)} jobs done" + (f", {bad} failed" if bad else "") if jobs else "no job yet"
+        return _judge_completed(run, jobs, head, name)
+    done = sum(job.status == "completed" for job in jobs)
+    failed = sum(job.conclusion in _BAD for job in jobs)
+    counts = f"{done} of {len(jobs)} jobs done" if jobs else "no job yet"
+    if failed:
+        counts += f", {failed} failed"
     since = f" since {run.created:%Y-%m-%d %H:%M} UTC"
     if _in_queue(run, jobs):
-        return CiStatus("waiting", head, run, jobs, f"waiting for {name}, which waits in the test queue{since}", again)
+        return CiStatus("waiting", head, run, jobs, f"waiting for {name}, which waits in the test queue{since}", follow)
     if run.status != "in_progress" and not done:
-        return CiStatus("queued", head, run, jobs, f"waiting for {name} (queued{since})", again)
-    return CiStatus("running", head, run, jobs, f"waiting for {name} ({counted})", again)
+        return CiStatus("queued", head, run, jobs, f"waiting for {name} (queued{since})", follow)
+    return CiStatus("running", head, run, jobs, f"waiting for {name} ({counts})", follow)
 
 
 def _in_queue(run: WorkflowRun, jobs: Sequence[WorkflowJob]) -> bool:
@@ -125,24 +130,26 @@ def _in_queue(run: WorkflowRun, jobs: Sequence[WorkflowJob]) -> bool:
     return run.status == "waiting" or ("waiting" in open_jobs and "in_progress" not in open_jobs)
 
 
-def _ended(run: WorkflowRun, jobs: tuple[WorkflowJob, ...], head: str, name: str) -> CiStatus:
+def _judge_completed(run: WorkflowRun, jobs: tuple[WorkflowJob, ...], head: str, name: str) -> CiStatus:
     bad = sorted({job.name for job in jobs if job.conclusion in _BAD_JOB})
     if run.conclusion == "success":
-        counted = CiStatus("passed", head, run, jobs, "").counts()
-        return CiStatus("passed", head, run, jobs, f"{name} passed ({counted}).")
+        counts = CiStatus("passed", head, run, jobs, "").counts()
+        return CiStatus("passed", head, run, jobs, f"{name} passed ({counts}).")
     if run.conclusion == "cancelled":
         return CiStatus(
             "cancelled", head, run, jobs, f"waiting for another CI run: {name} was cancelled",
-            f"A push cancels the run in progress: run bump again for the new commit. Else re-run it at {run.url}",
+            f"A push cancels the run in progress: run bump again for the new commit. Otherwise rerun it at {run.url}",
         )  # fmt: skip
     if run.conclusion in _BAD:
-        listed = ", ".join(bad[:8]) + (f" and {len(bad) - 8} more" if len(bad) > 8 else "") or "no job names itself"
+        names = ", ".join(bad[:8]) or "no failed job"
+        if len(bad) > 8:
+            names += f" and {len(bad) - 8} more"
         return CiStatus(
-            "failed", head, run, jobs, f"waiting for a person: {name} failed ({listed})",
+            "failed", head, run, jobs, f"waiting for a person: {name} failed ({names})",
             f"Refresh the golden values that drifted (05-golden-values, run_id={run.id}), then triage what still fails "
             f"(06-broken-tests, run_id={run.id}): {run.url}",
         )  # fmt: skip
     return CiStatus(
-        "unknown", head, run, jobs, f"waiting for a person: {name} ended as {run.conclusion or 'nothing'}",
-        f"Look at it: {run.url}",
+        "unknown", head, run, jobs, f"waiting for a person: {name} ended with the conclusion {run.conclusion!r}",
+        f"Open {run.url}",
     )  # fmt: skip

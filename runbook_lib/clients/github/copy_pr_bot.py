@@ -1,7 +1,7 @@
 """The commands to copy-pr-bot in the comments of a pull request, and its answers.
 
 It mirrors a head commit to ``pull-request/<N>``, where CI runs, after the comment ``/ok to test <commit>`` of somebody
-who may write in the repository.  Anybody may comment: what strangers write is no command, and only the bot's own
+who may write in the repository.  Anybody may comment: comments of strangers are not commands, and only the bot's own
 account answers.
 """
 
@@ -12,7 +12,7 @@ from runbook_lib.clients.github.models import Comment
 
 #: No person can have this login: brackets stand in those of apps alone.
 _LOGIN = "copy-pr-bot[bot]"
-# The id in full: a few digits could name another commit too, which somebody has made so.
+# The full id: a few digits could also name another commit, crafted for that.
 _COMMAND = re.compile(r"/ok(?:ay)? to test[^\S\n]{1,9}(?P<commit>[0-9a-f]{40}(?:[0-9a-f]{24})?)")
 _REFUSAL = "had a problem deploying to test"
 _COMPLAINT = re.compile(r"(?:@(?P<to>[\w-]{1,60}), there was an )?error processing your request: `?(?P<code>E\d{1,9})")
@@ -27,13 +27,13 @@ def command(head: str) -> str:
 def commands(comments: Sequence[Comment], head: str, me: str = "") -> tuple[Comment, ...]:
     """Return the comments that authorize CI for exactly this commit.
 
-    They are those of people whom the repository has let in, unless the bot did not take them, and all of ``me``: the
-    login whose token this is, which never writes a command twice.
+    They are those of insiders of the repository, unless the bot rejected them, and all of ``me``: the login of the
+    token, which never writes a command twice.
     """
     return tuple(
         comment
-        for place, comment in enumerate(comments)
-        if _commit_of(comment, me) == head and (comment.author == me or not _complaint(comments, place))
+        for position, comment in enumerate(comments)
+        if _commit_of(comment, me) == head and (comment.author == me or not _complaint(comments, position))
     )
 
 
@@ -42,7 +42,7 @@ def refusals(comments: Sequence[Comment], head: str = "") -> tuple[Comment, ...]
 
     An answer that names no commit belongs to the one authorized last before it.
     """
-    found: list[Comment] = []
+    refused: list[Comment] = []
     last = ""
     for comment in comments:
         if commit := _commit_of(comment):
@@ -51,14 +51,14 @@ def refusals(comments: Sequence[Comment], head: str = "") -> tuple[Comment, ...]
             named = _COMMIT.search(comment.body)
             commit = named[0] if named else last
             if not head or (commit and head.startswith(commit)):
-                found.append(comment)
-    return tuple(found)
+                refused.append(comment)
+    return tuple(refused)
 
 
 def complaint(comments: Sequence[Comment], head: str, me: str = "") -> str:
-    """Return the code (E1, E2 …) of the bot's answer to the last command for this commit; empty if it took it."""
-    places = [place for place, comment in enumerate(comments) if _commit_of(comment, me) == head]
-    return _complaint(comments, places[-1]) if places else ""
+    """Return the code (E1, E2 …) of the bot's answer to the last command for this commit; empty if it accepted it."""
+    positions = [position for position, comment in enumerate(comments) if _commit_of(comment, me) == head]
+    return _complaint(comments, positions[-1]) if positions else ""
 
 
 def _commit_of(comment: Comment, me: str = "") -> str:
@@ -67,10 +67,10 @@ def _commit_of(comment: Comment, me: str = "") -> str:
     return match["commit"] if match and (comment.insider or (me and comment.author == me)) else ""
 
 
-def _complaint(comments: Sequence[Comment], place: int) -> str:
-    """Return the code of the bot's complaint that follows the command at ``place``, and is for its author."""
-    author = comments[place].author
-    for comment in comments[place + 1 :]:
+def _complaint(comments: Sequence[Comment], position: int) -> str:
+    """Return the code of the bot's complaint that follows the command at a position, and is for its author."""
+    author = comments[position].author
+    for comment in comments[position + 1 :]:
         if comment.author == author and _COMMAND.fullmatch(comment.body.strip()):
             return ""
         match = _COMPLAINT.search(comment.body) if _is_bot(comment) else None

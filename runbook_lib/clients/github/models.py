@@ -1,4 +1,4 @@
-"""What GitHub knows, as small dataclasses read from its JSON.
+"""GitHub's objects as small dataclasses, read from its JSON.
 
 ``of`` raises KeyError, TypeError, AttributeError or ValueError for an answer without what is needed.  Times are aware,
 in UTC.
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-#: How GitHub calls the relation to the repository of accounts that somebody there has let in.
+#: GitHub's names for the relation of an account to a repository that has given it rights.
 _INSIDERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 
 
 @dataclass(frozen=True)
 class Account:
-    """Who a token belongs to; ``kind`` is User, Bot or Organization."""
+    """The account of a token; ``kind`` is User, Bot or Organization."""
 
     login: str
     kind: str
@@ -105,7 +105,7 @@ class Comment:
 
     @property
     def insider(self) -> bool:
-        """Whether the repository's owners have let the author in."""
+        """True if the repository has given rights to the author."""
         return self.association in _INSIDERS
 
     @classmethod
@@ -123,7 +123,7 @@ class Comment:
 
 @dataclass(frozen=True)
 class LabelEvent:
-    """A label that was set on a pull request, or taken off it."""
+    """A label that was added to a pull request, or removed from it."""
 
     label: str
     on: bool
@@ -139,14 +139,13 @@ class LabelEvent:
 
 @dataclass(frozen=True)
 class BranchComparison:
-    """How many commits a head has that the base lacks, and the other way round."""
+    """The number of commits that only the base has."""
 
-    ahead: int
     behind: int
 
     @classmethod
     def of(cls, data: Any) -> Self:
-        return cls(_number(data["ahead_by"]), _number(data["behind_by"]))
+        return cls(_number(data["behind_by"]))
 
 
 @dataclass(frozen=True)
@@ -250,7 +249,7 @@ class Issue:
 
     @property
     def insider(self) -> bool:
-        """Whether the repository's owners have let the author in."""
+        """True if the repository has given rights to the author."""
         return self.association in _INSIDERS
 
     @classmethod
@@ -272,7 +271,7 @@ class Issue:
 def items_of(page: Any, key: str | None) -> list[Any]:
     """Return what a page lists.  Raises TypeError for another form."""
     items = page[key] if key else page
-    # An empty object is no empty list: what is not there would be made a second time.
+    # An empty object is not an empty list: what is missing would be created a second time.
     if not isinstance(items, list):
         raise TypeError(f"{type(items).__name__} instead of a list")
     return items
@@ -287,7 +286,7 @@ def first_author(commits: Any) -> str:
 def _number(value: Any) -> int:
     """Return a number as databases hold one: a larger one could not be counted with, nor printed."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise TypeError(f"{type(value).__name__} that is no whole number of at most 63 bits")
+        raise TypeError(f"{type(value).__name__} that is not a whole number of at most 63 bits")
     return value
 
 

@@ -1,4 +1,4 @@
-"""What GitLab's API answers, as far as we use it: pure data, read from its JSON.
+"""GitLab's objects, as far as they are used here, read from its JSON.
 
 Sources: GitLab's REST API (version 4): pipelines, jobs, branches, protected branches, projects.  Each ``…_of`` raises
 KeyError, TypeError, AttributeError or ValueError for an answer of another form.
@@ -43,22 +43,16 @@ class PipelineJob:
 
 
 @dataclass(frozen=True)
-class FunctionalJob:
-    """A functional job: GitLab's stage is the model, its name the test case, its bridge tells where it ran.
+class FunctionalJob(PipelineJob):
+    """A functional job: its stage is the model, its name the test case; environment and platform are its bridge's.
 
-    ``size`` is that of the artifacts in bytes, 0 without any; ``reason`` is why it failed, in GitLab's words.
+    ``size`` is that of the artifacts in bytes, 0 without any.
     """
 
-    id: int
-    name: str
-    stage: str
-    status: str
-    reason: str
     environment: str
     platform: str
     size: int
     expired: bool
-    url: str
 
 
 @dataclass(frozen=True)
@@ -86,7 +80,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Project:
-    """A project: its ``path`` (group/name), its branch of reference, and the addresses that git reaches it at."""
+    """A project: its ``path`` (group/name), its default branch, and its addresses for git."""
 
     path: str
     default_branch: str
@@ -95,7 +89,7 @@ class Project:
 
 
 def _line(text: object) -> str:
-    """Return what others wrote, on one line, without invisible characters."""
+    """Return text from outside on one line, without invisible characters."""
     return "".join(char if char.isprintable() else " " for char in str(text or "")[:300])
 
 
@@ -151,16 +145,11 @@ def functional_job_of(data: Any, bridge: Bridge) -> FunctionalJob:
     until = data.get("artifacts_expire_at")
     job = job_of(data)
     return FunctionalJob(
-        id=job.id,
-        name=job.name,
-        stage=job.stage,
-        status=job.status,
-        reason=job.reason,
+        **vars(job),
         environment=bridge.environment,
         platform=bridge.platform,
         size=_number((data.get("artifacts_file") or {}).get("size") or 0),
         expired=bool(until) and datetime.fromisoformat(until) < datetime.now(UTC),
-        url=job.url,
     )
 
 
@@ -175,8 +164,8 @@ def branch_of(data: Any) -> Branch:
 
 def project_of(data: Any) -> Project:
     """Return the project itself."""
-    known = (data.get(name) for name in ("ssh_url_to_repo", "http_url_to_repo"))
+    addresses = (data.get(name) for name in ("ssh_url_to_repo", "http_url_to_repo"))
     return Project(
         str(data["path_with_namespace"]), str(data.get("default_branch") or ""), str(data["web_url"]),
-        tuple(str(address) for address in known if address),
+        tuple(str(address) for address in addresses if address),
     )  # fmt: skip

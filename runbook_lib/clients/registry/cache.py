@@ -1,6 +1,6 @@
-"""What registries said before: content by its digest, which never changes, and answers by their address.
+"""Cached replies of registries: content by its digest, which never changes, and other replies by their address.
 
-A cache that cannot be read or written is an empty one: it saves time and decides nothing.
+A cache that cannot be read or written is an empty one: it only saves time.
 """
 
 import base64
@@ -19,7 +19,7 @@ from runbook_lib.system import atomic_files
 
 @dataclass(frozen=True)
 class CachedAnswer:
-    """An answer as it was; ``age`` in seconds since the registry last said so, negative where a clock was changed."""
+    """A reply; ``age`` is in seconds since the registry last gave it, negative if a clock was changed."""
 
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class CachedAnswer:
 
 
 class Cache:
-    """A folder of the user's own."""
+    """A folder that belongs to the user."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -35,17 +35,19 @@ class Cache:
     @classmethod
     def of(cls, env: Mapping[str, str]) -> Self | None:
         """Return the cache of RUNBOOK_CACHE, else below XDG_CACHE_HOME or HOME; None for ``off``."""
-        named = env.get("RUNBOOK_CACHE", "").strip()
-        if named.lower() == "off":
+        folder = env.get("RUNBOOK_CACHE", "").strip()
+        if folder.lower() == "off":
             return None
-        if named:
-            return cls(Path(named, "registry"))
+        if folder:
+            return cls(Path(folder, "registry"))
         home = env.get("HOME", "")
-        above = env.get("XDG_CACHE_HOME") or (home and str(Path(home, ".cache")))
-        return cls(Path(above, "base-image-runbook/registry")) if above and Path(above).is_absolute() else None
+        parent = env.get("XDG_CACHE_HOME") or (home and str(Path(home, ".cache")))
+        if not parent or not Path(parent).is_absolute():
+            return None
+        return cls(Path(parent, "base-image-runbook/registry"))
 
     def content(self, digest: str) -> bytes | None:
-        """Return the content of that digest; None if there is none, or it is damaged."""
+        """Return the content of a digest; None if it is missing or damaged."""
         try:
             body = self._content_path(digest).read_bytes()
         except OSError:
@@ -53,12 +55,12 @@ class Cache:
         return body if _is(digest, body) else None
 
     def keep_content(self, digest: str, body: bytes) -> None:
-        """Keep content under its digest; content of another digest is not stored."""
+        """Store content under its digest; content of another digest is not stored."""
         if _is(digest, body):
             self._write(self._content_path(digest), body)
 
     def entry(self, key: str) -> CachedAnswer | None:
-        """Return what is stored under the key, however old."""
+        """Return the reply that is stored under the key, however old."""
         try:
             stored = json.loads(self._entry_path(key).read_bytes())
             headers = {str(name): str(value) for name, value in stored["headers"].items()}
@@ -67,13 +69,13 @@ class Cache:
             return None
 
     def keep(self, key: str, body: bytes, headers: Mapping[str, str]) -> None:
-        """Keep an answer as given now."""
+        """Store a reply that the registry has just given."""
         document: dict[str, Any] = {"key": key, "read": time.time(), "headers": dict(headers)}
         document["body"] = base64.b64encode(body).decode()
         self._write(self._entry_path(key), json.dumps(document).encode())
 
     def forget(self, key: str) -> None:
-        """Keep nothing under the key."""
+        """Remove the reply that is stored under the key."""
         with contextlib.suppress(OSError):
             self._entry_path(key).unlink(missing_ok=True)
 
@@ -93,7 +95,7 @@ class Cache:
 
 
 def ago(age: float) -> str:
-    """Return when that was, for sentences."""
+    """Return the age in words, such as "2 hours ago"."""
     if age < -60:
         return "at a time that this machine's clock has not reached, so one of its settings was wrong"
     for seconds, unit in ((24 * 3600.0, "day"), (3600.0, "hour"), (60.0, "minute")):

@@ -1,29 +1,24 @@
-"""An OCI registry, read: tags, digests, platforms, and what an image's config says.  Never a layer.
+"""Reading of an OCI registry: tags, digests, platforms and configurations of images.  Never a layer.
 
-Whatever is read by digest is checked against that digest.  Source of the forms: the OCI image specification.
+Content that is read by digest is checked against that digest.  Source of the forms: the OCI image specification.
 """
 
 import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import httpx
 
-from runbook_lib.checks import Check
-from runbook_lib.clients.registry.cache import Cache, ago
+from runbook_lib.clients.registry.cache import Cache
 from runbook_lib.clients.registry.connection import Connection, RegistryAnswer, parse_address
 from runbook_lib.clients.registry.credentials import CredentialLookup, docker, ngc
 from runbook_lib.errors import CannotTell, Unreachable
-from runbook_lib.images.families import NGC, AnyFamily, edition
-from runbook_lib.images.reference import Image, ImageRef, PlatformImage, Tag
-from runbook_lib.images.tags.ngc import NgcTag
-
-__all__ = ["Image", "PlatformImage", "Registry", "Tags", "verify_tag"]
+from runbook_lib.images.reference import Image, ImageRef, PlatformImage
 
 _OCI, _DOCKER = "application/vnd.oci.image", "application/vnd.docker.distribution"
 _INDEXES = (f"{_OCI}.index.v1+json", f"{_DOCKER}.manifest.list.v2+json")
@@ -32,16 +27,16 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _PAGES, _MEMBERS = 100, 50  # more pages of tags, or more platforms, than any real image has
 _TAGS, _LONGEST_TAG = 100_000, 128
 _LISTING = 60.0  # seconds for all pages of tags
-_AT_ONCE = 4  # requests side by side
-FRESH = 300.0  # seconds for which the answer about a tag is believed without asking again
-_HUB = "registry-1.docker.io"  # where Docker's own registry, docker.io, really is
+_THREADS = 4  # requests side by side
+FRESH = 300.0  # seconds for which a cached reply about a tag is used
+_HUB = "registry-1.docker.io"  # the host of Docker's own registry, docker.io
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Tags:
-    """Every tag, in the registry's order.  ``age``: seconds since the registry said so; ``problem``: why not now."""
+    """Every tag, in the registry's order, from ``age`` seconds ago; ``problem`` is the reason for an old list."""
 
     names: tuple[str, ...]
     age: float = 0.0
@@ -51,7 +46,7 @@ class Tags:
 class Registry:
     """One repository of a registry.
 
-    Every question may raise Unreachable (no answer, refused, limited) and CannotTell (an answer without sense).
+    Every method may raise Unreachable (no reply, refused, limited) and CannotTell (an invalid reply).
     """
 
     def __init__(self, connection: Connection, *, offline: bool = False) -> None:
@@ -71,22 +66,22 @@ class Registry:
     ) -> Self:
         """Return the repository of ``ref``, at RUNBOOK_REGISTRY or else at its own registry.  Sends nothing yet.
 
-        RUNBOOK_REGISTRY is the address for every registry, or ``nvcr.io=https://…`` for one, several divided by commas.
-        NGC_API_KEY is for images of nvcr.io, which issued it; at another address for them, what ``docker login`` kept
-        for that address comes first.  For any other image the files and helpers of ``docker login`` are asked.  What
-        is said of a tag is believed for ``max_age`` seconds; content by digest for ever.
+        RUNBOOK_REGISTRY is the address for every registry, or a comma-separated list of ``nvcr.io=https://…``.
+        NGC_API_KEY is for images of nvcr.io, which issued it; at another address for them, the credentials of ``docker
+        login`` for that address come first.  For any other image the files and helpers of ``docker login`` are used.
+        A cached reply about a tag is used for ``max_age`` seconds; content by digest for ever.
         """
-        other = _other_address(ref.registry, env)
+        override = _override(ref.registry, env)
         hub = ref.registry == "docker.io"
-        address = other or httpx.URL(f"https://{_HUB if hub else ref.registry}/")
+        address = override or httpx.URL(f"https://{_HUB if hub else ref.registry}/")
         repository = f"library/{ref.repository}" if hub and "/" not in ref.repository else ref.repository
         key = env.get("NGC_API_KEY", "").strip() if ref.registry == "nvcr.io" else ""
 
         def find() -> CredentialLookup:
             if key and address.host == ref.registry:
                 return ngc(key)
-            found = docker(address.netloc.decode(), repository, env)
-            return ngc(key) if key and not found.credential else found
+            lookup = docker(address.netloc.decode(), repository, env)
+            return ngc(key) if key and not lookup.credential else lookup
 
         cache = Cache.of(env)
         return cls(
@@ -95,7 +90,7 @@ class Registry:
 
     @property
     def name(self) -> str:
-        """Host and repository, for sentences."""
+        """Host and repository, for messages."""
         return self._connection.name
 
     def __enter__(self) -> Self:
@@ -110,33 +105,33 @@ class Registry:
 
     @property
     def age(self) -> float:
-        """Seconds since the registry gave the oldest answer that was used; 0 when all are of now."""
+        """Seconds since the registry gave the oldest reply that was used; 0 if all are of now."""
         return max(self._ages, key=abs)
 
     def offline(self) -> "Registry":
-        """Return the same repository as it was last seen: it answers from the cache alone."""
+        """Return the repository as it was last read: from the cache alone."""
         return Registry(self._connection, offline=True)
 
-    def again(self) -> "Registry":
-        """Return the same repository, on the same connections, with an ``age`` of its own."""
+    def copy(self) -> "Registry":
+        """Return the repository, on the same connections, with an ``age`` of its own."""
         return Registry(self._connection, offline=self._offline)
 
     def image(self, reference: str) -> Image | None:
-        """Return the image of a tag or a digest, or None if the registry has none of that name."""
-        found = self._manifest(reference)
-        if found is None:
+        """Return the image of a tag or a digest, or None if the registry does not have it."""
+        manifest = self._manifest(reference)
+        if manifest is None:
             return None
-        document, digest = found
+        document, digest = manifest
         if not _is_index(document):
             return Image(digest, dict([self._platform(document, digest)]))
         members = [member for member in self._take(document, "manifests", list) if _is_image(member)]
         if not 0 < len(members) <= _MEMBERS:
             raise CannotTell(
-                f"{self.name}:{reference} names {len(members)} platforms, which no usable image does. "
-                "Choose another tag, or tell who publishes the image."
+                f"{self.name}:{reference} has {len(members)} platforms, unlike any usable image. "
+                "Choose another tag, or report it to the publisher of the image."
             )
         platforms: dict[str, PlatformImage] = {}
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_THREADS) as pool:
             for name, platform in pool.map(self._member, members):
                 platforms.setdefault(name, platform)  # of two for one platform a container engine takes the first
         return Image(digest, platforms)
@@ -155,35 +150,35 @@ class Registry:
             if document != {"name": self._connection.repository, "tags": None}:
                 tags += self._listed(document)
             if len(tags) > _TAGS:
-                raise CannotTell(f"The list of tags of {self.name} has more than {_TAGS} entries; we stopped reading.")
+                raise CannotTell(f"The list of tags of {self.name} has more than {_TAGS} entries, which were not read.")
             query = self._next_page(answer)
             self._connection.keep(path, answer)
             if query is None:
                 return tags
             if time.monotonic() > end:
                 raise Unreachable(
-                    f"The list of tags of {self.name} did not end within {_LISTING:g} s; {len(tags)} came. "
+                    f"The list of tags of {self.name} did not end within {_LISTING:g} s, after {len(tags)} tags. "
                     "Try again later."
                 )
             path = f"tags/list?{query}"
-        raise CannotTell(f"The list of tags of {self.name} goes on after {_PAGES} pages; we stopped reading.")
+        raise CannotTell(f"The list of tags of {self.name} has more than {_PAGES} pages, which were not read.")
 
     def known_tags(self) -> Tags:
-        """Return every tag; those of the last time, with age and reason, if the registry cannot be reached.
+        """Return every tag; those of the cache, with age and reason, if the registry cannot be reached.
 
-        Raises Unreachable where there was no last time, CannotTell as ``tags`` does.
+        Raises Unreachable if nothing is cached, CannotTell as ``tags`` does.
         """
         try:
             names = self.tags()
         except Unreachable as error:
-            before = self.offline()
-            if not (names := before.tags()):
+            cached = self.offline()
+            if not (names := cached.tags()):
                 raise
-            return Tags(tuple(names), before.age, str(error))
+            return Tags(tuple(names), cached.age, str(error))
         return Tags(tuple(names), self.age)
 
     def look(self, reference: str) -> tuple[Image | None, Tags]:
-        """Return ``image`` and ``known_tags``, requested side by side."""
+        """Return ``image`` and ``known_tags``, requested in parallel."""
         with ThreadPoolExecutor(1) as pool:
             tags = pool.submit(self.known_tags)
             return self.image(reference), tags.result()
@@ -201,17 +196,17 @@ class Registry:
         try:
             target = answer.url.join(match[1])
         except httpx.InvalidURL:
-            raise CannotTell(f"The list of tags of {self.name} goes on at an address that is none.") from None
+            raise CannotTell(f"The list of tags of {self.name} has an invalid address of its next page.") from None
         if target.host != answer.url.host:
-            raise CannotTell(f"The list of tags of {self.name} goes on at another host, {target.host}: not followed.")
+            raise CannotTell(f"The list of tags of {self.name} continues on another host, {target.host}: not followed.")
         return target.query.decode()
 
     def _member(self, descriptor: Mapping[str, Any]) -> tuple[str, PlatformImage]:
         digest = self._take(descriptor, "digest", str)
-        found = self._manifest(digest)
-        if found is None:
-            raise CannotTell(f"{self.name} names {digest} in an index and does not have it.")
-        return self._platform(found[0], digest)
+        manifest = self._manifest(digest)
+        if manifest is None:
+            raise CannotTell(f"{self.name} lists {digest} in an index and does not have it.")
+        return self._platform(manifest[0], digest)
 
     def _platform(self, manifest: Mapping[str, Any], digest: str) -> tuple[str, PlatformImage]:
         described = self._take(manifest, "config", dict)
@@ -219,7 +214,7 @@ class Registry:
         config_digest = self._digest(self._take(described, "digest", str))
         answer = self._get(f"blobs/{config_digest}", "*/*")
         if answer is None:
-            raise CannotTell(f"{self.name}@{digest} names a config that the registry does not have.")
+            raise CannotTell(f"{self.name}@{digest} refers to a config that the registry does not have.")
         self._verify(answer, config_digest)
         self._connection.keep(f"blobs/{config_digest}", answer)
         config = answer.json()
@@ -239,13 +234,13 @@ class Registry:
     def _listed(self, document: Any) -> list[str]:
         listed = self._take(document, "tags", list)
         if not all(isinstance(tag, str) and len(tag) <= _LONGEST_TAG for tag in listed):
-            raise CannotTell(f"{self.name} lists something that is no tag, as the OCI standard defines them.")
+            raise CannotTell(f"{self.name} lists an invalid tag.")
         return listed
 
     def _size(self, part: object) -> int:
         size = self._take(part, "size", int)
         if not 0 <= size < 2**63:
-            raise CannotTell(f"{self.name} names a part of an image whose size is no number of bytes.")
+            raise CannotTell(f"{self.name} has a part of an image with an invalid size.")
         return size
 
     def _manifest(self, reference: str) -> tuple[Mapping[str, Any], str] | None:
@@ -256,12 +251,12 @@ class Registry:
             return None
         document = answer.json()
         if not isinstance(document, dict):
-            raise CannotTell(f"What {self.name} sent for {reference} is not a manifest.")
+            raise CannotTell(f"The reply of {self.name} for {reference} is not a manifest.")
         if document.get("schemaVersion") != 2 and not _is_index(document):
-            # Before its digest, which is that of a part of it.
+            # Before the digest, which is that of a part of it.
             raise CannotTell(
-                f"What {self.name} has as {reference} is a manifest of an old schema, which names no config. Pull the "
-                "image and push it with a present Docker or Skopeo, which write the new schema, or name another image."
+                f"The manifest of {self.name}:{reference} has an old schema. Pull the image and push it "
+                "with a current Docker or Skopeo, which write the new schema, or choose another image."
             )
         computed = "sha256:" + hashlib.sha256(answer.body).hexdigest()
         digest = wanted if by_digest else self._digest(answer.headers.get("Docker-Content-Digest", computed))
@@ -272,15 +267,15 @@ class Registry:
 
     def _digest(self, text: str) -> str:
         if not _DIGEST.fullmatch(text):
-            raise CannotTell(f"{self.name} names a digest that is none: {text[:100]!r}.")
+            raise CannotTell(f"{self.name} uses an invalid digest: {text[:100]!r}.")
         return text
 
     def _verify(self, answer: RegistryAnswer, digest: str) -> None:
         algorithm, _, expected = digest.partition(":")
         if hashlib.new(algorithm, answer.body).hexdigest() != expected:
             raise CannotTell(
-                f"What {answer.url.host} sent for {self.name}@{digest} has another digest: it is damaged or was "
-                "changed on the way. Try again; if it stays so, do not use this image, and tell who runs the registry."
+                f"The reply of {answer.url.host} for {self.name}@{digest} has another digest: it is damaged or was "
+                "changed on the way. Try again; if it happens again, do not use this image, and report it."
             )
 
     def _take(self, document: Any, key: str, kind: type[T], default: T | None = None) -> T:
@@ -288,70 +283,11 @@ class Registry:
         if value is None and isinstance(document, dict):
             value = default  # images from scratch have "Env": null
         if not isinstance(value, kind):
-            raise CannotTell(f"{self.name} sent something without a usable {key!r}, which the OCI standard requires.")
+            raise CannotTell(f"{self.name} sent a document without a valid {key!r}, which OCI requires.")
         return value
 
 
-def verify_tag(
-    registry: Registry, tag: Tag, platforms: Iterable[str], family: AnyFamily = NGC
-) -> tuple[Check, Image | None]:
-    """Return whether the tag exists for all platforms, as a check, and its image.
-
-    Failed: it does not, or what stands there is damaged.  Skipped: the registry would not tell; its ``detail`` is
-    the warning.  The image comes with a passed check, and with a failed one that found some platforms.
-    """
-    name = f"{tag} in the registry, for every platform"
-    try:
-        image = registry.image(str(tag))
-    except Unreachable as error:
-        return Check(name, "skipped", f"{error}{_last_known(registry, tag)}"), None
-    except CannotTell as error:
-        return Check(name, "failed", str(error)), None
-    if image is None:
-        return Check(name, "failed", f"{registry.name} has no tag {tag}. {newest(registry, tag, family)}"), None
-    there = _and(image.platforms)
-    if missing := sorted(set(platforms) - image.platforms.keys()):
-        sentence = f"{registry.name}:{tag} exists for {there}, and not for {_and(missing)}."
-        return Check(name, "failed", f"{sentence} {newest(registry, tag, family)}"), image
-    read = f" It was read {ago(registry.age)}." if registry.age else ""
-    return Check(name, "passed", f"{registry.name}:{tag} is {image.digest}, for {there}.{read}"), image
-
-
-def newest(registry: Registry, tag: Tag, family: AnyFamily) -> str:
-    """Return a sentence on the newest tags of the same kind as one that is not there; never raise."""
-    try:
-        tags = registry.tags()
-    except (Unreachable, CannotTell) as error:
-        return f"Which tags it has could not be read: {error}"
-    listing = family.listed(tags)
-    like: Sequence[Tag] = listing.releases or listing.candidates or listing.specials
-    if isinstance(tag, NgcTag):
-        months = NGC.listed(tags)
-        like = [other for other in months.releases + months.specials if other.variant == tag.variant]
-    else:
-        like = [other for other in like if edition(other) == edition(tag)] or like
-    if not like:
-        return "It has no tag of this kind at all."
-    return f"Its newest tags are {', '.join(map(str, like[:5]))}: choose one that exists, or wait."
-
-
-def _last_known(registry: Registry, tag: Tag) -> str:
-    before = registry.offline()
-    try:
-        image, tags = before.image(str(tag)), before.tags()
-    except CannotTell:
-        return ""
-    if image is not None:
-        return f" When it was last read, {ago(before.age)}, {tag} was {image.digest}, for {_and(image.platforms)}."
-    names = "names" if str(tag) in tags else "does not name"
-    return f" The list of tags, read {ago(before.age)}, {names} {tag}." if tags else ""
-
-
-def _and(names: Iterable[str]) -> str:
-    return " and ".join(sorted(names))
-
-
-def _other_address(registry: str, env: Mapping[str, str]) -> httpx.URL | None:
+def _override(registry: str, env: Mapping[str, str]) -> httpx.URL | None:
     """Return the address that RUNBOOK_REGISTRY gives for a registry."""
     entries = [entry.strip() for entry in env.get("RUNBOOK_REGISTRY", "").split(",") if entry.strip()]
     for entry in entries:
@@ -368,7 +304,7 @@ def _is_index(document: Mapping[str, Any]) -> bool:
 
 
 def _is_image(descriptor: object) -> bool:
-    # Attestations stand beside the images, for a platform called unknown (BuildKit's convention).
+    # Attestations are listed beside the images, for a platform called unknown (BuildKit's convention).
     if not isinstance(descriptor, dict) or descriptor.get("mediaType") not in _MANIFESTS:
         return False
     platform = descriptor.get("platform")

@@ -1,4 +1,4 @@
-"""Who we are to a registry: the key of NGC, or what ``docker login`` and its kin keep in files and helpers.
+"""Credentials for a registry: the key of NGC, or those that ``docker login`` and similar programs have stored.
 
 Nothing is read before a registry asks for credentials; they go into a header and nowhere else.
 Source of the forms: Docker's documentation of ``docker login`` and of credential helpers, containers-auth.json(5).
@@ -20,7 +20,7 @@ _HUB = ("docker.io", "registry-1.docker.io")
 
 @dataclass(frozen=True)
 class Credential:
-    """A user's name and a secret, which is never printed; ``source`` says where they came from, for sentences."""
+    """A user's name and a secret, which is never printed; ``source`` names their origin, for messages."""
 
     user: str
     secret: str = field(repr=False)
@@ -46,7 +46,7 @@ def ngc(key: str) -> CredentialLookup:
 
 
 def docker(host: str, repository: str, env: Mapping[str, str]) -> CredentialLookup:
-    """Return what the credential files of Docker, Podman and Skopeo hold for a repository; the first that knows it."""
+    """Return the credential for a repository in the files of Docker, Podman and Skopeo: the first one."""
     problems = []
     for path in _files(env):
         result = _in_file(path, host, repository, env)
@@ -78,17 +78,17 @@ def _in_file(path: Path, host: str, repository: str, env: Mapping[str, str]) -> 
     except OSError as error:
         return CredentialLookup(problem=f"{path} could not be read: {error.strerror}.")
     except (ValueError, RecursionError):
-        return CredentialLookup(problem=f"{path} is not JSON, so no credentials were taken from it.")
+        return CredentialLookup(problem=f"{path} is not JSON, so its credentials were not used.")
     names = list(_names(host, repository))
-    helpers, kept = _part(document, "credHelpers"), _part(document, "auths")
+    helpers, entries = _part(document, "credHelpers"), _part(document, "auths")
     for name in names:
         if isinstance(helper := helpers.get(name), str):
             return _from_helper(helper, name, env)
-        if isinstance(entry := kept.get(name), dict) and (entry.get("auth") or entry.get("identitytoken")):
+        if isinstance(entry := entries.get(name), dict) and (entry.get("auth") or entry.get("identitytoken")):
             return _from_entry(entry, path)
     store = document.get("credsStore") if isinstance(document, dict) else None
     if isinstance(store, str) and store:
-        known = next((name for name in names if name in kept), names[-1])
+        known = next((name for name in names if name in entries), names[-1])
         return _from_helper(store, known, env)
     return CredentialLookup()
 
@@ -114,11 +114,9 @@ def _from_entry(entry: Mapping[str, Any], path: Path) -> CredentialLookup:
     try:
         user, colon, secret = base64.b64decode(str(entry.get("auth") or ""), validate=True).decode().partition(":")
     except ValueError:
-        return CredentialLookup(
-            problem=f"{path} holds credentials for this registry that cannot be read. Sign in again."
-        )
+        return CredentialLookup(problem=f"The credentials in {path} for this registry cannot be read. Log in again.")
     if entry.get("identitytoken") or not colon:
-        return CredentialLookup(problem=f"{path} holds an identity token for this registry, a kind that we cannot use.")
+        return CredentialLookup(problem=f"{path} contains an identity token for this registry, which is not supported.")
     return CredentialLookup(Credential(user, secret.rstrip("\0"), str(path)))
 
 
@@ -128,7 +126,7 @@ def _from_helper(helper: str, name: str, env: Mapping[str, str]) -> CredentialLo
     if not _HELPER.fullmatch(helper):
         return CredentialLookup(problem=f"{program!r} is not the name of a credential helper.")
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [program, "get"], input=name.encode(), capture_output=True, timeout=_HELPER_SECONDS, env=dict(env)
         )
     except FileNotFoundError:
@@ -137,19 +135,19 @@ def _from_helper(helper: str, name: str, env: Mapping[str, str]) -> CredentialLo
         return CredentialLookup(problem=f"The credential helper {program} could not be started: {error.strerror}.")
     except subprocess.TimeoutExpired:
         return CredentialLookup(problem=f"The credential helper {program} did not answer within {_HELPER_SECONDS} s.")
-    if done.returncode:
-        # Its way to say that it knows nothing of this registry; what else it printed may hold a secret.
-        absent = b"credentials not found" in done.stdout + done.stderr
+    if process.returncode:
+        # Its message for an unknown registry; other output may contain a secret.
+        absent = b"credentials not found" in process.stdout + process.stderr
         return CredentialLookup(
-            problem="" if absent else f"The credential helper {program} failed (status {done.returncode})."
+            problem="" if absent else f"The credential helper {program} failed (status {process.returncode})."
         )
     try:
-        answer = json.loads(done.stdout)
+        answer = json.loads(process.stdout)
     except ValueError:
         answer = None
     user, secret = _text(answer, "Username"), _text(answer, "Secret")
     if not secret or user == "<token>":
-        return CredentialLookup(problem=f"The credential helper {program} gave no user's name and password.")
+        return CredentialLookup(problem=f"The credential helper {program} gave no user name and password.")
     return CredentialLookup(Credential(user, secret, program))
 
 

@@ -1,17 +1,18 @@
-"""Images of a registry as a person names them."""
+"""Images by the names that people give them."""
 
 import re
 
-from runbook_lib.clients.registry.client import Registry, newest
+from runbook_lib.clients.registry.client import Registry
+from runbook_lib.clients.registry.tag_check import newest
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.families import FAMILIES, NGC, AnyFamily, family_of
 from runbook_lib.images.reference import Image, ImageRef
 
 
 def reference(text: str) -> ImageRef:
-    """Return an image as a person names it.  A tag alone must be one of a single image: 26.04-py3 is NGC's PyTorch.
+    """Parse a reference.  A tag alone must belong to a single image: 26.04-py3 is NGC's PyTorch.
 
-    Raises RunbookError for a tag that several images may have, or none that we know.
+    Raises RunbookError for a tag that several images may have, or no known one.
     """
     if not re.fullmatch(r"\w[\w.-]*", text, re.ASCII):
         return ImageRef.parse(text)
@@ -20,16 +21,17 @@ def reference(text: str) -> ImageRef:
         return ImageRef.parse(f"{images[0]}:{text}")
     if re.match(r"[0-9]{2}\.", text) and not images:
         _read_as_ngc(text)
-    told = f"may be a tag of {', '.join(images)}" if images else "is a tag of no image that we know"
-    raise RunbookError(f"{text!r} {told}: give the whole reference, such as {(images or NGC.images)[0]}:{text}.")
+    owners = ", ".join(images) or "no known image"
+    example = (images or NGC.images)[0]
+    raise RunbookError(f"{text!r} may be a tag of {owners}: give the full reference, such as {example}:{text}.")
 
 
 def _read_as_ngc(text: str) -> None:
-    """Raise RunbookError for what was meant as one of the tags that people give alone, with what is wrong with it."""
+    """Raise RunbookError with the mistake in a tag that was meant as one of NGC."""
     try:
         NGC.read(text)
     except RunbookError as error:
-        raise RunbookError(f"{error} Of another image give the whole reference.") from error
+        raise RunbookError(f"{error} For another image, give the full reference.") from error
 
 
 def _reads(family: AnyFamily, text: str) -> bool:
@@ -41,18 +43,18 @@ def _reads(family: AnyFamily, text: str) -> bool:
 
 
 def read(text: str) -> Image:
-    """Return the image in its registry.  Raises CannotTell if that has none of the name."""
+    """Return the image in its registry.  Raises CannotTell if it is missing."""
     ref = reference(text)
     with Registry.connect(ref) as registry:
-        found = registry.image(ref.digest or ref.tag or "latest")
-        if found is None:
-            raise CannotTell(f"{registry.name} has no image {ref}. {_instead(registry, ref)}")
-    return found
+        image = registry.image(ref.digest or ref.tag or "latest")
+        if image is None:
+            raise CannotTell(f"{registry.name} has no image {ref}. {_suggest(registry, ref)}")
+    return image
 
 
-def _instead(registry: Registry, ref: ImageRef) -> str:
-    """Return which images there are in place of one that is not there."""
+def _suggest(registry: Registry, ref: ImageRef) -> str:
+    """Return a sentence on the images that exist in place of a missing one."""
     family = family_of(ref)
     if family is None or not ref.tag or not _reads(family, ref.tag):
-        return "Look for the right tag, or correct the name."
+        return "Correct the tag or the name."
     return newest(registry, family.read(ref.tag), family)

@@ -35,8 +35,8 @@ def asked(at: World, token: Token, mode: str = "publish") -> Check:
 @pytest.mark.parametrize(
     ("token", "private", "status", "words"),
     [
-        (CLASSIC["repo"], False, "passed", "The scope repo does for every step"),
-        (CLASSIC["repo, workflow"], True, "passed", "The scope repo does for every step"),
+        (CLASSIC["repo"], False, "passed", "every step"),
+        (CLASSIC["repo, workflow"], True, "passed", "every step"),
         (Token(CONTRIBUTOR, scopes="repo"), False, "passed", "every step"),
         (CLASSIC["public_repo"], False, "skipped", "05-golden-values, 06-broken-tests and investigate-ci may be"),
         (CLASSIC["gist"], False, "failed", "The scope public_repo is needed by 03-open-pr and 04-run-ci; the scope"),
