@@ -543,12 +543,12 @@ def test_too_many_commits_are_refused(opened: World, monkeypatch: pytest.MonkeyP
 
 
 def test_records_of_another_form_vouch_for_nothing(opened: World, tmp_path: Path) -> None:
-    assert branch_history.known(None) == branch_history.Known()
-    assert branch_history.known(tmp_path / "none") == branch_history.Known()
+    assert branch_history.read_records(None) == branch_history.RecordedCommits()
+    assert branch_history.read_records(tmp_path / "none") == branch_history.RecordedCommits()
     step = opened.step(bump_to())
     for planned in (None, "x", 7, {"parent": "a"}, [None, "x", 7, {}, {"parent": ["a"]}]):
         step.add_inputs(planned_commits=planned)
-        branch_history.known(opened.records)
+        branch_history.read_records(opened.records)
 
 
 def test_a_persons_own_branch_is_not_ours(opened: World) -> None:
