@@ -36,6 +36,7 @@ def measure(repeats: int = 5) -> float:
         work = Path(place)
         (work / "empty.ipynb").write_text(json.dumps(EMPTY))
         os.environ["PYTHONPATH"] = str(ROOT)
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # papermill's modules are compiled, so may ours be
         os.environ["RUNBOOK_PRACTICE_HOME"] = str(work / "practice")
         bump(work, "first")
         empty, bumps = [], []

@@ -5,8 +5,12 @@ brought along; the only script that may run is the page's own, which the policy 
 """
 
 import base64
+import contextlib
+import os
+import sys
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runbook_lib import display
@@ -15,7 +19,8 @@ from runbook_lib.records.status import is_preview
 from runbook_lib.text.sanitize import visible
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import BytecodeCache, Environment
+    from jinja2.bccache import Bucket
     from markupsafe import Markup
 
 #: Characters of a cell that stays on one line, and of a word that may be broken.
@@ -76,6 +81,7 @@ def environment(package: str = __package__) -> "Environment":
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        bytecode_cache=_bytecode_cache(),
     )
     templates.filters |= {
         "as_list": _as_list,
@@ -91,6 +97,27 @@ def environment(package: str = __package__) -> "Environment":
     templates.globals["MARKS"] = display.MARKS
     templates.tests |= {"preview": is_preview, "web_address": is_web_address}
     return templates
+
+
+def _bytecode_cache() -> "BytecodeCache | None":
+    """Return a cache of compiled templates beside this module's own bytecode; None where Python writes none.
+
+    Compiling the templates takes longer than rendering them.
+    """
+    from jinja2 import FileSystemBytecodeCache
+
+    class ModuleCache(FileSystemBytecodeCache):
+        def dump_bytecode(self, bucket: "Bucket") -> None:
+            with contextlib.suppress(OSError):  # a full disk
+                super().dump_bytecode(bucket)
+
+    module = Path(__file__)
+    folder = module.with_name("__pycache__")
+    if sys.dont_write_bytecode or not os.access(folder, os.W_OK):
+        return None
+    # The options of the environment are compiled in, and they are set in this module.
+    version = sha256(module.read_bytes()).hexdigest()[:8]
+    return ModuleCache(str(folder), f"jinja-{version}-%s.cache")
 
 
 def is_web_address(url: str) -> bool:
