@@ -1,1 +1,1 @@
-"""What a run leaves: statement, hash chain, archive, verification and HTML pages."""
+"""Records of runs: statement, hash chain, archive, verification and HTML pages."""

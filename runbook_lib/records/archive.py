@@ -12,7 +12,7 @@ from runbook_lib.records import step_record
 from runbook_lib.records.chain import HEAD, LOCK, OPENING, Ledger, read_predicate
 from runbook_lib.records.pages import run
 from runbook_lib.records.statement import RUN, Contributions, Identity, State, collect, parse_time
-from runbook_lib.records.status import BumpStatus, bump_status, newest_first
+from runbook_lib.records.status import BumpStatus, bump_status
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
 
@@ -151,4 +151,4 @@ def status(archive: Path) -> list[BumpStatus]:
         bump_state = bump_status(bump, records.readable, records.unreadable)
         if bump_state is not None:
             statuses.append(bump_state)
-    return newest_first(statuses)
+    return sorted(statuses, key=lambda bump: bump.active, reverse=True)

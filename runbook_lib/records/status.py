@@ -90,11 +90,6 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
     )
 
 
-def newest_first(bumps: Iterable[BumpStatus]) -> list[BumpStatus]:
-    """Return the bumps, the most recently active first."""
-    return sorted(bumps, key=lambda bump: bump.active, reverse=True)
-
-
 def links(runs: Iterable[Predicate]) -> dict[str, str]:
     """Return the newest address of each name that the runs, oldest first, link to, and the issues that they opened."""
     addresses: dict[str, str] = {}

@@ -81,7 +81,7 @@ def execute(
     output: Path | None = None,
     *,
     cell_timeout: float | None = None,
-    on_output: OnOutput | None = None,
+    on_output: OnOutput = lambda _name, _text: None,
     cwd: Path | None = None,
     start_timeout: int | None = None,
     hide_code: bool = False,
@@ -103,23 +103,22 @@ def execute(
         outputs=(output,) if output else (),
         hide_code=hide_code,
     )
-    report_output = on_output or _ignore_output
     for path in job.outputs:
         make_folder(path.parent)
     with contextlib.ExitStack() as stack:
         kernel = stack.enter_context(job.kernel(start_timeout))
         world = stack.enter_context(job.world())
-        stack.enter_context(job.exclusive(world, lambda text: report_output("stderr", text)))
+        stack.enter_context(job.exclusive(world, lambda text: on_output("stderr", text)))
         if cell_timeout:
             world["RUNBOOK_CELL_LIMIT"] = str(cell_timeout)
 
         def require_shown_plan(record_id: str) -> None:
             values = dict(parameters) | {name: False for name in ("apply", "publish") if name in job.resolved}
             preview = NotebookJob.prepare(job.source, values, cwd=cwd, limit=cell_timeout, parent=record_id)
-            _require_plan(run_job(preview, kernel, world, report_output), shown)
+            _require_plan(run_job(preview, kernel, world, on_output), shown)
 
         before = require_shown_plan if shown else None
-        return run_job(job, kernel, world, report_output, close_kernel=True, before=before)
+        return run_job(job, kernel, world, on_output, close_kernel=True, before=before)
 
 
 def _require_plan(preview: StepResult, shown: str) -> None:
@@ -131,10 +130,6 @@ def _require_plan(preview: StepResult, shown: str) -> None:
             "The plan is no longer the one that was shown: the checkout, its remote or CI has changed since. "
             "Nothing was done. Preview again."
         )
-
-
-def _ignore_output(_name: str, _text: str) -> None:
-    """Ignore what cells print: it is in the record."""
 
 
 def run_job(

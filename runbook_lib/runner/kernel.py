@@ -28,7 +28,7 @@ T = TypeVar("T")
 #: Seconds that a kernel may take to start.
 START_LIMIT = 60
 #: Seconds for a kernel to prepare for a notebook, and between two checks that it is alive.
-_READY_LIMIT, _POLL = 60, 0.5
+_READY, _POLL = 60, 0.5
 #: Bytes of a folder's path that leave room for a socket's name: addresses have 108 bytes in unix(7), 104 on macOS.
 _LONGEST_FOLDER = 70
 
@@ -207,7 +207,12 @@ class Kernel:
         assert manager is not None
         request = asyncio.ensure_future(
             client.execute_interactive(
-                code, silent=True, store_history=False, allow_stdin=False, timeout=_READY_LIMIT, output_hook=_ignore
+                code,
+                silent=True,
+                store_history=False,
+                allow_stdin=False,
+                timeout=_READY,
+                output_hook=lambda _: None,
             )
         )
         try:
@@ -216,7 +221,7 @@ class Kernel:
                     raise KernelDied(self._last_words())
             reply = await request
         except TimeoutError as error:
-            message = f"The kernel did not answer within {_READY_LIMIT} seconds. Run the same command again."
+            message = f"The kernel did not answer within {_READY} seconds. Run the same command again."
             raise RunbookError(message) from error
         finally:
             request.cancel()
@@ -258,10 +263,6 @@ class Kernel:
     def _last_words(self) -> str:
         self._stderr.seek(0)
         return "\n".join(self._stderr.read().decode("utf-8", "replace").strip().splitlines()[-5:])
-
-
-def _ignore(_message: object) -> None:
-    """Ignore the output of code that prepares the kernel."""
 
 
 def _is_runbook_error(cell: "NotebookNode") -> bool:

@@ -44,19 +44,15 @@ def main(argv: list[str]) -> int:
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     startup.restore()
     with terminal():
-        return _report_errors(argv)
-
-
-def _report_errors(argv: list[str]) -> int:
-    try:
-        return _main(argv)
-    except RunbookError as error:
-        print(f"papermill: {Redactor(os.environ).text(str(error))}", file=sys.stderr)
-        return _USAGE if isinstance(error, BadParameter) else _FAILED
-    except _Terminated:
-        return _TERMINATED
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+        try:
+            return _main(argv)
+        except RunbookError as error:
+            print(f"papermill: {Redactor(os.environ).text(str(error))}", file=sys.stderr)
+            return _USAGE if isinstance(error, BadParameter) else _FAILED
+        except _Terminated:
+            return _TERMINATED
+        except KeyboardInterrupt:
+            return _INTERRUPTED
 
 
 def _main(argv: list[str]) -> int:
@@ -68,17 +64,14 @@ def _main(argv: list[str]) -> int:
         notebook = context.params.get("notebook_path")
         _require_existing(notebook)
         if not notebook or context.params["help_notebook"] or not is_ours(Path(notebook)):
-            return _status(cli.papermill.main(list(argv), "papermill", standalone_mode=True))
+            status = cli.papermill.main(list(argv), "papermill", standalone_mode=True)
+            return status if isinstance(status, int) else _DONE
         return _run_ours(_parsed_call(cli, context))
     except click.exceptions.Exit as end:
         return int(end.exit_code)
     except click.ClickException as error:
         error.show()
         return int(error.exit_code)
-
-
-def _status(result: object) -> int:
-    return result if isinstance(result, int) else _DONE
 
 
 def _require_existing(notebook: str | None) -> None:
@@ -120,12 +113,13 @@ def _parsed_call(cli: Any, context: Any) -> dict[str, Any]:
 
 def _run_ours(call: Mapping[str, Any]) -> int:
     notebook = Path(call["input_path"])
-    _require_supported(call, notebook)
+    _require_supported(call)
+    values = resolve(NotebookSource.read(notebook), call["parameters"])
     output = _output(call, notebook)
     if call["prepare_only"]:
         return _prepare(call, notebook, output)
     quiet = call["progress_bar"] is False and not call["log_output"]
-    if (call["parameters"].get("repo") or _default(notebook, "repo")) == "" and not os.environ.get("RUNBOOK_PRACTICE"):
+    if values.get("repo") == "" and not os.environ.get("RUNBOOK_PRACTICE"):
         print(_PRACTICE, file=sys.stderr, flush=True)
     echo = _Echo(quiet, {"stdout": call["stdout_file"], "stderr": call["stderr_file"]})
     with _cancelling_signals():
@@ -146,8 +140,8 @@ def _run_ours(call: Mapping[str, Any]) -> int:
     return _DONE if result.ok else _FAILED
 
 
-def _require_supported(call: Mapping[str, Any], notebook: Path) -> None:
-    """Raise BadParameter for options and parameters that this runbook's notebooks do not support."""
+def _require_supported(call: Mapping[str, Any]) -> None:
+    """Raise BadParameter for options that this runbook's notebooks do not support."""
     for option, value, usual in (
         ("engine", call["engine_name"], None),
         ("kernel", call["kernel_name"], "python3"),
@@ -160,7 +154,6 @@ def _require_supported(call: Mapping[str, Any], notebook: Path) -> None:
             )
     if call["cwd"] and not Path(call["cwd"]).is_dir():
         raise BadParameter(f"--cwd {call['cwd']} is not a folder. Nothing was run.")
-    resolve(NotebookSource.read(notebook), call["parameters"])
 
 
 def _output(call: Mapping[str, Any], notebook: Path) -> Path | None:
@@ -196,10 +189,6 @@ def _prepare(call: Mapping[str, Any], notebook: Path, output: Path | None) -> in
         make_folder(output.parent)
     execute_notebook(str(notebook), str(output), call["parameters"], prepare_only=True, report_mode=call["report_mode"])
     return _DONE
-
-
-def _default(notebook: Path, name: str) -> Any:
-    return next((p.default for p in NotebookSource.read(notebook).parameters if p.name == name), None)
 
 
 def _print_result(result: execute.StepResult, output: Path | None) -> None:

@@ -144,7 +144,7 @@ def _as_list(value: object) -> list[object]:
 
 def _cell_class(text: str) -> str:
     if len(text) <= _SHORT_CELL:
-        return "whole"
+        return "short"
     longest_word = max(map(len, text.split()), default=0)
     return "long" if longest_word > _LONG_WORD else ""
 

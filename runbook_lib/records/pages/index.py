@@ -14,7 +14,7 @@ from runbook_lib.records.chain import LOCK
 from runbook_lib.records.pages import html, story
 from runbook_lib.records.pages.formats import format_period, format_time
 from runbook_lib.records.statement import REPORT, STORY
-from runbook_lib.records.status import BumpStatus, bump_status, newest_first
+from runbook_lib.records.status import BumpStatus, bump_status
 from runbook_lib.system.atomic_files import close_to_others, write
 from runbook_lib.system.locks import locked
 
@@ -75,14 +75,13 @@ def _beginning(file: Path) -> str:
 
 def render(archive: Path, bumps: Sequence[tuple[BumpStatus, BumpRecords]]) -> str:
     """Return the page of an archive from the status and records of each bump."""
-    counts = {status.story: len(records.readable) for status, records in bumps}
     rows = []
     states: Counter[str] = Counter()
     repositories: Counter[str] = Counter()
     worlds: Counter[str] = Counter()
     as_of = ""
-    for bump in newest_first(status for status, _ in bumps):
-        row = _row(archive, bump, counts[bump.story])
+    for bump, records in sorted(bumps, key=lambda entry: entry[0].active, reverse=True):
+        row = _row(archive, bump, len(records.readable))
         rows.append(row)
         states[bump.state] += 1
         repositories[bump.repository] += 1

@@ -114,7 +114,7 @@ def _cell(cell: Mapping[str, Any], images: html.ByteBudget) -> "Markup":
 
 
 def outputs(cell: Mapping[str, Any], *, images: int = _IMAGES) -> str:
-    """Return the outputs of a code cell as harmless HTML, with ``images`` of at most so many characters together."""
+    """Return the outputs of a code cell as harmless HTML, and at most ``images`` bytes of images."""
     return _outputs(cell, html.ByteBudget(images))
 
 
