@@ -181,6 +181,17 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def first_names(names: Sequence[str], limit: int = 6) -> str:
+    """Return the first names, comma-separated, with ``…`` for further ones."""
+    more = " …" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
+
+
+def be(number: int) -> str:
+    """Return ``is`` for 1, else ``are``."""
+    return "is" if number == 1 else "are"
+
+
 def _plain(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"

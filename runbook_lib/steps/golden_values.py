@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.display import View
 from runbook_lib.git.checkout import Checkout
@@ -23,7 +22,6 @@ from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.workflow import branch_history, push_round
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.golden_comparison import ACCEPTED, GoldenComparison, changed_since_fork, coverage_rows
-from runbook_lib.workflow.pull_request import PullRequestState
 from runbook_lib.workflow.push_round import PushOutcome
 from runbook_lib.workflow.run_choice import ChosenRun
 
@@ -47,21 +45,6 @@ class RefreshPlan:
         return self.values.ci_run
 
     @property
-    def pull_request(self) -> PullRequestState:
-        """The pull request that the run belongs to."""
-        return self.run.pull_request
-
-    @property
-    def branch(self) -> BumpBranch:
-        """The bump's branch."""
-        return self.run.branch
-
-    @property
-    def bump(self) -> Bump:
-        """The parameters of the bump."""
-        return self.run.bump
-
-    @property
     def stopped(self) -> tuple[Judgement, ...]:
         """The files that differ and are held back or refused, the worst first."""
         return tuple(file for file in summary.in_order(self.judgements) if file.verdict in ("held back", "refused"))
@@ -77,7 +60,11 @@ class RefreshPlan:
         """The commit's message, without the sign-off."""
         assert self.run.source is not None
         files, name = display.count(len(self.edits), "file"), unlinked(self.run.source.name)
-        lines = [self.bump.refresh_title, "", f"{files}, as {name} measured them: {address(self.run.url, unlinked)}"]
+        lines = [
+            self.run.bump.refresh_title,
+            "",
+            f"{files}, as {name} measured them: {address(self.run.url, unlinked)}",
+        ]
         if self.accepted:
             lines += ["", ACCEPTED]
         for file in self.accepted:
@@ -171,7 +158,7 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> PushOutcome:
 
     Raises Refused where somebody else's changes are in the way.
     """
-    state, branch, bump = refresh.pull_request, refresh.branch, refresh.bump
+    state, branch, bump = refresh.run.pull_request, refresh.run.branch, refresh.run.bump
     if not bump.apply:
         return PushOutcome(messages=("This is a preview: nothing was changed.",))
     if refresh.run.source is None:
@@ -189,12 +176,12 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> PushOutcome:
         commit = branch_history.make(step, branch, refresh.edits, refresh.message)
         files = display.count(len(refresh.edits), "golden file")
         messages.append(f"Committed {commit[:10]} on {bump.branch}: {files}.")
-    sent = PushOutcome()
+    push = PushOutcome()
     if not refresh.run.older:  # an older run says nothing about the failures of the newest
-        sent = push_round.push_answers(step, state, refresh.values.undecided, last=False)
+        push = push_round.push_answers(step, state, refresh.values.undecided, last=False)
     if refresh.judgements:
         push_round.update_body(step, state, refresh.text, "golden-values")
-    return replace(sent, messages=(*messages, *sent.messages))
+    return replace(push, messages=(*messages, *push.messages))
 
 
 def _undo(step: StepRecord, checkout: Checkout, paths: tuple[str, ...]) -> None:
@@ -208,13 +195,12 @@ def _undo(step: StepRecord, checkout: Checkout, paths: tuple[str, ...]) -> None:
     checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *paths)
 
 
-def verify(step: StepRecord, refresh: RefreshPlan, sent: PushOutcome) -> View:
+def verify(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> View:
     """Read the branch again, and record the checks, the values held back and the outcome."""
-    values, branch, run = refresh.values, refresh.branch, refresh.run
-    step.warn(*branch.warnings, *values.warnings)
+    values, run = refresh.values, refresh.run
+    step.warn(*run.branch.warnings, *values.warnings)
     if run.source is not None:
-        step.add_inputs(run=run.source.name, base_commit=branch.base_commit, plan_from=branch.start)
-        step.link("GitLab pipeline" if run.source.gitlab else "CI run", run.url)
+        run.record_inputs(step)
         if run.older:
             step.allowed("older-run", run.older)
         step.table("golden values", values.frame())
@@ -227,7 +213,7 @@ def verify(step: StepRecord, refresh: RefreshPlan, sent: PushOutcome) -> View:
     for file in refresh.stopped:
         if file.verdict == "held back":
             step.decide("accept", file.file, " ".join(reason.sentence for reason in file.reasons))
-    _conclude(step, refresh, sent)
+    _conclude(step, refresh, push)
     return display.note("The record below lists the checks.")
 
 
@@ -245,57 +231,53 @@ def _checks(refresh: RefreshPlan) -> list[Check]:
         check = Check(complete, "failed", f"{len(missing)} missing. {' | '.join(missing[:5])}")
     else:
         check = Check(complete, "passed", f"{len(values.new)} files of {run.source.name}.")
-    if not refresh.bump.apply:
+    if not run.bump.apply:
         return [check, Check(exact, "skipped", "This is a preview.")]
-    texts = refresh.branch.checkout.read(edited_paths(refresh.edits), refresh.bump.branch)
-    differing = [edit.path for edit in refresh.edits if texts[edit.path] != edit.after]
+    texts = run.branch.checkout.read(edited_paths(refresh.edits), run.bump.branch)
+    differing = edits.unapplied(refresh.edits, texts)
     detail = f"{', '.join(differing)} differs." if differing else f"{display.count(len(texts), 'file')} written."
     return [check, Check.of(exact, not differing, detail)]
 
 
-def _conclude(step: StepRecord, refresh: RefreshPlan, sent: PushOutcome) -> None:
-    bump, run, undecided = refresh.bump, refresh.run, refresh.values.undecided
+def _conclude(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> None:
+    run, bump, undecided = refresh.run, refresh.run.bump, refresh.values.undecided
     files = display.count(len(refresh.edits), "golden file")
-    if bump.tag and (reason := bump.repository.inapplicable(step.name)):
-        step.done(reason)
-    elif run.source is None and (bump.tag is None or not bump.apply or not run.problem.startswith("waiting")):
-        step.done(f"Nothing to refresh: {run.problem}.", run.next)
-    elif run.source is None:
-        step.waiting(run.problem, run.next)
-    elif run.source.unusable and not run.named:
+    if run.conclude_without_run(step, "Nothing to refresh") or run.source is None:
+        return
+    if run.source.unusable and not run.named:
         step.waiting(f"waiting for a run with values: {run.source.unusable}", notebooks.BROKEN_TESTS)
     elif not bump.apply:
         _plan_effects(step, refresh, files)
         held_back = f", and hold back {len(refresh.stopped)}" if refresh.stopped else ""
         step.done(f"Preview: would refresh {files}{held_back}.", command(step.name, bump, apply=True))
     elif refresh.stopped:
-        _wait_for_decision(step, refresh.stopped, sent)
-    elif sent.waiting:
-        step.waiting(sent.waiting, sent.next)
+        _wait_for_decision(step, refresh.stopped, push)
+    elif push.waiting:
+        step.waiting(push.waiting, push.next)
     elif undecided:
         names = ", ".join(undecided[:6])
         sentence = f"waiting for a person: golden values do not explain why these failed: {names}"
         step.waiting(sentence, notebooks.BROKEN_TESTS)
-    elif sent.commit:
-        step.done(f"Refreshed {files}; {sent.commit[:10]} is pushed, and CI is authorized for it.", notebooks.RUN_CI)
+    elif push.commit:
+        step.done(f"Refreshed {files}; {push.commit[:10]} is pushed, and CI is authorized for it.", notebooks.RUN_CI)
     elif refresh.edits:
         step.done(f"Refreshed {files}.")
     else:
         step.done("Already done: the branch has all golden values of this run.")
 
 
-def _wait_for_decision(step: StepRecord, stopped: tuple[Judgement, ...], sent: PushOutcome) -> None:
-    names = ", ".join(file.file for file in stopped[:4]) + (" …" if len(stopped) > 4 else "")
-    count = f"{display.count(len(stopped), 'golden file')} {'is' if len(stopped) == 1 else 'are'} held back"
+def _wait_for_decision(step: StepRecord, stopped: tuple[Judgement, ...], push: PushOutcome) -> None:
+    names = display.first_names([file.file for file in stopped], 4)
+    count = f"{display.count(len(stopped), 'golden file')} {display.be(len(stopped))} held back"
     fix = f'Accept them by name, -r accept "{stopped[0].file}: reason; …", or quarantine the test with 06-broken-tests.'
-    step.waiting(f"waiting for a person: {count} ({names})", f"{fix} {sent.next}" if sent.waiting else fix)
+    step.waiting(f"waiting for a person: {count} ({names})", f"{fix} {push.next}" if push.waiting else fix)
 
 
 def _plan_effects(step: StepRecord, refresh: RefreshPlan, files: str) -> None:
     """Record what applying would do."""
     if refresh.edits:
-        step.would(f"refresh {files} in one commit on the branch {refresh.bump.branch}")
-    if refresh.run.older or not (refresh.edits or push_round.has_unpushed_answers(refresh.pull_request)):
+        step.would(f"refresh {files} in one commit on the branch {refresh.run.bump.branch}")
+    if refresh.run.older or not (refresh.edits or push_round.has_unpushed_answers(refresh.run.pull_request)):
         return
     if refresh.edits and not refresh.values.undecided:
         step.would("push that commit, and authorize CI for it", publish=True)

@@ -92,7 +92,7 @@ def _checks(branch: BumpBranch, plan: PinPlan) -> list[Check]:
     if not branch.bump.apply:
         return [Check(name, "skipped", "This is a preview.")]
     texts = branch.checkout.read(edits.edited_paths(plan.edits))
-    differing = [edit.path for edit in plan.edits if texts[edit.path] != edit.after]
+    differing = edits.unapplied(plan.edits, texts)
     detail = f"{display.count(len(plan.changes), 'value')} in {display.count(len(texts), 'file')}."
     if differing:
         detail = f"{', '.join(differing)} differs from the plan."

@@ -1,6 +1,6 @@
 """Edits of text files: one file's text before and after, made by splicing, shown as a unified diff."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 Span = tuple[int, int, str]
@@ -36,6 +36,11 @@ def digest(text: str) -> str:
 def edited_paths(edits: Iterable[Edit]) -> list[str]:
     """Return the paths of the edited files."""
     return [edit.path for edit in edits]
+
+
+def unapplied(edits: Iterable[Edit], texts: Mapping[str, str | None]) -> list[str]:
+    """Return the paths of files whose present texts, by path, are not those after the edits."""
+    return [edit.path for edit in edits if texts[edit.path] != edit.after]
 
 
 def splice(text: str, spans: Iterable[Span]) -> str:

@@ -89,10 +89,8 @@ def push_answers(
 
 
 def _wait_for_decisions(undecided: Sequence[str], *, last: bool) -> PushOutcome:
-    verb = "is" if len(undecided) == 1 else "are"
-    failed = f"{display.count(len(undecided), 'failed test')} of this run {verb} not"
-    names = ", ".join(undecided[:6]) + (" …" if len(undecided) > 6 else "")
-    costs = f"a push costs a complete run ({names})"
+    failed = f"{display.count(len(undecided), 'failed test')} of this run {display.be(len(undecided))} not"
+    costs = f"a push costs a complete run ({display.first_names(undecided)})"
     step = notebooks.BROKEN_TESTS
     if last:
         return PushOutcome(

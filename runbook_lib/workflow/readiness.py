@@ -168,9 +168,10 @@ def _check_values(branch: BumpBranch, records: Path | None) -> Requirement:
     files = [judgement.file for judgement in judgements if judgement.verdict in ("held back", "refused")]
     if not files:
         return Requirement(_VALUES, True, "Nothing is held back.")
-    names = ", ".join(files[:4]) + (" …" if len(files) > 4 else "")
-    verb = "is" if len(files) == 1 else "are"
-    return Requirement(_VALUES, False, f"{names} {verb} held back.", f"{notebooks.GOLDEN_VALUES}, with accept")
+    names = display.first_names(files, 4)
+    return Requirement(
+        _VALUES, False, f"{names} {display.be(len(files))} held back.", f"{notebooks.GOLDEN_VALUES}, with accept"
+    )
 
 
 def _check_issues(branch: BumpBranch, github: GitHub, pull: Pull) -> Requirement:

@@ -15,6 +15,7 @@ from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import ci_runs
 from runbook_lib.golden.collect import GoldenSource
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.triage import failed_jobs
 from runbook_lib.workflow import ci_run
 from runbook_lib.workflow.bump_branch import BumpBranch
@@ -65,6 +66,25 @@ class ChosenRun:
             "usable": self.source.unusable or "yes",
         }
         return display.table({"what": name, "value": value} for name, value in rows.items())
+
+    def record_inputs(self, step: StepRecord) -> None:
+        """Record the run, and the commits that a step compares it with."""
+        if self.source is not None:
+            step.add_inputs(run=self.source.name, base_commit=self.branch.base_commit, plan_from=self.branch.start)
+            step.link("GitLab pipeline" if self.source.gitlab else "CI run", self.url)
+
+    def conclude_without_run(self, step: StepRecord, nothing: str) -> bool:
+        """Record the outcome of a step that has no run to work on, or does not apply; report if that is so."""
+        bump = self.bump
+        if bump.tag and (reason := bump.repository.inapplicable(step.name)):
+            step.done(reason)
+        elif self.source is not None:
+            return False
+        elif bump.tag and bump.apply and self.problem.startswith("waiting"):
+            step.waiting(self.problem, self.next)
+        else:
+            step.done(f"{nothing}: {self.problem}.", self.next)
+        return True
 
 
 def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "github") -> ChosenRun:

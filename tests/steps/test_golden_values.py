@@ -37,7 +37,7 @@ class Ran:
     step: StepRecord
     found: GoldenComparison
     plan: RefreshPlan
-    sent: PushOutcome
+    push: PushOutcome
 
 
 def step05(
@@ -53,9 +53,9 @@ def step05(
         assert not state.waiting
     found = golden_comparison.collect(run_choice.choose_run(state, **asked), only_failing=only_failing, accepted=accept)
     plan = golden_values.plan(found, reset=reset)
-    sent = golden_values.carry_out(step, plan)
-    golden_values.verify(step, plan, sent)
-    return Ran(step, found, plan, sent)
+    push = golden_values.carry_out(step, plan)
+    golden_values.verify(step, plan, push)
+    return Ran(step, found, plan, push)
 
 
 @contextmanager
@@ -180,7 +180,7 @@ def test_what_cannot_be_accepted_is_refused(at: World, accept: str, says: str) -
 def test_a_round_is_pushed_once_and_tested(at: World) -> None:
     ran = step05(at, allow="partial-round", accept=f"{REGRESSION}: right")
     head = git(at.checkout.path, "rev-parse", "HEAD")
-    assert (ran.sent.commit, git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")) == (head, head)
+    assert (ran.push.commit, git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")) == (head, head)
     assert [effect for effect in at.effects() if effect != "edit"] == ["commit", "push", "comment", "pull request"]
     assert at.github().comments(at.github().pulls()[0].number)[-1].body == f"/ok to test {head}"
     at.now[0] += 1000
@@ -192,10 +192,10 @@ def test_a_round_is_pushed_once_and_tested(at: World) -> None:
 
 def test_undecided_tests_block_the_push(at: World) -> None:
     ran = step05(at)
-    assert ran.sent.commit == ""
-    assert "allow=partial-round" in ran.sent.next
+    assert ran.push.commit == ""
+    assert "allow=partial-round" in ran.push.next
     # Step 6 may decide them in the very same run: here it is only known what golden values do not explain.
-    assert ran.sent.waiting.startswith("waiting for 06-broken-tests: 4 failed tests of this run are not explained by")
+    assert ran.push.waiting.startswith("waiting for 06-broken-tests: 4 failed tests of this run are not explained by")
     assert sorted(name.split("/")[0] for name in ran.found.undecided) == ["gpt", "hybrid", "mimo", "moe"]
     assert "push" not in at.effects()
 
@@ -208,12 +208,12 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
         git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", TITLE)
         for allow, starts in (("", "waiting for CI run"), ("push-while-running", "")):
             bump = bump_to(allow=allow)
-            sent = push_round.push_answers(
+            push = push_round.push_answers(
                 at.step(bump), pull_request.read_state(bump_branch.find(at.checkout, bump), at.github())
             )
-            assert sent.waiting.startswith(starts)
-            assert at.effects() == ["push", "comment"] * bool(sent.commit)
-        assert sent.commit
+            assert push.waiting.startswith(starts)
+            assert at.effects() == ["push", "comment"] * bool(push.commit)
+        assert push.commit
         assert [entry["exception"] for entry in at.said("exception")] == ["push-while-running"]
 
 
@@ -308,7 +308,7 @@ def test_the_values_of_a_forks_run_are_refused(at: World, monkeypatch: pytest.Mo
 
 def test_a_run_of_an_older_commit_needs_the_exception(at: World) -> None:
     ran = step05(at, allow="partial-round", accept=f"{REGRESSION}: right")
-    old = ran.found.asked.url.rpartition("/")[2]
+    old = ran.found.ci_run.url.rpartition("/")[2]
     with pytest.raises(Refused, match="allow=older-run"):
         step05(at, run_id=old)
     step05(at, run_id=old, allow="older-run", mode="apply")
@@ -375,12 +375,12 @@ def gitlab(at: World, monkeypatch: pytest.MonkeyPatch) -> World:
 def test_values_of_the_scopes_that_github_never_runs_come_from_gitlab(gitlab: World) -> None:
     step05(gitlab, mode="apply")  # GitHub's
     ran = step05(gitlab, mode="apply", source="gitlab", only_failing=False)
-    assert ran.found.asked.source is not None
-    assert ran.found.asked.source.name.startswith("pipeline ")
+    assert ran.found.ci_run.source is not None
+    assert ran.found.ci_run.source.name.startswith("pipeline ")
     assert f"{FOLDER}/gpt/gpt3_mcore_tp1_pp4/golden_values_dev_dgx_h100.json" in changed(gitlab)  # a nightly test
     reasons = {it.file: it.reason for it in ran.found.coverage if not it.covered}
     assert not [reason for reason in reasons.values() if reason.startswith(("runs nightly", "GitHub never"))]
-    again = step05(gitlab, mode="apply", source="gitlab", run_id=ran.found.asked.url.rpartition("/")[2])
+    again = step05(gitlab, mode="apply", source="gitlab", run_id=ran.found.ci_run.url.rpartition("/")[2])
     assert again.plan.edits == ()
     assert gitlab.effects() == []
 
@@ -410,7 +410,7 @@ def test_a_foreign_commit_on_the_branch_is_not_pushed(at: World) -> None:
     git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", "Something of mine")
     there = git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
     ran = step05(at, allow="partial-round")
-    assert "not only by answers" in ran.sent.waiting
+    assert "not only by answers" in ran.push.waiting
     assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == there
 
 
@@ -458,7 +458,7 @@ def test_a_job_that_passed_explains_none_that_failed(at: World) -> None:
     asked = run_choice.choose_run(
         pull_request.read_state(bump_branch.find(at.checkout, bump_to(mode="preview")), at.github())
     )
-    found = golden_comparison.collect(asked, say=lambda _: None)
+    found = golden_comparison.collect(asked, report=lambda _: None)
     passed = [replace(file, failed=False) for file in found.collection.files]
     left = [
         golden_comparison.undecided_jobs(asked, files, found.judged, found.new, False) for files in (passed, passed[:0])

@@ -139,10 +139,10 @@ def messages(value: str) -> dict[str, str]:
     """The messages of all commits that hold what others wrote."""
     change = PinChange(value, 1, value, value, value, "github")
     plan: Any = PinPlan((change,), (), (), ())
-    run = SimpleNamespace(source=SimpleNamespace(name=value), url=value)
+    run = SimpleNamespace(source=SimpleNamespace(name=value), url=value, bump=BUMP)
     file = f"{value}/golden_values_dev_dgx_h100.json"
     refresh: Any = SimpleNamespace(
-        run=run, bump=BUMP, edits=(Edit("a", "", "b"),), accepted=[Judgement(file, "refresh", accepted=value)]
+        run=run, edits=(Edit("a", "", "b"),), accepted=[Judgement(file, "refresh", accepted=value)]
     )
     return {
         "pins": _got(Proposal, "message", SimpleNamespace(bump=BUMP, remaining=plan, plan=plan)),

@@ -267,14 +267,14 @@ def _images(branch: BumpBranch) -> tuple[str, str]:
     return ", ".join(sorted(old)) or "unknown", f"{sites.image}:{bump.tag}"
 
 
-def open_jobs(failures: Triage, after: Mapping[str, str] | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def open_jobs(failures: Triage, edited: Iterable[Edit] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the jobs that block the push, and of the flaky ones that are only to run again.
 
-    ``after`` has recipes by path as they will be pushed; by default the branch's count.
+    ``edited`` are the recipes that change before the push.
     """
     tests = {job.failure.job: job.test for job in failures.jobs}
     cases = [test.partition("/")[2] for test in tests.values() if test]
-    decided = _quarantined_platforms(failures, cases, after or {}) if cases else Counter()
+    decided = _quarantined_platforms(failures, cases, edited) if cases else Counter()
     # Jobs of one test have the same name on all platforms, and may fail for different causes: they are counted.
     unexplained = Counter(failures.undecided) - Counter({job: decided[test] for job, test in tests.items()})
     flaky = unexplained & Counter(
@@ -283,12 +283,15 @@ def open_jobs(failures: Triage, after: Mapping[str, str] | None = None) -> tuple
     return tuple(sorted((unexplained - flaky).elements())), tuple(sorted(flaky.elements()))
 
 
-def _quarantined_platforms(failures: Triage, cases: Sequence[str], after: Mapping[str, str]) -> Counter[str]:
+def _quarantined_platforms(failures: Triage, cases: Sequence[str], edited: Iterable[Edit]) -> Counter[str]:
     """Count for each test the platforms on which the run's commit ran it and the branch does not."""
     run, branch = failures.run, failures.run.branch
     tested = rows_of(branch, cases, run.tested if branch.checkout.has(run.tested) else branch.start)
+    texts = recipe_texts(branch, cases)
+    for edit in edited:
+        texts[edit.path] = edit.after
     now: list[RecipeRow] = []
-    for path, text in {**recipe_texts(branch, cases), **after}.items():
+    for path, text in texts.items():
         now += recipes.rows(path, text)
     stopped = _gating_tests(tested, run.bump) - _gating_tests(now, run.bump)
     return Counter(test for test, _ in stopped)

@@ -48,14 +48,14 @@ class QuarantineResult:
     problems: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
     flaky: tuple[str, ...] = ()
-    sent: PushOutcome = field(default_factory=PushOutcome)
+    push: PushOutcome = field(default_factory=PushOutcome)
     rerun: bool = False
     messages: tuple[str, ...] = ()
 
     @property
     def view(self) -> View:
         """A message for each thing done or found."""
-        return display.notes((*self.messages, *self.sent.messages))
+        return display.notes((*self.messages, *self.push.messages))
 
 
 def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
@@ -71,7 +71,7 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
     # Refuses before anything is filed.  A killed run may have filed issues and left their rows uncommitted.
     planned = plan.edits(plan.known_issues)
     if not bump.apply:
-        blocking, flaky = decide.open_jobs(failures, {edit.path: edit.after for edit in planned})
+        blocking, flaky = decide.open_jobs(failures, planned)
         message = "This is a preview: nothing was changed."
         return QuarantineResult(plan, open=blocking, flaky=flaky, messages=(message,))
     if plan.decisions or plan.reenabled:
@@ -85,13 +85,13 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
     edited = plan.edits({target: issue.number for target, issue in issues.items()})
     if edited:
         _commit(step, plan, edited, issues, messages)
-    blocking, flaky = decide.open_jobs(failures, {edit.path: edit.after for edit in edited})
-    sent, rerun = PushOutcome(), False
+    blocking, flaky = decide.open_jobs(failures, edited)
+    push, rerun = PushOutcome(), False
     if not run.older:  # an older run says nothing about the failures of the newest
-        sent = push_round.push_answers(step, state, blocking)
-        if flaky and not blocking and not sent.commit and not sent.waiting:
+        push = push_round.push_answers(step, state, blocking)
+        if flaky and not blocking and not push.commit and not push.waiting:
             rerun = rerun_flaky(step, run, flaky, messages)
-    result = QuarantineResult(plan, issues, problems, blocking, flaky, sent, rerun, tuple(messages))
+    result = QuarantineResult(plan, issues, problems, blocking, flaky, push, rerun, tuple(messages))
     quarantined = quarantined_since_fork(bump_branch.find(checkout, bump))
     push_round.update_body(step, state, text(quarantined, failures), "broken-tests")
     return result
@@ -207,8 +207,7 @@ def verify(step: StepRecord, result: QuarantineResult) -> View:
     plan, run, branch = result.plan, result.plan.run, result.plan.run.branch
     step.warn(*branch.warnings, *plan.triage.warnings, *plan.warnings)
     if run.source is not None:
-        step.add_inputs(run=run.source.name, base_commit=branch.base_commit, plan_from=branch.start)
-        step.link("GitLab pipeline" if run.source.gitlab else "CI run", run.url)
+        run.record_inputs(step)
         step.table("failures", [job.row for job in plan.triage.jobs])
         step.check(*_checks(result))
         filed = {target: issue.number for target, issue in result.issues.items()}
@@ -239,31 +238,28 @@ def _checks(result: QuarantineResult) -> list[Check]:
 
 
 def _conclude(step: StepRecord, result: QuarantineResult) -> None:
-    plan, sent, run = result.plan, result.sent, result.plan.run
+    plan, push, run = result.plan, result.push, result.plan.run
     bump = run.bump
-    if bump.tag and (reason := bump.repository.inapplicable(step.name)):
-        step.done(reason)
-    elif run.source is None and (bump.tag is None or not bump.apply or not run.problem.startswith("waiting")):
-        step.done(f"Nothing to decide: {run.problem}.", run.next)
-    elif run.source is None:
-        step.waiting(run.problem, run.next)
-    elif not bump.apply:
+    if run.conclude_without_run(step, "Nothing to decide"):
+        return
+    if not bump.apply:
         tests, jobs = display.count(len(plan.decisions), "test"), display.count(len(result.open), "failed job")
         _plan_effects(step, result, tests)
-        verb = "is" if len(result.open) == 1 else "are"
-        step.done(f"Preview: {tests} would be marked broken; {jobs} {verb} open.", _next(result))
+        step.done(
+            f"Preview: {tests} would be marked broken; {jobs} {display.be(len(result.open))} open.", _next(result)
+        )
     elif result.open:
         jobs = display.count(len(result.open), "failed job")
-        names = ", ".join(result.open[:6]) + (" …" if len(result.open) > 6 else "")
+        names = display.first_names(result.open)
         step.waiting(f"waiting for a person: {jobs} to decide ({names})", _next(result))
     elif result.rerun:
         sentence = f"waiting for CI run {run.number}: its flaky tests run again"
         step.waiting(sentence, "Run bump again, or with wait=True.")
-    elif sent.waiting:
-        step.waiting(sent.waiting, sent.next)
-    elif sent.commit:
+    elif push.waiting:
+        step.waiting(push.waiting, push.next)
+    elif push.commit:
         tests = display.count(len(result.issues), "test")
-        sentence = f"Marked {tests} broken; {sent.commit[:10]} is pushed, and CI is authorized for it."
+        sentence = f"Marked {tests} broken; {push.commit[:10]} is pushed, and CI is authorized for it."
         step.done(sentence, notebooks.RUN_CI)
     elif result.flaky:
         names = ", ".join(result.flaky)

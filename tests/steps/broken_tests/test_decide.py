@@ -127,7 +127,7 @@ def test_a_preview_announces_the_push_of_earlier_commits(at: World) -> None:
 
 def test_drift_that_is_not_refreshed_yet_is_open(at: World) -> None:
     ran = step06(at, broken_tests=f"{BOTH}; hybrid_mr_tp2_cp2@dgx_h100: diverges")
-    assert ran.done.sent.commit == ""
+    assert ran.done.push.commit == ""
     assert "moe/gpt3_moe_mcore_te_ep8 - latest" in ran.done.open
 
 
@@ -189,7 +189,7 @@ def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -
     added = [line[1:].strip() for line in kept.read_text().splitlines() if line.startswith("+ ")]
     assert added == [line[1:].strip() for line in diff if line.startswith("+ ")]
     assert set(at.checks().values()) == {"passed"}
-    assert ran.done.sent.commit == git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
+    assert ran.done.push.commit == git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
     body = at.github().pulls()[0].body
     assert f"(tracked by #{filed[0].number})" in body
     # The same command again, before and after the next run has ended.
