@@ -463,7 +463,7 @@ def test_a_job_that_passed_explains_none_that_failed(at: World) -> None:
     left = [
         golden_comparison.undecided_jobs(asked, files, found.judged, found.new, False) for files in (passed, passed[:0])
     ]
-    assert left[0] == left[1] == tuple(sorted(asked.wrong))
+    assert left[0] == left[1] == tuple(sorted(asked.failed))
     assert one.failed
 
 
