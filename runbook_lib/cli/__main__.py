@@ -65,7 +65,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="runbook",
         description="Move a repository's pins of its base image to a new one, and tell where that stands.",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="tell the version, and the commit of a checkout")
+    parser.add_argument(
+        "--version", action=_VersionAction, nargs=0, help="print the version, and the commit of a checkout"
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (_add_check, _add_archive, _add_golden, _add_image, _add_changes, _add_pins, _add_practice):
         add(commands)
@@ -73,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _Version(argparse.Action):
+class _VersionAction(argparse.Action):
     """Asks git only where the version is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:

@@ -25,7 +25,7 @@ def rows(file: Path) -> list[dict[str, str]]:
 
 
 @dataclass(frozen=True)
-class Image:
+class OutputImage:
     """An image in the output of a notebook, with its data in base64 and its description."""
 
     kind: str
@@ -38,7 +38,7 @@ class Image:
         return f'<img alt="{html.escape(self.description)}" src="data:{self.kind};base64,{self.data}">'
 
 
-def image(data: object) -> Image | None:
+def image(data: object) -> OutputImage | None:
     """Return the preferred image among the formats of one output; None if there is no valid one."""
     if not isinstance(data, Mapping):
         return None
@@ -51,12 +51,12 @@ def image(data: object) -> Image | None:
         else:
             encoded = "".join(content.split())
         if len(encoded) % 4 == 0 and _BASE64.fullmatch(encoded):
-            return Image(kind, encoded, _joined(data.get("text/plain")))
+            return OutputImage(kind, encoded, _joined(data.get("text/plain")))
         return None
     return None
 
 
-def images(notebook: Path) -> Iterator[Image]:
+def images(notebook: Path) -> Iterator[OutputImage]:
     """Yield the images in the outputs of an executed notebook; none if it cannot be read."""
     content = text(notebook)
     if '"image/' not in content:  # most notebooks: parsing them is not necessary

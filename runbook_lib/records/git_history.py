@@ -45,7 +45,7 @@ class ArchiveHistory:
 
 
 @dataclass(frozen=True)
-class _Version:
+class _RecordVersion:
     """The content of a record's statement in a commit."""
 
     commit: str
@@ -170,7 +170,7 @@ def _missing_records(archive: Path) -> Iterator[str]:
         yield f"{folder}: is missing, but the commit {commit[:12]} contains it: it was removed, renamed or replaced."
 
 
-def _history(archive: Path) -> dict[str, list[_Version]]:
+def _history(archive: Path) -> dict[str, list[_RecordVersion]]:
     """Return all versions of each statement in the history, newest first, by path within the archive."""
     log = _git(
         archive, "log", "--full-history", "--diff-merges=separate", "--no-renames", "--no-ext-diff", "--raw",
@@ -187,12 +187,12 @@ def _history(archive: Path) -> dict[str, list[_Version]]:
                 commits.setdefault((path, change["blob"]), commit)
         elif header := _COMMIT.fullmatch(part):
             commit = header["commit"]
-    versions: dict[str, list[_Version]] = {}
+    versions: dict[str, list[_RecordVersion]] = {}
     contents = _contents(archive, [blob for _, blob in commits])
     for ((path, _), commit), content in zip(commits.items(), contents, strict=True):
         is_closed = _is_closed(content)
         if is_closed is not None:
-            versions.setdefault(path, []).append(_Version(commit, content, is_closed))
+            versions.setdefault(path, []).append(_RecordVersion(commit, content, is_closed))
     return versions
 
 
