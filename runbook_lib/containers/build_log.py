@@ -73,7 +73,9 @@ class BuildLog:
         line = clean(raw[:_LINE_LENGTH].encode("utf-8", "replace")).rstrip()
         started = None
         if match := _STEP.fullmatch(line):
-            stage = str(int(match[1]) - 1) if match[1] else ""
+            stage = ""
+            if match[1]:
+                stage = str(int(match[1]) - 1)
             started = BuildStep(stage, int(match[2]), int(match[3]), match[4])
             self._lines.clear()  # buildah runs one after the other
         elif match := _VERTEX.fullmatch(line):

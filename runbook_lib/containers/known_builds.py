@@ -89,10 +89,9 @@ def internal_image(url: str | None, repository: Repository, image_type: ImageTyp
 def remote_host(url: str) -> str:
     """Return the host in a remote's address, without user and port.  Raises CannotTell if the address names none."""
     match = _URL.fullmatch(url.strip()) or _SHORT_URL.fullmatch(url.strip())
-    host = match["host"].lower() if match else ""
-    if not _HOST.fullmatch(host):
+    if match is None or not _HOST.fullmatch(match["host"].lower()):
         raise CannotTell(
             f"The address {url[:200]!r} of the remote {GITLAB_REMOTE!r} names no host such as gitlab.example.com, so "
             "the registry of the internal images is unknown. Correct it (`git remote set-url`), or build the image."
         )
-    return host
+    return match["host"].lower()

@@ -127,10 +127,10 @@ class BareRepository:
         else:
             self.git("update-ref", "-d", ref)
 
-    def fetch(self, other: "BareRepository", sha: str) -> None:
+    def fetch(self, fork: "BareRepository", sha: str) -> None:
         """Fetch a commit from a fork, unless it exists here."""
-        if other.path != self.path and self.resolve(sha) is None:
-            self.git("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(other.path), sha)
+        if fork.path != self.path and self.resolve(sha) is None:
+            self.git("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(fork.path), sha)
 
     def merge(self, base: str, head: str) -> str | None:
         """Return the synthetic merge commit of a pull request, or None for a conflict.

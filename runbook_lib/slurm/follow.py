@@ -273,8 +273,8 @@ def follow(
 
 def counts(tests: Iterable[ObservedTest]) -> str:
     """Return for example ``3 passed, 2 running``."""
-    words = Counter(test.word for test in tests)
-    return ", ".join(f"{count} {word}" for word, count in sorted(words.items())) or "no test"
+    words = [test.word for test in tests]
+    return ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words))) or "no test"
 
 
 def _match(tests: Mapping[_Key, ObservedTest], elements: Iterable[ArrayElement]) -> dict[_Key, ObservedTest]:
@@ -308,7 +308,10 @@ def _state_in_log(folder: Path) -> str:
             tail = file.read(_LOG_TAIL).rpartition(b"DUE TO JOB REQUEUE")[2]  # before it is an earlier attempt
     except OSError:
         return ""
-    return next((state for state, sign in _LOG_SIGNS if sign in tail), "")
+    for state, sign in _LOG_SIGNS:
+        if sign in tail:
+            return state
+    return ""
 
 
 def earlier_attempts(entry: RoundTest) -> tuple[str, ...]:

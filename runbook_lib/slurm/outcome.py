@@ -67,7 +67,9 @@ class MatrixOutcome:
     def row(self) -> dict[str, object]:
         """The outcome as a row of a table."""
         entry, failure = self.now.entry, self.failure
-        values = [f"{item.verdict}: {summary.sentence(item)}".removesuffix(": ") for item in self.judgements]
+        values = []
+        for judgement in self.judgements:
+            values.append(f"{judgement.verdict}: {summary.sentence(judgement)}".removesuffix(": "))
         if self.missing and self.now.over:
             values.append(f"{', '.join(self.missing)} was not written")
         details = list(filter(None, [self.now.reason]))

@@ -60,7 +60,8 @@ class Site:
         """
         if any(_SHARING.match(option) for option in self.options):
             return False
-        return not self.gpus or all(0 < self.node_gpus.get(name, 0) <= gpus for name in partition.split(","))
+        sizes = [self.node_gpus.get(name, 0) for name in partition.split(",")]
+        return not self.gpus or (min(sizes) > 0 and max(sizes) <= gpus)
 
     def problems(
         self, *, partitions: Collection[str] | None = None, accounts: Collection[str] | None = None

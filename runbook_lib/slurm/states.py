@@ -132,10 +132,13 @@ def _state(job: Mapping[str, Any]) -> tuple[str, str]:
     if not isinstance(states, list):
         states = [states]
     words = [str(state).split()[0] for state in states if str(state).strip()]
-    base = next((word for word in words if word in OVER | _ACTIVE), words[0] if words else "")
+    known = [word for word in words if word in OVER | _ACTIVE]
+    base = "".join((known or words)[:1])
     if _REQUEUED & set(words):
         base = "PENDING"
-    return base, "" if reason in ("None", "null") else reason
+    if reason in ("None", "null"):
+        reason = ""
+    return base, reason
 
 
 def _number(value: object) -> int | None:

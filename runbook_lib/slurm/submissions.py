@@ -92,11 +92,13 @@ def write_round(base: Path, number: int, arrays: Sequence[JobArray]) -> tuple[Su
     """Write a round's files, its list last.  Raises RunbookError if that fails."""
     listed = []
     for array in arrays:
+        tests = []
         for task in array.tasks:
             atomic_files.make_folder(Path(task.folder))
+            tests.append(_as_json(task.workload))
         for path, text in array.files.items():
             atomic_files.write(Path(path), text)
-        listed.append({"name": array.name, "tests": [_as_json(task.workload) for task in array.tasks]})
+        listed.append({"name": array.name, "tests": tests})
     atomic_files.write(base / str(number) / _LIST, json.dumps({"arrays": listed}, indent=1), durable=True)
     return tuple(_round(base / str(number), number))
 

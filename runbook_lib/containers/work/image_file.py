@@ -21,7 +21,9 @@ class ImageFile:
 def image_id(target: WorkTarget) -> str:
     """Return the id of an image that was built on this machine; empty for others, and if the engine lacks it."""
     image, engine = target.container.image, target.machine.engine
-    return run.image_id(engine, image.name) if engine and image.kind == "built" else ""
+    if engine is None or image.kind != "built":
+        return ""
+    return run.image_id(engine, image.name)
 
 
 def plan_image_file(target: WorkTarget, folder: str = "") -> ImageFile:
