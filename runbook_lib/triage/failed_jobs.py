@@ -24,7 +24,7 @@ _MAX_CAUSE = 160
 BAD = frozenset({"failure", "timed_out", "cancelled", "startup_failure"})
 #: The job that sums up a run fails with any other.
 SUMMARY = "Nemo_CICD"
-_ADDRESS = re.compile(
+ADDRESS = re.compile(
     r"https?://[^/\s]+/(?P<repository>[^/\s]+/[^/\s]+)/"
     r"(?:actions/runs/(?P<run>[0-9]{1,18})(?:/(?:attempts/[0-9]+/)?job/(?P<job>[0-9]{1,18}))?|pull/(?P<pull>[0-9]{1,18}))(?:[/?#]\S*)?"
 )
@@ -73,7 +73,7 @@ def find_run(github: GitHub, text: str, workflow: str = WORKFLOW) -> RequestedRu
     where it is empty, of any.  Raise Refused for another repository's, and RunbookError where there is no run.
     """
     text = text.strip()
-    address = _ADDRESS.fullmatch(text)
+    address = ADDRESS.fullmatch(text)
     if address and address["repository"].lower() != github.repository.lower():
         raise Refused(f"{text} belongs to {address['repository']}, and the checkout to {github.repository}.")
     if address and address["run"]:

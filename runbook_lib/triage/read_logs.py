@@ -39,7 +39,7 @@ _HEAD = 2**15  # bytes, packed, in which rank 0 prints its arguments
 _DIRECTORY = 2**14  # bytes of the directory of an archive with the logs of some dozen ranks
 _CHUNK = 2**20
 _LARGEST_LOG = 4 * 2**30
-_LONGEST_FILE = 2**28  # bytes of the beginning and of the end of a file that are read
+LONGEST_FILE = 2**28  # bytes of the beginning and of the end of a file that are read
 _MAX_LOGS = 8192  # of one job
 #: Attempts of a launcher are minutes apart; the nodes of one attempt end together.  Seconds.
 _ATTEMPTS_APART = 120.0
@@ -225,11 +225,11 @@ def _file_log(path: Path, name: str) -> _Log:
     def stream(first: int) -> Iterator[bytes]:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size  # what is written from now on is not followed
-            if size > 2 * _LONGEST_FILE:
-                yield from _chunks(file, _LONGEST_FILE, first)
+            if size > 2 * LONGEST_FILE:
+                yield from _chunks(file, LONGEST_FILE, first)
                 yield b"\n"
-                file.seek(-_LONGEST_FILE, os.SEEK_END)
-                size = _LONGEST_FILE
+                file.seek(-LONGEST_FILE, os.SEEK_END)
+                size = LONGEST_FILE
             yield from _chunks(file, size, first)
 
     return _Log(name, path.stat().st_mtime, stream)

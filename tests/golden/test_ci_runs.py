@@ -72,7 +72,7 @@ def test_a_run_of_the_practice_world(world: World, tmp_path: Path) -> None:
         ({"image_type": "lts"}, "GitLab"),
     ],
 )
-def test_runs_of_no_use(world: World, tmp_path: Path, options: Any, words: str) -> None:
+def test_runs_without_usable_values(world: World, tmp_path: Path, options: Any, words: str) -> None:
     head = authorized(world)
     world.now[0] += 1000
     made = source(world, head, **options)
@@ -81,7 +81,7 @@ def test_runs_of_no_use(world: World, tmp_path: Path, options: Any, words: str) 
     assert (found.files, len(found.problems)) == ((), 1)
 
 
-def test_a_red_unit_test_is_the_reason(world: World) -> None:
+def test_a_failed_unit_test_is_the_reason(world: World) -> None:
     world.forge.break_jobs("tests/unit_tests/data/")
     head = authorized(world)
     world.now[0] += 1000
@@ -90,7 +90,7 @@ def test_a_red_unit_test_is_the_reason(world: World) -> None:
     assert unit in source(world, head).unusable
 
 
-def test_runs_of_something_else(world: World) -> None:
+def test_runs_of_other_commits_and_branches_are_refused(world: World) -> None:
     head = authorized(world)
     with pytest.raises(Refused, match="allow=older-run"):
         source(world, "0" * 40)

@@ -104,7 +104,7 @@ def place(name: str, file: str = H100) -> str:
 
 
 @pytest.mark.parametrize("state", ["passed"])
-def test_nothing_is_asked_for(run: Run, state: str) -> None:
+def test_jobs_that_passed_are_not_read(run: Run, state: str) -> None:
     run.add(job(1, state=state), upload(1), {H100: VALUES})
     assert run.collect() == GoldenCollection((), ())
     assert not run.store.seen
@@ -161,7 +161,7 @@ def test_a_listed_size_that_is_wrong(run: Run) -> None:
         assert len(run.collect().files) == 1
 
 
-def test_without_ranges_the_whole_archive_is_read(run: Run) -> None:
+def test_without_ranges_the_complete_archive_is_read(run: Run) -> None:
     run.store.ranges = False
     run.add(job(1), upload(1), {**LOGS, H100: VALUES})
     assert [it.bytes for it in run.collect().files] == [VALUES]
@@ -187,7 +187,7 @@ def test_jobs_that_end_together_and_both_failed(run: Run) -> None:
 
 
 @pytest.mark.parametrize("state", ["passed", "cancelled", "timed out"])
-def test_jobs_that_end_together_and_ended_otherwise(run: Run, state: str) -> None:
+def test_jobs_that_end_together_with_different_results(run: Run, state: str) -> None:
     run.add(job(1), upload(1), {H100: VALUES})
     run.add(job(2, state=state), upload(2), {GB200: b"{}"})
     found = run.collect()
@@ -195,7 +195,7 @@ def test_jobs_that_end_together_and_ended_otherwise(run: Run, state: str) -> Non
     assert {problem.artifact for problem in found.problems} >= {upload.name for upload in run.uploads}
 
 
-def test_a_known_platform_tells_them_apart(run: Run) -> None:
+def test_a_known_platform_distinguishes_jobs(run: Run) -> None:
     run.add(job(1, platform="dgx_h100"), upload(1), {H100: VALUES})
     run.add(job(2, state="passed", platform="dgx_gb200"), upload(2), {GB200: b"{}"})
     assert [it.path for it in run.collect().files] == [place("gpt/a")]
@@ -283,7 +283,7 @@ def test_values_of_jobs_that_did_not_end_are_not_used(run: Run, state: str) -> N
     assert not run.store.seen
 
 
-def test_what_is_missing_is_named(run: Run) -> None:
+def test_each_missing_file_has_a_problem(run: Run) -> None:
     run.add(job(1, "gpt/a"), upload(1, expired=True), {H100: VALUES})
     run.jobs.append(job(2, "gpt/b"))
     run.add(job(3, "gpt/c"), upload(3, "c"), LOGS)
@@ -323,7 +323,7 @@ def test_values_of_the_other_image(run: Run) -> None:
         Fault("", 403, headers={"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1"}),
     ],
 )  # fmt: skip
-def test_trouble_that_passes(run: Run, where: str, fault: Fault) -> None:
+def test_temporary_errors_are_retried(run: Run, where: str, fault: Fault) -> None:
     run.store.faults.append(Fault(where, fault.status, fault.times, fault.headers, fault.body))
     run.add(job(1), upload(1), {**LOGS, H100: VALUES})
     found = run.collect()
@@ -332,7 +332,7 @@ def test_trouble_that_passes(run: Run, where: str, fault: Fault) -> None:
     assert "Retry-After" not in fault.headers or max(run.slept) == 7
 
 
-def test_answers_that_break_off(run: Run) -> None:
+def test_interrupted_answers(run: Run) -> None:
     run.store.faults.append(Fault("storage", 0, times=2, cut=True))
     run.add(job(1), upload(1), {**LOGS, H100: VALUES})
     assert [it.bytes for it in run.collect().files] == [VALUES]
@@ -368,7 +368,7 @@ def test_all_threads_wait_when_a_server_asks_to(run: Run) -> None:
         (Fault("storage", 206, times=99, body=b"x" * 9), "HTTP 206"),
     ],
 )
-def test_trouble_that_stays(run: Run, fault: Fault, words: str) -> None:
+def test_permanent_errors_are_reported(run: Run, fault: Fault, words: str) -> None:
     run.add(job(1), upload(1), {H100: VALUES})
     run.add(job(2, "gpt/b"), upload(2, "b"), {H100: VALUES})
     run.store.faults.append(fault)
@@ -379,7 +379,7 @@ def test_trouble_that_stays(run: Run, fault: Fault, words: str) -> None:
     assert TOKEN not in told(found)
 
 
-def test_one_that_fails_leaves_the_others(run: Run) -> None:
+def test_one_failed_artifact_leaves_the_others(run: Run) -> None:
     run.add(job(1), upload(1), {H100: VALUES})
     run.add(job(2, "gpt/b"), upload(2, "b"), b"no zip at all")
     found = run.collect()
@@ -387,7 +387,7 @@ def test_one_that_fails_leaves_the_others(run: Run) -> None:
     assert "zip file" in told(found)
 
 
-def test_an_address_that_runs_out_is_asked_for_again(run: Run) -> None:
+def test_an_expired_address_is_requested_again(run: Run) -> None:
     run.add(job(1), upload(1), {**LOGS, H100: VALUES, **{f"logs/{n}": b"" for n in range(99)}})
     good = run.store.content
 
@@ -486,7 +486,7 @@ def test_truncated_archives(run: Run, size: int, ranged: bool) -> None:
     assert "zip file" in told(found)
 
 
-def test_damage_anywhere_is_told_and_never_believed(run: Run) -> None:
+def test_damage_anywhere_is_reported(run: Run) -> None:
     chance = random.Random(5)
     original = packed({"logs/x": b"x" * 500, H100: VALUES})
     for _ in range(150):
@@ -501,7 +501,7 @@ def test_damage_anywhere_is_told_and_never_believed(run: Run) -> None:
         assert found.files or found.problems
 
 
-def test_a_whole_archive_without_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_archive(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_zip, "_LARGEST_ARCHIVE", 100_000)
     run.store.ranges = False
     run.add(job(1), upload(1), WHOLE)
@@ -537,13 +537,13 @@ def test_an_interruption_stops_everything(run: Run) -> None:
     assert sum(where == "forge" for where, _ in run.store.seen) < 10
 
 
-def test_a_proxy_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "nonsense://x")
     with pytest.raises(RunbookError, match="HTTPS_PROXY"):
         Web(1)
 
 
-def test_patience_has_an_end() -> None:
+def test_retries_have_a_limit() -> None:
     slept: list[float] = []
     web = Web(1, sleep=slept.append)
     with web, pytest.raises(Unreachable, match="connection failed"):

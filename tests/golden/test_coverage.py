@@ -37,7 +37,7 @@ def test_rows_are_the_cartesian_product():
     assert "'dg  x_h100'" in problems[1]
 
 
-def test_a_recipe_that_is_no_yaml_is_named():
+def test_a_recipe_that_is_not_yaml_is_named():
     assert "r.yaml cannot be read: it does not parse as YAML" in scoped_tests("r.yaml", "a: [")[1][0]
 
 

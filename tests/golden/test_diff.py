@@ -110,7 +110,7 @@ def test_commits_of_a_clone(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("names", [("nope", "v0"), ("--", "v0", "-x"), ("v0", "v0"), ("empty", "empty")])
-def test_what_cannot_be_told(tmp_path, capsys, names, monkeypatch):
+def test_sides_that_cannot_be_read(tmp_path, capsys, names, monkeypatch):
     root = clone(tmp_path, {"a": "b"})
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(root)

@@ -51,11 +51,11 @@ OLD = text(series())
 
 
 @pytest.mark.parametrize("content", ["", "{}", "not json", OLD, request(), text(series(values={1: "nan", 2: 1.0}))])
-def test_a_file_equals_itself_whatever_is_in_it(content):
+def test_any_file_equals_itself(content):
     assert judge(FILE, content, content, lint=True).verdict == "unchanged"
 
 
-def test_another_way_to_write_the_same_changes_nothing():
+def test_formatting_changes_nothing():
     assert judge(FILE, OLD, json.dumps(series(), indent=4)).verdict == "unchanged"
 
 
@@ -97,7 +97,7 @@ def test_another_way_to_write_the_same_changes_nothing():
         (None, OLD, None),
     ],
 )
-def test_drift_is_told_from_what_a_person_must_see(old, new, why):
+def test_drift_and_changes_that_need_a_person(old, new, why):
     found = judge(FILE, old, new)
     assert found.verdict == ("refresh" if why is None else "held back"), found
     assert (why or "") in "; ".join(reason.sentence for reason in found.reasons)
@@ -105,7 +105,7 @@ def test_drift_is_told_from_what_a_person_must_see(old, new, why):
 
 
 @pytest.mark.parametrize("mark", ["nan", "Infinity", math.nan, math.inf])
-def test_a_finite_step_that_is_no_number_any_more_is_refused(mark):
+def test_a_step_that_turned_nan_is_refused(mark):
     turned = text(series(values={s: mark if s == 3 else 10.0 - s / 10 for s in range(1, N + 1)}))
     for old in (OLD, "", None, "broken"):
         found = judge(FILE, old, turned)
@@ -163,7 +163,7 @@ def test_reinforcement_learning_has_limits_of_its_own():
     ).map(json.dumps),
     st.sampled_from(["", RL + "[iteration-time, lm-loss]", INFERENCE + "[]"]),
 )
-def test_nothing_crashes_the_judge(old, new, config):
+def test_any_json_gets_a_verdict(old, new, config):
     assert judge(FILE, old, new, config).verdict in ("unchanged", "refresh", "held back", "refused")
 
 
@@ -253,7 +253,7 @@ def test_without_a_readable_configuration_the_form_decides(text):
         (text({"throughput": [0, 100]}), text({"throughput": [0, 119]}), INFERENCE + "[throughput]", set()),
     ],
 )  # fmt: skip
-def test_ci_fails_as_upstream_says(old, new, config, failed):
+def test_ci_failures_are_those_of_megatron_lm(old, new, config, failed):
     assert set(ci_failures(parse(old), parse(new), ComparisonConfig.parse(config))) == set(failed)
 
 

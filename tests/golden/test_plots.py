@@ -37,7 +37,7 @@ def drawn(picture):
 
 
 @pytest.mark.parametrize("found", [[], [Judgement("a", "unchanged")]])
-def test_without_data_a_sentence_stands_there(found):
+def test_without_data_there_is_a_sentence(found):
     views = (plots.drift(found), plots.times(found), plots.worst(found, {}, {}))
     assert all(view.text.startswith("No ") and "<svg" not in view.html for view in views)
 

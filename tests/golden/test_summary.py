@@ -14,7 +14,7 @@ def moved(file, metric, value, *, ratio=None, largest=None, verdict="refresh", *
 
 
 @pytest.mark.parametrize("judged", [(), (Judgement("a", "unchanged"),)])
-def test_nothing_to_tell(judged):
+def test_an_empty_summary(judged):
     assert summary.by_metric(judged) == ()
     assert summary.rows(judged) == summary.verdict_rows(judged) == []
     assert f"{len(judged)} unchanged" in summary.markdown(judged)
@@ -47,7 +47,7 @@ def test_the_median_of_an_even_count_is_between_the_middle_two(values, median):
     assert (one.n, one.median_abs, one.max_abs) == (len(values), pytest.approx(median), max(map(abs, values)))
 
 
-def test_what_a_person_must_see_comes_first():
+def test_the_most_urgent_file_comes_first():
     judged = [
         moved("d", "m", 0.1),
         Judgement("c", "held back", (ReviewReason("m", "a little", 1.0),)),

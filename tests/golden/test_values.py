@@ -41,7 +41,7 @@ def test_every_form_is_read(content, expected):
 @pytest.mark.parametrize(
     "mark", ['"nan"', '"NaN"', '"-inf"', '" Infinity "', "NaN", "-Infinity", "1e999", "1" + "0" * 400]
 )
-def test_what_is_not_finite_is_named_with_its_place(mark):
+def test_values_that_are_not_finite_are_named_with_their_place(mark):
     assert parse(f'{{"lm loss": {{"values": {{"1": 2.5, "2": {mark}}}}}}}').not_finite == ("lm loss at step 2",)
     if "0" * 400 not in mark:
         assert parse(f'{{"0": {{"logprobs": [-0.5, {mark}]}}}}').not_finite == ("0 logprobs at 1",)
@@ -81,7 +81,7 @@ def test_what_is_not_finite_is_named_with_its_place(mark):
         ('{"a": {"values": {"1": ' + "9" * 5000 + "}}}", "digits"),
     ],
 )
-def test_what_is_no_golden_file_is_told(content, word):
+def test_other_content_is_refused_with_a_reason(content, word):
     with pytest.raises(BadGoldenFile, match=word):
         parse(content)
 
@@ -103,6 +103,6 @@ _json = st.recursive(
 
 
 @given(_json.map(json.dumps) | st.text() | st.binary())
-def test_nothing_crashes_the_reader(content):
+def test_any_text_is_parsed_or_refused(content):
     with suppress(BadGoldenFile):
         parse(content)

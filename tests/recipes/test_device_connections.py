@@ -49,7 +49,7 @@ def test_every_case(gpus: Architecture, fsdp: str, overlapped: bool, tensor: int
 
 @pytest.mark.parametrize(("gpus", "fsdp", "overlapped", "tensor", "context", "expected"), CASES)
 @pytest.mark.parametrize("given", [0, 1, 8, 32])
-def test_a_value_of_the_test_itself_stands_unless_it_contradicts(
+def test_the_tests_own_value_holds_unless_it_contradicts(
     gpus: Architecture, fsdp: str, overlapped: bool, tensor: int, context: int, expected: str, given: int
 ) -> None:
     test = spread(fsdp, overlapped, tensor, context, given)

@@ -24,7 +24,7 @@ MODEL_ARGS:
 
 
 @pytest.mark.parametrize("text", ["{}", "MODEL_ARGS:\nENV_VARS:\n", "MODEL_ARGS: []\n"])
-def test_what_a_config_does_not_say_has_its_default(text: str) -> None:
+def test_a_missing_setting_has_its_default(text: str) -> None:
     assert Parallelism.parse(text) == Parallelism()
 
 

@@ -26,7 +26,7 @@ def row(scope: str, *, environment: str = "dev", platforms: str = "dgx_h100") ->
         row("[mr]").replace("gpt", "moe"), f"{HEAD}#{ROW}",
     ],
 )  # fmt: skip
-def test_what_is_not_this_test_or_out_of_the_way_stays(text: str) -> None:
+def test_other_tests_and_quarantined_rows_stay(text: str) -> None:
     assert mark("r.yaml", text, [X], 7).after == text
     assert unmark("r.yaml", text.replace("-broken", ""), [X]).after == text.replace("-broken", "")
 
@@ -64,7 +64,7 @@ def test_mark_and_unmark_are_inverse(before: str, after: str) -> None:
     assert unmark("r.yaml", after, [X]).after == before
 
 
-def test_several_rows_of_one_test_go_together() -> None:
+def test_all_rows_of_a_test_are_quarantined() -> None:
     text = HEAD + ROW + ROW.replace("mr, mr-github", "nightly")
     marked = mark("r.yaml", text, [X], 7).after
     assert [cell.value for it in rows("r", marked) for cell in it.scopes] == [
@@ -75,7 +75,7 @@ def test_several_rows_of_one_test_go_together() -> None:
     assert unmark("r.yaml", marked, [X]).after == text
 
 
-def test_what_a_person_marked_comes_back_without_their_comment_lost() -> None:
+def test_a_persons_comment_stays_when_the_test_comes_back() -> None:
     theirs = row("[mr-broken]").replace("        scope", "        # Broken: see #1\n        scope")
     assert unmark("r.yaml", theirs, [X]).after == theirs.replace("-broken", "")
 
@@ -123,7 +123,7 @@ def test_the_soft_form_lets_the_row_fail(text: str) -> None:
     assert unmark("r.yaml", soft, [X]).after == text
 
 
-def test_a_row_that_says_otherwise_about_failures_is_a_persons_to_edit() -> None:
+def test_a_row_with_allow_failure_needs_a_person() -> None:
     with pytest.raises(Refused, match=r"r\.yaml:6 sets allow_failure already"):
         mark("r.yaml", row("[mr]\n        allow_failure: [false]"), [X], 7, soft=True)
 

@@ -34,7 +34,7 @@ def test_a_file_of_another_form_has_no_rows(text: str) -> None:
          (("dev",), ("dgx_a100",), ("mr", "nightly"))),
     ],
 )  # fmt: skip
-def test_what_a_row_says(body: str, expected: tuple[tuple[str, ...], ...]) -> None:
+def test_the_fields_of_a_row(body: str, expected: tuple[tuple[str, ...], ...]) -> None:
     text = recipe(f"  - test_case: [x]\n    products: {body}\n")
     (row,) = rows("r.yaml", text)
     assert (row.environments, row.platforms, tuple(cell.value for cell in row.scopes)) == expected
@@ -72,7 +72,7 @@ def test_platforms_and_entries_that_ci_does_not_read_are_reported() -> None:
     ("text", "says"),
     [("a: [", "r.yaml cannot be read"), ("a: b: c", "in line 1"), ("\x00", "r.yaml"), ("[" * 30000, "r.yaml")],
 )
-def test_what_does_not_parse_is_refused(text: str, says: str) -> None:
+def test_a_recipe_that_does_not_parse_is_refused(text: str, says: str) -> None:
     with pytest.raises(CannotTell, match=says):
         rows("r.yaml", text)
 

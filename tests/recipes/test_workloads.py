@@ -69,13 +69,13 @@ def test_the_script_gets_the_values_of_its_row() -> None:
     assert first.command(assets_dir="{model}").endswith("> {model}/x")  # a value is not read again
 
 
-def test_a_key_without_a_value_says_nothing() -> None:
+def test_a_key_without_a_value_is_ignored() -> None:
     (row,) = read("r.yaml", f"spec:\n  n_repeat:\n  time_limit:\n  script: '{{n_repeat}}'\n{ONE}")
     assert (row.command(), row.time_limit) == ("1", 1800)
 
 
 @pytest.mark.parametrize("place", ["{nothing}", "{}", "{", "}", "{a b}", "{model.x}"])
-def test_a_place_without_a_value_is_said(place: str) -> None:
+def test_a_field_without_a_value_is_refused(place: str) -> None:
     (row,) = read("r.yaml", f"spec:\n  script: |-\n    one\n    two {place}\n{ONE}")
     with pytest.raises(CannotTell, match=r"r\.yaml: line 2 of the script of /a@\S* \(dev\) has [{}]"):
         row.command()

@@ -87,7 +87,7 @@ W0701 10:00:01.000000 17 torch/distributed/elastic/multiprocessing/api.py:900] S
         "##[group]Run tests\n##[endgroup]\n",
     ],
 )
-def test_what_names_no_cause_is_unknown(log: str) -> None:
+def test_logs_without_a_cause_are_unknown(log: str) -> None:
     found = find(log)
     assert found.kind == "unknown"
     assert not found.retry
@@ -100,13 +100,13 @@ def test_a_job_that_did_not_fail_is_not_triaged(conclusion: str) -> None:
     assert (found.kind, found.cause) == ("unknown", f"The job did not fail: it ended with {conclusion}.")
 
 
-def test_logs_that_are_not_to_be_had_are_said_to_be() -> None:
+def test_unavailable_logs_are_reported() -> None:
     said = "The artifact has expired: run the job again."
     found = diagnose.conclude(FailedJob(TEST), [], problem=said)
     assert (found.kind, found.cause, found.evidence) == ("unknown", said, ())
 
 
-def test_a_job_without_logs_that_ran_into_its_limit_hangs() -> None:
+def test_a_job_without_logs_that_timed_out_hangs() -> None:
     assert diagnose.conclude(FailedJob(TEST, conclusion="timed_out"), []).kind == "hang"
 
 
@@ -166,7 +166,7 @@ def test_class(log: str, kind: str) -> None:
         ("gpt/x - latest", "##[error]Process completed with exit code 1.\n", "unknown"),
     ],
 )
-def test_the_kind_of_the_job_tells_where_its_log_does_not(job: str, log: str, kind: str) -> None:
+def test_the_kind_of_the_job_decides_where_its_log_does_not(job: str, log: str, kind: str) -> None:
     assert find(log, job=job).kind == kind
 
 
@@ -241,7 +241,7 @@ def test_flaky_lines(line: str) -> None:
     assert found.retry is not any(word in line for word in ("quota", "No space"))
 
 
-def test_the_log_of_a_rank_is_passed_over_by_fewer_stems() -> None:
+def test_the_log_of_a_rank_has_fewer_stems() -> None:
     """What the shell, the runner or docker print is in no rank's log."""
     missed = [line for line in FLAKY_LINES if not any(stem in line.encode() for stem in RANK_STEMS)]
     assert len(missed) < len(FLAKY_LINES) / 2
@@ -251,7 +251,7 @@ def test_the_log_of_a_rank_is_passed_over_by_fewer_stems() -> None:
         ), line
 
 
-def test_every_pattern_is_met_by_a_line_and_found_by_its_stem() -> None:
+def test_every_pattern_has_a_line_and_a_stem() -> None:
     for pattern in FLAKY:
         assert any(pattern.regex.search(line) for line in FLAKY_LINES), pattern.finding
     for line in FLAKY_LINES:
@@ -274,14 +274,14 @@ def test_the_real_list_of_flaky_failures_is_covered(megatron_lm: Path) -> None:
 # -- the root among many ----------------------------------------------------------------------------------------------
 
 
-def test_the_root_is_no_consequence() -> None:
+def test_the_root_is_not_a_consequence() -> None:
     died = raised("torch.distributed.DistBackendError: NCCL error in: x.cpp:3, remote process exited")
     found = find(died, NOISE + died, NOISE, raised(OOM), died)
     assert (found.kind, found.details["rank"]) == ("out of memory", "3")
     assert found.where == diagnose.LogPosition("3/stderr.log", 3, 1)
 
 
-def test_a_consequence_alone_tells_of_flaky_infrastructure() -> None:
+def test_a_consequence_alone_means_flaky_infrastructure() -> None:
     found = find(raised("torch.distributed.DistBackendError: NCCL error: unhandled system error, ncclSystemError"))
     assert (found.kind, found.retry) == ("flaky infrastructure", True)
 
@@ -306,7 +306,7 @@ def test_the_rank_that_torchrun_saw_first() -> None:
     assert "of rank 1" in found.cause
 
 
-def test_a_rank_that_went_on_did_not_die_of_its_traceback() -> None:
+def test_a_rank_that_continued_survived_its_traceback() -> None:
     found = find(raised("ImportError: optional") + "talk\n" * 2000, raised(OOM))
     assert found.kind == "out of memory"
 
@@ -328,7 +328,7 @@ def test_the_first_of_a_chain_is_the_root(between: str, deep: int) -> None:
     assert not any("training failed" in line for line in found.evidence)
 
 
-def test_only_the_last_try_counts() -> None:
+def test_only_the_last_attempt_counts() -> None:
     again = "WARNING: Detected flaky failure, attempt restart.\n"
     drift = find(raised("ValueError: of the first try") + again + DRIFT, ranks=False)
     assert drift.kind == "golden drift"
@@ -336,7 +336,7 @@ def test_only_the_last_try_counts() -> None:
     assert "of the first try" in find(raised("ValueError: of the first try") + again, ranks=False).cause
 
 
-def test_interleaved_ranks_are_told_apart() -> None:
+def test_interleaved_ranks_are_separated() -> None:
     one = ["Traceback (most recent call last):", '  File "a.py", line 1, in f', "    g()", "ValueError: of one"]
     two = ["Traceback (most recent call last):", '  File "b.py", line 1, in f', "ConnectionResetError: of two", ""]
     log = "".join(f"[default1]:[rank1]: {a}\n[default2]:[rank2]: {b}\n" for a, b in zip(one, two, strict=True))
@@ -368,7 +368,7 @@ def test_phase(frames: list[tuple[str, str]], phase: str) -> None:
     assert find(raised(OOM, *frames)).details.get("phase", "") == phase
 
 
-def test_what_an_out_of_memory_tells() -> None:
+def test_the_details_of_an_out_of_memory() -> None:
     arguments = (
         "  tensor_model_parallel_size ...................... 2\n  pipeline_model_parallel_size .... 4\n"
         "  context_parallel_size ......... 1\nexpert-model-parallel size: 8\n"
@@ -398,7 +398,7 @@ def test_a_root_traceback_explains_the_hang_of_the_others() -> None:
     assert "Rank 1 failed with ValueError" in found.cause
 
 
-def test_drift_tells_expected_and_found() -> None:
+def test_drift_shows_expected_and_found_values() -> None:
     found = find(DRIFT)
     assert found.details["metrics"] == "lm loss, num-zeros"
     assert (found.details["expected"], found.details["found"], found.details["value number"]) == ("10.5", "10.7", "3")
@@ -420,7 +420,7 @@ def test_drift_or_regression(values: str, kind: str) -> None:
     assert not found.retry
 
 
-def test_slowness_is_no_regression_of_numerics() -> None:
+def test_slowness_is_not_a_regression() -> None:
     log = DRIFT.replace("lm loss", "iteration-time").replace("10.9, 10.8, 10.7", "99")
     assert find(log).kind == "golden drift"
 
@@ -501,7 +501,7 @@ def test_the_rest_of_a_line_that_is_too_long_is_not_read_as_another() -> None:
     assert scan(log, step=1000).matches == ()
 
 
-def test_evidence_is_short_and_holds_no_secret() -> None:
+def test_evidence_is_short_and_has_no_secret() -> None:
     secret = "ghp_" + "a" * 36
     frames = [("megatron/x.py", f"f{number}") for number in range(100)]
     found = find(raised(f"ValueError: {secret}", *frames, more="y" * 5000))
@@ -511,14 +511,14 @@ def test_evidence_is_short_and_holds_no_secret() -> None:
     assert "lines left out" in found.evidence[1]
 
 
-def test_the_summary_of_torchrun_may_follow_a_traceback_at_once() -> None:
+def test_the_summary_of_torchrun_may_follow_a_traceback() -> None:
     summary = "Failures:\n[1]:\n  rank      : 0 (local_rank: 0)\nRoot Cause (first observed failure):\n[0]:\n"
     log = raised("ValueError: x") + summary + "  rank      : 9 (local_rank: 1)\n  exitcode  : -11 (pid: 3)\n"
     assert (scan(log).first_rank, scan(log).exit_code) == ((9, 1), -11)
 
 
 @given(st.lists(st.binary(max_size=200), max_size=20), st.integers(1, 50))
-def test_no_bytes_break_it(pieces: list[bytes], step: int) -> None:
+def test_any_bytes_are_scanned(pieces: list[bytes], step: int) -> None:
     find(b"\n".join(pieces), b"".join(pieces))
     scan(b"\r\n".join(pieces), step=step)
 
@@ -535,7 +535,7 @@ _WORDS = st.sampled_from(
 
 
 @given(st.lists(_WORDS, max_size=30), st.booleans())
-def test_no_order_of_lines_breaks_it(words: list[str], together: bool) -> None:
+def test_lines_in_any_order_are_scanned(words: list[str], together: bool) -> None:
     found = find(("" if together else "\n").join(words))
     assert len(found.evidence) <= 30
     assert found.cause
@@ -566,7 +566,7 @@ def practised(cause: plan.Cause, detail: str = "", kind: str = "functional", nam
         ("broken", "", "unknown"),
     ],
 )
-def test_the_practice_ci_is_understood(cause: plan.Cause, detail: str, kind: str) -> None:
+def test_the_practice_ci_is_diagnosed(cause: plan.Cause, detail: str, kind: str) -> None:
     assert practised(cause, detail).kind == kind
 
 
@@ -582,13 +582,13 @@ def test_other_jobs_of_the_practice_ci(name: str, planned: str, kind: str) -> No
     assert practised("broken", kind=planned, name=name).kind == kind
 
 
-def test_a_refused_deployment_is_told() -> None:
+def test_a_refused_deployment_is_reported() -> None:
     job = plan.Planned("cicd-wait-in-queue", "queue", 0, 0, 1, "failure", "refused")
     found = diagnose.conclude(FailedJob(job.name), [scan(evidence.log(job, 1e9))])
     assert "deployment was refused" in found.cause
 
 
-def test_two_ranks_do_not_tell_what_a_third_died_of() -> None:
+def test_two_ranks_do_not_explain_the_death_of_a_third() -> None:
     job = plan.Planned(TEST, "functional", 0, 0, 1, "failure", "memory")
     found = diagnose.conclude(FailedJob(TEST), [scan(evidence.log(job, 1e9))])
     assert (found.kind, found.retry, found.details["rank"]) == ("unknown", False, "3")

@@ -39,7 +39,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield made
 
 
-def test_every_class_is_told_apart(at: World) -> None:
+def test_every_class_is_recognized(at: World) -> None:
     github = at.github()
     seen = failed_jobs.diagnose_run(github, failed_jobs.find_run(github, "#10"))
     assert {it.test: it.failure.kind for it in seen} == KINDS
@@ -74,7 +74,7 @@ def test_each_way_to_name_a_run_leads_to_it(at: World) -> None:
         ("99999999", RunbookError, "does not find it"),
     ],
 )
-def test_what_names_no_run_is_refused(at: World, place: str, error: type[Exception], says: str) -> None:
+def test_a_text_that_names_no_run_is_refused(at: World, place: str, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         failed_jobs.find_run(at.github(), place)
 
@@ -121,7 +121,7 @@ def test_an_investigation_changes_nothing_and_names_owners(at: World) -> None:
     assert "golden drift, hang" in at.said("done")[0]["sentence"]
 
 
-def test_without_a_place_nothing_is_asked(at: World) -> None:
+def test_without_a_place_nothing_is_requested(at: World) -> None:
     step = at.step(bump_to(mode="preview"))
     investigate_ci.verify(step, investigate_ci.look(at.checkout, None, ""))
     assert at.said("check") == []

@@ -31,7 +31,7 @@ FULL = "error: failed to write to `/cache/.cache/uv/wheels-v5/x`: No space left 
         "Storing signatures\nCOMMIT megatron-lm:local\nSuccessfully tagged localhost/megatron-lm:local\n",
     ],
 )
-def test_a_log_of_what_went_well_shows_none(log):
+def test_a_log_of_a_successful_build_has_no_pitfall(log):
     assert known_problems.find(log) == ()
 
 

@@ -92,7 +92,7 @@ def test_what_cannot_be_read_is_said(asked: JobLogs, said: str) -> None:
 
 
 @pytest.mark.parametrize("status", [404, 410])
-def test_logs_that_are_gone(store: stores.Store, status: int) -> None:
+def test_deleted_logs(store: stores.Store, status: int) -> None:
     asked = with_log(store, JobLogs(JOB), "text")
     store.faults.append(stores.Fault("storage", status, times=9))
     (found,) = find(asked)
@@ -107,7 +107,7 @@ def test_an_expired_artifact_leaves_the_jobs_log(store: stores.Store) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"no zip", stores.packed({"a.log": b"x" * 999})[:-30]])
-def test_an_archive_that_is_none(store: stores.Store, data: bytes) -> None:
+def test_an_archive_that_is_not_a_zip(store: stores.Store, data: bytes) -> None:
     asked = artifact(store, {})
     store.contents[1] = data
     (found,) = find(JobLogs(JOB, asked.artifact, len(data)))
@@ -143,7 +143,7 @@ def test_the_cause_is_found_in_any_log(store: stores.Store, place: str, ranges: 
     assert found.evidence == tuple(CAUSE.splitlines())
 
 
-def test_output_is_not_read_where_errors_tell(store: stores.Store) -> None:
+def test_output_is_not_read_where_errors_suffice(store: stores.Store) -> None:
     big = "".join(f"{number} {number * 7919 % 104729}\n" for number in range(200_000))
     asked = artifact(store, all_ranks(out0=big, out1=big, out2=big, out3=big, err2=CAUSE))
     (found,) = find(asked)
@@ -159,12 +159,12 @@ def test_the_rank_that_torchrun_saw_fail_first_is_enough(store: stores.Store) ->
     assert store.sent < asked.size / 10
 
 
-def test_where_that_rank_tells_nothing_all_are_read(store: stores.Store) -> None:
+def test_where_that_rank_has_no_cause_all_are_read(store: stores.Store) -> None:
     (found,) = find(with_log(store, artifact(store, all_ranks(err2=LOST, out1=CAUSE)), SUMMARY))
     assert found.details["rank"] == "1"
 
 
-def test_failed_golden_values_need_the_end_of_the_jobs_log_alone(store: stores.Store) -> None:
+def test_failed_golden_values_need_only_the_end_of_the_jobs_log(store: stores.Store) -> None:
     drift = "E   AssertionError: The following metrics failed: lm loss\n"
     asked = with_log(store, artifact(store, all_ranks(err0=CAUSE)), "talk\n" * 200_000 + drift)
     (found,) = find(asked)
@@ -180,7 +180,7 @@ def test_a_job_without_artifact_has_its_log_read_from_the_start(store: stores.St
     assert found.where == read_logs.diagnose.LogPosition("the job's log", None, 1)
 
 
-def test_the_whole_log_is_read_where_nothing_else_tells(store: stores.Store) -> None:
+def test_the_complete_log_is_read_where_nothing_else_has_a_cause(store: stores.Store) -> None:
     text = "fatal: Segmentation fault\n" + "talk\n" * 120_000
     (found,) = find(with_log(store, artifact(store, all_ranks()), text))
     assert found.kind == "flaky infrastructure"
@@ -203,7 +203,7 @@ def test_the_last_repeat_and_its_last_attempt_come_first(store: stores.Store) ->
     assert "the cause" in found.cause
 
 
-def test_an_earlier_attempt_is_read_where_the_last_tells_nothing(store: stores.Store) -> None:
+def test_an_earlier_attempt_is_read_where_the_last_has_no_cause(store: stores.Store) -> None:
     texts = {rank(0, "err"): CAUSE, rank(0, "err", repeat=2): "fine\n", rank(0, "out", repeat=2): "fine\n"}
     (found,) = find(artifact(store, texts))
     assert found.where is not None
@@ -254,7 +254,7 @@ def test_many_jobs_keep_their_order(store: stores.Store) -> None:
     assert [it[:2] for it in seen] == [(number, 20) for number in range(1, 21)]
 
 
-def test_secrets_do_not_come_through(store: stores.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_redacted(store: stores.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "a-very-secret-value")
     asked = artifact(store, all_ranks(err1=f"{FRAME}ValueError: a-very-secret-value\n"))
     (found,) = read_logs.diagnose_all([asked])
@@ -297,8 +297,8 @@ def test_a_single_log(tmp_path: Path) -> None:
     assert "the cause" in read_logs.diagnose_folder(tmp_path / "job.log", JOB).cause
 
 
-def test_a_file_without_end_is_read_at_its_beginning_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_logs, "_LONGEST_FILE", 2**16)
+def test_a_huge_file_is_read_at_its_beginning_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_logs, "LONGEST_FILE", 2**16)
     talk = "talk\n" * 40_000
     (tmp_path / "job.log").write_text(f"{talk}{CAUSE}{talk}")
     assert "the cause" not in read_logs.diagnose_folder(tmp_path / "job.log", JOB).cause
@@ -308,7 +308,7 @@ def test_a_file_without_end_is_read_at_its_beginning_and_end(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("name", ["", "missing", "empty.zip"])
-def test_nothing_to_read_is_said(tmp_path: Path, name: str) -> None:
+def test_a_folder_without_logs_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty.zip").write_bytes(b"")
     with pytest.raises(CannotTell):
         read_logs.diagnose_folder(tmp_path / name)

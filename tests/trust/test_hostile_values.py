@@ -190,7 +190,7 @@ def test_names_with_numbers_without_measure() -> None:
     assert match_artifacts.golden_members(
         [f"results/iteration=1/{BIG}/assets/basic/a/golden_values_dev.json"], gitlab=True
     )
-    assert not failed_jobs._ADDRESS.fullmatch(f"https://forge.example/o/r/actions/runs/{BIG}")
+    assert not failed_jobs.ADDRESS.fullmatch(f"https://forge.example/o/r/actions/runs/{BIG}")
 
 
 @pytest.mark.parametrize(
