@@ -6,8 +6,6 @@ A release that is missing here has no known rule.  Read on 2026-11-21.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_NGC = "https://docs.nvidia.com/deeplearning"
-
 
 @dataclass(frozen=True)
 class RuleSource:
@@ -18,17 +16,19 @@ class RuleSource:
     dated: str
 
 
-def _pytorch(month: str) -> RuleSource:
+def _notes(image: str, path: str, month: str) -> RuleSource:
     year, _, number = month.partition(".")
-    address = f"{_NGC}/frameworks/pytorch-release-notes/rel-{year}-{number}.html"
-    return RuleSource(f"NVIDIA's notes on the PyTorch image {month}", address, f"20{year}-{number}")
+    address = f"https://docs.nvidia.com/deeplearning/{path}/rel-{year}-{number}.html"
+    return RuleSource(f"NVIDIA's notes on the {image} image {month}", address, f"20{year}-{number}")
+
+
+def _pytorch(month: str) -> RuleSource:
+    return _notes("PyTorch", "frameworks/pytorch-release-notes", month)
 
 
 def _triton(month: str) -> RuleSource:
     """Return the notes on Triton, whose paragraph on drivers is that of all NGC images of the month."""
-    year, _, number = month.partition(".")
-    address = f"{_NGC}/triton-inference-server/release-notes/rel-{year}-{number}.html"
-    return RuleSource(f"NVIDIA's notes on the Triton image {month}", address, f"20{year}-{number}")
+    return _notes("Triton", "triton-inference-server/release-notes", month)
 
 
 _TOOLKIT = RuleSource(

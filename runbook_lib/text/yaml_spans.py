@@ -3,6 +3,7 @@
 PyYAML parses with libyaml, as GitLab does: files that GitLab accepts are accepted here.
 """
 
+import contextlib
 import itertools
 import re
 from collections import Counter
@@ -57,7 +58,9 @@ class Text:
         self.text, self._shift = text, len(text) - len(body)
         self._resolved: dict[int, dict[str, Node]] = {}
         self._merged = 0
-        self.documents = _composed(text, body)
+        self.documents: list[Node | None] = []
+        with _parsing(text):
+            self.documents += yaml.compose_all(body, Loader=_loader(body))
 
     def line(self, node: Node) -> int:
         """Return the line of a node, counted from 1."""
@@ -126,7 +129,7 @@ class Text:
 
 def load(text: str) -> Any:
     """Return the values of the one document in a text. Raises CannotTell if the text is not valid YAML."""
-    try:
+    with _parsing(text):
         loader = _loader(text)(text)
         node = loader.get_single_node()
         if _values(node, {}) > _LARGEST:
@@ -134,12 +137,6 @@ def load(text: str) -> Any:
         if node is None:
             return None
         return loader.construct_document(node)
-    except MISFITS as error:
-        raise CannotTell(MISFIT) from error
-    except RecursionError as error:
-        raise CannotTell(TOO_DEEP) from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: an invalid date, a lone surrogate
-        raise CannotTell(f"it does not parse as YAML: {' '.join(str(error).split())}.") from error
 
 
 def duplicate_keys(node: MappingNode) -> tuple[str, ...]:
@@ -148,21 +145,29 @@ def duplicate_keys(node: MappingNode) -> tuple[str, ...]:
     return tuple(sorted(name for name, count in names.items() if count > 1))
 
 
-def _composed(text: str, body: str) -> list[Node | None]:
+@contextlib.contextmanager
+def _parsing(text: str) -> Iterator[None]:
+    """Raise CannotTell for the errors of PyYAML."""
     try:
-        return list(yaml.compose_all(body, Loader=_loader(body)))
+        yield
+    except MISFITS as error:
+        raise CannotTell(MISFIT) from error
+    except RecursionError as error:
+        raise CannotTell(TOO_DEEP) from error
     except yaml.MarkedYAMLError as error:
         line = ""
         if error.problem_mark:
             line = f" in line {error.problem_mark.line + 1}"
-        raise CannotTell(f"it does not parse as YAML: {error.problem or error.context}{line}.") from error
-    except yaml.reader.ReaderError as error:
-        raise CannotTell(f"it does not parse as YAML: {error.reason}.") from error
+        problem = error.problem or error.context or ""
+        if problem.startswith("but "):
+            problem = f"{error.context} {problem}"
+        raise CannotTell(f"it does not parse as YAML: {problem}{line}.") from error
     except UnicodeEncodeError as error:
         line_number = text.count("\n", 0, error.start) + 1
         raise CannotTell(f"it does not parse as YAML: line {line_number} is not UTF-8.") from error
-    except RecursionError as error:
-        raise CannotTell(TOO_DEEP) from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: an invalid date
+        reason = getattr(error, "reason", None) or " ".join(str(error).split())
+        raise CannotTell(f"it does not parse as YAML: {reason}.") from error
 
 
 def _values(node: Node | None, known: dict[int, int]) -> int:
