@@ -14,7 +14,7 @@ _SILENT = logging.getLogger("runbook_lib.runner.kernel_client")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 #: Seconds to wait for the answer of an idle kernel, which was sent before it became idle, or never will be.
-_ANSWER_LIMIT = 20.0
+ANSWER_LIMIT = 20.0
 
 
 class OutputClient(NotebookClient):
@@ -34,7 +34,7 @@ class OutputClient(NotebookClient):
             self._on_output(content["name"], content["text"])
         answer = self.task_poll_for_reply
         if msg["msg_type"] == "status" and content.get("execution_state") == "idle" and answer is not None:
-            asyncio.get_running_loop().call_later(_ANSWER_LIMIT, self._give_up, answer)
+            asyncio.get_running_loop().call_later(ANSWER_LIMIT, self._give_up, answer)
         return super().process_message(msg, cell, cell_index)
 
     def _give_up(self, answer: "asyncio.Future[Any]") -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from runbook_lib.display import View
 
 #: Seconds for a notebook to end by itself after an interruption: less than the notebook that runs it has.
-_GRACE = 5.0
+GRACE = 5.0
 #: The most rounds of CI in one run: each responds to something new, or is the last.
 ROUNDS = 8
 
@@ -53,7 +53,7 @@ def run_notebooks(
         queue, rounds = list(jobs), 1
         while queue and (not results or results[-1].ok):
             job = queue.pop(0)
-            results.append(run_job(job, kernel, world, _print_indented, grace=_GRACE))
+            results.append(run_job(job, kernel, world, _print_indented, grace=GRACE))
             print(results[-1].line, flush=True)
             if not ci_round or job.source.name != ci_round[-1] or rounds == ROUNDS:
                 continue

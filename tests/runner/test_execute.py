@@ -31,7 +31,7 @@ def document(folder: Path) -> dict[str, Any]:
 # -- how runs end --------------------------------------------------------------------------------------------------
 
 
-def test_a_run_leaves_a_whole_record(tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_leaves_a_complete_record(tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "0123456789abc")
     monkeypatch.setenv("JPY_SESSION_NAME", "a notebook in JupyterLab")
     monkeypatch.chdir(tmp_path)  # this checkout may have a name of its own
@@ -99,7 +99,7 @@ def test_a_run_leaves_a_whole_record(tmp_path: Path, audit: Path, monkeypatch: p
     ],
 )
 @pytest.mark.usefixtures("warm")
-def test_how_a_run_ends(
+def test_state_and_summary_of_a_run(
     tmp_path: Path, audit: Path, cells: list[str], parameters: dict[str, Any], state: str, words: str
 ) -> None:
     path = notebook(tmp_path / "runbooks" / "a b.ipynb", *cells)
@@ -126,7 +126,7 @@ def test_how_a_run_ends(
     ],
 )
 @pytest.mark.slow
-def test_a_kernel_that_is_lost(tmp_path: Path, audit: Path, cell: str, state: str, words: str) -> None:
+def test_reports_a_killed_or_slow_kernel(tmp_path: Path, audit: Path, cell: str, state: str, words: str) -> None:
     path = notebook(tmp_path / "runbooks" / "01-a.ipynb", "print('so far')", cell)
     result = execute.execute(path, {}, cell_timeout=1)
     assert (result.state, result.ok) == (state, False)
@@ -137,7 +137,7 @@ def test_a_kernel_that_is_lost(tmp_path: Path, audit: Path, cell: str, state: st
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_notebook_that_gives_no_account_is_incomplete(tmp_path: Path) -> None:
+def test_a_notebook_without_contributions_is_incomplete(tmp_path: Path) -> None:
     path = notebook(tmp_path / "a.ipynb", "del step", parameters="x: int = 1")
     data = json.loads(path.read_bytes())
     data["cells"] = [data["cells"][1]]
@@ -155,7 +155,7 @@ def test_wrong_parameters_run_nothing_and_leave_nothing(tmp_path: Path, audit: P
     assert not (path.parent / "touched").exists()
 
 
-def test_an_archive_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_reports_an_unwritable_archive_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     path = notebook(tmp_path / "runbooks" / "a.ipynb", "open('touched', 'w')")
     with pytest.raises(RunbookError, match="could not be written"):
@@ -164,9 +164,7 @@ def test_an_archive_that_cannot_be_written_is_told_before_anything_runs(tmp_path
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_disk_that_fills_up_ends_the_run_with_a_sentence(
-    tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_fails_the_run(tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from runbook_lib.runner import notebook as executed
 
     saved: list[bytes] = []
@@ -188,7 +186,7 @@ def test_a_disk_that_fills_up_ends_the_run_with_a_sentence(
 
 
 @pytest.mark.usefixtures("warm")
-def test_steps_are_records_of_their_own_on_one_clean_kernel(tmp_path: Path, audit: Path) -> None:
+def test_steps_have_records_of_their_own_and_share_a_clean_kernel(tmp_path: Path, audit: Path) -> None:
     folder = tmp_path / "runbooks"
     notebook(
         folder / "01-a.ipynb",
@@ -250,7 +248,7 @@ def test_a_failed_step_stops_the_rest(tmp_path: Path, audit: Path) -> None:
 
 
 @pytest.mark.usefixtures("warm")
-def test_steps_refuse_a_parameter_that_none_has(tmp_path: Path, audit: Path) -> None:
+def test_steps_refuse_an_unknown_parameter(tmp_path: Path, audit: Path) -> None:
     folder = tmp_path / "runbooks"
     notebook(folder / "01-a.ipynb")
     result = execute.execute(bump(folder, "01-a", taag="x"), {})
@@ -259,7 +257,7 @@ def test_steps_refuse_a_parameter_that_none_has(tmp_path: Path, audit: Path) -> 
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_running_record_is_no_problem(tmp_path: Path, audit: Path) -> None:
+def test_verification_accepts_a_running_record(tmp_path: Path, audit: Path) -> None:
     path = notebook(
         tmp_path / "runbooks" / "01-a.ipynb",
         "from pathlib import Path",

@@ -82,7 +82,7 @@ SLEEP = "open('begun', 'w').close()\ntime.sleep(600)"
     ("number", "status", "state"),
     [(signal.SIGINT, 130, "cancelled"), (signal.SIGTERM, 143, "cancelled"), (signal.SIGKILL, -9, "running")],
 )
-def test_a_stopped_launcher_leaves_no_kernel_and_a_record_that_says_so(
+def test_a_stopped_launcher_leaves_no_kernel_and_a_record_with_its_state(
     tmp_path: Path, audit: Path, number: int, status: int, state: str
 ) -> None:
     folder = tmp_path / "runbooks"
@@ -111,7 +111,7 @@ def test_a_stopped_launcher_leaves_no_kernel_and_a_record_that_says_so(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere such a kernel ends only once its cell does")
-def test_a_kernel_that_is_deaf_to_everything_ends_with_its_launcher(tmp_path: Path) -> None:
+def test_a_blocked_kernel_ends_with_its_launcher(tmp_path: Path) -> None:
     # PyDLL keeps the interpreter's lock: no other thread of the kernel runs, so nothing in it can look for its parent.
     deaf = "import ctypes; open('begun', 'w').close(); ctypes.PyDLL(None).sleep(600)"
     path = notebook(tmp_path / "runbooks" / "01-a.ipynb", deaf)
@@ -128,7 +128,7 @@ def test_a_kernel_that_is_deaf_to_everything_ends_with_its_launcher(tmp_path: Pa
     forget_temporary_files()
 
 
-def test_a_kernel_of_steps_that_dies_takes_only_its_step(tmp_path: Path, audit: Path) -> None:
+def test_a_killed_kernel_of_steps_fails_only_its_step(tmp_path: Path, audit: Path) -> None:
     folder = tmp_path / "runbooks"
     notebook(folder / "01-a.ipynb", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     notebook(folder / "02-b.ipynb", "step.done('never')")
@@ -138,7 +138,7 @@ def test_a_kernel_of_steps_that_dies_takes_only_its_step(tmp_path: Path, audit: 
     assert verify(audit)[0] == []
 
 
-def test_a_launcher_whose_kernel_is_killed_closes_what_that_left_open(tmp_path: Path, audit: Path) -> None:
+def test_closes_the_records_of_a_killed_kernel(tmp_path: Path, audit: Path) -> None:
     folder = tmp_path / "runbooks"
     notebook(folder / "01-a.ipynb", SLEEP)
     process = start(bump(folder, "01-a"))
@@ -153,7 +153,7 @@ def test_a_launcher_whose_kernel_is_killed_closes_what_that_left_open(tmp_path: 
     forget_temporary_files()  # those of the kernel's own kernel
 
 
-def test_two_at_once_on_one_bump_keep_one_chain(tmp_path: Path, audit: Path) -> None:
+def test_two_runs_of_one_bump_keep_one_chain(tmp_path: Path, audit: Path) -> None:
     path = notebook(tmp_path / "runbooks" / "01-a.ipynb", "step.done('A is done.')")
     both = [start(path, "-p", "tag", "26.04-py3") for _ in range(2)]
     assert [(process.communicate(), process.returncode)[1] for process in both] == [0, 0]
@@ -161,7 +161,7 @@ def test_two_at_once_on_one_bump_keep_one_chain(tmp_path: Path, audit: Path) -> 
     assert (problems, counts.records, counts.running) == ([], 2, 0)
 
 
-def test_an_open_record_of_a_live_process_is_left_alone(tmp_path: Path, audit: Path) -> None:
+def test_does_not_close_the_record_of_a_live_process(tmp_path: Path, audit: Path) -> None:
     path = notebook(tmp_path / "runbooks" / "01-a.ipynb", SLEEP)
     process = start(path)
     until((path.parent / "begun").exists)
@@ -173,7 +173,7 @@ def test_an_open_record_of_a_live_process_is_left_alone(tmp_path: Path, audit: P
     assert read_predicate(folder)["state"] == "cancelled"
 
 
-def test_a_cell_that_is_stopped_for_its_limit_ends_what_it_started(tmp_path: Path, audit: Path) -> None:
+def test_a_cell_that_exceeds_its_limit_ends_its_processes(tmp_path: Path, audit: Path) -> None:
     began = "from runbook_lib.system.subprocess_lines import run_logged; from pathlib import Path; here = Path.cwd()"
     build = "run_logged(['sh', '-c', 'echo $$ >group; sleep 300; true'], here, here / 'log', print, os.environ)"
     path = notebook(tmp_path / "01-a.ipynb", began, build)
@@ -183,16 +183,19 @@ def test_a_cell_that_is_stopped_for_its_limit_ends_what_it_started(tmp_path: Pat
     until(lambda: not [it for it in psutil.process_iter() if _in_group(it, group)])
 
 
-def test_a_kernel_whose_end_was_interrupted_can_be_ended_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_a_kernel_can_be_repeated_after_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kernel = Kernel(dict(os.environ), tmp_path)
-    join = kernel._thread.join
+    join = threading.Thread.join
 
-    def interrupted() -> None:
-        join()
-        raise KeyboardInterrupt
+    def interrupted(thread: threading.Thread, timeout: float | None = None) -> None:
+        join(thread, timeout)
+        if thread.name == "kernel":
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(kernel._thread, "join", interrupted)
+        patch.setattr(threading.Thread, "join", interrupted)
         with pytest.raises(KeyboardInterrupt):
             kernel.close()
     again = threading.Thread(target=kernel.close, daemon=True)
@@ -213,17 +216,17 @@ def interrupted(stream, what, *arguments, **more):
 session.send = interrupted"""
 
 
-def test_a_kernel_that_is_interrupted_as_it_answers_is_not_waited_for(
+def test_does_not_wait_for_a_kernel_that_was_interrupted_as_it_answered(
     tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel_client, "_ANSWER_LIMIT", 0.5)
+    monkeypatch.setattr(kernel_client, "ANSWER_LIMIT", 0.5)
     result = execute.execute(notebook(tmp_path / "01-a.ipynb", AS_IT_ANSWERS, "print('never')"), {})
     assert result.state == "cancelled"
     assert result.summary.startswith("The run was cancelled (01-a, cell ")
     assert verify(audit)[0] == []
 
 
-def test_a_kernel_begins_the_next_notebook_although_the_folder_of_the_last_is_gone(tmp_path: Path) -> None:
+def test_runs_the_next_notebook_after_the_folder_of_the_last_was_removed(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
@@ -241,7 +244,7 @@ def press_ctrl_c() -> None:
 
 
 @pytest.mark.parametrize("deaf", [False, True])
-def test_nothing_is_written_to_the_record_of_an_interrupted_step_once_it_is_closed(
+def test_writes_nothing_to_the_closed_record_of_an_interrupted_step(
     tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch, deaf: bool
 ) -> None:
     redacted, interrupt, interrupted = executed.redacted, Kernel.interrupt, threading.Event()
@@ -259,7 +262,7 @@ def test_nothing_is_written_to_the_record_of_an_interrupted_step_once_it_is_clos
 
     monkeypatch.setattr(Kernel, "interrupt", noticed)
     monkeypatch.setattr(executed, "redacted", slowly)
-    monkeypatch.setattr(sequence, "_GRACE", 0.3)
+    monkeypatch.setattr(sequence, "GRACE", 0.3)
     writing = "while True:\n  try: step.warn(str(time.monotonic())); open('begun', 'w').close(); time.sleep(0.01)\n"
     cells = [f"{writing}  except BaseException: pass"] if deaf else ["print('so ' + 'far')", "step.done('never')"]
     folder = notebook(tmp_path / "01-a.ipynb", *cells).parent
