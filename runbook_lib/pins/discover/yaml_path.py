@@ -119,4 +119,6 @@ def _scalars(documents: list[Node | None]) -> Iterator[_Position]:
                 open_positions.append(_Position(node.value[index], str(index), position))
         elif isinstance(node, MappingNode):
             for key, value in reversed(node.value):
-                open_positions.append(_Position(value, str(key.value), position))
+                # The value of another key is a list of nodes, whose text may have no end.
+                name = key.value if isinstance(key, ScalarNode) else ""
+                open_positions.append(_Position(value, name, position))
