@@ -1,4 +1,4 @@
-"""The command ``runbook``.  Each subcommand imports what it needs when it runs, so that ``check`` stays quick."""
+"""The command ``runbook``.  A subcommand imports what it needs only when it runs, so that ``check`` stays fast."""
 
 import argparse
 import json
@@ -14,8 +14,8 @@ from runbook_lib.system.output import safe_output
 
 _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
 
-#: Subcommands, or their actions: the module, which is imported only when it runs, and its function, which gets the
-#: parsed options and returns the exit status.
+#: The module and the function of each subcommand or action.  The function takes the parsed options and returns the
+#: exit status.
 _MODULES = {
     "status": ("runbook_lib.cli.audit", "command_status"),
     "audit": ("runbook_lib.cli.audit", "command_audit"),
@@ -33,15 +33,15 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status; a RunbookError is told as its message, never as a traceback."""
+    """Run the command and return its exit status; of a RunbookError only the message is printed."""
     startup.restore()
     try:
         with safe_output():
             return _run(_parser().parse_args(arguments))
     except BrokenPipeError:
-        # Whoever reads us has seen enough (`runbook check | head`); keep the interpreter from saying so at its end.
+        # The reader has closed the pipe (`runbook check | head`): keep the interpreter from reporting that at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141  # as a program that SIGPIPE ended
+        return 141  # the status of a program that SIGPIPE ended
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -57,41 +57,43 @@ def _run(options: argparse.Namespace) -> int:
         print(f"runbook {options.command}: {error}", file=sys.stderr)
         return 2 if options.command in ("check", "golden", "image", "pins") else 1
     except KeyboardInterrupt:
-        return 130  # as a program that SIGINT ended
+        return 130  # the status of a program that SIGINT ended
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="runbook",
-        description="Move a repository's pins of its base image to a new one, and tell where that stands.",
+        description="Move a repository's pins of its base image to a new one, and show the status.",
     )
     parser.add_argument(
-        "--version", action=_VersionAction, nargs=0, help="print the version, and the commit of a checkout"
+        "--version", action=_VersionAction, nargs=0, help="show the version, and the commit of a checkout"
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (_add_check, _add_archive, _add_golden, _add_image, _add_changes, _add_pins, _add_practice):
         add(commands)
-    commands.metavar = f"{{{','.join(commands.choices)}}}"  # also where it is told that one is missing
+    commands.metavar = f"{{{','.join(commands.choices)}}}"  # also for the error that one is missing
     return parser
 
 
 class _VersionAction(argparse.Action):
-    """Asks git only where the version is asked for."""
+    """The option ``--version``, which runs git only if it is given."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from runbook_lib.system.provenance import library
 
-        it = library()
-        commit = f" (commit {it['commit'][:12]}{', changed' * it['dirty']})" if it["commit"] else ""
-        print(f"base-image-runbook {it['version']}{commit}, Python {it['python']}")
+        about = library()
+        version = f"base-image-runbook {about['version']}"
+        if about["commit"]:
+            version += f" (commit {about['commit'][:12]}{', changed' if about['dirty'] else ''})"
+        print(f"{version}, Python {about['python']}")
         parser.exit()
 
 
 def _add_check(commands: Commands) -> None:
     check = commands.add_parser(
         "check",
-        help="tell whether all pins of the base image agree",
-        description="Tell whether all pins of the base image agree. Exit status: 0 in sync, 1 not, 2 cannot tell.",
+        help="check that all pins of the base image agree",
+        description="Check that all pins of the base image agree. Exit status: 0 in sync, 1 not, 2 cannot tell.",
     )
     check.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone, bare or not (default: this one)")
     check.add_argument(
@@ -101,7 +103,7 @@ def _add_check(commands: Commands) -> None:
         help="check this ref without checking it out; repeatable; a pattern such as 'origin/core_r*' names many "
         "branches (default: the files of the work tree)",
     )
-    check.add_argument("--strict", action="store_true", help="informational places that lag are failures too")
+    check.add_argument("--strict", action="store_true", help="informational pins that lag are failures too")
     check.add_argument("--tag", default="", help="the tag that the pins should have, such as 26.04-py3")
     check.add_argument("--image-type", choices=("dev", "lts"), default="dev", help="whose pins --tag is for")
     check.add_argument(
@@ -115,11 +117,11 @@ def _add_check(commands: Commands) -> None:
 
 
 def _add_archive(commands: Commands) -> None:
-    status = commands.add_parser("status", help="tell where each bump stands")
+    status = commands.add_parser("status", help="show the status of each bump")
     status.add_argument("--json", action="store_true", help="print JSON for machines")
     status.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
 
-    audit = commands.add_parser("audit", help="prove an archive of records whole")
+    audit = commands.add_parser("audit", help="verify an archive of records")
     actions = audit.add_subparsers(dest="action", required=True, metavar="{verify}")
     verify = actions.add_parser("verify", help="check every record against its hashes")
     verify.add_argument("dir", nargs="?", default="", metavar="DIR", help="the archive or a part of it")
@@ -127,7 +129,7 @@ def _add_archive(commands: Commands) -> None:
         "--allowed-signers",
         default="",
         metavar="FILE",
-        help="those who may sign for changes, as ssh-keygen(1) describes it: every commit of the archive is checked",
+        help="the allowed signers of changes, as ssh-keygen(1) describes: every commit of the archive is checked",
     )
 
 
@@ -150,7 +152,7 @@ def _add_golden(commands: Commands) -> None:
 
 
 def _add_image(commands: Commands) -> None:
-    image = commands.add_parser("image", help="tell what a new image changes, and which drivers run it")
+    image = commands.add_parser("image", help="show what a new image changes, and which drivers run it")
     actions = image.add_subparsers(dest="action", required=True, metavar="{diff,list,driver}")
     differ = actions.add_parser(
         "diff",
@@ -172,9 +174,9 @@ def _add_image(commands: Commands) -> None:
     )
     driver = actions.add_parser(
         "driver",
-        help="tell whether drivers run an image",
-        description="Tell which driver an image needs, and whether the given ones run it. Exit status: 0 all run, "
-        "also where the compatibility package is needed, 1 one does not run, 2 cannot tell.",
+        help="check that drivers run an image",
+        description="Show which driver an image needs, and whether the given ones run it. Exit status: 0 all run, "
+        "also if the compatibility package is needed, 1 one does not run, 2 cannot tell.",
     )
     driver.add_argument("image", metavar="TAG", help="an image, or a tag of nvcr.io/nvidia/pytorch such as 26.04-py3")
     driver.add_argument(
@@ -194,8 +196,8 @@ def _add_image(commands: Commands) -> None:
 def _add_changes(commands: Commands) -> None:
     labels = commands.add_parser(
         "labels",
-        help="tell which labels a change asks for",
-        description="Tell which labels a pull request needs, from what it changes. Changes nothing.",
+        help="show which labels a change needs",
+        description="Show which labels a pull request needs, from its changes. Changes nothing.",
     )
     labels.add_argument("--repo", default=".", help="the clone, bare or not (default: this one)")
     labels.add_argument(
@@ -204,8 +206,8 @@ def _add_changes(commands: Commands) -> None:
 
     new = commands.add_parser(
         "add-test",
-        help="tell what a new test lacks, and draft its recipe row",
-        description="Tell what a new test lacks, and draft its recipe row. Exit status: 0 when nothing failed.",
+        help="check a new test, and draft its recipe row",
+        description="Check a new test, and draft its recipe row. Exit status: 0 when nothing failed.",
     )
     new.add_argument("--repo", default=".", help="the clone (default: this one)")
     new.add_argument("--apply", action="store_true", help="write the drafted row to the recipe")
@@ -221,8 +223,8 @@ def _add_pins(commands: Commands) -> None:
     discover = actions.add_parser(
         "discover",
         help="list every reference to an image, and draft a pins file",
-        description="List every reference to an image of a known family in the tracked files, tell what each seems to "
-        "be and what a pins file should call it, and draft that file. Exit status: 0 found, 1 there is none, 2 cannot "
+        description="List every reference to an image of a known family in the tracked files, with its kind and the "
+        "role that a pins file should give it, and draft that file. Exit status: 0 found, 1 there is none, 2 cannot "
         "tell, or the draft could not be written.",
     )
     discover.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone, bare or not (default: this)")
@@ -237,7 +239,7 @@ def _add_pins(commands: Commands) -> None:
 
 
 def _add_practice(commands: Commands) -> None:
-    practice = commands.add_parser("practice", help="start the practice world and say how to reach it")
+    practice = commands.add_parser("practice", help="start the practice environment and show how to reach it")
     practice.add_argument("action", nargs="?", choices=("start", "reset"), default="start", help="default: start")
 
 
@@ -247,13 +249,13 @@ def _check(options: argparse.Namespace) -> int:
     from runbook_lib.workflow.repository import choose
     from runbook_lib.workflow.sync_survey import survey
 
-    if [] in options.ref:  # what argparse makes of --ref=-- before Python 3.12
+    if [] in options.ref:  # argparse's value of --ref=-- before Python 3.12
         raise RunbookError("--ref=-- names no commit. Give a branch, a tag or a commit.")
     checkout = Checkout.open(options.repo)
     refuse_fetching(checkout.path)
     repository = choose(checkout, options.pins, options.ref)
     expected = repository.sites.family.read(options.tag) if options.tag else None
-    found = survey(
+    result = survey(
         options.repo,
         options.ref,
         strict=options.strict,
@@ -261,5 +263,5 @@ def _check(options: argparse.Namespace) -> int:
         image_type=options.image_type,
         repository=repository,
     )
-    print(json.dumps(found.as_json(), indent=2) if options.json else found.as_text())
-    return _EXIT[found.outcome]
+    print(json.dumps(result.as_json(), indent=2) if options.json else result.as_text())
+    return _EXIT[result.outcome]

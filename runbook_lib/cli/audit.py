@@ -1,4 +1,4 @@
-"""``runbook status`` and ``runbook audit verify``: where each bump of an archive stands, and whether it is whole."""
+"""``runbook status`` and ``runbook audit verify``: the status of each bump, and the integrity of an archive."""
 
 import argparse
 import json
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from runbook_lib import notebooks
+from runbook_lib import display, notebooks
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.archive import default, status
 from runbook_lib.records.statement import parse_time
@@ -19,7 +19,7 @@ from runbook_lib.system.clock import now
 
 
 def command_status(options: argparse.Namespace) -> int:
-    """``runbook status``."""
+    """Print the status of each bump; return 0."""
     archive = _existing(options.audit)
     if options.audit and not os.path.isdir(archive):
         raise RunbookError(
@@ -35,11 +35,12 @@ def command_status(options: argparse.Namespace) -> int:
         )
     for bump in bumps:
         if bump.is_started:
-            print("\n".join(_told(bump)))
-    if rest := [bump for bump in bumps if not bump.is_started]:
-        print("Besides, without anything being changed:")
-        for bump in rest:
-            print(f"  {_name(bump)}: {bump.state}. {bump.sentence or 'Nothing said.'}")
+            print("\n".join(_lines(bump)))
+    unstarted = [bump for bump in bumps if not bump.is_started]
+    if unstarted:
+        print("Runs that changed nothing:")
+        for bump in unstarted:
+            print(f"  {_name(bump)}: {bump.state}. {bump.sentence}".rstrip())
     for bump in bumps:
         if bump.warning:
             print(f"{_name(bump)}: {bump.warning}", file=sys.stderr)
@@ -47,13 +48,16 @@ def command_status(options: argparse.Namespace) -> int:
 
 
 def _name(bump: BumpStatus) -> str:
-    world = " (practice)" if bump.practice else ""
-    return f"{bump.repository} {bump.base} {bump.image_type} {bump.tag or 'no tag'}{world}"
+    practice = " (practice)" if bump.practice else ""
+    return f"{bump.repository} {bump.base} {bump.image_type} {bump.tag or 'no tag'}{practice}"
 
 
-def _told(bump: BumpStatus) -> Iterator[str]:
+def _lines(bump: BumpStatus) -> Iterator[str]:
     yield f"{_name(bump)}: {bump.state}"
-    yield f"  {bump.step}: {bump.sentence or 'nothing said yet'}" if bump.step else f"  {bump.sentence}"
+    if bump.step:
+        yield f"  {bump.step}: {bump.sentence or 'no result yet'}"
+    else:
+        yield f"  {bump.sentence}"
     if bump.since:
         yield f"  since {_ago(bump.since)}"
     if bump.next:
@@ -65,25 +69,29 @@ def _told(bump: BumpStatus) -> Iterator[str]:
 
 
 def command_audit(options: argparse.Namespace) -> int:
-    """``runbook audit verify``: 0 when the archive is whole, 1 when it is not."""
+    """Print every damage to an archive; return 0 if it is intact, 1 if it is not."""
     archive = _existing(options.dir)
     if not os.path.isdir(archive):
         raise RunbookError(f"There is no archive {archive}. Give its folder: runbook audit verify DIR.")
     signers = Path(options.allowed_signers).expanduser().absolute() if options.allowed_signers else None
     problems, counts = verify(archive, signers)
-    if not counts.bumps and not problems:  # looking at nothing proves nothing
+    if not counts.bumps and not problems:  # without a record nothing is verified
         raise RunbookError(f"No record was found in {archive}. Give the folder of the archive, or one above its bumps.")
     for problem in problems:
         print(problem, file=sys.stderr)
-    whole = f"not whole: {len(problems)} problem{'s' * (len(problems) != 1)}" if problems else "whole"
-    print(f"{archive} is {whole}. Looked at {counts}.")
+    result = "intact"
+    if problems:
+        result = f"not intact: {display.count(len(problems), 'problem')}"
+    print(f"{archive} is {result}. Checked {counts}.")
     if counts.unguarded:
         print(counts.unguarded)
     return 1 if problems else 0
 
 
-def _existing(named: str) -> Path:
-    return Path(named).expanduser().absolute() if named else default()
+def _existing(name: str) -> Path:
+    if not name:
+        return default()
+    return Path(name).expanduser().absolute()
 
 
 def _ago(since: str) -> str:

@@ -6,6 +6,7 @@ git finds the files, so untracked ones are not searched; the package ``pins.disc
 import argparse
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 FILE = ".base-image-pins.yaml"  # ``repositories`` names it too, and takes long to load
 _ROLES = ("lockstep dev", "lockstep lts", "informational", "frozen", "ignore")
 _HEADS = ("call it", "place", "seems to be", "why", "image")
-# git tells a binary file from a text by this, too.
+#: Characters that are searched for a NUL, which makes a file binary, as git does.
 _SNIFFED = 8000
 
 
@@ -36,7 +37,7 @@ class Discovery:
     repository: Path
     state: str
     commit: str | None
-    found: tuple[ClassifiedReference, ...]
+    references: tuple[ClassifiedReference, ...]
     draft: "PinsFileDraft"
     notes: tuple[str, ...]
     #: The name of the repository, if its pins are known without a file.
@@ -45,71 +46,75 @@ class Discovery:
     @property
     def sorted(self) -> list[ClassifiedReference]:
         """The references, those that matter most first."""
-        return sorted(self.found, key=lambda one: _ROLES.index(one.full_role))
+        return sorted(self.references, key=lambda reference: _ROLES.index(reference.full_role))
 
     @property
     def summary(self) -> str:
-        """The answer in a line."""
-        if not self.found:
+        """The result in one line."""
+        if not self.references:
             return f"No reference to an image of a known family was found in {self.repository} ({self.state})."
-        told = [f"{count} {role}" for role in _ROLES if (count := sum(one.full_role == role for one in self.found))]
-        paths = len({one.path for one in self.found})
-        counted = f"{times(len(self.found), 'reference')} in {times(paths, 'file')}"
-        return f"{counted} ({self.state}): {', '.join(told)}."
+        counts = Counter(reference.full_role for reference in self.references)
+        roles = ", ".join(f"{counts[role]} {role}" for role in _ROLES if role in counts)
+        paths = {reference.path for reference in self.references}
+        total = f"{times(len(self.references), 'reference')} in {times(len(paths), 'file')}"
+        return f"{total} ({self.state}): {roles}."
 
     def as_text(self) -> str:
-        """A table, what must be known beside it, and the answer as the last line."""
-        rows = [
-            (
-                one.full_role,
-                f"{one.path}:{one.reference.line}",
-                one.nature.kind,
-                f"{one.nature.why}; {one.reason}",
-                _image(one),
-            )
-            for one in self.sorted
-        ]
-        table = [tuple(map(shown, row)) for row in (_HEADS, *rows)] if rows else []
-        widths = [min(max(map(len, column)), 100) for column in zip(*table, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
-        return "\n".join([*lines, *([""] if lines else []), *map(shown, self.notes), shown(self.summary)])
+        """Return a table, the notes, and the summary as the last line."""
+        lines: list[str] = []
+        if self.references:
+            table = [_HEADS, *(tuple(map(shown, _columns(reference))) for reference in self.sorted)]
+            widths = [min(max(map(len, column)), 100) for column in zip(*table, strict=True)]
+            lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+            lines.append("")
+        return "\n".join([*lines, *map(shown, self.notes), shown(self.summary)])
 
     def as_json(self) -> dict[str, object]:
-        """The same for machines.  Fields may be added; a changed meaning is a new ``format``."""
+        """Return the same as JSON.  Fields may be added; a changed meaning gets a new ``format``."""
         return {
             "format": 1,
             "repository": str(self.repository),
             "ref": self.state,
             "commit": self.commit,
             "notes": list(self.notes),
-            "references": [
-                {
-                    "path": one.path,
-                    "line": one.reference.line,
-                    "column": one.reference.column + 1,
-                    "image": one.reference.image,
-                    "tag": one.reference.tag,
-                    "digest": one.reference.digest,
-                    "family": one.reference.family.name,
-                    "kind": one.nature.kind,
-                    "role": one.full_role,
-                    "why": f"{one.nature.why}; {one.reason}",
-                }
-                for one in self.sorted
-            ],
+            "references": [_as_json(classified) for classified in self.sorted],
             "draft": self.draft.text,
             "chosen": list(self.draft.chosen),
         }
 
 
-def survey(place: str | Path, ref: str = "") -> Discovery:
-    """Find the references in the tracked files of the clone at ``place``, or of a commit without checking it out.
+def _columns(classified: ClassifiedReference) -> tuple[str, ...]:
+    reference, nature = classified.reference, classified.nature
+    image = str(reference)
+    if reference.variable and not reference.tag:
+        image += ":…"
+    place = f"{classified.path}:{reference.line}"
+    return classified.full_role, place, nature.kind, f"{nature.why}; {classified.reason}", image
 
-    A bare repository has no work tree, and a clone may have none checked out, so HEAD is searched.  Raises RunbookError
-    where there is no repository, no
-    such ref, or a file that cannot be read.
+
+def _as_json(classified: ClassifiedReference) -> dict[str, object]:
+    reference, nature = classified.reference, classified.nature
+    return {
+        "path": classified.path,
+        "line": reference.line,
+        "column": reference.column + 1,
+        "image": reference.image,
+        "tag": reference.tag,
+        "digest": reference.digest,
+        "family": reference.family.name,
+        "kind": nature.kind,
+        "role": classified.full_role,
+        "why": f"{nature.why}; {classified.reason}",
+    }
+
+
+def survey(repository: str | Path, ref: str = "") -> Discovery:
+    """Find the references in the tracked files of a clone's work tree, or of a commit without checking it out.
+
+    HEAD is searched if nothing is checked out.  Raises RunbookError if the repository or the ref does not exist, or a
+    file cannot be read.
     """
-    checkout = Checkout.open(place)
+    checkout = Checkout.open(repository)
     refuse_fetching(checkout.path)
     notes = []
     if not ref and checkout.bare:
@@ -128,33 +133,37 @@ def survey(place: str | Path, ref: str = "") -> Discovery:
     texts: dict[str, str] = {}
     for path, text in _read(checkout, search.paths(), commit).items():
         if "\0" in text[:_SNIFFED]:
-            notes.append(f"{path} is a binary file that holds the name of an image; it was not looked into.")
+            notes.append(f"{path} is a binary file that contains the name of an image; it was not searched.")
         else:
             texts[path] = text
-    found = discover(texts.items())
-    known, found = _as_known(checkout, commit, found)
+    references = discover(texts.items())
+    known, references = _as_known(checkout, commit, references)
     if known:
         notes.append(
             f"{known} is known already: its pins are built in, and a pins file of your own would replace them."
         )
-    return Discovery(checkout.path, ref or "work tree", commit, found, draft(found, texts), tuple(notes), known)
+    return Discovery(
+        checkout.path, ref or "work tree", commit, references, draft(references, texts), tuple(notes), known
+    )
 
 
 def _as_known(
-    checkout: Checkout, commit: str | None, found: tuple[ClassifiedReference, ...]
+    checkout: Checkout, commit: str | None, references: tuple[ClassifiedReference, ...]
 ) -> tuple[str, tuple[ClassifiedReference, ...]]:
-    """The repository's name and what was found as its known pins are called; no name where there are none."""
-    from runbook_lib.workflow import repository as recognized  # not needed before git has searched
+    """Return a known repository's name, and the references with the roles of its pins; the name is empty if unknown."""
+    from runbook_lib.workflow import repository as known_repositories  # not needed before git has searched
 
-    if not found or checkout.read([FILE], commit)[FILE] is not None:
-        return "", found
-    repository = recognized.recognize(checkout, [commit])
+    if not references or checkout.read([FILE], commit)[FILE] is not None:
+        return "", references
+    repository = known_repositories.recognize(checkout, [commit])
     if repository is None:
-        return "", found
+        return "", references
     texts = checkout.read(repository.sites.pin_paths, commit)
-    called = as_known(found, texts, repository.sites, repository.name)
-    pinned = any(new is not old and new.role == "lockstep" for new, old in zip(called, found, strict=True))
-    return (repository.name, called) if pinned else ("", found)  # a file of the same name makes nobody known
+    renamed = as_known(references, texts, repository.sites, repository.name)
+    for new, old in zip(renamed, references, strict=True):
+        if new is not old and new.role == "lockstep":
+            return repository.name, renamed
+    return "", references  # a file with the name of a known one has no pin of it
 
 
 def _is_not_checked_out(checkout: Checkout) -> bool:
@@ -164,16 +173,16 @@ def _is_not_checked_out(checkout: Checkout) -> bool:
 
 
 class _Search(Thread):
-    """git's search for the files, while this process does something else."""
+    """The search of git, in parallel with the work of this process."""
 
     def __init__(self, checkout: Checkout, commit: str | None) -> None:
         super().__init__(daemon=True)
-        self._asked = checkout, commit
+        self._checkout, self._commit = checkout, commit
         self._result: list[str] | RunbookError = []
 
     def run(self) -> None:
         try:
-            self._result = _holding(*self._asked)
+            self._result = _search(self._checkout, self._commit)
         except RunbookError as error:
             self._result = error
 
@@ -185,16 +194,19 @@ class _Search(Thread):
         return self._result
 
 
-def _holding(checkout: Checkout, commit: str | None) -> list[str]:
-    """The tracked files that hold the name of an image."""
-    names = [part for path in SEARCHED for part in ("-e", path)]
-    options = ("-l", "-z", "--fixed-strings", "--full-name", "--no-recurse-submodules", "--no-color")
+def _search(checkout: Checkout, commit: str | None) -> list[str]:
+    """Return the tracked files that contain the name of an image."""
+    options = ["-l", "-z", "--fixed-strings", "--full-name", "--no-recurse-submodules", "--no-color"]
+    for name in SEARCHED:
+        options += ["-e", name]
+    if commit:
+        options.append(commit)
     try:
-        listed = checkout.git("grep", *options, *names, *([commit] if commit else []), "--")
+        listed = checkout.git("grep", *options, "--")
     except GitFailed as error:
         if error.stderr != "nothing.":
             raise CannotTell(f"{checkout.path} could not be searched. {error}") from error
-        return []  # git's way to say that nothing was found
+        return []  # git found nothing
     prefix = f"{commit}:" if commit else ""
     return [name.removeprefix(prefix) for name in listed.split("\0") if name]
 
@@ -203,21 +215,17 @@ def _read(checkout: Checkout, paths: Sequence[str], commit: str | None) -> Mappi
     try:
         texts = checkout.read(paths, commit)
     except OSError as error:
-        raise CannotTell(f"{error.filename} could not be read ({error.strerror}). Mend that and run again.") from error
-    # The protocol by which git gives many files at once has no way to ask for such a name.
+        raise CannotTell(f"{error.filename} could not be read ({error.strerror}). Fix that and run again.") from error
+    # git's protocol for many files in one process cannot request such a name.
     for path in [path for path in paths if commit and "\n" in path]:
         texts[path] = checkout.git("cat-file", "blob", f"{commit}:{path}")
     return {path: text for path, text in texts.items() if text is not None}
 
 
-def _image(one: ClassifiedReference) -> str:
-    return f"{one.reference}{':…' if one.reference.variable and not one.reference.tag else ''}"
-
-
 def _write(discovery: Discovery, *, replace_known: bool) -> Path:
-    """Write the draft into the work tree.  Raises Refused where there is something that must not be overwritten.
+    """Write the draft into the work tree.  Raises Refused if the file exists.
 
-    Nor is it written over what is known without a file, unless ``replace_known``.
+    For a repository whose pins are built in that requires ``replace_known``.
     """
     target = discovery.repository / FILE
     if discovery.commit:
@@ -225,9 +233,9 @@ def _write(discovery: Discovery, *, replace_known: bool) -> Path:
             f"--write drafts from the work tree, and {discovery.state} was searched. Leave --ref out, in a clone that "
             "has a work tree."
         )
-    there = Refused(f"{target} exists, and is never overwritten. Without --write the draft is shown, to compare.")
+    exists = Refused(f"{target} exists, and is never overwritten. Without --write the draft is shown, to compare.")
     if os.path.lexists(target):
-        raise there
+        raise exists
     if not discovery.draft.text:
         raise Refused(f"{target} was not written. {' '.join(discovery.draft.chosen)}")
     if discovery.known and not replace_known:
@@ -238,22 +246,25 @@ def _write(discovery: Discovery, *, replace_known: bool) -> Path:
     from runbook_lib.system import atomic_files
 
     if not atomic_files.create(target, discovery.draft.text):
-        raise there  # made since
+        raise exists  # created since
     return target
 
 
 def command(options: argparse.Namespace) -> int:
-    """``runbook pins discover``: 0 when references were found, 1 when there are none."""
+    """Print the references and the draft; return 0 if there are references, 1 if there are none."""
     discovery = survey(options.repo, options.ref)
-    written = _write(discovery, replace_known=options.replace_known) if options.write and discovery.found else None
+    written = None
+    if options.write and discovery.references:
+        written = _write(discovery, replace_known=options.replace_known)
     if options.json:
         print(json.dumps(discovery.as_json() | {"written": written and str(written)}, indent=2))
     else:
         print(discovery.as_text())
-        if discovery.found:
-            print("", *discovery.draft.chosen, *(f"Left out: {it}" for it in discovery.draft.left_out), sep="\n")
+        if discovery.references:
+            left_out = [f"Left out: {entry}" for entry in discovery.draft.left_out]
+            print("", *discovery.draft.chosen, *left_out, sep="\n")
             if written:
                 print(f"Written to {shown(str(written))}. Read every entry, then run `runbook check`.")
             elif discovery.draft.text:
                 print(f"The draft of {FILE} (--write writes it):\n\n{discovery.draft.text}", end="")
-    return 0 if discovery.found else 1
+    return 0 if discovery.references else 1

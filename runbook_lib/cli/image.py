@@ -20,16 +20,16 @@ from runbook_lib.images.tags.coreweave import CoreWeaveTag, search
 
 
 def listed(ref: ImageRef, known: Tags, constraints: Sequence[str]) -> tuple[Sequence[Tag], int]:
-    """The tags that the family of the image reads, newest first, and how many it does not read.
+    """Return the tags that the image's family parses, newest first, and the number of those that it does not.
 
-    ``constraints``, such as ``cuda>=12.9``, are for CoreWeave's images, whose tags name what is in them; RunbookError
-    for others, and for one that is none.
+    ``constraints``, such as ``cuda>=12.9``, are for CoreWeave's images, whose tags name their contents.  Raises
+    RunbookError for other images, and for an invalid constraint.
     """
     family = family_of(ref) or OTHER
     if constraints and family is not COREWEAVE:
         raise RunbookError(
-            f"The tags of {ref.name} do not name what is in the image, so {' '.join(constraints)!r} cannot be looked "
-            "for. Leave the constraints out; they are for CoreWeave's ml-containers."
+            f"The tags of {ref.name} do not name what is in the image, so {' '.join(constraints)!r} cannot be "
+            "searched for. Leave the constraints out; they are for CoreWeave's ml-containers."
         )
     listing = family.listed(known.names)
     tags: list[Tag] = sorted([*listing.releases, *listing.candidates, *listing.specials], reverse=True)
@@ -43,13 +43,13 @@ def command_list(options: argparse.Namespace) -> int:
     ref = ImageRef.parse(options.image)
     with Registry.connect(ref) as registry:
         known = registry.known_tags()
-    tags, others = listed(ref, known, options.constraint)
+    tags, unreadable = listed(ref, known, options.constraint)
     for tag in tags:
         print(tag if tag.kind == "release" else f"{tag}  {tag.kind}")
     if known.problem:
         print(f"This list was read {ago(known.age)}: {known.problem}", file=sys.stderr)
-    if others:
-        print(f"Left out: {others} of another form.", file=sys.stderr)
+    if unreadable:
+        print(f"Left out: {unreadable} of another form.", file=sys.stderr)
     if not tags:
         print(f"{ref.name} has no such tag.", file=sys.stderr)
     return 0 if tags else 1
@@ -78,7 +78,7 @@ def command_driver(options: argparse.Namespace) -> int:
 
 
 def _text(path: str) -> str:
-    """A file, or standard input for ``-``; bytes that are no text are passed over."""
+    """Return the text of a file, or for ``-`` of standard input; invalid bytes are replaced."""
     if path == "-":
         return sys.stdin.buffer.read().decode("utf-8", "replace")
     try:

@@ -22,7 +22,7 @@ def command(options: argparse.Namespace) -> int:
     if short(repository) != short(MEGATRON_LM):
         raise RunbookError(
             f"{checkout.path} is a clone of {repository.name}, and the table of labels is that of {MEGATRON_LM.name}: "
-            "which labels its changes need is told by its own guide for contributors."
+            "its own guide for contributors says which labels its changes need."
         )
     what = options.what
     if number := re.fullmatch(r"#?([0-9]{1,9})", what):

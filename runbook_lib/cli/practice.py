@@ -9,7 +9,7 @@ from runbook_lib.practice import World, default_home, reset, start
 
 
 def command(options: Namespace) -> int:
-    """Serve the practice world until Ctrl-C, or remove it, and return the exit status."""
+    """Serve the practice environment until Ctrl-C, or remove it; return the exit status."""
     if options.action == "reset":
         home = default_home()
         print(f"The practice world in {home} was removed." if reset() else f"There is no practice world in {home}.")

@@ -43,7 +43,7 @@ def test_status_lists_bumps_that_never_started_separately(tmp_path: Path, capsys
     assert archive_commands.command_status(argparse.Namespace(audit=str(tmp_path), json=False)) == 0
     told = capsys.readouterr().out
     assert told.startswith("There is no bump in ")
-    assert "anything being changed:\n" in told
+    assert "changed nothing:\n" in told
     assert "  o/r main dev 26.4-py3: not begun. 26.4-py3 is no tag.\n" in told
     assert "  o/r main dev no tag: previewed. No tag was given.\n" in told
 
@@ -79,12 +79,12 @@ def test_audit_verify_reports_problems_and_exits_with_1(audit: Path, capsys: pyt
     options = argparse.Namespace(action="verify", dir=str(audit), allowed_signers="")
     assert archive_commands.command_audit(options) == 0
     told, guarded = capsys.readouterr().out.splitlines()
-    assert told == f"{audit} is whole. Looked at 2 bumps, 5 records, 1 running, 8 files."
+    assert told == f"{audit} is intact. Checked 2 bumps, 5 records, 1 running, 8 files."
     assert guarded.startswith("No git history guards it: ")
     flip(folder(audit, PIN) / "executed.ipynb")
     assert archive_commands.command_audit(options) == 1
     told = capsys.readouterr()
-    assert "is not whole: 1 problem. Looked at" in told.out
+    assert "is not intact: 1 problem" in told.out
     assert told.err.startswith(str(folder(audit, PIN) / "executed.ipynb: was changed"))
     with pytest.raises(RunbookError, match="There is no archive"):
         archive_commands.command_audit(argparse.Namespace(dir=str(audit / "none"), allowed_signers=""))

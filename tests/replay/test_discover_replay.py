@@ -57,7 +57,7 @@ def test_every_line_that_git_grep_finds_is_found(repository: Sorted) -> None:
     for hit in done.stdout.decode("utf-8", "surrogateescape").split("\n")[:-1]:
         name, line, _ = hit.split("\0", 2)
         grepped.add((name.partition(":")[2], int(line)))
-    found = {(one.path, one.reference.line) for one in repository.found.found}
+    found = {(one.path, one.reference.line) for one in repository.found.references}
     assert len(grepped) > 15
     assert grepped - found == set()
     assert found - grepped == BESIDE.get(repository.name, set())
@@ -65,11 +65,11 @@ def test_every_line_that_git_grep_finds_is_found(repository: Sorted) -> None:
 
 def test_the_list_names_every_reference(repository: Sorted) -> None:
     listed = Counter((path, line, image) for path, line, image, *_ in repository.wanted.elements())
-    assert Counter((one.path, one.reference.line, one.reference.image) for one in repository.found.found) == listed
+    assert Counter((one.path, one.reference.line, one.reference.image) for one in repository.found.references) == listed
 
 
 def test_at_least_nine_of_ten_are_sorted_as_a_careful_person_does(repository: Sorted) -> None:
-    wanted, found = repository.wanted, repository.found.found
+    wanted, found = repository.wanted, repository.found.references
     roles = Counter((path, line, image, role) for path, line, image, _, _, role in wanted.elements())
     kinds = Counter((path, line, image, kind) for path, line, image, _, kind, _ in wanted.elements())
     told_roles = Counter((one.path, one.reference.line, one.reference.image, one.full_role) for one in found)
@@ -97,7 +97,7 @@ def test_the_draft_is_a_pins_file_that_reads_every_pin(repository: Sorted) -> No
     read = Counter((pin.site.path, pin.line, pin.site.role) for one in readings for pin in one.pins)
     found = Counter(
         (one.path, one.reference.line, one.full_role)
-        for one in repository.found.found
+        for one in repository.found.references
         if one.reference.image == sites.image and one.role in ("lockstep", "informational")
     )
     assert (found - read).total() == len(draft.left_out)
