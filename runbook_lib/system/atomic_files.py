@@ -64,10 +64,35 @@ def write(path: Path, content: str | bytes, *, durable: bool = False) -> None:
 
 
 def create(path: Path, content: str) -> bool:
-    """Write a new file; return False, without a change, if something of the name exists, be it a broken link."""
-    if os.path.lexists(path):
+    """Write a new file in one step; return False, without a change, if something of the name exists.
+
+    A file of that name is kept even if it is written at the same moment.  Raises RunbookError if writing fails.
+    """
+    draft = draft_of(path)
+    try:
+        try:
+            draft.write_text(content, "utf-8", errors="surrogateescape", newline="")
+            os.link(draft, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
+                raise
+            return _create_without_link(path, content)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return True
+
+
+def _create_without_link(path: Path, content: str) -> bool:
+    """Create a file where the file system has no hard links: a reader may see a part of it."""
+    try:
+        with path.open("x", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            file.write(content)
+    except FileExistsError:
         return False
-    write(path, content)
     return True
 
 
