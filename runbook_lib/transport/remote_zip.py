@@ -57,7 +57,7 @@ class Member:
 
 
 class Tail:
-    """How many bytes to fetch from the end of the next archive: the directories of one run have about one size."""
+    """The number of bytes to fetch from the end of the next archive: directories of one run have similar sizes."""
 
     def __init__(self, size: int = 2048) -> None:
         self.size = size
