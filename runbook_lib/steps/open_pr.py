@@ -46,8 +46,10 @@ class OpenedPullRequest:
     @property
     def view(self) -> View:
         """The messages, and each commit that a person has to confirm."""
-        messages = display.notes(self.messages)
-        return messages + self.unconfirmed.show() if self.unconfirmed else messages
+        view = display.notes(self.messages)
+        if self.unconfirmed:
+            view += self.unconfirmed.show()
+        return view
 
 
 def carry_out(step: StepRecord, proposal: Proposal) -> OpenedPullRequest:
@@ -213,7 +215,9 @@ def verify(step: StepRecord, opened: OpenedPullRequest) -> View:
     number = f"#{opened.pull.number}" if opened.pull else "the draft pull request"
     if not bump.apply:
         _plan_effects(step, proposal)
-        state = f"#{proposal.pull.number} is open" if proposal.pull else "would open a draft pull request"
+        state = "would open a draft pull request"
+        if proposal.pull:
+            state = f"#{proposal.pull.number} is open"
         step.done(f"Preview: {state}, {bump.title!r} into {bump.base}.", "Run again with -p apply True.")
     elif opened.unconfirmed:
         step.waiting(opened.unconfirmed.waiting, opened.unconfirmed.next)

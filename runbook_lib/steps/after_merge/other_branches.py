@@ -40,8 +40,9 @@ def branch_rows(branch: BumpBranch, refs: str) -> tuple[list[dict[str, object]],
         tags = sorted({sites.family.read(ImageRef.parse(pin.image).tag or "") for pin in pins})
         state, fix = image_state(tags, bump, name)
         rows.append({"branch": name, "image": ", ".join(map(str, tags)) or "–", "state": state, "next": fix})
-    note = f"Left out, as they have no known pin site: {', '.join(without_pins)}." if without_pins else ""
-    return rows, note
+    if without_pins:
+        return rows, f"Left out, as they have no known pin site: {', '.join(without_pins)}."
+    return rows, ""
 
 
 def image_state(tags: Sequence[Tag], bump: Bump, branch: str) -> tuple[str, str]:
@@ -49,13 +50,17 @@ def image_state(tags: Sequence[Tag], bump: Bump, branch: str) -> tuple[str, str]
     check = f"runbook check --ref {branch}"
     if not tags:
         return "cannot tell", check
+    if bump.tag is None and len(tags) > 1:
+        return "out of sync", check
     if bump.tag is None:
-        return ("in sync", "") if len(tags) == 1 else ("out of sync", check)
+        return "in sync", ""
     if any(is_older(tag, bump.tag) for tag in tags):
         return "older", command(BUMP, bump, base=branch, refs=None, apply=None, publish=None)
     if any(is_older(bump.tag, tag) for tag in tags):
         return "newer", ""
-    return ("names it" if bump.tag in tags else "another edition or build"), ""
+    if bump.tag in tags:
+        return "names it", ""
+    return "another edition or build", ""
 
 
 def _matching(checkout: Checkout, bump: Bump, remote: str, refs: str) -> dict[str, str]:
