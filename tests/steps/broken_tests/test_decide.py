@@ -330,7 +330,7 @@ def test_the_soft_form_names_the_ci_that_honours_it(at: World) -> None:
 def test_ready_to_merge_after_all_rounds(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITLAB_URL", raising=False)
     found = look(at)
-    assert [it.name for it in found.unavailable] == ["a green CI run of the head commit"]
+    assert [it.name for it in found.missing] == ["a green CI run of the head commit"]
     step05(at, accept=f"{REGRESSION}: right")
     assert "a push of what is here" in [it.name for it in look(at).missing]
     step06(at, broken_tests=BOTH)
@@ -339,7 +339,7 @@ def test_ready_to_merge_after_all_rounds(at: World, monkeypatch: pytest.MonkeyPa
     assert at.effects()[0] == "rerun"
     at.now[0] += 1000
     found = look(at)
-    assert found.unavailable == ()
+    assert found.missing == ()
     assert [it.ok for it in found.requirements if "GitLab" in it.name] == [None]
     assert "Ready for review" in found.people[0]
     github_issues_closed = issues(at)[-1]
@@ -365,7 +365,7 @@ def test_gitlabs_pipeline_counts_where_there_is_one(
 
 
 def test_a_preview_makes_no_query(at: World) -> None:
-    assert look(at, mode="preview").idle
+    assert look(at, mode="preview").problem
 
 
 # -- jobs of one name --------------------------------------------------------------------------------------------
