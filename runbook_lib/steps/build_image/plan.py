@@ -61,7 +61,7 @@ class ImagePlan:
 
     @property
     def idle(self) -> str:
-        """Why Apply does nothing, as a sentence; empty otherwise."""
+        """The reason why Apply does nothing, as a sentence; empty otherwise."""
         if self.practice:
             return _PRACTICE
         if self.bump.tag is None:
