@@ -13,7 +13,7 @@ from runbook_lib.system.atomic_files import LARGEST
 #: Set by a git hook that runs us: they would bind every call to another repository or index.
 _BINDING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
 _LIMIT = 300.0
-#: What no line to git can hold as a part of a name; the halves of characters, except those that stand for odd bytes.
+#: Characters that no name in a line to git can have; surrogates, except those that encode bytes that are not UTF-8.
 _NO_NAME = re.compile("[\n\0\ud800-\udc7f\udd00-\udfff]")
 
 Blob = tuple[str, str]
@@ -28,10 +28,10 @@ def read_blobs(place: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str
     """
     pairs = list(dict.fromkeys(wanted))
     identities = dict(zip(pairs, _identities(place, pairs), strict=True))
-    asked = list(dict.fromkeys(identity for identity in identities.values() if identity))
-    entries = zip(asked, _objects(place, asked), strict=True)
+    ids = list(dict.fromkeys(identity for identity in identities.values() if identity))
+    entries = zip(ids, _objects(place, ids), strict=True)
     texts = {identity: entry[2].decode("utf-8", "surrogateescape") for identity, entry in entries if entry}
-    return {pair: (it, texts[it]) if it in texts else None for pair, it in identities.items()}
+    return {pair: (identity, texts[identity]) if identity in texts else None for pair, identity in identities.items()}
 
 
 def _identities(place: Path, pairs: Sequence[tuple[str, str]]) -> list[str | None]:
@@ -43,9 +43,9 @@ def _identities(place: Path, pairs: Sequence[tuple[str, str]]) -> list[str | Non
     if not pairs:
         return []
     names = [f"{ref}:{path}" for ref, path in pairs]
-    own, reached = _headers(place, names), _headers(place, names, "--follow-symlinks")
-    found: list[str | None] = []
-    for (ref, path), plain, followed in zip(pairs, own, reached, strict=True):
+    own, targets = _headers(place, names), _headers(place, names, "--follow-symlinks")
+    ids: list[str | None] = []
+    for (ref, path), plain, followed in zip(pairs, own, targets, strict=True):
         if plain != followed and not followed.startswith("notdir "):
             raise CannotTell(
                 f"{path} in {ref} of {place} is a symbolic link or lies behind one, and links are never followed. "
@@ -55,12 +55,12 @@ def _identities(place: Path, pairs: Sequence[tuple[str, str]]) -> list[str | Non
         kind, _, size = rest.partition(" ")
         if kind == "blob" and size.isdecimal() and int(size) > LARGEST:
             raise CannotTell(f"{path} in {ref} of {place} is larger than {LARGEST >> 20} MB, so it was not read.")
-        found.append(identity if kind == "blob" else None)
-    return found
+        ids.append(identity if kind == "blob" else None)
+    return ids
 
 
 def _headers(place: Path, names: Sequence[str], *options: str) -> list[str]:
-    """Return what git says of each name: id, kind and size; that it is missing; or where its links end."""
+    """Return git's line for each name: id, kind and size; that it is missing; or where its links end."""
     out = _git(place, ["cat-file", "--batch-check", *options], _lines(names))
     headers, position = [], 0
     for _ in names:
@@ -74,14 +74,14 @@ def _headers(place: Path, names: Sequence[str], *options: str) -> list[str]:
 
 
 def commits(place: Path, refs: Iterable[str]) -> dict[str, str | None]:
-    """The full commit id that each ref names in the clone at ``place``, or None."""
+    """Return the full commit id that each ref names in the clone at ``place``, or None."""
     names = list(dict.fromkeys(refs))
     entries = _objects(place, [f"{name}^{{commit}}" for name in names])
     return {name: entry and entry[0] for name, entry in zip(names, entries, strict=True)}
 
 
 def branches(place: Path) -> list[str]:
-    """Full names of the local and the remote-tracking branches, in order of version; a remote's HEAD is none."""
+    """Return the full names of local and remote-tracking branches in version order, without the remotes' HEADs."""
     options = ["--sort=version:refname", "--format=%(refname) %(symref)"]
     listed = _git(place, ["for-each-ref", *options, "refs/heads", "refs/remotes"])
     lines = listed.decode("utf-8", "surrogateescape").splitlines()
@@ -108,9 +108,9 @@ def _objects(place: Path, names: Sequence[str]) -> list[tuple[str, str, bytes] |
 
 
 def _lines(names: Sequence[str]) -> bytes:
-    # The protocol is a line a name; no name of a ref or of a file that we ask for holds a line feed.
-    asked = (":" if _NO_NAME.search(name) else name for name in names)
-    return "".join(f"{name}\n" for name in asked).encode("utf-8", "surrogateescape")
+    # The protocol has one line per name; no name of a ref or of a file that is read has a line feed.
+    lines = (":" if _NO_NAME.search(name) else name for name in names)
+    return "".join(f"{name}\n" for name in lines).encode("utf-8", "surrogateescape")
 
 
 def _git(place: Path, arguments: Sequence[str], stdin: bytes = b"") -> bytes:
@@ -135,6 +135,6 @@ def _git(place: Path, arguments: Sequence[str], stdin: bytes = b"") -> bytes:
     except subprocess.TimeoutExpired as error:
         raise CannotTell(f"Reading {place} took git longer than {_LIMIT:.0f} seconds and was stopped.") from error
     if done.returncode:
-        words = done.stderr.decode("utf-8", "replace").strip()
-        raise CannotTell(f"git could not read the repository {place}. It says: {words or 'nothing.'}")
+        message = done.stderr.decode("utf-8", "replace").strip()
+        raise CannotTell(f"git could not read the repository {place}. It says: {message or 'nothing.'}")
     return done.stdout

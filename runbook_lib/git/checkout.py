@@ -1,4 +1,4 @@
-"""A git repository on this machine: everything that the runbook reads from it and does to it.
+"""A git repository on this machine: all reads and changes of it.
 
 git itself does the work, by its command line, with the engineer's own authentication, signing and hooks.
 No call waits for a password or a pass phrase: there is no terminal to ask on, and every call has a time limit.
@@ -16,18 +16,20 @@ from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
 from runbook_lib.git import command
 from runbook_lib.git.blobs import read_blobs
 from runbook_lib.git.command import GitFailed
+from runbook_lib.git.work_tree import write_edits
 from runbook_lib.system import atomic_files
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.redact import Redactor
 
-_NO_REMOTE = 2  #: What `git remote get-url` ends with where there is none of the name.
+#: The exit status of `git remote get-url` where there is no remote of the name.
+_NO_REMOTE = 2
 _FETCHED_FROM = re.compile(r"^(\S+)\t(.*) \(fetch\)", re.MULTILINE)
 _SLUG = re.compile(r"(?:^|[/:])(?P<owner>[A-Za-z0-9][A-Za-z0-9-]*)/(?P<name>[A-Za-z0-9._-]+?)(?:\.git)?/?$")
 
 
 @dataclass(frozen=True)
 class Checkout:
-    """A clone: with a work tree, or bare (then it can be read, and nothing in it be edited)."""
+    """A clone: with a work tree, or bare (then it can be read, not edited)."""
 
     path: Path
     bare: bool
@@ -36,7 +38,7 @@ class Checkout:
     def open(cls, path: str | Path) -> Self:
         """Find the repository that holds ``path``.  Raises RunbookError when there is none, or git is too old."""
         place = Path(path).expanduser().absolute()
-        if not os.path.isdir(place):  # False, too, for what no path can be
+        if not os.path.isdir(place):  # False for an impossible path too
             raise RunbookError(f"There is no folder {place}. Give the path of a git checkout.")
         command.require()
         with contextlib.suppress(GitFailed):
@@ -57,7 +59,7 @@ class Checkout:
         return command.git(self.path, *arguments, stdin=stdin)
 
     def resolve(self, ref: str) -> str:
-        """The full commit id that ``ref`` names.  Raises RunbookError when it names none."""
+        """Return the full commit id that ``ref`` names.  Raises RunbookError when it names none."""
         try:
             return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
         except GitFailed as error:
@@ -66,30 +68,30 @@ class Checkout:
             ) from error
 
     def branch_tip(self, branch: str) -> str | None:
-        """The commit of a local branch, if there is such a branch."""
+        """Return the commit of a local branch; None where there is no such branch."""
         return self._tip(f"refs/heads/{branch}")
 
     def tracked_tip(self, remote: str, branch: str) -> str | None:
-        """The commit that a remote's branch had when it was last fetched here."""
+        """Return the commit that a remote's branch had when it was last fetched here."""
         return self._tip(f"refs/remotes/{remote}/{branch}")
 
     def _tip(self, ref: str) -> str | None:
         return self.git("for-each-ref", "--format=%(objectname)", "--count=1", ref) or None
 
     def current_branch(self) -> str | None:
-        """The branch that is checked out; None when HEAD is detached."""
+        """Return the branch that is checked out; None when HEAD is detached."""
         return self.git("branch", "--show-current") or None
 
     def read(self, paths: Iterable[str], ref: str | None = None) -> dict[str, str | None]:
-        """Texts by path, from a commit, or from the work tree when ``ref`` is None.  None where there is no file.
+        """Return texts by path, from a commit, or the work tree when ``ref`` is None.  None where there is no file.
 
-        Bytes that are no UTF-8 come as surrogate escapes and line ends as they are: a text written back is the same.
-        Raises CannotTell for a link, which is not followed, and for what is no text, such as a pipe.
+        Bytes that are not UTF-8 become surrogate escapes, and line ends stay: a text written back is the same.
+        Raises CannotTell for a link, which is not followed, and for a special file, such as a pipe.
         """
         if ref is not None:
             wanted = [(ref, path) for path in paths]
-            found = read_blobs(self.path, wanted)
-            return {path: blob[1] if (blob := found[ref, path]) else None for _, path in wanted}
+            blobs = read_blobs(self.path, wanted)
+            return {path: blob[1] if (blob := blobs[ref, path]) else None for _, path in wanted}
         return {path: self._read_file(path) for path in paths}
 
     def _read_file(self, path: str) -> str | None:
@@ -97,23 +99,23 @@ class Checkout:
         return None if content is None else content.decode("utf-8", "surrogateescape")
 
     def uncommitted(self, paths: Sequence[str]) -> list[str]:
-        """Those of the paths that differ, in index or work tree, from HEAD."""
+        """Return those of the paths that differ, in index or work tree, from HEAD."""
         listed = self.git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *paths)
         return sorted(entry[3:] for entry in listed.split("\0") if entry)
 
     def is_ancestor(self, older: str, newer: str) -> bool:
-        """Whether ``newer`` contains ``older``."""
+        """Return whether ``newer`` contains ``older``."""
         return self.git("rev-list", "--max-count=1", "--end-of-options", older, f"^{newer}") == ""
 
-    def merge_base(self, one: str, other: str) -> str | None:
-        """The best common ancestor of two commits, or None for unrelated ones (or in a shallow clone)."""
+    def merge_base(self, commit: str, base: str) -> str | None:
+        """Return the best common ancestor of two commits, or None for unrelated ones (or in a shallow clone)."""
         try:
-            return self.git("merge-base", "--end-of-options", one, other)
+            return self.git("merge-base", "--end-of-options", commit, base)
         except GitFailed:
             return None
 
     def identity(self) -> tuple[str, str]:
-        """Name and mail address that a commit made here would carry."""
+        """Return the name and mail address that a commit made here would have."""
         try:
             name, mail, _ = re.fullmatch(r"([^<>]*) <([^<>]*)> (.*)", self.git("var", "GIT_COMMITTER_IDENT")).groups()  # type: ignore[union-attr]
         except GitFailed as error:
@@ -126,11 +128,11 @@ class Checkout:
     # -- remotes ------------------------------------------------------------------------------------------------
 
     def remotes(self) -> list[str]:
-        """The names of the remotes."""
+        """Return the names of the remotes."""
         return self.git("remote").split()
 
     def remote_url(self, remote: str, *, push: bool = False) -> str | None:
-        """The address of a remote, without credentials; None when there is no such remote."""
+        """Return the address of a remote, without credentials; None when there is no such remote."""
         try:
             return command.clean(self.git("remote", "get-url", *(["--push"] if push else []), "--", remote))
         except GitFailed as error:
@@ -139,11 +141,11 @@ class Checkout:
             return None
 
     def base_remote(self) -> str | None:
-        """The remote that pull requests aim at: that of GITHUB_REPOSITORY, else ``upstream``, else ``origin``."""
+        """Return the remote that pull requests go to: that of GITHUB_REPOSITORY, else ``upstream``, else ``origin``."""
         return self._base()[0]
 
     def _base(self) -> tuple[str | None, str]:
-        """The same with its address."""
+        """Return that remote with its address."""
         urls = dict(_FETCHED_FROM.findall(self.git("remote", "-v")))
         wanted = f"/{os.environ.get('GITHUB_REPOSITORY', '/')}".lower()
         for name, url in urls.items() if len(urls) > 1 else ():
@@ -153,7 +155,7 @@ class Checkout:
         return name, command.clean(urls.get(name or "", ""))
 
     def repository(self, env: Mapping[str, str] = os.environ) -> str:
-        """``owner/name`` on the forge: GITHUB_REPOSITORY, else from the remotes ``upstream`` and ``origin``."""
+        """Return ``owner/name`` on the forge: GITHUB_REPOSITORY, else from the remotes ``upstream`` and ``origin``."""
         if slug := env.get("GITHUB_REPOSITORY"):
             if not re.fullmatch(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+", slug):
                 raise RunbookError(f"GITHUB_REPOSITORY is {slug!r}; expected owner/name.")
@@ -167,9 +169,9 @@ class Checkout:
         return slug_of(url)
 
     def remote_tip(self, remote: str, branch: str, settings: Mapping[str, str] | None = None) -> str | None:
-        """The commit that a branch has on the remote now; None when the remote has no such branch.
+        """Return the commit that a branch has on the remote now; None when the remote has no such branch.
 
-        ``settings`` as in ``git_command.git``.
+        ``settings`` as in ``command.git``.
         """
         ref = f"refs/heads/{branch}"
         listed = self._remote_call(remote, "ls-remote", "--", remote, ref, settings=settings)
@@ -178,7 +180,7 @@ class Checkout:
     def fetch(self, remote: str, branch: str) -> str:
         """Bring the branch's newest commit here, moving no ref, and return its id.
 
-        Raises RunbookError when the remote has no such branch, Unreachable when the remote cannot be asked.
+        Raises RunbookError when the remote has no such branch, Unreachable when the remote cannot be reached.
         """
         tip = self.remote_tip(remote, branch)
         if tip is None:
@@ -194,7 +196,7 @@ class Checkout:
         return tip
 
     def has(self, commit: str) -> bool:
-        """Whether the commit is in this clone."""
+        """Return whether the commit is in this clone."""
         return self.git("cat-file", "--batch-check", stdin=commit).endswith(tuple("0123456789"))
 
     def _remote_call(self, remote: str, *arguments: str, settings: Mapping[str, str] | None = None) -> str:
@@ -217,42 +219,22 @@ class Checkout:
         """Write the edits to the work tree: all of them or none.
 
         Refused when a file is no longer what the edit was made from, or is a link.  A run that is killed between
-        two files leaves whole files; planning again finds what is still to do.
+        two files leaves complete files; planning again finds the rest.
         """
         self.require_work_tree()
         for edit in edits:
             file = self.path / edit.path
             if file.is_symlink() or not file.resolve().is_relative_to(self.path.resolve()):
                 raise Refused(f"{edit.path} is a link or lies outside {self.path}: it is not edited.")
-            if self._read_file(edit.path) != edit.before:  # which refuses a link within the checkout, and git's own
+            if self._read_file(edit.path) != edit.before:  # which refuses links in the checkout, and git's own files
                 raise Refused(
                     f"{edit.path} in {self.path} is no longer what the plan was made from, so nothing was changed. "
                     "Run again to plan on what is there now."
                 )
-        drafts: list[tuple[Path, Path, Path | None]] = []  # of each file the new text, and the old one to go back to
-        written: list[tuple[Path, Path | None]] = []
-        try:
-            for edit in edits:
-                file = self.path / edit.path
-                file.parent.mkdir(parents=True, exist_ok=True)
-                drafts.append((file, _draft(file, edit.after), None))
-                if edit.before is not None:
-                    drafts[-1] = (*drafts[-1][:2], _draft(file, edit.before))
-            for file, new, old in drafts:
-                os.replace(new, file)
-                written.append((file, old))
-        except OSError as error:
-            changed = _put_back(written)
-            told = f"{', '.join(changed)} could not be put back: run again." if changed else "Nothing was changed."
-            raise RunbookError(f"The edits could not be written to {self.path}: {error}. {told}") from error
-        finally:
-            for _, new, old in drafts:
-                for draft in (new, old) if old else (new,):
-                    with contextlib.suppress(OSError):
-                        draft.unlink(missing_ok=True)
+        write_edits(self.path, edits)
 
     def clear(self, paths: Iterable[str]) -> None:
-        """Remove what runs that were killed have left beside these files, half written."""
+        """Remove the unfinished drafts that killed runs have left beside these files."""
         for folder in {(self.path / path).parent for path in paths}:
             if folder.resolve() == self.path.resolve() / folder.relative_to(self.path):  # through no link
                 atomic_files.remove_drafts(folder)
@@ -276,7 +258,7 @@ class Checkout:
             ) from error
 
     def commit(self, paths: Sequence[str], message: str) -> str:
-        """Commit exactly these files, signed off (and signed where git is set up so); the new commit's id."""
+        """Commit exactly these files, signed off (and signed where git is set up so); return the commit's id."""
         self.identity()
         try:
             self.git("add", "--intent-to-add", "--", *paths)  # or git knows nothing of new files
@@ -284,19 +266,19 @@ class Checkout:
         except GitFailed as error:
             raise Refused(
                 f"The commit in {self.path} was not made. git says: {error.stderr} "
-                "A hook or the signing key may want attention; mend it, then run again."
+                "A hook or the signing key may be the cause; fix it, then run again."
             ) from error
         return self.resolve("HEAD")
 
     def empty_commit(self, message: str) -> str:
-        """Commit nothing on the current branch, signed off, whatever else is staged; the new commit's id."""
+        """Make an empty commit on the current branch, signed off, whatever is staged; return its id."""
         name, mail = self.identity()
         head, tree = self.resolve("HEAD"), self.git("rev-parse", "HEAD^{tree}")
         sign = ["-S"] if self._signs() else []
         signed_off = f"{_public(message)}\n\nSigned-off-by: {name} <{mail}>\n"
-        made = self.git("commit-tree", *sign, "-p", head, tree, stdin=signed_off)
-        self.git("update-ref", "-m", "commit: " + message.splitlines()[0], "HEAD", made, head)
-        return made
+        commit = self.git("commit-tree", *sign, "-p", head, tree, stdin=signed_off)
+        self.git("update-ref", "-m", "commit: " + message.splitlines()[0], "HEAD", commit, head)
+        return commit
 
     def _signs(self) -> bool:
         return self.git("config", "--type=bool", "--default=false", "--get", "commit.gpgsign") == "true"
@@ -340,7 +322,7 @@ class Checkout:
     ) -> None:
         """Make a branch of the remote name ``commit``, if it still names ``seen`` (None: if there is none yet).
 
-        It may so take away what ``seen`` held, and nothing else.  ``settings`` as in ``git_command.git``.  Raises
+        So it can remove the commits of ``seen``, and nothing else.  ``settings`` as in ``command.git``.  Raises
         Refused when the remote refuses it, or has moved.
         """
         ref = f"refs/heads/{branch}"
@@ -351,15 +333,15 @@ class Checkout:
                 remote=remote,
             )  # fmt: skip
         except GitFailed as error:
-            moved = " It has moved since it was looked at: look again." if "stale info" in error.stderr else ""
+            moved = " It has moved since it was read: run again." if "stale info" in error.stderr else ""
             raise Refused(
                 f"The remote {remote!r} ({self.remote_url(remote, push=True)}) did not take {commit[:10]} as {branch}. "
-                f"git says: {error.stderr}{moved} When you may push, run again: what is there by then is found."
+                f"git says: {error.stderr}{moved} When you may push, run again."
             ) from error
 
 
 def slug_of(url: str) -> str:
-    """``owner/name`` of a forge from the address of a remote (https, ssh, scp-like or a path)."""
+    """Return ``owner/name`` of a forge from the address of a remote (https, ssh, scp-like or a path)."""
     match = _SLUG.search(url)
     if match is None:
         raise RunbookError(
@@ -369,34 +351,5 @@ def slug_of(url: str) -> str:
 
 
 def _public(message: str) -> str:
-    """A commit's message as it may be pushed: parts of it come from logs."""
+    """Return a commit's message without secrets: parts of it come from logs."""
     return Redactor(os.environ).text(message)
-
-
-def _put_back(written: Sequence[tuple[Path, Path | None]]) -> list[str]:
-    """Give files the text that they had; the names of those that it cannot be done for."""
-    changed = []
-    for file, old in written:
-        try:
-            if old is None:
-                file.unlink()
-            else:
-                os.replace(old, file)
-        except OSError:
-            changed.append(file.name)
-    return changed
-
-
-def _draft(file: Path, text: str) -> Path:
-    """The text, safely on disk under another name in the same folder, with the file's mode."""
-    draft = atomic_files.draft_of(file)
-    try:
-        with draft.open("xb") as stream:
-            stream.write(text.encode("utf-8", "surrogateescape"))
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(draft, file.stat().st_mode & 0o7777 if file.exists() else 0o644)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise RunbookError(f"{file} could not be written: {error}. Nothing was changed.") from error
-    return draft

@@ -9,7 +9,7 @@ from pathlib import Path
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.git.checkout import Checkout
 
-#: A file or folder of git's own that says what is not finished, and how it is abandoned.
+#: Files and folders of git's own that mark an unfinished operation, with the command that aborts it.
 _OPERATIONS = {
     "MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase", "CHERRY_PICK_HEAD": "cherry-pick",
     "REVERT_HEAD": "revert",
@@ -18,8 +18,8 @@ _OPERATIONS = {
 
 def require(checkout: Checkout, paths: Sequence[str]) -> None:
     """Raise Refused where one of the files cannot be edited."""
-    if found := list(problems(checkout, paths)):
-        raise Refused(" ".join(found))
+    if sentences := list(problems(checkout, paths)):
+        raise Refused(" ".join(sentences))
 
 
 def problems(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
@@ -43,7 +43,7 @@ def _unfinished(checkout: Checkout) -> Iterator[str]:
     lock = git_dir / "index.lock"
     if lock.exists():
         yield (
-            f"{lock} is there: git is at work in this checkout, or was killed. When no git runs there, remove it: "
+            f"{lock} exists: git is running in this checkout, or was killed. When no git runs there, remove it: "
             f"rm {shlex.quote(str(lock))}"
         )
     for name, operation in _OPERATIONS.items():
@@ -56,7 +56,7 @@ def _unfinished(checkout: Checkout) -> Iterator[str]:
 
 
 def _hidden(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
-    """Files whose state in the work tree git does not look at."""
+    """Yield problems of files whose state in the work tree git ignores."""
     listed = checkout.git("ls-files", "-v", "-z", "--", *_literal(paths)).split("\0")
     marks = {entry[2:]: entry[0] for entry in listed if entry}
     unmerged = [path for path, mark in marks.items() if mark == "M"]
@@ -74,7 +74,7 @@ def _hidden(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
         )
     elif skipped:
         yield (
-            f"{', '.join(skipped)} is marked skip-worktree, so git does not look at it. Remove the mark: "
+            f"{', '.join(skipped)} is marked skip-worktree, so git ignores its state. Remove the mark: "
             f"{_git(checkout, 'update-index', '--no-skip-worktree', '--', *skipped)}"
         )
     if assumed:
@@ -85,7 +85,7 @@ def _hidden(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
 
 
 def _converted(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
-    """Files that git calls unchanged although their bytes are not those of the commit.
+    """Yield problems of files that git calls unchanged although their bytes are not those of the commit.
 
     Ends of lines (core.autocrlf, eol), another encoding (working-tree-encoding), filters such as LFS, $Id$.
     """

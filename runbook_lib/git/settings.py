@@ -1,4 +1,4 @@
-"""The settings that somebody else's repository may have: with these git starts no program and reads no other file.
+"""The settings that somebody else's repository may have: with them git starts no program and reads no other file.
 
 Configuration comes with a folder that was copied or unpacked, and git obeys it: core.sshCommand, core.fsmonitor,
 filters, hooks.  An allow-list, because every release of git may bring more of them.
@@ -16,7 +16,7 @@ from runbook_lib.git.command import git
 
 #: The setting of a command's call that lets git take no folder for a repository that only looks like one.
 NO_BARE = {"safe.bareRepository": "explicit"}
-#: Whole names, as git lists them: in lower case but for what stands between the dots.
+#: Complete names, as git lists them: lowercase except for the part between the dots.
 _ALLOWED = (
     r"core\.(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol"
     r"|safecrlf|quotepath|abbrev|compression|sharedrepository|longpaths|checkstat|trustctime|protecthfs|protectntfs"
@@ -31,7 +31,7 @@ _ALLOWED = (
     r"branch\.(autosetupmerge|autosetuprebase)",
     r"submodule\..+\.(url|active|branch)",
     r"submodule\.active",
-    r"http\..+",  # says how a server is asked, and none is
+    r"http\..+",  # settings for servers, and none is contacted
     r"lfs\.(repositoryformatversion|.+\.(access|locksverify))",
     r"(pull|rebase|merge)\.(rebase|ff|autosquash|autostash|conflictstyle)",
     r"fetch\.(prune|prunetags)",
@@ -112,7 +112,7 @@ def refuse_fetching(place: Path) -> None:
 
 
 def _keys(git_dir: Path) -> Iterator[tuple[Path, str]]:
-    """Each file of settings that belongs to a repository, with each of its names; other files are not included."""
+    """Yield each file of settings of a repository with each of its names; included files are not read."""
     for file in (_common(git_dir) / "config", git_dir / "config.worktree"):
         if file.is_symlink():
             raise RunbookError(f"{file} is a symbolic link, so nothing was read there. Replace it by a file.")
@@ -122,7 +122,7 @@ def _keys(git_dir: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _common(git_dir: Path) -> Path:
-    """The folder that a linked work tree shares with the others."""
+    """Return the folder that a linked work tree shares with the main one."""
     shared = git_dir / "commondir"
     return (git_dir / _words(shared).strip()).resolve() if shared.is_file() else git_dir
 
