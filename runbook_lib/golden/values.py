@@ -188,11 +188,14 @@ def _numbers(metric: str, values: list[Any]) -> list[float]:
     types = set(map(type, values))
     if types <= {float}:
         return values
-    if types <= {float, int}:
-        try:
-            return list(map(float, values))
-        except OverflowError:
-            pass
+    if types <= {float, int, str}:
+        # Most strings are "nan", in thousands of steps: each different one is checked once.
+        strings = dict.fromkeys({value for value in values if type(value) is str}, math.inf)
+        if all(map(_is_not_finite, strings)):
+            try:
+                return [float(strings.get(value, value)) for value in values]
+            except OverflowError:
+                pass
     return [_number(metric, value) for value in values]
 
 
