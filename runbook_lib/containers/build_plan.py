@@ -300,10 +300,11 @@ def _unused(dockerfile: Dockerfile, target: str, names: Sequence[str]) -> Iterat
 
 
 def _unknown_bases(dockerfile: Dockerfile, target: str, arguments: Mapping[str, str]) -> Iterator[str]:
-    """Yield a warning for each FROM whose variable looks like the name of a stage and is none."""
+    """Yield a warning for each FROM whose variable looks like a stage name but is not one."""
     images = dockerfile.images(target, arguments)
     for stage in dockerfile.needed(target, arguments):
         base = dockerfile.base(stage, arguments)
         if "$" in stage.base and base in images and re.fullmatch(r"\w+", base):
             hint = did_you_mean(base, dockerfile.names)
-            yield f"{dockerfile.path}:{stage.line} starts from {base}, which is no earlier stage{hint}: it is pulled."
+            name = f"{dockerfile.path}:{stage.line}"
+            yield f"{name} starts from {base}, which is not an earlier stage{hint}, so it is pulled."

@@ -1,7 +1,7 @@
 """A git repository on this machine: all reads and changes of it.
 
 git itself does the work, by its command line, with the engineer's own authentication, signing and hooks.
-No call waits for a password or a pass phrase: there is no terminal to ask on, and every call has a time limit.
+No call waits for a password or a pass phrase: there is no terminal, and every call has a time limit.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ class Checkout:
             top = command.git(place, "rev-parse", "--absolute-git-dir" if bare else "--show-toplevel")
         except GitFailed as error:
             raise RunbookError(
-                f"{place} is no git checkout. git says: {error.stderr} Give the path of a clone."
+                f"{place} is not a git checkout. git reports: {error.stderr} Give the path of a clone."
             ) from error
         return cls(Path(top), bare)
 

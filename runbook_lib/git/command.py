@@ -52,7 +52,7 @@ class GitFailed(RunbookError):
 
 
 class NoSuchRemote(GitFailed):
-    """The configuration of the repository knows no remote of this name."""
+    """The repository has no remote of this name."""
 
 
 @functools.cache

@@ -135,7 +135,7 @@ def show_diff(checkout: Checkout, commit: Commit) -> str:
 
 
 def _sizes(checkout: Checkout, changes: Iterable[TreeChange]) -> dict[str, int]:
-    """Return the bytes of each content; 0 for what is no file of this repository."""
+    """Return the bytes of each content; 0 for anything that is not a file of this repository."""
     blobs = list(dict.fromkeys(blob for change in changes for blob in (change.old_blob, change.blob)))
     if not blobs:
         return {}

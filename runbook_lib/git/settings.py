@@ -104,7 +104,7 @@ def refuse_fetching(place: Path) -> None:
         # A proxy in between would be given a person's password.
         if key.startswith("http.") or not (_KNOWN.fullmatch(key) or _PARTIAL.fullmatch(key)):
             raise RunbookError(
-                f"{place} is a partial clone, so git fetches what is read and not there, and its setting {key} may "
+                f"{place} is a partial clone: git fetches missing objects as they are read, and its setting {key} may "
                 "choose a program or a proxy for that. Nothing was read. If it is yours, move it to your configuration "
                 f"(git config --global) and remove it there: git config --file {shlex.quote(str(file))} --unset-all "
                 f"{shlex.quote(key)}"

@@ -175,7 +175,7 @@ class Store:
     """The records, each read and written as a unit.  There is one lock: a request to the forge is a transaction."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or create it.  Raises sqlite3.DatabaseError if it is no database or is locked.
+        """Open the file, or create it.  Raises sqlite3.DatabaseError if it is not a database or is locked.
 
         Raises RunbookError for a file of another version of the runbook.
         """

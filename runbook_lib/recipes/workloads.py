@@ -74,7 +74,7 @@ class Workload:
 def read(recipe: str, text: str) -> tuple[Workload, ...]:
     """Parse the workloads of one recipe, in their order; none for a recipe without tests, such as one that builds.
 
-    Raise CannotTell, with the recipe's path, for what does not parse and for a number that is none.
+    Raise CannotTell, with the recipe's path, for text that does not parse and for an invalid number.
     """
     rows = recipes.rows(recipe, text)
     if not rows:

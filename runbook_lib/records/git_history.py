@@ -255,7 +255,7 @@ def _read(file: Path) -> bytes | None:
 
 
 def _is_closed(content: bytes) -> bool | None:
-    """Return True for the statement of a closed record, and None for content that is no statement."""
+    """Return True for the statement of a closed record, and None for content that is not a statement."""
     try:
         return bool(predicate_of(content)["state"] != "running")
     except ValueError:

@@ -164,7 +164,7 @@ def _check_record(bump: _BumpCheck, folder: Path) -> None:
         if previous is not None:
             previous = {"record": str(previous["record"]), "sha256": str(previous["sha256"])}
     except FileNotFoundError:
-        bump.problem(name, f"has no {RUN}: it is no record, or that was removed.")
+        bump.problem(name, f"has no {RUN}: it is not a record, or the file was removed.")
         return
     except (OSError, ValueError, KeyError, TypeError) as error:
         bump.problem(f"{name}/{RUN}", f"cannot be read as the statement of a run: {error}.")
@@ -204,7 +204,7 @@ def _check_files(bump: _BumpCheck, folder: Path, subjects: Mapping[str, str]) ->
         if file not in subjects:
             bump.problem(f"{name}/{file}", "was added: the record does not name it.")
         elif entry.is_symlink() or not entry.is_file():
-            bump.problem(f"{name}/{file}", "was replaced by something that is no file.")
+            bump.problem(f"{name}/{file}", "was replaced by something that is not a file.")
         else:
             bump.counts.files += 1
             if sha256(entry) != subjects[file]:

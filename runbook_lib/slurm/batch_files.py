@@ -151,7 +151,7 @@ def _groups(tests: Iterable[tuple[Workload, Connections]], site: Site, calls: in
 
 def _check(workload: Workload, site: Site) -> None:
     if not workload.gpus or not workload.nodes or not workload.script.strip():
-        raise Refused(f"{workload} of {workload.recipe} is no test: it needs no GPU or no node, or runs no script.")
+        raise Refused(f"{workload} of {workload.recipe} is not a test: it needs no GPU or no node, or runs no script.")
     if not site.image and INSIDE in workload.script:
         raise Refused(f"The script of {workload} works in {INSIDE}, a folder of the image. Name the image to use.")
 

@@ -130,7 +130,7 @@ def training_test(train: str, nodes: str, gpus: str, platform: str, environment:
     """
     for name, text in (("nodes", nodes), ("gpus", gpus)):
         if not re.fullmatch(r"[1-9][0-9]{0,4}", text.strip()):
-            raise Refused(f"{name}={text!r} is no number of {name}. Give a number, such as 1.")
+            raise Refused(f"{name}={text!r} is not a number of {name}. Give a number, such as 1.")
     try:
         script, *arguments = shlex.split(train)
     except ValueError as error:

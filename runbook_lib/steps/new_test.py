@@ -67,13 +67,13 @@ def _check_config(path: str, files: Mapping[str, str | None]) -> Check:
     except CannotTell as error:
         return Check.of(name, False, f"{path} cannot be read: {error}")
     if not isinstance(data, dict):
-        return Check.of(name, False, f"{path} is no mapping of {', '.join(KEYS)}.")
+        return Check.of(name, False, f"{path} is not a mapping of {', '.join(KEYS)}.")
     missing = [key for key in KEYS if key not in data or (key == "TEST_TYPE" and not data[key])]
     if missing:
         return Check.of(name, False, f"{path} has no {', '.join(missing)}.")
     for key in ("MODEL_ARGS", "ENV_VARS"):
         if not isinstance(data[key], dict):
-            return Check.of(name, False, f"{path}: {key} is no mapping.")
+            return Check.of(name, False, f"{path}: {key} is not a mapping.")
     return Check.of(name, True, f"{path}: {data['TEST_TYPE']}")
 
 

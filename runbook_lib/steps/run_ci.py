@@ -98,7 +98,7 @@ def _warn_without_gb200(step: StepRecord, progress: CiStatus) -> None:
     if progress.run and progress.is_over and not any("gb200" in job.name.lower() for job in progress.jobs):
         step.warn(
             f"No GB200 job ran in CI run {progress.run.id}: they run only for maintainers, and only when the "
-            "repository enables them. Their absence is no success: 05-golden-values lists the golden files that the "
+            "repository enables them. Their absence is not a success: 05-golden-values lists the golden files that the "
             "run did not cover."
         )
 

@@ -226,7 +226,7 @@ class _Reader:
             name = words[2].lower()
             if not _STAGE_NAME.fullmatch(name):
                 raise CannotTell(
-                    f"{location}: {words[2]!r} is no stage name: expected a letter, then letters, digits, _, . and -."
+                    f"{location}: {words[2]!r} is not a stage name: expected a letter, then letters, digits, _, . or -"
                 )
         return Stage(len(self.stages), name, words[0], line, platform)
 

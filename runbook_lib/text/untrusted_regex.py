@@ -27,7 +27,7 @@ def validate(pattern: str) -> None:
     try:
         groups = re.compile(pattern, re.MULTILINE).groupindex
     except (re.error, RecursionError, OverflowError) as error:
-        raise CannotTell(f"it is not a regular expression of Python: {error}") from error
+        raise CannotTell(f"it is not a valid Python regular expression: {error}") from error
     if "image" not in groups:
         raise CannotTell("it has no group (?P<image>…) around the image reference")
     tokens = list(_TOKEN.finditer(pattern))

@@ -294,7 +294,7 @@ def _arguments(log: _Log) -> LogSummary:
 
 
 def _last_attempt(logs: Iterable[_Log]) -> tuple[list[_Log], list[_Log]]:
-    """Return the logs of the last attempt of the last repeat (with those that are no rank's), and all others.
+    """Return the logs of the last attempt of the last repeat (with those of no rank), and all others.
 
     A repeat has a folder for each node and each attempt of the launcher: one that ended minutes before the last was
     given up.

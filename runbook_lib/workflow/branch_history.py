@@ -193,7 +193,7 @@ def _require_on_branch(branch: BumpBranch, ids: frozenset[str]) -> None:
     commits = commit_changes.list_commits(branch.checkout, branch.base_commit, branch.start)
     if unknown := sorted(ids - {commit.id for commit in commits}):
         raise Refused(
-            f"allow confirms {', '.join(unknown)}, which is no commit of {bump.branch} beyond {bump.base}. "
+            f"allow confirms {', '.join(unknown)}, which is not a commit of {bump.branch} beyond {bump.base}. "
             "A confirmation holds for one commit alone: remove it from allow."
         )
 

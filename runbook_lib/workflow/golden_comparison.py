@@ -164,7 +164,7 @@ def require_known_files(branch: BumpBranch, accepted: str) -> None:
         if GoldenFileName.of_path(f"{FOLDER}/{name}") is None or name.rpartition("/")[0] not in tests:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
-            raise Refused(f"accept names {name!r}, which is no golden file of a test.{hint} Nothing was changed.")
+            raise Refused(f"accept names {name!r}, which is not a golden file of a test.{hint} Nothing was changed.")
 
 
 def _list_paths(branch: BumpBranch) -> list[str]:

@@ -248,7 +248,7 @@ def test_what_is_no_clone_cannot_be_told(tmp_path, clone, check):
     (tmp_path / "plain").mkdir()
     git(tmp_path, "init", "-q", "other")
     for place, said in (
-        ("plain", "is no git checkout"),
+        ("plain", "not a git checkout"),
         ("none", "There is no folder"),
         ("other", "No known pin site"),
     ):

@@ -636,7 +636,7 @@ def test_a_clone_with_nothing_checked_out(clone, run, tmp_path):
 
 def test_no_repository(tmp_path, run, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    for place, words in ((tmp_path, "is no git checkout"), (tmp_path / "nosuch", "There is no folder")):
+    for place, words in ((tmp_path, "not a git checkout"), (tmp_path / "nosuch", "There is no folder")):
         status, out, error = run(place)
         assert (status, out) == (2, "")
         assert words in error

@@ -181,8 +181,9 @@ def test_missing_arguments_of_the_stack_are_named(given, says):
 
 def test_an_argument_that_names_no_stage_is_warned_about():
     base = stack(BRIDGE, request=BuildRequest({**COMMITS, "FW_DEP_BUILDER": "bas"}))[0]
-    says = "docker/Dockerfile.fw_base:9 starts from bas, which is no earlier stage (did you mean base?): it is pulled."
-    assert base.warnings == (says,)
+    (warning,) = base.warnings
+    assert warning.startswith("docker/Dockerfile.fw_base:9 starts from bas, ")
+    assert "did you mean base?" in warning
 
 
 PINS = """\

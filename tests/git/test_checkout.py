@@ -53,7 +53,7 @@ def test_open_finds_the_top_from_a_folder_below(checkout: Checkout) -> None:
     assert Checkout.open(checkout.path / "below") == checkout
 
 
-@pytest.mark.parametrize(("make", "says"), [(False, "There is no folder"), (True, "is no git checkout")])
+@pytest.mark.parametrize(("make", "says"), [(False, "There is no folder"), (True, "not a git checkout")])
 def test_open_refuses_what_is_no_checkout(tmp_path: Path, make: bool, says: str) -> None:
     place = tmp_path / "elsewhere"
     if make:

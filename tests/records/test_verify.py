@@ -86,7 +86,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a folder added": (lambda a: (folder(a, PIN) / "new").mkdir(), "new: was added"),
     "a file that became a link": (
         lambda a: replace_by_link(folder(a, PIN) / "report.html"),
-        "something that is no file",
+        "is not a file",
     ),
     "a statement that became a link": (lambda a: replace_by_link(folder(a, PIN) / "run.json"), "it is a link"),
     "a statement's state": (
@@ -132,7 +132,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "two records swapped": (lambda a: swap(folder(a, PIN), folder(a, CI)), "was renamed"),
     "a folder of something else added": (
         lambda a: folder(a, PIN).with_name("new").mkdir(),
-        "has no run.json: it is no record",
+        "has no run.json",
     ),
     "a file beside the records": (lambda a: folder(a, PIN).with_name("new").write_text("x"), "does not belong"),
     "head emptied": (lambda a: folder(a, PIN).with_name("head").write_text(""), "is damaged"),

@@ -222,7 +222,7 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
     [
         ("nonsense", "must read `file: reason`"),
         (f"{REGRESSION.replace('hybrid_', 'hybird_')}: why", f"Did you mean {REGRESSION}"),
-        ("gpt/gpt3_nothing: why", "is no golden file of a test"),
+        ("gpt/gpt3_nothing: why", "not a golden file"),
     ],
 )
 def test_what_cannot_be_accepted_is_refused_before_there_is_a_run(tmp_path: Path, accept: str, says: str) -> None:

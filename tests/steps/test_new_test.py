@@ -63,7 +63,7 @@ def test_its_golden_values_may_be_missing_at_first() -> None:
         ({CONFIG: GOOD.replace("regular", "")}, {"model_config.yaml"}, "TEST_TYPE"),
         ({CONFIG: GOOD.replace("{--a: 1}", "[a]")}, {"model_config.yaml"}, "MODEL_ARGS"),
         ({CONFIG: "a: ["}, {"model_config.yaml"}, "does not parse as YAML"),
-        ({CONFIG: "text"}, {"model_config.yaml"}, "is no mapping"),
+        ({CONFIG: "text"}, {"model_config.yaml"}, "not a mapping"),
         ({GPT: recipe(entry("other"))}, {"a recipe runs it"}, "No recipe runs gpt/new@dgx_h100 (dev)"),
         ({GPT: recipe(entry("new", platform="dgx_gb200"))}, {"a recipe runs it"}, "No recipe runs"),
         ({GPT: recipe(entry("new", environment="lts"))}, {"a recipe runs it"}, "No recipe runs"),

@@ -253,7 +253,7 @@ def test_a_commit_that_is_not_there_is_not_confirmed(opened: World) -> None:
     on_top(other)
     other.push()
     for commit in ("a" * 40, git(opened.remote, "rev-parse", "main")):
-        with pytest.raises(Refused, match=f"{commit}, which is no commit of"):
+        with pytest.raises(Refused, match=f"{commit}, which is not a commit of"):
             authorize(opened, allow=f"{FOREIGN}:{commit}")
     assert commands(opened) == []
 

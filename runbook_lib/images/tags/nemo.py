@@ -53,7 +53,7 @@ class NemoTag:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A remark on a tag that is no release."""
+        """A remark on a tag that is not a release."""
         if self.name in _MOVING:
             return (f"The image of {self.name} changes: pin a month or a digest.",)
         if self.name:

@@ -114,7 +114,7 @@ def references(text: str) -> Iterator[Reference]:
 
 
 def _registry(before: str, host: str) -> str | None:
-    """Return the registry at the end of ``before``, with the sign that ends it; None if this is no image's name."""
+    """Return the registry at the end of ``before``, with the sign that ends it; None if this is not an image name."""
     match = _REGISTRY.search(before)
     if match is None and before.endswith((f"{host}/", f"{host}#")):
         return before[-len(host) - 1 :]  # after a sign that no registry is expected to follow

@@ -89,7 +89,7 @@ def gitlab_run(commits: Sequence[str]) -> BaseRun:
     """Return the pipeline of the newest of the commits that has one; skipped where GitLab cannot be queried."""
     ci = "GitLab"
     if not os.environ.get("GITLAB_URL"):
-        return BaseRun(ci, "skipped", "GITLAB_URL is not set.", "Somebody with access to GitLab must look.")
+        return BaseRun(ci, "skipped", "GITLAB_URL is not set.", "Somebody with access to GitLab must check.")
     try:
         gitlab = GitLab.connect()
         pipelines = (next(iter(gitlab.pipelines(commit)), None) for commit in commits)

@@ -221,7 +221,7 @@ def verify(step: StepRecord, result: QuarantineResult) -> View:
 def _checks(result: QuarantineResult) -> list[Check]:
     plan, problems = result.plan, " ".join(result.problems)
     branch, bump = plan.run.branch, plan.run.bump
-    tracked, quarantined = "every broken test has its issue", "the named tests are out of the way"
+    tracked, quarantined = "every broken test has its issue", "the named tests are quarantined"
     if not bump.apply:
         return Check.each((tracked, quarantined), "skipped", "This is a preview.")
     if not bump.publish and problems:

@@ -163,7 +163,7 @@ def parse_request(
     words = tuple(secrets.replace(",", " ").split())
     invalid = [word for word in words if not word.isidentifier()]
     if invalid:  # not quoted, because one may be a secret
-        raise RunbookError(f"secrets takes names of environment variables, and {len(invalid)} of its words is none.")
+        raise RunbookError(f"secrets takes names of environment variables; {len(invalid)} of its words are not names.")
     if name and not _NAME.fullmatch(name):
         raise RunbookError(f"name={name[:200]!r} cannot name an image; expected something like megatron-lm:mine.")
     return BuildRequest(_parse_arguments(arguments), target.strip(), dockerfile.strip(), "", name, words)

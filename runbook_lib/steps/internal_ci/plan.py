@@ -35,7 +35,9 @@ def variables(tests: str) -> dict[str, str]:
     if not tests:
         return chosen
     if tests not in SCOPES:
-        raise RunbookError(f"tests={tests!r} is no scope of the internal pipeline: choose one of {', '.join(SCOPES)}.")
+        raise RunbookError(
+            f"tests={tests!r} is not a scope of the internal pipeline: choose one of {', '.join(SCOPES)}."
+        )
     chosen |= {
         "FUNCTIONAL_TEST": "yes",
         "FUNCTIONAL_TEST_SCOPE": tests,
