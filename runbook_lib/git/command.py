@@ -59,13 +59,13 @@ class NoSuchRemote(GitFailed):
 def require(oldest: tuple[int, int] = OLDEST, purpose: str = "The runbook") -> None:
     """Make sure of git's version, once a process.  Raises RunbookError for an older one."""
     try:
-        said = subprocess.run(["git", "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
+        output = subprocess.run(["git", "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
     except OSError:
         return  # the first call says what is wrong
-    found = re.search(r"(\d{1,4})\.(\d{1,4})", said)
-    if found and (int(found[1]), int(found[2])) < oldest:
+    match = re.search(r"(\d{1,4})\.(\d{1,4})", output)
+    if match and (int(match[1]), int(match[2])) < oldest:
         raise RunbookError(
-            f"{purpose} needs git {oldest[0]}.{oldest[1]} or newer; the git on PATH is {said.strip()!r}. Nothing was "
+            f"{purpose} needs git {oldest[0]}.{oldest[1]} or newer; the git on PATH is {output.strip()!r}. Nothing was "
             "done. Install a newer one, and run the same command again."
         )
 
@@ -95,9 +95,9 @@ def git(
         configured = _configuration(place)
         if remote is not None and not any(key.startswith(f"remote.{remote}.") for key, _ in configured):
             raise NoSuchRemote(command, f"there is no remote {remote!r}.")
-        apart, held = _credentials_apart(place, arguments, configured)
-        env = env | held | _not_asking(env, configured) | _without_proxy(env, [*configured, *pairs])
-        pairs = [*pairs, *apart, *_without_downgrade(place, arguments, configured)]
+        settings_apart, variables = _credentials_apart(place, arguments, configured)
+        env = env | variables | _not_asking(env, configured) | _without_proxy(env, [*configured, *pairs])
+        pairs = [*pairs, *settings_apart, *_without_downgrade(place, arguments, configured)]
     with subprocess.Popen(
         ["git", "-C", str(place), *arguments],
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
@@ -115,24 +115,24 @@ def git(
             if process.poll() is None:  # a time-out or Ctrl-C: git's own children (ssh, hooks) end with it
                 _end(process, 0.0 if far else _LAST_MOMENTS)
     if process.returncode:
-        told = _sentence(err.decode("utf-8", "replace") or out.decode("utf-8", "replace"))
-        raise GitFailed(command, told, process.returncode)
+        message = _sentence(err.decode("utf-8", "replace") or out.decode("utf-8", "replace"))
+        raise GitFailed(command, message, process.returncode)
     return out.decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
 def clean(text: str) -> str:
-    """The text without what stands before the @ of an address."""
+    """Return the text without the user and password of addresses."""
     return _USERINFO.sub("", text)
 
 
 def _environment() -> dict[str, str]:
-    kept = {
+    inherited = {
         name: value
         for name, value in os.environ.items()
         # Set by a git hook that runs us; they would bind every call to another repository's index.
         if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
     }
-    return kept | {
+    return inherited | {
         "LC_ALL": "C",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ASKPASS": "true",
@@ -141,19 +141,19 @@ def _environment() -> dict[str, str]:
         "GIT_EDITOR": "true",
         "GIT_MERGE_AUTOEDIT": "no",
         "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_NO_REPLACE_OBJECTS": "1",  # what is looked at is what a push sends
+        "GIT_NO_REPLACE_OBJECTS": "1",  # what is read is what a push sends
         "GPG_TTY": "",
     }
 
 
 def _configuration(place: Path) -> list[tuple[str, str]]:
-    """All settings that hold in a folder, names in lower case but for what stands between the dots; later ones win."""
+    """Return all settings of a folder, names lowercase except between the dots; later ones win."""
     listed = (it.partition("\n") for it in git(place, "config", "--null", "--list").split("\0"))
     return [(key, value) for key, _, value in listed]
 
 
 def _not_asking(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """The ssh that git would use, told not to ask.  git gives the variable precedence over the setting."""
+    """Return the variable with the ssh that git would use, in batch mode: it has precedence over the setting."""
     own = next((value for key, value in reversed(settings) if key == "core.sshcommand"), "")
     ssh = env.get("GIT_SSH_COMMAND") or own or shlex.quote(env.get("GIT_SSH", "ssh"))
     return {"GIT_SSH_COMMAND": f"{ssh} -oBatchMode=yes"}
@@ -173,19 +173,19 @@ def _credentials_apart(
     own = [value for key, value in settings if key == f"remote.{remote}.pushurl"] if push else []
     raw = own or [value for key, value in settings if key == f"remote.{remote}.url"]
     used = _addresses(place, remote, push=push)
-    told: list[tuple[str, str]] = []
-    held: dict[str, str] = {}
+    additions: list[tuple[str, str]] = []
+    variables: dict[str, str] = {}
     for number, (configured, address) in enumerate(zip(raw, used, strict=False)):
-        if found := _WITH_USERINFO.fullmatch(address):
-            host, name = clean(found["host"]), f"RUNBOOK_GIT_{number}"
-            told += [
+        if match := _WITH_USERINFO.fullmatch(address):
+            host, name = clean(match["host"]), f"RUNBOOK_GIT_{number}"
+            additions += [
                 (f"url.{clean(address)}.{'pushInsteadOf' if push and not own else 'insteadOf'}", configured),
                 (f"credential.{host}.helper", ""),  # a person's own would be asked first, and told afterwards
                 (f"credential.{host}.helper", _helper(name)),
             ]
-            user, _, password = found["userinfo"].partition(":")
-            held |= {f"{name}_USER": unquote(user), f"{name}_PASSWORD": unquote(password)}
-    return told, held
+            user, _, password = match["userinfo"].partition(":")
+            variables |= {f"{name}_USER": unquote(user), f"{name}_PASSWORD": unquote(password)}
+    return additions, variables
 
 
 def _named_remote(arguments: Sequence[str], settings: Sequence[tuple[str, str]]) -> str | None:
@@ -228,19 +228,19 @@ def _without_downgrade(
 
 def _helper(name: str) -> str:
     """A credential helper, as gitcredentials(7) describes it, that tells what the environment holds."""
-    told = f'"username=%s\\npassword=%s\\n" "${name}_USER" "${name}_PASSWORD"'
-    return f'!f() {{ test "$1" = get && printf {told}; }}; f'
+    arguments = f'"username=%s\\npassword=%s\\n" "${name}_USER" "${name}_PASSWORD"'
+    return f'!f() {{ test "$1" = get && printf {arguments}; }}; f'
 
 
 def _configured(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
     """The variables that carry settings, after those that are there already (git-config(1), GIT_CONFIG_COUNT)."""
-    given = os.environ.get("GIT_CONFIG_COUNT", "")
-    count = int(given) if re.fullmatch(r"[0-9]{1,4}", given) else 0
-    found: dict[str, str] = {}
+    text = os.environ.get("GIT_CONFIG_COUNT", "")
+    count = int(text) if re.fullmatch(r"[0-9]{1,4}", text) else 0
+    variables: dict[str, str] = {}
     for name, value in settings:
-        found |= {f"GIT_CONFIG_KEY_{count}": name, f"GIT_CONFIG_VALUE_{count}": value}
+        variables |= {f"GIT_CONFIG_KEY_{count}": name, f"GIT_CONFIG_VALUE_{count}": value}
         count += 1
-    return found | {"GIT_CONFIG_COUNT": str(count)} if found else {}
+    return variables | {"GIT_CONFIG_COUNT": str(count)} if variables else {}
 
 
 def settle(place: Path, say: Callable[[str], object], limit: float = LOCAL_LIMIT) -> None:
