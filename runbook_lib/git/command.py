@@ -148,7 +148,7 @@ def _environment() -> dict[str, str]:
 
 def _configuration(place: Path) -> list[tuple[str, str]]:
     """Return all settings of a folder, names lowercase except between the dots; later ones win."""
-    listed = (it.partition("\n") for it in git(place, "config", "--null", "--list").split("\0"))
+    listed = (entry.partition("\n") for entry in git(place, "config", "--null", "--list").split("\0"))
     return [(key, value) for key, _, value in listed]
 
 
@@ -190,7 +190,7 @@ def _credentials_apart(
 
 def _named_remote(arguments: Sequence[str], settings: Sequence[tuple[str, str]]) -> str | None:
     keys = {key for key, _ in settings}
-    return next((it for it in arguments[1:] if f"remote.{it}.url" in keys), None)
+    return next((name for name in arguments[1:] if f"remote.{name}.url" in keys), None)
 
 
 def _addresses(place: Path, remote: str, *, push: bool) -> list[str]:
@@ -248,27 +248,27 @@ def settle(place: Path, say: Callable[[str], object], limit: float = LOCAL_LIMIT
 
     For whoever holds the checkout's lock: no other run is at work then.  Raises RunbookError after ``limit`` seconds.
     """
-    begun, said = time.monotonic(), False
-    while left := _left(place):
-        waited = time.monotonic() - begun
+    started, reported = time.monotonic(), False
+    while processes := _running(place):
+        waited = time.monotonic() - started
         if waited > limit:
             raise RunbookError(
-                f"git still works in {place} for a run that has ended (process {left[0]}), and was waited for "
-                f"{limit:.0f} seconds. Nothing was done. Wait for its end, or end it (`kill {left[0]}`), and run the "
-                "same command again."
+                f"git still works in {place} for a run that has ended (process {processes[0]}), and was waited for "
+                f"{limit:.0f} seconds. Nothing was done. Wait for its end, or end it (`kill {processes[0]}`), and run "
+                "the same command again."
             )
-        if not said:
-            said = True
-            say(f"Waiting for git, which still works in {place} for a run that has ended (process {left[0]}).\n")
+        if not reported:
+            reported = True
+            say(f"Waiting for git, which still works in {place} for a run that has ended (process {processes[0]}).\n")
         time.sleep(0.05)
 
 
-def _left(place: Path) -> list[int]:
+def _running(place: Path) -> list[int]:
     import psutil  # type: ignore[import-untyped]
 
-    began = ["git", "-C", str(place)]
-    listed = ((it.pid, it.info["cmdline"] or []) for it in psutil.process_iter(["cmdline"]))
-    return [pid for pid, words in listed if words[:3] == began and words[3] in _CHANGING]
+    command = ["git", "-C", str(place)]
+    listed = ((process.pid, process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
+    return [pid for pid, words in listed if words[:3] == command and words[3] in _CHANGING]
 
 
 def _can_be_given(argument: str) -> bool:
