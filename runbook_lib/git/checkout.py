@@ -333,10 +333,13 @@ class Checkout:
                 remote=remote,
             )  # fmt: skip
         except GitFailed as error:
-            moved = " It has moved since it was read: run again." if "stale info" in error.stderr else ""
+            advice = "Run again once you may push."
+            if "stale info" in error.stderr:
+                advice = "The branch there has moved since it was read: run again."
+            url = self.remote_url(remote, push=True)
             raise Refused(
-                f"The remote {remote!r} ({self.remote_url(remote, push=True)}) did not take {commit[:10]} as {branch}. "
-                f"git says: {error.stderr}{moved} When you may push, run again."
+                f"The remote {remote!r} ({url}) did not accept {commit[:10]} as {branch}. git reports: {error.stderr} "
+                f"{advice}"
             ) from error
 
 

@@ -148,7 +148,7 @@ def test_a_training_of_ones_own_is_a_test_with_its_arguments_as_settings() -> No
 @pytest.mark.parametrize(
     ("train", "nodes", "gpus", "says"),
     [
-        ("x.py", "0", "8", "nodes='0' is no number"), ("x.py", "1", "eight", "gpus='eight' is no number"),
+        ("x.py", "0", "8", "nodes='0' is not a number"), ("x.py", "1", "eight", "gpus='eight' is not a number"),
         ("x.py 'a", "1", "8", "cannot be read as a command line: No closing quotation"),
     ],
 )  # fmt: skip

@@ -17,7 +17,7 @@ from runbook_lib.system import atomic_files
         (errno.ENOSPC, "The disk is full"),
         (errno.EROFS, "read-only"),
         (errno.EACCES, "audit=FOLDER"),
-        (errno.EIO, "The system says"),
+        (errno.EIO, os.strerror(errno.EIO)),
     ],
 )
 def test_a_failed_write_leaves_the_old_file(

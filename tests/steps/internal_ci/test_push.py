@@ -114,7 +114,7 @@ def test_a_lease_that_no_longer_holds(checkout: Checkout, tmp_path: Path) -> Non
     git(checkout.path, "commit", "-q", "--amend", "--allow-empty", "-m", "Another")
     second = checkout.resolve("HEAD")
     for seen in (None, "0" * 39 + "1", second):
-        with pytest.raises(Refused, match="look again"):
+        with pytest.raises(Refused, match="stale info"):
             checkout.push_commit("gitlab", second, TO, seen=seen)
     assert tips(checkout).endswith(first)
     checkout.push_commit("gitlab", second, TO, seen=first)

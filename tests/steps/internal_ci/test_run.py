@@ -340,7 +340,7 @@ def test_a_concurrent_push_is_not_overwritten(at: At) -> None:
         dry_run = at.look()
         theirs = somebody(at, f"While it was read {first}")
         step = at.world.step(dry_run.branch.bump)
-        with pytest.raises(Refused, match="look again"):
+        with pytest.raises(Refused, match="stale info"):
             internal_ci.carry_out(step, dry_run, TO)
         assert at.tips()[TO] == theirs
         assert at.world.effects() == []
