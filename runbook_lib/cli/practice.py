@@ -12,7 +12,11 @@ def command(options: Namespace) -> int:
     """Serve the practice environment until Ctrl-C, or remove it; return the exit status."""
     if options.action == "reset":
         home = default_home()
-        print(f"The practice world in {home} was removed." if reset() else f"There is no practice world in {home}.")
+        print(
+            f"The practice environment in {home} was removed."
+            if reset()
+            else f"There is no practice environment in {home}."
+        )
         return 0
     with start() as world, contextlib.suppress(KeyboardInterrupt):
         print(_describe(world), flush=True)

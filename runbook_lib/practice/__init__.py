@@ -1,6 +1,6 @@
 """The practice environment: a checkout, a forge, a GitLab, a registry and a CI with failures, all on this machine.
 
-`enter` leads a notebook to it.  `start` and `reset` create and remove its folder, the practice world.
+`enter` leads a notebook to it.  `start` and `reset` create and remove its folder, the practice environment.
 """
 
 from runbook_lib.practice.session import enter, environment

@@ -1,4 +1,4 @@
-"""The environment variables of this process, which lead notebooks without a ``repo`` to the practice world.
+"""The environment variables of this process, which lead notebooks without a ``repo`` to the practice environment.
 
 The rest of the library does not know the difference: only addresses differ.
 """
@@ -18,8 +18,8 @@ _entering = threading.RLock()
 def enter(repo: str) -> str:
     """Return the absolute path of the checkout for the notebook parameter ``repo``.
 
-    An empty ``repo`` stands for the practice world: it is started in this process, unless the environment leads to
-    one that responds, and the environment then leads to it.  Otherwise the environment becomes what it was before an
+    An empty ``repo`` stands for the practice environment: it is started in this process, unless the variables lead to
+    one that responds, and the variables then lead to it.  Otherwise the environment becomes what it was before an
     earlier call changed it.
     """
     with _entering:

@@ -1,4 +1,4 @@
-"""The practice world: created once in a folder of the user, and served by the first process that needs it.
+"""The practice environment: created once in a folder of the user, and served by the first process that needs it.
 
 The folder contains the checkout, the bare remotes to which it pushes, the forge's state, a marker by which we know
 the folder, and a lock.  The launcher, which is the process that serves the world, keeps the lock and writes the
@@ -53,7 +53,7 @@ class Launcher:
 
 
 class World:
-    """A practice world that is served."""
+    """A practice environment that is served."""
 
     def __init__(self, home: Path, launcher: Launcher, owned: contextlib.ExitStack | None) -> None:
         self.home = home
@@ -96,7 +96,7 @@ class World:
         if _marker(self.home).get("template") == content.VERSION:
             return ""
         return (
-            "This practice world was created by another version of the runbook. It still works; "
+            "This practice environment was created by another version of the runbook. It still works; "
             "after `runbook practice reset` the next run creates a current one."
         )
 
@@ -130,7 +130,7 @@ class World:
 
 
 def default_home() -> Path:
-    """Return the folder of the practice world: $RUNBOOK_PRACTICE_HOME, or one below $XDG_STATE_HOME."""
+    """Return the folder of the practice environment: $RUNBOOK_PRACTICE_HOME, or one below $XDG_STATE_HOME."""
     if own := os.environ.get("RUNBOOK_PRACTICE_HOME"):
         return Path(own).expanduser().absolute()
     state = Path(os.environ.get("XDG_STATE_HOME", ""))
@@ -140,7 +140,7 @@ def default_home() -> Path:
 
 
 def start(home: Path | None = None, *, clock: Callable[[], float] = time.time) -> World:
-    """Serve the practice world, or join it if it is served; ``clock`` (seconds since 1970) is that of its forge.
+    """Serve the practice environment, or join it if it is served; ``clock`` (seconds since 1970) is that of its forge.
 
     Raises Refused for a folder that is not ours, and RunbookError for a world that cannot be created or that does
     not respond.
@@ -157,21 +157,23 @@ def start(home: Path | None = None, *, clock: Callable[[], float] = time.time) -
             launcher = _launcher(home)
             if launcher and launcher.host != socket.gethostname():
                 # A home folder that machines share, as on a cluster: its ports are not ours.
-                raise Refused(f"The practice world in {home} is in use by {launcher}. {_OTHER_FOLDER}")
+                raise Refused(f"The practice environment in {home} is in use by {launcher}. {_OTHER_FOLDER}")
             if launcher and responds(launcher.forge) and responds(launcher.registry):
                 return World(home, launcher, None)
             if time.monotonic() > give_up:
                 raise RunbookError(
-                    f"The practice world in {home} is in use by {launcher or 'another process'}, and does not respond. "
-                    "End that process and try again."
+                    f"The practice environment in {home} is in use by {launcher or 'another process'}, and does not "
+                    "respond. End that process and try again."
                 )
             time.sleep(0.02)
     except OSError as error:
-        raise RunbookError(f"The practice world in {home} could not be started: {error}. {_OTHER_FOLDER}") from error
+        raise RunbookError(
+            f"The practice environment in {home} could not be started: {error}. {_OTHER_FOLDER}"
+        ) from error
 
 
 def reset(home: Path | None = None) -> bool:
-    """Remove the practice world, and nothing that it did not create.  Return False if there was none.
+    """Remove the practice environment, and nothing that it did not create.  Return False if there was none.
 
     Raises Refused while a process serves it, and for a folder that is not ours.
     """
@@ -181,7 +183,7 @@ def reset(home: Path | None = None) -> bool:
     lock = _take_lock(home)
     if lock is None:
         raise Refused(
-            f"The practice world in {home} is in use by {_launcher(home) or 'another process'}. "
+            f"The practice environment in {home} is in use by {_launcher(home) or 'another process'}. "
             "End that process (a notebook's kernel, or `runbook practice`), then reset."
         )
     try:
@@ -199,7 +201,7 @@ def reset(home: Path | None = None) -> bool:
 
 
 def is_world(home: Path) -> bool:
-    """Return whether the folder is a practice world, complete or not."""
+    """Return whether the folder is a practice environment, complete or not."""
     return (home / _MARKER).is_file()
 
 
@@ -243,7 +245,9 @@ def _take_lock(home: Path) -> int | None:
 
 def _refuse_foreign(home: Path) -> None:
     if any(path.name not in (_LOCK, f"{_MARKER}.new") for path in home.iterdir()):
-        raise Refused(f"{home} is not empty and contains no practice world, so nothing was changed. {_OTHER_FOLDER}")
+        raise Refused(
+            f"{home} is not empty and contains no practice environment, so nothing was changed. {_OTHER_FOLDER}"
+        )
 
 
 def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[], float]) -> Launcher:
@@ -258,7 +262,7 @@ def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[
     if _marker(home).get("state") != "complete":
         _create(home)
     if missing := [name for name in _REPOSITORIES if not (home / name).is_dir()]:
-        raise RunbookError(f"{' and '.join(missing)} missing from the practice world in {home}. {_RESET}")
+        raise RunbookError(f"{' and '.join(missing)} missing from the practice environment in {home}. {_RESET}")
     for repository in _REPOSITORIES:  # git creates them by the umask
         (home / repository).chmod(0o700)
     try:
@@ -290,7 +294,7 @@ def _marker(home: Path) -> dict[str, object]:
 
 
 def _write_marker(home: Path, state: str) -> None:
-    about = "A practice world of the base-image runbook. `runbook practice reset` removes this folder."
+    about = "A practice environment of the base-image runbook. `runbook practice reset` removes this folder."
     temporary = home / f"{_MARKER}.new"
     with open(temporary, "w", opener=atomic_files.private) as file:
         file.write(json.dumps({"about": about, "state": state, "template": content.VERSION}) + "\n")
@@ -309,7 +313,7 @@ def _remove_content(home: Path) -> None:
 def _create(home: Path) -> None:
     """Write remote and checkout.  The marker says "creating" until both are complete, so that a killed run restarts."""
     # The practice forge merges without a work tree (git merge-tree --write-tree).
-    command.require((2, 38), "The practice world")
+    command.require((2, 38), "The practice environment")
     _write_marker(home, "creating")
     _remove_content(home)
     seed.create(home / _REMOTE, home / _CHECKOUT, home / _GITLAB)

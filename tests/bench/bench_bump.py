@@ -3,7 +3,7 @@
     environment/run python tests/bench/bench_bump.py [REPEATS]
 
 or ``environment/run pytest -n0 tests/bench/bench_bump.py``.
-Both are commands as a person types them, taken in turns.  Each bump is a new one, in an existing practice world.
+Both are commands as a person types them, taken in turns.  Each bump is a new one, in an existing practice environment.
 """
 
 import json

@@ -40,7 +40,7 @@ def measure(repeats: int = 5) -> float:
                 lab.clean()
                 found.append(_opened(lab, chromium, name))
         for name, found in times.items():
-            del found[0]  # it makes the practice world, and fills the caches of all
+            del found[0]  # it makes the practice environment, and fills the caches of all
             print(f"{name:10} median {statistics.median(found):5.2f} s   ({min(found):.2f} to {max(found):.2f})")
         return statistics.median(times["bump"]) / statistics.median(times["empty"])
 

@@ -1,4 +1,4 @@
-"""A real JupyterLab in a real browser, for each test a practice world of its own."""
+"""A real JupyterLab in a real browser, for each test a practice environment of its own."""
 
 import os
 import secrets

@@ -39,7 +39,7 @@ def drawn(things: Sequence[_T], number: int) -> Sequence[_T]:
 
 @dataclass(frozen=True)
 class Lab:
-    """A JupyterLab on copies of the notebooks, with a practice world and an archive of its own."""
+    """A JupyterLab on copies of the notebooks, with a practice environment and an archive of its own."""
 
     url: str
     token: str
@@ -66,7 +66,7 @@ class Lab:
 
     @contextmanager
     def world(self) -> Iterator[World]:
-        """The practice world, which a kernel may serve."""
+        """The practice environment, which a kernel may serve."""
         with practice.start(self.home) as world:
             yield world
 

@@ -11,7 +11,7 @@ from runbook_lib.runner import execute
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """What a bump in the practice world leaves for people to read."""
+    """What a bump in the practice environment leaves for people to read."""
     folder = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RUNBOOK_PRACTICE_HOME", str(folder / "practice"))

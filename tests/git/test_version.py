@@ -45,7 +45,9 @@ def test_an_older_one_is_told(seeded: Path, tmp_path: Path, says: str, monkeypat
 
 def test_practice_needs_one_that_merges_without_a_work_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(tmp_path, "git version 2.34.1", monkeypatch)
-    with pytest.raises(RunbookError, match=r"The practice world needs git 2\.38 or newer; the git on PATH is 'git ver"):
+    with pytest.raises(
+        RunbookError, match=r"The practice environment needs git 2\.38 or newer; the git on PATH is 'git ver"
+    ):
         practice.start(tmp_path / "practice")
 
 

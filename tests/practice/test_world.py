@@ -1,4 +1,4 @@
-"""The life of the practice world, from the first start to the reset."""
+"""The life of the practice environment, from the first start to the reset."""
 
 import fcntl
 import json
@@ -522,14 +522,16 @@ def test_the_command_resets(home: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert runbook(["practice", "reset"]) == 0
     assert runbook(["practice", "reset"]) == 0
     assert capsys.readouterr().out == (
-        f"The practice world in {home} was removed.\nThere is no practice world in {home}.\n"
+        f"The practice environment in {home} was removed.\nThere is no practice environment in {home}.\n"
     )
 
 
 def test_the_command_tells_a_refusal_as_a_sentence(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with practice.start():
         assert runbook(["practice", "reset"]) == 1
-    assert capsys.readouterr().err.startswith(f"runbook practice: The practice world in {home} is in use by process")
+    assert capsys.readouterr().err.startswith(
+        f"runbook practice: The practice environment in {home} is in use by process"
+    )
 
 
 def test_who_stands_by_serves_on_under_the_same_addresses(home: Path) -> None:

@@ -1,4 +1,4 @@
-"""Steps 0, 1, 2 and 7 as the notebooks compose them, on the practice world's checkout and registry."""
+"""Steps 0, 1, 2 and 7 as the notebooks compose them, on the practice environment's checkout and registry."""
 
 import contextlib
 import json

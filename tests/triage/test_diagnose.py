@@ -541,7 +541,7 @@ def test_lines_in_any_order_are_scanned(words: list[str], together: bool) -> Non
     assert found.cause
 
 
-# -- the practice world -----------------------------------------------------------------------------------------------
+# -- the practice environment ------------------------------------------------------------------------------------
 
 
 def practised(cause: plan.Cause, detail: str = "", kind: str = "functional", name: str = TEST) -> Failure:

@@ -1,4 +1,4 @@
-"""Bumps one after the other in this process, each in a practice world of its own; tells after each what is held.
+"""Bumps one after the other in this process, each in a practice environment of its own; tells after each what is held.
 
     python tests/trust/soaking.py BUMPS
 

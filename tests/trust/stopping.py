@@ -1,4 +1,4 @@
-"""Headless bumps in practice worlds of a test's own, and what stops them at a moment that a test names."""
+"""Headless bumps in practice environments of a test's own, and what stops them at a moment that a test names."""
 
 import contextlib
 import json
@@ -130,7 +130,7 @@ class Moments:
 
 @dataclass
 class World:
-    """A practice world whose forge this process serves, unless ``own``: then the run does, and its end takes it along.
+    """A practice environment, served by this process, or with ``own`` by the run, with which it then ends.
 
     ``seconds`` is how long its CI takes, where others than 0.6 are given nothing waits for it.  ``address`` are the
     variables that lead to it.
@@ -211,7 +211,7 @@ def git(place: Path, *arguments: str) -> str:
 
 
 def template(folder: Path) -> None:
-    """A practice world that is whole and that nobody serves."""
+    """A practice environment that is whole and that nobody serves."""
     with practice.start(folder):
         pass
     for left in (*folder.glob("forge.sqlite*"), folder / "practice-world.lock"):

@@ -225,7 +225,7 @@ def test_a_redirect_takes_the_token_to_no_other_host(what: str, to: str, status:
     assert shown == {"https://api.github.com/"}
 
 
-WRONG = [  # of the forge, in a practice world: method, path, body, token, status
+WRONG = [  # of the forge, in a practice environment: method, path, body, token, status
     ("GET", "/user", None, "", 401),
     ("GET", "/user", None, "nonsense", 401),
     ("GET", f"/repos/{REPOSITORY}", None, "sso-token", 403),

@@ -1,4 +1,4 @@
-"""Two runs that meet on a checkout, an archive, a pull request or a practice world: one waits, or says who holds it."""
+"""Two runs that meet on a checkout, an archive, a pull request or in practice: one waits, or names the other."""
 
 import random
 import re

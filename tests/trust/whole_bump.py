@@ -102,7 +102,7 @@ def cells(notebook: str) -> tuple[str, ...]:
 
 @contextmanager
 def playing(home: Path, env: Mapping[str, str] | None = None) -> Iterator[Played]:
-    """A practice world of its own, reached by the environment as a real one is."""
+    """A practice environment of its own, reached by the environment as a real one is."""
     with world(home) as at, closing(RegistryServer()) as images, pytest.MonkeyPatch.context() as patch:
         played = Played(at)
         answer = Forge.answer

@@ -1,4 +1,4 @@
-"""The notebook of the internal pipeline, run headlessly in the practice world: dry run, confirmation, following."""
+"""The notebook of the internal pipeline, run headlessly in practice: dry run, confirmation, following."""
 
 import json
 from collections.abc import Iterator
