@@ -32,7 +32,7 @@ def test_from_the_start_page_to_ready_to_merge(lab: Lab, tab: Tab) -> None:
     for box in tab.form.get_by_role("checkbox", name="Broken: ").all():
         box.check()
     tab.form.get_by_role("checkbox", name="Accept: hybrid").check()
-    tab.form.get_by_text("no reason yet").wait_for()
+    tab.form.get_by_text("Give a reason for hybrid").wait_for()
     assert tab.button("Preview").is_disabled()
     reasons = tab.form.get_by_label("Reason")
     (empty,) = [it for it in reasons.all() if not it.input_value()]
@@ -93,7 +93,7 @@ def test_apply_in_two_tabs_applies_once(lab: Lab, tab: Tab) -> None:
         one.enabled("Apply").click()
     told = [one.wait("end") for one in (tab, other)]
     # Whichever comes second, while the other goes on or after it: that is not what was shown there.
-    refused = [it for it in told if re.search("goes on since|not what was shown any more", it)]
+    refused = [it for it in told if re.search("active since|no longer the one that was shown", it)]
     assert len(refused) == 1, told
     assert "… waiting" in next(it for it in told if it not in refused)
     with lab.world() as world:

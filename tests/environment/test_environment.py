@@ -403,8 +403,9 @@ def test_the_guard_of_our_tests_guards(tmp_path: Path, ci: str, others: dict[str
         "CI": ci,
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
-    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path))
+    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "tests")
     done = run(sys.executable, *command, cwd=tmp_path, env={**os.environ, **secrets})
-    counts = re.findall(r"(\d+) (passed|failed|skipped|error)", done.stdout.splitlines()[-1])
+    (summary,) = [line for line in done.stdout.splitlines() if " passed" in line]
+    counts = re.findall(r"(\d+) (passed|failed|skipped|error)", summary)
     # What fails a test after it has ended, or before it starts, is an error.
     assert {outcome: int(number) for number, outcome in counts} == {"passed": 7, **others}, done.stdout

@@ -377,7 +377,7 @@ def test_a_whole_bump_of_ml_containers(
     assert result.ok, result.summary
     assert steps["04-run-ci"].startswith("Not applicable: coreweave/ml-containers has no copy-pr-bot")
     assert result.summary.startswith("Ready to merge, but for CI, which is not followed here: ")
-    assert "Look at the checks of http" in result.next
+    assert "/pull/10" in result.next
     bare, branch = tmp_path / "practice/ml-containers.git", f"bump/main/dev-{NEW_TORCH}"
     after = git(bare, "show", f"{branch}:{MEGATRON_YML}")
     assert after == ml_containers(NEW_TORCH)[MEGATRON_YML].strip()

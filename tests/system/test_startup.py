@@ -138,9 +138,9 @@ def test_a_run_keeps_its_record_where_a_stream_is_closed(tmp_path: Path, closed:
 
 #: Of each file that needs signals one test: of the processes that it starts, and of itself.
 SAMPLE = [
-    "tests/runner/test_killed.py::test_an_open_record_of_a_live_process_is_left_alone",
-    "tests/runner/test_killed.py::test_nothing_is_written_to_the_record_of_an_interrupted_step_once_it_is_closed[False]",
-    "tests/records/test_run_view.py::test_it_outlives_what_started_it",
+    "tests/runner/test_killed.py::test_does_not_close_the_record_of_a_live_process",
+    "tests/runner/test_killed.py::test_writes_nothing_to_the_closed_record_of_an_interrupted_step[False]",
+    "tests/runner/test_background.py::test_a_run_outlives_the_process_that_started_it",
     "tests/practice/test_world.py::test_the_command_serves_until_ctrl_c",
     "tests/runner/test_papermill.py::test_a_second_interruption_still_closes_the_record",
 ]

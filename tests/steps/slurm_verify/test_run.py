@@ -518,7 +518,7 @@ def test_a_matrix_is_diagnosed_and_judged_after_a_restart(submitted: Submitted) 
     assert "Rank 2" in failures["nccl"].cause  # the time-outs are its consequence
     assert "ValueError: the data of rank 2" in failures["nccl"].cause
     assert "Watchdog caught" not in "".join(failures["nccl"].evidence)
-    assert "iteration 2" in failures["hang"].cause
+    assert "last iteration is 2" in failures["hang"].cause
     assert outcomes["hang"].now.word == "time limit"
     verdicts = [(judgement.verdict, bool(judgement.measures)) for judgement in outcomes["drift"].judgements]
     assert verdicts == [("refresh", True)]
