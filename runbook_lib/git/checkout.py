@@ -303,19 +303,11 @@ class Checkout:
                 f"{self.path} has no remote named {remote!r} to push to; it has {', '.join(self.remotes())}."
             )
         try:
-            self.git(
-                "push",
-                "--quiet",
-                "--no-follow-tags",
-                "--recurse-submodules=no",
-                remote,
-                f"{commit}:refs/heads/{branch}",
-            )
+            refspec = f"{commit}:refs/heads/{branch}"
+            self.git("push", "--quiet", "--no-follow-tags", "--recurse-submodules=no", remote, refspec)
         except GitFailed as error:
-            raise Refused(
-                f"The remote {remote!r} ({self.remote_url(remote, push=True)}) did not take the branch {branch}. "
-                f"git says: {error.stderr} The commit is safe on the local branch; when you may push, run again."
-            ) from error
+            advice = "The commit is safe on the local branch; run again once you may push."
+            raise self._rejected(remote, branch, error, advice) from error
 
     def push_commit(
         self, remote: str, commit: str, branch: str, *, seen: str | None, settings: Mapping[str, str] | None = None
@@ -336,11 +328,14 @@ class Checkout:
             advice = "Run again once you may push."
             if "stale info" in error.stderr:
                 advice = "The branch there has moved since it was read: run again."
-            url = self.remote_url(remote, push=True)
-            raise Refused(
-                f"The remote {remote!r} ({url}) did not accept {commit[:10]} as {branch}. git reports: {error.stderr} "
-                f"{advice}"
-            ) from error
+            raise self._rejected(remote, branch, error, advice) from error
+
+    def _rejected(self, remote: str, branch: str, error: GitFailed, advice: str) -> Refused:
+        """Return the error for a push that the remote did not accept."""
+        url = self.remote_url(remote, push=True)
+        return Refused(
+            f"The remote {remote!r} ({url}) did not accept the branch {branch}. git reports: {error.stderr} {advice}"
+        )
 
 
 def slug_of(url: str) -> str:

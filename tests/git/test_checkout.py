@@ -223,7 +223,7 @@ def test_push_never_forces(checkout: Checkout, remote: Path) -> None:
     assert git(remote, "rev-parse", "bump") == checkout.resolve("HEAD")
     checkout.git("reset", "-q", "--hard", "main")
     checkout.empty_commit("other")
-    with pytest.raises(Refused, match="did not take the branch"):
+    with pytest.raises(Refused, match="did not accept the branch"):
         checkout.push("origin", "bump", "bump")
 
 
