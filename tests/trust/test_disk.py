@@ -91,7 +91,7 @@ def of_checkout(home: Path) -> Scene:
             Checkout.open(folder).apply(left)
         except RunbookError as error:
             mixed = state() != [it.before for it in edits]
-            if mixed != ("could not be put back" in str(error)):
+            if mixed != ("could not be restored" in str(error)):
                 raise AssertionError(f"not so: {error}") from error
             raise
 
