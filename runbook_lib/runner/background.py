@@ -80,9 +80,11 @@ def start(
         with tempfile.TemporaryFile() as values, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             values.write(json.dumps(parameters).encode())
             values.seek(0)
-            # In a session of its own, so that signals to this kernel do not reach it.
+            # In a session of its own, so that signals to this kernel do not reach it.  Papermill warns that the file
+            # of parameters has no extension, which is no news to whoever reads the form.
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "runbook_lib.run", str(notebook), "-f", "/dev/stdin"], env=environment,
+                [sys.executable, "-P", "-W", "ignore::UserWarning:papermill.iorw", "-m", "runbook_lib.run",
+                 str(notebook), "-f", "/dev/stdin"], env=environment,
                 stdin=values, stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
             return BackgroundRun(process, os.dup(out.fileno()), os.dup(err.fileno()))

@@ -159,7 +159,7 @@ def test_a_commit_that_somebody_else_pushed_is_confirmed_in_the_form(lab: Lab, t
     git(clone, "commit", "-q", "-am", "Speed up the build")
     git(clone, "push", "-q")
     pushed = git(clone, "rev-parse", "HEAD")
-    tab.enabled("Preview").click()
+    tab.press("Preview", "plan", says="Apply will")
     row = tab.form.get_by_role("checkbox", name="Confirm: ").first
     row.wait_for()
     tab.shot("foreign", tab.form)
