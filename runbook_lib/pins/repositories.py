@@ -72,7 +72,7 @@ class Repository:
         elif step == notebooks.GITLAB_PIN and True not in gitlab_reads:
             missing = "no pin that GitLab reads"
         elif step == notebooks.RUN_CI and not self.workflow:
-            missing = "no copy-pr-bot, so its CI starts without a comment; see the pull request"
+            missing = "no copy-pr-bot that waits for a comment"
         elif step == notebooks.GOLDEN_VALUES and not self.golden:
             missing = "no golden values"
         elif step == notebooks.BROKEN_TESTS and not self.recipes:

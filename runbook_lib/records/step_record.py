@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
-from runbook_lib.records.chain import Ledger
+from runbook_lib.records.chain import Ledger, read_predicate
 from runbook_lib.records.statement import CELL_REFERENCE, CONTRIBUTIONS, RUN, collect, failed_checks, predicate_of
 from runbook_lib.system.atomic_files import cannot_write, private, write
 from runbook_lib.system.clock import now, stamp
@@ -53,6 +53,14 @@ class StepRecord:
         self._lines: list[str] = []
         # Without a tag a notebook shows the current state, even with apply.
         self._add("begin", step=name, mode=bump.mode if bump.tag else "preview", repository=repository)
+
+    @property
+    def parent(self) -> str | None:
+        """The id of the run that this one is a step of; None for a run that a person started."""
+        parent = None
+        if self.folder:
+            parent = read_predicate(self.folder).get("parent")
+        return parent
 
     def add_inputs(self, **values: object) -> None:
         """Add resolved inputs, such as ``digest``, ``base_commit``, ``head_commit`` and ``merge_commit``."""

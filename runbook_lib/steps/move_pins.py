@@ -1,5 +1,8 @@
 """Notebooks 01-github-pin, 02-gitlab-pin and 07-sync-check: the pins shown, moved, and compared with each other."""
 
+from dataclasses import dataclass
+from functools import partial
+
 from runbook_lib import display
 from runbook_lib.checks import Check
 from runbook_lib.display import View
@@ -9,6 +12,7 @@ from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.plan import PinPlan
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
+from runbook_lib.steps.context import Context
 from runbook_lib.text import edits
 from runbook_lib.workflow import bump_branch, bump_plan, sync_survey
 from runbook_lib.workflow.bump_branch import BumpBranch
@@ -126,22 +130,37 @@ def _images(branch: BumpBranch, ref: str | None, role: str) -> set[tuple[str, st
     return {(f"{pin.path} ({pin.selector})", pin.image) for pin in verdicts if pin.role == role}
 
 
-def survey(branch: BumpBranch, refs: str) -> Survey:
+@dataclass(frozen=True)
+class SyncCheck:
+    """The pins as step 07 judges them; where these are planned, ``findings`` are the problems of the present ones."""
+
+    survey: Survey
+    findings: tuple[str, ...] = ()
+
+
+def survey(run: Context, refs: str) -> SyncCheck:
     """Compare the pins on ``refs``, names or patterns separated by spaces or commas.
 
     Without refs it compares those of the bump's branch; of the work tree where there is no branch yet, or edits of
-    pins are uncommitted on it.  Raises CannotTell for a ref that does not exist.
+    pins are uncommitted on it.  A preview compares them as its bump will leave them.  Raises CannotTell for a ref that
+    does not exist, and RunbookError for pins that cannot be planned.
     """
-    bump, checkout = branch.bump, branch.checkout
-    names = [_remote_branch(checkout, branch.base_remote, ref) for ref in refs.replace(",", " ").split()]
-    if not names and branch.tip:
-        edited = branch.on_branch and checkout.uncommitted(bump.repository.sites.pin_paths)
-        names = [] if edited else [branch.start]
-    # Other branches may use another month: only the bump's own must have the tag.
-    expected = bump.tag if branch.tip and not refs else None
-    return sync_survey.survey(
-        checkout.path, names, expected=expected, image_type=bump.image_type, repository=bump.repository
-    )
+    bump, branch, checkout = run.bump, run.branch, run.checkout
+    compare = partial(sync_survey.survey, checkout.path, image_type=bump.image_type, repository=bump.repository)
+    if names := [_remote_branch(checkout, branch.base_remote, ref) for ref in refs.replace(",", " ").split()]:
+        return SyncCheck(compare(names))  # other branches may use another month
+    # On its own, the step proves that a branch is in sync as it is; in the preview of a bump that is still to come.
+    if bump.tag and not bump.apply and (branch.tip is None or run.record.parent):
+        edits = bump_plan.plan_commit(branch, branch.start).edits
+        planned = compare([branch.start], expected=bump.tag, edits=edits, of_bump=True)
+        if edits:
+            return SyncCheck(planned, compare([branch.start]).sentences)
+        return SyncCheck(planned)
+    if branch.tip and not (branch.on_branch and checkout.uncommitted(bump.repository.sites.pin_paths)):
+        names = [branch.start]
+    if branch.tip is None:
+        return SyncCheck(compare(names))
+    return SyncCheck(compare(names, expected=bump.tag, of_bump=True))
 
 
 def _remote_branch(checkout: Checkout, remote: str, ref: str) -> str:
@@ -151,14 +170,20 @@ def _remote_branch(checkout: Checkout, remote: str, ref: str) -> str:
     return f"{remote}/{ref}"
 
 
-def conclude(step: StepRecord, branch: BumpBranch, survey: Survey) -> View:
-    """Record whether the pins agree."""
+def conclude(run: Context, sync: SyncCheck) -> View:
+    """Record whether the pins agree, or will agree after the planned edits."""
+    step, branch, survey = run.record, run.branch, sync.survey
     in_sync = survey.outcome == "in sync"
-    step.check(Check.of("all pins agree", in_sync, " ".join([survey.summary, *survey.notes])))
+    summary = survey.summary
+    if sync.findings:
+        summary = f"With the planned edits: {summary}"
+    step.check(Check.of("all pins agree", in_sync, " ".join([summary, *survey.notes])))
     if branch.tip:
         step.check(untouched(branch, branch.start))
     step.table("pins", survey.rows())
     step.warn(*survey.sentences)
+    findings = [f"Before this bump: {sentence}" for sentence in sync.findings]
+    step.warn(*findings)
     step.add_inputs(base_commit=branch.base_commit, head_commit=branch.start)
-    step.done(survey.summary, "" if in_sync else "Fix the pins named above; a bump moves them together.")
-    return display.notes(survey.sentences) + display.note(survey.summary)
+    step.done(summary, "" if in_sync else "Fix the pins named above; a bump moves them together.")
+    return display.notes((*survey.sentences, *findings)) + display.note(summary)

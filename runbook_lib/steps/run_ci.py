@@ -76,8 +76,8 @@ def verify(step: StepRecord, state: PullRequestState, progress: CiStatus | None)
         _warn_without_gb200(step, progress)
     if bump.tag is None:
         step.done("No tag was given, so there is no CI to run.")
-    elif reason := bump.repository.inapplicable(notebooks.RUN_CI):
-        step.done(reason)
+    elif bump.repository.inapplicable(notebooks.RUN_CI):
+        step.done(state.problem)
     elif state.waiting and not bump.apply:
         unconfirmed = state.review is not None and bool(state.review.foreign)
         if not (state.authorized or state.problem or unconfirmed):

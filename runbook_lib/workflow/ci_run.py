@@ -11,7 +11,7 @@ from runbook_lib.clients.github.copy_pr_bot import command, commands, complaint,
 from runbook_lib.clients.github.models import Pull, WorkflowRun
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.workflow import branch_history, bump_branch
+from runbook_lib.workflow import branch_history, bump_branch, ci_triggers
 from runbook_lib.workflow.bump_plan import base_has_tag
 from runbook_lib.workflow.proposal import is_mine
 from runbook_lib.workflow.pull_request import PullRequestState, label_request, refresh, review_commits
@@ -31,7 +31,7 @@ def authorize(step: StepRecord, state: PullRequestState) -> PullRequestState:
     """
     bump, github, pull = state.bump, state.github, state.pull
     if bump.tag and (reason := bump.repository.inapplicable(notebooks.RUN_CI)):
-        return replace(state, problem=reason)
+        return replace(state, problem=f"{reason} {ci_triggers.describe(state.branch)}")
     if pull is None or github is None:
         return _without_pull_request(state)
     step.link("pull request", pull.url)

@@ -22,6 +22,7 @@ from runbook_lib.triage.failed_jobs import failed
 from runbook_lib.workflow import (
     branch_history,
     ci_run,
+    ci_triggers,
     golden_comparison,
     push_round,
     quarantines,
@@ -159,6 +160,7 @@ def _check_pins(branch: BumpBranch, pull: Pull) -> Requirement:
         expected=bump.tag,
         image_type=bump.image_type,
         repository=bump.repository,
+        of_bump=True,
     )
     return Requirement(_PINS, survey.outcome == "in sync", survey.summary, notebooks.SYNC_CHECK)
 
@@ -220,7 +222,7 @@ def _left_to_people(state: PullRequestState, pull: Pull) -> Iterator[str]:
         yield f"Press *Ready for review* on {pull.url}."
     yield "Reviews of the code owners."
     if not repository.workflow:
-        yield f"Read the checks of {pull.url}, which are not followed here."
+        yield f"{ci_triggers.describe(state.branch)} Read the checks of {pull.url}, which are not followed here."
     yield from (sentence for label, sentence in repository.offers.items() if label not in pull.labels)
     merge = "The merge queue" if repository.workflow else "The merge"
     yield f"{merge}; then {notebooks.AFTER_MERGE}."

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from runbook_lib.bump import ImageType
 from runbook_lib.errors import CannotTell
@@ -14,6 +14,7 @@ from runbook_lib.images.reference import Tag
 from runbook_lib.pins.check import PinVerdict, check_pins, outcome
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, Repository
 from runbook_lib.pins.sites import Texts
+from runbook_lib.text.edits import Edit
 from runbook_lib.workflow import repository as recognized
 
 Outcome = Literal["in sync", "out of sync", "cannot tell"]
@@ -34,17 +35,25 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Survey:
-    """The verdicts on the requested states of a repository."""
+    """The verdicts on the requested states of a repository.
+
+    With an ``image_type`` the lockstep pins of other types decide nothing: a bump of this type does not move them.
+    """
 
     repository: Path
     snapshots: tuple[Snapshot, ...]
     strict: bool
     notes: tuple[str, ...] = ()
+    image_type: ImageType | None = None
+
+    def _deciding(self, snapshot: Snapshot) -> list[PinVerdict]:
+        others = {f"lockstep {name}" for name in get_args(ImageType) if self.image_type and name != self.image_type}
+        return [verdict for verdict in snapshot.verdicts if verdict.role not in others]
 
     @property
     def outcome(self) -> Outcome:
         """The outcome for all: one pin out of sync anywhere decides, then one that could not be read."""
-        outcomes = {outcome(s.verdicts, strict=self.strict) for s in self.snapshots if s.verdicts}
+        outcomes = {outcome(self._deciding(s), strict=self.strict) for s in self.snapshots if s.verdicts}
         order: tuple[Outcome, ...] = ("out of sync", "cannot tell", "in sync")
         return next(each for each in order if each in outcomes)
 
@@ -94,7 +103,8 @@ class Survey:
         """The outcome in one line."""
         verdicts = [verdict for snapshot in self.snapshots for verdict in snapshot.verdicts]
         warnings = [v for v in verdicts if v.role == "informational" and v.state != "in sync"]
-        lockstep = [v.state for v in verdicts if v.role != "informational" and v.state != "frozen"]
+        deciding = [verdict for snapshot in self.snapshots for verdict in self._deciding(snapshot)]
+        lockstep = [v.state for v in deciding if v.role != "informational" and v.state != "frozen"]
         parts = [f"{lockstep.count('in sync')} of {len(lockstep)} pins agree"]
         if unreadable := lockstep.count("cannot tell"):
             parts.append(f"{unreadable} cannot be read")
@@ -104,6 +114,8 @@ class Survey:
         elif warnings:
             meaning = "strict, so they count" if self.strict else "warnings"
             parts.append(f"{len(warnings)} informational places do not ({meaning})")
+        if others := sum(v.state != "in sync" for v in verdicts if v not in deciding):
+            parts.append(f"{others} of another image type do not (not moved by this bump)")
         return f"{self.outcome.capitalize()}: {', '.join(parts)}."
 
     def as_json(self) -> dict[str, object]:
@@ -149,13 +161,16 @@ def survey(
     expected: Tag | None = None,
     image_type: ImageType = "dev",
     repository: Repository | None = None,
+    edits: Sequence[Edit] = (),
+    of_bump: bool = False,
 ) -> Survey:
     """Check the clone at ``place``: its work tree, or each of ``refs``, nothing being checked out.
 
     A ref may be a pattern with ``*``, ``?`` or ``[…]`` over local branches (``core_r*``) and remote-tracking ones
     (``origin/core_r*``); one that matches no local branch is tried on those of every remote.  ``expected`` is the tag
     that the pins of ``image_type`` should have; without it they are compared with the newest of them.  Without a
-    ``repository`` it is recognized.
+    ``repository`` it is recognized.  ``edits`` are planned ones: the files are judged as they will be.  ``of_bump``:
+    only the pins of ``image_type`` decide.
     Raises CannotTell for a ref or pattern that names nothing, and for a repository without a known pin site.
     """
     checkout = Checkout.open(place)
@@ -176,7 +191,9 @@ def survey(
     else:
         states = [("work tree", None, False, checkout.read(sites.pin_paths))]
     snapshots = []
+    planned = {edit.path: edit.after for edit in edits}
     for name, commit_id, globbed, texts_of_ref in states:
+        texts_of_ref = {**texts_of_ref, **planned}
         verdicts: tuple[PinVerdict, ...] = ()
         if sites.matches(texts_of_ref):
             verdicts = check_pins(texts_of_ref, sites, expected, image_type)
@@ -185,7 +202,7 @@ def survey(
         snapshots.append(Snapshot(name, commit_id, verdicts))
     if not any(snapshot.verdicts for snapshot in snapshots):
         raise CannotTell(_unknown(checkout.path, ", ".join(refs), repository))
-    return Survey(checkout.path, tuple(snapshots), strict, tuple(notes))
+    return Survey(checkout.path, tuple(snapshots), strict, tuple(notes), image_type if of_bump else None)
 
 
 def _unknown(place: Path, name: str, repository: Repository) -> str:

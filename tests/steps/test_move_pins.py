@@ -45,6 +45,10 @@ def branch(checkout: Checkout, **asked: object) -> BumpBranch:
     return bump_branch.find(checkout, Bump.parse(**({"tag": TAG} | asked)))  # type: ignore[arg-type]
 
 
+def run(checkout: Checkout, step: step_record.StepRecord, **asked: object) -> context.Context:
+    return context.Context(branch(checkout, **asked).bump, checkout, step)
+
+
 def state(checkout: Checkout) -> tuple[str, ...]:
     files = [f"{path}={path.read_bytes()!r}" for path in sorted(checkout.path.rglob("*")) if path.is_file()]
     return (*(name for name in files if "/.git/" not in name), checkout.git("for-each-ref"), checkout.git("status"))
@@ -215,26 +219,78 @@ def test_without_a_token_only_publishing_is_refused(checkout: Checkout, monkeypa
     ("refs", "outcome"),
     [("", "in sync"), ("main", "in sync"), ("origin/dev", "out of sync"), ("main, origin/core_r*", "in sync")],
 )
-def test_the_sync_check_reads_the_refs_it_is_given(checkout: Checkout, refs: str, outcome: str) -> None:
-    assert move_pins.survey(branch(checkout, tag=""), refs).outcome == outcome
+def test_the_sync_check_reads_the_refs_it_is_given(
+    checkout: Checkout, step: step_record.StepRecord, refs: str, outcome: str
+) -> None:
+    assert move_pins.survey(run(checkout, step, tag=""), refs).survey.outcome == outcome
 
 
 def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, step: step_record.StepRecord) -> None:
     here = branch(checkout, apply=True)
     bump_branch.apply_edits(here, bump_plan.plan_bump(here).plan.part("github").edits)
-    half = branch(checkout, apply=True)
-    found = move_pins.survey(half, "")
-    assert found.outcome == "out of sync"
-    assert ".gitlab/stages/01.build.yml" in move_pins.conclude(step, half, found).text
+    half = run(checkout, step, apply=True)
+    sync = move_pins.survey(half, "")
+    assert sync.survey.outcome == "out of sync"
+    assert ".gitlab/stages/01.build.yml" in move_pins.conclude(half, sync).text
     with pytest.raises(Exception, match="all pins agree"):
         step.raise_if_failed()
-    bump_branch.apply_edits(half, bump_plan.plan_bump(half).plan.edits)
-    assert move_pins.survey(half, "").outcome == "in sync"
-    checkout.commit([edit.path for edit in bump_plan.plan_bump(half).plan.edits], "move")
+    bump_branch.apply_edits(half.branch, bump_plan.plan_bump(half.branch).plan.edits)
+    assert move_pins.survey(half, "").survey.outcome == "in sync"
+    checkout.commit([edit.path for edit in bump_plan.plan_bump(half.branch).plan.edits], "move")
     (checkout.path / "docker/.ngc_version.dev").write_text("nvcr.io/nvidia/pytorch:26.01-py3\n")
-    assert move_pins.survey(branch(checkout, apply=True), "").outcome == "out of sync"
+    assert move_pins.survey(run(checkout, step, apply=True), "").survey.outcome == "out of sync"
 
 
-def test_a_missing_ref_is_an_error(checkout: Checkout) -> None:
+def pin(checkout: Checkout, path: str, old: str, new: str) -> None:
+    """Commit another tag in a file of the base branch."""
+    file = checkout.path / path
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    checkout.git("commit", "-qam", f"Move {path} alone")
+    checkout.git("push", "-q", "origin", "HEAD:main")
+
+
+@pytest.mark.parametrize("tag", ["26.04-py3", "26.06-py3"])
+def test_a_preview_judges_the_planned_state_of_a_base_that_is_out_of_sync(
+    checkout: Checkout, step: step_record.StepRecord, tag: str
+) -> None:
+    pin(checkout, "docker/.ngc_version.dev", "26.02-py3", "26.04-py3")
+    before = state(checkout)
+    preview = run(checkout, step, tag=tag)
+    sync = move_pins.survey(preview, "")
+    assert sync.survey.outcome == "in sync"
+    assert ".gitlab/stages/01.build.yml" in " ".join(sync.findings)
+    move_pins.conclude(preview, sync)
+    step.raise_if_failed()
+    assert {check["status"] for check in told(step) if check["kind"] == "check"} == {"passed"}
+    assert any(".gitlab/stages/01.build.yml" in str(line) for line in told(step) if line["kind"] == "warning")
+    assert state(checkout) == before
+
+
+@pytest.mark.parametrize(("parent", "outcome"), [(None, "out of sync"), ("20260401T000000Z-bump-12345678", "in sync")])
+def test_only_the_preview_of_a_bump_judges_a_branch_as_it_will_be(
+    checkout: Checkout,
+    step: step_record.StepRecord,
+    monkeypatch: pytest.MonkeyPatch,
+    parent: str | None,
+    outcome: str,
+) -> None:
+    monkeypatch.setattr(step_record.StepRecord, "parent", parent)
+    here = branch(checkout, apply=True)
+    edits = bump_plan.plan_bump(here).plan.part("github").edits
+    bump_branch.apply_edits(here, edits)
+    checkout.commit([edit.path for edit in edits], "Move half of it")
+    assert move_pins.survey(run(checkout, step), "").survey.outcome == outcome
+
+
+def test_pins_of_the_other_image_type_are_findings_of_a_bump(checkout: Checkout, step: step_record.StepRecord) -> None:
+    pin(checkout, "docker/.ngc_version.lts", "25.09-py3", "25.11-py3")
+    assert move_pins.survey(run(checkout, step, tag=""), "").survey.outcome == "out of sync"
+    survey = move_pins.survey(run(checkout, step), "").survey
+    assert survey.outcome == "in sync"
+    assert "another image type" in survey.summary
+
+
+def test_a_missing_ref_is_an_error(checkout: Checkout, step: step_record.StepRecord) -> None:
     with pytest.raises(CannotTell, match="gone"):
-        move_pins.survey(branch(checkout), "gone")
+        move_pins.survey(run(checkout, step), "gone")
