@@ -132,9 +132,10 @@ def _images(branch: BumpBranch, ref: str | None, role: str) -> set[tuple[str, st
 
 @dataclass(frozen=True)
 class SyncCheck:
-    """The pins as step 07 judges them; where these are planned, ``findings`` are the problems of the present ones."""
+    """The pins as step 07 judges them: as they are, or as ``planned``, with the present problems as ``findings``."""
 
     survey: Survey
+    planned: bool = False
     findings: tuple[str, ...] = ()
 
 
@@ -153,9 +154,8 @@ def survey(run: Context, refs: str) -> SyncCheck:
     if bump.tag and not bump.apply and (branch.tip is None or run.record.parent):
         edits = bump_plan.plan_commit(branch, branch.start).edits
         planned = compare([branch.start], expected=bump.tag, edits=edits, of_bump=True)
-        if edits:
-            return SyncCheck(planned, compare([branch.start]).sentences)
-        return SyncCheck(planned)
+        present = compare([branch.start])
+        return SyncCheck(planned, bool(edits), () if present.outcome == "in sync" else present.sentences)
     if branch.tip and not (branch.on_branch and checkout.uncommitted(bump.repository.sites.pin_paths)):
         names = [branch.start]
     if branch.tip is None:
@@ -175,7 +175,7 @@ def conclude(run: Context, sync: SyncCheck) -> View:
     step, branch, survey = run.record, run.branch, sync.survey
     in_sync = survey.outcome == "in sync"
     summary = survey.summary
-    if sync.findings:
+    if sync.planned:
         summary = f"With the planned edits: {summary}"
     step.check(Check.of("all pins agree", in_sync, " ".join([summary, *survey.notes])))
     if branch.tip:

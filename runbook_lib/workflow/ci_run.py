@@ -63,7 +63,7 @@ def _without_pull_request(state: PullRequestState) -> PullRequestState:
     bump = state.bump
     if state.github is not None and base_has_tag(state.branch):
         return replace(state, problem=f"{bump.base} already names {bump.tag}: there is no CI to run.")
-    reason = state.problem or f"no pull request is open for {bump.branch}"
+    reason = state.problem.rstrip(".") or f"no pull request is open for {bump.branch}"
     return replace(state, waiting=f"waiting for the pull request: {reason}", next=f"{notebooks.OPEN_PR}, with publish")
 
 

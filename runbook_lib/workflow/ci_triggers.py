@@ -48,9 +48,7 @@ def describe(branch: BumpBranch) -> str:
         return f"No CI starts by itself: no workflow in {_FOLDER} has a trigger that fits these changes."
     if on_pull_request:
         return f"CI starts with the pull request, once a maintainer approves it: {', '.join(on_pull_request)}."
-    sentence = (
-        f"No CI starts for a branch of the fork {own}: no workflow in {_FOLDER} has a fitting pull_request trigger."
-    )
+    sentence = f"No CI starts from the fork {own}: no workflow in {_FOLDER} has a pull_request trigger that fits."
     if on_push:
         sentence += f" {', '.join(on_push)} starts once somebody with write access pushes the branch to the repository."
     return sentence
