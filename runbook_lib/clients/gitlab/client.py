@@ -128,6 +128,12 @@ class GitLab:
         query = {"sha": sha, "order_by": "id", "sort": "desc"}
         return self._list(f"list the pipelines of {sha[:10]}", "/pipelines", build, query)
 
+    def variables(self, pipeline: int) -> dict[str, str]:
+        """Return the variables that a pipeline was started with; those of its configuration are not among them."""
+        action = f"list the variables of pipeline {pipeline}"
+        path = f"/pipelines/{pipeline}/variables"
+        return dict(self._list(action, path, lambda variable: [(str(variable["key"]), str(variable["value"]))]))
+
     def bridges(self, pipeline: int) -> tuple[Bridge, ...]:
         """Return the bridges of a pipeline that start functional tests of an image type."""
         return self._list(f"list the bridges of pipeline {pipeline}", f"/pipelines/{pipeline}/bridges", bridges_of)

@@ -150,6 +150,11 @@ class PracticeGitLab:
             bridges.append({"name": bridge.name, "status": status, "downstream_pipeline": started})
         return self._page(request, bridges)
 
+    def list_variables(self, request: Request, number: int) -> Response:
+        pairs = [entry.split("=", 1) for entry in getattr(self._find_pipeline(number).run, "variables", ())]
+        variables = [{"key": key, "value": value, "variable_type": "env_var", "raw": False} for key, value in pairs]
+        return self._page(request, variables)
+
     def list_jobs(self, request: Request, number: int) -> Response:
         pipeline = self._find_pipeline(number)
         # Newest first, as GitLab lists them.
@@ -269,6 +274,7 @@ _PAGES = {
     f"{_PROJECT}/pipelines": PracticeGitLab.list_pipelines,
     _PIPELINE: PracticeGitLab.show_pipeline,
     f"{_PIPELINE}/bridges": PracticeGitLab.list_bridges,
+    f"{_PIPELINE}/variables": PracticeGitLab.list_variables,
     f"{_PIPELINE}/jobs": PracticeGitLab.list_jobs,
     _JOB: PracticeGitLab.show_job,
     f"{_JOB}/artifacts": PracticeGitLab.download_artifacts,

@@ -9,7 +9,7 @@ from runbook_lib import display, notebooks
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import UNDER_WAY, Branch, Pipeline, Project
 from runbook_lib.display import View
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.steps.internal_ci import destination, plan
 from runbook_lib.steps.internal_ci.destination import RemoteProject
@@ -223,9 +223,28 @@ def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
 
 
 def find_pipeline(gitlab: GitLab, dry_run: DryRun) -> Pipeline | None:
-    """Return the pipeline of the commit that shows, or will show, whether the pin builds."""
+    """Return the pipeline of the commit that shows, or will show, whether the pin builds, and runs the requested tests.
+
+    One whose scope of tests is unknown counts if it runs tests at all.
+    """
     commit = dry_run.commit
     for pipeline in plan.candidates(gitlab.pipelines(commit), commit, dry_run.destination)[:_MOST]:
-        if plan.judge(pipeline, gitlab.pipeline_jobs(pipeline.id), dry_run.builds, commit).state != "useless":
+        progress = plan.judge(pipeline, gitlab.pipeline_jobs(pipeline.id), dry_run.builds, commit)
+        if progress.state == "useless":
+            continue
+        runs_tests = plan.runs_tests(variables(gitlab, pipeline), dry_run.variables)
+        if runs_tests is None:
+            runs_tests = bool(gitlab.bridges(pipeline.id))
+        if runs_tests:
             return pipeline
     return None
+
+
+def variables(gitlab: GitLab, pipeline: Pipeline) -> dict[str, str]:
+    """Return the variables that a pipeline was started with; none where this token may not read them."""
+    try:
+        return gitlab.variables(pipeline.id)
+    except Unreachable:
+        raise
+    except RunbookError:
+        return {}

@@ -49,6 +49,16 @@ def variables(tests: str) -> dict[str, str]:
     return chosen
 
 
+def runs_tests(actual: Mapping[str, str], requested: Mapping[str, str]) -> bool | None:
+    """Return whether a pipeline with the variables ``actual`` runs the requested tests; None where they do not say."""
+    if "FUNCTIONAL_TEST_SCOPE" not in requested:
+        return True
+    if "FUNCTIONAL_TEST" not in actual:
+        return None
+    names = ("FUNCTIONAL_TEST", "FUNCTIONAL_TEST_SCOPE")
+    return all(actual.get(name) == requested[name] for name in names)
+
+
 @dataclass(frozen=True)
 class BuildJob:
     """A job that builds the image of a pin: one row of a matrix, with its values in their order."""

@@ -17,7 +17,7 @@ from runbook_lib.display import View
 from runbook_lib.errors import Refused
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.internal_ci import destination, logs, plan
-from runbook_lib.steps.internal_ci.dry_run import DryRun, find_pipeline, look
+from runbook_lib.steps.internal_ci.dry_run import DryRun, find_pipeline, look, variables
 from runbook_lib.steps.internal_ci.logs import ExplainedJob
 from runbook_lib.steps.internal_ci.plan import PipelineProgress
 from runbook_lib.transport import polling
@@ -46,12 +46,14 @@ def carry_out(step: StepRecord, dry_run: DryRun, confirm: str = "") -> DryRun:
     """
     bump, gitlab = dry_run.branch.bump, dry_run.gitlab
     step.add_inputs(head_commit=dry_run.commit or None, base_commit=dry_run.branch.base_commit)
-    scope = dry_run.variables.get("FUNCTIONAL_TEST_SCOPE")
-    if dry_run.pipeline and scope:
-        step.warn(
-            f"Pipeline {dry_run.pipeline.id} of this commit exists already and is followed, and none is started for "
-            f"tests={scope}. See whether it runs them: {dry_run.pipeline.url}"
-        )
+    if dry_run.pipeline and gitlab:
+        started_with = variables(gitlab, dry_run.pipeline)
+        if plan.runs_tests(started_with, dry_run.variables) is None:
+            step.warn(
+                f"Pipeline {dry_run.pipeline.id} of this commit exists already, and is followed. GitLab does not say "
+                f"whether its tests are those of tests={dry_run.variables['FUNCTIONAL_TEST_SCOPE']}: see "
+                f"{dry_run.pipeline.url}"
+            )
     if gitlab is None or dry_run.waiting or dry_run.pipeline:
         return dry_run
     if not bump.publish:

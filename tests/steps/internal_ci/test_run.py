@@ -232,6 +232,22 @@ def test_a_pipeline_of_the_commit_elsewhere_is_followed(at: At) -> None:
     assert "tests=mr" in at.world.said("warning")[0]["sentence"]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "starts"),
+    [("", "mr", True), ("mr", "", False), ("mr", "mr", False), ("mr", "nightly", True)],
+)
+def test_a_pipeline_counts_only_if_it_runs_the_requested_tests(at: At, first: str, second: str, starts: bool) -> None:
+    at.run(tests=first)
+    at.world.now[0] += 90
+    at.run(tests=second, mode="apply")  # without publish nothing starts
+    assert len(at.pipelines()) == 1
+    at.run(tests=second)
+    at.run(tests=second)
+    assert len(at.pipelines()) == 1 + starts
+    if second:
+        assert f"FUNCTIONAL_TEST_SCOPE={second}" in at.pipelines()[-1].variables
+
+
 def test_another_pipeline_starts_if_the_first_has_no_builds(at: At) -> None:
     gitlab = at.world.gitlab()
     git(at.world.home / "checkout", "push", "-q", "gitlab", f"{BRANCH}:refs/heads/{TO}")
