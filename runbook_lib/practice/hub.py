@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from runbook_lib.pins.repositories import LTS
 from runbook_lib.practice.accounts import ACCOUNTS, ACTIONS_BOT, PracticeAccount
 from runbook_lib.practice.ci import plan, suites
 from runbook_lib.practice.git import BareRepository
@@ -214,7 +215,7 @@ class Hub:
 
     def _situation(self, run: RunRecord) -> plan.Situation:
         """Return what a run depends on, read at its merge commit."""
-        lts = suites.suite(run.labels).lts
+        lts = LTS in run.labels
         merge, base = run.merge_sha or run.head_sha, run.base_sha
         folders = [plan.TEST_CASES] if lts else plan.compared_paths(self.home.changed_paths(base, merge))
         return plan.Situation(
@@ -302,7 +303,7 @@ class Hub:
         """Return file name → text of the golden values that a job measured; none if it failed before that."""
         if not job.planned.measures:
             return {}
-        run, lts = state.run, suites.suite(state.run.labels).lts
+        run, lts = state.run, LTS in state.run.labels
         folder = f"{plan.TEST_CASES}/{job.planned.model}/{job.planned.test_case}"
         measured = plan.measured(
             job.planned,

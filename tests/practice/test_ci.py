@@ -15,6 +15,7 @@ from runbook_lib.git.blobs import read_blobs
 from runbook_lib.practice import content
 from runbook_lib.practice.ci import evidence, measure, plan, suites
 from runbook_lib.practice.git import BareRepository
+from runbook_lib.recipes.ci_selection import CiSelection, select_tests
 
 TREE = content.main()
 RECIPES = {path: text for path, text in TREE.items() if path.startswith(suites.RECIPES)}
@@ -35,31 +36,12 @@ def jobs(at: plan.Situation, conclusion: str) -> set[str]:
 # -- which tests ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("labels", "tier", "repeats", "lightweight", "lts", "cadence"),
-    [
-        (set(), "L0", 5, False, False, "pr"),
-        ({"bug", "complexity: low", "run functional tests"}, "L0", 5, False, False, "pr"),
-        ({"Run functional tests"}, "L1", 5, False, False, None),
-        ({"Run tests"}, "L1", 1, True, False, None),
-        ({"Run tests", "Run functional tests"}, "L1", 1, True, False, None),
-        ({"container::lts"}, "L0", 5, False, True, "pr"),
-        ({"container::lts", "Run functional tests"}, "L1", 5, False, True, None),
-    ],
-)
-def test_labels_decide(
-    labels: set[str], tier: str, repeats: int, lightweight: bool, lts: bool, cadence: str | None
-) -> None:
-    assert suites.suite(labels) == suites.Suite(tier, repeats, lightweight, lts, cadence)
-
-
-def test_a_dispatched_run_has_no_labels() -> None:
-    assert suites.suite({"Run tests"}, "workflow_dispatch") == suites.Suite("L1", 5, False, False, "nightly")
+def test_a_dispatched_run_selects_nightly_tests() -> None:
     known = [
         suites.SuiteRow("gpt", case, "dgx_h100", "dev", "L1", cadence)
         for case, cadence in (("a", ALWAYS), ("b", ("pr",)))
     ]
-    chosen = suites.select(known, suites.suite((), "workflow_dispatch"), ["dgx_h100"])
+    chosen = suites.select(known, select_tests((), "workflow_dispatch"), ["dgx_h100"])
     assert [row.test_case for row in chosen] == ["a"]
 
 
@@ -127,12 +109,12 @@ def test_selection_is_equality() -> None:
     known += [replace(row("e", "L1"), environment="lts"), replace(row("f", "L1"), platform="dgx_gb200")]
 
     def chosen(labels: set[str], *platforms: str) -> list[str]:
-        return [each.test_case for each in suites.select(known, suites.suite(labels), platforms)]
+        return [each.test_case for each in suites.select(known, select_tests(labels), platforms)]
 
     assert chosen({"Run functional tests"}, "dgx_h100") == ["d", "a"]  # the label switches the cadence off
     assert chosen({"Run functional tests"}, "dgx_h100", "dgx_gb200") == ["d", "a", "f"]
     assert chosen(set(), "dgx_h100") == ["c"]
-    assert suites.select(known, suites.Suite("L1", 5, False, False, "pr"), ["dgx_h100"]) == (known[0],)
+    assert suites.select(known, CiSelection("L1", 5, False, "dev", "pr"), ["dgx_h100"]) == (known[0],)
 
 
 def test_the_real_recipes(megatron_lm: Path) -> None:
@@ -140,8 +122,8 @@ def test_the_real_recipes(megatron_lm: Path) -> None:
     commit = "d98e8a64ddf34856e74b24714e3bedb2f5a39553"
     found = suites.rows(BareRepository(megatron_lm).texts(commit, suites.RECIPES))
     both = ["dgx_h100", "dgx_gb200"]
-    assert len(suites.select(found, suites.suite(set()), both)) == 12
-    per_platform = [len(suites.select(found, suites.suite(FUNCTIONAL), [platform])) for platform in both]
+    assert len(suites.select(found, select_tests(set()), both)) == 12
+    per_platform = [len(suites.select(found, select_tests(FUNCTIONAL), [platform])) for platform in both]
     assert per_platform == [77, 31]
 
 

@@ -12,7 +12,8 @@ from typing import Literal
 
 from runbook_lib.golden import file_names
 from runbook_lib.practice.ci import measure
-from runbook_lib.practice.ci.suites import UNIT_TESTS, Suite, SuiteRow, rows, select, suite
+from runbook_lib.practice.ci.suites import UNIT_TESTS, SuiteRow, rows, select
+from runbook_lib.recipes.ci_selection import CiSelection, select_tests
 
 WORKFLOW = "CICD Megatron-LM"
 WORKFLOW_PATH = ".github/workflows/cicd-main.yml"
@@ -60,8 +61,8 @@ class Situation:
     event: str = "push"
 
     @property
-    def suite(self) -> Suite:
-        return suite(self.labels, self.event)
+    def selection(self) -> CiSelection:
+        return select_tests(self.labels, self.event)
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def plan(at: Situation) -> tuple[Planned, ...]:
     if at.maintainer:
         platforms.append("dgx_gb200")
     units = [job for platform in platforms for job in _unit_jobs(at, platform)]
-    functional = [functional_job(at, row) for row in select(rows(at.recipes), at.suite, platforms)]
+    functional = [functional_job(at, row) for row in select(rows(at.recipes), at.selection, platforms)]
     if "dgx_gb200" not in platforms:
         functional.append(_skipped(replace(_framed(at, "functional"), platform="dgx_gb200"), 0.6 * at.seconds))
     return _with_needs([*jobs.values(), *units, _framed(at, "gate"), *functional, _framed(at, "result")])
@@ -181,14 +182,14 @@ def functional_job(at: Situation, row: SuiteRow) -> Planned:
     job = _framed(at, "functional", row.model, row.test_case)
     job = replace(job, platform=row.platform, model=row.model, test_case=row.test_case, environment=row.environment)
     # A lightweight test trains four steps and compares nothing.
-    compares, ends = not at.suite.lightweight, _staggered(job, job.name + row.platform)
+    compares, ends = not at.selection.lightweight, _staggered(job, job.name + row.platform)
     job = replace(job, ends=ends, compares=compares, allow_failure=row.allow_failure)
     cause = _fate(job, at.image, at.base_image)
     if job.cause == "broken" or cause in ("memory", "nccl"):
         return replace(job, conclusion="failure", cause=job.cause or cause)
     if cause == "hang":
         return replace(job, conclusion="cancelled", cause=cause, ends=_TIME_LIMIT * at.seconds)
-    if at.suite.lightweight or _agrees(at, job):
+    if at.selection.lightweight or _agrees(at, job):
         return job
     return replace(job, cause=cause or "drift", conclusion="failure")
 
@@ -202,7 +203,9 @@ def _fate(job: Planned, image: str, base_image: str) -> Cause:
 
 def _agrees(at: Situation, job: Planned) -> bool:
     """Return whether the golden files of the merge commit equal what this job measures, as CI compares them."""
-    new = measured(job, at.golden, at.base_golden, image=at.image, base_image=at.base_image, lts=at.suite.lts)
+    new = measured(
+        job, at.golden, at.base_golden, image=at.image, base_image=at.base_image, lts=at.selection.image == "lts"
+    )
     return all(measure.agrees(at.golden[path], text) for path, text in new.items() if path in at.golden)
 
 

@@ -1,4 +1,4 @@
-"""The functional tests that a run of the practice CI starts: recipes, labels and tiers.  This module is pure.
+"""The functional tests that a run of the practice CI starts: recipes and tiers.  This module is pure.
 
 The rules are those of Megatron-LM's `.github/workflows/cicd-main.yml` and
 `tests/test_utils/python_scripts/recipe_parser.py`.
@@ -10,29 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from runbook_lib.errors import CannotTell
+from runbook_lib.recipes.ci_selection import CiSelection
 from runbook_lib.text import yaml_spans
 
 RECIPES = "tests/test_utils/recipes"
 UNIT_TESTS = f"{RECIPES}/{{}}/unit-tests.yaml"
 
 
-@dataclass(frozen=True)
-class Suite:
-    """The tests that a run selects."""
-
-    tier: str
-    repeats: int
-    lightweight: bool
-    lts: bool
-    cadence: str | None
-
-
-#: Label, tier, repeats, lightweight; the first match wins, and the last line is for a pull request without a label.
-SUITES: tuple[tuple[str, str, int, bool], ...] = (
-    ("Run tests", "L1", 1, True),
-    ("Run functional tests", "L1", 5, False),
-    ("", "L0", 5, False),
-)
 #: Scope in a recipe → tier, and the cadence that the scope implies.
 TIERS: Mapping[str, tuple[str, tuple[str, ...] | None]] = {
     "mr-github-slim": ("L0", None),
@@ -41,14 +25,6 @@ TIERS: Mapping[str, tuple[str, tuple[str, ...] | None]] = {
     "weekly": ("L3", ("weekly",)),
 }
 _DEFAULT_CADENCE = ("pr", "nightly", "mergegroup")
-
-
-def suite(labels: Collection[str], event: str = "push") -> Suite:
-    """Return the tests that the labels of a pull request select; a run that was dispatched has no labels."""
-    if event == "workflow_dispatch":
-        return Suite("L1", 5, False, False, "nightly")
-    label, tier, repeats, lightweight = next(rule for rule in SUITES if not rule[0] or rule[0] in labels)
-    return Suite(tier, repeats, lightweight, "container::lts" in labels, None if label else "pr")
 
 
 @dataclass(frozen=True)
@@ -97,11 +73,11 @@ def _listed(value: Any) -> list[str]:
     return [str(entry) for entry in value] if isinstance(value, list) else [str(value)]
 
 
-def select(all_rows: Iterable[SuiteRow], suite: Suite, platforms: Collection[str]) -> tuple[SuiteRow, ...]:
-    """Return the functional tests that a run of this suite starts; a tier does not include lower ones."""
+def select(all_rows: Iterable[SuiteRow], selection: CiSelection, platforms: Collection[str]) -> tuple[SuiteRow, ...]:
+    """Return the functional tests that a run starts; a tier does not include lower ones."""
     selected = {}
     for row in all_rows:
-        in_cadence = suite.cadence is None or suite.cadence in row.cadence
-        if in_cadence and (row.tier, row.environment) == (suite.tier, "dev") and row.platform in platforms:
+        in_cadence = selection.cadence is None or selection.cadence in row.cadence
+        if in_cadence and (row.tier, row.environment) == (selection.scope, "dev") and row.platform in platforms:
             selected[row.platform, row.model, row.test_case] = row
     return tuple(row for _, row in sorted(selected.items(), reverse=True))

@@ -1,0 +1,135 @@
+"""The tests that Megatron-LM's CI selects by the labels of a pull request.  Pure.
+
+Source: the decision tree of ``skills/mcore-cicd/SKILL.md``, which the step "Configure" of
+``.github/workflows/cicd-main.yml`` decides; its names of scopes differ between branches.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from runbook_lib.errors import CannotTell
+from runbook_lib.images.reference import ImageType
+from runbook_lib.pins.repositories import LTS
+
+WORKFLOW_FILE = ".github/workflows/cicd-main.yml"
+#: The tree of main at d98e8a64, as that file writes it.
+TREE = """
+HAS_RUN_TESTS=$(echo "$LABELS" | jq 'any(. == "Run tests")')
+HAS_RUN_FUNCTIONAL=$(echo "$LABELS" | jq 'any(. == "Run functional tests")')
+HAS_LTS=$(echo "$LABELS" | jq 'any(. == "container::lts")')
+HAS_MBRIDGE=$(echo "$LABELS" | jq 'any(. == "Run MBridge tests")')
+HAS_NEMO_RL=$(echo "$LABELS" | jq 'any(. == "Run NeMoRL tests")')
+if [ "$IS_MERGE_GROUP" == "true" ]; then
+  SCOPE=L1; N_REPEAT=1; LIGHTWEIGHT=false
+elif [ "$HAS_RUN_TESTS" == "true" ]; then
+  SCOPE=L1; N_REPEAT=1; LIGHTWEIGHT=true
+elif [ "$HAS_RUN_FUNCTIONAL" == "true" ]; then
+  SCOPE=L1; N_REPEAT=5; LIGHTWEIGHT=false
+elif [ "$IS_CI_WORKLOAD" == "true" ] || [ "$EVENT_NAME" == "workflow_dispatch" ]; then
+  SCOPE=L1; N_REPEAT=5; LIGHTWEIGHT=false
+else
+  SCOPE=L0; N_REPEAT=5; LIGHTWEIGHT=false
+fi
+CADENCE
+"""
+_LABEL = re.compile(r"""^\s*(HAS_\w+)=.*any\(\. == "([^"]+)"\)""", re.M)
+_BRANCH = re.compile(
+    r"^[ \t]*(?:if|elif|else)\b(.*)\n(?:[ \t]*(?:#.*)?\n)*"
+    r"[ \t]*SCOPE=([\w-]+); N_REPEAT=([0-9]{1,3}); LIGHTWEIGHT=(true|false)",
+    re.M,
+)
+_TEST = re.compile(r'"\$(\w+)" == "(\w+)"')
+_IMPLIED = re.compile(r'^\s*\[ "\$(\w+)" == "true" \] && (HAS_\w+)=true', re.M)
+_CADENCES = {"merge_group": "mergegroup", "schedule": "nightly", "workflow_dispatch": "nightly"}
+
+
+@dataclass(frozen=True)
+class CiSelection:
+    """The tests of a run.  ``cadence`` filters them, except if it is None.
+
+    ``label`` decided the scope, empty if none did; ``further`` are labels with an effect of their own, ``overridden``
+    one that would have decided without ``label``, ``unused`` those that select nothing.
+    """
+
+    scope: str
+    repeats: int
+    lightweight: bool
+    image: ImageType
+    cadence: str | None
+    label: str = ""
+    further: tuple[str, ...] = ()
+    overridden: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The selection, and the label behind it, as a sentence."""
+        repeats = "1 repeat" if self.repeats == 1 else f"{self.repeats} repeats"
+        text = f"scope {self.scope}, {repeats}, golden values compared"
+        if self.lightweight:
+            text = f"scope {self.scope}, {repeats}, lightweight (4 steps, golden values not compared)"
+        text += f", {self.image} image"
+        if self.cadence:
+            text += f", cadence {self.cadence}"
+        text += f"; decided by {self.label!r}." if self.label else "; no label decides."
+        if self.further:
+            text += f" Also in effect: {', '.join(self.further)}."
+        if self.overridden:
+            text += f" Without effect beside {self.label!r}: {', '.join(self.overridden)}."
+        if self.unused:
+            text += f" Labels that select no tests: {', '.join(self.unused)}."
+        return text
+
+
+def select_tests(labels: Collection[str], event: str = "push", workflow: str = TREE) -> CiSelection:
+    """Return the tests that CI selects for a pull request with these labels at the start of the run.
+
+    ``event`` is that of the run: only a push to ``pull-request/<N>`` has labels.  ``workflow`` is the text of
+    WORKFLOW_FILE at the pull request's head.  Raise CannotTell for a workflow that decides in another way.
+    """
+    if event != "push":
+        labels = ()
+    label_names = dict(_LABEL.findall(workflow))
+    branches = _BRANCH.findall(workflow)
+    if not label_names or not branches:
+        raise CannotTell(
+            f"{WORKFLOW_FILE} of this commit has no decision tree of the known form (SCOPE, N_REPEAT, LIGHTWEIGHT): "
+            "read there what its labels select, or in the summary of the run's job `configure`."
+        )
+    values = {
+        "IS_MERGE_GROUP": str(event == "merge_group").lower(),
+        "IS_CI_WORKLOAD": str(event == "schedule").lower(),
+        "EVENT_NAME": event,
+    }
+    values |= {variable: str(name in labels).lower() for variable, name in label_names.items()}
+    for variable, implied in _IMPLIED.findall(workflow):
+        if values.get(variable) == "true":
+            values[implied] = "true"
+    deciding = [_deciding_label(condition, label_names) for condition, *_ in branches]
+    index = next((i for i, branch in enumerate(branches) if _is_met(branch[0], values)), len(branches) - 1)
+    _, scope, repeats, lightweight = branches[index]
+    label = deciding[index]
+    cadence = None
+    if "CADENCE" in workflow and not label:
+        cadence = _CADENCES.get(event, "pr")
+    others = set(labels) - {label}
+    overridden = others.intersection(filter(None, deciding))
+    further = others.intersection(label_names.values()) - overridden
+    image: ImageType = "lts" if LTS in further else "dev"
+    return CiSelection(
+        scope, int(repeats), lightweight == "true", image, cadence, label, tuple(sorted(further)),
+        tuple(sorted(overridden)), tuple(sorted(others - overridden - further)),
+    )  # fmt: skip
+
+
+def _deciding_label(condition: str, label_names: dict[str, str]) -> str:
+    for variable, _ in _TEST.findall(condition):
+        if variable in label_names:
+            return label_names[variable]
+    return ""
+
+
+def _is_met(condition: str, values: dict[str, str]) -> bool:
+    tests = _TEST.findall(condition)
+    return not tests or any(values.get(variable) == value for variable, value in tests)
