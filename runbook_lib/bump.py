@@ -95,7 +95,10 @@ class Bump:
     @property
     def title(self) -> str:
         """The title of the commit and the pull request, by the repository's convention (Megatron-LM #4611)."""
-        return self.repository.title.replace("{tag}", str(self.tag))
+        title = self.repository.title
+        if self.image_type == "lts":
+            title = self.repository.lts_title or title
+        return title.replace("{tag}", str(self.tag))
 
     @property
     def labels(self) -> tuple[frozenset[str], frozenset[str]]:

@@ -36,7 +36,8 @@ class LaunchScripts:
 
 @dataclass(frozen=True)
 class Repository:
-    """The facts about a repository that a bump needs.  ``title`` is that of commit and pull request.
+    """The facts about a repository that a bump needs.  ``title`` is that of commit and pull request,
+    ``lts_title`` that of an LTS bump where it differs.
 
     ``labels`` are set on every pull request; ``by_type`` holds, for an image type, labels that must be on and labels
     that must be off; ``offers`` maps optional labels to a sentence on their purpose.  ``workflow`` is the workflow that
@@ -48,6 +49,7 @@ class Repository:
     name: str
     sites: Sites
     title: str = TITLE
+    lts_title: str = ""
     labels: tuple[str, ...] = ()
     by_type: Mapping[ImageType, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     offers: Mapping[str, str] = field(default_factory=dict)
@@ -92,6 +94,7 @@ class Repository:
 MEGATRON_LM = Repository(
     "NVIDIA/Megatron-LM",
     known_sites.MEGATRON_LM,
+    lts_title="chore: Update LTS Docker image version to {tag}",
     by_type={
         "dev": (frozenset({FUNCTIONAL}), frozenset({LIGHTWEIGHT, LTS})),
         "lts": (frozenset({FUNCTIONAL, LTS}), frozenset({LIGHTWEIGHT})),

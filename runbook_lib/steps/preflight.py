@@ -14,7 +14,7 @@ from runbook_lib.pins.plan import PinPlan
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.text.edits import edited_paths
-from runbook_lib.workflow import bump_branch
+from runbook_lib.workflow import bump_branch, lts_validation
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import PlannedBump
 
@@ -86,6 +86,8 @@ def report(step: StepRecord, branch: BumpBranch, planned: PlannedBump, github: G
     checks.append(driver_check.check(planned.image, os.environ.get(driver_check.VARIABLE, "")))
     checks.insert(0, planned.check)
     step.table("drivers", driver_rows(planned))
+    if validation := lts_validation.describe(branch):
+        step.table("validation", [{"step": sentence} for sentence in validation])
     step.check(*checks)
     for exception, reason in planned.used_exceptions.items():
         step.allowed(exception, reason)

@@ -14,6 +14,7 @@ from runbook_lib.git.checkout import Checkout, slug_of
 from runbook_lib.pins.plan import PinPlan
 from runbook_lib.records.statement import Identity
 from runbook_lib.text.markdown import unlinked
+from runbook_lib.workflow import lts_validation
 from runbook_lib.workflow.bump_branch import BumpBranch, commit_titles
 from runbook_lib.workflow.bump_plan import NO_PLAN, PlannedBump, plan_commit
 from runbook_lib.workflow.pull_request_body import TEMPLATES, compose_body, name_of, named_in, part
@@ -144,7 +145,14 @@ def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> 
         own_commits=tuple(own_commits),
         base_moved_by=base_moved_by,
         head=head,
-        part=part(plan, bump, digests=digests, image=image, record=_record_folder(checkout, bump)),
+        part=part(
+            plan,
+            bump,
+            digests=digests,
+            image=image,
+            validation=lts_validation.describe(branch),
+            record=_record_folder(checkout, bump),
+        ),
         pull=pull,
         template="" if pull else _template(branch),
         warnings=tuple(warnings),

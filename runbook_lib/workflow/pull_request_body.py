@@ -6,7 +6,7 @@ no table; and nothing in them is hidden, or a command to a bot or to CI.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from runbook_lib.bump import Bump
@@ -66,17 +66,25 @@ def marked(text: str, bump: Bump, section: Section) -> str:
 
 
 def part(
-    plan: PinPlan, bump: Bump, *, digests: Mapping[str, str] | None = None, image: str = "", record: str = ""
+    plan: PinPlan,
+    bump: Bump,
+    *,
+    digests: Mapping[str, str] | None = None,
+    image: str = "",
+    validation: Sequence[str] = (),
+    record: str = "",
 ) -> str:
     """Return our part, with its markers: the changed pins, digests (platform → digest), warnings, the record.
 
-    ``image`` lists the changes of the new image, as Markdown.
+    ``image`` lists the changes of the new image, as Markdown; ``validation`` has the steps that validate an LTS bump.
     """
     begin, end = f"<!-- base-image-runbook:begin {name_of(bump)} -->", "<!-- base-image-runbook:end -->"
-    return "\n".join([begin, *_lines(plan, bump, digests or {}, image, record), end])
+    return "\n".join([begin, *_lines(plan, bump, digests or {}, image, validation, record), end])
 
 
-def _lines(plan: PinPlan, bump: Bump, digests: Mapping[str, str], image: str, record: str) -> Iterator[str]:
+def _lines(
+    plan: PinPlan, bump: Bump, digests: Mapping[str, str], image: str, validation: Sequence[str], record: str
+) -> Iterator[str]:
     yield f"### Base image {bump.tag} ({bump.image_type}) on {code(bump.base)}"
     yield ""
     yield "| file | line | pin | old | new |"
@@ -96,6 +104,11 @@ def _lines(plan: PinPlan, bump: Bump, digests: Mapping[str, str], image: str, re
         yield "What the new image changes:"
         yield ""
         yield image.strip()
+    if validation:
+        yield ""
+        yield "What validates an LTS bump:"
+        yield ""
+        yield from (f"- {prose(step)}" for step in validation)
     if plan.warnings:
         yield ""
         yield "Worth a look:"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runbook_lib import display, notebooks
+from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.clients.github import issues
 from runbook_lib.clients.github.client import GitHub
@@ -24,6 +25,7 @@ from runbook_lib.workflow import (
     ci_run,
     ci_triggers,
     golden_comparison,
+    lts_validation,
     push_round,
     quarantines,
     sync_survey,
@@ -102,7 +104,7 @@ def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None
         _PINS: ("", lambda: [_check_pins(branch, pull)]),
         _VALUES: (notebooks.GOLDEN_VALUES, lambda: [_check_values(branch, records)]),
         _ISSUES: (notebooks.BROKEN_TESTS, lambda: [_check_issues(branch, github, pull)]),
-        _GITLAB: (notebooks.GITLAB_PIN, lambda: [_check_gitlab(pull)]),
+        _GITLAB: (notebooks.GITLAB_PIN, lambda: [_check_gitlab(bump, pull)]),
         _PUSHED: ("", lambda: [_check_pushed(branch, pull)]),
     }
     requirements: list[Requirement] = []
@@ -190,11 +192,18 @@ def _check_issues(branch: BumpBranch, github: GitHub, pull: Pull) -> Requirement
     return Requirement(_ISSUES, False, f"{'; '.join(problems)}.", action)
 
 
-def _check_gitlab(pull: Pull) -> Requirement:
+def _check_gitlab(bump: Bump, pull: Pull) -> Requirement:
     short = pull.head_sha[:10]
     if not os.environ.get("GITLAB_URL"):
         return Requirement(_GITLAB, None, "No GitLab is set up here (GITLAB_URL): whoever has access must check.")
-    pipeline = next(iter(GitLab.connect().pipelines(pull.head_sha)), None)
+    gitlab = GitLab.connect()
+    pipelines = gitlab.pipelines(pull.head_sha)
+    if lts_validation.applies(bump):
+        pipelines = lts_validation.testing(gitlab, pipelines)
+        if not pipelines:
+            action = "Run internal-ci with tests=mr: only these pipelines run the tests in the LTS image."
+            return Requirement(_GITLAB, False, f"No pipeline of {short} runs the lts tests.", action)
+    pipeline = next(iter(pipelines), None)
     if pipeline is None:
         action = "Start one with tools/trigger_internal_ci.py (--dry-run first), or skip it with a reason there."
         return Requirement(_GITLAB, False, f"{short} has none.", action)
@@ -223,6 +232,7 @@ def _left_to_people(state: PullRequestState, pull: Pull) -> Iterator[str]:
     yield "Reviews of the code owners."
     if not repository.workflow:
         yield f"{ci_triggers.describe(state.branch)} Read the checks of {pull.url}, which are not followed here."
+    yield from lts_validation.describe(state.branch)
     yield from (sentence for label, sentence in repository.offers.items() if label not in pull.labels)
     merge = "The merge queue" if repository.workflow else "The merge"
     yield f"{merge}; then {notebooks.AFTER_MERGE}."

@@ -1,0 +1,64 @@
+"""The validation of an LTS bump: the tests that show whether the LTS image works, and where they run.
+
+Source: Megatron-LM's ``.github/workflows/cicd-main.yml`` (the label ``container::lts`` changes the image alone),
+``.gitlab/stages/04.functional-tests.yml`` and the recipes' rows with ``environment: [lts]``.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from runbook_lib import notebooks
+from runbook_lib.bump import Bump
+from runbook_lib.clients.gitlab.client import GitLab
+from runbook_lib.clients.gitlab.models import Pipeline
+from runbook_lib.pins.repositories import LTS
+from runbook_lib.recipes import rows
+from runbook_lib.workflow.bump_branch import BumpBranch
+
+#: The environment of tests in recipes, of bridges on GitLab, and in the names of golden files.
+ENVIRONMENT = "lts"
+#: Scopes that an internal pipeline offers, in the order in which they are run.
+_SCOPES = ("mr", "nightly", "weekly", "pre-release", "release")
+
+
+def applies(bump: Bump) -> bool:
+    """Return whether this is an LTS bump of a repository with golden values."""
+    return bump.image_type == "lts" and bump.repository.golden
+
+
+def describe(branch: BumpBranch) -> tuple[str, ...]:
+    """Return the steps of the validation, as sentences; none for another bump."""
+    if not applies(branch.bump):
+        return ()
+    checkout, commit = branch.checkout, branch.start
+    listed = checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, "--", rows.FOLDER).split("\0")
+    recipes, _ = rows.read_all(checkout.read([path for path in listed if path.endswith(".yaml")], commit))
+    counts: Counter[str] = Counter()
+    for row in recipes:
+        if ENVIRONMENT in row.environments:
+            counts.update({scope.value for scope in row.scopes} & set(_SCOPES))
+    steps = [
+        f"GitHub: the label {LTS} makes CI run the dev tests in the LTS image. Such a run writes golden_values_dev_* "
+        "and never refreshes them.",
+    ]
+    for scope in _SCOPES:
+        if counts[scope]:
+            steps.append(
+                f"GitLab: {counts[scope]} recipe rows of the scope {scope} run in the environment lts: "
+                f"internal-ci with tests={scope}."
+            )
+    steps.append(
+        f"Golden values golden_values_lts_* come from these pipelines alone: {notebooks.GOLDEN_VALUES} with "
+        "source=gitlab and the number of the pipeline as run_id."
+    )
+    steps.append("Unit tests in the LTS image run on GitLab with UNIT_TEST=yes, which internal-ci leaves out.")
+    return tuple(steps)
+
+
+def testing(gitlab: GitLab, pipelines: Iterable[Pipeline]) -> tuple[Pipeline, ...]:
+    """Return the pipelines that run, or have run, functional tests in the environment lts."""
+    return tuple(
+        pipeline
+        for pipeline in pipelines
+        if any(bridge.environment == ENVIRONMENT and bridge.pipeline for bridge in gitlab.bridges(pipeline.id))
+    )
