@@ -39,7 +39,7 @@ def test_names_follow_from_the_parameters():
     bump = Bump.parse(tag="26.04-py3", image_type="lts", base="core_r0.18.0", remote="fork")
     assert (bump.tag, bump.image_type, bump.remote) == (NgcTag(26, 4), "lts", "fork")
     assert bump.branch == "bump/core_r0.18.0/lts-26.04-py3"
-    assert bump.title == "chore: Update Docker image version to 26.04-py3"
+    assert bump.title == "chore: Update LTS Docker image version to 26.04-py3"
 
 
 @pytest.mark.parametrize(
