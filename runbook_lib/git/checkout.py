@@ -285,6 +285,7 @@ class Checkout:
 
     def merge(self, commit: str, message: str) -> str:
         """Merge a commit into the current branch, signed off; a conflict is undone and refused."""
+        self.identity()
         try:
             self.git("merge", "--quiet", "--no-ff", "--signoff", "-m", _public(message), commit)
         except GitFailed as error:

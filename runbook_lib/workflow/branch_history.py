@@ -238,7 +238,6 @@ def make(step: StepRecord, branch: BumpBranch, edits: Sequence[Edit], message: s
     The review of the commit shows what hooks, filters or anybody else have made of it.
     """
     bump, checkout = branch.bump, branch.checkout
-    checkout.identity()  # git would report a missing one only after the files are written
     new_branch = checkout.branch_tip(bump.branch) is None
     for edit in bump_branch.apply_edits(branch, edits):
         step.effect("edit", edit.path, *edit.digests)

@@ -155,12 +155,13 @@ def apply_edits(branch: BumpBranch, edits: Sequence[Edit]) -> list[Edit]:
     """Put the checkout onto the bump's branch and write the edits, where the files do not have them already.
 
     Returns the edits that were written now.  On an error the checkout is put back as it was.
-    Refused when a file to be edited has uncommitted changes other than the plan's.
+    Refused when a file to be edited has uncommitted changes other than the plan's, or git does not know who commits.
     """
     checkout, bump = branch.checkout, branch.bump
     checkout.require_work_tree()
     if not edits:
         return []
+    checkout.identity()  # git would report a missing one only after the files are written
     editable.require(checkout, [edit.path for edit in edits])
     checkout.clear(edit.path for edit in edits)
     applied = uncommitted_edits(checkout, edits)

@@ -9,7 +9,7 @@ import pytest
 
 from runbook_lib import practice
 from runbook_lib.bump import Bump
-from runbook_lib.errors import CannotTell, Refused
+from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.records import step_record
 from runbook_lib.records.statement import CONTRIBUTIONS
@@ -191,6 +191,21 @@ def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: s
     (checkout.path / "docker/.ngc_version.dev").write_text("mine")
     failed = [check for check in preflight.report(step, here, ahead, None) if check.status == "failed"]
     assert [check.name for check in failed] == ["no other changes are in the way"]
+
+
+def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: step_record.StepRecord) -> None:
+    for name in ("name", "email"):
+        checkout.git("config", f"user.{name}", "")
+    before = state(checkout)
+    for apply, status in ((False, "skipped"), (True, "failed")):
+        here = branch(checkout, apply=apply)
+        planned = bump_plan.plan_bump(here)
+        (identity,) = [check for check in preflight.report(step, here, planned, None) if "who commits" in check.name]
+        assert identity.status == status
+        assert "git config user.name" in identity.detail
+    with pytest.raises(RunbookError, match=r"git config user\.email"):
+        move_pins.carry_out(step, here, planned, planned.plan.part("github"))
+    assert state(checkout) == before
 
 
 @pytest.mark.parametrize(

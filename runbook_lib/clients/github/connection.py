@@ -5,28 +5,33 @@ fields that GitHub's real replies sometimes lack, know only the newest version o
 retries repeat requests that change something, and its HTTP cache keeps replies that make no sense; ours do neither.
 """
 
+import contextlib
 import contextvars
 import json
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import httpx
 
 from runbook_lib.clients.github.auth import base_url, token_for
 from runbook_lib.clients.github.errors import NotAllowed, Transient, one_line, refusal, unexpected
 from runbook_lib.clients.github.models import items_of
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.text.redact import Redactor
+from runbook_lib.transport.client import USER_AGENT, BoundedTransport
 from runbook_lib.transport.limits import TooLarge, parse_json
+from runbook_lib.transport.retries import Retries
 
 if TYPE_CHECKING:
     import githubkit
-    import httpx
 
 # Version 2026-03-10 took merge_commit_sha, the commit that CI really tests, out of pull requests.
 VERSION = "2022-11-28"
-_TIMEOUT = (30.0, 10.0)  # seconds without a byte, and to connect
+_TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
 _DEADLINE = 60.0  # seconds for a complete reply
 _LARGEST = 16 * 2**20  # bytes of a reply; a page of a hundred pull requests with the longest texts has 7 MB
 _LARGEST_LISTING = 64 * 2**20  # bytes of all pages; a thousand open pull requests have 25 MB
@@ -48,23 +53,26 @@ class GitHubConnection:
     them from all that is published.
     """
 
-    def __init__(self, repository: str, token: str, client: "githubkit.GitHub[Any]", redactor: Redactor) -> None:
+    def __init__(
+        self, repository: str, url: str, token: str, transport: httpx.BaseTransport, redactor: Redactor
+    ) -> None:
         self.repository = repository
         #: The scopes that a classic token has, as GitHub lists them; None for another token, and before any reply.
         self.scopes: str | None = None
+        self._url = httpx.URL(url)
         self._token = token
+        self._transport = transport
         self._redactor = redactor
-        self._client = client
         # githubkit keeps its connections in a context variable, and every cell of a notebook has a context of its own.
         self._context = contextvars.copy_context()
         # ETag, content and "has a further page" by request: a reply that still holds costs nothing of the rate limit.
         self._cache: dict[tuple[str, str], tuple[str, bytes, bool]] = {}
         self._received = 0  # bytes of replies
-        self._context.run(client.__enter__)
+        self._opened = contextlib.ExitStack()
 
     @classmethod
     def connect(
-        cls, repository: str, env: Mapping[str, str] = os.environ, transport: "httpx.BaseTransport | None" = None,
+        cls, repository: str, env: Mapping[str, str] = os.environ, transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] | None = None,
     ) -> Self:  # fmt: skip
         """Prepare for ``owner/name`` with GITHUB_TOKEN, else the token of ``gh auth token``.  Sends nothing yet.
@@ -75,30 +83,32 @@ class GitHubConnection:
             raise RunbookError(f"{repository!r} is not a repository on GitHub; expected owner/name.")
         url = base_url(env)
         token = token_for(env, url)
-        import githubkit
-        import httpx
+        retries = Retries(_PAUSES, _PATIENCE, sleep)
+        bounded = BoundedTransport(deadline=_DEADLINE, largest=_LARGEST, retries=retries, transport=transport)
+        return cls(repository, url, token, bounded, Redactor({**env, "GITHUB_TOKEN": token}))
 
-        from runbook_lib.transport.client import USER_AGENT, BoundedTransport
-        from runbook_lib.transport.retries import Retries
+    @cached_property
+    def _client(self) -> "githubkit.GitHub[Any]":
+        import githubkit  # takes longer than most notebooks that send nothing
 
         client = githubkit.GitHub(
-            token,
-            base_url=url,
+            self._token,
+            base_url=str(self._url),
             user_agent=USER_AGENT,
             # A renamed repository answers with a redirect, and a POST that follows one may become a GET.
             follow_redirects=False,
-            timeout=httpx.Timeout(_TIMEOUT[0], connect=_TIMEOUT[1]),
-            transport=BoundedTransport(
-                deadline=_DEADLINE, largest=_LARGEST, retries=Retries(_PAUSES, _PATIENCE, sleep), transport=transport
-            ),
+            timeout=_TIMEOUT,
+            transport=self._transport,
             http_cache=False,
             auto_retry=False,
         )
-        return cls(repository, token, client, Redactor({**env, "GITHUB_TOKEN": token}))
+        self._context.run(client.__enter__)
+        self._opened.callback(self._context.run, client.__exit__)
+        return client
 
     def close(self) -> None:
         """Close the connections."""
-        self._context.run(self._client.__exit__)
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self
@@ -112,7 +122,7 @@ class GitHubConnection:
 
     def address(self, rest: str) -> tuple[str, dict[str, str]]:
         """Return the address of a download from this repository, and the headers for this origin, no other."""
-        url = f"{str(self._client.config.base_url).rstrip('/')}{self.path(rest)}"
+        url = f"{str(self._url).rstrip('/')}{self.path(rest)}"
         return url, {"Authorization": f"Bearer {self._token}", "X-GitHub-Api-Version": VERSION}
 
     def get(
@@ -196,10 +206,10 @@ class GitHubConnection:
     def _request(self, action: str, method: str, path: str, **options: Any) -> "httpx.Response":
         from githubkit.exception import GitHubException, RequestError, RequestFailed
 
-        failed = self._failed(action)
+        failed, client = self._failed(action), self._client
         headers = {"X-GitHub-Api-Version": VERSION, "Accept-Encoding": "gzip", **options.pop("headers", {})}
         try:
-            reply = self._context.run(lambda: self._client.request(method, path, headers=headers, **options))
+            reply = self._context.run(lambda: client.request(method, path, headers=headers, **options))
         except RequestFailed as error:
             raise self._refusal(failed, error.response.raw_response) from error
         except RequestError as error:
@@ -245,4 +255,4 @@ class GitHubConnection:
 
     @property
     def _host(self) -> str:
-        return str(self._client.config.base_url.host)
+        return self._url.host

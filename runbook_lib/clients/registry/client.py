@@ -25,7 +25,8 @@ _INDEXES = (f"{_OCI}.index.v1+json", f"{_DOCKER}.manifest.list.v2+json")
 _MANIFESTS = (f"{_OCI}.manifest.v1+json", f"{_DOCKER}.manifest.v2+json")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _PAGES, _MEMBERS = 100, 50  # more pages of tags, or more platforms, than any real image has
-_TAGS, _LONGEST_TAG = 100_000, 128
+_TAGS = 100_000
+LONGEST_TAG = 128  # characters
 _LISTING = 60.0  # seconds for all pages of tags
 _THREADS = 4  # requests side by side
 FRESH = 300.0  # seconds for which a cached reply about a tag is used
@@ -233,8 +234,8 @@ class Registry:
 
     def _listed(self, document: Any) -> list[str]:
         listed = self._take(document, "tags", list)
-        if not all(isinstance(tag, str) and len(tag) <= _LONGEST_TAG for tag in listed):
-            raise CannotTell(f"{self.name} lists an invalid tag.")
+        if not all(isinstance(tag, str) and len(tag) <= LONGEST_TAG for tag in listed):
+            raise CannotTell(f"{self.name} lists an invalid tag: not a text of at most {LONGEST_TAG} characters.")
         return listed
 
     def _size(self, part: object) -> int:

@@ -2,7 +2,7 @@
 
 import re
 
-from runbook_lib.clients.registry.client import Registry
+from runbook_lib.clients.registry.client import LONGEST_TAG, Registry
 from runbook_lib.clients.registry.tag_check import newest
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.families import FAMILIES, NGC, AnyFamily, family_of
@@ -16,6 +16,8 @@ def reference(text: str) -> ImageRef:
     """
     if not re.fullmatch(r"\w[\w.-]*", text, re.ASCII):
         return ImageRef.parse(text)
+    if len(text) > LONGEST_TAG:
+        raise RunbookError(f"{text[:60]!r}… has {len(text)} characters, and a tag may have {LONGEST_TAG}.")
     images = [image for family in FAMILIES if _reads(family, text) for image in family.images]
     if len(images) == 1:
         return ImageRef.parse(f"{images[0]}:{text}")

@@ -2,6 +2,8 @@
 
 import json
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -250,6 +252,17 @@ def test_what_cannot_be_connected(
     with pytest.raises(RunbookError, match=words) as caught:
         GitHub.connect("o/r", env)
     assert "hush" not in str(caught.value)
+
+
+def test_githubkit_is_imported_with_the_first_request_alone() -> None:
+    code = (
+        "import sys\n"
+        "from runbook_lib.clients.github.client import GitHub\n"
+        "with GitHub.connect('o/n', {'GITHUB_TOKEN': 't'}) as github:\n"
+        "    github.download(1)\n"
+        "print('githubkit' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
 def test_a_wrong_slug_and_a_wrong_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
