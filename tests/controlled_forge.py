@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import token_rights
+from token_rights import TOKENS, Token
 from werkzeug.wrappers import Request, Response
 
-from runbook_lib.practice.accounts import Token
-from runbook_lib.practice.github.server import Forge
+from runbook_lib.practice.github.errors import ApiError
+from runbook_lib.practice.github.server import Forge, match_route, token_of
+from runbook_lib.practice.state import TicketRecord
 
 
 @dataclass
@@ -44,6 +47,10 @@ class ControlledForge(Forge):
     def __init__(self, *args: Any, **options: Any) -> None:
         self._faults: list[Fault] = []
         super().__init__(*args, **options)
+        self._rights: dict[str, Token] = {}
+        for text, token in TOKENS.items():
+            self.issue_token(text, token)
+        self.hub.private = self.hub.store.setting("private", False)
 
     def set_ci_seconds(self, seconds: float) -> None:
         self._set("ci seconds", seconds)
@@ -66,19 +73,21 @@ class ControlledForge(Forge):
         self._set("protected", list(names))
 
     def disable_issues(self, disabled: bool = True) -> None:
-        self._set("issues disabled", disabled)
+        self.hub.has_issues = not disabled
 
     def refuse_deployment(self, sha: str = "next") -> None:
         """Let the deployment to the environment ``test`` fail for this commit, or for the next one authorized."""
         self._set("refused deployments", [*self.hub.store.setting("refused deployments", []), sha])
 
     def make_private(self, private: bool = True) -> None:
-        self.private = private
+        self.hub.private = private
         self._set("private", private)
 
     def issue_token(self, text: str, token: Token) -> None:
         """Accept one more token, until this forge is closed."""
-        self.tokens[text] = token
+        self._rights[text] = token
+        if token.problem != "expired":
+            self.tokens[text] = token.account
 
     def merge(self, number: int) -> str:
         """Merge a pull request, as the merge queue does, and return the new tip of its base branch."""
@@ -108,6 +117,36 @@ class ControlledForge(Forge):
                     super().answer(request)
                 return fault.response(request)
         return super().answer(request)
+
+    def answer_api(self, request: Request) -> Response:
+        """Answer a request as GitHub does to a token with these rights."""
+        text = token_of(request)
+        token = self._rights.get(text or "")
+        route, parts = match_route(request.method, request.path) or (None, {})
+        headers = {}
+        if token and token.problem != "expired":
+            headers = token_rights.headers(route, token, self.hub.private)
+        try:
+            if token and token.problem == "sso" and request.path != "/user":
+                raise token_rights.single_sign_on_required(self.hub.owner)
+            if route and (token or text is None) and (error := token_rights.refusal(route, token, self.hub.private)):
+                raise error
+            if not self.hub.has_issues:
+                self._refuse_issues(request, parts)
+            response = super().answer_api(request)
+        except ApiError as error:
+            error.get_response().headers.update(headers)
+            raise
+        response.headers.pop("X-OAuth-Scopes", None)
+        response.headers.update(headers)
+        return response
+
+    def _refuse_issues(self, request: Request, parts: Mapping[str, Any]) -> None:
+        """Raise the error of a repository that has no issues; its pull requests are shown anyway."""
+        if re.search(r"/issues(/[0-9]+)?$", request.path) and not request.path.startswith("/search/"):
+            ticket = self.hub.store.find(TicketRecord, parts.get("issue_number", 0))
+            if ticket is None or not ticket.is_pull:
+                raise ApiError(410, "Issues are disabled for this repo")
 
     def _set(self, name: str, value: object) -> None:
         with self.hub.store.transaction():

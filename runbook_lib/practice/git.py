@@ -27,7 +27,7 @@ def run_git(
     for name in os.environ:
         if name.startswith("GIT_") and name not in _CONFIGURATION:
             del inherited[name]
-    fixed = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+    fixed = {"LC_ALL": "C", "TZ": "UTC", "GIT_TERMINAL_PROMPT": "0"}
     command = ["git", *arguments]
     return subprocess.run(command, input=stdin, env={**inherited, **fixed, **env}, capture_output=True, check=False)
 
@@ -38,7 +38,7 @@ class ForgeGitError(Exception):
 
 @dataclass(frozen=True)
 class CommitDetails:
-    """One commit; the dates are ISO 8601 with a zone, as git prints them."""
+    """One commit; the dates are in UTC, as GitHub writes them."""
 
     sha: str
     tree: str
@@ -160,8 +160,9 @@ class BareRepository:
 
     def _commit(self, sha: str) -> CommitDetails:
         """Return a commit by its full id."""
-        form = "%x00".join(("%H", "%T", "%P", "%B", "%an", "%ae", "%aI", "%cn", "%ce", "%cI"))
-        shown = self.git("show", "--no-patch", f"--format={form}", sha).rstrip("\n")
+        form = "%x00".join(("%H", "%T", "%P", "%B", "%an", "%ae", "%ad", "%cn", "%ce", "%cd"))
+        date = "--date=format-local:%Y-%m-%dT%H:%M:%SZ"
+        shown = self.git("show", "--no-patch", f"--format={form}", date, sha).rstrip("\n")
         full, tree, parents, message, *people = shown.split("\0")
         return CommitDetails(full, tree, tuple(parents.split()), message.rstrip("\n"), *people)
 

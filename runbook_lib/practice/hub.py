@@ -1,12 +1,13 @@
 """The state of the practice forge, as pushes, comments and the clock change its pull requests and runs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from runbook_lib.pins.repositories import LTS
 from runbook_lib.practice.accounts import ACCOUNTS, ACTIONS_BOT, PracticeAccount
-from runbook_lib.practice.ci import plan, suites
+from runbook_lib.practice.ci import evidence, plan, suites
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.github.errors import not_found
 from runbook_lib.practice.github.storage import Storage
@@ -21,8 +22,8 @@ from runbook_lib.practice.state import (
     TicketRecord,
 )
 
-#: Name, color and description of the labels that the repository has at first.
-LABELS: tuple[tuple[str, str, str], ...] = (
+#: Name, color and description of the labels of a new repository.
+LABELS = (
     ("Run tests", "0e8a16", "Run the functional tests in lightweight mode"),
     ("Run functional tests", "1d76db", "Run the functional tests and compare golden values"),
     ("Run MBridge tests", "5319e7", "Run the tests of Megatron-Bridge too"),
@@ -56,6 +57,26 @@ class RunState:
     status: plan.GitHubStatus
 
 
+@dataclass(frozen=True)
+class JobState:
+    """A job of an attempt, and its status now."""
+
+    state: RunState
+    record: JobRecord
+    status: plan.GitHubStatus
+
+    @property
+    def planned(self) -> plan.Planned:
+        """The job as it ended, which is earlier than planned if the run was cancelled."""
+        return evidence.as_ended(self.record.planned, self.state.attempt.started, self.status)
+
+    @property
+    def log(self) -> str:
+        """The log of a job that has ended."""
+        planned = self.planned
+        return evidence.log(planned, self.state.attempt.started + planned.starts)
+
+
 class Hub:
     """One repository with its forks, tickets and runs.  Every method is called inside a transaction."""
 
@@ -68,12 +89,13 @@ class Hub:
         clock: Callable[[], float],
         seconds: float,
     ) -> None:
-        self.store, self.repository, self.clock, self.seconds = store, repository, clock, seconds
+        self.store, self.repository, self.clock, self._default_seconds = store, repository, clock, seconds
         self.owner, self.name = repository.split("/")
         self.home = BareRepository(remote)
         self.places = {self.owner: self.home} | {owner: BareRepository(path) for owner, path in forks.items()}
         self.storage = Storage()
         self.url = ""
+        self.private, self.has_issues = False, True
         with store.transaction():
             if not store.setting("seeded", False):
                 self._seed()
@@ -181,46 +203,49 @@ class Hub:
         A forge that was killed in between has the mirror, but no run of it.
         """
         mirrored = self.home.tips(ticket.mirror).get(ticket.mirror) == ticket.head_sha
-        tested = {run.head_sha for run in self.store.all(RunRecord, ticket.number)}
-        if mirrored and ticket.head_sha in tested:
+        if mirrored and any(run.head_sha == ticket.head_sha for run in self.store.all(RunRecord, ticket.number)):
             return None
         self.stop_runs(ticket)
         self.home.set_ref(f"refs/heads/{ticket.mirror}", ticket.head_sha)
         ticket = self.with_merge_commit(ticket)
-        base = ticket.merge_of.split()[0]
         refused: list[str] = self.store.setting("refused deployments", [])
-        run = RunRecord(
-            self.store.next(), self.store.next("run"), ticket.number, ticket.title, ticket.author, ticket.head_sha,
-            ticket.mirror, ticket.merge_sha or "", base, ticket.labels, self.clock(),
-            refused=ticket.head_sha in refused or "next" in refused, seconds=self._seconds(),
-            internal=str(self.store.setting("internal", "run")),
+        run = self._new_run(
+            pull=ticket.number, title=ticket.title, author=ticket.author, head_sha=ticket.head_sha,
+            head_branch=ticket.mirror, merge_sha=ticket.merge_sha or "", base_sha=ticket.merge_of.split()[0],
+            labels=ticket.labels, created=self.clock(), refused=ticket.head_sha in refused or "next" in refused,
         )  # fmt: skip
         self.store.set("refused deployments", [sha for sha in refused if sha != "next"])
-        self.store.save(run)
-        self._attempt(run, 1, "copy-pr-bot[bot]", plan.plan(self._situation(run)))
+        self._attempt(run, 1, "copy-pr-bot[bot]", plan.plan(self.situation(run)))
         return run
 
-    def _seconds(self) -> float:
-        return float(self.store.setting("ci seconds", self.seconds))
+    @property
+    def seconds(self) -> float:
+        """The duration of the runs that start now."""
+        return float(self.store.setting("ci seconds", self._default_seconds))
+
+    def _new_run(self, **fields: Any) -> RunRecord:
+        internal = str(self.store.setting("internal", "run"))
+        run = RunRecord(self.store.next(), self.store.next("run"), seconds=self.seconds, internal=internal, **fields)
+        return self.store.save(run)
 
     def _dispatch(self, branch: str, tip: str, base: str, moment: float) -> None:
         """Test a branch of the repository, which happens daily and after a merge; ``base`` is its previous commit."""
-        run = self.store.save(RunRecord(
-            self.store.next(), self.store.next("run"), 0, plan.WORKFLOW, ACTIONS_BOT.login, tip, branch, tip, base, (),
-            moment, event="workflow_dispatch", seconds=self._seconds(),
-            internal=str(self.store.setting("internal", "run")),
-        ))  # fmt: skip
+        author = ACTIONS_BOT.login
+        run = self._new_run(
+            pull=0, title=plan.WORKFLOW, author=author, head_sha=tip, head_branch=branch, merge_sha=tip, base_sha=base,
+            labels=(), created=moment, event="workflow_dispatch",
+        )  # fmt: skip
         # Its jobs are computed on first use, which is rare, so that the world starts quickly.
-        self.store.save(AttemptRecord(self.store.next(), run.id, 1, ACTIONS_BOT.login, moment))
+        self._attempt(run, 1, author, (), moment)
 
-    def _situation(self, run: RunRecord) -> plan.Situation:
+    def situation(self, run: RunRecord) -> plan.Situation:
         """Return what a run depends on, read at its merge commit."""
         lts = LTS in run.labels
         merge, base = run.merge_sha or run.head_sha, run.base_sha
         folders = [plan.TEST_CASES] if lts else plan.compared_paths(self.home.changed_paths(base, merge))
         return plan.Situation(
             labels=frozenset(run.labels),
-            maintainer=ACCOUNTS[run.author].permission == "write",
+            maintainer=ACCOUNTS[run.author].may_write,
             seconds=run.seconds,
             image=self.image(merge, lts),
             base_image=self.image(base, lts),
@@ -239,8 +264,11 @@ class Hub:
         path = f"docker/.ngc_version.{'lts' if lts else 'dev'}"
         return self.home.texts(commit, path).get(path, "").strip()
 
-    def _attempt(self, run: RunRecord, number: int, actor: str, planned: Sequence[plan.Planned]) -> None:
-        self.store.save(AttemptRecord(self.store.next(), run.id, number, actor, self.clock()))
+    def _attempt(
+        self, run: RunRecord, number: int, actor: str, planned: Sequence[plan.Planned], moment: float | None = None
+    ) -> None:
+        started = self.clock() if moment is None else moment
+        self.store.save(AttemptRecord(self.store.next(), run.id, number, actor, started))
         self._list(run, number, planned)
 
     def _list(self, run: RunRecord, number: int, planned: Sequence[plan.Planned]) -> None:
@@ -250,11 +278,8 @@ class Hub:
 
     def all_attempts(self, run_id: int) -> list[RunState]:
         """Return a run at each of its attempts.  Raises ApiError 404."""
-        count = len(self._attempts(self.run(run_id).run))
-        return [self.run(run_id, number) for number in range(1, count + 1)]
-
-    def _attempts(self, run: RunRecord) -> list[AttemptRecord]:
-        return self.store.all(AttemptRecord, run.id)
+        last = self.run(run_id).attempt.attempt
+        return [self.run(run_id, number) for number in range(1, last + 1)]
 
     def run(self, run_id: int, number: int | None = None) -> RunState:
         """Return a run at its latest attempt, or at the one with this number.  Raises ApiError 404."""
@@ -263,30 +288,26 @@ class Hub:
             raise not_found()
         if pull := self.store.find(TicketRecord, run.pull):
             self.refreshed(pull)  # a push since the last request may have stopped the run
-        attempts = self._attempts(run)
-        if number is not None and not 1 <= number <= len(attempts):
-            raise not_found()
-        return self._state(run, attempts[(number or 0) - 1])
+        return self._state(run, number)
 
     def runs(self, matches: Callable[[RunRecord], bool]) -> list[RunState]:
         """Return the runs that match, newest first."""
         self.tickets()
-        runs = filter(matches, reversed(self.store.all(RunRecord)))
-        return [self._state(run, self._attempts(run)[-1]) for run in runs]
+        return [self._state(run) for run in reversed(self.store.all(RunRecord)) if matches(run)]
 
-    def _state(self, run: RunRecord, attempt: AttemptRecord) -> RunState:
-        jobs = self.store.all(JobRecord, run.id)
-        if not jobs:
-            self._list(run, 1, plan.plan(self._situation(run)))
-            jobs = self.store.all(JobRecord, run.id)
-        jobs = [job for job in jobs if job.attempt == attempt.attempt]
+    def _state(self, run: RunRecord, number: int | None = None) -> RunState:
+        attempts = self.store.all(AttemptRecord, run.id)
+        attempt = attempts[(number or 0) - 1]
+        if not self.store.all(JobRecord, run.id):
+            self._list(run, 1, plan.plan(self.situation(run)))
+        jobs = [job for job in self.store.all(JobRecord, run.id) if job.attempt == attempt.attempt]
         status = plan.run_at([job.planned for job in jobs], attempt.started, self.clock(), attempt.cancelled)
         return RunState(run, attempt, jobs, status)
 
     def stop_runs(self, ticket: TicketRecord) -> None:
         """Cancel the runs of a pull request that have not ended."""
         for run in self.store.all(RunRecord, ticket.number):
-            state = self._state(run, self._attempts(run)[-1])
+            state = self._state(run)
             if state.status.status != "completed":
                 self.store.change(state.attempt, cancelled=self.clock())
             if run.stopped is None:
@@ -299,28 +320,22 @@ class Hub:
         jobs = plan.retry(planned, self.clock() - started, cancelled and cancelled - started)
         self._attempt(state.run, state.attempt.attempt + 1, actor.login, jobs)
 
-    def golden(self, state: RunState, job: JobRecord) -> dict[str, str]:
-        """Return file name → text of the golden values that a job measured; none if it failed before that."""
-        if not job.planned.measures:
-            return {}
-        run, lts = state.run, LTS in state.run.labels
-        folder = f"{plan.TEST_CASES}/{job.planned.model}/{job.planned.test_case}"
-        measured = plan.measured(
-            job.planned,
-            self.home.texts(run.merge_sha, folder),
-            self.home.texts(run.base_sha, folder),
-            image=self.image(run.merge_sha, lts),
-            base_image=self.image(run.base_sha, lts),
-            lts=lts,
-        )
-        return {path.rpartition("/")[2]: text for path, text in measured.items()}
+    def jobs(self, state: RunState) -> list[JobState]:
+        """Return the jobs that are listed now."""
+        now, attempt, listed = self.clock(), state.attempt, []
+        for job in state.jobs:
+            status = plan.job_at(job.planned, attempt.started, now, attempt.cancelled)
+            if status is not None:
+                listed.append(JobState(state, job, status))
+        return listed
 
-
-def listed_jobs(state: RunState, now: float) -> list[tuple[JobRecord, plan.GitHubStatus]]:
-    """Return the jobs that are listed now, each with its status."""
-    listed = []
-    for job in state.jobs:
-        status = plan.job_at(job.planned, state.attempt.started, now, state.attempt.cancelled)
-        if status is not None:
-            listed.append((job, status))
-    return listed
+    def archive(self, job: JobState) -> bytes:
+        """Return the artifact of a job that has ended; it contains no golden values if the job did not end itself."""
+        planned, run = job.planned, job.state.run
+        golden: dict[str, str] = {}
+        if planned is job.record.planned and planned.measures:
+            folder = f"{plan.TEST_CASES}/{planned.model}/{planned.test_case}"
+            texts, base_texts = self.home.texts(run.merge_sha, folder), self.home.texts(run.base_sha, folder)
+            measured = plan.measured(replace(self.situation(run), golden=texts, base_golden=base_texts), planned)
+            golden = {path.rpartition("/")[2]: text for path, text in measured.items()}
+        return evidence.archive(planned, golden, job.state.attempt.started)

@@ -8,11 +8,11 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.ci.plan import Planned
@@ -26,8 +26,21 @@ _FIRST_NUMBERS = {"id": FIRST_ID, "number": 1, "run": 1}
 
 
 @dataclass(frozen=True)
-class TicketRecord:
+class Record:
+    """A record; ``KEY`` and ``PARENT`` are the fields with its key and that of its parent, if it has one."""
+
+    KEY: ClassVar[str] = "id"
+    PARENT: ClassVar[str] = ""
+
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class TicketRecord(Record):
     """An issue or a pull request; both share one series of numbers.  Times are seconds since 1970."""
+
+    KEY = "number"
 
     number: int
     id: int
@@ -58,13 +71,9 @@ class TicketRecord:
         return bool(self.base_ref)
 
     @property
-    def shown_state(self) -> str:
-        """The state as the pages for people show it."""
-        if self.merged is not None:
-            return "merged"
-        if self.draft:
-            return f"{self.state}, draft"
-        return self.state
+    def page(self) -> str:
+        """The part of its address that names its kind."""
+        return "pull" if self.is_pull else "issues"
 
     @property
     def mirror(self) -> str:
@@ -73,7 +82,9 @@ class TicketRecord:
 
 
 @dataclass(frozen=True)
-class CommentRecord:
+class CommentRecord(Record):
+    PARENT = "number"
+
     id: int
     number: int
     author: str
@@ -82,8 +93,10 @@ class CommentRecord:
 
 
 @dataclass(frozen=True)
-class EventRecord:
+class EventRecord(Record):
     """A label that was added to a ticket or removed: ``labeled``, ``unlabeled``."""
+
+    PARENT = "number"
 
     id: int
     number: int
@@ -94,7 +107,7 @@ class EventRecord:
 
 
 @dataclass(frozen=True)
-class LabelRecord:
+class LabelRecord(Record):
     id: int
     name: str
     color: str
@@ -102,12 +115,14 @@ class LabelRecord:
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class RunRecord(Record):
     """A run of the workflow; ``merge_sha`` and ``base_sha`` are those at its start.
 
     ``pull`` is 0 for a run of a branch of the repository.  The last fields are for the GitLab pipeline that starts
     at the same moment.
     """
+
+    PARENT = "pull"
 
     id: int
     run_number: int
@@ -125,19 +140,20 @@ class RunRecord:
     seconds: float = 0.0  # duration of CI
     internal: str = "run"  # or "skipped", or "none" if no pipeline starts
     stopped: float | None = None  # time of a newer commit
-
-
-@dataclass(frozen=True)
-class InternalRunRecord(RunRecord):
-    """A pipeline that was started through GitLab's API: the forge shows no run of it."""
-
     variables: tuple[str, ...] = ()  # NAME=value
     broken: tuple[str, ...] = ()  # parts of the names of jobs that fail
     how: str = ""  # how they fail
 
 
 @dataclass(frozen=True)
-class AttemptRecord:
+class InternalRunRecord(RunRecord):
+    """A pipeline that was started through GitLab's API: the forge shows no run of it."""
+
+
+@dataclass(frozen=True)
+class AttemptRecord(Record):
+    PARENT = "run"
+
     id: int
     run: int
     attempt: int
@@ -147,28 +163,14 @@ class AttemptRecord:
 
 
 @dataclass(frozen=True)
-class JobRecord:
+class JobRecord(Record):
+    PARENT = "run"
+
     id: int
     run: int
     attempt: int
     artifact: int
     planned: Planned
-
-
-R = TypeVar(
-    "R", TicketRecord, CommentRecord, EventRecord, LabelRecord, RunRecord, InternalRunRecord, AttemptRecord, JobRecord
-)
-#: Kind of record → its key, and the key of its parent (0 for the repository).
-_KEYS: dict[type, Callable[[Any], tuple[int, int]]] = {
-    TicketRecord: lambda r: (r.number, 0),
-    CommentRecord: lambda r: (r.id, r.number),
-    EventRecord: lambda r: (r.id, r.number),
-    LabelRecord: lambda r: (r.id, 0),
-    RunRecord: lambda r: (r.id, r.pull),
-    InternalRunRecord: lambda r: (r.id, 0),
-    AttemptRecord: lambda r: (r.id, r.run),
-    JobRecord: lambda r: (r.id, r.run),
-}
 
 
 class Store:
@@ -221,20 +223,18 @@ class Store:
 
     def save(self, record: R) -> R:
         """Write a record, and return it."""
-        key, parent = _KEYS[type(record)](record)
-        self._db.execute(
-            "INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?)",
-            (_name(type(record)), key, parent, json.dumps(asdict(record))),
-        )
+        fields = asdict(record)
+        values = (_name(type(record)), fields[record.KEY], fields.get(record.PARENT, 0), json.dumps(fields))
+        self._db.execute("INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?)", values)
         return record
 
     def change(self, record: R, **fields: Any) -> R:
         """Write a record with these fields changed, and return it."""
         return self.save(replace(record, **fields))
 
-    def remove(self, record: CommentRecord) -> None:
-        """Delete a comment."""
-        key, _ = _KEYS[type(record)](record)
+    def remove(self, record: Record) -> None:
+        """Delete a record."""
+        key = getattr(record, record.KEY)
         self._db.execute("DELETE FROM record WHERE kind=? AND key=?", (_name(type(record)), key))
 
     def next(self, series: str = "id") -> int:

@@ -163,7 +163,7 @@ def test_a_new_image_breaks_what_it_is_to_break() -> None:
 def test_refreshed_values_pass_and_broken_ones_do_not() -> None:
     new: dict[str, str] = {}
     for job in (job for job in PLANNED if job.measures):
-        new |= plan.measured(job, GOLDEN, GOLDEN, image=NEW, base_image=OLD, lts=False)
+        new |= plan.measured(BUMP, job)
     refreshed = replace(BUMP, golden=GOLDEN | new)
     assert jobs(refreshed, "failure") == {
         "moe/gpt3_moe_mcore_tp2_ep4_memory dgx_h100", "mimo/mimo_vlm_tp1 dgx_h100", "Nemo_CICD_Test "

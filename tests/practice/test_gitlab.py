@@ -17,7 +17,7 @@ from runbook_lib.golden import ci_runs, collect
 from runbook_lib.practice import content
 from runbook_lib.practice.accounts import GITLAB_TOKEN as TOKEN
 from runbook_lib.practice.ci import plan
-from runbook_lib.practice.gitlab import ci as gitlab_ci
+from runbook_lib.practice.gitlab import pipelines as gitlab_ci
 from runbook_lib.practice.gitlab.api import PROJECT_ID
 
 BUILD = content.main()[gitlab_ci.BUILD]
@@ -284,7 +284,7 @@ def test_jobs_and_their_downloads(world: World) -> None:
         assert names == [f"results/iteration=0/restart=0/assets/basic/{name}-dev-dgx-h100/{file}"]
     nothing = listed["functional:run_dev_dgx_a100"]["downstream_pipeline"]["id"]
     (placeholder,) = get(world, f"/pipelines/{nothing}/jobs").json()
-    assert (placeholder["name"], placeholder["artifacts_file"]) == (gitlab_ci.PLACEHOLDER[0], None)
+    assert (placeholder["name"], placeholder["artifacts_file"]) == ("empty-pipeline-placeholder-job", None)
     world.clock.now += 31 * 86400
     get(world, f"/jobs/{job['id']}/artifacts", 404)
 
@@ -406,15 +406,13 @@ def world_head(world: World) -> str:
     return world.git("rev-parse", "HEAD")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", {}), ("a: [", {}), ("a: 1", {}), ("test:pre_build_image: {parallel: {matrix: [{IMAGE: x}]}}", {}),
-        (BUILD, {"dev": "nvcr.io/nvidia/pytorch:26.02-py3", "lts": "nvcr.io/nvidia/pytorch:25.09-py3"}),
-    ],
-)  # fmt: skip
-def test_the_images_of_a_commit(text: str, expected: dict[str, str]) -> None:
-    assert gitlab_ci.images(text) == expected
+@pytest.mark.parametrize("text", ["", "a: [", "a: 1", "test:pre_build_image: {parallel: {matrix: [{IMAGE: x}]}}"])
+def test_a_build_matrix_that_cannot_be_read_builds_nothing(world: World, text: str) -> None:
+    world.git("checkout", "-q", "-b", "bump/main/dev-26.04-py3", "origin/main")
+    (world.checkout / gitlab_ci.BUILD).write_text(text)
+    number = pipelines(world, sha=world_head(world))[0]["id"]
+    jobs = [job["name"] for job in get(world, f"/pipelines/{number}/jobs").json()]
+    assert not [name for name in jobs if "CI_MCORE" in name]
 
 
 def test_faults_can_be_ordered(world: World) -> None:

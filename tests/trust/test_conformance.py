@@ -9,16 +9,16 @@ from typing import Any
 import described
 import httpx
 import pytest
+import token_rights
 from bumping import REPOSITORY
 from figures import Figures
+from token_rights import TOKENS, Token
 from whole_bump import Exchange, playing, whole
 
 from runbook_lib.clients.github import connection, issues, token_scopes
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.accounts import ENGINEER, TOKENS, Token
 from runbook_lib.practice.github import server
-from runbook_lib.practice.github.api import Caller
 from runbook_lib.transport.ranges import Address, Web
 
 pytestmark = pytest.mark.component("github-api")
@@ -136,8 +136,8 @@ def needs(exchanges: list[Exchange]) -> dict[str, set[str]]:
     """The permissions without which a step is refused something, by what the forge holds of each operation."""
     asked: dict[str, set[tuple[str, ...]]] = defaultdict(set)
     for it in exchanges:
-        if it.step != "a person" and (route := route_of(it)).needs:
-            asked[it.step].add(route.needs)
+        if it.step != "a person" and (permissions := token_rights.needs(route_of(it))):
+            asked[it.step].add(permissions)
     return {step: least(sets) for step, sets in asked.items()}
 
 
@@ -163,16 +163,16 @@ def test_the_forge_asks_for_the_scopes_that_github_describes(route: Any) -> None
     assert operation
     prose = " ".join(operation.described["description"].split())
     full = "need the `repo` scope to use this endpoint. " in prose + " " and "is private, OAuth" not in prose
-    assert route.full == full
-    assert all(it.rpartition("=")[2] == ("read" if route.method == "GET" else "write") for it in route.needs)
+    assert token_rights.is_full(route) == full
 
 
 def test_the_table_of_steps_is_the_one_that_the_documents_show() -> None:
     """Each permission of the table is refused to a token that lacks it alone, for the operations of its step."""
     for need in token_scopes.NEEDS:
         for lacking in need.permissions:
-            who = Caller("x", ENGINEER, permissions=frozenset(need.permissions) - {lacking})
-            refused = [it for it in server.ROUTES if lacking in it.needs and it.refusal(who, private=True)]
+            token = Token.fine_grained(*{*need.permissions} - {lacking})
+            asking = [it for it in server.ROUTES if lacking in token_rights.needs(it)]
+            refused = [it for it in asking if token_rights.refusal(it, token, private=True)]
             assert refused or lacking == "metadata=read"
 
 

@@ -24,11 +24,12 @@ from figures import Figures
 from loopback import serving
 from seeded import KINDS, Search, secrets, shown
 from small_runbooks import notebook
+from token_rights import Token
 from werkzeug.wrappers import Request, Response
 
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.practice.accounts import ENGINEER, Token
+from runbook_lib.practice.accounts import ENGINEER
 from runbook_lib.practice.ci import transcripts
 from runbook_lib.practice.github.server import Forge
 from runbook_lib.practice.gitlab import api

@@ -184,7 +184,7 @@ def functional_job(at: Situation, row: SuiteRow) -> Planned:
     # A lightweight test trains four steps and compares nothing.
     compares, ends = not at.selection.lightweight, _staggered(job, job.name + row.platform)
     job = replace(job, ends=ends, compares=compares, allow_failure=row.allow_failure)
-    cause = _fate(job, at.image, at.base_image)
+    cause = _fate(at, job)
     if job.cause == "broken" or cause in ("memory", "nccl"):
         return replace(job, conclusion="failure", cause=job.cause or cause)
     if cause == "hang":
@@ -194,18 +194,16 @@ def functional_job(at: Situation, row: SuiteRow) -> Planned:
     return replace(job, cause=cause or "drift", conclusion="failure")
 
 
-def _fate(job: Planned, image: str, base_image: str) -> Cause:
+def _fate(at: Situation, job: Planned) -> Cause:
     name = f"{job.model}/{job.test_case}"
-    if image == base_image and name not in FAIL_ON_MAIN_TOO:
+    if at.image == at.base_image and name not in FAIL_ON_MAIN_TOO:
         return ""
     return FATES.get(name, "")
 
 
 def _agrees(at: Situation, job: Planned) -> bool:
     """Return whether the golden files of the merge commit equal what this job measures, as CI compares them."""
-    new = measured(
-        job, at.golden, at.base_golden, image=at.image, base_image=at.base_image, lts=at.selection.image == "lts"
-    )
+    new = measured(at, job)
     return all(measure.agrees(at.golden[path], text) for path, text in new.items() if path in at.golden)
 
 
@@ -218,24 +216,25 @@ def compared_paths(changed: Iterable[str]) -> list[str]:
     return [path for path in changed if path.startswith(TEST_CASES)] + folders
 
 
-def measured(
-    job: Planned, golden: Mapping[str, str], base_golden: Mapping[str, str], *, image: str, base_image: str, lts: bool
-) -> dict[str, str]:
-    """Return path → text of the golden values that a job measures on an image.
+def measured(at: Situation, job: Planned) -> dict[str, str]:
+    """Return path → text of the golden values that a job measures.
 
     The values of the base commit are those of the old image; those of the new one follow from them, the test, the
     platform and the tag alone, so that each run of the same commit measures the same values.  An LTS run measures on
     an entirely different image, and calls its files *dev* anyway.
     """
     prefix = f"{TEST_CASES}/{job.model}/{job.test_case}/golden_values_{job.environment}_{job.platform}"
-    texts = {path: text for path, text in {**golden, **base_golden}.items() if path.startswith(prefix)}
-    cause = _fate(job, image, base_image)
+    cause = _fate(at, job)
     kind: measure.Kind = "same"
-    if lts or cause in ("drift", "hang"):
+    if at.selection.image == "lts" or cause in ("drift", "hang"):
         kind = "drift"
     elif cause == "regression":
         kind = "regression"
-    return {path: measure.remeasure(text, kind, f"{path} {image}") for path, text in texts.items()}
+    return {
+        path: measure.remeasure(text, kind, f"{path} {at.image}")
+        for path, text in {**at.golden, **at.base_golden}.items()
+        if path.startswith(prefix)
+    }
 
 
 def _staggered(job: Planned, name: str) -> float:

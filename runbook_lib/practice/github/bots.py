@@ -29,7 +29,7 @@ def pull_opened(hub: Hub, pull: TicketRecord) -> None:
     if not pull.draft:
         pull = hub.store.change(pull, draft=True)
         hub.add_comment(pull, ACTIONS_BOT, _DRAFT)
-    trusted = ACCOUNTS[pull.author].permission == "write"
+    trusted = ACCOUNTS[pull.author].may_write
     hub.add_comment(pull, COPY_PR_BOT, _NO_SYNC if trusted else _VETTING)
 
 
@@ -52,7 +52,7 @@ def comment_created(hub: Hub, ticket: TicketRecord, comment: CommentRecord) -> N
 
 def _command_error(pull: TicketRecord, comment: CommentRecord, sha: str | None) -> str:
     """Return the code of the error that a command meets, or an empty text."""
-    if ACCOUNTS[comment.author].permission != "write":
+    if not ACCOUNTS[comment.author].may_write:
         return "E3"
     if sha is None:
         return "E1"

@@ -7,17 +7,18 @@ from werkzeug.wrappers import Response
 from runbook_lib.practice.github import shapes
 from runbook_lib.practice.github.api import ApiCall, Route
 from runbook_lib.practice.github.errors import ApiError, json_response, not_found
+from runbook_lib.practice.hub import Hub
 
 
 def _get_user(call: ApiCall) -> Response:
-    return json_response(shapes.own_account(call.hub, call.caller.require_account()))
+    return json_response(shapes.own_account(call.hub, call.require_account()))
 
 
 def _get_repository(call: ApiCall) -> Response:
-    may_write = call.caller.may_write
+    may_write = call.caller is not None and call.caller.may_write
     permissions = {"admin": False, "maintain": False, "push": may_write, "triage": may_write, "pull": True}
-    shown = shapes.repository(call.hub) | {"permissions": permissions, "network_count": 0, "subscribers_count": 0}
-    return json_response(shown)
+    more = {"permissions": permissions, "network_count": 0, "subscribers_count": 0}
+    return json_response(shapes.repository(call.hub, call.hub.owner) | more)
 
 
 def _resolve(call: ApiCall, revision: str) -> str:
@@ -40,9 +41,13 @@ def _resolve(call: ApiCall, revision: str) -> str:
 
 
 def _list_commits(call: ApiCall) -> Response:
-    query, home = call.request.args, call.hub.home
-    commits = home.history(_resolve(call, query.get("sha") or "main"), query.get("path", ""))
-    return call.page(commits, lambda sha: shapes.commit(call.hub, home.commit(sha)))
+    query = call.request.args
+    commits = call.hub.home.history(_resolve(call, query.get("sha") or "main"), query.get("path", ""))
+    return call.page(commits, lambda sha: _shown(call.hub, sha))
+
+
+def _shown(hub: Hub, sha: str) -> shapes.Json:
+    return shapes.commit(hub, hub.home.commit(sha))
 
 
 def _compare(call: ApiCall, basehead: str) -> Response:
@@ -56,30 +61,19 @@ def _compare(call: ApiCall, basehead: str) -> Response:
     commits, headers = call.select_page(hub.home.log(base, head))
     files = hub.home.changes(fork_point, head)
     status = {(False, False): "identical", (True, False): "ahead", (False, True): "behind", (True, True): "diverged"}
-    html = f"{shapes.web_url(hub)}/compare"
-    content = {
-        "url": call.url,
-        "html_url": f"{html}/{basehead}",
-        "permalink_url": f"{html}/{base}...{head}",
-        "diff_url": f"{html}/{basehead}.diff",
-        "patch_url": f"{html}/{basehead}.patch",
-        "base_commit": shapes.commit(hub, hub.home.commit(base)),
-        "merge_base_commit": shapes.commit(hub, hub.home.commit(fork_point)),
-        "status": status[ahead > 0, behind > 0],
-        "ahead_by": ahead,
-        "behind_by": behind,
-        "total_commits": ahead,
-        "commits": [shapes.commit(hub, hub.home.commit(sha)) for sha in commits],
-        "files": [shapes.file_change(hub, file, head) for file in files[:300]],
-    }
+    content = shapes.shape(
+        hub, "compare", address=basehead, base=base, head=head, status=status[ahead > 0, behind > 0], ahead=ahead,
+        behind=behind, base_commit=_shown(hub, base), merge_base_commit=_shown(hub, fork_point),
+        commits=[_shown(hub, sha) for sha in commits],
+        files=[shapes.file_change(hub, file, head) for file in files[:300]],
+    )  # fmt: skip
     return json_response(content, headers=headers)
 
 
 _REPOSITORY = "/repos/<owner>/<repo>"
-_METADATA, _CONTENTS = ("metadata=read",), ("contents=read",)
 ROUTES = (
     Route("GET", "/user", _get_user),
-    Route("GET", _REPOSITORY, _get_repository, _METADATA),
-    Route("GET", f"{_REPOSITORY}/commits", _list_commits, _CONTENTS),
-    Route("GET", f"{_REPOSITORY}/compare/<path:basehead>", _compare, _CONTENTS),
+    Route("GET", _REPOSITORY, _get_repository),
+    Route("GET", f"{_REPOSITORY}/commits", _list_commits),
+    Route("GET", f"{_REPOSITORY}/compare/<path:basehead>", _compare),
 )

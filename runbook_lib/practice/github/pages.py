@@ -7,10 +7,9 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Response
 
-from runbook_lib.practice.ci import evidence
 from runbook_lib.practice.github.errors import not_found
 from runbook_lib.practice.github.shapes import timestamp
-from runbook_lib.practice.hub import Hub, listed_jobs
+from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.serving import NumberConverter
 from runbook_lib.practice.state import CommentRecord
 
@@ -62,17 +61,16 @@ def _ticket_page(hub: Hub, number: int) -> Response:
 def _run_page(hub: Hub, run_id: int) -> Response:
     state = hub.run(run_id)
     title = f"Run {state.run.run_number}: {state.run.title}"
-    return page(hub, "run.html", title, state=state, run=state.run, jobs=listed_jobs(state, hub.clock()))
+    return page(hub, "run.html", title, state=state, run=state.run, jobs=hub.jobs(state))
 
 
 def _job_page(hub: Hub, run_id: int, job_id: int) -> Response:
     for state in hub.all_attempts(run_id):
-        for job, status in listed_jobs(state, hub.clock()):
-            if job.id == job_id:
-                planned = evidence.as_ended(job.planned, state.attempt.started, status)
-                log = evidence.log(planned, state.attempt.started + planned.starts)
-                log = log if status.status == "completed" else ""
-                return page(hub, "job.html", planned.name, status=status.conclusion or status.status, log=log)
+        for job in hub.jobs(state):
+            if job.record.id == job_id:
+                status = job.status.conclusion or job.status.status
+                log = job.log if job.status.status == "completed" else ""
+                return page(hub, "job.html", job.planned.name, status=status, log=log)
     raise not_found()
 
 

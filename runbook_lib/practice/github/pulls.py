@@ -25,7 +25,7 @@ def _list_pulls(call: ApiCall) -> Response:
 
 
 def _create_pull(call: ApiCall) -> Response:
-    author, hub, fields = call.caller.require_account(), call.hub, call.fields()
+    author, hub, fields = call.require_account(), call.hub, call.fields()
     missing = [f'"{name}"' for name in ("base", "head") if not isinstance(fields.get(name), str)]
     if missing:
         verb = "was" if len(missing) == 1 else "were"
@@ -66,7 +66,7 @@ def _resolve_branches(
     head = hub.places[owner].tips(branch).get(branch) if owner else None
     if head is None:
         raise invalid("PullRequest", field="head", code="invalid")
-    if owner == hub.owner and author.permission != "write":
+    if owner == hub.owner and not author.may_write:
         raise invalid("PullRequest", field="head", message="must be a collaborator")
     hub.home.fetch(hub.places[owner], head)
     for ticket in hub.tickets():
@@ -110,11 +110,10 @@ def _list_files(call: ApiCall, pull_number: int) -> Response:
 
 _PULLS = "/repos/<owner>/<repo>/pulls"
 _PULL = f"{_PULLS}/<number:pull_number>"
-_READ, _WRITE = ("pull_requests=read",), ("pull_requests=write",)
 ROUTES = (
-    Route("GET", _PULLS, _list_pulls, _READ),
-    Route("POST", _PULLS, _create_pull, _WRITE),
-    Route("GET", _PULL, _get_pull, ("contents=read", *_READ)),
-    Route("PATCH", _PULL, _update_pull, _WRITE),
-    Route("GET", f"{_PULL}/files", _list_files, _READ),
+    Route("GET", _PULLS, _list_pulls),
+    Route("POST", _PULLS, _create_pull),
+    Route("GET", _PULL, _get_pull),
+    Route("PATCH", _PULL, _update_pull),
+    Route("GET", f"{_PULL}/files", _list_files),
 )

@@ -6,25 +6,18 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from werkzeug.exceptions import HTTPException
-from werkzeug.routing import Map
+from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.accounts import TOKENS
+from runbook_lib.practice.accounts import ENGINEER, TOKEN
 from runbook_lib.practice.git import BareRepository, ForgeGitError
 from runbook_lib.practice.github import actions, code, pulls, tickets
-from runbook_lib.practice.github.api import (
-    ApiCall,
-    Caller,
-    Route,
-    identify_caller,
-    require_version,
-    single_sign_on_required,
-)
+from runbook_lib.practice.github.api import ApiCall, Route
 from runbook_lib.practice.github.errors import ApiError, json_response, not_found
 from runbook_lib.practice.github.pages import page_for
 from runbook_lib.practice.github.storage import PREFIX as STORAGE
@@ -34,10 +27,13 @@ from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.serving import LimitedRequest, LoopbackServer, NumberConverter
 from runbook_lib.practice.state import Store
 
+VERSION = "2022-11-28"
 ROUTES = (*code.ROUTES, *pulls.ROUTES, *tickets.ROUTES, *actions.ROUTES)
-_RULES = Map([route.rule() for route in ROUTES], converters={"number": NumberConverter}, merge_slashes=False).bind(
-    "127.0.0.1"
-)
+_RULES = Map(
+    [Rule(route.path, methods=[route.method], endpoint=route) for route in ROUTES],
+    converters={"number": NumberConverter},
+    merge_slashes=False,
+).bind("127.0.0.1")
 #: Duration of the practice CI; seconds.
 CI_SECONDS = 20.0
 
@@ -51,21 +47,18 @@ def match_route(method: str, path: str) -> tuple[Route, dict[str, Any]] | None:
     return route, dict(parts)
 
 
-def _find_route(hub: Hub, method: str, path: str) -> tuple[Route, dict[str, Any]] | None:
-    """Return the route of a request for a repository of this forge and the parts of its path, or None."""
-    match = match_route(method, path)
-    if match is None or "owner" not in match[1]:
-        return match
-    _, parts = match
-    name = f"{parts.pop('owner')}/{parts.pop('repo')}"
-    return match if name.lower() == hub.repository.lower() else None
+def token_of(request: Request) -> str | None:
+    """Return the token of a request; None without one, and empty for one in a form that GitHub does not accept."""
+    if "Authorization" not in request.headers:
+        return None
+    login = request.authorization
+    if login is None:
+        return ""
+    return (login.password if login.type == "basic" else login.token) or ""
 
 
 class Forge:
-    """A forge that answers on 127.0.0.1 until it is closed.
-
-    ``tokens`` are those that it accepts, and ``private`` hides the repository from callers without one of them.
-    """
+    """A forge that answers on 127.0.0.1 until it is closed.  ``tokens`` is token → account."""
 
     def __init__(
         self,
@@ -88,8 +81,7 @@ class Forge:
         seconds = _ci_seconds() if ci_seconds is None else ci_seconds
         store = Store(state)
         self.hub = Hub(store, remote, forks or {}, repository, clock, seconds)
-        self.tokens = dict(TOKENS)
-        self.private = bool(store.setting("private", False))
+        self.tokens = {TOKEN: ENGINEER}
         self._gitlab = PracticeGitLab(self.hub, BareRepository(gitlab) if gitlab else self.hub.home)
         with store.transaction():
             last_port = int(store.setting("port", 0))
@@ -102,7 +94,7 @@ class Forge:
         self._server.close()
         self.hub.store.close()
 
-    def __enter__(self) -> "Forge":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,68 +104,52 @@ class Forge:
         return self.answer(LimitedRequest(environ))(environ, start_response)
 
     def answer(self, request: Request) -> Response:
-        """Answer one request, in one transaction of the state."""
-        if request.path.startswith(f"{GITLAB}/"):
-            return self._answer_or_fail(lambda: self._gitlab.answer(request))
-        if request.path.startswith(STORAGE):
-            return self._answer_or_fail(lambda: self.hub.storage.get(request, self.hub.clock()))
-        return self._answer_api(request)
-
-    def _answer_or_fail(self, answer: Callable[[], Response]) -> Response:
-        """Return the answer, or that to the error that it met, which undoes all changes of the state."""
+        """Answer one request in one transaction of the state, which an error undoes."""
         try:
             with self.hub.store.transaction():
-                return answer()
+                if request.path.startswith(f"{GITLAB}/"):
+                    return self._gitlab.answer(request)
+                if request.path.startswith(STORAGE):
+                    return self.hub.storage.get(request, self.hub.clock())
+                response = self.answer_api(request)
         except HTTPException as error:
             return error.get_response()
         except (ForgeGitError, sqlite3.Error):
             return json_response({"message": "Server Error"}, 500)
-
-    def _answer_api(self, request: Request) -> Response:
-        caller = Caller("")
-        match = _find_route(self.hub, request.method, request.path)
-
-        def answer() -> Response:
-            nonlocal caller
-            caller = identify_caller(request, self.tokens)
-            require_version(request)
-            return self._call(request, caller, match)
-
-        response = self._answer_or_fail(answer)
         if request.method == "GET" and response.status_code == 200 and response.is_json:
             response.add_etag(weak=True)
             response.make_conditional(request)
         if response.status_code == 304:
             response.data = b""
-        response.headers.update(self._permission_headers(caller, match[0] if match else None))
         return response
 
-    def _call(self, request: Request, caller: Caller, match: tuple[Route, dict[str, Any]] | None) -> Response:
+    def answer_api(self, request: Request) -> Response:
+        """Answer a request to the API, or for a page.  Raises ApiError."""
+        token = token_of(request)
+        if token is not None and token not in self.tokens:
+            raise ApiError(401, "Bad credentials")
+        version = request.headers.get("X-GitHub-Api-Version", VERSION)
+        if version != VERSION:
+            raise ApiError(
+                400, f"{version!r} is not a supported version of the REST API. Supported versions: {VERSION}."
+            )
         if request.method == "GET" and not re.match(r"/(user|repos|search)(/|$)", request.path):
             return page_for(self.hub, request.path)
         if not request.headers.get("User-Agent"):
             raise ApiError(
                 403, "Request forbidden by administrative rules. Please make sure your request has a User-Agent header."
             )
-        if caller.problem == "sso" and request.path != "/user":
-            raise single_sign_on_required(self.hub.owner)
+        call = ApiCall(self.hub, request, self.tokens.get(token or ""))
         if request.method != "GET":
-            caller.require_account()
-        if match is None:
+            call.require_account()
+        route, parts = match_route(request.method, request.path) or (None, {})
+        repository = f"{parts.pop('owner', '')}/{parts.pop('repo', '')}"
+        if route is None or repository.lower() not in ("/", self.hub.repository.lower()):
             raise not_found()
-        route, parts = match
-        if refusal := route.refusal(caller, self.private):
-            raise refusal
-        return route.handler(ApiCall(self.hub, request, caller), **parts)
-
-    def _permission_headers(self, caller: Caller, route: Route | None) -> dict[str, str]:
-        """Return the headers that name what the token has, and what the operation needs of a token of its kind."""
-        if caller.permissions is not None and route and route.needs:
-            return {"X-Accepted-GitHub-Permissions": "; ".join(route.needs)}
-        if caller.scopes is None:
-            return {}
-        needed = route.scopes(self.private) if route else ()
-        return {"X-OAuth-Scopes": caller.scopes, "X-Accepted-OAuth-Scopes": ", ".join(needed)}
+        response = route.handler(call, **parts)
+        if call.caller:
+            response.headers["X-OAuth-Scopes"] = "repo, workflow"
+        return response
 
 
 def _ci_seconds() -> float:

@@ -36,18 +36,7 @@ def _names(fields: Mapping[str, Any], key: str) -> list[str]:
     return names
 
 
-def _issues_disabled(call: ApiCall) -> bool:
-    return bool(call.hub.store.setting("issues disabled", False))
-
-
-def _require_issues(call: ApiCall, ticket: TicketRecord | None = None) -> None:
-    """Raise ApiError 410 if the repository has no issues; its pull requests are shown anyway."""
-    if _issues_disabled(call) and not (ticket and ticket.is_pull):
-        raise ApiError(410, "Issues are disabled for this repo")
-
-
 def _list_issues(call: ApiCall) -> Response:
-    _require_issues(call)
     query, tickets = call.request.args, call.hub.tickets()
     state = query.get("state", "open")
     creator = query.get("creator")
@@ -59,8 +48,7 @@ def _list_issues(call: ApiCall) -> Response:
 
 
 def _create_issue(call: ApiCall) -> Response:
-    author = call.caller.require_account()
-    _require_issues(call)
+    author = call.require_account()
     fields = call.fields()
     title = text_field(fields, "title", "Issue")
     if not title:
@@ -71,7 +59,7 @@ def _create_issue(call: ApiCall) -> Response:
         TicketRecord(hub.store.next("number"), hub.store.next(), author.login, title, body, now, now)
     )
     # GitHub silently drops what an account without write access may not set.
-    if author.permission == "write":
+    if author.may_write:
         issue = hub.set_labels(issue, _names(fields, "labels"), author.login)
         issue = hub.store.change(issue, assignees=_assignees(_names(fields, "assignees")))
     return call.created(shapes.issue(hub, issue))
@@ -79,7 +67,7 @@ def _create_issue(call: ApiCall) -> Response:
 
 def _is_assignable(login: str) -> bool:
     account = ACCOUNTS.get(login)
-    return account is not None and account.kind == "User" and account.permission == "write"
+    return account is not None and account.type == "User" and account.may_write
 
 
 def _assignees(logins: list[str]) -> tuple[str, ...]:
@@ -92,7 +80,6 @@ def _assignees(logins: list[str]) -> tuple[str, ...]:
 
 def _get_issue(call: ApiCall, issue_number: int) -> Response:
     ticket = call.hub.ticket(issue_number)
-    _require_issues(call, ticket)
     return json_response(shapes.issue(call.hub, ticket))
 
 
@@ -103,16 +90,14 @@ def _check_assignee(call: ApiCall, assignee: str) -> Response:
 
 
 def _update_issue(call: ApiCall, issue_number: int) -> Response:
-    ticket = call.hub.ticket(issue_number)
-    _require_issues(call, ticket)
-    ticket = change_ticket(call, ticket, call.fields(), "Issue")
+    ticket = change_ticket(call, call.hub.ticket(issue_number), call.fields(), "Issue")
     return json_response(shapes.issue(call.hub, ticket))
 
 
 def change_ticket(call: ApiCall, ticket: TicketRecord, fields: dict[str, Any], resource: str) -> TicketRecord:
     """Change title, body and state, for the author or an account that may write."""
-    if call.caller.require_account().login != ticket.author:
-        call.caller.require_write()
+    if call.require_account().login != ticket.author:
+        call.require_write()
     hub = call.hub
     changed = {name: text_field(fields, name, resource) for name in ("title", "body") if name in fields}
     if "title" in changed and not changed["title"]:
@@ -136,14 +121,14 @@ def _list_labels(call: ApiCall, issue_number: int) -> Response:
 
 
 def _add_labels(call: ApiCall, issue_number: int) -> Response:
-    ticket, actor = call.hub.ticket(issue_number), call.caller.require_write()
+    ticket, actor = call.hub.ticket(issue_number), call.require_write()
     names = _names(call.fields(), "labels")
     ticket = call.hub.set_labels(ticket, [*ticket.labels, *names], actor.login)
     return json_response(shapes.labels(call.hub, ticket.labels))
 
 
 def _remove_label(call: ApiCall, issue_number: int, name: str) -> Response:
-    ticket, actor = call.hub.ticket(issue_number), call.caller.require_write()
+    ticket, actor = call.hub.ticket(issue_number), call.require_write()
     remaining = [label for label in ticket.labels if label.lower() != name.lower()]
     if len(remaining) == len(ticket.labels):
         raise ApiError(404, "Label does not exist")
@@ -157,7 +142,7 @@ def _list_comments(call: ApiCall, issue_number: int) -> Response:
 
 
 def _create_comment(call: ApiCall, issue_number: int) -> Response:
-    ticket, author = call.hub.ticket(issue_number), call.caller.require_account()
+    ticket, author = call.hub.ticket(issue_number), call.require_account()
     body = text_field(call.fields(), "body", "IssueComment")
     if not body or not body.strip():
         raise invalid("IssueComment", field="data", code="unprocessable", message="Body cannot be blank")
@@ -167,12 +152,12 @@ def _create_comment(call: ApiCall, issue_number: int) -> Response:
 
 
 def _delete_comment(call: ApiCall, comment_id: int) -> Response:
-    actor = call.caller.require_account()
+    actor = call.require_account()
     comment = call.hub.store.find(CommentRecord, comment_id)
     if comment is None:
         raise not_found()
     if actor.login != comment.author:
-        call.caller.require_write()
+        call.require_write()
     call.hub.store.remove(comment)
     return Response(status=204)
 
@@ -190,7 +175,7 @@ def _search(call: ApiCall) -> Response:
     matches = []
     for ticket in call.hub.tickets():
         text = f"{ticket.title}\n{ticket.body or ''}".lower()
-        if not ticket.is_pull and ticket.state == "open" and query[2].lower() in text and not _issues_disabled(call):
+        if not ticket.is_pull and ticket.state == "open" and query[2].lower() in text:
             matches.append(ticket)
     return call.page(
         matches, lambda ticket: shapes.search_result(call.hub, ticket), "items",
@@ -200,20 +185,18 @@ def _search(call: ApiCall) -> Response:
 
 _REPOSITORY = "/repos/<owner>/<repo>"
 _ISSUE = f"{_REPOSITORY}/issues/<number:issue_number>"
-#: For issues and pull requests alike: either permission is sufficient.
-_READ, _WRITE = ("issues=read", "pull_requests=read"), ("issues=write", "pull_requests=write")
 ROUTES = (
-    Route("GET", f"{_REPOSITORY}/issues", _list_issues, ("issues=read",)),
-    Route("POST", f"{_REPOSITORY}/issues", _create_issue, ("issues=write",)),
-    Route("GET", _ISSUE, _get_issue, ("issues=read",)),
-    Route("PATCH", _ISSUE, _update_issue, _WRITE),
-    Route("GET", f"{_REPOSITORY}/assignees/<assignee>", _check_assignee, _READ),
-    Route("GET", f"{_ISSUE}/labels", _list_labels, _READ),
-    Route("POST", f"{_ISSUE}/labels", _add_labels, _WRITE),
-    Route("DELETE", f"{_ISSUE}/labels/<path:name>", _remove_label, _WRITE),
-    Route("GET", f"{_ISSUE}/comments", _list_comments, _READ),
-    Route("POST", f"{_ISSUE}/comments", _create_comment, _WRITE),
-    Route("DELETE", f"{_REPOSITORY}/issues/comments/<number:comment_id>", _delete_comment, _WRITE),
-    Route("GET", f"{_ISSUE}/events", _list_events, _READ),
+    Route("GET", f"{_REPOSITORY}/issues", _list_issues),
+    Route("POST", f"{_REPOSITORY}/issues", _create_issue),
+    Route("GET", _ISSUE, _get_issue),
+    Route("PATCH", _ISSUE, _update_issue),
+    Route("GET", f"{_REPOSITORY}/assignees/<assignee>", _check_assignee),
+    Route("GET", f"{_ISSUE}/labels", _list_labels),
+    Route("POST", f"{_ISSUE}/labels", _add_labels),
+    Route("DELETE", f"{_ISSUE}/labels/<path:name>", _remove_label),
+    Route("GET", f"{_ISSUE}/comments", _list_comments),
+    Route("POST", f"{_ISSUE}/comments", _create_comment),
+    Route("DELETE", f"{_REPOSITORY}/issues/comments/<number:comment_id>", _delete_comment),
+    Route("GET", f"{_ISSUE}/events", _list_events),
     Route("GET", "/search/issues", _search),
 )

@@ -5,9 +5,7 @@ that a client can make is to start one.  Objects have the fields that `clients.g
 """
 
 import json
-from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from urllib.parse import quote, urlencode
 
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter, Map, Rule
@@ -17,12 +15,12 @@ from runbook_lib.practice.accounts import GITLAB_TOKEN
 from runbook_lib.practice.ci import evidence, plan
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.github import pages
+from runbook_lib.practice.github.api import ApiCall
 from runbook_lib.practice.github.errors import json_response
 from runbook_lib.practice.github.shapes import Json, timestamp
-from runbook_lib.practice.gitlab.ci import GitLabStatus
-from runbook_lib.practice.gitlab.pipelines import Pipelines, PracticePipeline
+from runbook_lib.practice.gitlab.pipelines import GitLabStatus, Pipelines, PracticePipeline
 from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.serving import NumberConverter, file_response, positive_integer
+from runbook_lib.practice.serving import NumberConverter, file_response
 
 PREFIX = "/gitlab"
 PROJECT_ID = 19_378
@@ -69,8 +67,13 @@ class PracticeGitLab:
         # GitLab does not reveal that a project exists to a caller who may not see it.
         if arguments.pop("project") not in (self.hub.repository, str(PROJECT_ID)) or (is_api and not token):
             raise _Refusal(404, "Project Not Found")
-        response: Response = show(self, request, **arguments)
-        return response
+        content = show(self, request, **arguments)
+        if isinstance(content, Response):
+            return content
+        if isinstance(content, list):
+            content, headers = ApiCall(self.hub, request, None).select_page(content, 20)
+            return json_response(content, headers=headers)
+        return json_response(content, 201 if request.method == "POST" else 200)
 
     # -- pages for people ---------------------------------------------------------------------------------------
 
@@ -88,19 +91,16 @@ class PracticeGitLab:
 
     # -- the project --------------------------------------------------------------------------------------------
 
-    def show_project(self, request: Request) -> Response:
-        return json_response({
+    def show_project(self, request: Request) -> Json:
+        return {
             "path_with_namespace": self.hub.repository, "default_branch": "main", "web_url": self.web_url,
             "ssh_url_to_repo": str(self.pipelines.repository.path), "http_url_to_repo": f"{self.web_url}.git",
-        })  # fmt: skip
+        }  # fmt: skip
 
-    def _protected_patterns(self) -> list[str]:
-        return list(self.hub.store.setting("protected", PROTECTED))
+    def list_protected_branches(self, request: Request) -> list[Json]:
+        return [{"name": name} for name in self.hub.store.setting("protected", PROTECTED)]
 
-    def list_protected_branches(self, request: Request) -> Response:
-        return self._page(request, [{"name": name} for name in self._protected_patterns()])
-
-    def show_branch(self, request: Request, branch: str) -> Response:
+    def show_branch(self, request: Request, branch: str) -> Json:
         tip = self.pipelines.tip(branch)
         if tip is None:
             raise _Refusal(404, "Branch Not Found")
@@ -112,12 +112,12 @@ class PracticeGitLab:
             "id": tip, "title": details.message.splitlines()[0], "author_name": details.author,
             "committed_date": details.committed,
         }  # fmt: skip
-        protected = any(fnmatchcase(branch, pattern) for pattern in self._protected_patterns())
-        return json_response({"name": branch, "commit": commit, "protected": protected})
+        protected = any(fnmatchcase(branch, entry["name"]) for entry in self.list_protected_branches(request))
+        return {"name": branch, "commit": commit, "protected": protected}
 
     # -- pipelines ----------------------------------------------------------------------------------------------
 
-    def start_pipeline(self, request: Request) -> Response:
+    def start_pipeline(self, request: Request) -> Json:
         """Start a pipeline of a branch, with variables: ``POST /projects/:id/pipeline``."""
         try:
             fields = json.loads(request.get_data() or b"{}")
@@ -130,38 +130,33 @@ class PracticeGitLab:
         tip = self.pipelines.tip(ref)
         if tip is None:
             raise _Refusal(400, "", {"message": {"base": ["Reference not found"]}})
-        return json_response(self._pipeline(self.pipelines.start(ref, tip, variables)), 201)
+        return self._pipeline(self.pipelines.start(ref, tip, variables))
 
-    def list_pipelines(self, request: Request) -> Response:
+    def list_pipelines(self, request: Request) -> list[Json]:
         sha = request.args.get("sha")
-        pipelines = [pipeline for pipeline in self.pipelines.all() if sha in (None, pipeline.run.head_sha)]
-        return self._page(request, [self._pipeline(pipeline) for pipeline in pipelines])
+        return [self._pipeline(pipeline) for pipeline in self.pipelines.all() if sha in (None, pipeline.run.head_sha)]
 
-    def show_pipeline(self, request: Request, number: int) -> Response:
-        return json_response(self._pipeline(self._find_pipeline(number)))
+    def show_pipeline(self, request: Request, number: int) -> Json:
+        return self._pipeline(self._find_pipeline(number))
 
-    def list_bridges(self, request: Request, number: int) -> Response:
-        bridges = []
-        for child in self._find_pipeline(number).children():
-            bridge, started = child.bridges[child.bridge - 1], None
-            if self.pipelines.has_started(child):
-                started = self._pipeline(child)
-            status = child.at(self.hub.clock()).status
-            bridges.append({"name": bridge.name, "status": status, "downstream_pipeline": started})
-        return self._page(request, bridges)
+    def list_bridges(self, request: Request, number: int) -> list[Json]:
+        bridges, now = [], self.hub.clock()
+        for child in self._find_pipeline(number).children:
+            started = self._pipeline(child) if child.has_started(now) else None
+            bridges.append({"name": child.name, "status": child.at(now).status, "downstream_pipeline": started})
+        return bridges
 
-    def list_variables(self, request: Request, number: int) -> Response:
-        pairs = [entry.split("=", 1) for entry in getattr(self._find_pipeline(number).run, "variables", ())]
-        variables = [{"key": key, "value": value, "variable_type": "env_var", "raw": False} for key, value in pairs]
-        return self._page(request, variables)
+    def list_variables(self, request: Request, number: int) -> list[Json]:
+        pairs = [entry.split("=", 1) for entry in self._find_pipeline(number).run.variables]
+        return [{"key": key, "value": value, "variable_type": "env_var", "raw": False} for key, value in pairs]
 
-    def list_jobs(self, request: Request, number: int) -> Response:
+    def list_jobs(self, request: Request, number: int) -> list[Json]:
         pipeline = self._find_pipeline(number)
         # Newest first, as GitLab lists them.
-        return self._page(request, [self._job(pipeline, position) for position in range(len(pipeline.jobs), 0, -1)])
+        return [self._job(pipeline, position) for position in range(len(pipeline.jobs), 0, -1)]
 
-    def show_job(self, request: Request, number: int) -> Response:
-        return json_response(self._job(*self._find_job(number)))
+    def show_job(self, request: Request, number: int) -> Json:
+        return self._job(*self._find_job(number))
 
     def download_artifacts(self, request: Request, number: int) -> Response:
         pipeline, position = self._find_job(number)
@@ -190,19 +185,16 @@ class PracticeGitLab:
         """Return the artifacts of a job that has ended."""
         number, job = pipeline.job_number(position), pipeline.jobs[position - 1]
         if number not in self._archives:
-            golden = self._measured_golden_files(pipeline, job) if job.measures else {}
+            golden = {}
+            if job.measures:
+                folder = f"{plan.TEST_CASES}/{job.model}/{job.test_case}"
+                situation = self.pipelines.situations(pipeline.run, folder)[job.environment]
+                for path, text in plan.measured(situation, job).items():
+                    golden[_gitlab_name(path, text)] = text
             name = f"{job.test_case}-{job.environment}-{job.platform}".replace("_", "-")
             folder = f"results/iteration=0/restart=0/assets/basic/{name}/"
             self._archives[number] = evidence.archive(job, golden, pipeline.run.created + job.starts, folder)
         return self._archives[number]
-
-    def _measured_golden_files(self, pipeline: PracticePipeline, job: plan.Planned) -> dict[str, str]:
-        commits = (pipeline.run.head_sha, pipeline.run.base_sha)
-        folder = f"{plan.TEST_CASES}/{job.model}/{job.test_case}"
-        image, base_image = (self.pipelines.images(commit).get(job.environment, "") for commit in commits)
-        golden, base_golden = (self.hub.home.texts(commit, folder) for commit in commits)
-        measured = plan.measured(job, golden, base_golden, image=image, base_image=base_image, lts=False)
-        return {_gitlab_name(path, text): text for path, text in measured.items()}
 
     def _log(self, pipeline: PracticePipeline, position: int) -> str:
         job = pipeline.jobs[position - 1]
@@ -233,16 +225,6 @@ class PracticeGitLab:
             shown["artifacts_file"] = {"filename": "artifacts.zip", "size": len(self._archive(pipeline, position))}
             shown["artifacts_expire_at"] = timestamp(status.completed + _ARTIFACT_LIFETIME)
         return shown
-
-    def _page(self, request: Request, entries: Sequence[Json]) -> Response:
-        """Return one page, with the header that leads to the next."""
-        size = min(100, positive_integer(request.args.get("per_page"), 20))
-        number = positive_integer(request.args.get("page"), 1)
-        headers = {}
-        if number * size < len(entries):
-            query = urlencode(request.args.to_dict() | {"page": number + 1, "per_page": size})
-            headers["Link"] = f'<{self.hub.url}{quote(request.path)}?{query}>; rel="next"'
-        return json_response(entries[(number - 1) * size : number * size], headers=headers)
 
 
 def _has_artifacts(job: plan.Planned, status: GitLabStatus) -> bool:

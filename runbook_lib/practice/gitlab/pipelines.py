@@ -1,98 +1,114 @@
-"""The pipelines of the practice GitLab: which exist, and what each runs.
+"""The pipelines of the practice GitLab: the jobs of each, and their status at a given moment.
 
 Whenever CI of a commit starts on the forge, a pipeline of that commit starts here too; others start by GitLab's API.
-Everything else follows from that moment and the clock.
+Everything else follows from that moment and the clock.  The rules are those of Megatron-LM's
+`.gitlab/stages/04.functional-tests.yml` and `tests/test_utils/python_scripts/generate_jet_trigger_job.py`: one bridge
+per environment and platform starts a pipeline whose jobs are the tests, in stages named after the models.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
+from runbook_lib.errors import CannotTell
 from runbook_lib.practice.ci import plan, suites
+from runbook_lib.practice.ci.plan import Planned, Situation
 from runbook_lib.practice.git import BareRepository
-from runbook_lib.practice.gitlab import ci as gitlab_ci
-from runbook_lib.practice.gitlab.ci import GitLabStatus, PlannedBridge
 from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.state import InternalRunRecord, RunRecord, TicketRecord
+from runbook_lib.text import yaml_spans
 
+BUILD = ".gitlab/stages/01.build.yml"
+ENVIRONMENTS: Mapping[str, str] = {"lts": "CI_MCORE_LTS_IMAGE", "dev": "CI_MCORE_DEV_IMAGE"}
+PLATFORMS = ("dgx_a100", "dgx_h100", "dgx_gb200")
+#: The scopes of the recipes that a pipeline runs, as tiers: ``mr`` passes through, ``nightly`` is L2.
+_SCOPES = ("mr", "L2")
+#: The only job of a bridge without tests, with its times as fractions of the duration of CI.
+_PLACEHOLDER = Planned(
+    "empty-pipeline-placeholder-job", "placeholder", 0.42, 0.5, 0.51, "success", model="empty-pipeline-placeholder"
+)
+#: The jobs that build images, with start and end as fractions of the duration; the second needs the first.
+_BUILDS = (("test:pre_build_image", 0.04, 0.28), ("test:build_image", 0.30, 0.36))
 #: The ids of runs minus this are those of their pipelines; ids of child pipelines and jobs have more digits.
 _FIRST = 4_900_000_000
 
 
 @dataclass(frozen=True)
+class GitLabStatus:
+    """The status that GitLab shows of a job or a pipeline; times are seconds since 1970."""
+
+    status: str
+    started: float | None = None
+    completed: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class PracticePipeline:
-    """A pipeline of a run; ``bridge`` is the number of the bridge that started it, or 0 for the parent.
+    """A pipeline of a run, and the pipelines that its bridges start; ``name`` is that of its own bridge, if any."""
 
-    ``builds`` are the jobs of the parent.
-    """
-
+    id: int
     run: RunRecord
-    bridges: tuple[PlannedBridge, ...]
-    builds: tuple[plan.Planned, ...] = ()
-    bridge: int = 0
-
-    @property
-    def id(self) -> int:
-        if self.bridge:
-            return self.parent_id * 100 + self.bridge
-        return self.parent_id
-
-    @property
-    def parent_id(self) -> int:
-        return self.run.id - _FIRST
+    jobs: tuple[Planned, ...]
+    name: str = ""
+    children: "tuple[PracticePipeline, ...]" = ()
+    skipped: bool = False
 
     @property
     def source(self) -> str:
         """GitLab's name for what started the pipeline."""
-        if self.bridge:
+        if self.name:
             return "parent_pipeline"
         return "api" if isinstance(self.run, InternalRunRecord) else "push"
 
     @property
-    def runs_bridges(self) -> bool:
-        """False if an image was not built, or if the pipeline is skipped."""
-        return not self.skipped and gitlab_ci.all_passed(self.builds)
-
-    @property
-    def skipped(self) -> bool:
-        """True if the entire pipeline is skipped."""
-        return self.run.internal == "skipped"
-
-    @property
-    def jobs(self) -> tuple[plan.Planned, ...]:
-        if self.bridge:
-            return self.bridges[self.bridge - 1].jobs
-        if self.skipped:
-            return ()
-        return self.builds
+    def builds_pass(self) -> bool:
+        return all(job.conclusion == "success" for job in self.jobs)
 
     def job_number(self, position: int) -> int:
         """Return the number of a job by its position, from 1."""
-        return (self.parent_id * 100 + self.bridge) * 100 + position
+        owner = self.id if self.name else self.id * 100
+        return owner * 100 + position
 
-    def child(self, number: int) -> "PracticePipeline":
-        """Return the pipeline that a bridge starts; ``number`` is the position of the bridge, from 1."""
-        return PracticePipeline(self.run, self.bridges, self.builds, number)
-
-    def children(self) -> "list[PracticePipeline]":
-        """Return the pipelines of all bridges; a child has none."""
-        if self.bridge:
-            return []
-        return [self.child(number) for number in range(1, len(self.bridges) + 1)]
+    def has_started(self, now: float) -> bool:
+        """Return whether the pipeline exists, which its bridge starts."""
+        stop = now if self.run.stopped is None else min(now, self.run.stopped)
+        return not self.skipped and stop >= self.run.created + min((job.appears for job in self.jobs), default=0.0)
 
     def at(self, now: float) -> GitLabStatus:
-        """Return the status of the pipeline."""
-        stopped, created = self.run.stopped, self.run.created
-        if self.bridge and not self.runs_bridges:
-            return GitLabStatus("skipped")
-        if self.bridge:
-            return gitlab_ci.bridge_at(self.bridges[self.bridge - 1], created, now, stopped)
+        """Return the status of the pipeline, or that of the bridge that has not started it."""
         if self.skipped:
             return GitLabStatus("skipped")
-        return gitlab_ci.pipeline_at(self.builds, self.bridges, created, now, stopped)
+        if not self.has_started(now):
+            return GitLabStatus("created" if self.run.stopped is None else "canceled")
+        # A failure of the tests of lts does not fail the parent, as upstream.
+        statuses = [(job.allow_failure, self.job_at(job, now)) for job in self.jobs]
+        if self.builds_pass:
+            statuses += [(child.name.startswith("functional:run_lts"), child.at(now)) for child in self.children]
+        names = {status.status for _, status in statuses}
+        if names & {"created", "pending", "running"}:
+            return GitLabStatus("running")
+        if "canceled" in names:
+            return GitLabStatus("canceled")
+        failed = any(status.status == "failed" and not allow_failure for allow_failure, status in statuses)
+        return GitLabStatus("failed" if failed else "success")
 
-    def job_at(self, job: plan.Planned, now: float) -> GitLabStatus:
+    def job_at(self, job: Planned, now: float) -> GitLabStatus:
         """Return the status of a job of the pipeline."""
-        return gitlab_ci.job_at(job, self.run.created, now, self.run.stopped)
+        if job.conclusion == "skipped":
+            return GitLabStatus("skipped")
+        status = plan.job_at(job, self.run.created, now, self.run.stopped)
+        if status is None or status.status == "queued":
+            return GitLabStatus("pending")
+        if status.completed is None:
+            return GitLabStatus("running", status.started)
+        times = status.started, status.completed
+        if status.conclusion == "success":
+            return GitLabStatus("success", *times)
+        if status.completed < self.run.created + job.ends:
+            return GitLabStatus("canceled", *times)
+        # GitLab calls a job failed that exceeded the time limit, which GitHub calls cancelled, and gives the reason.
+        return GitLabStatus("failed", *times, "job_execution_timeout" if job.cause == "hang" else "script_failure")
 
 
 class Pipelines:
@@ -101,29 +117,24 @@ class Pipelines:
     def __init__(self, hub: Hub, repository: BareRepository) -> None:
         self.hub, self.repository = hub, repository
         # The jobs of a run do not change, and are computed from many files.
-        self._plans: dict[int, tuple[tuple[PlannedBridge, ...], tuple[plan.Planned, ...]]] = {}
+        self._jobs: dict[int, tuple[tuple[Planned, ...], dict[str, tuple[Planned, ...]]]] = {}
 
     def all(self) -> list[PracticePipeline]:
         """Return the pipelines that were not started by a bridge, newest first."""
         self.hub.tickets()  # a push since the last request may have stopped one
         runs: list[RunRecord] = [*self.hub.store.all(RunRecord), *self.hub.store.all(InternalRunRecord)]
-        newest = sorted(filter(_has_pipeline, runs), key=lambda run: -run.id)
-        return [PracticePipeline(run, *self._plan(run)) for run in newest]
+        newest = sorted(runs, key=lambda run: -run.id)
+        return [self._pipeline(run) for run in newest if run.internal != "none"]
 
     def find(self, number: int) -> PracticePipeline | None:
         """Return a pipeline by its number, or None; that of a bridge once it has started."""
         if run := self._run(number):
-            return PracticePipeline(run, *self._plan(run))
-        run, bridge = self._run(number // 100), number % 100
-        if run is None:
-            return None
-        parent = PracticePipeline(run, *self._plan(run))
-        if not 0 < bridge <= len(parent.bridges):
-            return None
-        child = parent.child(bridge)
-        if not self.has_started(child):
-            return None
-        return child
+            return self._pipeline(run)
+        if parent := self._run(number // 100):
+            for child in self._pipeline(parent).children:
+                if child.id == number and child.has_started(self.hub.clock()):
+                    return child
+        return None
 
     def find_job(self, number: int) -> tuple[PracticePipeline, int] | None:
         """Return a job by its number: its pipeline, and its position there, from 1; None without it."""
@@ -134,11 +145,6 @@ class Pipelines:
         if pipeline is None or not 0 < position <= len(pipeline.jobs):
             return None
         return pipeline, position
-
-    def has_started(self, child: PracticePipeline) -> bool:
-        """Return whether a bridge has started its pipeline."""
-        bridge, run = child.bridges[child.bridge - 1], child.run
-        return child.runs_bridges and gitlab_ci.has_started(bridge, run.created, self.hub.clock(), run.stopped)
 
     def tip(self, branch: str) -> str | None:
         """Return the newest commit of a branch: pushed here, or mirrored from the forge; None without it."""
@@ -154,19 +160,31 @@ class Pipelines:
         main = hub.home.tips("main")["main"]
         run = hub.store.save(InternalRunRecord(
             hub.store.next(), hub.store.next("run"), 0, branch, "", tip, branch, tip,
-            hub.home.compare(main, tip)[2] or main, (), now, event="api",
-            seconds=float(hub.store.setting("ci seconds", hub.seconds)),
+            hub.home.compare(main, tip)[2] or main, (), now, event="api", seconds=hub.seconds,
             variables=tuple(f"{name}={value}" for name, value in variables.items()),
             broken=tuple(hub.store.setting("broken jobs", [])), how=str(hub.store.setting("broken how", "")),
         ))  # fmt: skip
-        return PracticePipeline(run, *self._plan(run))
+        return self._pipeline(run)
 
-    def images(self, commit: str) -> dict[str, str]:
-        """Return environment → base image at a commit."""
-        return gitlab_ci.images(self._build(commit))
+    def situations(self, run: RunRecord, *more: str) -> dict[str, Situation]:
+        """Return what the tests of each environment depend on, which includes the golden files in ``more`` folders.
+
+        GitLab tests the head, not its merge into the base.
+        """
+        home, head, base = self.hub.home, run.head_sha, run.base_sha
+        folders = [*plan.compared_paths(home.changed_paths(base, head)), *more]
+        situation = Situation(
+            frozenset(), True, run.seconds, "", "", home.texts(head, suites.RECIPES), home.texts(head, *folders),
+            home.texts(base, *folders),
+        )  # fmt: skip
+        new, old = _images(self._build(head)), _images(self._build(base))
+        situations = {}
+        for environment, name in ENVIRONMENTS.items():
+            situations[environment] = replace(situation, image=new.get(name, ""), base_image=old.get(name, ""))
+        return situations
 
     def _build(self, commit: str) -> str:
-        return self.hub.home.texts(commit, gitlab_ci.BUILD).get(gitlab_ci.BUILD, "")
+        return self.hub.home.texts(commit, BUILD).get(BUILD, "")
 
     def _run(self, number: int) -> RunRecord | None:
         store = self.hub.store
@@ -176,37 +194,85 @@ class Pipelines:
         if run and (pull := store.find(TicketRecord, run.pull)):
             self.hub.refreshed(pull)
             run = store.find(RunRecord, run.id) or run
-        return run if run and _has_pipeline(run) else None
+        return run if run and run.internal != "none" else None
 
-    def _plan(self, run: RunRecord) -> tuple[tuple[PlannedBridge, ...], tuple[plan.Planned, ...]]:
-        if run.id not in self._plans:
-            build = self._build(run.head_sha)
-            bridges, builds = gitlab_ci.plan(self._situations(run)), gitlab_ci.builds(build, run.seconds)
-            if isinstance(run, InternalRunRecord):
-                builds = gitlab_ci.builds(build, run.seconds, run.broken, run.how)
-                if "FUNCTIONAL_TEST=no" in run.variables:
-                    bridges = ()
-                if "BUILD=no" in run.variables:
-                    builds = ()
-            self._plans[run.id] = bridges, builds
-        return self._plans[run.id]
+    def _pipeline(self, run: RunRecord) -> PracticePipeline:
+        if run.id not in self._jobs:
+            self._jobs[run.id] = self._plan(run)
+        builds, bridges = self._jobs[run.id]
+        skipped = run.internal == "skipped"
+        parent = PracticePipeline(run.id - _FIRST, run, () if skipped else builds, skipped=skipped)
+        children = []
+        for number, (name, jobs) in enumerate(bridges.items(), 1):
+            blocked = skipped or not parent.builds_pass
+            children.append(PracticePipeline(parent.id * 100 + number, run, jobs, name, skipped=blocked))
+        return replace(parent, children=tuple(children))
 
-    def _situations(self, run: RunRecord) -> dict[str, plan.Situation]:
-        """Return what the tests of each environment depend on.  GitLab tests the head, not its merge into the base."""
-        home = self.hub.home
-        folders = plan.compared_paths(home.changed_paths(run.base_sha, run.head_sha))
-        new, old = (self.images(commit) for commit in (run.head_sha, run.base_sha))
-        recipes = home.texts(run.head_sha, suites.RECIPES)
-        golden, base_golden = home.texts(run.head_sha, *folders), home.texts(run.base_sha, *folders)
-        situations = {}
-        for environment in gitlab_ci.ENVIRONMENTS:
-            situations[environment] = plan.Situation(
-                frozenset(), True, run.seconds, new.get(environment, ""), old.get(environment, ""), recipes, golden,
-                base_golden,
-            )  # fmt: skip
-        return situations
+    def _plan(self, run: RunRecord) -> tuple[tuple[Planned, ...], dict[str, tuple[Planned, ...]]]:
+        """Return the jobs that build images, and name of a bridge → the jobs of the pipeline that it starts."""
+        builds: tuple[Planned, ...] = ()
+        if "BUILD=no" not in run.variables:
+            builds = build_jobs(self._build(run.head_sha), run.seconds, run.broken, run.how)
+        bridges = {}
+        if "FUNCTIONAL_TEST=no" not in run.variables:
+            situations = self.situations(run)
+            rows = suites.rows(situations["dev"].recipes)
+            for environment, platform in itertools.product(ENVIRONMENTS, PLATFORMS):
+                jobs = _test_jobs(situations[environment], rows, environment, platform)
+                bridges[f"functional:run_{environment}_{platform}"] = tuple(jobs)
+        return builds, bridges
 
 
-def _has_pipeline(run: RunRecord) -> bool:
-    # A run of an older version of the forge does not contain the duration of its pipeline.
-    return run.internal != "none" and run.seconds > 0
+def _images(build: str) -> dict[str, str]:
+    """Return name of an image of CI → its base image, from the text of the build matrix; empty for another form."""
+    try:
+        return {str(row["IMAGE"]): str(row["BASE_IMAGE"]) for row in _matrix(build, _BUILDS[0][0])}
+    except (KeyError, TypeError):
+        return {}
+
+
+def build_jobs(build: str, seconds: float, broken: Iterable[str] = (), how: str = "") -> tuple[Planned, ...]:
+    """Return the jobs that build images, one per row of a matrix, with GitLab's names.
+
+    Jobs whose name contains one of ``broken`` fail, and their log says ``how``; jobs that need them are skipped.
+    """
+    jobs: list[Planned] = []
+    for name, start, end in _BUILDS:
+        needs_failed = any(job.conclusion == "failure" for job in jobs)
+        for number, row in enumerate(_matrix(build, name)):
+            full_name = f"{name}: [{', '.join(map(str, row.values()))}]"
+            end_of_row = (end - 0.02 * (number % 4)) * seconds  # rows end one after another
+            job = Planned(full_name, "build", 0.0, start * seconds, end_of_row, "success", model="build")
+            if needs_failed:
+                job = replace(job, conclusion="skipped")
+            elif any(part in full_name for part in broken):
+                job = replace(job, conclusion="failure", cause="broken", detail=how)
+            jobs.append(job)
+    return tuple(jobs)
+
+
+def _matrix(build: str, job: str) -> list[Mapping[str, object]]:
+    try:
+        return list(yaml_spans.load(build)[job]["parallel"]["matrix"])
+    except (CannotTell, KeyError, TypeError):
+        return []
+
+
+def _test_jobs(
+    situation: Situation, rows: Iterable[suites.SuiteRow], environment: str, platform: str
+) -> Iterable[Planned]:
+    selected = {}
+    for row in rows:
+        if row.tier in _SCOPES and (row.environment, row.platform) == (environment, platform):
+            selected[row.model, row.test_case] = row
+    seconds = situation.seconds
+    for key in sorted(selected):
+        job = plan.functional_job(situation, selected[key])
+        if job.cause == "nccl":  # GitLab retries such a job automatically
+            job = replace(job, conclusion="success", cause="")
+        yield replace(job, name=job.test_case, appears=_PLACEHOLDER.appears * seconds)
+    if not selected:
+        first, start, end = _PLACEHOLDER.appears, _PLACEHOLDER.starts, _PLACEHOLDER.ends
+        yield replace(
+            _PLACEHOLDER, appears=first * seconds, starts=start * seconds, ends=end * seconds, platform=platform
+        )
