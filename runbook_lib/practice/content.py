@@ -14,7 +14,7 @@ from pathlib import Path
 from runbook_lib.golden import file_names
 
 #: Incremented whenever a commit of the template changes; a world records the version that it was created from.
-VERSION = 2
+VERSION = 3
 
 CASES = file_names.FOLDER
 _BUILD = ".gitlab/stages/01.build.yml"

@@ -2,36 +2,62 @@
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from runbook_lib import display
 from runbook_lib.checks import Check
+from runbook_lib.clients.github.ci_status import labels_at
 from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.models import Pull, WorkflowRun
 from runbook_lib.display import View
-from runbook_lib.git.checkout import Checkout
+from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.git.checkout import Checkout, slug_of
+from runbook_lib.recipes.ci_selection import WORKFLOW_FILE, select_tests
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.codeowners import PLACES, owners
 from runbook_lib.triage import failed_jobs
 from runbook_lib.triage.failed_jobs import DiagnosedJob, RequestedRun
 from runbook_lib.workflow.repository import choose
 
+_NAME_ONE = "Name a run: -r place '#12', a branch, or the address of a run, a job or a pull request."
+
 
 @dataclass(frozen=True)
 class Investigation:
-    """The failed jobs of a run, None if none was named.  ``changed_files`` are table rows of its pull request."""
+    """The failed jobs of a run, or the ``problem`` why there is none.
+
+    ``pull`` is the pull request that it tests, ``selection`` what that one's labels made CI run, and ``changed_files``
+    are table rows of its files.
+    """
 
     place: RequestedRun | None
     failures: tuple[DiagnosedJob, ...] = ()
     changed_files: tuple[dict[str, object], ...] = ()
+    pull: Pull | None = None
+    selection: str = ""
+    problem: str = ""
 
     def show(self) -> View:
-        """Show the run, its failed jobs with their evidence, and the changed files."""
+        """Show the run and its pull request, its failed jobs with their evidence, and the changed files."""
         if self.place is None:
-            return display.note("No run was named, so there is nothing to show. Name one, such as -r place '#12'.")
-        run = self.place.run
-        shown = display.facts(
-            run=run.url, branch=run.head_branch, commit=run.head_sha, ended=run.conclusion or "not yet"
-        )
+            return display.note(f"{self.problem} {_NAME_ONE}")
+        run, pull = self.place.run, self.pull
+        facts = {
+            "run": run.url,
+            "branch": run.head_branch,
+            "commit": run.head_sha,
+            "ended": run.conclusion or "not yet",
+        }
+        if pull:
+            facts |= {
+                "pull_request": f"#{pull.number} {pull.title}",
+                "author": pull.author,
+                "base": pull.base_ref,
+                "labels": ", ".join(sorted(pull.labels)) or "none",
+                "ci_runs": self.selection,
+            }
+        shown = display.facts(**facts)
         shown += failed_jobs.show(self.failures)
         if self.changed_files:
             shown += display.note("Files of the pull request, those that the logs name first:")
@@ -42,15 +68,59 @@ class Investigation:
 def look(
     checkout: Checkout, github: GitHub | None, place: str, base: str = "main", say: Callable[[str], object] = print
 ) -> Investigation:  # fmt: skip
-    """Investigate the run that ``place`` names, as ``failed_jobs.find_run`` parses it.  Changes nothing."""
-    if not place or github is None:
-        return Investigation(None)
-    requested = failed_jobs.find_run(github, place, choose(checkout).workflow)
+    """Investigate the run that ``place`` names, as ``failed_jobs.find_run`` parses it.  Changes nothing.
+
+    Without a place it is that of the current branch.  A branch of an open pull request, such as
+    ``bump/main/dev-26.04-py3``, stands for that.
+    """
+    place = place.strip()
+    branch = place or checkout.current_branch()
+    if branch is None:
+        return Investigation(None, problem="No branch is checked out.")
+    if github is None:
+        return Investigation(None, problem="GitHub cannot be queried without a token.")
+    try:
+        requested = failed_jobs.find_run(
+            github, _pull_of(checkout, github, branch) or branch, choose(checkout).workflow
+        )
+    except RunbookError as error:
+        if place:
+            raise
+        return Investigation(None, problem=str(error))
     failures = failed_jobs.diagnose_run(github, requested, base, say)
     number = re.fullmatch(r"pull-request/([0-9]{1,18})", requested.run.head_branch)
     if number is None:
         return Investigation(requested, failures)
-    return Investigation(requested, failures, _file_rows(checkout, github.files(int(number[1])), failures))
+    pull = github.pull(int(number[1]))
+    files = _file_rows(checkout, github.files(pull.number), failures)
+    return Investigation(requested, failures, files, pull, _selection(checkout, github, pull, requested.run))
+
+
+def _pull_of(checkout: Checkout, github: GitHub, branch: str) -> str:
+    """Return the open pull request from a branch of the repository or of a remote, as ``#12``; empty without one."""
+    if branch.startswith(("#", "https://", "http://")) or branch.isdigit():
+        return ""
+    owners = {github.repository.partition("/")[0]: None}
+    for remote in checkout.remotes():
+        with suppress(RunbookError):  # an address without an owner
+            owners[slug_of(checkout.remote_url(remote, push=True) or "").partition("/")[0]] = None
+    for owner in owners:
+        if pulls := github.pulls(head=f"{owner}:{branch}"):
+            return f"#{pulls[0].number}"
+    return ""
+
+
+def _selection(checkout: Checkout, github: GitHub, pull: Pull, run: WorkflowRun) -> str:
+    """Return a sentence on what the pull request's labels made CI run when the run was created."""
+    commit = next((commit for commit in (run.head_sha, pull.head_sha) if checkout.has(commit)), "HEAD")
+    try:
+        workflow = checkout.read([WORKFLOW_FILE], commit)[WORKFLOW_FILE]
+        if not workflow:
+            return f"unknown: {WORKFLOW_FILE} does not exist"
+        labels = labels_at(pull.labels, github.labellings(pull.number), run.created)
+        return select_tests(labels, workflow=workflow).sentence
+    except CannotTell as error:
+        return f"unknown: {error}"
 
 
 def _file_rows(
@@ -75,11 +145,14 @@ def _is_related(failure: DiagnosedJob, path: str) -> bool:
 def verify(step: StepRecord, investigation: Investigation) -> View:
     """Record the result."""
     if investigation.place is None:
-        step.done("No run was named.", "Name one: -r place '#12', a branch, or an address.")
+        step.done(investigation.problem, _NAME_ONE)
         return display.note("There is nothing to verify.")
     run, failures = investigation.place.run, investigation.failures
     step.add_inputs(run_id=run.id, run_attempt=run.attempt, head_commit=run.head_sha)
     step.link("CI run", run.url)
+    if investigation.pull:
+        step.link("pull request", investigation.pull.url)
+        step.add_inputs(pull_request=investigation.pull.number, selected_tests=investigation.selection)
     step.table("failures", [failure.row for failure in failures])
     step.table("files", investigation.changed_files)
     kinds = {failure.failure.kind for failure in failures}

@@ -24,11 +24,11 @@ def test_commit_ids_are_the_same_everywhere(tmp_path: Path) -> None:
     seed.create(tmp_path / "remote.git", tmp_path / "checkout")
     command = ["git", "for-each-ref", "--format=%(refname:short) %(objectname)"]
     branches = subprocess.run(command, cwd=tmp_path / "remote.git", check=True, capture_output=True, text=True).stdout
-    assert content.VERSION == 2
+    assert content.VERSION == 3
     assert dict(line.split() for line in branches.splitlines()) == {
-        "core_r0.1.0": "3ee11e863abca768413683aff6f6ee61608dbe50",
-        "dev": "f6c340270dc0e48c9aef1d73a5aa2b97e280ed7c",
-        "main": "bd40161ea78f75f534b51853987f563dad32c951",
+        "core_r0.1.0": "cfd7fac4f87769bd8191d33dddd63a281cf4505f",
+        "dev": "f964dac30f64f5bf22efdcd1bf05939a572974bb",
+        "main": "b54b8ff8a2eb3ed603e67e7e1cc9b5e9fda6271a",
     }
 
 
