@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from runbook_lib.bump import Bump
 from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
-from runbook_lib.git import editable
+from runbook_lib.git import commit_changes, editable
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.plan import PinPlan
-from runbook_lib.text.edits import Edit
+from runbook_lib.text.edits import Edit, edited_paths
 from runbook_lib.text.sanitize import visible
 
 
@@ -162,15 +162,16 @@ def apply_edits(branch: BumpBranch, edits: Sequence[Edit]) -> list[Edit]:
     if not edits:
         return []
     checkout.identity()  # git would report a missing one only after the files are written
-    editable.require(checkout, [edit.path for edit in edits])
-    checkout.clear(edit.path for edit in edits)
+    paths = edited_paths(edits)
+    editable.require(checkout, paths)
+    checkout.clear(paths)
     applied = uncommitted_edits(checkout, edits)
     previous, head = checkout.current_branch(), checkout.resolve("HEAD")
     new_branch = checkout.branch_tip(bump.branch) is None
     try:
         _put_aside(checkout, bump, applied)
         switch_to(branch)
-        texts = checkout.read([edit.path for edit in edits])
+        texts = checkout.read(paths)
         missing = [edit for edit in edits if texts[edit.path] != edit.after]
         checkout.apply(missing)
     except (RunbookError, KeyboardInterrupt):
@@ -178,7 +179,7 @@ def apply_edits(branch: BumpBranch, edits: Sequence[Edit]) -> list[Edit]:
             checkout.git("switch", "--quiet", *([previous] if previous else ["--detach", head]))
         if new_branch and checkout.branch_tip(bump.branch) == branch.start:
             checkout.git("branch", "--quiet", "-D", bump.branch)
-        at_head = checkout.read([edit.path for edit in applied], "HEAD")
+        at_head = checkout.read(edited_paths(applied), "HEAD")
         checkout.apply([edit for edit in applied if at_head[edit.path] == edit.before])
         raise
     return missing
@@ -193,8 +194,8 @@ def fast_forward(branch: BumpBranch) -> bool:
     checkout, local = branch.checkout, branch.checkout.branch_tip(branch.bump.branch)
     if local is None or local == branch.start or not branch.on_branch or not checkout.is_ancestor(local, branch.start):
         return False
-    changed = checkout.git("diff", "--name-only", "--no-renames", "-z", local, branch.start).split("\0")
-    dirty = checkout.uncommitted([path for path in changed if path]) if any(changed) else []
+    changed = commit_changes.changed_paths(checkout, local, branch.start)
+    dirty = checkout.uncommitted(changed) if changed else []
     texts, remote, at_head = checkout.read(dirty), branch.texts(dirty), checkout.read(dirty, "HEAD")
     equal = [path for path in dirty if texts[path] == remote[path] and at_head[path] is not None]
     if equal:
@@ -217,7 +218,7 @@ def _put_aside(checkout: Checkout, bump: Bump, applied: Sequence[Edit]) -> None:
     """Undo the edits that are applied already, or git would not switch branches; they are written again right after."""
     if not applied or checkout.current_branch() == bump.branch:
         return
-    at_head = checkout.read([edit.path for edit in applied], "HEAD")
+    at_head = checkout.read(edited_paths(applied), "HEAD")
     tracked = [path for path, text in at_head.items() if text is not None]
     for path in at_head.keys() - set(tracked):
         checkout.git("rm", "--quiet", "--cached", "--ignore-unmatch", "--", path)
@@ -230,7 +231,7 @@ def uncommitted_edits(checkout: Checkout, edits: Sequence[Edit]) -> list[Edit]:
     """Return the edits that the work tree has uncommitted already.  Refused when a file has other changes."""
     if not edits or checkout.bare:
         return []
-    dirty = set(checkout.uncommitted([edit.path for edit in edits]))
+    dirty = set(checkout.uncommitted(edited_paths(edits)))
     texts = checkout.read(dirty)
     foreign = [edit.path for edit in edits if edit.path in dirty and texts[edit.path] != edit.after]
     if foreign:

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from runbook_lib.errors import CannotTell
+from runbook_lib.git import commit_changes
 from runbook_lib.text import yaml_spans
 from runbook_lib.text.edits import edited_paths
 from runbook_lib.workflow.bump_branch import BumpBranch
@@ -25,12 +26,13 @@ _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "?", "+": "+"}
 def describe(branch: BumpBranch) -> str:
     """Return a sentence on the CI that starts by itself once this bump is pushed and its pull request opened."""
     checkout, bump = branch.checkout, branch.bump
-    listed = checkout.git("ls-tree", "--name-only", "-z", branch.start, f"{_FOLDER}/").split("\0")
-    files = [path for path in listed if path.endswith((".yml", ".yaml"))]
+    files = commit_changes.list_files(checkout, branch.start, _FOLDER)
     paths = edited_paths(plan_commit(branch, branch.fork).edits)
     on_push: list[str] = []
     on_pull_request: list[str] = []
     for file in files:
+        if not file.endswith((".yml", ".yaml")):
+            continue
         try:
             text = checkout.read([file], branch.start)[file]
             triggers = _triggers(yaml_spans.load(text or ""))

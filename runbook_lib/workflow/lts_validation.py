@@ -11,6 +11,7 @@ from runbook_lib import notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import Pipeline
+from runbook_lib.git import commit_changes
 from runbook_lib.pins.repositories import LTS
 from runbook_lib.recipes import rows
 from runbook_lib.workflow.bump_branch import BumpBranch
@@ -31,8 +32,7 @@ def describe(branch: BumpBranch) -> tuple[str, ...]:
     if not applies(branch.bump):
         return ()
     checkout, commit = branch.checkout, branch.start
-    listed = checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, "--", rows.FOLDER).split("\0")
-    recipes, _ = rows.read_all(checkout.read([path for path in listed if path.endswith(".yaml")], commit))
+    recipes, _ = rows.read_all(checkout.read(commit_changes.list_files(checkout, commit, rows.FOLDER), commit))
     counts: Counter[str] = Counter()
     for row in recipes:
         if ENVIRONMENT in row.environments:

@@ -15,6 +15,7 @@ from runbook_lib.clients.github import issues
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
+from runbook_lib.git import commit_changes
 from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
@@ -79,8 +80,7 @@ def look(branch: BumpBranch, github: GitHub | None, refs: str = "") -> AfterMerg
     """
     bump, checkout = branch.bump, branch.checkout
     branches, note = other_branches.branch_rows(branch, refs)
-    options = ("-r", "-z", "--name-only", "--full-tree", branch.base_commit)
-    files = checkout.git("ls-tree", *options, "--", FOLDER, recipes.FOLDER).split("\0")
+    files = commit_changes.list_files(checkout, branch.base_commit, FOLDER, recipes.FOLDER)
     recipe_paths = [path for path in files if path.startswith(recipes.FOLDER) and path.endswith((".yaml", ".yml"))]
     texts = checkout.read(recipe_paths, branch.base_commit)
     quarantined, unreadable = quarantine.quarantined_rows(texts, checkout.repository())
