@@ -3,11 +3,12 @@
 The order in which causes are believed, the first that applies:
 1. a job that did not fail, or whose logs are unavailable: unknown, with the reason;
 2. the comparison with golden values failed in the last attempt: the training had ended well by then.  It is a *golden
-   drift*, or a *regression* where the numbers are not finite, the loss diverged, or they are far off;
+   drift*, or a *regression* where the numbers are not finite, the loss diverged, or they are far off; where a resumed
+   run was compared with its first run, a *resume mismatch*, which no refresh can fix;
 3. failed tests of a unit-test bucket, by name;
 4. the root traceback: see ``evidence.root_traceback``.  Its error decides the class; an error that no pattern knows is
    *unknown*, with the traceback;
-5. a telling line without a traceback, in the order of ``patterns.LINES``: errors, faults that end a process, a hang,
+5. a telling line without a traceback, in the order of ``rules.toml``: errors, faults that end a process, a hang,
    faults that a program may survive;
 6. the kind of the job, by its name: linting, container build, unit tests;
 7. unknown, with the last lines.
@@ -23,21 +24,8 @@ from functools import cache
 
 from runbook_lib.triage import evidence, facts, known_problems
 from runbook_lib.triage.log_summary import QUOTED, LineMatch, LogSummary, Traceback, without_secrets
-from runbook_lib.triage.patterns import PLAIN, WEAK, FailureKind
+from runbook_lib.triage.patterns import ADVICE, PLAIN, FailureKind
 
-_NEXT: Mapping[FailureKind, str] = {
-    "golden drift": "Judge the new values in step 5, and refresh them there if they are sound.",
-    "flaky infrastructure": "Run the job once more; if it fails again in the same way, it is not flaky.",
-    "hang": "Run the job once more; if it stops at the same place, the new image hangs there: file an issue.",
-    "out of memory": "Compare the peak with that of the old image; then file an issue and quarantine the test.",
-    "shape": "Find the change that made the sizes differ, in the pull request or in a library of the new image.",
-    "import error": "Check if the new image lacks the module or has another version of it.",
-    "container build": "Fix the build first: no test can run without the image.",
-    "lint": "Fix what the linters report; tests start only after that.",
-    "unit tests": "Run these tests in the new image; functional tests wait for them.",
-    "regression": "Have a person judge the numbers first: a regression is never quarantined automatically.",
-    "unknown": "Read the log.",
-}
 _BY_JOB: Mapping[str, FailureKind] = {
     "lint": "lint", "build": "container build", "unit": "unit tests", "test": "unknown",
 }  # fmt: skip
@@ -108,7 +96,7 @@ def conclude(
     details = dict(verdict.details)
     if problem and text:
         details["problem"] = problem
-    next_step = _NEXT[verdict.kind]
+    next_step = ADVICE[verdict.kind]
     if verdict.kind == "flaky infrastructure" and not verdict.retry:
         next_step = "Running again will not help: report it to the operators of the machines."
     for pitfall in known_problems.find(text)[:1]:
@@ -183,7 +171,7 @@ def _judge(job: FailedJob, logs: Sequence[LogSummary], problem: str) -> _Verdict
         return _without_evidence(job, kind, logs, problem)
     log, match = telling
     rank = evidence.unread_rank(logs)
-    if match.pattern in WEAK and rank is not None:
+    if match.pattern.weak and rank is not None:
         cause = f"Rank {rank} failed first, with an exception, and its log is unavailable"
         return _Verdict("unknown", cause, match.lines, _position(log, match), details={"rank": str(rank)})
     return _of_line(job, kind, log, match, logs)
@@ -201,7 +189,10 @@ def _of_drift(log: LogSummary, drift: Traceback | LineMatch, logs: Sequence[LogS
     kind: FailureKind = "golden drift"
     cause = f"Golden values: {_first_line(text)}"
     wrong = facts.wrong_numbers(comparisons, logs)
-    if wrong:
+    if log.resumed:
+        kind = "resume mismatch"
+        cause = f"After the resume from a checkpoint, {names or 'values'} differ from those of the first run"
+    elif wrong:
         kind = "regression"
         cause = f"{wrong}, and {names or 'what was generated'} differs from the golden values"
     elif names:

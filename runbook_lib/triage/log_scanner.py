@@ -9,6 +9,7 @@ import re
 from collections import deque
 from dataclasses import replace
 
+from runbook_lib.triage import evidence
 from runbook_lib.triage.log_lines import clean, inner_time, parts, split
 from runbook_lib.triage.log_summary import QUOTED, LineMatch, LogSummary, MetricComparison
 from runbook_lib.triage.patterns import LINES, NOISE, PLAIN, RANK_STEMS, STEMS
@@ -35,6 +36,9 @@ _SUMMARY = "first observed failure"
 _FIRST = re.compile(r"^ *rank +: (\d{1,6}) \(local_rank: (\d{1,6})\)")
 _EXIT = re.compile(r"^ *exitcode +: (-?\d{1,6})")
 _ENQUEUED = re.compile(r"Rank (\d{1,6})\].{0,400}last enqueued (?:NCCL )?work: (-?\d{1,12})")
+#: Lines about the comparison of a resumed run with its first run (``run_ci_test.sh``), and about any other comparison.
+_RESUME = re.compile(r"1st vs 2nd run|test_pretraining_resume_checkpoint_pipeline")
+_COMPARISON = re.compile(r"against golden values|test_\w{1,80}_pipeline\.py(?:::| )")
 _VALUES = re.compile(r"(Actual|Golden) values: (.{1,60000})")
 
 
@@ -67,6 +71,8 @@ class Scanner:
         self._exit: int | None = None
         self._in_summary = False
         self._enqueued: dict[int, int] = {}
+        #: Line, of a result, of a resumed run.
+        self._comparison_lines: deque[tuple[int, bool, bool]] = deque(maxlen=1000)
 
     def feed(self, data: bytes) -> None:
         """Scan the next bytes.  Of a line of any length, the first 64 KB are read."""
@@ -107,7 +113,18 @@ class Scanner:
             tuple(self._comparisons), clean(self._progress).strip()[:SHOWN], self._iteration, self._losses,
             self._not_finite, self._first_rank, self._exit, self._enqueued,
         )  # fmt: skip
+        drift = evidence.golden_drift([summary])
+        if drift is not None:
+            summary = replace(summary, resumed=self._is_of_resumed_run(drift[1].line))
         return summary if self._earlier is None or _names_a_fault(summary) else self._earlier
+
+    def _is_of_resumed_run(self, line: int) -> bool:
+        """Report if a failed comparison is that of a resumed run: by the result below it, else by the lines above."""
+        above = [resumed for number, _, resumed in self._comparison_lines if number <= line]
+        below = [(result, resumed) for number, result, resumed in self._comparison_lines if number > line]
+        if below and below[0][0]:
+            return below[0][1]
+        return bool(above) and above[-1]
 
     def _scan_block(self, block: bytes) -> None:
         """Scan complete lines.  Most blocks have nothing that matters, and are not taken apart."""
@@ -213,6 +230,9 @@ class Scanner:
         work = _ENQUEUED.search(bare)
         if work:
             self._enqueued.setdefault(int(work[1]), int(work[2]))
+        resumed = _RESUME.search(bare) is not None
+        if resumed or _COMPARISON.search(bare):
+            self._comparison_lines.append((self._number, _TEST.search(bare) is not None, resumed))
         self._note_comparison(bare)
 
     def _note_comparison(self, bare: str) -> None:

@@ -73,6 +73,7 @@ class LogSummary:
     tail: tuple[str, ...] = ()
     lines: int = 0
     problem: str = ""
+    resumed: bool = False  # the failed comparison is that of a resumed run with its first run
 
 
 def without_secrets(log: LogSummary, hide: Callable[[str], str]) -> LogSummary:

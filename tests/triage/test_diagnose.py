@@ -592,3 +592,48 @@ def test_two_ranks_do_not_explain_the_death_of_a_third() -> None:
     job = plan.Planned(TEST, "functional", 0, 0, 1, "failure", "memory")
     found = diagnose.conclude(FailedJob(TEST), [scan(evidence.log(job, 1e9))])
     assert (found.kind, found.retry, found.details["rank"]) == ("unknown", False, "3")
+
+
+# -- a resumed run -----------------------------------------------------------------------------------------------------
+
+_TESTS = "tests/functional_tests/python_test_utils"
+_GOLDEN_CHECK = f"""\
+Running pytest checks against golden values
+{_TESTS}/test_pretraining_regular_pipeline.py::test_regular_pipeline
+"""
+_RESUME_CHECK = f"""\
+Running pytest 1st vs 2nd run comparison
+{_TESTS}/test_pretraining_resume_checkpoint_pipeline.py::test_resume_checkpoint_pipeline
+"""
+_RESUME_FRAMES = f"""\
+{_TESTS}/test_pretraining_resume_checkpoint_pipeline.py:79:
+{_TESTS}/test_pretraining_regular_pipeline.py:120:
+"""
+_FAILED = "FAILED {}/test_pretraining_{}.py::test_{} - AssertionError: The following metrics failed: lm loss\n"
+_RESUME_FAILED = _FAILED.format(_TESTS, "resume_checkpoint_pipeline", "resume_checkpoint_pipeline")
+_GOLDEN_FAILED = _FAILED.format(_TESTS, "regular_pipeline", "regular_pipeline")
+
+
+@pytest.mark.parametrize(
+    ("log", "kind"),
+    [
+        (_GOLDEN_CHECK + DRIFT, "golden drift"),
+        (_GOLDEN_CHECK + DRIFT + _GOLDEN_FAILED, "golden drift"),
+        (_GOLDEN_CHECK + _RESUME_CHECK + DRIFT, "resume mismatch"),
+        (_GOLDEN_CHECK + _RESUME_CHECK + _RESUME_FRAMES + DRIFT + _RESUME_FAILED, "resume mismatch"),
+        (_RESUME_FRAMES + DRIFT, "resume mismatch"),
+        (DRIFT + _RESUME_FAILED, "resume mismatch"),  # the end of a log
+        (_GOLDEN_CHECK + _RESUME_CHECK + _GOLDEN_CHECK + DRIFT, "golden drift"),  # the second repeat
+        (_GOLDEN_CHECK + _RESUME_CHECK + _GOLDEN_CHECK + DRIFT + _GOLDEN_FAILED, "golden drift"),
+        (_RESUME_CHECK + DRIFT.replace("10.9, 10.8, 10.7", "10.9, nan, nan"), "resume mismatch"),
+        (_GOLDEN_CHECK + _RESUME_CHECK + raised("RuntimeError: CUDA out of memory."), "out of memory"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "+ ", "2026-07-01T10:00:00.0000000Z "])
+def test_a_resumed_run_that_differs_from_its_first_run_is_no_drift(log: str, kind: str, prefix: str) -> None:
+    timed = "".join(f"{prefix if line.startswith('Running') else ''}{line}" for line in log.splitlines(keepends=True))
+    failure = find(timed, ranks=False)
+    assert failure.kind == kind
+    if kind == "resume mismatch":
+        assert "lm loss" in failure.cause
+        assert "refresh them" not in failure.next
