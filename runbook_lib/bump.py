@@ -116,9 +116,14 @@ class Bump:
         return f"test: mark broken tests for {self.tag}"
 
     @property
+    def reenable_title(self) -> str:
+        """The title of a commit that re-enables tests."""
+        return f"test: re-enable tests for {self.tag}"
+
+    @property
     def round_titles(self) -> frozenset[str]:
         """The titles of commits made in response to a CI run; those of one round are pushed together."""
-        return frozenset({self.refresh_title, self.quarantine_title})
+        return frozenset({self.refresh_title, self.quarantine_title, self.reenable_title})
 
     @property
     def mode(self) -> str:

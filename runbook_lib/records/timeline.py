@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
 
+from runbook_lib.checks import REENABLED
 from runbook_lib.display import count
 from runbook_lib.records.pages.formats import abbreviate, format_value
 from runbook_lib.records.status import Predicate, is_preview, stable_sentence
@@ -81,7 +82,7 @@ def _outcome(run: Predicate) -> tuple[str, str]:
 
 
 def decisions(runs: Sequence[Predicate]) -> list[RecordedDecision]:
-    """Return what people decided, oldest first, each once: exceptions, accepted values and broken tests."""
+    """Return what people decided, oldest first, each once: exceptions, accepted values, broken and re-enabled tests."""
     issues = {}
     for run in runs:
         for effect in run.get("effects") or ():
@@ -89,7 +90,7 @@ def decisions(runs: Sequence[Predicate]) -> list[RecordedDecision]:
                 issues[str(effect.get("target"))] = str(effect.get("url"))
     unique: dict[tuple[str, str], RecordedDecision] = {}
     for run in runs:
-        for decision in (*_exceptions(run), *_broken(run, issues)):
+        for decision in (*_exceptions(run), *_broken(run, issues), *_reenabled(run)):
             unique.setdefault((decision.decision, decision.reason), decision)
     return list(unique.values())
 
@@ -122,6 +123,20 @@ def _broken(run: Predicate, issues: Mapping[str, str]) -> list[RecordedDecision]
             issue = f"#{match[1]}"
             decision = f"quarantined {test} as broken, with the issue {issue}"
             decided.append(RecordedDecision(decision, reason, person(run), str(run["started"]), issues.get(issue, "")))
+    return decided
+
+
+def _reenabled(run: Predicate) -> list[RecordedDecision]:
+    """Return the tests that a run re-enabled, where its check confirms that they run again."""
+    resolved = (run.get("parameters") or {}).get("resolved") or {}
+    checks = {str(check.get("name")): str(check.get("status")) for check in run.get("checks") or ()}
+    if checks.get(REENABLED) != "passed" or not run.get("effects"):
+        return []
+    decided = []
+    for entry in str(resolved.get("reenable") or "").split(";"):
+        test, _, reason = map(str.strip, entry.partition(":"))
+        if test:
+            decided.append(RecordedDecision(f"re-enabled {test}", reason, person(run), str(run["started"])))
     return decided
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from runbook_lib import display
-from runbook_lib.clients.github.ci_status import WORKFLOW, branch_of
+from runbook_lib.clients.github.ci_status import WORKFLOW, branch_of, platform_of
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
+from runbook_lib.clients.github.models import Issue, WorkflowJob, WorkflowRun
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
@@ -16,12 +16,13 @@ from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, Upload
 from runbook_lib.transport.ranges import Address
 from runbook_lib.triage import read_logs
+from runbook_lib.triage.base_branch import BAD, BaseResult, Comparison
 from runbook_lib.triage.diagnose import FailedJob, Failure
 from runbook_lib.triage.read_logs import JobLogs
 
 #: Characters of a cause in a table; the evidence below has all of it.
 _MAX_CAUSE = 160
-BAD = frozenset({"failure", "timed_out", "cancelled", "startup_failure"})
+UNKNOWN = BaseResult("unknown", "unknown: it was not compared with the base branch; a run there would decide")
 #: The job that sums up a run fails with any other.
 SUMMARY = "Nemo_CICD"
 ADDRESS = re.compile(
@@ -34,13 +35,20 @@ ADDRESS = re.compile(
 class DiagnosedJob:
     """A failed job.  ``test`` is ``<model>/<test case>``, empty for a job of another kind.
 
-    ``on_base`` is the result of the job of this name in the newest finished run of the base branch; empty where there
-    is none, or it is this very run.
+    ``platform`` is empty where it is unknown.  ``tracked`` is the issue of a test that fails on the base branch too.
     """
 
     failure: Failure
     test: str = ""
-    on_base: str = ""
+    on_base: BaseResult = UNKNOWN
+    platform: str = ""
+    tracked: Issue | None = None
+
+    @property
+    def comparison(self) -> str:
+        """The comparison with the base branch, and the issue that tracks a failure there."""
+        issue = f"; tracked by #{self.tracked.number} {self.tracked.url}" if self.tracked else ""
+        return f"{self.on_base.sentence}{issue}"
 
     @property
     def row(self) -> dict[str, object]:
@@ -52,7 +60,8 @@ class DiagnosedJob:
             "job": self.failure.job,
             "class": self.failure.kind,
             "cause": cause,
-            "on the base branch": self.on_base or "not run",
+            "platform": self.platform,
+            "on the base branch": self.comparison,
             "next": self.failure.next,
             "url": self.failure.url,
         }
@@ -111,27 +120,42 @@ def failed(jobs: Iterable[WorkflowJob]) -> tuple[WorkflowJob, ...]:
 
 
 def diagnose_run(
-    github: GitHub, requested: RequestedRun, base: str = "main", say: Callable[[str], object] = print
-) -> tuple[DiagnosedJob, ...]:
-    """Return the cause of each failed job of a run, by name.  Read only as much of the logs as needed."""
+    github: GitHub, requested: RequestedRun, base: str = "main", say: Callable[[str], object] = print,
+    change: str = "this run",
+) -> tuple[DiagnosedJob, ...]:  # fmt: skip
+    """Return the cause of each failed job of a run, by name, compared with the branch ``base``.
+
+    Reads only as much of the logs as needed.  ``change`` names what the run has beyond that branch.
+    """
     run_id = requested.run.id
     jobs = github.jobs(run_id)
-    artifacts = _artifacts(github, run_id, jobs)
     chosen = sorted(failed(jobs), key=lambda job: (job.name, job.id))
     if requested.job is not None:
         chosen = [job for job in jobs if job.id == requested.job] or [github.job(requested.job)]  # an earlier attempt
+    failures = _diagnose(github, run_id, jobs, chosen, say)
+    read_quietly = lambda number, listed, failing: _diagnose(github, number, listed, failing, lambda _: None)  # noqa: E731
+    on_base = Comparison(github, requested.run, base, change, read_quietly).results(chosen, failures)
+    diagnosed = []
+    for job, failure, result in zip(chosen, failures, on_base, strict=True):
+        tests = [f"{test.model}/{test.test_case}" for test in ci_runs.functional_tests(job)]
+        diagnosed.append(DiagnosedJob(failure, "".join(tests), result, platform_of(job)))
+    return tuple(diagnosed)
+
+
+def _diagnose(
+    github: GitHub,
+    run_id: int,
+    jobs: Sequence[WorkflowJob],
+    chosen: Iterable[WorkflowJob],
+    say: Callable[[str], object],
+) -> tuple[Failure, ...]:
+    artifacts = _artifacts(github, run_id, jobs)
     logs = []
     for job in chosen:
         failed_job = FailedJob(job.name, job.url, job.conclusion, job.failed_steps)
         artifact = artifacts.get(job.id, (None, 0, False))
         logs.append(JobLogs(failed_job, *artifact, Address(*github.log(job.id))))
-    failures = read_logs.diagnose_all(logs, progress=_progress(say))
-    on_base = _on_base(github, requested.run, base)
-    diagnosed = []
-    for job, failure in zip(chosen, failures, strict=True):
-        tests = [f"{test.model}/{test.test_case}" for test in ci_runs.functional_tests(job)]
-        diagnosed.append(DiagnosedJob(failure, "".join(tests), on_base.get(job.name, "")))
-    return tuple(diagnosed)
+    return read_logs.diagnose_all(logs, progress=_progress(say))
 
 
 def diagnose_pipeline(source: GoldenSource, say: Callable[[str], object] = print) -> tuple[DiagnosedJob, ...]:
@@ -149,7 +173,8 @@ def diagnose_pipeline(source: GoldenSource, say: Callable[[str], object] = print
             logs.append(JobLogs(FailedJob(job.name), log=trace))
     failures = read_logs.diagnose_all(logs, progress=_progress(say))
     return tuple(
-        DiagnosedJob(failure, f"{job.model}/{job.test_case}") for job, failure in zip(jobs, failures, strict=True)
+        DiagnosedJob(failure, f"{job.model}/{job.test_case}", platform=job.platform)
+        for job, failure in zip(jobs, failures, strict=True)
     )
 
 
@@ -172,24 +197,6 @@ def _artifacts(github: GitHub, run_id: int, jobs: Sequence[WorkflowJob]) -> dict
             address = Address(*github.download(match.upload.id))
             artifacts[match.jobs[0].id] = (address, match.upload.size, match.upload.expired)
     return artifacts
-
-
-def _on_base(github: GitHub, run: WorkflowRun, base: str) -> dict[str, str]:
-    """Return the result of each job in the newest finished run of the same workflow on the base branch."""
-    # A fork may name its branch like the base.
-    finished = [
-        other for other in github.runs(base) if other.status == "completed" and other.id != run.id and not other.fork
-    ]
-    newest = _newest(finished, run.name)
-    if newest is None:
-        return {}
-    results: dict[str, str] = {}
-    for job in github.jobs(newest.id):
-        if job.conclusion in BAD:
-            results[job.name] = f"fails there too: {job.url}"
-        else:
-            results.setdefault(job.name, f"{job.conclusion} there")
-    return results
 
 
 def show(jobs: Sequence[DiagnosedJob]) -> View:

@@ -1,4 +1,4 @@
-"""Known problems of builds, of uv and on Slurm, read once from ``known_problems.toml``: sign in a log, cause and fix."""
+"""Known problems of builds, of uv and on Slurm, read from ``known_problems.toml``: sign in a log, cause and fix."""
 
 import re
 from dataclasses import dataclass, field

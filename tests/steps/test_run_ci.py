@@ -320,6 +320,35 @@ def test_a_run_is_followed_to_its_end(opened: World, capsys: pytest.CaptureFixtu
     assert opened.checks()["CI passed"] == "waiting"
 
 
+@pytest.mark.parametrize(
+    ("runners", "name", "warning"),
+    [
+        ((), "gpt/gpt3_mcore_te_tp1_pp1 - latest", "It is unknown if a GB200 job ran"),
+        (("nvidia-ci-aws-gpu-x8",), "gpt/gpt3_mcore_te_tp1_pp1 - latest", "No GB200 job ran"),
+        (("nvidia-ci-aws-use2-gpu-x4",), "gpt/gpt3_mcore_te_tp1_pp1 - latest", ""),
+        (("self-hosted", "dgx-gb200-8"), "gpt/gpt3_mcore_te_tp1_pp1 - latest", ""),
+        ((), "tests/unit_tests/data - gb200 latest", ""),
+    ],
+)
+def test_the_platform_of_a_job_is_not_only_in_its_name(
+    opened: World, runners: tuple[str, ...], name: str, warning: str
+) -> None:
+    run_ci(opened, wait=True)
+    warnings = [entry["sentence"] for entry in opened.said("warning")]
+    assert not [sentence for sentence in warnings if "GB200" in sentence]  # two of its jobs ran on GB200
+    bump = bump_to()
+    step, branch = opened.step(bump), bump_branch.find(opened.checkout, bump)
+    state = pull_request.read_state(branch, opened.github())
+    progress = ci.follow(step, state)
+    assert progress is not None
+    skipped = replace(progress.jobs[0], name="${{ matrix.bucket }} - gb200 latest", conclusion="skipped")
+    job = replace(progress.jobs[0], name=name, conclusion="success", runners=runners)
+    ci.verify(step, state, replace(progress, jobs=(job, skipped)))
+    warnings = [entry["sentence"] for entry in opened.said("warning") if "GB200" in entry["sentence"]]
+    assert len(warnings) == bool(warning)
+    assert all(sentence.startswith(warning) for sentence in warnings)
+
+
 def test_a_lost_connection_is_retried(opened: World) -> None:
     run_ci(opened)
     opened.forge.fail("GET", "/actions/runs$", 503, times=8)

@@ -44,8 +44,12 @@ def test_every_class_is_recognized(at: World) -> None:
     seen = failed_jobs.diagnose_run(github, failed_jobs.find_run(github, "#10"))
     assert {it.test: it.failure.kind for it in seen} == KINDS
     assert all(0 < len(it.failure.evidence) <= 30 and it.failure.url for it in seen)
-    (broken,) = [it for it in seen if it.on_base.startswith("fails there too")]
-    assert broken.test == "moe/gpt3_moe_mcore_tp2_ep4_memory"
+    (broken,) = [it for it in seen if it.on_base.state == "failing"]
+    assert (broken.test, broken.platform) == ("moe/gpt3_moe_mcore_tp2_ep4_memory", "dgx_h100")
+    assert broken.on_base.sentence.startswith("already failing on main since")
+    flaky = next(it for it in seen if it.failure.kind == "flaky infrastructure")
+    assert flaky.on_base.state == "unknown"
+    assert {it.on_base.state for it in seen if it not in (broken, flaky)} == {"new"}
     assert "OutOfMemoryError" in failed_jobs.show(seen).text
 
 

@@ -4,6 +4,7 @@ The rules are those of Megatron-LM: workflow ``CICD Megatron-LM`` on the branch 
 copy-pr-bot mirrors a pull request, tests chosen by labels, and a queue (environment ``test``) before the tests.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,24 @@ State = Literal[
 _BAD = frozenset({"failure", "timed_out", "startup_failure", "action_required"})
 #: A job that hangs is cancelled by its time limit.
 _BAD_JOB = _BAD | {"cancelled"}
+
+
+#: The runners that Megatron-LM's workflow selects, by the beginnings of their labels (``selected_runner`` there).
+_RUNNERS = {"nvidia-ci-aws-use2-gpu-x4": "dgx_gb200", "nvidia-ci-aws-gpu-x8": "dgx_h100"}
+
+
+def platform_of(job: WorkflowJob) -> str:
+    """Return the platform on which a job ran, by its runner and the end of its name; empty where neither shows it.
+
+    Tests of one name run on several platforms, and the name of a functional test shows none.
+    """
+    for text in (*job.runners, job.name.rpartition(" - ")[2]):
+        if match := re.search(r"gb200|h100|a100", text.lower()):
+            return f"dgx_{match[0]}"
+        for beginning, platform in _RUNNERS.items():
+            if text.startswith(beginning):
+                return platform
+    return ""
 
 
 def branch_of(number: int) -> str:

@@ -199,6 +199,7 @@ class WorkflowJob:
     started: datetime | None
     completed: datetime | None
     failed_steps: tuple[str, ...] = ()
+    runners: tuple[str, ...] = ()  # labels of the machines that it may run on
 
     @classmethod
     def of(cls, data: Any) -> Self:
@@ -212,6 +213,7 @@ class WorkflowJob:
             started=_time(started) if started else None,
             completed=_time(completed) if completed else None,
             failed_steps=tuple(step["name"] for step in data.get("steps") or () if step["conclusion"] == "failure"),
+            runners=tuple(map(str, data.get("labels") or ())),
         )
 
 

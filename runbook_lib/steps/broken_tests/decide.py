@@ -8,11 +8,12 @@ Nothing is changed here.
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github import issues as github_issues
+from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.display import View
 from runbook_lib.errors import Refused
@@ -33,7 +34,7 @@ from runbook_lib.workflow.quarantines import is_quarantined, recipe_texts, resol
 from runbook_lib.workflow.run_choice import ChosenRun
 
 #: The causes for which a test is proposed as broken.  Drift is for step 5; builds, linters and unit tests have no row.
-_PROPOSED = frozenset({"hang", "out of memory", "shape", "import error", "unknown"})
+_PROPOSED = frozenset({"hang", "out of memory", "shape", "import error", "resume mismatch", "unknown"})
 #: The scopes of tests that GitHub runs.
 _GITHUB_SCOPES = frozenset({"mr-github", "mr-github-slim", "L0", "L1"})
 
@@ -138,31 +139,58 @@ class QuarantinePlan:
         if proposals := self.proposals():
             title = "Tests that could be called broken; give those that are, with your reason"
             view += display.code(as_parameter(proposals), title=title)
+        rows = [{"test": test, "on the base branch": job.comparison} for test, job in self.failing_on_base().items()]
+        if rows:
+            view += display.note("The new image did not break these tests. Fix or quarantine them on the base branch:")
+            view += display.table(rows)
         return view
 
     def proposals(self) -> dict[str, str]:
         """Return the open tests that could be called broken, ``model/case@platform``, each with its cause.
 
-        A regression of numerics is never among them.
+        Neither a regression of numerics nor a test that fails on the base branch too is among them.
         """
-        named = {(target.model, target.case) for target in (*self.known_issues, *self.quarantined)}
         causes = {}
+        for test, job in self._open_tests().items():
+            if job.on_base.state != "failing":
+                cause = issue_references.without_issues(" ".join(job.failure.cause.replace(";", ",").split()))
+                causes[test] = textwrap.shorten(cause, 120, placeholder=" …")
+        return causes
+
+    def failing_on_base(self) -> dict[str, DiagnosedJob]:
+        """Return the open tests that fail on the base branch too, ``model/case@platform``."""
+        return {test: job for test, job in self._open_tests().items() if job.on_base.state == "failing"}
+
+    def _open_tests(self) -> dict[str, DiagnosedJob]:
+        named = {(target.model, target.case) for target in (*self.known_issues, *self.quarantined)}
+        jobs = []
         for job in self.triage.jobs:
             model, _, case = job.test.partition("/")
             if job.test and job.failure.kind in _PROPOSED and (model, case) not in named:
-                causes[model, case] = job.failure.cause
-        if not causes:
+                jobs.append((model, case, job))
+        if not jobs:
             return {}
-        proposals = {}
-        rows = rows_of(self.run.branch, [case for _, case in causes])
-        for (model, case), cause in causes.items():
-            reason = issue_references.without_issues(" ".join(cause.replace(";", ",").split()))
-            reason = textwrap.shorten(reason, 120, placeholder=" …")
+        rows = [row for row in rows_of(self.run.branch, [case for _, case, _ in jobs]) if _on_github(row)]
+        tests = {}
+        for model, case, job in jobs:
             for row in rows:
                 if (row.model, row.case) == (model, case) and self.run.bump.image_type in row.environments:
-                    for platform in row.platforms if _on_github(row) else ():
-                        proposals[f"{model}/{case}@{platform}"] = reason
-        return proposals
+                    for platform in row.platforms:
+                        if job.platform in ("", platform):
+                            tests[f"{model}/{case}@{platform}"] = job
+        return tests
+
+    def open_decisions(self) -> list[tuple[str, str, str]]:
+        """Return each open test with its cause and the comparison with the base branch, and the reason suggested."""
+        causes, jobs = self.proposals(), self._open_tests()
+        decisions = []
+        for test, cause in causes.items():
+            comparison = f" ({jobs[test].comparison})" if test in jobs else ""
+            decisions.append((test, f"{cause}{comparison}", cause))
+        for test, job in self.failing_on_base().items():
+            issue = f"see #{job.tracked.number}" if job.tracked else ""
+            decisions.append((test, f"The new image did not break it: {job.comparison}", issue))
+        return decisions
 
 
 def as_parameter(proposals: Mapping[str, str]) -> str:
@@ -185,10 +213,23 @@ def triage(run: ChosenRun, say: Callable[[str], object] = print) -> Triage:
     if run.source.gitlab:
         jobs = failed_jobs.diagnose_pipeline(run.source, say)
     else:
-        jobs = failed_jobs.diagnose_run(github, failed_jobs.RequestedRun(github.run(run.number)), run.bump.base, say)
+        requested = failed_jobs.RequestedRun(github.run(run.number))
+        jobs = failed_jobs.diagnose_run(github, requested, run.bump.base, say, "this image")
+        jobs = tuple(_with_issue(github, job, run.bump) for job in jobs)
     values = golden_comparison.collect(run, on_branch=True, report=lambda _: None)
     unread = tuple(problem for problem in values.unavailable if problem.job in values.undecided)
-    return Triage(run, jobs, values.undecided, unread)
+    # No refreshed value explains a resumed run that differs from its first run.
+    resumed = Counter(job.failure.job for job in jobs if job.failure.kind == "resume mismatch")
+    undecided = Counter(values.undecided) | resumed
+    return Triage(run, jobs, tuple(sorted(undecided.elements())), unread)
+
+
+def _with_issue(github: GitHub, job: DiagnosedJob, bump: Bump) -> DiagnosedJob:
+    """Add the open issue of a test that fails on the base branch too."""
+    model, _, case = job.test.partition("/")
+    if not case or job.on_base.state != "failing":
+        return job
+    return replace(job, tracked=_open_issue(github, Target(case, job.platform, bump.image_type, model)))
 
 
 def plan(failures: Triage, *, broken: str = "", reenable: str = "", soft: bool = False) -> QuarantinePlan:
@@ -210,11 +251,14 @@ def plan(failures: Triage, *, broken: str = "", reenable: str = "", soft: bool =
             quarantined.append(target)
             continue
         test = f"{target.model}/{target.case}"
-        job = next((job for job in failures.jobs if job.test == test), None)
+        failed = [job for job in failures.jobs if job.test == test and job.platform in ("", target.platform)]
+        job = next(iter(failed), None)
         if job is None and "unseen-failure" not in run.bump.allow:
             raise Refused(f"{target} did not fail in {source.name}, so it is not broken.", "unseen-failure")
         if job is not None and job.failure.kind == "golden drift":
             warnings.append(f"{target} failed only by drift: step 5 refreshes its golden values.")
+        if job is not None and job.on_base.state == "failing":
+            warnings.append(f"The new image did not break {target}: {job.comparison}.")
         decisions.append(_decision(failures, target, target_rows, job, internal=source.gitlab))
     return QuarantinePlan(failures, tuple(decisions), tuple(quarantined), reenabled, soft, tuple(warnings))
 
@@ -238,9 +282,11 @@ def _decision(
         run=run.url,
         pull=pull.url if pull else "",
         failure=job.failure if job else None,
+        on_base=job.on_base if job else None,
         internal=internal,
     )
-    return Decision(target, job, _tracking_issue(failures, target), tracking.title(target, bump), body)
+    title = tracking.title(target, bump, job.on_base if job else None)
+    return Decision(target, job, _tracking_issue(failures, target), title, body)
 
 
 def _tracking_issue(failures: Triage, target: Target) -> Issue | None:
@@ -252,6 +298,10 @@ def _tracking_issue(failures: Triage, target: Target) -> Issue | None:
         if issue.state != "open":
             raise Refused(f"#{number}, which the reason for {target} names, is {issue.state}. Name an open issue.")
         return issue
+    return _open_issue(github, target)
+
+
+def _open_issue(github: GitHub, target: Target) -> Issue | None:
     # The search lags behind new issues; the list of our own does not.
     login = github.me().login
     own = github_issues.listed(github, login)

@@ -13,6 +13,7 @@ from runbook_lib.clients.github.models import Issue
 from runbook_lib.recipes.targets import Target
 from runbook_lib.text.markdown import address, code, prose, unlinked
 from runbook_lib.text.sanitize import inert
+from runbook_lib.triage.base_branch import BaseResult
 from runbook_lib.triage.diagnose import Failure
 
 LABEL = "bug"
@@ -47,9 +48,15 @@ def choose(issues: Iterable[Issue], test: Target, login: str = "") -> Issue | No
     return None
 
 
-def title(test: Target, bump: Bump) -> str:
-    """Return the title of a new issue."""
-    return unlinked(f"CI failure with base image {bump.tag}: {test}")
+def title(test: Target, bump: Bump, on_base: BaseResult | None = None) -> str:
+    """Return the title of a new issue; it names the image as the cause only where the base branch passes."""
+    state = on_base.state if on_base else "unknown"
+    titles = {
+        "new": f"CI failure with base image {bump.tag}: {test}",
+        "failing": f"CI failure on {bump.base}: {test}",
+        "unknown": f"CI failure in a run with base image {bump.tag}: {test}",
+    }
+    return unlinked(titles[state])
 
 
 def body(
@@ -63,6 +70,7 @@ def body(
     run: str,
     pull: str,
     failure: Failure | None,
+    on_base: BaseResult | None = None,
     internal: bool = False,
 ) -> str:
     """Return the text of a new issue; ``old`` and ``new`` are image references, ``run`` and ``pull`` addresses.
@@ -76,9 +84,18 @@ def body(
         "image": f"{old} → {new}",
         "recipe": f"{recipe}, scopes {', '.join(scopes)}",
     }
-    lines = [marker(test), f"The test fails in CI with a new base image: {prose(test.reason)}", ""]
+    comparison = on_base.sentence if on_base else "unknown: the test did not fail in this run"
+    introductions = {
+        "new": "The test fails in CI with a new base image",
+        "failing": f"The test fails in CI on {prose(bump.base)}, also without the new base image",
+        "unknown": "The test fails in CI; it is not known if the new base image is the cause",
+    }
+    introduction = introductions[on_base.state if on_base else "unknown"]
+    lines = [marker(test), f"{introduction}: {prose(test.reason)}", ""]
     lines += ["| | |", "|---|---|", *(f"| {name} | {code(value)} |" for name, value in facts.items())]
-    links = {"failing run": run, "failing job": failure.url if failure else "", "pull request": pull}
+    lines.append(f"| on {code(bump.base)} | {prose(comparison)} |")
+    links = {f"job on {bump.base}": on_base.url if on_base else ""}
+    links |= {"failing run": run, "failing job": failure.url if failure else "", "pull request": pull}
     lines += [f"| {name} | {address(url)} |" for name, url in links.items() if url]
     if failure is not None:
         lines += ["", f"**Cause** ({failure.kind}): {prose(failure.cause)}"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
-from runbook_lib.checks import Check
+from runbook_lib.checks import REENABLED, Check
 from runbook_lib.clients.github import issues as github_issues
 from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.models import Issue
@@ -143,7 +143,8 @@ def commit_message(bump: Bump, issues: Mapping[Target, Issue], reenabled: Sequen
     """Return the message of the commit that quarantines these tests and re-enables others, without the sign-off."""
     lines = [f"- {unlinked(f'{target}: {target.reason}')} (#{issue.number})" for target, issue in issues.items()]
     lines += [f"- {unlinked(f'{target} is re-enabled: {target.reason}')}" for target in reenabled]
-    return "\n".join([bump.quarantine_title, "", *lines])
+    title = bump.quarantine_title if issues else bump.reenable_title
+    return "\n".join([title, "", *lines])
 
 
 def _commit(
@@ -156,8 +157,7 @@ def _commit(
     branch, bump = plan.run.branch, plan.run.bump
     step.diff(edits.diff(edited))
     commit = branch_history.make(step, branch, edited, commit_message(bump, issues, plan.reenabled))
-    tests = display.count(len(issues) + len(plan.reenabled), "test")
-    messages.append(f"Committed {commit[:10]} on {bump.branch}: {tests}.")
+    messages.append(f"Committed {commit[:10]} on {bump.branch}: {_changes(len(issues), plan, 'Marked {} broken')}.")
     for name in ("whole-row", "unseen-failure"):
         if name in bump.allow:
             step.allowed(name, "; ".join(map(str, issues)) or "It was not needed.")
@@ -193,10 +193,13 @@ def text(quarantined: Sequence[Mapping[str, object]], failures: Triage) -> str:
         lines.append("No test is quarantined.")
     if failures.jobs:
         lines += ["", f"Failed in the newest run ({address(failures.run.url)}):", ""]
-        lines += ["| job | class | cause |", "|---|---|---|"]
+        base = code(failures.run.bump.base)
+        lines += [f"| job | class | cause | compared with {base} |", "|---|---|---|---|"]
     for job in failures.jobs[:_MAX_JOBS]:
         failure = job.failure
-        lines.append(f"| {code(failure.job)} | {failure.kind} | {code(failure.cause[:160])} |")
+        lines.append(
+            f"| {code(failure.job)} | {failure.kind} | {code(failure.cause[:160])} | {prose(job.comparison)} |"
+        )
     if len(failures.jobs) > _MAX_JOBS:
         lines.append(f"\nand {len(failures.jobs) - _MAX_JOBS} more")
     return "\n".join(lines)
@@ -212,8 +215,8 @@ def verify(step: StepRecord, result: QuarantineResult) -> View:
         step.check(*_checks(result))
         filed = {target: issue.number for target, issue in result.issues.items()}
         step.diff(edits.diff(plan.edits(plan.known_issues | filed)))
-        for name, cause in plan.proposals().items():
-            step.decide("broken", name, cause, cause)
+        for test, why, suggestion in plan.open_decisions():
+            step.decide("broken", test, why, suggestion)
     _conclude(step, result)
     return display.note("The record below lists the checks.")
 
@@ -231,10 +234,34 @@ def _checks(result: QuarantineResult) -> list[Check]:
     for target in result.issues:
         running += [str(target) for row in rows if target.is_of(row) and not quarantines.is_quarantined(row, plan.soft)]
     issues = ", ".join(f"{target}: #{issue.number}" for target, issue in result.issues.items()) or "None was named."
-    return [
+    checks = [
         Check.of(tracked, not problems, problems or issues),
         Check.of(quarantined, not running, f"{', '.join(running)} still run." if running else issues),
     ]
+    if plan.reenabled:
+        checks.append(_check_reenabled(plan))
+    return checks
+
+
+def _check_reenabled(plan: QuarantinePlan) -> Check:
+    branch = bump_branch.find(plan.run.branch.checkout, plan.run.bump)
+    rows = quarantines.rows_of(branch, [test.case for test in plan.reenabled])
+    stopped = []
+    for test in plan.reenabled:
+        if all(quarantines.is_quarantined(row, soft=True) for row in rows if test.is_of(row)):
+            stopped.append(str(test))
+    names = ", ".join(stopped or map(str, plan.reenabled))
+    return Check.of(REENABLED, not stopped, f"{names} {'still do not run' if stopped else 'run again'}.")
+
+
+def _changes(quarantined: int, plan: QuarantinePlan, form: str) -> str:
+    """Return in words how many tests were quarantined and re-enabled; ``form`` is that for quarantined ones."""
+    changes = []
+    if quarantined or not plan.reenabled:
+        changes.append(form.format(display.count(quarantined, "test")))
+    if plan.reenabled:
+        changes.append(f"Re-enabled {display.count(len(plan.reenabled), 'test')}")
+    return ", ".join([changes[0], *(change[0].lower() + change[1:] for change in changes[1:])])
 
 
 def _conclude(step: StepRecord, result: QuarantineResult) -> None:
@@ -245,9 +272,10 @@ def _conclude(step: StepRecord, result: QuarantineResult) -> None:
     if not bump.apply:
         tests, jobs = display.count(len(plan.decisions), "test"), display.count(len(result.open), "failed job")
         _plan_effects(step, result, tests)
-        step.done(
-            f"Preview: {tests} would be marked broken; {jobs} {display.be(len(result.open))} open.", _next(result)
-        )
+        planned = f"{tests} would be marked broken"
+        if plan.reenabled:
+            planned += f", {display.count(len(plan.reenabled), 'test')} re-enabled"
+        step.done(f"Preview: {planned}; {jobs} {display.be(len(result.open))} open.", _next(result))
     elif result.open:
         jobs = display.count(len(result.open), "failed job")
         names = display.first_names(result.open)
@@ -258,8 +286,8 @@ def _conclude(step: StepRecord, result: QuarantineResult) -> None:
     elif push.waiting:
         step.waiting(push.waiting, push.next)
     elif push.commit:
-        tests = display.count(len(result.issues), "test")
-        sentence = f"Marked {tests} broken; {push.commit[:10]} is pushed, and CI is authorized for it."
+        changes = _changes(len(result.issues), plan, "Marked {} broken")
+        sentence = f"{changes}; {push.commit[:10]} is pushed, and CI is authorized for it."
         step.done(sentence, notebooks.RUN_CI)
     elif result.flaky:
         names = ", ".join(result.flaky)
@@ -287,6 +315,12 @@ def _next(result: QuarantineResult) -> str:
     unread = result.plan.triage.unread
     retry = any(problem.retryable and problem.job in result.open for problem in unread)
     prefix = "Run 06-broken-tests again where golden values could not be read. " if retry else ""
+    failing = result.plan.failing_on_base()
+    if failing:
+        # A quarantine here would hide what is broken on the base branch.
+        base = result.plan.run.bump.base
+        prefix += f"{display.first_names(list(failing))} also {'fails' if len(failing) == 1 else 'fail'} on {base}: "
+        prefix += "fix or quarantine that there, or name it in broken with its issue. "
     if proposals := result.plan.proposals():
         parameter = shlex.quote(decide.as_parameter(proposals))  # the causes come from logs
         return (

@@ -143,6 +143,31 @@ def test_open_failures_are_listed_with_a_proposal(at: World) -> None:
     assert "hybrid" not in following  # a regression is never proposed
 
 
+def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at: World) -> None:
+    tracked = github_issues.file(at.github(), f"{MEMORY} runs out of memory", "Since Monday.")
+    plan = step06(at).plan
+    assert list(plan.proposals()) == [f"gpt/{HANG}@dgx_h100"]
+    (job,) = plan.failing_on_base().values()
+    assert job.comparison.startswith("already failing on main since")
+    assert f"tracked by #{tracked.number} {tracked.url}" in plan.show().text
+    decisions = {entry["name"]: entry for entry in at.said("decision")}
+    memory = decisions[f"moe/{MEMORY}@dgx_h100"]
+    assert memory["why"].startswith("The new image did not break it: already failing on main since")
+    assert memory["suggestion"] == f"see #{tracked.number}"
+    assert "(new with this image: the job passes on main" in decisions[f"gpt/{HANG}@dgx_h100"]["why"]
+    body = at.github().pulls()[0].body
+    assert ["already failing on main since" in body, "new with this image" in body] == [True, True]
+
+
+def test_an_issue_names_the_image_only_where_the_base_branch_passes(at: World) -> None:
+    decisions = {each.target.case: each for each in step06(at, mode="preview", broken_tests=BOTH).plan.decisions}
+    assert decisions[HANG].title.startswith("CI failure with base image 26.04-py3: ")
+    assert "| new with this image: the job passes on main" in decisions[HANG].body
+    assert decisions[MEMORY].title.startswith("CI failure on main: ")
+    assert "also without the new base image" in decisions[MEMORY].body
+    assert "| already failing on main since" in decisions[MEMORY].body
+
+
 def test_unavailable_values_leave_their_job_open_and_are_reported(at: World) -> None:
     step05(at, accept=f"{REGRESSION}: right")
     at.forge.fail("GET", "/actions/artifacts/[0-9]+/zip$", 404, times=99)
@@ -313,9 +338,13 @@ def test_a_re_enabled_test_has_its_former_row(at: World) -> None:
     before = path.read_bytes()
     step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
     assert path.read_bytes() != before
-    step06(at, reenable=f"{HANG}@dgx_h100: mended")
+    done = step06(at, reenable=f"{HANG}@dgx_h100: mended").done
     assert path.read_bytes() == before
-    assert "re-enabled: mended" in git(at.checkout.path, "log", "-1", "--format=%B")
+    message = git(at.checkout.path, "log", "-1", "--format=%B")
+    assert message.startswith("test: re-enable tests for 26.04-py3\n")
+    assert "re-enabled: mended" in message
+    assert at.checks()["the re-enabled tests run again"] == "passed"
+    assert not any("0 tests" in message for message in done.messages)
 
 
 def test_the_soft_form_names_the_ci_that_honours_it(at: World) -> None:
