@@ -87,11 +87,12 @@ def look(
         if place:
             raise
         return Investigation(None, problem=str(error))
-    failures = failed_jobs.diagnose_run(github, requested, base, say)
     number = re.fullmatch(r"pull-request/([0-9]{1,18})", requested.run.head_branch)
     if number is None:
-        return Investigation(requested, failures)
+        return Investigation(requested, failed_jobs.diagnose_run(github, requested, base, say))
     pull = github.pull(int(number[1]))
+    change = f"#{pull.number}"
+    failures = failed_jobs.diagnose_run(github, requested, pull.base_ref, say, change)
     files = _file_rows(checkout, github.files(pull.number), failures)
     return Investigation(requested, failures, files, pull, _selection(checkout, github, pull, requested.run))
 
