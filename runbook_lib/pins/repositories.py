@@ -1,7 +1,8 @@
 """The repositories that we know, as data: their pin sites, and the other facts that a bump needs.
 
-NVIDIA/Megatron-LM: sites.  NVIDIA-NeMo/Megatron-Bridge: its ``skills/build-and-dependency`` (labels, title), its
-``.github/workflows/cicd-main.yml`` and its bumps (#3637, #4649).  coreweave/ml-containers: c684e31 and its
+NVIDIA/Megatron-LM: sites.  NVIDIA-NeMo/Megatron-Bridge: its ``skills/build-and-dependency`` (labels), its
+``.github/workflows/cicd-main.yml`` and its bumps (#3637, #4649); the title is that of the latter, a Conventional Commit
+as its CONTRIBUTING.md requires since #4100.  coreweave/ml-containers: c684e31 and its
 ``.github/workflows/megatron.yml``.
 """
 
@@ -111,7 +112,7 @@ MEGATRON_LM = Repository(
 MEGATRON_BRIDGE = Repository(
     "NVIDIA-NeMo/Megatron-Bridge",
     known_sites.MEGATRON_BRIDGE,
-    title="[build] chore: Update base image to {tag}",
+    title="chore(docker): update base image to {tag}",
     labels=("needs-more-tests",),
     offers={"full-test-suite": "If the bump is a risky one, set the label 'full-test-suite' as well."},
     branches="r[0-9]*.[0-9]",

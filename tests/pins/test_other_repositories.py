@@ -157,7 +157,7 @@ def test_a_bump_takes_title_labels_and_tags_from_its_repository() -> None:
     )
     assert lm.title == "chore: Update Docker image version to 26.04-py3"
     assert lm.labels == (frozenset({"Run functional tests"}), frozenset({"Run tests", "container::lts"}))
-    assert there.title == "[build] chore: Update base image to 26.04-py3"
+    assert there.title == "chore(docker): update base image to 26.04-py3"
     assert there.labels == (frozenset({"needs-more-tests"}), frozenset())
     assert torch.title.endswith(NEW_TORCH)
     assert (str(torch.tag), torch.labels) == (NEW_TORCH, (frozenset(), frozenset()))
@@ -354,7 +354,7 @@ def test_a_whole_bump_of_a_bridge(
     assert steps["04-run-ci"].startswith("waiting for CI run"), steps
     bare = tmp_path / "practice/Megatron-Bridge.git"
     branch = "bump/main/dev-26.04-py3"
-    assert git(bare, "log", "-1", "--format=%s", branch) == "[build] chore: Update base image to 26.04-py3"
+    assert git(bare, "log", "-1", "--format=%s", branch) == "chore(docker): update base image to 26.04-py3"
     assert "Signed-off-by: " in git(bare, "log", "-1", "--format=%b", branch)
     assert git(bare, "diff", "--name-only", "main", branch).splitlines() == [CICD, "docker/Dockerfile.ci"]
     (pull,) = found("pulls")
