@@ -10,9 +10,9 @@ from pathlib import Path
 from runbook_lib.clients.registry.cache import ago
 from runbook_lib.clients.registry.client import Registry, Tags
 from runbook_lib.clients.registry.lookup import read, reference
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.images.compare import compare
-from runbook_lib.images.driver_check import EXIT_STATUS, DriverResult, judge, requirements, worst
+from runbook_lib.images.driver_check import EXIT_STATUS, DriverResult, documented_image, judge, requirements, worst
 from runbook_lib.images.driver_inventory import listed_drivers, nvidia_smi
 from runbook_lib.images.families import COREWEAVE, OTHER, family_of
 from runbook_lib.images.reference import Image, ImageRef, Tag
@@ -62,16 +62,28 @@ def command_diff(options: argparse.Namespace) -> int:
 
 
 def command_driver(options: argparse.Namespace) -> int:
-    """Print the driver that an image needs, and whether each given driver runs it; return the exit status."""
+    """Print the driver that an image needs, and whether each given driver runs it; return the exit status.
+
+    Where the registry cannot be read, the documents on the tag decide, if there are some.
+    """
     drivers = list(listed_drivers(",".join(options.driver), "--driver"))
     for path in options.nvidia_smi:
         drivers += nvidia_smi(_text(path))
-    name, image = str(reference(options.image)), read(options.image)
+    ref, remark = reference(options.image), ""
+    try:
+        image = read(options.image)
+    except Unreachable as error:
+        documented = documented_image(ref)
+        if documented is None:
+            raise
+        image, sentence = documented
+        remark = f"{error} {sentence}"
+    name = str(ref)
     results = judge(image, drivers, data_center=not options.workstation)
     if options.json:
-        print(json.dumps(_document(name, image, results), indent=2))
+        print(json.dumps(_document(name, image, results) | {"remark": remark}, indent=2))
     else:
-        print("\n".join(_lines(name, image, results)))
+        print("\n".join(filter(None, (remark, *_lines(name, image, results)))))
     if drivers:
         return EXIT_STATUS[worst(results)]
     return 0 if all(requirement.driver for requirement in requirements(image)) else 2

@@ -4,9 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runbook_lib.checks import Check
+from runbook_lib.errors import RunbookError
 from runbook_lib.images.driver_inventory import NodeDriver, listed_drivers
+from runbook_lib.images.driver_rules import cuda_of_month, image_notes
 from runbook_lib.images.drivers import DriverJudgement, DriverRequirement, Verdict
-from runbook_lib.images.reference import Image
+from runbook_lib.images.families import family_of
+from runbook_lib.images.reference import Image, ImageRef, PlatformImage, Tag
+from runbook_lib.images.tags.alibaba import AlibabaTag
+from runbook_lib.images.tags.ngc import NgcTag
 
 #: The environment variable that names the drivers of the runners.
 VARIABLE = "RUNBOOK_DRIVERS"
@@ -56,6 +61,34 @@ def judge(image: Image, drivers: Sequence[NodeDriver], *, data_center: bool = Tr
                 judgement = requirement.judge(driver, data_center=data_center)
             results.append(DriverResult(platforms, driver, tuple(nodes[driver]), judgement))
     return tuple(results)
+
+
+def documented_image(ref: ImageRef) -> tuple[Image, str] | None:
+    """Return an image as the documents on its tag describe it, and a sentence that cites them; None if none does.
+
+    It says which CUDA release is in it, and nothing else: it replaces the registry's answer for a verdict on drivers.
+    """
+    family = family_of(ref)
+    if family is None or not ref.tag:
+        return None
+    try:
+        tag: Tag = family.read(ref.tag)
+    except RunbookError:
+        return None
+    steps = []
+    if isinstance(tag, AlibabaTag):
+        steps.append(f"Alibaba's {tag} is built on NGC's {tag.ngc}, of the month before")
+        tag = tag.ngc
+    if not isinstance(tag, NgcTag) or tag.kind != "release":
+        return None
+    month = f"{tag.year:02}.{tag.month:02}"
+    cuda = cuda_of_month(month)
+    if not cuda:
+        return None
+    notes = image_notes("PyTorch", month)
+    steps.append(f"NGC's {tag} has CUDA {cuda} ({notes.name}, {notes.address})")
+    image = Image("", {"any platform": PlatformImage("", 0, {"CUDA_VERSION": cuda})})
+    return image, f"Judged by the tag alone: {'; '.join(steps)}."
 
 
 def requirements(image: Image) -> dict[DriverRequirement, tuple[str, ...]]:

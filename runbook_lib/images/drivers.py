@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.driver_rules import GUIDE, MINOR, MINORS, PACKAGES, RULES, DriverRule, RuleSource
+from runbook_lib.images.driver_rules import GUIDE, MINOR, MINORS, RULES, DriverRule, RuleSource
 
 #: "By the compatibility package" means: on data-center GPUs, and on no others.
 Verdict = Literal["runs", "runs by the compatibility package", "does not run", "unknown"]
@@ -108,9 +108,9 @@ class DriverRequirement:
     @property
     def _packaged_branches(self) -> tuple[str, ...]:
         """Branches that NVIDIA's guide names for the package, and that the rule itself does not mention."""
-        rule = RULES.get(self.cuda)
-        mentioned = {*map(_branch, rule.forward), *rule.refused} if rule else set()
-        return tuple(branch for branch in PACKAGES.get(self.cuda, ()) if branch not in mentioned)
+        rule = RULES[self.cuda]
+        mentioned = {*map(_branch, rule.forward), *rule.refused}
+        return tuple(branch for branch in rule.package if branch not in mentioned)
 
     @property
     def _no_rule(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.reference import ImageRef, Kind, Tag
+from runbook_lib.images.reference import ImageRef, Kind, Tag, require_tag_length
 from runbook_lib.images.tags.alibaba import AlibabaTag
 from runbook_lib.images.tags.coreweave import CoreWeaveTag
 from runbook_lib.images.tags.nemo import NemoTag
@@ -14,7 +14,7 @@ from runbook_lib.images.tags.ngc import NgcTag
 
 T = TypeVar("T", bound=Tag)
 
-_OTHER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_OTHER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,7 @@ class OtherTag:
     def parse(cls, text: str) -> Self:
         """Parse any tag that the OCI specifications allow; anything else raises RunbookError."""
         if not _OTHER.fullmatch(text):
-            raise RunbookError(
-                f"{text[:200]!r} is not a tag: expected at most 128 letters, digits and the signs . _ -."
-            )
+            raise RunbookError(f"{text!r} is not a tag: expected letters, digits and the signs . _ -.")
         return cls(text)
 
     @property
@@ -66,12 +64,17 @@ class TagListing(Generic[T]):
 class Family(Generic[T]):
     """Images whose tags follow one rule.
 
-    ``images``: registry and repository of each; ``read`` parses a tag, and raises RunbookError for another form.
+    ``images``: registry and repository of each; ``parse`` parses a tag of allowed length.
     """
 
     name: str
     images: tuple[str, ...]
-    read: Callable[[str], T]
+    parse: Callable[[str], T]
+
+    def read(self, text: str) -> T:
+        """Parse a tag.  Raises RunbookError for one of another form, or longer than a tag may be."""
+        require_tag_length(text)
+        return self.parse(text)
 
     def listed(self, texts: Iterable[str]) -> TagListing[T]:
         """Return the tags of a registry sorted by kind and age."""
@@ -120,6 +123,16 @@ def family_of(ref: ImageRef) -> AnyFamily | None:
             if ref.name == image or ref.repository == path or ref.repository.endswith(f"/{path}"):
                 return family
     return None
+
+
+def named_image(text: str) -> ImageRef | None:
+    """Return the image that a short name stands for, such as ``nemo:26.06`` or ``alibaba:25.05``; None for others."""
+    name, _, tag = text.partition(":")
+    families: dict[str, AnyFamily] = {"nemo": NEMO, "alibaba": ALIBABA}
+    family = families.get(name)
+    if family is None or not tag:
+        return None
+    return ImageRef.parse(family.images[0]).with_tag(family.read(tag))
 
 
 def edition(tag: Tag) -> str:

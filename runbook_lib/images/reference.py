@@ -20,7 +20,7 @@ _REFERENCE = re.compile(
     r"(?:@(?P<digest>sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}))?"
 )
 _LONGEST_NAME = 255  # characters of registry and repository: the limit of the reference package
-_LONGEST_TAG = 128
+LONGEST_TAG = 128  # characters
 _DIGITS = {"sha256": 64, "sha512": 128}
 
 #: A candidate is not final: a release candidate or nightly build.  A special image has one purpose: a variant for other
@@ -56,6 +56,7 @@ class ImageRef:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse ``registry/repository[:tag][@digest]``; anything else raises RunbookError."""
+        require_tag_length(text.partition("@")[0].rpartition("/")[2].partition(":")[2])
         match = _REFERENCE.fullmatch(text)
         if match is None or match["registry"] is None or not _is_host(match["registry"]):
             raise RunbookError(f"{text!r} is not a full image reference: {_describe_problem(text)}")
@@ -84,13 +85,20 @@ class ImageRef:
         return text
 
 
+def require_tag_length(tag: str, advice: str = "") -> None:
+    """Raise RunbookError for a tag that is longer than the OCI specifications allow."""
+    if len(tag) > LONGEST_TAG:
+        problem = f"it has {len(tag)} characters, and a tag may have at most {LONGEST_TAG}"
+        raise RunbookError(f"The tag {tag[:60]!r}… is too long: {problem}.{advice}")
+
+
 def _is_host(domain: str) -> bool:
     # Docker's rule: the first part is a registry when it has a dot or a port, or is localhost.
     return "." in domain or ":" in domain or domain == "localhost"
 
 
 def _describe_problem(text: str) -> str:
-    name, at, digest = text.partition("@")
+    _, at, digest = text.partition("@")
     algorithm, colon, encoded = digest.partition(":")
     if at and colon and algorithm in _DIGITS and re.fullmatch("[0-9a-fA-F]*", encoded):
         expected = _DIGITS[algorithm]
@@ -98,9 +106,6 @@ def _describe_problem(text: str) -> str:
             return f"its digest has {len(encoded)} digits, and {algorithm} has {expected}. Copy the complete digest."
         if encoded != encoded.lower():
             return "the digits of a digest are lowercase."
-    tag = name.rpartition("/")[2].partition(":")[2]
-    if len(tag) > _LONGEST_TAG and re.fullmatch("[A-Za-z0-9_.-]+", tag):
-        return f"its tag has {len(tag)} characters, and a tag may have {_LONGEST_TAG}."
     return "expected registry/repository:tag, such as nvcr.io/nvidia/pytorch:26.04-py3."
 
 

@@ -58,3 +58,43 @@ def test_the_command_prints_a_tag_a_line(capsys: pytest.CaptureFixture[str], mon
     assert main(["image", "list", "26.04-py3"]) == 2
     assert "is not a full image reference" in capsys.readouterr().err
     server.close()
+
+
+ALIBABA = "egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/egslingjun/training-nv-pytorch:25.05"
+
+
+@pytest.mark.parametrize(
+    ("image", "driver", "status", "shown"),
+    [
+        (ALIBABA, "535.104.05", 0, ["NGC's 25.04-py3", "CUDA 12.9", "runs by the compatibility package"]),
+        ("alibaba:25.05-serverless", "560.35.03", 1, ["25.04-py3", "CUDA 12.9", "does not run"]),
+        ("alibaba:26.01", "590.44", 0, ["25.12-py3", "CUDA 13.1", "runs"]),
+        ("24.06-py3", "545.23.08", 0, ["CUDA 12.5", "rel-24-06.html"]),
+    ],
+)
+def test_a_driver_is_judged_by_the_tag_where_the_registry_cannot_be_read(
+    image: str, driver: str, status: int, shown: list[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
+    monkeypatch.setenv("RUNBOOK_CACHE", "off")
+    assert main(["image", "driver", image, "--driver", driver]) == status
+    text = capsys.readouterr().out
+    assert "could not be read" in text
+    assert all(part in text for part in shown)
+
+
+@pytest.mark.parametrize("image", ["30.06-py3", "25.04-py3-igpu", "alibaba:30.06", "nvcr.io/nvidia/nemo:25.04"])
+def test_no_verdict_is_guessed_from_a_tag_without_documents(
+    image: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
+    monkeypatch.setenv("RUNBOOK_CACHE", "off")
+    assert main(["image", "driver", image, "--driver", "575.51.03"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("image", ["a" * 129, "alibaba:" + "2" * 129, "nvcr.io/nvidia/pytorch:" + "2" * 129])
+def test_a_tag_that_is_too_long_is_refused_with_the_limit(image: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["image", "driver", image]) == 2
+    assert "at most 128" in capsys.readouterr().err

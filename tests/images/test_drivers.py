@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.driver_rules import GUIDE, MINOR, MINORS, PACKAGES, RULES
+from runbook_lib.images.driver_rules import GUIDE, MINOR, MINORS, RULES, cuda_of_month
 from runbook_lib.images.drivers import DriverRequirement, numbers
 
 RUNS, PACKAGE, NO, UNKNOWN = "runs", "runs by the compatibility package", "does not run", "unknown"
@@ -207,13 +207,21 @@ def test_every_rule_has_a_public_source_with_a_date() -> None:
 
 
 def test_rules_are_well_formed() -> None:
-    assert set(PACKAGES) <= set(RULES)
     for cuda, rule in RULES.items():
         assert cuda.partition(".")[0] in MINORS
         assert list(rule.forward) == sorted(rule.forward)
         assert all(re.fullmatch(r"\d{3}\.\d\d", lowest) for lowest in rule.forward)
-        assert all(re.fullmatch(r"\d{3}", branch) for branch in (rule.needs, *rule.refused, *PACKAGES.get(cuda, ())))
-        assert all(branch < rule.needs for branch in (*rule.refused, *PACKAGES.get(cuda, ())))
+        assert all(re.fullmatch(r"\d{3}", branch) for branch in (rule.needs, *rule.refused, *rule.package))
+        assert all(branch < rule.needs for branch in (*rule.refused, *rule.package))
+
+
+def test_each_month_has_one_cuda_release() -> None:
+    months = [f"{year}.{month:02}" for year in range(22, 27) for month in range(1, 13)]
+    releases = [cuda_of_month(month) for month in months]
+    known = [tuple(map(int, release.split("."))) for release in releases if release]
+    assert known == sorted(known)
+    assert "" not in releases[months.index("22.09") : months.index("25.12") + 1]
+    assert [cuda_of_month(month) for month in ("22.08", "25.03", "25.04", "27.01")] == ["", "12.8", "12.9", ""]
 
 
 @given(

@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.families import ALIBABA, COREWEAVE, FAMILIES, NEMO, NGC, OTHER, OtherTag, family_of, is_older
+from runbook_lib.images.families import (
+    ALIBABA,
+    COREWEAVE,
+    FAMILIES,
+    NEMO,
+    NGC,
+    OTHER,
+    OtherTag,
+    family_of,
+    is_older,
+    named_image,
+)
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.images.tags import alibaba
 from runbook_lib.images.tags.alibaba import AlibabaTag
@@ -78,7 +89,7 @@ def test_every_real_tag_is_read_printed_and_sorted(family):
 )
 def test_what_is_no_tag_of_the_family_is_refused_in_words(family, texts):
     for text in texts:
-        with pytest.raises(RunbookError, match="is not a tag of"):
+        with pytest.raises(RunbookError, match="is not a tag of" if len(text) <= 128 else "at most 128"):
             family.read(text)
 
 
@@ -142,11 +153,21 @@ def test_alibaba_notes_name_the_products_and_the_base():
     assert AlibabaTag.parse("26.01").ngc == NgcTag(25, 12)
 
 
-def test_the_address_of_alibabas_image_is_in_the_public_registry():
-    address = alibaba.address(AlibabaTag.parse("25.05-serverless"))
+def test_the_address_of_alibabas_image_is_in_the_public_registry_or_that_of_a_region():
     path = "egslingjun/training-nv-pytorch:25.05-serverless"
-    assert str(address) == f"egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/{path}"
+    assert str(named_image("alibaba:25.05-serverless")) == f"egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/{path}"
+    address = alibaba.vpc_address(AlibabaTag.parse("25.05-serverless"), "cn-beijing")
+    assert str(address) == f"acs-registry-vpc.cn-beijing.cr.aliyuncs.com/{path}"
     assert family_of(address) is ALIBABA
+    for region in ("Beijing", "cn-beijing/x", "cn_beijing", "cn-", "cn-beijing\n"):
+        with pytest.raises(RunbookError, match="regions"):
+            alibaba.vpc_address(AlibabaTag.parse("25.05"), region)
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, OTHER], ids=lambda family: family.name)
+def test_a_tag_that_is_too_long_is_refused_with_the_limit(family):
+    with pytest.raises(RunbookError, match="it has 129 characters, and a tag may have at most 128"):
+        family.read("2" * 129)
 
 
 # CoreWeave
@@ -179,7 +200,7 @@ _GOOD = {"edition": "base", "cuda": "12.9.1", "torch": "2.10.0", "commit": "17ad
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"branch": "b" * 200}, r"has \d+ characters, and a tag may have 128"),
+        ({"branch": "b" * 200}, r"has \d+ characters, and a tag may have at most 128"),
         ({"cuda": ""}, "is not a tag of CoreWeave's"),
         ({"cuda": "12.9.1-ubuntu22.04"}, "is not a tag of CoreWeave's"),
         ({"os": "nccl2.3"}, "is not a tag of CoreWeave's"),

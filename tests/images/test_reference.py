@@ -48,7 +48,7 @@ def test_what_is_no_full_reference_is_refused_in_words(text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nvcr.io/a:" + "x" * 129, "its tag has 129 characters, and a tag may have 128"),
+        ("nvcr.io/a:" + "x" * 129, "it has 129 characters, and a tag may have at most 128"),
         ("nvcr.io/" + "a" * 248, "more than 255 characters together"),
         ("nvcr.io/a@sha256:12", "its digest has 2 digits, and sha256 has 64"),
         (f"nvcr.io/a:b@{_DIGEST}0", "its digest has 65 digits, and sha256 has 64"),

@@ -18,7 +18,7 @@ from runbook_lib.clients.registry.cache import Cache
 from runbook_lib.clients.registry.connection import Connection, RegistryAnswer, parse_address
 from runbook_lib.clients.registry.credentials import CredentialLookup, docker, ngc
 from runbook_lib.errors import CannotTell, Unreachable
-from runbook_lib.images.reference import Image, ImageRef, PlatformImage
+from runbook_lib.images.reference import LONGEST_TAG, Image, ImageRef, PlatformImage
 
 _OCI, _DOCKER = "application/vnd.oci.image", "application/vnd.docker.distribution"
 _INDEXES = (f"{_OCI}.index.v1+json", f"{_DOCKER}.manifest.list.v2+json")
@@ -26,7 +26,6 @@ _MANIFESTS = (f"{_OCI}.manifest.v1+json", f"{_DOCKER}.manifest.v2+json")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _PAGES, _MEMBERS = 100, 50  # more pages of tags, or more platforms, than any real image has
 _TAGS = 100_000
-LONGEST_TAG = 128  # characters
 _LISTING = 60.0  # seconds for all pages of tags
 _THREADS = 4  # requests side by side
 FRESH = 300.0  # seconds for which a cached reply about a tag is used

@@ -2,22 +2,21 @@
 
 import re
 
-from runbook_lib.clients.registry.client import LONGEST_TAG, Registry
+from runbook_lib.clients.registry.client import Registry
 from runbook_lib.clients.registry.tag_check import newest
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.images.families import FAMILIES, NGC, AnyFamily, family_of
-from runbook_lib.images.reference import Image, ImageRef
+from runbook_lib.images.families import FAMILIES, NGC, AnyFamily, family_of, named_image
+from runbook_lib.images.reference import Image, ImageRef, require_tag_length
 
 
 def reference(text: str) -> ImageRef:
-    """Parse a reference.  A tag alone must belong to a single image: 26.04-py3 is NGC's PyTorch.
+    """Parse a reference, or ``alibaba:25.05``.  A tag alone must belong to a single image: 26.04-py3 is NGC's PyTorch.
 
     Raises RunbookError for a tag that several images may have, or no known one.
     """
     if not re.fullmatch(r"\w[\w.-]*", text, re.ASCII):
-        return ImageRef.parse(text)
-    if len(text) > LONGEST_TAG:
-        raise RunbookError(f"{text[:60]!r}… has {len(text)} characters, and a tag may have {LONGEST_TAG}.")
+        return named_image(text) or ImageRef.parse(text)
+    require_tag_length(text)
     images = [image for family in FAMILIES if _reads(family, text) for image in family.images]
     if len(images) == 1:
         return ImageRef.parse(f"{images[0]}:{text}")

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.images.families import ALIBABA, NEMO, family_of, named_image
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.images.tags import alibaba
-from runbook_lib.images.tags.alibaba import AlibabaTag
-from runbook_lib.images.tags.nemo import NemoTag
 
-NEMO = ("nvcr.io", "nvidia/nemo")
 _LOCAL_NAME = re.compile(r"(?:localhost/)?[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9._-]+)*(?::[\w][\w.-]{0,127})?")
 _FILE = re.compile(r"/[^,:\s\x00-\x1f\x7f]*\.(?:sqsh|squashfs|sif)")
 #: Tags that are moved to another image from time to time.
@@ -45,17 +43,17 @@ class WorkImage:
     warnings: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> "WorkImage":
+    def parse(cls, text: str, region: str = "") -> "WorkImage":
         """Parse ``nemo:26.06``, ``alibaba:25.05-serverless``, ``megatron-lm:local``, a full reference, or a file.
 
-        Raises RunbookError for anything else, and for a tag that such an image cannot have.
+        With a ``region``, Alibaba's image is the one in the registry of a VPC there.  Raises RunbookError for anything
+        else, and for a tag that such an image cannot have.
         """
         text = text.strip()
-        short, _, tag = text.partition(":")
-        if short == "nemo" and tag:
-            return cls._pulled(ImageRef(*NEMO, tag))
-        if short == "alibaba" and tag:
-            return cls._pulled(alibaba.address(AlibabaTag.parse(tag)))
+        if region:
+            return cls._pulled(_in_region(text, region))
+        if named := named_image(text):
+            return cls._pulled(named)
         if _FILE.fullmatch(text):
             return cls(text, "file")
         has_registry = "/" in text and re.search(r"[.:]", text.partition("/")[0])
@@ -66,10 +64,10 @@ class WorkImage:
     @classmethod
     def _pulled(cls, reference: ImageRef) -> "WorkImage":
         name, tag = str(reference), reference.tag
-        if (reference.registry, reference.repository) == NEMO and tag:
-            return cls(name, "nemo", warnings=NemoTag.parse(tag).notes)
+        if reference.name == NEMO.images[0] and tag:
+            return cls(name, "nemo", warnings=NEMO.read(tag).notes)
         if reference.repository.endswith("/training-nv-pytorch"):
-            notes = AlibabaTag.parse(tag).notes if tag else ()
+            notes = ALIBABA.read(tag).notes if tag else ()
             return cls(name, "alibaba", _ALIBABA_OPTIONS, (*notes, *_ALIBABA_WARNINGS))
         if ":" in reference.registry:
             warning = (
@@ -111,6 +109,14 @@ class WorkImage:
         if self.kind != "alibaba":
             return ""
         return f"uv is not used in {self.name}. {_ALIBABA_WARNINGS[0]} Use the image that the project builds."
+
+
+def _in_region(text: str, region: str) -> ImageRef:
+    """Return the address of Alibaba's image, named in any way, from a VPC in a region."""
+    reference = named_image(text) or ImageRef.parse(text)
+    if family_of(reference) is not ALIBABA or not reference.tag:
+        raise RunbookError(f"region={region} is for Alibaba's images, such as alibaba:25.05, and not for {text!r}.")
+    return alibaba.vpc_address(ALIBABA.read(reference.tag), region)
 
 
 def image_file_stem(image: WorkImage, identity: str) -> str:

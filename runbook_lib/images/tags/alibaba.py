@@ -65,6 +65,8 @@ class AlibabaTag:
         return f"{self.year:02}.{self.month:02}{self.edition and '-' + self.edition}"
 
 
-def address(tag: AlibabaTag) -> ImageRef:
-    """Return the address to pull from, in the public registry."""
-    return ImageRef("egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com", "egslingjun/training-nv-pytorch", str(tag))
+def vpc_address(tag: AlibabaTag, region: str) -> ImageRef:
+    """Return the address to pull from inside a VPC of a region such as ``cn-beijing``.  Raises RunbookError."""
+    if not re.fullmatch(r"[a-z]{2}-[a-z]+(?:-[a-z0-9]+)*", region):
+        raise RunbookError(f"{region[:60]!r} is not the id of one of Alibaba's regions, such as cn-beijing.")
+    return ImageRef(f"acs-registry-vpc.{region}.cr.aliyuncs.com", "egslingjun/training-nv-pytorch", str(tag))

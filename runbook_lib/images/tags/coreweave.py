@@ -13,12 +13,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.reference import Kind
+from runbook_lib.images.reference import Kind, require_tag_length
 
 if TYPE_CHECKING:
     from packaging.version import Version
 
-_LONGEST = 128  # characters of a tag, by the OCI distribution specification
 _PARTS = ("cuda", "nccl", "torch", "vision", "audio", "abi", "flash_attn")
 # 12.9.1, 2.9.0a0, 2.0.0-rc1, 2.1.0.dev20230601, 2.16.2-1
 _NUMBER = r"[0-9]{1,9}"
@@ -64,11 +63,8 @@ class CoreWeaveTag:
     flash_attn: str = ""
 
     def __post_init__(self) -> None:
-        if len(text := str(self)) > _LONGEST:
-            shorter = ""
-            if self.branch:
-                shorter = " Shorten the name of the branch."
-            raise RunbookError(f"The tag {text} has {len(text)} characters, and a tag may have {_LONGEST}.{shorter}")
+        text = str(self)
+        require_tag_length(text, " Shorten the name of the branch." if self.branch else "")
         match = _TAG.fullmatch(text)
         if match is None or any((match[part.name] or "") != getattr(self, part.name) for part in fields(self)):
             raise RunbookError(f"{text!r} is not a tag of CoreWeave's ml-containers: {_FORM}")
@@ -81,8 +77,8 @@ class CoreWeaveTag:
     def parse(cls, text: str) -> Self:
         """Parse a tag of any of the forms; anything else raises RunbookError."""
         match = _TAG.fullmatch(text)
-        if match is None or len(text) > _LONGEST:
-            raise RunbookError(f"{text[:200]!r} is not a tag of CoreWeave's ml-containers: {_FORM}")
+        if match is None:
+            raise RunbookError(f"{text!r} is not a tag of CoreWeave's ml-containers: {_FORM}")
         return cls(**cast("dict[str, Any]", {name: value or "" for name, value in match.groupdict().items()}))
 
     @property

@@ -36,7 +36,7 @@ class NemoTag:
         if text in _MOVING:
             return cls(0, 0, name=text)
         match = _TAG.fullmatch(text)
-        if match is None or len(text) > 128:
+        if match is None:
             raise RunbookError(
                 f"{text!r} is not a tag of the NeMo images: expected YY.MM, YY.MM.rcN or YY.MM.name, such as "
                 "26.06, 26.08.rc5 or 26.02.nemotron_3_super."

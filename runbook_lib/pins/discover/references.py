@@ -29,10 +29,11 @@ _PATH = re.compile(
 )
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _HOST = rf"(?:(?:{_LABEL}\.)+{_LABEL}(?::[0-9]+)?|{_LABEL}:[0-9]+|localhost)"
+# In ``registry-vpc.{region}.example.com`` one label is a placeholder.
 _VARIABLE = r"(?:\$\{\{[^{}\n]*\}\}|\$\{[^{}\n]*\}|\$\([^()\n]*\)|\$\w+|\{[^{}\n]*\}|<[^<>\s]+>)"
 _REGISTRY = re.compile(
     rf"(?:(?P<scheme>[a-z][a-z0-9+.-]*):(?=//))?(?:(?<!:)//|(?<=:)//|(?<![\w.$#/:-]))"
-    rf"(?P<registry>{_HOST}|{_VARIABLE})(?P<middle>(?:[/#][A-Za-z0-9][A-Za-z0-9._-]*)*)[/#]$"
+    rf"(?P<registry>{_HOST}|(?:(?:{_LABEL}\.)+{_VARIABLE}(?:\.{_LABEL})+|{_VARIABLE}))(?P<middle>(?:[/#][A-Za-z0-9][A-Za-z0-9._-]*)*)[/#]$"
 )
 _BEFORE = 255  # characters of registry and path, by the reference package of distribution
 _OF_IMAGES = frozenset({None, "docker", "oci", "oras", "dockerd", "docker-daemon"})

@@ -1,6 +1,8 @@
 """A task inside the image as its parameters describe it: its commands for a checkout on this machine."""
 
 import os
+import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +47,8 @@ class WorkRequest:
     cache: str = ""
     folder: str = ""
     slurm: str = ""
+    region: str = ""
+    env: str = ""
 
     def show(self) -> View:
         """Return a table of all tasks with the chosen one marked, and the parameters given for it."""
@@ -114,6 +118,7 @@ def plan_task(checkout: Checkout, bump: Bump, request: WorkRequest, machine: Mac
         steps = file.steps
     plan, created_file = _plan(checkout, bump, request, target)
     steps = (*steps, *plan.steps) if plan.steps else ()
+    steps = tuple(_with_variables(step, _variables(request.env)) for step in steps)
     if any(step.place == "container" for step in steps):
         require_container(target.name, target.machine)
         if target.name in ("local", "slurm", "apptainer") and not Path(target.container.cache).is_dir():
@@ -131,7 +136,7 @@ def default_image(repository: Repository, image_type: str) -> str:
 
 def _target(checkout: Checkout, bump: Bump, request: WorkRequest, machine: Machine) -> WorkTarget:
     repository = bump.repository
-    image = WorkImage.parse(request.image or default_image(repository, bump.image_type))
+    image = WorkImage.parse(request.image or default_image(repository, bump.image_type), request.region)
     name = choose_target(request.where, machine)
     cache = _cache(request.cache, name, checkout.path)
     git = "" if checkout.bare else checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
@@ -147,6 +152,27 @@ def _cache(folder: str, target: TargetName, checkout: Path) -> str:
         return str(checkout.parent / ".uv-cache")
     user_cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     return os.environ.get("UV_CACHE_DIR") or str(user_cache / "uv")
+
+
+def _variables(text: str) -> tuple[tuple[str, str], ...]:
+    """Parse the variables to set inside, such as ``CHECKPOINT_OPTIMIZATION=true``.  Raises RunbookError."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise RunbookError(f"env={text!r} cannot be read: {error}.") from error
+    variables = []
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not value.isprintable():
+            raise RunbookError(f"env has {word!r}; it must read NAME=value, such as CHECKPOINT_OPTIMIZATION=true.")
+        variables.append((name, value))
+    return tuple(variables)
+
+
+def _with_variables(step: WorkStep, variables: tuple[tuple[str, str], ...]) -> WorkStep:
+    if step.place != "container":
+        return step
+    return replace(step, env=(*step.env, *variables))
 
 
 def _obstacle(target: WorkTarget, commands: tuple[StepCommand, ...]) -> str:

@@ -80,6 +80,14 @@ def test_nothing_is_found(text):
             "acs-registry-vpc.cn-beijing.cr.aliyuncs.com/egslingjun/training-nv-pytorch",
             "25.05-serverless",
         ),
+        *(
+            (
+                f"acs-registry-vpc.{region}.cr.aliyuncs.com/egslingjun/training-nv-pytorch:25.05",
+                f"acs-registry-vpc.{region}.cr.aliyuncs.com/egslingjun/training-nv-pytorch",
+                "25.05",
+            )
+            for region in ("${REGION}", "{region-id}", "<region-id>", "$REGION", "${{ vars.REGION }}")
+        ),
     ],
 )
 def test_a_reference_is_found(text, image, tag):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from runbook_lib.bump import Bump
 from runbook_lib.containers.work.machine import Machine
-from runbook_lib.errors import Refused
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.records import step_record
 from runbook_lib.runner import execute as run
@@ -119,6 +120,38 @@ def test_a_session_is_shown_for_a_terminal(clone: Path) -> None:
     assert predicate(slurm)["effects"] == []
     assert "In a terminal, in " in slurm.next
     assert slurm.summary.startswith("Shown: a shell inside the image. ")  # and why it cannot be run from here
+
+
+@pytest.mark.parametrize("where", ["local", "slurm", "apptainer"])
+def test_alibabas_image_of_a_region_runs_with_the_variables_given(clone: Path, where: str) -> None:
+    request = WorkRequest(
+        "demo", where, "alibaba:25.05", region="cn-hangzhou", env="CHECKPOINT_OPTIMIZATION=true NOTE='a b'"
+    )
+    task = plan_task(Checkout.open(clone), Bump.parse(tag=TAG), request, Machine())
+    words = " ".join(task.commands[-1].words)
+    assert re.search(
+        r"acs-registry-vpc\.cn-hangzhou\.cr\.aliyuncs\.com[/#]egslingjun/training-nv-pytorch:25\.05", words
+    )
+    assert "CHECKPOINT_OPTIMIZATION=true" in words
+    assert "NOTE=a b" in words
+
+
+@pytest.mark.parametrize(
+    ("parameters", "match"),
+    [
+        ({"env": "CHECKPOINT_OPTIMIZATION"}, "NAME=value"),
+        ({"env": "A='b"}, "env="),
+        ({"env": "A-B=c"}, "NAME=value"),
+        ({"region": "cn-beijing", "image": "nemo:26.06"}, "Alibaba"),
+        ({"region": "the moon"}, "regions"),
+        ({"image": "alibaba:" + "2" * 129}, "at most 128"),
+        ({"image": "ours:" + "2" * 129}, "at most 128"),
+    ],
+)
+def test_a_wrong_region_variable_or_tag_is_refused(clone: Path, parameters: dict[str, str], match: str) -> None:
+    request = WorkRequest(**{"task": "session", "where": "local", "image": "alibaba:25.05", **parameters})
+    with pytest.raises(RunbookError, match=match):
+        plan_task(Checkout.open(clone), Bump.parse(tag=TAG), request, Machine())
 
 
 def test_what_cannot_be_run_from_here_is_refused(clone: Path, tmp_path: Path) -> None:
