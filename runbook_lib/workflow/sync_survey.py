@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from runbook_lib.bump import ImageType
 from runbook_lib.errors import CannotTell
@@ -46,16 +46,23 @@ class Survey:
     notes: tuple[str, ...] = ()
     image_type: ImageType | None = None
 
-    def _deciding(self, snapshot: Snapshot) -> list[PinVerdict]:
-        others = {f"lockstep {name}" for name in get_args(ImageType) if self.image_type and name != self.image_type}
-        return [verdict for verdict in snapshot.verdicts if verdict.role not in others]
-
     @property
     def outcome(self) -> Outcome:
         """The outcome for all: one pin out of sync anywhere decides, then one that could not be read."""
-        outcomes = {outcome(self._deciding(s), strict=self.strict) for s in self.snapshots if s.verdicts}
-        order: tuple[Outcome, ...] = ("out of sync", "cannot tell", "in sync")
-        return next(each for each in order if each in outcomes)
+        outcomes = {self._outcome(snapshot) for snapshot in self.snapshots}
+        if "out of sync" in outcomes:
+            return "out of sync"
+        return "cannot tell" if "cannot tell" in outcomes else "in sync"
+
+    def _outcome(self, snapshot: Snapshot) -> Outcome | None:
+        """Return the outcome of one state; None without verdicts."""
+        if not snapshot.verdicts:
+            return None
+        return outcome(list(filter(self._decides, snapshot.verdicts)), strict=self.strict)
+
+    def _decides(self, verdict: PinVerdict) -> bool:
+        """Return whether a verdict counts: a bump of one image type does not move the lockstep pins of another."""
+        return self.image_type is None or verdict.role in ("informational", "frozen", f"lockstep {self.image_type}")
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -64,57 +71,65 @@ class Survey:
         Warnings are included for a single ref; of several refs the table has them.
         """
         several = len(self.snapshots) > 1
-        return tuple(
-            f"{snapshot.name}: {verdict.sentence}" if several else verdict.sentence
-            for snapshot in self.snapshots
-            for verdict in snapshot.verdicts
-            if verdict.sentence and (verdict.role != "informational" or self.strict or not several)
-        )
+        sentences = []
+        for snapshot in self.snapshots:
+            for verdict in snapshot.verdicts:
+                if verdict.sentence and (verdict.role != "informational" or self.strict or not several):
+                    sentences.append(f"{snapshot.name}: {verdict.sentence}" if several else verdict.sentence)
+        return tuple(sentences)
 
     def rows(self) -> list[dict[str, str]]:
         """Return a table for people: the ref where there are several, site, kind of pin, image and verdict."""
-        several = len(self.snapshots) > 1
-        return [
-            ({"ref": snapshot.name} if several else {})
-            | {"site": verdict.site, "pin": verdict.role, "image": verdict.image or "–", "verdict": verdict.state}
-            for snapshot in self.snapshots
-            for verdict in snapshot.verdicts
-        ]
+        rows = []
+        for snapshot in self.snapshots:
+            ref = {"ref": snapshot.name} if len(self.snapshots) > 1 else {}
+            for verdict in snapshot.verdicts:
+                image = verdict.image or "–"
+                rows.append(ref | {"site": verdict.site, "pin": verdict.role, "image": image, "verdict": verdict.state})
+        return rows
 
     def as_text(self) -> str:
         """Return the table, the problems in complete sentences, and the outcome as the last line."""
         rows = self.rows()
         lines = [list(rows[0]), *(list(row.values()) for row in rows)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        table = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-        sentences = list(self.notes)
+        text = []
+        for line in lines:
+            text.append("  ".join(map(str.ljust, line, widths)).rstrip())
+        text += ["", *self.notes]
         for snapshot in self.snapshots:
             if not snapshot.verdicts:
-                sentences.append(f"{snapshot.name} has no known pin site, and was skipped.")
-        sentences += self.sentences
-        if sentences:
-            sentences.append("")
-        text = "\n".join([*table, "", *sentences, self.summary])
+                text.append(f"{snapshot.name} has no known pin site, and was skipped.")
+        text += self.sentences
+        if text[-1]:
+            text.append("")
+        text.append(self.summary)
         # A value from a repository must not control the terminal.
-        return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
+        return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in "\n".join(text))
 
     @property
     def summary(self) -> str:
         """The outcome in one line."""
-        verdicts = [verdict for snapshot in self.snapshots for verdict in snapshot.verdicts]
-        warnings = [v for v in verdicts if v.role == "informational" and v.state != "in sync"]
-        deciding = [verdict for snapshot in self.snapshots for verdict in self._deciding(snapshot)]
-        lockstep = [v.state for v in deciding if v.role != "informational" and v.state != "frozen"]
-        parts = [f"{lockstep.count('in sync')} of {len(lockstep)} pins agree"]
-        if unreadable := lockstep.count("cannot tell"):
+        states: list[str] = []
+        warnings = others = 0
+        for snapshot in self.snapshots:
+            for verdict in snapshot.verdicts:
+                if verdict.role == "informational":
+                    warnings += verdict.state != "in sync"
+                elif not self._decides(verdict):
+                    others += verdict.state != "in sync"
+                elif verdict.state != "frozen":
+                    states.append(verdict.state)
+        parts = [f"{states.count('in sync')} of {len(states)} pins agree"]
+        if unreadable := states.count("cannot tell"):
             parts.append(f"{unreadable} cannot be read")
-        if len(warnings) == 1:
+        if warnings == 1:
             meaning = "strict, so it counts" if self.strict else "a warning"
             parts.append(f"1 informational place does not ({meaning})")
         elif warnings:
             meaning = "strict, so they count" if self.strict else "warnings"
-            parts.append(f"{len(warnings)} informational places do not ({meaning})")
-        if others := sum(v.state != "in sync" for v in verdicts if v not in deciding):
+            parts.append(f"{warnings} informational places do not ({meaning})")
+        if others:
             parts.append(f"{others} of another image type do not (not moved by this bump)")
         return f"{self.outcome.capitalize()}: {', '.join(parts)}."
 
@@ -134,7 +149,7 @@ class Survey:
                 {
                     "ref": snapshot.name,
                     "commit": snapshot.commit,
-                    "outcome": outcome(snapshot.verdicts, strict=self.strict) if snapshot.verdicts else None,
+                    "outcome": self._outcome(snapshot),
                     "pins": [
                         {
                             "path": verdict.path,

@@ -1,11 +1,11 @@
 """Steps 0, 1, 2 and 7 as the notebooks compose them, on the practice environment's checkout and registry."""
 
-import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bumping import world
 
 from runbook_lib import practice
 from runbook_lib.bump import Bump
@@ -212,13 +212,9 @@ def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: step
     ("token", "statuses"),
     [("contributor-token", ["passed", "skipped", "passed"]), ("practice-token", ["passed"] * 3)],
 )
-def test_only_accounts_with_the_right_can_set_labels(
-    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, token: str, statuses: list[str]
-) -> None:
-    monkeypatch.setenv("GITHUB_TOKEN", token)
-    bump = Bump.parse(tag=TAG, apply=True, publish=True)
-    with contextlib.closing(forge.connect_github(checkout.repository(), bump)) as github:  # type: ignore[type-var]
-        found = preflight.rights(github, bump)
+def test_only_accounts_with_the_right_can_set_labels(tmp_path: Path, token: str, statuses: list[str]) -> None:
+    with world(tmp_path) as at:
+        found = preflight.rights(at.github(token), Bump.parse(tag=TAG, apply=True, publish=True))
     assert [check.status for check in found] == statuses
 
 
