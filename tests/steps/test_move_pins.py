@@ -1,5 +1,6 @@
 """Steps 0, 1, 2 and 7 as the notebooks compose them, on the practice environment's checkout and registry."""
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
