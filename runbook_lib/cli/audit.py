@@ -83,8 +83,8 @@ def command_audit(options: argparse.Namespace) -> int:
     if problems:
         result = f"not intact: {display.count(len(problems), 'problem')}"
     print(f"{archive} is {result}. Checked {counts}.")
-    if counts.unguarded:
-        print(counts.unguarded)
+    for remark in filter(None, [*counts.remarks, counts.unguarded]):
+        print(remark)
     return 1 if problems else 0
 
 

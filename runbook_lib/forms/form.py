@@ -315,12 +315,12 @@ class Form:
             view.show_error(failure)
         elif run.state not in _SUCCESS:
             view.show_error(run.sentence)
-            view.show_result(html.result(run, self.notebook))
+            view.show_result(html.result(run))
         elif not self.applies:
-            view.show_result(html.result(run, self.notebook) + run.plan_html())
+            view.show_result(html.result(run) + run.plan_html())
         elif apply:
             self._plan = None
-            view.show_result(html.result(run, self.notebook))
+            view.show_result(html.result(run))
         else:
             self._plan = ShownPlan(values, run) if values["tag"] else None
             view.show_plan(html.plan(run, publish=target.publishes, practice=target.practice))

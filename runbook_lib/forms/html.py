@@ -1,5 +1,6 @@
 """HTML that a form shows of a run: what applying would do, its progress and its result."""
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,19 +65,32 @@ def progress(run: RunView | None, output: str, seconds: float, total: int = 0) -
     return _markup("progress", steps, _ended_steps(run), total, f"{seconds:.0f}", last)
 
 
-def result(run: RunView, notebook: Path) -> str:
+def result(run: RunView) -> str:
     """Return how a run ended: its sentence, what is next, links, each step, and where the record is."""
     following = "Make the decisions listed above, then preview again." if run.decisions else run.next
-    report = os.path.relpath(run.report, notebook.parent)
-    if report.startswith("../../"):  # JupyterLab opens nothing outside of its folder
-        report = ""
     newest = {step.notebook: step for step in run.steps}  # a step may run once per round of CI
     steps = display.table(
         {"step": step.notebook, "outcome": display.MARKS.get(step.state, step.state), "result": step.sentence}
         for step in newest.values()
     )
     table = _trusted(steps.html) if run.steps else ""
-    return _markup("result", run, following, table, quote(report))
+    return _markup("result", run, following, table, _raw_address(run.report))
+
+
+def _raw_address(file: Path) -> str:
+    """Return where the Jupyter server of this kernel serves a file unchanged; empty where it does not.
+
+    A relative address would open the file in JupyterLab's editor.
+    """
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    server_file = Path(jupyter_runtime_dir(), f"jpserver-{os.environ.get('JPY_PARENT_PID')}.json")
+    try:
+        server = json.loads(server_file.read_bytes())
+        path = file.absolute().relative_to(server["root_dir"])
+        return quote(f"{server['base_url']}files/{path.as_posix()}")
+    except (OSError, ValueError, KeyError, TypeError):  # no Jupyter server, or a file outside of its folder
+        return ""
 
 
 def _markup(macro: str, *values: object) -> str:

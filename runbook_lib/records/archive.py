@@ -9,7 +9,7 @@ from typing import Any
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.records import step_record
-from runbook_lib.records.chain import HEAD, LOCK, OPENING, Ledger, read_predicate
+from runbook_lib.records.chain import CHECKPOINTS, HEAD, LOCK, OPENING, Ledger, read_predicate
 from runbook_lib.records.pages import run
 from runbook_lib.records.statement import RUN, Contributions, Identity, State, collect, parse_time
 from runbook_lib.records.status import BumpStatus, bump_status
@@ -105,7 +105,7 @@ def read_records(bump: Path) -> BumpRecords:
     readable = []
     unreadable = []
     for folder in sorted(bump.iterdir()):
-        if not folder.is_dir() or folder.is_symlink() or folder.name.startswith(OPENING):
+        if not folder.is_dir() or folder.is_symlink() or folder.name.startswith((OPENING, CHECKPOINTS)):
             continue
         try:
             predicate = read_predicate(folder)

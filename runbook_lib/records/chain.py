@@ -16,10 +16,12 @@ from typing import Any
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.statement import RUN, predicate_of, statement, to_bytes
-from runbook_lib.system.atomic_files import cannot_write, close_to_others, make_folder, read_file, write
+from runbook_lib.system.atomic_files import cannot_write, close_to_others, make_folder, make_read_only, read_file, write
 from runbook_lib.system.locks import locked
 
 HEAD, LOCK, OPENING = "head", ".lock", ".opening-"
+#: The folder in which Jupyter puts copies of the files that it has opened; never evidence.
+CHECKPOINTS = ".ipynb_checkpoints"
 
 
 @dataclass
@@ -71,6 +73,7 @@ class Ledger:
         self._link(record, content)
 
     def _link(self, record: str, content: bytes) -> None:
+        make_read_only(self.folder / record)  # so that a viewer, such as JupyterLab, cannot save over its files
         self.last = {"record": record, "sha256": hashlib.sha256(content).hexdigest()}
         self.open_ids.remove(record)
         self._write_head()

@@ -13,7 +13,7 @@ from typing import Any
 from runbook_lib.errors import RunbookError
 from runbook_lib.records import git_history
 from runbook_lib.records.archive import bump_folders, place_of
-from runbook_lib.records.chain import HEAD, LOCK, OPENING, head_bytes, read_head, sha256
+from runbook_lib.records.chain import CHECKPOINTS, HEAD, LOCK, OPENING, head_bytes, read_head, sha256
 from runbook_lib.records.pages.html import is_sealed
 from runbook_lib.records.statement import RUN, STORY, Identity, parse_time, predicate_of
 from runbook_lib.system.atomic_files import read_file
@@ -38,10 +38,13 @@ class Counts:
     commits: int = 0
     #: Closed records that no commit contains in this state.
     uncommitted: int = 0
+    #: Sentences on what is neither evidence nor a problem.
+    remarks: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
+        numbers = {noun: number for noun, number in vars(self).items() if isinstance(number, int)}
         optional = ("killed", "commits", "uncommitted")
-        return ", ".join(f"{number} {noun}" for noun, number in vars(self).items() if number or noun not in optional)
+        return ", ".join(f"{number} {noun}" for noun, number in numbers.items() if number or noun not in optional)
 
     @property
     def unguarded(self) -> str:
@@ -96,7 +99,7 @@ def verify(archive: Path, allowed_signers: Path | None = None) -> tuple[list[str
         counts.bumps += 1
         bump = _BumpCheck(folder, problems, counts)
         try:
-            for entry in sorted(folder.iterdir()):
+            for entry in _evidence(folder, counts):
                 if entry.is_dir() and not entry.is_symlink():
                     _check_record(bump, entry)
                 else:
@@ -134,6 +137,19 @@ def _links_and_unreadable(archive: Path, bumps: set[Path]) -> list[str]:
                 problems.append(_problem(folder / name, "is a link to a folder, which was not followed."))
         folders[:] = [name for name in folders if name != ".git"]
     return problems
+
+
+def _evidence(folder: Path, counts: Counts) -> list[Path]:
+    """Return the content of a folder without Jupyter's checkpoints, which are remarked on."""
+    entries = sorted(folder.iterdir())
+    for entry in entries:
+        if entry.name == CHECKPOINTS and entry.is_dir() and not entry.is_symlink():
+            counts.remarks.append(
+                _problem(entry, "has Jupyter's copies of files that somebody opened. It is no evidence: remove it.")
+            )
+            entries.remove(entry)
+            break
+    return entries
 
 
 def _check_file_beside_records(bump: _BumpCheck, entry: Path) -> None:
@@ -197,7 +213,7 @@ def _has_live_process(predicate: Mapping[str, Any]) -> bool:
 
 def _check_files(bump: _BumpCheck, folder: Path, subjects: Mapping[str, str]) -> None:
     name = folder.name
-    present = {entry.name: entry for entry in folder.iterdir() if entry.name != RUN}
+    present = {entry.name: entry for entry in _evidence(folder, bump.counts) if entry.name != RUN}
     for missing in sorted(subjects.keys() - present.keys()):
         bump.problem(f"{name}/{missing}", "was removed.")
     for file, entry in sorted(present.items()):

@@ -242,21 +242,31 @@ def close_to_others(folder: Path) -> None:
         _close(handle)
 
 
-def _close_file(name: str, folder: int) -> None:
+def make_read_only(folder: Path) -> None:
+    """Remove the rights to write the files of a folder.  ``write`` still replaces them, and others' files stay."""
+    with contextlib.ExitStack() as folders:
+        handle = _opened(folders, str(folder), None)
+        for name in os.listdir(handle):
+            with contextlib.suppress(OSError):
+                _close_file(name, handle, 0o377)
+
+
+def _close_file(name: str, folder: int, rights: int = 0o077) -> None:
     if stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         try:
-            _close(handle)
+            _close(handle, rights)
         finally:
             os.close(handle)
 
 
-def _close(handle: int) -> None:
+def _close(handle: int, rights: int = 0o077) -> None:
+    """Remove these rights of an open file or folder of this user."""
     status = os.fstat(handle)
     folder, file = stat.S_ISDIR(status.st_mode), stat.S_ISREG(status.st_mode)
     # A second name of a file may be a hard link that somebody made to another file of ours.
     if status.st_uid == os.geteuid() and (folder or (file and status.st_nlink == 1)):
-        os.fchmod(handle, stat.S_IMODE(status.st_mode) & ~0o077)
+        os.fchmod(handle, stat.S_IMODE(status.st_mode) & ~rights)
 
 
 def cannot_write(path: Path, error: OSError) -> RunbookError:

@@ -1,10 +1,12 @@
 """What a form shows of a run."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,11 +58,29 @@ def test_long_diff_is_truncated(tmp_path: Path) -> None:
 
 
 def test_result_names_the_record_and_the_next_action() -> None:
-    shown = words(html.result(run("waiting", sentence="waiting for CI", next="Run again."), Path("/r/bump.ipynb")))
+    shown = words(html.result(run("waiting", sentence="waiting for CI", next="Run again.")))
     assert shown.startswith("… waiting: waiting for CI Next: Run again.")
-    assert shown.endswith("Record: /audit/x Its report")
+    assert shown.endswith("Record: /audit/x")
     asked = run("waiting", next="-r accept …", decisions=({"name": "a"},))
-    assert "decisions listed above" in html.result(asked, Path("/r/bump.ipynb"))
+    assert "decisions listed above" in html.result(asked)
+
+
+@pytest.mark.parametrize(
+    ("root", "base_url", "link"),
+    [
+        ("/work", "/", "/files/audit/x%20y/report.html"),
+        ("/work", "/user/ada/", "/user/ada/files/audit/x%20y/report.html"),
+        ("/elsewhere", "/", ""),
+    ],
+)
+def test_result_links_the_report_as_the_server_stores_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, root: str, base_url: str, link: str
+) -> None:
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("JPY_PARENT_PID", "123")
+    (tmp_path / "jpserver-123.json").write_text(json.dumps({"root_dir": root, "base_url": base_url}))
+    shown = html.result(replace(run(), folder=Path("/work/audit/x y")))
+    assert re.findall(r'href="(.*?)"', shown) == [link] * bool(link)
 
 
 @given(st.text())
@@ -69,7 +89,7 @@ def test_untrusted_text_is_escaped(text: str) -> None:
     told = run("failed", sentence=text, next=text, planned=({"sentence": text, "publish": True},), steps=steps)
     for shown in (
         html.error(text), html.problem(text), html.hint(text), html.progress(told, text, 0),
-        html.plan(told, publish=True, practice=False), html.result(told, Path("/r/bump.ipynb")),
+        html.plan(told, publish=True, practice=False), html.result(told),
     ):  # fmt: skip
         rest = re.sub(r"</?[a-z]+( [a-z-]+(=(\"[^\"<>]*\"|'[^'<>]*'))?)*>", "", shown)
         assert "<" not in rest

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,23 @@ def test_refuses_to_close_a_closed_record(tmp_path: Path) -> None:
     with Ledger.locked(tmp_path) as ledger, pytest.raises(RunbookError, match="already closed"):
         ledger.close("1", {**read_predicate(folder), "state": "failed"})
     assert (folder / "run.json").read_bytes() == before
+
+
+def test_closed_records_are_read_only(tmp_path: Path) -> None:
+    folder = opened(tmp_path, "1")
+    for name in ("executed.ipynb", "report.html"):
+        (folder / name).write_text(name)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("another's")
+    os.link(elsewhere, folder / "hard-link")
+    (folder / "link").symlink_to(elsewhere)
+    with Ledger.locked(tmp_path) as ledger:
+        ledger.close("1", {**read_predicate(folder), "state": "done"})
+    modes = {file.name: stat.S_IMODE(file.lstat().st_mode) for file in folder.iterdir() if file.lstat().st_nlink == 1}
+    assert {name: oct(mode) for name, mode in modes.items() if name != "link"} == {
+        "executed.ipynb": "0o400", "report.html": "0o400", "run.json": "0o400",
+    }  # fmt: skip
+    assert elsewhere.stat().st_mode & 0o200
 
 
 class Killed(BaseException):

@@ -9,6 +9,7 @@ from background_runs import SLOW, TAG, folder, prepare, run_of, start, until
 
 from runbook_lib.records import run_view
 from runbook_lib.runner import background
+from runbook_lib.system.atomic_files import write
 
 
 @pytest.fixture
@@ -73,6 +74,6 @@ def test_shows_nothing_of_an_incomplete_notebook(place: Path) -> None:
     until(lambda: launched.has_exited)
     run = run_of(place, launched)
     for content in ("{", "{}", json.dumps({"cells": 3})):
-        (run.folder / "executed.ipynb").write_text(content)
+        write(run.folder / "executed.ipynb", content)
         assert run.plan_html() == ""
     launched.close()

@@ -60,6 +60,24 @@ def test_counts_a_record_without_process_as_killed(tmp_path: Path, process: obje
     assert str(verify(tmp_path)[1]) == "1 bumps, 1 records, 0 running, 1 killed, 0 files"
 
 
+def test_checkpoints_of_jupyter_are_named_but_no_problem(audit: Path) -> None:
+    record_checkpoints = folder(audit, PIN) / ".ipynb_checkpoints"
+    for checkpoints in (record_checkpoints, record_checkpoints.parent.with_name(".ipynb_checkpoints")):
+        checkpoints.mkdir()
+        (checkpoints / "report-checkpoint.html").write_text("x")
+    problems, counts = verify(audit)
+    assert problems == []
+    assert [remark.partition(":")[0] for remark in counts.remarks] == [
+        str(record_checkpoints.parent.with_name(".ipynb_checkpoints")), str(record_checkpoints)
+    ]  # fmt: skip
+    assert "records" in str(counts)
+    assert "remarks" not in str(counts)
+    assert not any(bump.warning for bump in archive.status(audit))
+    shutil.rmtree(record_checkpoints)
+    record_checkpoints.write_text("not a folder")
+    assert ["was added" in problem for problem in verify(audit)[0]] == [True]
+
+
 def replace_by_link(path: Path) -> None:
     moved = path.parents[5] / "elsewhere"
     shutil.move(path, moved)

@@ -1,0 +1,73 @@
+"""The Jupyter server's settings: viewing or saving in JupyterLab never changes a record."""
+
+import asyncio
+import os
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from archives import PIN, record_folder, two_bumps
+from tornado.web import HTTPError
+
+from runbook_lib.records.verify import verify
+
+CONFIG = Path(__file__).resolve().parents[2] / "environment/jupyter/jupyter_server_config.py"
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the server's manager of files, on a folder with an archive."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    two_bumps(tmp_path / "root")
+    config = SimpleNamespace(ServerApp=SimpleNamespace())
+    runpy.run_path(str(CONFIG), init_globals={"get_config": lambda: config})
+    return config.ServerApp.contents_manager_class(root_dir=str(tmp_path / "root"))
+
+
+def open_in_lab(manager: Any, path: str) -> dict[str, Any]:
+    """Read a file as JupyterLab does: with a first checkpoint, if the file can be written."""
+    model: dict[str, Any] = asyncio.run(manager.get(path, type="file", format="text"))
+    if model["writable"] and not asyncio.run(manager.list_checkpoints(path)):
+        asyncio.run(manager.create_checkpoint(path))
+    return model
+
+
+@pytest.mark.parametrize("name", ["report.html", "executed.ipynb", "run.json", "../story.html", "../head"])
+def test_opening_and_saving_evidence_changes_nothing(manager: Any, name: str) -> None:
+    root = Path(manager.root_dir)
+    archive = root / "audit"
+    file = Path(os.path.normpath(record_folder(archive, PIN) / name))
+    path = file.relative_to(root).as_posix()
+    assert os.access(file, os.W_OK)  # as for root, whom a file's mode does not stop
+    model = open_in_lab(manager, path)
+    assert not model["writable"]
+    for change in (
+        lambda: manager.save(model, path),
+        lambda: manager.delete_file(path),
+        lambda: manager.rename_file(path, "elsewhere"),
+        lambda: manager.save(
+            {"type": "file", "format": "text", "content": "x"}, f"{file.parent.relative_to(root)}/new"
+        ),
+    ):
+        with pytest.raises(HTTPError) as refusal:
+            asyncio.run(change())
+        assert refusal.value.status_code == 403
+    problems, counts = verify(archive)
+    assert (problems, counts.remarks) == ([], [])
+
+
+def test_other_files_are_saved_with_checkpoints_kept_apart(manager: Any) -> None:
+    root = Path(manager.root_dir)
+    for folder in ("a", "b"):
+        (root / folder).mkdir()
+        path = f"{folder}/notes.txt"
+        (root / path).write_text(folder)
+        assert open_in_lab(manager, path)["writable"]
+        asyncio.run(manager.save({"type": "file", "format": "text", "content": "new"}, path))
+        assert (root / path).read_text() == "new"
+    for folder in ("a", "b"):
+        asyncio.run(manager.restore_checkpoint("checkpoint", f"{folder}/notes.txt"))
+        assert (root / folder / "notes.txt").read_text() == folder
+    assert not list(root.rglob(".ipynb_checkpoints"))
