@@ -28,14 +28,15 @@ LABELS = {
     "name": "Image's name", "secrets": "Build secrets", "look": "Look into the image", "train": "Train",
     "gitlab": "GitLab's remote", "site": "Cluster's file", "results": "Results in",
     "partition": "Partition", "account": "Account", "mounts": "Mounts", "platform": "Platform",
-    "again": "Submit once more", "early": "End early", "cancel": "Cancel all", "nodes": "Nodes",
+    "repeats": "Repeats at most", "canary": "One test first", "again": "Submit once more",
+    "early": "End early", "cancel": "Cancel all", "nodes": "Nodes",
     "gpus": "GPUs per node",
 }  # fmt: skip
 #: Seldom needed, so hidden at first.
 SELDOM = (
     "remote", "audit", "allow", "pins", "source", "only_failing", "reset", "soft", "accept", "broken", "reenable",
     "cache", "folder", "slurm", "target", "dockerfile", "arguments", "name", "secrets", "train", "mounts", "again",
-    "early", "cancel", "gitlab", "nodes", "gpus",
+    "repeats", "early", "cancel", "gitlab", "nodes", "gpus",
 )  # fmt: skip
 #: The values of fields that have few, and their labels.
 CHOICES: Mapping[str, Mapping[str, str]] = {

@@ -2,8 +2,8 @@
 @DIRECTIVES@
 set -euo pipefail
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
-# Elements of an array can share a node, so each has its own port.
-MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
+# Elements of an array can share a node, so each has its own port unless the site fixes it.
+MASTER_PORT=@PORT@
 NNODES=$SLURM_NNODES
 GPUS_PER_NODE=@GPUS@
 WORLD_SIZE=$((NNODES * GPUS_PER_NODE))
@@ -25,6 +25,7 @@ rm -f "$folder/ended"
 echo "$SLURM_ARRAY_JOB_ID" >"$folder/started"
 code=0
 # `bash` reads the task's file on each node; each node's output goes into a file of its own.
+# shellcheck disable=SC2016  # what apptainer needs is expanded on the node
 srun --ntasks="$NNODES" --ntasks-per-node=1 --kill-on-bad-exit=1 --output="$folder/node-%n.out.log" \
     --error="$folder/node-%n.err.log" @SRUN@ "$folder/task.sh" || code=$?
 if [[ $code != 0 && $(scontrol show job "$SLURM_JOB_ID" || :) == *" PreemptTime="[0-9]* ]]; then

@@ -1,9 +1,9 @@
 """Batch files for Slurm from the workloads of recipes: one array for all tests that need the same resources.  Pure.
 
-An array's file allocates, makes the first node the master and starts one task per node, with Pyxis in a container if an
-image is given.  What a task does is in a file of its own, so one test can be read and run alone.  Scripts of recipes
-edit the files that they read, so in a container each node unpacks the planned commit for itself, even if the checkout
-has changed before the job starts.
+An array's file allocates, makes the first node the master and starts one task per node, in a container of Pyxis or
+apptainer if there is an image.  What a task does is in a file of its own, so one test can be read and run alone.
+Scripts of recipes edit the files that they read, so in a container each node unpacks the planned commit for itself,
+even if the checkout has changed before the job starts.
 Source: ``skills/mcore-run-on-slurm`` of Megatron-LM; options of Pyxis as ``srun --help`` prints them on such a cluster.
 """
 
@@ -11,7 +11,7 @@ import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 
@@ -38,6 +38,15 @@ fi
 mkdir -p {INSIDE}
 tar -C {INSIDE} --no-same-owner -xf {{tree}}
 cd {INSIDE}"""
+
+
+#: The user of apptainer may not write to the image's folders, so the checkout is a folder of the node.
+_APPTAINER = (
+    f'trap "" USR1; checkout=$(mktemp -d); trap \'rm -rf "$checkout"\' EXIT; '
+    f'apptainer exec {{options}} --bind="$checkout":{INSIDE} {{image}} bash "$0"'
+)
+#: Seconds before the time limit, at which each Python process prints its stacks (``task.sh``).
+_SIGNAL = "USR1@60"
 
 
 @dataclass(frozen=True)
@@ -85,9 +94,10 @@ class JobArray:
 
 @dataclass(frozen=True)
 class _Resources:
-    """The resources of an array: nodes with GPUs each, of a partition, for a time in seconds."""
+    """The resources of an array: an image on nodes with GPUs each, of a partition, for a time in seconds."""
 
     partition: str
+    image: str
     nodes: int
     gpus: int
     seconds: int
@@ -135,39 +145,42 @@ def _groups(tests: Iterable[tuple[Workload, Connections]], site: Site, calls: in
         if workload.name in names:
             raise Refused(f"{workload} is chosen twice. Choose its recipe's row once.")
         names.add(workload.name)
-        partition, gpus = site.partition(workload.platform), site.gpus_for(workload)
-        needed = _Resources(partition, workload.nodes, gpus, workload.time_limit)
+        platform, gpus = workload.platform, site.gpus_for(workload)
+        partition, image = site.partition(platform), site.image_for(platform)
+        needed = _Resources(partition, image, workload.nodes, gpus, workload.time_limit)
         groups.setdefault(needed, []).append((workload, connections))
     if len(groups) <= calls:
         return groups
-    merged: dict[tuple[str, int, int], _Tests] = {}
-    seconds: dict[tuple[str, int, int], int] = {}
+    merged: dict[_Resources, _Tests] = {}
     for needed, group in groups.items():
-        key = (needed.partition, needed.nodes, needed.gpus)
-        merged.setdefault(key, []).extend(group)
-        seconds[key] = max(seconds.get(key, 0), needed.seconds)
-    return {_Resources(*key, seconds[key]): tests for key, tests in merged.items()}
+        merged.setdefault(replace(needed, seconds=0), []).extend(group)
+    longest = {}
+    for needed, group in merged.items():
+        longest[replace(needed, seconds=max(workload.time_limit for workload, _ in group))] = group
+    return longest
 
 
 def _check(workload: Workload, site: Site) -> None:
     if not workload.gpus or not workload.nodes or not workload.script.strip():
         raise Refused(f"{workload} of {workload.recipe} is not a test: it needs no GPU or no node, or runs no script.")
-    if not site.image and INSIDE in workload.script:
+    if not site.image_for(workload.platform) and INSIDE in workload.script:
         raise Refused(f"The script of {workload} works in {INSIDE}, a folder of the image. Name the image to use.")
 
 
 def _array(number: int, needed: _Resources, group: _Tests, site: Site) -> JobArray:
-    key = (needed.partition, needed.nodes, needed.gpus, needed.seconds)
     names = [workload.name for workload, _ in group]
-    digest = hashlib.sha256(repr([site.results, key, names]).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(repr([site.results, needed, names]).encode()).hexdigest()[:8]
     name = f"runbook-{number}-{needed.nodes}x{needed.gpus}-{digest}"
     folder = f"{site.results}/{name}"
     limit = f"%{site.at_once}" if site.at_once else ""
+    gpus = ""
+    if site.gpus:
+        gpus = f"{site.gpu_type}:{needed.gpus}".removeprefix(":")
     directives = {
-        "job-name": name, "nodes": str(needed.nodes), "ntasks-per-node": "1",
-        "gpus-per-node": str(needed.gpus) if site.gpus else "",
+        "job-name": name, "nodes": str(needed.nodes), "ntasks-per-node": "1", "gpus-per-node": gpus,
         "time": _time(needed.seconds), "partition": needed.partition, "account": site.account,
         "array": f"0-{len(group) - 1}{limit}", "output": f"{folder}/%a/job.log", "open-mode": "append",
+        "signal": _SIGNAL,
     }  # fmt: skip
     options = [f"--{option}={value}" for option, value in directives.items() if value]
     if site.exclusive(needed.partition, needed.gpus):
@@ -176,8 +189,9 @@ def _array(number: int, needed: _Resources, group: _Tests, site: Site) -> JobArr
         "array.sh",
         DIRECTIVES="\n".join(f"#SBATCH {option}" for option in (*options, *site.options)),
         GPUS=str(needed.gpus),
+        PORT=str(site.master_port or "$((20000 + SLURM_JOB_ID % 10000))"),
         FOLDER=shlex.quote(folder),
-        SRUN=shlex.join(_srun_options(site)),
+        SRUN=shlex.join(_task_command(site, needed.image)),
     )
     tasks = []
     for index, (workload, connections) in enumerate(group):
@@ -185,14 +199,21 @@ def _array(number: int, needed: _Resources, group: _Tests, site: Site) -> JobArr
     return JobArray(name, f"{folder}/array.sbatch", text, tuple(tasks))
 
 
-def _srun_options(site: Site) -> list[str]:
-    """Return the options of Pyxis and the shell.  Recipes' scripts delete files of the home, so it is not mounted."""
-    if not site.image:
+def _task_command(site: Site, image: str) -> list[str]:
+    """Return the options and the command of ``srun``, to which the path of the task's file is added.
+
+    Recipes' scripts delete files of the home, so it is not mounted.
+    """
+    if not image:
         return ["bash"]
-    mounts = [(site.results, site.results), *site.mounts]
-    joined = ",".join(f"{outside}:{inside}" for outside, inside in mounts)
+    mounts = ",".join(":".join(mount) for mount in ((site.results, site.results), *site.mounts))
+    if site.runtime == "apptainer":
+        if not image.startswith("/"):
+            image = f"docker://{image.replace('#', '/', 1)}"
+        options = ["--nv", "--no-home", "--writable-tmpfs", "--pwd=/", f"--bind={mounts}"]
+        return ["bash", "-c", _APPTAINER.format(options=shlex.join(options), image=shlex.quote(image))]
     return [
-        f"--container-image={site.image}", f"--container-mounts={joined}", "--container-writable",
+        f"--container-image={image}", f"--container-mounts={mounts}", "--container-writable",
         "--no-container-mount-home", "bash",
     ]  # fmt: skip
 
@@ -201,7 +222,7 @@ def _task(index: int, workload: Workload, connections: Connections, array_folder
     folder = f"{array_folder}/{index}"
     command = workload.command(assets_dir=f"{folder}/assets", artifacts_dir=f"{folder}/artifacts", name=workload.name)
     enter = f"cd {shlex.quote(site.checkout)}"
-    if site.image:
+    if site.image_for(workload.platform):
         enter = _UNPACK.format(tree=shlex.quote(f"{site.results}/{TREE}"))
     variable = f"unset {VARIABLE}"
     if connections.value is not None:

@@ -8,6 +8,7 @@ is submitted.
 
 import os
 import re
+import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -83,6 +84,10 @@ class Slurm:
     def runs_containers(self) -> bool:
         """Return True if ``srun`` has the options of Pyxis."""
         return "--container-image" in self._run("srun", "--help")
+
+    def has_program(self, name: str) -> bool:
+        """Return True if this machine has a program."""
+        return shutil.which(name, path=self._env.get("PATH")) is not None
 
     def partitions(self) -> tuple[Partition, ...]:
         """Return the partitions that this user sees."""

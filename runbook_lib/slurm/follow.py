@@ -7,6 +7,7 @@ lost node), that is saved beside its results, because a controller forgets.
 
 import json
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +35,9 @@ _LOG_SIGNS = (
     ("NODE_FAIL", b"Node failure on"), ("NODE_FAIL", b"srun: error: Task launch for"),
     ("OUT_OF_MEMORY", b"oom_kill"), ("OUT_OF_MEMORY", b"oom-kill"), ("CANCELLED", b" CANCELLED AT "),
 )  # fmt: skip
+_FAILED_NODE = re.compile(
+    rb"(?:Node failure on|Task launch for \S{1,80} failed on node) ([A-Za-z0-9][\w.,\[\]-]{0,200})"
+)
 _LOG_TAIL = 16384  # bytes
 _SAVED = ("state", "reason", "code", "restarts", "early", "values")
 _WORDS = {
@@ -300,18 +304,27 @@ def _is_complete(path: Path) -> bool:
         return False
 
 
-def _state_in_log(folder: Path) -> str:
-    """Return the state that Slurm wrote at the end of a job's log; an empty string if it wrote none."""
+def _log_tail(folder: Path) -> bytes:
     try:
         with (folder / "job.log").open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_TAIL))
-            tail = file.read(_LOG_TAIL).rpartition(b"DUE TO JOB REQUEUE")[2]  # before it is an earlier attempt
+            return file.read(_LOG_TAIL)
     except OSError:
-        return ""
-    for state, sign in _LOG_SIGNS:
-        if sign in tail:
-            return state
-    return ""
+        return b""
+
+
+def _state_in_log(folder: Path) -> str:
+    """Return the state that Slurm wrote at the end of a job's log; an empty string if it wrote none."""
+    tail = _log_tail(folder).rpartition(b"DUE TO JOB REQUEUE")[2]  # before it is an earlier attempt
+    return next((state for state, sign in _LOG_SIGNS if sign in tail), "")
+
+
+def failed_nodes(entry: RoundTest) -> set[str]:
+    """Return the nodes that failed in any attempt of a test, according to Slurm; names may be lists (``n[1-2]``)."""
+    nodes: set[str] = set()
+    for folder in (entry.folder, *entry.earlier):
+        nodes |= {name.decode().rstrip(".,") for name in _FAILED_NODE.findall(_log_tail(folder))}
+    return nodes
 
 
 def earlier_attempts(entry: RoundTest) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The outcome of a test of a matrix and its cause: from Slurm's state, the logs of all ranks, and its golden values."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -10,19 +10,22 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.golden import summary
 from runbook_lib.golden import values as golden
 from runbook_lib.golden.file_names import GoldenFileName
-from runbook_lib.golden.judge import Judgement, judge
+from runbook_lib.golden.judge import Judgement, Verdict, judge
 from runbook_lib.recipes.parallelism import Parallelism
 from runbook_lib.slurm.follow import GONE, ObservedTest
+from runbook_lib.slurm.states import OVER
 from runbook_lib.triage import known_problems, read_logs
 from runbook_lib.triage.diagnose import FailedJob, Failure
 from runbook_lib.triage.known_problems import Pitfall
 from runbook_lib.triage.patterns import FailureKind
 
-Word = Literal["passed", "drifted", "to be judged", "failed", "not over"]
+Word = Literal["passed", "drifted", "to be judged", "failed", "unknown", "not over"]
 _CAUSE_WIDTH = 160  # characters of a cause in a table
 _LOG_TAIL = 65536  # bytes of a node's log that are searched for known problems
 #: Options of a test whose sizes decide how much memory it takes.
 _BATCH_OPTIONS = ("micro-batch-size", "global-batch-size", "seq-length")
+_EQUAL = "But the golden values that it wrote equal the commit's, so a refresh would change nothing."
+_COMPARE = "Read which comparison failed in the log: another file, or a second run of the test."
 _AGAIN = "Submit it again: name it, or all that failed, as again."
 #: States that the test's logs need not explain: class, cause, and True if running it again may help.
 _BY_SLURM: Mapping[str, tuple[FailureKind, str, bool]] = {
@@ -50,18 +53,10 @@ class MatrixOutcome:
 
     @property
     def word(self) -> Word:
-        """The outcome in a word: values that a refresh would accept are a drift, others need a decision."""
-        if not self.now.over:
-            return "not over"
-        verdicts = {judgement.verdict for judgement in self.judgements}
-        is_drift = self.failure is not None and self.failure.kind == "golden drift" and verdicts and not self.missing
-        if self.failure is not None and not is_drift:
-            return "failed"
-        if verdicts & {"held back", "refused"}:
-            return "to be judged"
-        if self.missing:
-            return "failed"
-        return "drifted" if "refresh" in verdicts else "passed"
+        """The outcome in a word."""
+        cause = self.failure.kind if self.failure else None
+        verdicts = [judgement.verdict for judgement in self.judgements]
+        return outcome_word(self.now.state, self.now.code, cause, verdicts, self.missing)
 
     @property
     def row(self) -> dict[str, object]:
@@ -90,6 +85,27 @@ class MatrixOutcome:
         return row
 
 
+def outcome_word(
+    state: str, code: int | None, cause: FailureKind | None, verdicts: Collection[Verdict], missing: Collection[str]
+) -> Word:
+    """Return the outcome of a test from Slurm's state, its exit status, its logs, and its golden files.
+
+    Only a test that succeeded and wrote all its golden files can pass.  A test that failed is a drift only if nothing
+    but the comparison of golden values failed, and they differ here too.
+    """
+    if state == GONE:
+        return "unknown"
+    if state not in OVER:
+        return "not over"
+    succeeded = state == "COMPLETED" and not code
+    is_drift = state == "FAILED" and cause == "golden drift" and bool(set(verdicts) - {"unchanged"})
+    if missing or not (succeeded or is_drift):
+        return "failed"
+    if {"held back", "refused"} & set(verdicts):
+        return "to be judged"
+    return "drifted" if "refresh" in verdicts else "passed"
+
+
 def conclude(
     now: ObservedTest, old: Mapping[str, str | None], expected: Sequence[str], config: str | None
 ) -> MatrixOutcome:
@@ -101,9 +117,10 @@ def conclude(
     if not now.over:
         return MatrixOutcome(now)
     judgements, missing = _golden_values(now, old, expected, config)
-    if now.state == "COMPLETED" and not missing:
+    if now.state == "COMPLETED" and not now.code and not missing:
         return MatrixOutcome(now, None, judgements)
-    failure = _failure(now, config)
+    is_unchanged = not missing and {judgement.verdict for judgement in judgements} <= {"unchanged"}
+    failure = _failure(now, config, is_unchanged=is_unchanged)
     log = "\n".join([failure.cause, *failure.evidence, *_log_tails(now.entry.folder)])
     return MatrixOutcome(now, failure, judgements, known_problems.find(log), missing)
 
@@ -120,18 +137,18 @@ def _golden_values(
         if file is None:
             continue
         # Inference tests name their files differently: "generations…" instead of "golden_values…".
-        written.add(file.file)
         try:
             with path.open("rb") as opened:
                 text = opened.read(golden.MAX_BYTES + 1)  # a longer file is refused by its length
         except OSError:
             continue
+        written.add(file.file)
         if file.environment == test.environment:
             judgements.append(judge(f"{test.model}/{test.case}/{file.file}", old.get(file.file), text, config))
     return tuple(judgements), tuple(name for name in expected if name not in written)
 
 
-def _failure(now: ObservedTest, config: str | None) -> Failure:
+def _failure(now: ObservedTest, config: str | None, *, is_unchanged: bool) -> Failure:
     entry = now.entry
     name = str(entry.test)
     if now.state in _BY_SLURM:
@@ -146,11 +163,13 @@ def _failure(now: ObservedTest, config: str | None) -> Failure:
     if now.state == "OUT_OF_MEMORY" and failure.kind != "out of memory":
         cause = "The node's memory (not the GPU's) ran out, and Slurm ended a process of the test."
         failure = replace(failure, kind="out of memory", cause=cause, next="Request more memory, or exclusive nodes.")
-    if now.state == GONE and failure.kind == "unknown":
+    if now.state == GONE:
         failure = replace(failure, cause=f"Neither Slurm nor the job shows how it ended. {failure.cause}", next=_AGAIN)
-    if now.state == "COMPLETED" and failure.kind == "unknown":
+    if now.state == "COMPLETED" and not now.code and failure.kind == "unknown":
         cause = f"According to Slurm it succeeded, but it wrote no golden values. {failure.cause}"
         failure = replace(failure, cause=cause)
+    if failure.kind == "golden drift" and is_unchanged:
+        failure = replace(failure, kind="unknown", cause=f"{failure.cause} {_EQUAL}", next=_COMPARE)
     if failure.kind in ("out of memory", "shape") and config is not None:
         failure = replace(failure, details={**_sizes(now, config), **failure.details})
     return failure

@@ -5,7 +5,7 @@ import itertools
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 import yaml
@@ -123,14 +123,27 @@ def prepare(test: Workload, config: str | None, site: Site) -> SelectedTest:
     return SelectedTest(test, connections, parallelism, obstacle)
 
 
+def count(name: str, text: str) -> int:
+    """Return the number that a parameter gives.  Raises Refused for any other text."""
+    if not re.fullmatch(r"[1-9][0-9]{0,4}", text.strip()):
+        raise Refused(f"{name}={text!r} is not a number of {name}. Give a number, such as 1.")
+    return int(text)
+
+
+def limit_repeats(test: Workload, repeats: int) -> Workload:
+    """Return a test with at most this number of repeats by its script."""
+    own = test.values.get("n_repeat", "")
+    if not own.isdecimal() or int(own) <= repeats:
+        return test
+    return replace(test, values={**test.values, "n_repeat": str(repeats)})
+
+
 def training_test(train: str, nodes: str, gpus: str, platform: str, environment: str) -> tuple[Workload, str]:
     """Return a training ``<script> <arguments>`` as a test; and its settings, from the arguments.
 
     Raises Refused for sizes that are no numbers, and for a command line that no shell could parse.
     """
-    for name, text in (("nodes", nodes), ("gpus", gpus)):
-        if not re.fullmatch(r"[1-9][0-9]{0,4}", text.strip()):
-            raise Refused(f"{name}={text!r} is not a number of {name}. Give a number, such as 1.")
+    node_count, gpu_count = count("nodes", nodes), count("gpus", gpus)
     try:
         script, *arguments = shlex.split(train)
     except ValueError as error:
@@ -145,7 +158,7 @@ def training_test(train: str, nodes: str, gpus: str, platform: str, environment:
     command = launch(script, arguments).replace("{", "{{").replace("}", "}}")
     case = f"train-{hashlib.sha256(train.encode()).hexdigest()[:6]}"
     test = Workload(
-        "what was given as train", "own", case, environment, platform, (), int(nodes), int(gpus), TIME_LIMIT,
+        "what was given as train", "own", case, environment, platform, (), node_count, gpu_count, TIME_LIMIT,
         f"set -euo pipefail\n{command}",
     )  # fmt: skip
     return test, yaml.safe_dump({"MODEL_ARGS": settings})

@@ -1,34 +1,39 @@
 """A cluster as its user describes it.  Pure."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from runbook_lib.recipes.workloads import Workload
 
 _WORD = re.compile(r"[\w.+@=/-]+")
 _MOUNTABLE = re.compile(r"/[^,:\x00-\x1f]*")
-_OPTION = re.compile(r"--(?P<name>[a-z][a-z-]{1,40})(=[\w.,:+@%/-]{1,200})?")
+#: Slurm reads an option to the end of its line, so white space, quotes and ``#`` are excluded.
+_OPTION = re.compile(r"--(?P<name>[a-z][a-z-]{1,40})(=[\w.,:+@%/&|*()!=\[\]-]{1,200})?")
 #: Options of ``sbatch`` that follow from the recipes and the other settings.
-_RESERVED = frozenset({
-    "job-name", "nodes", "ntasks-per-node", "gpus-per-node", "time", "partition", "account", "array", "output", "error",
-    "export", "wrap", "chdir", "parsable", "wait", "open-mode",
-})  # fmt: skip
+_RESERVED = (
+    "account", "array", "chdir", "error", "export", "gpus-per-node", "job-name", "nodes", "ntasks-per-node",
+    "open-mode", "output", "parsable", "partition", "time", "wait", "wrap",
+)  # fmt: skip
 #: Options by which a user decides how a node's processors are shared.
 _SHARING = re.compile(r"--(?:exclusive|oversubscribe|cpus-per-(?:gpu|task)|mincpus|cores-per-socket)(?:=|$)")
+#: Platforms whose processors are arm64; those of all others are amd64.
+_ARM = frozenset({"dgx_gb200", "dgx_gb300", "dgx_gh200"})
 
 
 @dataclass(frozen=True)
 class Site:
     """A cluster.  Paths are absolute and shared between the nodes.
 
-    ``partitions`` are by platform, "" for all others; ``mounts`` are pairs of a path outside and inside the container.
-    Without an ``image`` a task runs in the checkout itself, else on an archive of the commit in ``results``.
-    ``at_once`` limits the running elements of an array, 0 for no limit.  ``gpus`` is False if the cluster allocates
-    whole nodes and knows no GPUs.  Tests whose recipe names fewer GPUs per node get ``least_gpus``, because CI's own
-    runners give all that they have.  ``options`` are further options of ``sbatch``.  ``shared``: the user vouches that
-    all nodes see the paths.  ``node_gpus`` are the GPUs of a node, by partition, "" for the default one.  ``in_image``
-    are folders that the image contains.
+    ``partitions`` and ``images`` are by platform, "" or ``image`` for all others.  ``mounts`` are a path outside, one
+    inside the container, and optionally ``ro``.  Without an image a task runs in the checkout itself, else on an
+    archive of the commit in ``results``; ``runtime`` starts the containers: pyxis, apptainer, or "" for the one there
+    is.  ``at_once`` limits the running elements of an array, 0 for no limit.  ``gpus`` is False if the cluster
+    allocates whole nodes and knows no GPUs; ``gpu_type`` is Slurm's name of the GPUs to request.  Tests whose recipe
+    names fewer GPUs per node get ``least_gpus``, because CI's own runners give all that they have.  ``master_port`` is
+    0 for a port of each job.  ``options`` are further options of ``sbatch``.  ``shared``: the user vouches that all
+    nodes see the paths.  ``node_gpus`` are the GPUs of a node, by partition, "" for the default one.  ``in_image`` are
+    folders that the image contains.
     """
 
     checkout: str
@@ -36,7 +41,7 @@ class Site:
     image: str = ""
     partitions: Mapping[str, str] = field(default_factory=dict)
     account: str = ""
-    mounts: tuple[tuple[str, str], ...] = ()
+    mounts: tuple[tuple[str, ...], ...] = ()
     at_once: int = 0
     gpus: bool = True
     least_gpus: int = 0
@@ -44,6 +49,19 @@ class Site:
     shared: bool = False
     node_gpus: Mapping[str, int] = field(default_factory=dict)
     in_image: tuple[str, ...] = ()
+    images: Mapping[str, str] = field(default_factory=dict)
+    runtime: str = ""
+    gpu_type: str = ""
+    master_port: int = 0
+
+    @property
+    def image_names(self) -> tuple[str, ...]:
+        """The images of all platforms."""
+        return tuple(dict.fromkeys(filter(None, [self.image, *self.images.values()])))
+
+    def image_for(self, platform: str) -> str:
+        """Return the image for a platform, "" for none."""
+        return self.images.get("".join(platform.split()), self.image)
 
     def partition(self, platform: str) -> str:
         """Return the partition for a platform, several of them comma-separated, "" for the cluster's own choice."""
@@ -61,7 +79,8 @@ class Site:
         if any(_SHARING.match(option) for option in self.options):
             return False
         sizes = [self.node_gpus.get(name, 0) for name in partition.split(",")]
-        return not self.gpus or (min(sizes) > 0 and max(sizes) <= gpus)
+        # With a fixed port, two tests on a node would collide.
+        return not self.gpus or self.master_port > 0 or (min(sizes) > 0 and max(sizes) <= gpus)
 
     def problems(
         self, *, partitions: Collection[str] | None = None, accounts: Collection[str] | None = None
@@ -81,29 +100,44 @@ class Site:
         for name, path in (("The checkout", self.checkout), ("The folder for results", self.results)):
             if not (path.startswith("/") and _WORD.fullmatch(path)):
                 yield f"{name} is {path!r}; expected an absolute path of letters, digits and any of . _ + @ = / -."
-        for outside, inside in self.mounts:
-            if not (_MOUNTABLE.fullmatch(outside) and _MOUNTABLE.fullmatch(inside)):
+        for mount in self.mounts:
+            outside, inside, *flags = mount
+            if not (_MOUNTABLE.fullmatch(outside) and _MOUNTABLE.fullmatch(inside) and flags in ([], ["ro"], ["rw"])):
                 yield (
-                    f"The mount {outside}:{inside} is invalid: a path is absolute and has no comma, colon or control "
-                    "character."
+                    f"The mount {':'.join(mount)} is invalid: expected two absolute paths without commas, colons and "
+                    "control characters, such as /shared/data:/mnt/artifacts, and perhaps :ro."
                 )
-        if re.search(r"[\s\x00]", self.image):
-            yield f"The name of the image {self.image!r} contains white space."
+        for image in self.image_names:
+            if re.search(r"[\s\x00]", image):
+                yield f"The name of the image {image!r} contains white space."
 
     def _option_problems(self) -> Iterator[str]:
+        if self.gpu_type and not _WORD.fullmatch(self.gpu_type):
+            yield f"{self.gpu_type!r} is not a valid type of GPUs."
         for option in self.options:
             match = _OPTION.fullmatch(option)
             if match is None:
                 yield f"The option {option!r} cannot be passed to sbatch: expected --name=value."
                 continue
-            for name in sorted(_RESERVED):
-                # Slurm accepts the beginning of an option's name for the whole name.
-                if name.startswith(match["name"]):
-                    yield (
-                        f"The option {option!r} cannot be passed to sbatch: --{name} follows from the recipe and the "
-                        "other settings."
-                    )
-                    break
+            # Slurm accepts the beginning of an option's name for the whole name.
+            reserved = next((name for name in _RESERVED if name.startswith(match["name"])), "")
+            if reserved:
+                yield (
+                    f"The option {option!r} cannot be passed to sbatch: --{reserved} follows from the recipe and the "
+                    "other settings."
+                )
+
+    def processor_problems(self, platforms: Iterable[str]) -> Iterator[str]:
+        """Yield which image files are to run on processors of both kinds, as sentences."""
+        platforms = {"".join(platform.split()) for platform in platforms}
+        for image in self.image_names:
+            used = sorted(platform for platform in platforms if self.image_for(platform) == image)
+            if image.startswith("/") and 0 < len(_ARM.intersection(used)) < len(used):
+                arm = ", ".join(sorted(_ARM.intersection(used)))
+                yield (
+                    f"{image} is for one kind of processor, and {', '.join(used)} have two: {arm} is arm64. Give image "
+                    "in the site file by platform."
+                )
 
 
 def _name_problems(kind: str, name: str, known: Collection[str] | None) -> Iterator[str]:

@@ -1,20 +1,6 @@
 """A cluster's description in a small YAML file, in parameters that override it, or both.  Pure.
 
-partition: batch                  # several: batch,large; or by platform: {dgx_h100: batch, dgx_gb200: grace}
-account: my-account
-image: /shared/images/megatron-lm.sqsh   # or nvcr.io/nvidia/nemo:26.06
-mounts: [/shared/data:/mnt/artifacts]    # what the recipes read: data, tokenizers, checkpoints
-in-image: []                      # folders that the image contains, such as /mnt/artifacts
-results: /shared/me/results       # seen by all nodes under the same path
-at-once: 0                        # maximum of running tests of an array; 0: no limit
-gpus: true                        # false if whole nodes are allocated
-least-gpus: 0                     # GPUs per node for tests whose recipe names fewer, such as 8
-options: [--qos=high]             # further options of sbatch
-shared: false                     # true: you vouch that all nodes see the paths
-
-A test that takes all GPUs of its nodes, and every test with ``gpus: false``, has its nodes alone (``--exclusive``),
-unless options such as ``--cpus-per-gpu=16`` or ``--oversubscribe`` say otherwise.  ``site.schema.json`` declares the
-format.
+``site.schema.json`` declares the format, and ``docs/build-and-verify.md`` has an example.
 """
 
 import itertools
@@ -32,8 +18,18 @@ from runbook_lib.text.user_file import load_schema
 #: The JSON schema that declares the format, beside this module.
 SCHEMA = "site.schema.json"
 
-#: Folders in which recipes and settings of tests expect data that no image contains.
-_DATA = re.compile(r"(?<![\w./}-])/mnt/[\w.-]{1,100}")
+#: Absolute paths in scripts and settings: the first two folders, or also a single one as the value of a name.
+_PATH = re.compile(
+    r"(?:(?P<name>[\w-]{1,80})[\"']?[=:] {0,9}[\"']?|(?P<command>rm -rf|mkdir -p) [\"']?)?(?<![\w./}-])"
+    r"(?P<folder>/(?P<top>[A-Za-z][\w.-]{0,100})(?:/[\w.-]{1,100})?)"
+)
+#: Folders of every image, in which recipes expect nothing but what the image or the test itself puts there.
+_SYSTEM = frozenset({
+    "bin", "boot", "dev", "etc", "home", "lib", "lib64", "opt", "proc", "root", "run", "sbin", "srv", "sys", "tmp",
+    "usr", "var",
+})  # fmt: skip
+#: Names of folders that a test writes: those that do not exist are created.
+_WRITTEN = re.compile(r"CACHE|OUTPUT|SAVE|TENSORBOARD|LOG", re.IGNORECASE)
 #: File systems of one machine alone, by their names in ``/proc/self/mountinfo``.
 _LOCAL = frozenset({"tmpfs", "ramfs", "overlay", "devtmpfs", "squashfs", "zfs", "ext2", "ext3", "ext4", "xfs", "btrfs"})
 
@@ -51,22 +47,37 @@ def parse(
     partitions = partition or values.get("partition") or {}
     if isinstance(partitions, str):
         partitions = {"": partitions}
+    images = image or values.get("image") or {}
+    if isinstance(images, str):
+        images = {"": images}
+    images = {platform: _image(name) for platform, name in images.items()}
     listed = values.get("mounts") or []
     if mounts.strip():
         listed = re.split(r"[,\s]+", mounts.strip())
+    options = list(values.get("options") or ())
+    gpu_type, least_gpus = "", values.get("least-gpus", 0)
+    for option in options.copy():
+        typed = re.fullmatch(r"--gpus-per-node=([\w.-]{1,60}):([1-9][0-9]{0,3})", option)
+        if typed:  # Slurm needs the type, and the number is at least the recipe's
+            options.remove(option)
+            gpu_type, least_gpus = typed[1], max(least_gpus, int(typed[2]))
     return Site(
         checkout,
         (results or values.get("results") or "").rstrip("/"),
-        image=_image(image or values.get("image") or ""),
+        image=images.pop("", ""),
+        images=images,
         partitions=dict(partitions),
         account=account or values.get("account") or "",
         mounts=tuple(_mount(mount) for mount in listed),
         at_once=values.get("at-once", 0),
         gpus=values.get("gpus", True),
-        least_gpus=values.get("least-gpus", 0),
-        options=tuple(values.get("options") or ()),
+        gpu_type=gpu_type,
+        least_gpus=least_gpus,
+        options=tuple(options),
         shared=values.get("shared", False),
         in_image=tuple(values.get("in-image") or ()),
+        runtime=values.get("container") or "",
+        master_port=values.get("master-port", 0),
     )
 
 
@@ -77,14 +88,14 @@ def _image(text: str) -> str:
     return WorkImage.parse(text).enroot_address
 
 
-def _mount(text: str) -> tuple[str, str]:
-    outside, colon, inside = text.partition(":")
-    if not colon:
+def _mount(text: str) -> tuple[str, ...]:
+    parts = tuple(text.split(":"))
+    if len(parts) < 2:
         raise RunbookError(
             f"The parameter mounts has the mount {text!r}; expected outside:inside, such as "
             "/shared/data:/mnt/artifacts."
         )
-    return outside, inside
+    return parts
 
 
 def unmet_requirements(site: Site, partitions: Collection[Partition], tests: Sequence[Workload]) -> tuple[str, ...]:
@@ -122,23 +133,31 @@ def _unmet(site: Site, partition: Partition, test: Workload) -> list[str]:
     return problems
 
 
-def unmounted(site: Site, *texts: str) -> str:
-    """Return which folders these texts of a test name that its container lacks, as a sentence; empty if it has all.
+def unmounted(site: Site, test: Workload, settings: str) -> str:
+    """Return which folders a test names that its container lacks, as a sentence; empty if it has all.
 
-    A mount inside such a folder counts as the folder: a user who mounts parts of it knows which are read.
+    A mount inside such a folder counts as the folder: a user who mounts parts of it knows which are read.  A folder
+    that the test only writes is created in the container, which suffices on one node; several nodes must share it.
     """
-    if not site.image:
+    if not site.image_for(test.platform):
         return ""
-    present = [inside for _, inside in site.mounts] + list(site.in_image)
-    missing = []
-    for folder in dict.fromkeys(_DATA.findall("\n".join(texts))):
-        if not any(_overlap(folder, path.rstrip("/")) for path in present):
-            missing.append(folder)
+    present = [mount[1] for mount in site.mounts] + [site.results, *site.in_image]
+    missing: dict[str, None] = {}
+    for match in _PATH.finditer(f"{test.script}\n{settings}"):
+        folder, name = match["folder"], match["name"] or ""
+        if match["top"] in _SYSTEM or not (name or "/" in folder[1:]):
+            continue
+        is_written = match["command"] or _WRITTEN.search(name)
+        if is_written and test.nodes == 1:
+            continue
+        if not any(_overlap(folder, path.rstrip("/")) for path in present if path):
+            missing[folder] = None
     if not missing:
         return ""
+    folders = list(missing)
     return (
-        f"The test reads {' and '.join(missing)}, and nothing is mounted there. Name the folder of its data as mounts, "
-        f"such as /shared/data:{missing[0]}; or name it as in-image in the site file if the image contains it."
+        f"The test uses {' and '.join(folders)}, and nothing is mounted there. Name the folder of its data as mounts, "
+        f"such as /shared/data:{folders[0]}; or name it as in-image in the site file if the image contains it."
     )
 
 

@@ -14,6 +14,16 @@ export LOGS=$own/assets/logs/1
 HOME=$(mktemp -d)
 export HOME
 mkdir -p "$LOGS" "$own/artifacts"
+# Slurm sends USR1 before the time limit: then each Python process prints where its threads are, and goes on.
+trap '' USR1
+mkdir "$HOME/stacks"
+cat >"$HOME/stacks/sitecustomize.py" <<'END'
+import faulthandler
+import signal
+
+faulthandler.register(signal.SIGUSR1)
+END
+export PYTHONPATH=$HOME/stacks${PYTHONPATH:+:$PYTHONPATH}
 @ENTER@
 
 bash "$own/script.sh"

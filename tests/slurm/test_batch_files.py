@@ -214,6 +214,9 @@ def test_the_same_matrix_has_the_same_names_and_another_has_others() -> None:
         (replace(SITE, results="/a$(id)"), "The folder for results"),
         (replace(SITE, image="a b"), "white space"),
         (replace(SITE, mounts=(("/a,/etc", "/b"),)), "The mount /a,/etc:/b"),
+        (replace(SITE, mounts=(("/a", "/b", "suid"),)), "The mount /a:/b:suid"),
+        (replace(SITE, options=("--comment=a #b",)), "expected --name=value"),
+        (replace(SITE, gpu_type="a b"), "not a valid type of GPUs"),
         (replace(SITE, partitions={"": "a b"}), "'a b' is not a valid name of a partition"),
         (replace(SITE, partitions={"": "a,,b"}), "'' is not a valid name of a partition"),
         (replace(SITE, account="a,b"), "'a,b' is not a valid name of an account"),
@@ -263,11 +266,68 @@ def test_a_place_without_a_value_is_said() -> None:
         rendered(workload(script="{nothing}"))
 
 
+@pytest.mark.parametrize(
+    "option", ["--exclude=node[1-2,7]", "--constraint=a&b", "--constraint=[a|b]*2", "--signal=USR1@300"]
+)
+def test_options_of_sbatch_are_passed_on(option: str) -> None:
+    (array,) = rendered(workload(), site=replace(SITE, options=(option,)))
+    assert array.text.count(f"#SBATCH {option}\n") == 1
+    assert array.text.index(option) > array.text.index("--signal=USR1@60")  # the later option counts
+
+
+def test_type_of_gpus_port_and_read_only_mounts() -> None:
+    (array,) = rendered(workload(), site=replace(SITE, gpu_type="h100", master_port=29500))
+    assert directives(array)["gpus-per-node"] == "h100:8"
+    assert "\nMASTER_PORT=29500\n" in array.text
+    assert "exclusive" in directives(array)  # two tests on a node would use the same port
+    mounts = (("/data", "/mnt/artifacts", "ro"),)
+    (array,) = rendered(workload(), site=replace(SITE, image="/a.sqsh", mounts=mounts))
+    assert "--container-mounts=/shared/results:/shared/results,/data:/mnt/artifacts:ro " in array.text
+
+
+def test_each_platform_has_its_image() -> None:
+    site = replace(SITE, images={"dgx_h100": "/amd64.sqsh", "dgx_gb200": "/arm64.sqsh"})
+    tests = [workload("a", script="cd /opt/megatron-lm"), workload("b", "dgx_gb200", script="cd /opt/megatron-lm")]
+    assert ["/arm64.sqsh" in array.text for array in rendered(*tests, site=site)] == [False, True]
+    with pytest.raises(Refused, match="Name the image"):
+        rendered(workload("c", "dgx_a100", script="cd /opt/megatron-lm"), site=site)
+
+
+@pytest.mark.parametrize(
+    ("image", "source"), [("/a.sif", "/a.sif"), ("nvcr.io#nvidia/nemo:26.06", "docker://nvcr.io/nvidia/nemo:26.06")]
+)
+def test_apptainer_binds_a_folder_of_the_node_as_checkout(tmp_path: Path, image: str, source: str) -> None:
+    site = replace(SITE, results=str(tmp_path), runtime="apptainer", mounts=(("/data", "/mnt/artifacts", "ro"),))
+    site = replace(site, image=image)
+    (array,) = rendered(workload(script="cd /opt/megatron-lm"), site=site)
+    folder = Path(array.folder) / "0"
+    folder.mkdir(parents=True)
+    programs = {
+        "scontrol": "echo node1",
+        "srun": 'while [ "$1" != bash ]; do shift; done; exec "$@"',
+        "apptainer": f'printf "%s\\n" "$@" >{tmp_path}/arguments; exit 3',
+    }
+    (tmp_path / "bin").mkdir()
+    for name, script in programs.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{script}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    env = {"SLURM_JOB_NODELIST": "node1", "SLURM_JOB_ID": "5", "SLURM_NNODES": "1", "SLURM_ARRAY_TASK_ID": "0"}
+    env |= {"SLURM_ARRAY_JOB_ID": "4", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "TMPDIR": str(tmp_path / "bin")}
+    done = subprocess.run(["bash", "-c", array.text], env=env, check=False)
+    assert (done.returncode, (folder / "ended").read_text()) == (3, "5 3\n")
+    arguments = (tmp_path / "arguments").read_text().splitlines()
+    assert arguments[:5] == ["exec", "--nv", "--no-home", "--writable-tmpfs", "--pwd=/"]
+    assert f"--bind={tmp_path}:{tmp_path},/data:/mnt/artifacts:ro" in arguments
+    (checkout,) = [word for word in arguments if word.endswith(":/opt/megatron-lm")]
+    assert not Path(checkout.removeprefix("--bind=").partition(":")[0]).exists()  # removed at the end
+    assert arguments[-3:] == [source, "bash", f"{folder}/task.sh"]
+
+
 @pytest.mark.component("shellcheck")
 def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
     site = replace(SITE, image="/images/mcore.sqsh")
     files = {}
-    for where, connections in ((SITE, UNSET), (site, ONE)):
+    for where, connections in ((SITE, UNSET), (site, ONE), (replace(site, runtime="apptainer"), ONE)):
         for array in rendered(workload("it's", script="true"), site=where, connections=connections):
             files |= {array.path: array.text, array.tasks[0].path: array.tasks[0].text}
     for number, text in enumerate(files.values()):

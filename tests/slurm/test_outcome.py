@@ -1,15 +1,19 @@
 """What became of a test, from its files and from what Slurm says."""
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from runbook_lib.golden.judge import Verdict
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm.follow import GONE, ObservedTest, saved_state
-from runbook_lib.slurm.outcome import MatrixOutcome, conclude
+from runbook_lib.slurm.outcome import MatrixOutcome, conclude, outcome_word
+from runbook_lib.slurm.states import OVER
 from runbook_lib.slurm.submissions import RoundTest
 from runbook_lib.steps.slurm_verify import run
+from runbook_lib.triage.patterns import FailureKind
 
 FILE, SECOND = "golden_values_dev_dgx_h100.json", "golden_values_dev_dgx_h100_2nd.json"
 GOLDEN = '{"lm loss": {"start_step": 1, "end_step": 2, "step_interval": 1, "values": {"1": 10.5, "2": 10.4}}}'
@@ -29,6 +33,70 @@ def look(
     now = ObservedTest(RoundTest(test, 1, "array", 0, folder, 7), state, reason)
     assert now.over == over
     return conclude(now, {FILE: GOLDEN}, (FILE, *more), CONFIG)
+
+
+STATES = (*OVER, "", "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "A_NEW_STATE", GONE)
+CODES = (None, 0, 1, 137, 143)
+CAUSES: tuple[FailureKind | None, ...] = (None, "golden drift", "unknown", "hang", "flaky infrastructure")
+VERDICTS: tuple[tuple[Verdict, ...], ...] = (
+    (), ("unchanged",), ("refresh",), ("held back",), ("refused",), ("unchanged", "refresh"), ("refresh", "refused"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_no_state_of_slurm_but_success_lets_a_test_pass(state: str) -> None:
+    combinations = itertools.product(CODES, CAUSES, VERDICTS, ((), (FILE,)))
+    for code, cause, verdicts, missing in combinations:
+        word = outcome_word(state, code, cause, verdicts, missing)
+        succeeded = state == "COMPLETED" and code in (None, 0)
+        assert (word == "passed") == (succeeded and not missing and set(verdicts) <= {"unchanged"})
+        if word == "drifted":
+            assert "refresh" in verdicts
+            assert succeeded or (state == "FAILED" and cause == "golden drift")
+        assert (word == "not over") == (state not in OVER and state != GONE)
+        assert (word == "unknown") == (state == GONE)
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "cause", "verdicts", "missing", "word"),
+    [
+        ("COMPLETED", 0, None, (), (), "passed"),  # unit tests compare no golden values
+        ("COMPLETED", None, None, ("unchanged",), (), "passed"),  # accounting without exit codes
+        ("COMPLETED", 1, None, ("unchanged",), (), "failed"),
+        ("COMPLETED", 0, "unknown", ("unchanged",), (FILE,), "failed"),
+        ("FAILED", 1, "golden drift", ("unchanged",), (), "failed"),
+        ("FAILED", 137, "golden drift", ("refresh",), (), "drifted"),  # the other node was ended for it
+        ("FAILED", 1, "unknown", ("refresh",), (), "failed"),
+        ("FAILED", 1, "golden drift", (), (), "failed"),
+        ("TIMEOUT", None, "golden drift", ("refresh",), (), "failed"),
+        ("PREEMPTED", 0, None, ("unchanged",), (), "failed"),
+        ("RUNNING", None, None, ("unchanged",), (), "not over"),
+        (GONE, None, "golden drift", ("refresh",), (), "unknown"),
+    ],
+)
+def test_state_exit_status_and_golden_files_decide(
+    state: str, code: int | None, cause: FailureKind | None, verdicts: tuple[Verdict, ...], missing: tuple[str, ...],
+    word: str,
+) -> None:  # fmt: skip
+    assert outcome_word(state, code, cause, verdicts, missing) == word
+
+
+@pytest.mark.parametrize("message", ["", "AssertionError: The following metrics failed: lm loss\n"])
+def test_a_job_that_failed_never_passes_for_unchanged_values(tmp_path: Path, message: str) -> None:
+    files = {"ended": "7 1\n", "job.log": f"started\n{message}", f"assets/{FILE}": GOLDEN}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
+    outcome = conclude(saved_state(RoundTest(test, 1, "array", 0, tmp_path, 7)), {FILE: GOLDEN}, (FILE,), CONFIG)
+    assert (outcome.word, outcome.row["outcome"], outcome.row["class"]) == ("failed", "failed", "unknown")
+    assert "step 5" not in str(outcome.row["next"])
+
+
+def test_a_golden_file_that_cannot_be_read_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "assets" / FILE).mkdir(parents=True)
+    outcome = look(tmp_path)
+    assert (outcome.word, outcome.missing) == ("failed", (FILE,))
 
 
 @pytest.mark.parametrize("state", ["", "PENDING", "RUNNING"])
@@ -78,7 +146,7 @@ def test_missing_values_are_named(tmp_path: Path) -> None:
 def test_the_state_of_slurm_is_a_cause(tmp_path: Path, state: str, reason: str, kind: str, cause: str) -> None:
     found = look(tmp_path, state, {"job.log": "began\n"}, reason=reason)
     assert found.failure is not None
-    assert (found.word, found.failure.kind) == ("failed", kind)
+    assert (found.word, found.failure.kind) == ("unknown" if state == GONE else "failed", kind)
     assert found.failure.cause.startswith(cause)
     assert reason in found.failure.cause
     assert found.failure.next

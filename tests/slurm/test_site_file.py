@@ -82,6 +82,9 @@ def test_an_image_as_pyxis_takes_it_stays(image: str) -> None:
         ("at-once: -1", "expected a whole number"),
         ("at-once: true", "expected a whole number"),
         ("gpus: no thanks", "expected true or false"),
+        ("container: podman", "expected pyxis or apptainer"),
+        ("master-port: 70000", "expected a whole number from 0 to 65535"),
+        ("image: {a: 1}", "expected a text, or texts by platform"),
     ],
 )
 def test_an_invalid_file_is_explained(text: str, says: str) -> None:
@@ -155,19 +158,61 @@ def test_one_of_several_partitions_suffices() -> None:
     ("site", "texts", "lacks"),
     [
         ({}, ["DATA_PATH=/mnt/artifacts"], ""),  # without an image it is for the nodes to have
-        ({"image": "i"}, ["", "ls /tmp /mnt /mnt/"], ""),
-        ({"image": "i"}, ["{artifacts_dir}/mnt/x ./mnt/x /lustre/cache"], ""),
+        ({"image": "i"}, ["", "ls /tmp/x /mnt /mnt/"], ""),
+        ({"image": "i"}, ["{artifacts_dir}/mnt/x ./mnt/x a/b https://a.b/c/d ${HOME}/x $HOME/y /usr/local/x"], ""),
+        ({"image": "i"}, ["echo x", "--prompts: Ask the /admin and/or me"], ""),
         ({"image": "i", "mounts": (("/d", "/mnt/artifacts"),)}, ["DATA=/mnt/artifacts/", "/mnt/artifacts/a"], ""),
+        ({"image": "i", "mounts": (("/d", "/mnt/artifacts", "ro"),)}, ["DATA=/mnt/artifacts/"], ""),
         ({"image": "i", "mounts": (("/d", "/mnt/"),)}, ["DATA=/mnt/artifacts/"], ""),
         ({"image": "i", "mounts": (("/d", "/mnt/artifacts/text"),)}, ["DATA=/mnt/artifacts/"], ""),
         ({"image": "i", "in_image": ("/mnt/artifacts",)}, ["DATA=/mnt/artifacts/"], ""),
         ({"image": "i", "mounts": (("/d", "/mnt/art"),)}, ["DATA=/mnt/artifacts/x"], "/mnt/artifacts,"),
         ({"image": "i"}, ["--load /mnt/artifacts/x", "a: /mnt/models/b/c"], "/mnt/artifacts and /mnt/models,"),
+        ({"image": "i"}, ["DATA_PATH=/data"], "/data,"),
+        ({"image": "i"}, ["", "  --vocab-file: '/scratch/v/x.json'"], "/scratch/v,"),
+        ({"images": {"dgx_h100": "i"}}, ["DATA_PATH=/data"], "/data,"),
+        ({"images": {"dgx_gb200": "i"}}, ["DATA_PATH=/data"], ""),
+        # Two nodes must share even a folder that is only written.
+        ({"image": "i"}, ['"DATA_CACHE_PATH=/lustre/fsw/a/cache/"\nrm -rf /lustre/fsw/a'], "/lustre/fsw,"),
+        ({"image": "i", "mounts": (("/l", "/lustre"),)}, ['"DATA_CACHE_PATH=/lustre/fsw/a/cache/"'], ""),
     ],
 )
 def test_folders_that_a_container_lacks_are_named(site: dict[str, Any], texts: list[str], lacks: str) -> None:
-    told = unmounted(replace(Site("/c", "/r"), **site), *texts)
-    assert told.startswith(f"The test reads {lacks} and nothing is mounted there.") if lacks else told == ""
+    test = replace(TEST, script=texts[0])
+    sentence = unmounted(replace(Site("/c", "/r"), **site), test, "\n".join(texts[1:]))
+    assert sentence.startswith(f"The test uses {lacks} and nothing is mounted there.") if lacks else sentence == ""
+
+
+def test_a_folder_that_one_node_only_writes_needs_no_mount() -> None:
+    script = 'DATA_CACHE_PATH=/lustre/fsw/a/cache/\nrm -rf "/lustre/fsw/a"\nmkdir -p /scratch/a/b'
+    assert unmounted(Site("/c", "/r", "i"), replace(TEST, nodes=1, script=script), "") == ""
+    assert "/lustre/fsw" in unmounted(
+        Site("/c", "/r", "i"), replace(TEST, nodes=1, script=f"{script}\nls /lustre/fsw"), ""
+    )
+
+
+def test_images_and_gpus_by_platform_and_type() -> None:
+    images = "image: {dgx_h100: /a.sqsh, dgx_gb200: 'nvcr.io/nvidia/nemo:26.06'}"
+    site = parse(
+        f"{images}\noptions: [--gpus-per-node=h100:8, '--constraint=a&b']\nleast-gpus: 4\n", "s", "/c", results="/r"
+    )
+    assert [site.image_for(name) for name in ("dgx_h100", "dgx_ gb200", "dgx_a100")] == [
+        "/a.sqsh", "nvcr.io#nvidia/nemo:26.06", "",
+    ]  # fmt: skip
+    assert (site.gpu_type, site.least_gpus, site.options, site.problems()) == ("h100", 8, ("--constraint=a&b",), ())
+    assert parse(images, "s", "/c", image="/b.sqsh").image_names == ("/b.sqsh",)
+
+
+def test_an_image_file_is_for_one_kind_of_processor() -> None:
+    both = ("dgx_h100", "dgx_gb200")
+    (problem,) = Site("/c", "/r", "/a.sqsh").processor_problems(both)
+    assert "dgx_gb200 is arm64" in problem
+    by_platform = Site("/c", "/r", images={"dgx_h100": "/a.sqsh", "dgx_gb200": "/b.sqsh"})
+    for site, platforms in (
+        (Site("/c", "/r", "/a.sqsh"), ("dgx_gb200", "dgx_gb300")), (Site("/c", "/r", "nvcr.io#a/b:c"), both),
+        (by_platform, both), (Site("/c", "/r"), both),
+    ):  # fmt: skip
+        assert list(site.processor_problems(platforms)) == []
 
 
 def test_a_cluster_without_gpus_has_a_hint() -> None:

@@ -15,11 +15,15 @@ from runbook_lib.slurm.states import Partition
 
 @dataclass(frozen=True)
 class ClusterReport:
-    """``problems`` prevent every submission; ``partitions`` are None if they are unknown."""
+    """``problems`` prevent every submission; ``partitions`` are None if they are unknown.
+
+    ``runtime`` starts the containers.
+    """
 
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     partitions: tuple[Partition, ...] | None = None
+    runtime: str = ""
 
     @property
     def node_gpus(self) -> Mapping[str, int]:
@@ -32,41 +36,44 @@ class ClusterReport:
         return sizes
 
 
-def inspect_cluster(slurm: Slurm, site: Site) -> ClusterReport:
+def inspect_cluster(slurm: Slurm, site: Site, tests: Sequence[Workload]) -> ClusterReport:
     """Compare a site with this machine and with what Slurm reports of the cluster."""
-    problems: list[str] = []
+    problems = list(site.processor_problems(test.platform for test in tests))
     warnings: list[str] = []
     if site.shared:
         warnings += _missing_paths(site)
     else:
         problems += [*_missing_paths(site), *_unshared_paths(site)]
-    if not site.image and not (Path(site.checkout) / ".venv").is_dir():
+    if not site.image_names and not (Path(site.checkout) / ".venv").is_dir():
         problems.append(
             f"{site.checkout} has no .venv, so all nodes would build one at the same time. Run `uv sync` there once, "
             "or name an image."
         )
+    runtime, partitions = site.runtime, None
     try:
         partitions = slurm.partitions()
         names = [partition.name for partition in partitions]
         problems += site.problems(partitions=names, accounts=slurm.own_accounts())
-        if site.image and not slurm.runs_containers():
-            problems.append(
-                f"srun has no option --container-image here, so {site.image} cannot be run: Pyxis is not installed. "
-                "Ask the administrators of the cluster to install it. Without an image only train runs, in the "
-                "checkout's own environment."
-            )
+        if site.image_names and runtime != "apptainer" and not slurm.runs_containers():
+            if runtime == "" and slurm.has_program("apptainer"):
+                runtime = "apptainer"
+            else:
+                problems.append(
+                    f"srun has no option --container-image here, so {site.image_names[0]} cannot be run: Pyxis is not "
+                    "installed. Ask the administrators of the cluster to install it, or set container: apptainer in "
+                    "the site file if its nodes have apptainer. Without an image only train runs, in the checkout's "
+                    "own environment."
+                )
     except Unreachable as error:
         warnings.append(f"{error} Partition, account and sizes were not checked.")
-        return ClusterReport(tuple(problems), tuple(warnings))
     except RunbookError as error:
-        return ClusterReport((*problems, str(error)))
-    return ClusterReport(tuple(problems), tuple(warnings), partitions)
+        problems.append(str(error))
+    return ClusterReport(tuple(problems), tuple(warnings), partitions, runtime)
 
 
 def _missing_paths(site: Site) -> list[str]:
-    paths = [outside for outside, _ in site.mounts]
-    if site.image.startswith("/"):
-        paths.insert(0, site.image)
+    paths = [image for image in site.image_names if image.startswith("/")]
+    paths += [mount[0] for mount in site.mounts]
     advice = "Correct the path, or set shared: true in the site file if the nodes have it."
     return [f"{path} does not exist on this machine. {advice}" for path in paths if not Path(path).exists()]
 
@@ -77,9 +84,9 @@ def _unshared_paths(site: Site) -> list[str]:
     except OSError:
         return []
     paths = [site.results]
-    if not site.image:
+    if not site.image_names:
         paths.append(site.checkout)
-    return [problem for path in paths if (problem := site_file.not_shared(path, mounts))]
+    return list(filter(None, [site_file.not_shared(path, mounts) for path in paths]))
 
 
 def find_obstacle(test: Workload, site: Site, partitions: Sequence[Partition] | None, settings: str) -> str:
@@ -87,10 +94,10 @@ def find_obstacle(test: Workload, site: Site, partitions: Sequence[Partition] | 
 
     ``partitions`` are None if they are unknown, ``settings`` is the text of the test's settings.
     """
-    if not site.image and INSIDE in test.script:
+    if not site.image_for(test.platform) and INSIDE in test.script:
         return f"The test's script uses {INSIDE}, which exists only in a container. Name the image that was built."
     problems: list[str] = []
     if partitions is not None:
         problems += site_file.unmet_requirements(site, partitions, [test])
-    problems.append(site_file.unmounted(site, test.script, settings))
+    problems.append(site_file.unmounted(site, test, settings))
     return " ".join(filter(None, problems))

@@ -2,7 +2,7 @@
 
 import glob
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -38,6 +38,7 @@ class SlurmPlan:
     planned again.  ``submissions`` are earlier arrays with their job ids, from the folder or from the queue.
     ``elsewhere`` are unfinished tests of this bump at other commits or with other images.  Any of ``problems``
     prevents a submission.  ``texts`` are settings and golden files by path.  ``idle``: why there is nothing to plan.
+    ``canary`` says for which test the others wait.
     """
 
     branch: BumpBranch
@@ -53,6 +54,7 @@ class SlurmPlan:
     warnings: tuple[str, ...] = ()
     texts: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     idle: str = ""
+    canary: str = ""
 
     @property
     def blocked(self) -> tuple[SelectedTest, ...]:
@@ -86,13 +88,14 @@ class SlurmPlan:
         shown = display.facts(
             commit=self.branch.start[:10],
             results=self.folder,
-            image=self.site.image or "none: in the checkout itself",
+            image=", ".join(self.site.image_names) or "none: in the checkout itself",
             partition=", ".join(sorted(set(self.site.partitions.values()))),
             account=self.site.account,
         )
         shown += display.notes(self.problems, title="Nothing can be submitted")
         shown += display.notes(self.warnings, title="Warnings")
-        if self.arrays or not self.problems:
+        shown += display.notes(filter(None, [self.canary]))
+        if self.arrays or not (self.problems or self.canary):
             rows = [self._row(array) for array in self.arrays]
             shown += display.table(rows, empty="Nothing new to submit: all these tests were submitted before.")
         if self.blocked:
@@ -142,19 +145,21 @@ def read_site(
 
 def plan_tests(
     branch: BumpBranch, site: Site, *, tests: str = selection.BUMP, platform: str = "", rerun: str = "",
-    train: str = "", nodes: str = "1", gpus: str = "8", slurm: Slurm | None = None,
+    train: str = "", nodes: str = "1", gpus: str = "8", repeats: str = "", canary: bool = False,
+    slurm: Slurm | None = None,
 ) -> SlurmPlan:  # fmt: skip
     """Return the plan for the branch's commit.
 
     ``train`` is a training script with its arguments, which runs on ``nodes`` with ``gpus`` each instead of tests.
-    ``rerun`` names tests to submit once more, or is ``failed`` for all that did not pass.
+    ``rerun`` names tests to submit once more, or is ``failed`` for all that did not pass.  ``repeats`` is the most
+    that a test is repeated; with ``canary`` one test is submitted first, and the others once it has run.
     Raises Refused for a test that does not exist or still runs, and CannotTell for a damaged list of submissions.
     """
     bump = branch.bump
     name = f"{bump.image_type}-{bump.tag or 'none'}"
     folder = f"{name}-{branch.start[:12]}"
-    if site.image:  # results with another image are others
-        folder += f"-{hashlib.sha256(site.image.encode()).hexdigest()[:6]}"
+    if site.image_names:  # results with another image are others
+        folder += f"-{hashlib.sha256(','.join(site.image_names).encode()).hexdigest()[:6]}"
     plan = SlurmPlan(branch, site, Path(site.results or "/") / folder, slurm or Slurm())
     if not site.results:
         return replace(plan, idle=_NO_RESULTS)
@@ -164,10 +169,13 @@ def plan_tests(
     if train.strip():
         training = selection.training_test(train, nodes, gpus, platform, bump.image_type)
     commit_tests = read_commit_tests(branch, site, tests, platform, training)
+    selected = commit_tests.tests
+    if repeats.strip():
+        limit = selection.count("repeats", repeats)
+        selected = tuple(replace(entry, test=selection.limit_repeats(entry.test, limit)) for entry in selected)
     warnings = (*branch.warnings, *_branch_warnings(branch), *commit_tests.warnings)
-    plan = replace(plan, tests=commit_tests.tests, texts=commit_tests.texts, warnings=warnings)
-    plan = _with_submissions(plan, name)
-    plan = replace(plan, new_tests=_new_tests(plan, rerun), problems=(*site.problems(), *plan.problems))
+    plan = _with_submissions(replace(plan, tests=selected, texts=commit_tests.texts, warnings=warnings), name)
+    plan = _with_new_tests(replace(plan, problems=(*site.problems(), *plan.problems)), rerun, canary=canary)
     if plan.problems or not plan.new_tests:
         return plan
     return _with_arrays(plan)
@@ -230,7 +238,7 @@ def _unfinished_elsewhere(plan: SlurmPlan, prefix: str, warnings: list[str]) -> 
 
 def _with_arrays(plan: SlurmPlan) -> SlurmPlan:
     """Add arrays for the new tests, except those that cannot run on the cluster.  If none can, that is a problem."""
-    cluster = inspect_cluster(plan.slurm, plan.site)
+    cluster = inspect_cluster(plan.slurm, plan.site, [entry.test for entry in plan.new_tests])
     plan = replace(plan, problems=cluster.problems, warnings=(*plan.warnings, *cluster.warnings))
     obstacles = {}
     for entry in plan.new_tests:
@@ -248,18 +256,41 @@ def _with_arrays(plan: SlurmPlan) -> SlurmPlan:
         new_tests=tuple(entry for entry in plan.new_tests if entry.test.name not in obstacles),
     )
     results = f"{plan.folder}/{rounds.next_round(plan.folder)}"
+    site = replace(plan.site, results=results, node_gpus=cluster.node_gpus, runtime=cluster.runtime)
+    warnings = [*plan.warnings, *_work_tree_warnings(plan.branch, site)]
+    failed_nodes = _failed_nodes(plan)
+    if failed_nodes:
+        warnings.append(f"{failed_nodes} failed in an earlier attempt of these tests, according to Slurm: excluded.")
+        site = replace(site, options=_with_excluded(site.options, failed_nodes))
     try:
-        job_arrays = arrays(
-            [(entry.test, entry.connections) for entry in plan.new_tests],
-            replace(plan.site, results=results, node_gpus=cluster.node_gpus),
-        )
+        job_arrays = arrays([(entry.test, entry.connections) for entry in plan.new_tests], site)
     except Refused as error:
         return replace(plan, problems=(*plan.problems, str(error)))
-    return replace(plan, arrays=job_arrays, warnings=(*plan.warnings, *_work_tree_warnings(plan.branch, plan.site)))
+    return replace(plan, arrays=job_arrays, warnings=tuple(warnings))
+
+
+def _failed_nodes(plan: SlurmPlan) -> str:
+    names = {entry.test.name for entry in plan.new_tests}
+    nodes: set[str] = set()
+    for submission in plan.submissions:
+        for entry in submission.entries:
+            if entry.test.name in names:
+                nodes |= follow.failed_nodes(entry)
+    return ",".join(sorted(nodes))
+
+
+def _with_excluded(options: Iterable[str], nodes: str) -> tuple[str, ...]:
+    others = []
+    for option in options:
+        if option.startswith("--exclude="):
+            nodes = f"{option.partition('=')[2]},{nodes}"
+        else:
+            others.append(option)
+    return (*others, f"--exclude={nodes}")
 
 
 def _work_tree_warnings(branch: BumpBranch, site: Site) -> list[str]:
-    if site.image or branch.checkout.bare:
+    if site.image_names or branch.checkout.bare:
         return []
     head = branch.checkout.resolve("HEAD")
     if head == branch.start and not branch.checkout.uncommitted(["."]):
@@ -270,8 +301,8 @@ def _work_tree_warnings(branch: BumpBranch, site: Site) -> list[str]:
     ]
 
 
-def _new_tests(plan: SlurmPlan, rerun: str) -> tuple[SelectedTest, ...]:
-    """Return the tests that were not submitted yet, and those that ``rerun`` names.
+def _with_new_tests(plan: SlurmPlan, rerun: str, *, canary: bool) -> SlurmPlan:
+    """Add the tests that were not submitted yet, and those that ``rerun`` names; with ``canary`` one of them first.
 
     Raises Refused for a word that names no test, and for a test that still waits or runs.
     """
@@ -286,23 +317,40 @@ def _new_tests(plan: SlurmPlan, rerun: str) -> tuple[SelectedTest, ...]:
     newest = rounds.newest(plan.submissions)
     submitted = {name: newest[name] for name in runnable if name in newest and newest[name].job is not None}
     new = runnable.keys() - submitted.keys()
-    unfinished = []
-    if words:
+    unfinished, outcomes = [], set()
+    if words or canary:
         for observed in Follower(plan.slurm, submitted.values(), notes=False).poll():
-            test = observed.entry
+            test, word = observed.entry, plan.outcome(observed).word
             is_named = bool(names[test.test.name] & words)
             if is_named and observed.state and not observed.over:
                 unfinished.append(f"{test.test} (job {test.job}_{test.index})")
-            elif is_named or ("failed" in words and _has_failed(plan, observed)):
+            elif is_named or ("failed" in words and (word in ("failed", "unknown") or not observed.state)):
                 new.add(test.test.name)
+            else:
+                outcomes.add(word)
     if unfinished:
         raise Refused(
             f"again names tests that have not ended: {', '.join(unfinished)}. Wait until they end, or end them with "
             "cancel; then run again."
         )
-    return tuple(entry for name, entry in runnable.items() if name in new)
+    plan = replace(plan, new_tests=tuple(entry for name, entry in runnable.items() if name in new))
+    return _with_canary(plan, outcomes) if canary else plan
 
 
-def _has_failed(plan: SlurmPlan, observed: ObservedTest) -> bool:
-    """Return True if a test failed, or left no state at all."""
-    return not observed.state or plan.outcome(observed).word == "failed"
+def _with_canary(plan: SlurmPlan, outcomes: Collection[str]) -> SlurmPlan:
+    """Reduce the new tests to the smallest, unless a test of this commit and image ran with these ``outcomes``."""
+    if not plan.new_tests or not {"passed", "drifted", "to be judged"}.isdisjoint(outcomes):
+        return plan
+    if outcomes and "not over" not in outcomes:
+        problem = "The canary failed, so the other tests would fail too. Fix its cause; then submit it as again."
+        return replace(plan, new_tests=(), problems=(*plan.problems, problem))
+    chosen: list[SelectedTest] = []
+    if not outcomes:
+        submitted = rounds.newest(plan.submissions)  # a test that is submitted again, else the smallest
+        by_size = sorted(plan.new_tests, key=lambda entry: (entry.test.world_size, entry.test.time_limit))
+        chosen = sorted(by_size, key=lambda entry: entry.test.name not in submitted)[:1]
+    sentence = ""
+    if len(plan.new_tests) > len(chosen):
+        more = display.count(len(plan.new_tests) - len(chosen), "more test")
+        sentence = f"{more} can be submitted once the canary has run: run again then."
+    return replace(plan, new_tests=tuple(chosen), canary=sentence)

@@ -63,7 +63,7 @@ class MatrixResults:
         """Show each test with its outcome, then the evidence of those that failed."""
         rows = [outcome.row for outcome in self.outcomes]
         shown = display.table(rows, empty="Nothing was submitted yet.") + display.notes(self.restarts)
-        failed = [outcome for outcome in self.outcomes if outcome.word == "failed"]
+        failed = [outcome for outcome in self.outcomes if outcome.word in ("failed", "unknown")]
         for outcome in failed[:_SHOWN]:
             shown += _evidence(outcome)
         if len(failed) > _SHOWN:
@@ -99,7 +99,9 @@ def carry_out(
     bump = plan.branch.bump
     if plan.idle or bump.tag is None:
         return plan
-    step.add_inputs(head_commit=plan.branch.start, results=str(plan.folder), image_under_test=plan.site.image)
+    step.add_inputs(
+        head_commit=plan.branch.start, results=str(plan.folder), image_under_test=", ".join(plan.site.image_names)
+    )
     step.warn(*plan.warnings, *(f"Left out: {tests}. {reason}" for tests, reason in plan.left_out))
     if not bump.apply:
         _preview(step, plan, cancel=cancel)
@@ -148,7 +150,7 @@ def _overtaken(plan: SlurmPlan) -> Refused:
 
 def _submit(step: StepRecord, plan: SlurmPlan, say: Callable[[str], object]) -> tuple[Submission, ...]:
     number = rounds.next_round(plan.folder)
-    if plan.site.image:
+    if plan.site.image_names:
         _archive(plan, plan.folder / str(number))
 
     def report(array: Submission) -> None:
@@ -223,8 +225,9 @@ def _cancel(step: StepRecord, plan: SlurmPlan) -> None:
 
 def verify(step: StepRecord, plan: SlurmPlan, results: MatrixResults) -> View:
     """Record the outcome of each test, and the state of all."""
-    if plan.idle or plan.branch.bump.tag is None or not results.outcomes:
-        sentence, next_action = _without_results(step, plan)
+    open_point, next_action = _unsubmitted(step, plan)
+    if not results.outcomes or plan.branch.bump.tag is None:
+        sentence = open_point or "No test has been submitted yet."
         step.check(*(Check(name, "skipped", sentence) for name in _CHECKS))
         step.done(sentence, next_action)
         return display.note(_NOTE)
@@ -235,10 +238,11 @@ def verify(step: StepRecord, plan: SlurmPlan, results: MatrixResults) -> View:
     counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
     submitted = {outcome.now.entry.test.name for outcome in results.outcomes}
     missing = [str(chosen.test) for chosen in plan.tests if chosen.test.name not in submitted]
-    failed, unjudged, running = (results.names(word) for word in ("failed", "to be judged", "not over"))
+    failed = results.names("failed") + results.names("unknown")
+    unjudged, running = results.names("to be judged"), results.names("not over")
     # As in CI a failed test needs a person's decision, so the run waits and does not fail.
     for name, pending, detail in (
-        (_CHECKS[0], missing, f"{len(words)} of {len(plan.tests)} were submitted."),
+        (_CHECKS[0], missing, f"{len(words)} of {len(plan.tests)} were submitted. {open_point}".rstrip()),
         (_CHECKS[1], failed + running, f"{counts}."),
         (_CHECKS[2], unjudged, f"{display.count(len(results.judgements), 'file')} compared."),
     ):
@@ -248,26 +252,30 @@ def verify(step: StepRecord, plan: SlurmPlan, results: MatrixResults) -> View:
             step.check(Check(name, "passed", detail))
     sentence = f"{display.count(len(words), 'test')} on Slurm: {counts}"
     if running:
-        step.waiting(f"{sentence}; waiting for Slurm", "Run slurm-verify again, with -p wait True to follow it.")
+        sentence += "; waiting for Slurm"
+        next_action = next_action or "Run slurm-verify again, with -p wait True to follow it."
     elif failed or unjudged:
-        next_action = "Review the outcomes above; `-r again failed` submits the failed tests once more."
-        step.waiting(f"{sentence}; waiting for a person to judge", next_action)
+        sentence += "; waiting for a person to judge"
+        next_action = next_action or "Review the outcomes above; `-r again failed` submits the failed tests once more."
+    sentence = f"{sentence}. {open_point}".rstrip()
+    if running or failed or unjudged or open_point:
+        step.waiting(sentence.removesuffix("."), next_action)
     else:
-        step.done(f"{sentence}.", notebooks.OPEN_PR)
+        step.done(sentence, notebooks.OPEN_PR)
     return display.note(_NOTE)
 
 
-def _without_results(step: StepRecord, plan: SlurmPlan) -> tuple[str, str]:
-    """Return why there are no outcomes, and the next action."""
+def _unsubmitted(step: StepRecord, plan: SlurmPlan) -> tuple[str, str]:
+    """Return why chosen tests are not submitted, and the next action; empty texts if all are."""
     bump = plan.branch.bump
     if plan.idle or bump.tag is None:
         return plan.idle or "No tag was given, so nothing is submitted.", ""
-    if plan.problems and plan.new_tests and not bump.apply:
-        return f"Apply would be refused. {' '.join(plan.problems)}", ""
+    if plan.problems:
+        return f"Nothing can be submitted: {' '.join(plan.problems)}", ""
     if plan.arrays and not bump.apply:
         tests = display.count(sum(len(array.tasks) for array in plan.arrays), "test")
         sentence = f"Preview: {tests} would be submitted, in {display.count(len(plan.arrays), 'array')}"
         if plan.blocked:
             sentence += f"; {len(plan.blocked)} cannot run"
-        return f"{sentence}.", command_line.command(step.name, step.bump, apply=True)
-    return "No test has been submitted yet.", ""
+        return f"{sentence}. {plan.canary}".rstrip(), command_line.command(step.name, step.bump, apply=True)
+    return plan.canary, ""

@@ -44,7 +44,7 @@ class World:
         self.env, self.slurm = env, Slurm({**os.environ, **env})
         self.steps = 0
 
-    def plan(self, *, apply: bool = True, tag: str = TAG, site: Site | None = None, **options: str) -> SlurmPlan:
+    def plan(self, *, apply: bool = True, tag: str = TAG, site: Site | None = None, **options: Any) -> SlurmPlan:
         bump = Bump.parse(tag=tag, apply=apply)
         position = bump_branch.find(self.checkout, bump)
         options = {"platform": "dgx_h100", **options}
@@ -245,6 +245,39 @@ def test_an_unknown_test_is_refused(alone: World, options: dict[str, str], named
 
 
 @needs_slurm
+def test_an_image_file_for_two_kinds_of_processors_is_reported(world: World) -> None:
+    recipe = world.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    (recipe.parent / "gb.yaml").write_text(recipe.read_text().replace("dgx_h100", "dgx_gb200"))
+    world.checkout.git("add", "-A")
+    world.checkout.git("commit", "-q", "-m", "two")
+    image = world.folder / "a.sqsh"
+    image.touch()
+    plan = world.plan(platform="", site=replace(world.site, image=str(image)))
+    assert any("dgx_gb200 is arm64" in problem for problem in plan.problems)
+    by_platform = replace(world.site, images={"dgx_h100": str(image), "dgx_gb200": f"{image}/b"})
+    plan = world.plan(platform="", site=by_platform)
+    assert not any("arm64" in problem for problem in plan.problems)
+    assert any(f"{image}/b does not exist" in warning for warning in plan.warnings)
+
+
+@needs_slurm
+@pytest.mark.parametrize(("runtime", "is_installed"), [("", True), ("", False), ("apptainer", False)])
+def test_apptainer_runs_containers_without_pyxis(world: World, runtime: str, is_installed: bool) -> None:
+    path = f"{world.folder}/bin:{os.environ['PATH']}"
+    image, program = world.folder / "a.sif", world.folder / "bin/apptainer"
+    image.touch()
+    program.parent.mkdir()
+    if is_installed:
+        program.write_text("#!/bin/sh\nexit 1\n")
+        program.chmod(0o755)
+    world.slurm = Slurm({**os.environ, **world.env, "PATH": path})
+    plan = world.plan(tests="good", site=replace(world.site, image=str(image), runtime=runtime))
+    uses_apptainer = any("apptainer exec" in array.text for array in plan.arrays)
+    assert uses_apptainer == (runtime == "apptainer" or is_installed)
+    assert any("Pyxis" in problem for problem in plan.problems) != uses_apptainer
+
+
+@needs_slurm
 def test_one_test_that_cannot_run_here_is_left_out_and_the_others_are_planned(world: World) -> None:
     folder = world.checkout.path / "tests/test_utils/recipes/h100"
     text = (folder / "gpt.yaml").read_text()
@@ -291,6 +324,96 @@ def test_a_cancelled_test_can_be_submitted_once_more(world: World) -> None:
     outcomes, _ = world.go(world.plan(tests="good"), wait=True)
     assert (outcomes["good"].word, outcomes["good"].now.entry.round) == ("passed", 2)
     assert cases(world.plan(tests="good,hang", rerun="failed")) == ["hang"]
+
+
+@needs_slurm
+def test_an_earlier_result_does_not_hide_that_nothing_can_be_submitted(world: World) -> None:
+    world.go(world.plan(tests="good"), wait=True)
+    nowhere = replace(world.site, partitions={"": "nosuch"})
+    outcomes, entries = world.go(world.plan(tests="good,drift", site=nowhere, apply=False))
+    assert outcomes["good"].word == "passed"
+    (sentence,) = sentences("waiting", entries)
+    assert "1 passed. Nothing can be submitted: The cluster has no partition nosuch for you." in sentence
+    assert of("done", entries) == []
+    (check,) = [check for check in of("check", entries) if "submitted" in check["name"]]
+    assert (check["status"], "nosuch" in check["detail"]) == ("waiting", True)
+    _, entries = world.go(world.plan(tests="good,drift", apply=False))
+    assert "Preview: 1 test would be submitted" in sentences("waiting", entries)[0]
+    _, entries = world.go(world.plan(tests="good", site=nowhere))  # nothing is left to submit
+    assert len(of("done", entries)) == 1
+
+
+@needs_slurm
+def test_a_job_that_fails_after_it_wrote_unchanged_values_has_failed(world: World) -> None:
+    recipe = world.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    recipe.write_text(recipe.read_text().replace("{test_case} == drift", "{test_case} == good"))
+    world.checkout.git("commit", "-q", "-a", "-m", "two")
+    outcomes, entries = world.go(world.plan(tests="good"), wait=True)
+    assert [judgement.verdict for judgement in outcomes["good"].judgements] == ["unchanged"]
+    assert outcomes["good"].word == "failed"
+    assert "1 failed" in sentences("waiting", entries)[-1]
+    assert cases(world.plan(tests="good", rerun="failed")) == ["good"]
+
+
+@needs_slurm
+def test_a_canary_runs_before_the_others(world: World) -> None:
+    chosen = {"tests": "drift,good,missing", "canary": True}
+    plan = world.plan(**chosen)
+    assert cases(plan) == ["good"]  # the smallest, and of several the first
+    outcomes, entries = world.go(plan)
+    assert list(outcomes) == ["good"]
+    assert "2 more tests can be submitted" in sentences("waiting", entries)[-1]
+    outcomes, entries = world.go(world.plan(tests="good"), wait=True)
+    assert outcomes["good"].word == "passed"
+    assert cases(world.plan(**chosen)) == ["drift", "missing"]
+
+
+@needs_slurm
+def test_no_other_test_follows_a_canary_that_runs_or_failed(world: World) -> None:
+    chosen = {"tests": "hang,good", "canary": True}
+    world.go(world.plan(tests="hang"))
+    plan = world.plan(**chosen)
+    assert (cases(plan), plan.problems) == ([], ())
+    assert "1 more test can be submitted once the canary has run" in plan.show().text
+    world.go(world.plan(tests="hang"), cancel=True, wait=True)
+    plan = world.plan(**chosen)
+    assert cases(plan) == []
+    assert "The canary failed" in plan.problems[0]
+    assert cases(world.plan(**chosen, rerun="hang")) == ["hang"]
+
+
+def test_repeats_are_limited(alone: World) -> None:
+    recipe = alone.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    recipe.write_text(recipe.read_text().replace("n_repeat:", "n_repeat: 5").replace("set -e", "N_REPEAT={n_repeat}"))
+    alone.checkout.git("commit", "-q", "-a", "-m", "two")
+    for repeats, count in (("", "5"), ("2", "2"), ("9", "5")):
+        plan = alone.plan(tests="good", repeats=repeats)
+        assert f"N_REPEAT={count}\n" in plan.tests[0].test.command(assets_dir="", artifacts_dir="", name="")
+    with pytest.raises(Refused, match="repeats='few' is not a number"):
+        alone.plan(tests="good", repeats="few")
+
+
+@needs_slurm
+def test_a_node_that_failed_is_excluded_from_the_next_attempt(world: World) -> None:
+    outcomes, _ = world.go(world.plan(tests="oom"), wait=True)
+    log = outcomes["oom"].now.entry.folder / "job.log"
+    log.write_text("srun: error: Node failure on node2\nsrun: error: Task launch for StepId=5.0 failed on node n3: x\n")
+    plan = world.plan(tests="oom", rerun="oom")
+    assert "#SBATCH --exclude=n3,node2\n" in plan.arrays[0].text
+    assert any("n3,node2 failed in an earlier attempt" in warning for warning in plan.warnings)
+    own = replace(world.site, options=("--exclude=n[4-5]",))
+    assert "#SBATCH --exclude=n[4-5],n3,node2\n" in world.plan(tests="oom", rerun="oom", site=own).arrays[0].text
+    assert "--exclude" not in world.plan(tests="good").arrays[0].text
+
+
+@needs_slurm
+def test_stacks_are_printed_before_the_time_limit(world: World) -> None:
+    outcomes, _ = world.go(world.plan(tests="hang", site=replace(world.site, options=("--signal=USR1@1",))), wait=True)
+    assert (outcomes["hang"].now.word, outcomes["hang"].word) == ("time limit", "failed")
+    logs = (outcomes["hang"].now.entry.folder / "assets/logs/1").rglob("stderr.log")
+    stacks = [path.read_text() for path in logs]
+    assert len(stacks) == 4
+    assert all("most recent call first" in text and "train.py" in text for text in stacks)
 
 
 @needs_slurm
