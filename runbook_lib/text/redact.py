@@ -1,8 +1,7 @@
 """The removal of secrets from text that is stored or shown.
 
 Known secrets, the values of this environment's secret variables, are removed in every usual spelling. Others are
-recognized by their form (``secret_tokens``) or by the text before them: a header, a name such as ``password``, an
-option (``secret_assignments``).
+recognized by their form, or by the text before them: a header, a name such as ``password``, an option.
 """
 
 import base64
@@ -10,13 +9,13 @@ import html
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from runbook_lib.text import secret_assignments, secret_tokens
+from runbook_lib.text.secret_forms import secret_forms
 
 MASK = "***"
 
@@ -29,9 +28,24 @@ _SECRET_NAME = re.compile(
 #: Characters of a secret value, and of a line of one: shorter ones may be ordinary words.
 _SHORTEST, _SHORTEST_LINE = 8, 16
 
-_LINE_OF_KEY = re.compile(secret_tokens.LINE_OF_KEY, re.MULTILINE)
-_MEASURED = re.compile(secret_tokens.MEASURED)
-_USERINFO = re.compile(secret_assignments.USERINFO)
+#: Tokens of a known length, whose end is known even if a line break divides them.
+_MEASURED = re.compile(
+    r"gh[opusr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59}|hf_[A-Za-z0-9]{34}|npm_[A-Za-z0-9]{36}"
+    r"|glpat-[A-Za-z0-9_-]{20}|SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}|do[opr]_v1_[a-f0-9]{64}|dapi[a-f0-9]{32}"
+)
+
+#: A line of a private key without its BEGIN, which is no sha256; and the last line, which is shorter: below another,
+#: above the END, or by itself.
+_LINE_OF_KEY = re.compile(
+    r"(?<![A-Za-z0-9+/=_-])(?![0-9a-f]{64}(?![A-Za-z0-9+/]))(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{70})(?![A-Za-z0-9+/=_-])"
+    r"(?:(?P<between>[ \t\r]{0,8}\n(?:[^\n]{0,120}[^A-Za-z0-9+/=_\n-])?)[A-Za-z0-9+/]{2,63}={0,2}(?=[ \t\r]{0,8}$))?"
+    r"|(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/]{16,70}={0,2}"
+    r"(?=\s[^\n]{0,60}-----END [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)?-----)"
+    r"|^[A-Za-z0-9+/]{24,69}={1,2}$",
+    re.MULTILINE,
+)
+#: The user and password of an address.
+_USERINFO = re.compile(r"(?<=://)[^/\s\"'<>]{1,2000}@")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}")
 
 #: Invisible characters that may divide a token: colours and other terminal escapes, also spelled out, and characters
@@ -79,10 +93,10 @@ class Redactor:
         text = _mask_across(_INVISIBLE, text, self._spans)
         if self._values is not None:
             text = self._values.sub(MASK, text)
-        for form in _forms_in(text, secret_tokens.TOKENS):
+        for form in _forms_in(text, "tokens"):
             text = form.sub(_masked, text)
         text = _LINE_OF_KEY.sub(_masked_line, _BASE64.sub(_masked_base64, text))
-        for form in _forms_in(text.lower(), secret_assignments.ASSIGNMENTS):
+        for form in _forms_in(text.lower(), "assignments"):
             text = form.sub(rf"\1{MASK}", text)
         return _USERINFO.sub(f"{MASK}@", text)
 
@@ -152,9 +166,11 @@ def _mask_across(gap: re.Pattern[str], text: str, find: Callable[[str], _Spans],
     return "".join([*result, text[position:]])
 
 
-def _forms_in(text: str, table: Sequence[tuple[str, str, Sequence[str]]]) -> list[re.Pattern[str]]:
-    """Return the forms that a text may have, by the substrings that they require."""
-    return [_compiled(form) for _, form, hints in table if any(hint in text for hint in hints)]
+def _forms_in(text: str, section: str) -> Iterator[re.Pattern[str]]:
+    """Yield the forms that a text may have, by the substrings that they require."""
+    for form in secret_forms()[section]:
+        if any(hint in text for hint in form.hints):
+            yield _compiled(form.pattern)
 
 
 def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
@@ -162,14 +178,14 @@ def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
 
 
 def _tokens(text: str) -> Iterator[tuple[int, int]]:
-    for form in _forms_in(text, secret_tokens.TOKENS):
+    for form in _forms_in(text, "tokens"):
         for match in form.finditer(text):
             if match.lastgroup != "no":
                 yield match.span()
 
 
 def _assigned(text: str) -> Iterator[tuple[int, int]]:
-    for form in _forms_in(text.lower(), secret_assignments.ASSIGNMENTS):
+    for form in _forms_in(text.lower(), "assignments"):
         for match in form.finditer(text):
             yield match.end(1), match.end()
     yield from _matches(_USERINFO, text)

@@ -119,8 +119,9 @@ def _labels() -> None:
 
 def _secrets() -> None:
     """All forms of secrets, each of which is compiled when a text needs it."""
-    for _, form, _ in (*_module("text.secret_tokens").TOKENS, *_module("text.secret_assignments").ASSIGNMENTS):
-        _note("text.redact._compiled: form", form, 0)
+    for forms in _module("text.secret_forms").secret_forms().values():
+        for form in forms:
+            _note("text.redact._compiled: form", form.pattern, 0)
 
 
 def _drafts() -> None:
