@@ -51,6 +51,8 @@ def world(remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     ("start", "tag", "image_type", "files"),
     [
         ("5fe3f06658^", "26.04-py3", "dev", [".gitlab/stages/01.build.yml", "docker/.ngc_version.dev"]),
+        # #4611 forgot GitLab's pin, so its base is out of sync.
+        ("5fe3f06658", "26.04-py3", "dev", [".gitlab/stages/01.build.yml"]),
         (
             "64bee49c96^",
             "26.06-py3",
@@ -75,6 +77,10 @@ def test_a_bump_of_a_real_clone_touches_exactly_the_pin_files(
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", "--shared", str(remote), str(clone)], check=True)
     parameters = {"tag": tag, "image_type": image_type, "repo": str(clone), "publish": True}
+
+    preview = execute.execute(ROOT / "runbooks/bump.ipynb", parameters | {"apply": False, "publish": False})
+    assert preview.state == "previewed", preview.summary
+    assert git(clone, "rev-parse", "HEAD") == base
 
     result = execute.execute(ROOT / "runbooks/bump.ipynb", parameters)
 
