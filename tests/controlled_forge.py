@@ -58,8 +58,8 @@ class ControlledForge(Forge):
     def break_jobs(self, *names: str, how: str = "") -> None:
         """Let every job fail whose name contains one of these.
 
-        ``linting``, ``cicd-container-build`` and the buckets of unit tests each fail in their own way; ``how`` says
-        whether a functional test cannot ``import`` a library or meets a ``shape`` that does not fit.
+        ``linting``, ``cicd-container-build`` and the buckets of unit tests each fail in their own way; ``how`` is what
+        the log of another job says.
         """
         self._set("broken jobs", list(names))
         self._set("broken how", how)

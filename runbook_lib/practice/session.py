@@ -19,14 +19,17 @@ def enter(repo: str) -> str:
     """Return the absolute path of the checkout for the notebook parameter ``repo``.
 
     An empty ``repo`` stands for the practice environment: it is started in this process, unless the variables lead to
-    one that responds, and the variables then lead to it.  Otherwise the environment becomes what it was before an
-    earlier call changed it.
+    one that responds, and the variables then lead to it.  Otherwise the variables become what they were before.
     """
     with _entering:
-        if repo:
-            _leave()
-            return str(Path(repo).expanduser().absolute())
-        return _enter_practice()
+        if not repo:
+            return _enter_practice()
+        for name, value in _previous.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        _previous.clear()
+        return str(Path(repo).expanduser().absolute())
 
 
 def environment(repo: str) -> dict[str, str]:
@@ -48,12 +51,3 @@ def _enter_practice() -> str:
         _previous.setdefault(name, os.environ.get(name))
         os.environ[name] = value
     return str(world.checkout)
-
-
-def _leave() -> None:
-    for name, value in _previous.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-    _previous.clear()

@@ -1,11 +1,10 @@
 """The practice environment: created once in a folder of the user, and served by the first process that needs it.
 
-The folder contains the checkout, the bare remotes to which it pushes, the forge's state, a marker by which we know
-the folder, and a lock.  The launcher, which is the process that serves the world, keeps the lock and writes the
-addresses of forge and registry into it, where a second launcher finds them; when the first ends, the lock is free,
-whatever the file says.  Nothing runs between two commands.  A process that joined a world loses it when the launcher
-ends: ``practice.enter`` then finds or starts it again, and a process that called `World.stand_by` continues to serve
-it under the same addresses.
+The folder contains the checkout, the bare remotes to which it pushes, the forge's state, a marker and a lock.  The
+launcher, which is the process that serves the world, keeps the lock and writes the addresses of forge and registry into
+it, where a second launcher finds them; when the first ends, the lock is free.  Nothing runs between two commands.  A
+process that joined a world loses it when the launcher ends: ``practice.enter`` then finds or starts it again, and a
+process that called `World.stand_by` continues to serve it under the same addresses.
 """
 
 import contextlib
@@ -48,8 +47,9 @@ class Launcher:
     registry: str
 
     def __str__(self) -> str:
-        place = "" if self.host == socket.gethostname() else f" on {self.host}"
-        return f"process {self.pid}{place}"
+        if self.host == socket.gethostname():
+            return f"process {self.pid}"
+        return f"process {self.pid} on {self.host}"
 
 
 class World:
@@ -83,7 +83,7 @@ class World:
             "GITLAB_PROJECT": REPOSITORY,
         }
         # Practice must not use a company's proxy.
-        if any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in os.environ):
+        if {"http_proxy", "https_proxy", "all_proxy"}.intersection(map(str.lower, os.environ)):
             direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
             if "127.0.0.1" not in direct.split(","):
                 direct = f"{direct},127.0.0.1".lstrip(",")
@@ -140,10 +140,9 @@ def default_home() -> Path:
 
 
 def start(home: Path | None = None, *, clock: Callable[[], float] = time.time) -> World:
-    """Serve the practice environment, or join it if it is served; ``clock`` (seconds since 1970) is that of its forge.
+    """Serve the practice environment, or join it if it is served.  ``clock`` is that of its forge.
 
-    Raises Refused for a folder that is not ours, and RunbookError for a world that cannot be created or that does
-    not respond.
+    Raises Refused for a folder that is not ours, RunbookError for a world that cannot be created or does not respond.
     """
     home = (home or default_home()).absolute()
     give_up = time.monotonic() + _CREATION_LIMIT
@@ -201,12 +200,12 @@ def reset(home: Path | None = None) -> bool:
 
 
 def is_world(home: Path) -> bool:
-    """Return whether the folder is a practice environment, complete or not."""
+    """Report if the folder is a practice environment, complete or not."""
     return (home / _MARKER).is_file()
 
 
 def responds(url: str) -> bool:
-    """Return whether something listens at the host and port of ``url``, which are on this machine."""
+    """Report if something listens at the host and port of ``url``, which are on this machine."""
     parts = urlsplit(url)
     try:
         with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=0.25):
@@ -221,30 +220,23 @@ def _take_lock(home: Path) -> int | None:
     Raises Refused for a folder with content that is not ours.
     """
     atomic_files.private_folder(home)
-    if not (home / _LOCK).exists() and not is_world(home):
+    # Either error is raised while another process has the lock or a reset removes the folder.
+    with contextlib.ExitStack() as undo, contextlib.suppress(BlockingIOError, FileNotFoundError):
         _refuse_foreign(home)
-    try:
         lock = atomic_files.private(str(home / _LOCK), os.O_RDWR | os.O_CREAT)
-    except FileNotFoundError:
-        return None  # a reset removed the folder at this moment
-    with contextlib.ExitStack() as undo:
         undo.callback(os.close, lock)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A reset may have removed the file between opening and locking: then the lock has no effect.
-            locked = os.path.samestat(os.fstat(lock), (home / _LOCK).stat())
-        except (BlockingIOError, FileNotFoundError):
-            locked = False
-        if not locked:
-            return None
-        if not is_world(home):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A reset may have removed the file between opening and locking: then the lock has no effect.
+        if os.path.samestat(os.fstat(lock), (home / _LOCK).stat()):
             _refuse_foreign(home)
-        undo.pop_all()
-        return lock
+            undo.pop_all()
+            return lock
+    return None
 
 
 def _refuse_foreign(home: Path) -> None:
-    if any(path.name not in (_LOCK, f"{_MARKER}.new") for path in home.iterdir()):
+    ours = (_LOCK, f"{_MARKER}.new")
+    if not is_world(home) and any(path.name not in ours for path in home.iterdir()):
         raise Refused(
             f"{home} is not empty and contains no practice environment, so nothing was changed. {_OTHER_FOLDER}"
         )

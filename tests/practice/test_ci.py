@@ -141,8 +141,7 @@ def test_the_label_table_is_the_real_one(megatron_lm: Path) -> None:
 
 
 def test_every_fate_is_somebodys() -> None:
-    cases = {case.name for case in content.FUNCTIONAL_TESTS}
-    assert set(plan.FATES) <= cases
+    assert set(plan.FATES) <= set(content.FUNCTIONAL_TESTS)
     assert set(plan.FATES.values()) == {"drift", "hang", "memory", "regression", "nccl"}
 
 
@@ -300,8 +299,6 @@ def test_kinds_of_change(path: str) -> None:
         ({"lm loss": 1.0}, {"lm loss": 1.0}, True),
         ({"lm loss": 1.0}, {"lm loss": 1.00001}, False),
         ({"iteration-time": {"values": {"1": 1.0}}}, {"iteration-time": {"values": {"1": 1.04}}}, True),
-        ({"iteration-time": {"values": {"1": 1.0}}}, {"iteration-time": {"values": {"1": 1.2}}}, False),
-        ({"iteration-time": {"values": {"1": 1.0}}}, {"iteration-time": {"values": {}}}, False),
         ({"a": 1}, {"a": 1, "b": 2}, False),
         ({"throughput": [1]}, {"throughput": [1]}, True),
     ],

@@ -24,11 +24,11 @@ def test_commit_ids_are_the_same_everywhere(tmp_path: Path) -> None:
     seed.create(tmp_path / "remote.git", tmp_path / "checkout")
     command = ["git", "for-each-ref", "--format=%(refname:short) %(objectname)"]
     branches = subprocess.run(command, cwd=tmp_path / "remote.git", check=True, capture_output=True, text=True).stdout
-    assert content.VERSION == 3
+    assert content.VERSION == 4
     assert dict(line.split() for line in branches.splitlines()) == {
-        "core_r0.1.0": "cfd7fac4f87769bd8191d33dddd63a281cf4505f",
-        "dev": "f964dac30f64f5bf22efdcd1bf05939a572974bb",
-        "main": "b54b8ff8a2eb3ed603e67e7e1cc9b5e9fda6271a",
+        "core_r0.1.0": "b1289734b51a2ab45e550acb5b5f4de2fa6bfc90",
+        "dev": "1af685b59d18896332b3e95d116b19a34c4acda6",
+        "main": "0bbbbaeab66ef7417ebc6a05a99248037605950a",
     }
 
 

@@ -234,18 +234,6 @@ def test_jobs_that_a_person_breaks(world: World, name: str, words: str, code: in
         assert all(member.startswith("1/") for member in found)
 
 
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [("import", "ImportError: libcublasLt.so.12"), ("shape", "AssertionError: 12 is not divisible by 8")],
-)
-def test_functional_tests_that_break_in_other_ways(world: World, how: str, words: str) -> None:
-    world.forge.break_jobs("gpt3_mcore_te_tp2_pp2_resume", how=how)
-    run = ended(world)
-    members = unpacked(world, run, "gpt3_mcore_te_tp2_pp2_resume")
-    assert len({name.split("/")[-2] for name, text in members.items() if words in text}) == 1
-    assert not [name for name in members if name.endswith(".json")]
-
-
 def runs_of(world: World, number: int) -> list[Any]:
     return [it for it in world.runs() if it["head_branch"] == f"pull-request/{number}"]
 

@@ -561,8 +561,6 @@ def practised(cause: plan.Cause, detail: str = "", kind: str = "functional", nam
         ("memory", "", "out of memory"),
         ("nccl", "", "flaky infrastructure"),
         ("hang", "", "hang"),
-        ("broken", "shape", "shape"),
-        ("broken", "import", "import error"),
         ("broken", "", "unknown"),
     ],
 )

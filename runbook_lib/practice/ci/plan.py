@@ -41,9 +41,8 @@ FAIL_ON_MAIN_TOO = frozenset({"moe/gpt3_moe_mcore_tp2_ep4_memory"})
 class Situation:
     """Everything that a run depends on, at the time when it was authorized.
 
-    ``recipes`` is path → text at the merge commit; ``golden`` and ``base_golden`` are path → text of the golden files
-    at the merge commit and at its base.  ``image`` and ``base_image`` are the pins of both.  ``broken`` are parts of
-    the names of jobs that fail, and ``how`` is how they fail.
+    ``recipes`` and ``golden`` are path → text at the merge commit, ``base_golden`` at its base; ``image`` and
+    ``base_image`` are the pins of both.  ``broken`` are parts of the names of jobs that fail; ``how`` is in their log.
     """
 
     labels: frozenset[str]
@@ -140,20 +139,15 @@ def retry(jobs: Sequence[Planned], since: float, cancelled: float | None = None)
     Jobs that failed, or had not ended at ``cancelled``, run again; a failure of the infrastructure does not happen
     twice.  The other jobs are listed as they were.
     """
-    begin = cancelled or 0.0
     retried: list[Planned] = []
     for job in jobs:
         stopped = cancelled is not None and job.ends > cancelled
-        passed = job.conclusion in ("success", "skipped") and not stopped
-        if job.kind != "result" and passed:
-            retried.append(replace(job, appears=-since, starts=job.starts - since, ends=job.ends - since))
-            continue
-        start = 0.0
-        if stopped:
-            start = max(0.0, job.starts - begin)
-        job = replace(job, appears=start, starts=start, ends=start + job.ends - job.starts)
-        if job.cause == "nccl":
-            job = replace(job, conclusion="success", cause="")
+        if job.kind != "result" and job.conclusion in ("success", "skipped") and not stopped:
+            job = replace(job, appears=-since, starts=job.starts - since, ends=job.ends - since)
+        else:
+            job = replace(job, appears=0.0, starts=0.0, ends=job.ends - job.starts)
+            if job.cause == "nccl":
+                job = replace(job, conclusion="success", cause="")
         retried.append(job)
     return _with_needs(retried)
 
@@ -189,9 +183,11 @@ def functional_job(at: Situation, row: SuiteRow) -> Planned:
         return replace(job, conclusion="failure", cause=job.cause or cause)
     if cause == "hang":
         return replace(job, conclusion="cancelled", cause=cause, ends=_TIME_LIMIT * at.seconds)
-    if at.selection.lightweight or _agrees(at, job):
-        return job
-    return replace(job, cause=cause or "drift", conclusion="failure")
+    if not at.selection.lightweight:
+        for path, text in measured(at, job).items():
+            if path in at.golden and not measure.agrees(at.golden[path], text):
+                return replace(job, cause=cause or "drift", conclusion="failure")
+    return job
 
 
 def _fate(at: Situation, job: Planned) -> Cause:
@@ -201,17 +197,8 @@ def _fate(at: Situation, job: Planned) -> Cause:
     return FATES.get(name, "")
 
 
-def _agrees(at: Situation, job: Planned) -> bool:
-    """Return whether the golden files of the merge commit equal what this job measures, as CI compares them."""
-    new = measured(at, job)
-    return all(measure.agrees(at.golden[path], text) for path, text in new.items() if path in at.golden)
-
-
 def compared_paths(changed: Iterable[str]) -> list[str]:
-    """Return the files and folders of test cases that a run has to compare, given the paths that it changes.
-
-    Golden files are large and many; unchanged ones agree anyway, except with the values of another image.
-    """
+    """Return the files and folders of test cases that a run must compare: the changed ones, and those with a fate."""
     folders = [f"{TEST_CASES}/{name}" for name in FATES]
     return [path for path in changed if path.startswith(TEST_CASES)] + folders
 
@@ -219,9 +206,8 @@ def compared_paths(changed: Iterable[str]) -> list[str]:
 def measured(at: Situation, job: Planned) -> dict[str, str]:
     """Return path → text of the golden values that a job measures.
 
-    The values of the base commit are those of the old image; those of the new one follow from them, the test, the
-    platform and the tag alone, so that each run of the same commit measures the same values.  An LTS run measures on
-    an entirely different image, and calls its files *dev* anyway.
+    They follow from those of the base commit, the test, the platform and the image alone, so that each run of the same
+    commit measures the same.  An LTS run measures on an entirely different image, and calls its files *dev* anyway.
     """
     prefix = f"{TEST_CASES}/{job.model}/{job.test_case}/golden_values_{job.environment}_{job.platform}"
     cause = _fate(at, job)
@@ -238,7 +224,7 @@ def measured(at: Situation, job: Planned) -> dict[str, str]:
 
 
 def _staggered(job: Planned, name: str) -> float:
-    # Jobs of one phase end one after another, always in the same order.
+    """Return the end of a job; those of one phase end one after another, always in the same order."""
     fraction = 0.5 + 0.5 * int(hashlib.sha256(name.encode()).hexdigest()[:4], 16) / 0xFFFF
     return job.starts + fraction * (job.ends - job.starts)
 

@@ -5,7 +5,6 @@ and pip: short, and with the features that make real logs hard to read.  The ran
 others report that they lost it.
 """
 
-import hashlib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -16,35 +15,29 @@ RANKS = 8
 #: The ``detail`` of a job that a push or a person stopped.
 STOPPED = "stopped"
 #: Cause → the rank in which the test fails; for other causes it is not a single rank.
-CULPRIT: Mapping[str, int] = {"memory": 3, "hang": 2, "nccl": 5, "shape": 1, "import": 0}
+CULPRIT: Mapping[str, int] = {"memory": 3, "hang": 2, "nccl": 5}
 _STEPS = 50
-_LAST_STEP: Mapping[str, int] = {STOPPED: 21, "hang": 12, "memory": 3, "nccl": 7, "shape": 0, "import": 0, "broken": 0}
-
-
-def cause_of(job: Planned) -> str:
-    """Return the cause of the failure of a functional job, in more detail than CI knows it."""
-    if job.cause == "broken" and job.detail in CULPRIT:
-        return job.detail
-    return job.cause
+_LAST_STEP: Mapping[str, int] = {STOPPED: 21, "hang": 12, "memory": 3, "nccl": 7}
+_EXIT = "##[error]Process completed with exit code {}."
+_RESTART = "WARNING:__main__:Detected flaky failure, attempt restart."
 
 
 def output(job: Planned, rank: int) -> list[str]:
     """Return the standard output of a rank."""
     if job.kind == "unit":
-        return _unit_test(job, rank)
+        name = "unit-failed" if job.cause == "broken" else "unit-passed"
+        return _lines(name, folder=job.test_case.rstrip("/"), rank=rank)
     if job.kind != "functional":
         return []
-    cause = cause_of(job)
-    started = cause not in ("import", "broken")
-    lines = []
     if rank == 0:
-        lines.append("using world size: 8, data-parallel size: 8, context-parallel size: 1")
-    if rank == 0 and started:
-        lines += ["> building GPT model ...", "> setting tensorboard ..."]
-    if rank == RANKS - 1 and started:
-        stop = _LAST_STEP.get(job.detail, _LAST_STEP.get(cause, _STEPS))
-        lines += [_progress(step, _loss(cause, step)) for step in range(stop)]
-    return lines
+        lines = ["using world size: 8, data-parallel size: 8, context-parallel size: 1"]
+        if job.cause != "broken":
+            lines += ["> building GPT model ...", "> setting tensorboard ..."]
+        return lines
+    if rank < RANKS - 1 or job.cause == "broken":
+        return []
+    stop = _LAST_STEP.get(job.detail, _LAST_STEP.get(job.cause, _STEPS))
+    return [_progress(step, _loss(job.cause, step)) for step in range(stop)]
 
 
 def _progress(step: int, loss: float) -> str:
@@ -67,46 +60,34 @@ def errors(job: Planned, rank: int) -> list[str]:
     """Return the standard error of a rank: irrelevant warnings, then its failure or the loss of another rank."""
     if job.kind != "functional":
         return []
-    cause = cause_of(job)
-    noise = []
-    if cause not in ("import", "broken"):
-        noise = _lines("rank-start", rank=rank)
-    if cause in ("", "drift", "regression"):
-        return noise + _lines("rank-end", rank=rank)
-    if rank == CULPRIT.get(cause, 0):
-        return noise + _lines(f"failure-{cause}")
-    if cause in ("memory", "shape", "nccl"):
-        noise = noise + _lines("lost-rank", rank=rank)
-    if cause in ("memory", "shape"):
+    if job.cause == "broken":
+        return _lines("failure-broken") if rank == 0 else []
+    lines = _lines("rank-start", rank=rank)
+    if job.cause in ("", "drift", "regression"):
+        return lines + _lines("rank-end", rank=rank)
+    if rank == CULPRIT[job.cause]:
+        return lines + _lines(f"failure-{job.cause}")
+    if job.cause in ("memory", "nccl"):
+        lines += _lines("lost-rank", rank=rank)
+    if job.cause == "memory":
         # The traceback of a rank that lost another one explains nothing.
-        noise = noise + _lines("lost-rank-traceback", rank=rank)
-    return noise
-
-
-def _unit_test(job: Planned, rank: int) -> list[str]:
-    folder = job.test_case.rstrip("/")
-    return _lines("unit-failed" if job.cause == "broken" else "unit-passed", folder=folder, rank=rank)
+        lines += _lines("lost-rank-traceback", rank=rank)
+    return lines
 
 
 def harness(job: Planned) -> list[str]:
     """Return the end of the log of a job, after the output of the ranks."""
-    cause = cause_of(job)
+    cause = job.cause
     if job.detail == STOPPED:
         return ["##[error]The operation was canceled."]
-    if job.kind == "functional":
-        return _functional_end(cause)
-    if cause == "broken":
-        lines = []
-        if job.kind in ("build", "lint", "configure"):
-            lines = _lines(f"job-{job.kind}")
-        return [*lines, *job.detail.splitlines(), _EXIT.format(100 if job.kind == "build" else 1)]
     if cause == "refused":
         return ["##[error]The deployment to the environment 'test' was rejected."]
-    return []
-
-
-_EXIT = "##[error]Process completed with exit code {}."
-_RESTART = "WARNING:__main__:Detected flaky failure, attempt restart."
+    if job.kind == "functional":
+        return _functional_end(cause)
+    if cause != "broken":
+        return []
+    lines = _lines(f"job-{job.kind}") if job.kind in ("build", "lint", "configure") else []
+    return [*lines, *job.detail.splitlines(), _EXIT.format(100 if job.kind == "build" else 1)]
 
 
 def _functional_end(cause: str) -> list[str]:
@@ -118,7 +99,7 @@ def _functional_end(cause: str) -> list[str]:
         return [*_lines(f"harness-{cause}"), _RESTART, _EXIT.format(1)]
     report = _lines("harness-child-failed", rank=CULPRIT.get(cause, 0))
     # The harness also mistakes the messages of the other ranks for a flaky failure.
-    if cause in ("nccl", "memory", "shape"):
+    if cause in ("nccl", "memory"):
         report.append(_RESTART)
     return [*report, _EXIT.format(1)]
 
@@ -126,11 +107,6 @@ def _functional_end(cause: str) -> list[str]:
 def tries(job: Planned) -> int:
     """Return how often the harness ran a functional job: three times if the failure looks transient."""
     return 3 if job.kind == "functional" and _RESTART in harness(job) else 1
-
-
-def run_id(job: Planned, number: int) -> str:
-    """Return the folder in which torchrun stores the logs of one try."""
-    return f"none_{hashlib.sha256(f'{job.name} {job.platform} {number}'.encode()).hexdigest()[:8]}"
 
 
 @cache

@@ -107,12 +107,9 @@ def change_ticket(call: ApiCall, ticket: TicketRecord, fields: dict[str, Any], r
     state = fields.get("state", ticket.state)
     if state == ticket.state:
         return ticket
-    if state == "closed":
-        return hub.close(ticket, None if ticket.is_pull else fields.get("state_reason") or "completed")
-    if state != "open" or ticket.merged is not None:
+    if state != "closed":  # the forge reopens nothing
         raise invalid(resource, field="state", code="invalid")
-    reason = None if ticket.is_pull else "reopened"
-    return hub.store.change(ticket, state="open", state_reason=reason, closed=None, updated=hub.clock())
+    return hub.close(ticket, None if ticket.is_pull else fields.get("state_reason") or "completed")
 
 
 def _list_labels(call: ApiCall, issue_number: int) -> Response:
@@ -168,7 +165,7 @@ def _list_events(call: ApiCall, issue_number: int) -> Response:
 
 
 def _search(call: ApiCall) -> Response:
-    """Search for issues with a text in title or body, in either case.  Other queries of GitHub's are refused."""
+    """Search for issues with a text in title or body; other queries of GitHub's are refused."""
     query = re.fullmatch(r'repo:(\S+) is:issue is:open "([^"]+)"', call.request.args.get("q", ""))
     if query is None or query[1] != call.hub.repository:
         raise invalid("Search", field="q", code="invalid", message="The query is not one that practice supports.")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs NCCL into the image.  The practice edition only notes which version it was asked for.
+# Installs NCCL into the image.  For practice it only records the version.
 set -eu
 
 NCCL_VER="2.29.2-1+cuda13.1"
