@@ -1,11 +1,12 @@
-"""Files for ``zipfile`` of which only the bytes are fetched that it reads, from a server or from the disk."""
+"""A file for ``zipfile`` of which only the bytes are fetched that it reads, from a server or from the disk."""
 
 import io
-import os
 import zipfile
-from typing import IO
+from collections.abc import Callable
+from typing import TypeAlias
 
-from runbook_lib.transport.ranges import RemoteFile
+#: Reads a number of bytes from a position, or fewer at the end of the file; called by several threads.
+ReadPart: TypeAlias = Callable[[int, int], bytes]
 
 #: Bytes of a member that is read into memory.  The largest golden file of Megatron-LM has 3 MB.
 LARGEST_MEMBER = 32 * 2**20
@@ -15,32 +16,15 @@ _WINDOW = 2**20  # bytes that are fetched at a time of a member that is streamed
 _ENTRY = b"PK\1\2"  # the first bytes of an entry of the directory
 
 
-class DiskFile:
-    """A file on the disk, with the interface of RemoteFile that is used here."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._descriptor = file.fileno()
-        self.size = os.fstat(self._descriptor).st_size
-
-    def part(self, start: int, size: int) -> bytes:
-        return os.pread(self._descriptor, size, start)
-
-    def copy(self) -> "DiskFile":
-        return self
-
-    def open(self) -> "RangeFile":
-        return RangeFile(self, self.size)
-
-
 class RangeFile(io.RawIOBase):
     """A file of ``size`` bytes for ``zipfile``: it fetches what is read, and forgets what lies before it.
 
     ``window``: how many bytes to fetch at least.  For use by one thread.
     """
 
-    def __init__(self, file: RemoteFile | DiskFile, size: int, window: int = 0) -> None:
+    def __init__(self, part: ReadPart, size: int, window: int = 0) -> None:
         super().__init__()
-        self._file = file
+        self._part = part
         self._window = window
         self._parts: list[tuple[int, bytes]] = []
         self._position = 0
@@ -48,13 +32,13 @@ class RangeFile(io.RawIOBase):
 
     def part_until(self, end: int) -> "RangeFile":
         """Return the file up to ``end`` for another thread, which reads it in large windows."""
-        return RangeFile(self._file.copy(), end, _WINDOW)
+        return RangeFile(self._part, end, _WINDOW)
 
     def fetch(self, start: int, end: int) -> None:
         """Fetch the bytes from ``start`` to ``end``, unless they are here, and forget all others."""
         known = any(begin <= start and end <= begin + len(data) for begin, data in self._parts)
         if start < end and not known:
-            self._parts = [(start, self._file.part(start, end - start))]
+            self._parts = [(start, self._part(start, end - start))]
 
     def readable(self) -> bool:
         return True
@@ -74,8 +58,8 @@ class RangeFile(io.RawIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         wanted = max(0, self.size - self._position)
-        if size is not None and size >= 0:
-            wanted = min(wanted, size)
+        if size is not None and 0 <= size < wanted:
+            wanted = size
         if wanted > max(LARGEST_MEMBER, LARGEST_DIRECTORY):
             raise zipfile.BadZipFile("a part of it is too large")
         data = self._piece(self._position, wanted)
@@ -98,7 +82,7 @@ class RangeFile(io.RawIOBase):
                 return data[start - begin : start - begin + wanted]
         self._parts = [(begin, data) for begin, data in self._parts if begin > start]
         end = min([start + max(wanted, self._window), self.size, *(begin for begin, _ in self._parts)])
-        fetched = self._file.part(start, end - start)
+        fetched = self._part(start, end - start)
         self._parts.append((start, fetched))
         return fetched[:wanted]
 

@@ -35,6 +35,12 @@ _THREADS_PER_POOL = 8
 _NUMBER = "([0-9]{1,18})"
 _PART, _UNSATISFIED = re.compile(rf"bytes {_NUMBER}-{_NUMBER}/{_NUMBER}"), re.compile(rf"bytes \*/{_NUMBER}")
 
+#: What replies without a file say of it.
+_MISSING = {
+    401: "does not let this token read it", 403: "does not let this token read it",
+    404: "does not find it, or not for this token", 410: "says that it has expired",
+}  # fmt: skip
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -66,24 +72,24 @@ class Web:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        pools = max(1, workers // _THREADS_PER_POOL)
-        connections = 2 * -(-workers // pools)
+        connections = 2 * min(workers, 2 * _THREADS_PER_POOL)
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
         self._clients = [
-            httpx.Client(timeout=_TIMEOUT, transport=transport or open_transport(limits)) for _ in range(pools)
+            httpx.Client(timeout=_TIMEOUT, transport=transport or open_transport(limits))
+            for _ in range(max(1, workers // _THREADS_PER_POOL))
         ]
+        self._next_client = itertools.cycle(self._clients)
         self._retries = Retries(_PAUSES, _PATIENCE, sleep, clock)
         self._lock = threading.Lock()
         self._stopped = False
         self._of_thread = threading.local()
-        self._threads = itertools.count()
         self.received = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self._stopped = True
         for client in self._clients:
             client.close()
 
@@ -91,7 +97,7 @@ class Web:
     def client(self) -> httpx.Client:
         """The connections of this thread."""
         if not hasattr(self._of_thread, "client"):
-            self._of_thread.client = self._clients[next(self._threads) % len(self._clients)]
+            self._of_thread.client = next(self._next_client)
         client: httpx.Client = self._of_thread.client
         return client
 
@@ -114,12 +120,8 @@ class Web:
                     progress(len(results), len(items), name(items[position]))
         finally:
             if len(results) < len(items):
-                self.stop()
+                self._stopped = True
         return tuple(results[position] for position in range(len(items)))
-
-    def stop(self) -> None:
-        """Stop all further attempts."""
-        self._stopped = True
 
     def file(self, address: Address) -> "RemoteFile":
         """Return a file to be read; nothing is sent yet."""
@@ -154,21 +156,14 @@ class Web:
 
 
 class RemoteFile:
-    """One file: parts of it, or all of it.  For use by one thread."""
+    """One file: parts of it, or all of it."""
 
     def __init__(self, web: Web, address: Address) -> None:
         self._web = web
         self._origin = _parse_url(address.url)
         self._headers = address.headers
-        self._stored: httpx.URL | None = None  # where redirects have led
-        self._renewed = False
+        self._stored = self._origin  # where redirects have led
         self.size = 0  # bytes, known after the first part
-
-    def copy(self) -> "RemoteFile":
-        """Return the file for another thread, which need not follow the redirects again."""
-        copy = RemoteFile(self._web, Address(str(self._origin), self._headers))
-        copy._stored, copy.size = self._stored, self.size
-        return copy
 
     def part(self, start: int, size: int) -> bytes:
         """Return ``size`` bytes from ``start``, or fewer at the end of the file.
@@ -222,36 +217,24 @@ class RemoteFile:
 
     @contextmanager
     def _open(self, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """Yield the reply of the last hop, its body not yet read.  An address that has expired is renewed once."""
+        """Yield the reply of the last hop, its body not yet read."""
+        address = self._stored
         redirected = send(
-            self._web.client, self._stored or self._origin, {**DEFAULTS, **headers}, source=self._origin,
-            origin=self._origin, secret=self._headers,
+            self._web.client, address, {**DEFAULTS, **headers}, source=self._origin, origin=self._origin,
+            secret=self._headers,
         )  # fmt: skip
         with ExitStack() as stack:
             try:
                 response = call_within(_LIMIT, lambda: stack.enter_context(redirected))
             except TimeoutError as error:
                 raise httpx.ReadTimeout("its headers did not arrive in time") from error
-            self._require_success(response)
+            self._require_free(response)
+            if response.status_code in (401, 403, 404) and address != self._origin:
+                self._stored = self._origin
+                raise Temporary("the address of the storage has expired")
+            _require_success(response)
             self._stored = response.url
             yield response
-
-    def _require_success(self, response: httpx.Response) -> None:
-        self._require_free(response)
-        status, host = response.status_code, response.url.host
-        if status in (401, 403, 404) and self._stored and not self._renewed:
-            self._stored, self._renewed = None, True
-            raise Temporary("the address of the storage has expired")
-        if status == 410:
-            raise MissingFile(f"{host} says that it has expired (HTTP 410)")
-        if status == 404:
-            raise MissingFile(f"{host} does not find it, or not for this token (HTTP 404)")
-        if status in (401, 403):
-            raise MissingFile(f"{host} does not let this token read it (HTTP {status})")
-        if status not in (200, 206, 416):
-            raise _unexpected(response)
-        if response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
-            raise Unreachable(f"{host} compresses its replies, although it was asked not to.")
 
     def _require_free(self, response: httpx.Response) -> None:
         """Raise Temporary for a server's trouble, and for GitHub's limits of the rate of requests.
@@ -268,19 +251,29 @@ class RemoteFile:
             if not pause and none_left and re.fullmatch(r"[0-9]{1,11}", reset):
                 pause = max(1.0, int(reset) - time.time())
             # The file itself would not come with 403: what there is to read is a few words.
-            if status == 429 or pause or none_left or b"rate limit" in self._refusal(response):
+            if status == 429 or pause or none_left or self._names_limit(response):
                 problem = f"{response.url.host} limits the rate of requests (HTTP {status})"
                 raise Temporary(problem, pause, for_all=True)
         if is_temporary(status):
             raise Temporary(f"{response.url.host} answers HTTP {status}", pause, for_all=bool(pause))
 
-    def _refusal(self, response: httpx.Response) -> bytes:
+    def _names_limit(self, response: httpx.Response) -> bool:
         body = b""
         for piece in self._web.body(response):
             body += piece
             if len(body) >= _REFUSAL:
                 break
-        return body[:_REFUSAL].lower()
+        return b"rate limit" in body[:_REFUSAL].lower()
+
+
+def _require_success(response: httpx.Response) -> None:
+    status, host = response.status_code, response.url.host
+    if problem := _MISSING.get(status):
+        raise MissingFile(f"{host} {problem} (HTTP {status})")
+    if status not in (200, 206, 416):
+        raise _unexpected(response)
+    if response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
+        raise Unreachable(f"{host} compresses its replies, although it was asked not to.")
 
 
 def _unexpected(response: httpx.Response) -> Unreachable:

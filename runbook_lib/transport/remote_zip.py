@@ -6,6 +6,7 @@ library ``remotezip``: that fetches 64 KB where 2 suffice, requests one address 
 """
 
 import io
+import os
 import stat
 import struct
 import tempfile
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.transport.range_file import LARGEST_DIRECTORY, LARGEST_MEMBER, DiskFile, RangeFile
+from runbook_lib.transport.range_file import LARGEST_DIRECTORY, LARGEST_MEMBER, RangeFile
 from runbook_lib.transport.ranges import NoRanges, RemoteFile
 
 _LARGEST_CHOICE = 64 * 2**20  # bytes of all chosen members, packed and unpacked: a job has two golden files
@@ -94,25 +95,21 @@ class Archive:
                 while piece := member.read1(_CHUNK):  # type: ignore[attr-defined]
                     yield piece
         except _BROKEN as error:
-            raise CannotTell(f"{entry.filename} cannot be unpacked ({_text(error)}).") from error
+            raise CannotTell(f"{entry.filename} cannot be unpacked ({str(error) or type(error).__name__}).") from error
 
     def read(self, entries: Iterable[zipfile.ZipInfo]) -> Iterator[Member]:
         """Yield the contents of members in the order of their places.  Neighbours are fetched together."""
-        ordered = sorted(entries, key=lambda entry: entry.header_offset)
-        fetched = 0
-        for position, entry in enumerate(ordered):
-            if entry.header_offset >= fetched:
-                fetched = self._end_of_neighbours(ordered[position:])
-                self._file.fetch(entry.header_offset, fetched)
-            yield _content(self.directory, entry)
-
-    def _end_of_neighbours(self, entries: list[zipfile.ZipInfo]) -> int:
-        end = self._ends[entries[0].header_offset]
-        for entry in entries[1:]:
+        groups: list[list[zipfile.ZipInfo]] = []
+        end = -_GAP - 1
+        for entry in sorted(entries, key=lambda entry: entry.header_offset):
             if entry.header_offset - end > _GAP:
-                break
+                groups.append([])
+            groups[-1].append(entry)
             end = self._ends[entry.header_offset]
-        return end
+        for group in groups:
+            self._file.fetch(group[0].header_offset, self._ends[group[-1].header_offset])
+            for entry in group:
+                yield _content(self.directory, entry)
 
 
 def read(
@@ -135,8 +132,10 @@ def remote(file: RemoteFile, size: int, tail: Tail) -> Iterator[Archive]:
         ranges = _with_tail(file, size, tail.size)
     except NoRanges:
         with tempfile.TemporaryFile() as complete:
-            _download(file, complete)
-            with _open_archive(DiskFile(complete).open()) as archive:
+            # An attempt that failed leaves its bytes behind.
+            file.download(complete.write, lambda: complete.truncate(complete.seek(0)), _LARGEST_ARCHIVE)
+            complete.flush()
+            with _open_archive(_on_disk(complete)) as archive:
                 yield archive
         return
     with _open_archive(ranges) as archive:
@@ -147,7 +146,7 @@ def remote(file: RemoteFile, size: int, tail: Tail) -> Iterator[Archive]:
 @contextmanager
 def local(path: Path) -> Iterator[Archive]:
     """Open a zip on the disk.  Raises CannotTell, and OSError."""
-    with path.open("rb") as file, _open_archive(DiskFile(file).open()) as archive:
+    with path.open("rb") as file, _open_archive(_on_disk(file)) as archive:
         yield archive
 
 
@@ -165,16 +164,20 @@ def modified(entry: zipfile.ZipInfo) -> float:
         return 0.0
 
 
+def _on_disk(file: IO[bytes]) -> RangeFile:
+    descriptor = file.fileno()
+    return RangeFile(lambda start, size: os.pread(descriptor, size, start), os.fstat(descriptor).st_size)
+
+
 def _with_tail(file: RemoteFile, size: int, tail: int) -> RangeFile:
     """Return a file whose last ``tail`` bytes have been fetched.  ``size`` is that which the forge names, else 0."""
     if not size:
         file.part(0, 1)
         size = file.size
-    ranges = RangeFile(file, size)
+    ranges = RangeFile(file.part, size)
     ranges.fetch(max(0, size - tail), size)
     if file.size != size:
-        ranges.size = file.size
-        ranges.fetch(max(0, file.size - tail), file.size)
+        return _with_tail(file, file.size, tail)
     return ranges
 
 
@@ -184,7 +187,7 @@ def _open_archive(file: RangeFile) -> Iterator[Archive]:
         directory = zipfile.ZipFile(file)
         archive = Archive(directory, file)
     except _NO_ZIP as error:
-        raise CannotTell(f"The archive is not a complete zip file ({_text(error)}).") from error
+        raise CannotTell(f"The archive is not a complete zip file ({str(error) or type(error).__name__}).") from error
     with directory:
         yield archive
 
@@ -209,56 +212,39 @@ def _ends_of_members(directory: zipfile.ZipFile) -> dict[int, int]:
     return ends
 
 
-def _download(file: RemoteFile, complete: IO[bytes]) -> None:
-    def restart() -> None:
-        complete.seek(0)
-        complete.truncate()
-
-    file.download(complete.write, restart, _LARGEST_ARCHIVE)
-    complete.flush()
-
-
 def _members(
     archive: Archive, choose: Callable[[Iterable[str]], tuple[str, ...]], keep: Callable[[Member], Member]
 ) -> Iterator[Member]:
     entries = archive.directory.infolist()
     # zipfile cuts a name at a zero byte and changes separators: orig_filename is the name as the archive has it.
     names = Counter(entry.orig_filename for entry in entries)
-    chosen = set(choose(names))
+    by_name = {entry.orig_filename: entry for entry in reversed(entries)}
     budget, small_budget = _LARGEST_CHOICE, _SMALL
     small: list[zipfile.ZipInfo] = []
     large: list[zipfile.ZipInfo] = []
-    for entry in entries:
-        name = entry.orig_filename
-        if name not in chosen:
-            continue
-        chosen.discard(name)
+    for name in dict.fromkeys(choose(names)):
+        entry = by_name[name]
         cost = entry.file_size + entry.compress_size
-        if problem := _problem_of_name(name, names[name]) or _problem(entry, LARGEST_MEMBER):
-            yield Member(name, problem=problem)
+        problem = _problem(entry, LARGEST_MEMBER)
+        if not is_safe(name):
+            problem = "its name leads out of the archive's folder"
+        elif names[name] > 1:
+            problem = f"the archive has {names[name]} members of this name"
         elif cost > budget:
-            yield Member(name, problem=f"all of them are larger than {_LARGEST_CHOICE // 2**20} MB together")
-        elif cost > small_budget:
-            budget -= cost
+            problem = problem or f"all of them are larger than {_LARGEST_CHOICE // 2**20} MB together"
+        if problem:
+            yield Member(name, problem=problem)
+            continue
+        budget -= cost
+        if cost > small_budget:
             large.append(entry)
         else:
-            budget -= cost
             small_budget -= cost
             small.append(entry)
-    for member in archive.read(small):
-        yield keep(member)
+    yield from map(keep, archive.read(small))
     for entry in large:
         with _one_large:
-            for member in archive.read([entry]):
-                yield keep(member)
-
-
-def _problem_of_name(name: str, count: int) -> str:
-    if not is_safe(name):
-        return "its name leads out of the archive's folder"
-    if count > 1:
-        return f"the archive has {count} members of this name"
-    return ""
+            yield from map(keep, archive.read([entry]))
 
 
 def _problem(entry: zipfile.ZipInfo, largest: int) -> str:
@@ -282,11 +268,7 @@ def _content(directory: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
         with directory.open(entry) as member:
             data = member.read(entry.file_size + 1)  # zipfile itself stops at the size that the directory claims
     except (*_BROKEN, OSError) as error:
-        return Member(name, problem=f"it cannot be unpacked ({_text(error)})")
+        return Member(name, problem=f"it cannot be unpacked ({str(error) or type(error).__name__})")
     if len(data) != entry.file_size:
         return Member(name, problem="it has another size than the archive's directory says")
     return Member(name, data)
-
-
-def _text(error: Exception) -> str:
-    return str(error) or type(error).__name__
