@@ -1,18 +1,13 @@
 """Files of many commits, read by one git process without checking anything out.  Works in a bare clone as well."""
 
-import os
 import re
-import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.git.command import READING
+from runbook_lib.git import command
 from runbook_lib.system.atomic_files import LARGEST
 
-#: Set by a git hook that runs us: they would bind every call to another repository or index.
-_BINDING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
-_LIMIT = 300.0
 #: Characters that no name in a line to git can have; surrogates, except those that encode bytes that are not UTF-8.
 _NO_NAME = re.compile("[\n\0\ud800-\udc7f\udd00-\udfff]")
 
@@ -61,7 +56,7 @@ def _identities(place: Path, pairs: Sequence[tuple[str, str]]) -> list[str | Non
 
 def _headers(place: Path, names: Sequence[str], *options: str) -> list[str]:
     """Return git's line for each name: id, kind and size; that it is missing; or where its links end."""
-    out = _git(place, ["cat-file", "--batch-check", *options], _lines(names))
+    out = _git(place, "cat-file", "--batch-check", *options, stdin=_lines(names))
     headers, position = [], 0
     for _ in names:
         end = out.index(b"\n", position)
@@ -83,7 +78,7 @@ def commits(place: Path, refs: Iterable[str]) -> dict[str, str | None]:
 def branches(place: Path) -> list[str]:
     """Return the full names of local and remote-tracking branches in version order, without the remotes' HEADs."""
     options = ["--sort=version:refname", "--format=%(refname) %(symref)"]
-    listed = _git(place, ["for-each-ref", *options, "refs/heads", "refs/remotes"])
+    listed = _git(place, "for-each-ref", *options, "refs/heads", "refs/remotes")
     lines = listed.decode("utf-8", "surrogateescape").splitlines()
     return [name for name, _, target in (line.partition(" ") for line in lines) if not target]
 
@@ -91,7 +86,7 @@ def branches(place: Path) -> list[str]:
 def _objects(place: Path, names: Sequence[str]) -> list[tuple[str, str, bytes] | None]:
     if not names:
         return []
-    out = _git(place, ["cat-file", "--batch"], _lines(names))
+    out = _git(place, "cat-file", "--batch", stdin=_lines(names))
     objects: list[tuple[str, str, bytes] | None] = []
     position = 0
     for _ in names:
@@ -113,28 +108,8 @@ def _lines(names: Sequence[str]) -> bytes:
     return "".join(f"{name}\n" for name in lines).encode("utf-8", "surrogateescape")
 
 
-def _git(place: Path, arguments: Sequence[str], stdin: bytes = b"") -> bytes:
-    environment = {name: value for name, value in os.environ.items() if name not in _BINDING}
-    environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1"}
-    # A partial clone fetches what it lacks; without a terminal ssh cannot stop to ask.
-    environment |= {"GIT_ASKPASS": "true", "SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never"}
-    settings = [part for name, value in READING.items() for part in ("-c", f"{name}={value}")]
-    command = ["git", "-C", str(place), *settings, *arguments]
+def _git(place: Path, *arguments: str, stdin: bytes = b"") -> bytes:
     try:
-        done = subprocess.run(
-            command,
-            input=stdin,
-            capture_output=True,
-            env=environment,
-            timeout=_LIMIT,
-            check=False,
-            start_new_session=True,
-        )
-    except FileNotFoundError as error:
-        raise CannotTell("git was not found. Install it, or put it on PATH, then run again.") from error
-    except subprocess.TimeoutExpired as error:
-        raise CannotTell(f"Reading {place} took git longer than {_LIMIT:.0f} seconds and was stopped.") from error
-    if done.returncode:
-        message = done.stderr.decode("utf-8", "replace").strip()
-        raise CannotTell(f"git could not read the repository {place}. It says: {message or 'nothing.'}")
-    return done.stdout
+        return command.output(place, *arguments, stdin=stdin)
+    except command.GitFailed as error:
+        raise CannotTell(f"git could not read the repository {place}. It says: {error.stderr}") from error

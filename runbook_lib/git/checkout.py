@@ -117,13 +117,14 @@ class Checkout:
     def identity(self) -> tuple[str, str]:
         """Return the name and mail address that a commit made here would have."""
         try:
-            name, mail, _ = re.fullmatch(r"([^<>]*) <([^<>]*)> (.*)", self.git("var", "GIT_COMMITTER_IDENT")).groups()  # type: ignore[union-attr]
+            self.git("var", "GIT_AUTHOR_IDENT")
+            name, _, rest = self.git("var", "GIT_COMMITTER_IDENT").partition(" <")
         except GitFailed as error:
             raise RunbookError(
                 f"git does not know who commits in {self.path}. Set it with `git config user.name '…'` "
                 "and `git config user.email '…'`."
             ) from error
-        return name, mail
+        return name, rest.partition(">")[0]
 
     # -- remotes ------------------------------------------------------------------------------------------------
 
@@ -203,15 +204,19 @@ class Checkout:
         try:
             return command.git(self.path, *arguments, settings=settings, remote=remote)
         except command.NoSuchRemote as error:
-            raise RunbookError(
-                f"{self.path} has no remote named {remote!r}; it has {', '.join(self.remotes()) or 'none'}. "
-                "Add it with `git remote add`, or give another as remote."
-            ) from error
+            raise self._no_remote(remote) from error
         except GitFailed as error:
             raise Unreachable(
-                f"The remote {remote!r} ({self.remote_url(remote)}) could not be asked. git says: {error.stderr} "
+                f"The remote {remote!r} ({self.remote_url(remote)}) could not be read. git reports: {error.stderr} "
                 "Check the address, the network and your credentials; `git ls-remote` must work without asking."
             ) from error
+
+    def _no_remote(self, remote: str) -> RunbookError:
+        names = ", ".join(self.remotes()) or "none"
+        return RunbookError(
+            f"{self.path} has no remote named {remote!r}; it has {names}. Add it with `git remote add`, or give "
+            "another as remote."
+        )
 
     # -- changing -----------------------------------------------------------------------------------------------
 
@@ -274,14 +279,13 @@ class Checkout:
         """Make an empty commit on the current branch, signed off, whatever is staged; return its id."""
         name, mail = self.identity()
         head, tree = self.resolve("HEAD"), self.git("rev-parse", "HEAD^{tree}")
-        sign = ["-S"] if self._signs() else []
+        sign = []
+        if self.git("config", "--type=bool", "--default=false", "--get", "commit.gpgsign") == "true":
+            sign = ["-S"]
         signed_off = f"{_public(message)}\n\nSigned-off-by: {name} <{mail}>\n"
         commit = self.git("commit-tree", *sign, "-p", head, tree, stdin=signed_off)
         self.git("update-ref", "-m", "commit: " + message.splitlines()[0], "HEAD", commit, head)
         return commit
-
-    def _signs(self) -> bool:
-        return self.git("config", "--type=bool", "--default=false", "--get", "commit.gpgsign") == "true"
 
     def merge(self, commit: str, message: str) -> str:
         """Merge a commit into the current branch, signed off; a conflict is undone and refused."""
@@ -297,46 +301,31 @@ class Checkout:
             ) from error
         return self.resolve("HEAD")
 
-    def push(self, remote: str, branch: str, commit: str) -> None:
-        """Push a commit as the branch, never by force.  Raises Refused when the remote refuses it."""
-        if remote not in self.remotes():
-            raise RunbookError(
-                f"{self.path} has no remote named {remote!r} to push to; it has {', '.join(self.remotes())}."
-            )
-        try:
-            refspec = f"{commit}:refs/heads/{branch}"
-            self.git("push", "--quiet", "--no-follow-tags", "--recurse-submodules=no", remote, refspec)
-        except GitFailed as error:
-            advice = "The commit is safe on the local branch; run again once you may push."
-            raise self._rejected(remote, branch, error, advice) from error
+    def push(
+        self, remote: str, branch: str, commit: str, *, replaces: str | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """Push a commit as the branch, never by force.  Raises Refused when the remote refuses it.
 
-    def push_commit(
-        self, remote: str, commit: str, branch: str, *, seen: str | None, settings: Mapping[str, str] | None = None
-    ) -> None:
-        """Make a branch of the remote name ``commit``, if it still names ``seen`` (None: if there is none yet).
-
-        So it can remove the commits of ``seen``, and nothing else.  ``settings`` as in ``command.git``.  Raises
-        Refused when the remote refuses it, or has moved.
+        With ``replaces``, the branch is made to name the commit if it still names that one (empty: if there is none
+        yet): so the push can remove the commits of that one, and nothing else.  ``settings`` as in ``command.git``.
         """
         ref = f"refs/heads/{branch}"
+        lease = [] if replaces is None else [f"--force-with-lease={ref}:{replaces}"]
+        options = ("--quiet", "--no-follow-tags", "--recurse-submodules=no", *lease)
         try:
-            command.git(
-                self.path, "push", "--quiet", "--no-follow-tags", "--recurse-submodules=no",
-                f"--force-with-lease={ref}:{seen or ''}", "--", remote, f"{commit}:{ref}", settings=settings,
-                remote=remote,
-            )  # fmt: skip
+            command.git(self.path, "push", *options, "--", remote, f"{commit}:{ref}", settings=settings, remote=remote)
+        except command.NoSuchRemote as error:
+            raise self._no_remote(remote) from error
         except GitFailed as error:
-            advice = "Run again once you may push."
+            advice = "The commit is safe here; run again once you may push."
             if "stale info" in error.stderr:
                 advice = "The branch there has moved since it was read: run again."
-            raise self._rejected(remote, branch, error, advice) from error
-
-    def _rejected(self, remote: str, branch: str, error: GitFailed, advice: str) -> Refused:
-        """Return the error for a push that the remote did not accept."""
-        url = self.remote_url(remote, push=True)
-        return Refused(
-            f"The remote {remote!r} ({url}) did not accept the branch {branch}. git reports: {error.stderr} {advice}"
-        )
+            url = self.remote_url(remote, push=True)
+            raise Refused(
+                f"The remote {remote!r} ({url}) did not accept the branch {branch}. git reports: {error.stderr} "
+                f"{advice}"
+            ) from error
 
 
 def slug_of(url: str) -> str:

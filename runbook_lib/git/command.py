@@ -19,14 +19,16 @@ LOCAL_LIMIT = 120.0
 REMOTE_LIMIT = 600.0
 
 _REMOTE_COMMANDS = frozenset({"fetch", "push", "ls-remote"})
-#: These run a person's hooks, whose first run may install tools.
-_SLOW_COMMANDS = _REMOTE_COMMANDS | {"commit", "merge"}
+#: These run a person's hooks, whose first run may install tools, or read the files of many commits.
+_SLOW_COMMANDS = _REMOTE_COMMANDS | {"cat-file", "commit", "merge"}
 #: These look into the work tree and write nothing: they need no help from a program that the repository names.
 _LISTING = frozenset({"grep", "ls-files"})
 #: For calls that only read: a partial clone may fetch then, and tidy up afterwards, for which a hook may be there.
 READING = {"core.hooksPath": os.devnull, "maintenance.auto": "false", "gc.auto": "0"}
 #: Older versions of git know the second alone, which leaves them no way to fetch either.
 _OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+#: Set by a git hook that runs us; they would bind every call to another repository's index.
+_BINDING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
 #: What a run that is killed may leave behind at work.
 _CHANGING = frozenset({"add", "branch", "commit", "fetch", "merge", "push", "restore", "rm", "switch", "update-ref"})
 #: Seconds to let a command that stays on this machine come to its own end: cut short, `git switch` leaves half a tree.
@@ -43,7 +45,7 @@ OLDEST = (2, 31)
 class GitFailed(RunbookError):
     """A git command that ended with an error; ``stderr`` is its own words, without credentials.
 
-    ``status`` is its exit status; None where it did not begin or was stopped.
+    ``status`` is its exit status; None where it did not start or was stopped.
     """
 
     def __init__(self, command: str, stderr: str, status: int | None = None) -> None:
@@ -76,6 +78,19 @@ def git(
 ) -> str:  # fmt: skip
     """Run git in a folder and return what it prints, without the final newline.  Raises GitFailed.
 
+    The parameters are those of ``output``.
+    """
+    content = None if stdin is None else stdin.encode("utf-8", "surrogateescape")
+    printed = output(place, *arguments, stdin=content, settings=settings, remote=remote, offline=offline)
+    return printed.decode("utf-8", "surrogateescape").removesuffix("\n")
+
+
+def output(
+    place: Path, *arguments: str, stdin: bytes | None = None, settings: Mapping[str, str] | None = None,
+    remote: str | None = None, offline: bool = False,
+) -> bytes:  # fmt: skip
+    """Run git in a folder and return what it prints.  Raises GitFailed.
+
     ``settings`` are further ones of its configuration; they go by the environment, which no process list shows.
     ``remote`` must be one that the repository has, or NoSuchRemote is raised: git takes any other word for a path.
     ``offline``: what the repository lacks is not fetched, by no protocol.
@@ -98,17 +113,17 @@ def git(
         settings_apart, variables = _credentials_apart(place, arguments, configured)
         env = env | variables | _not_asking(env, configured) | _without_proxy(env, [*configured, *pairs])
         pairs = [*pairs, *settings_apart, *_without_downgrade(place, arguments, configured)]
-    with subprocess.Popen(
-        ["git", "-C", str(place), *arguments],
-        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=env | _configured(pairs),
-        # Without a controlling terminal neither ssh nor gpg can stop to ask.
-        start_new_session=True,
-    ) as process:
+    try:
+        process = subprocess.Popen(
+            ["git", "-C", str(place), *arguments], env=env | _configured(pairs), stdin=subprocess.PIPE,
+            # Without a controlling terminal neither ssh nor gpg can stop to ask.
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise GitFailed(command, "git was not found. Install it, or put it on PATH, then run again.") from None
+    with process:
         try:
-            out, err = process.communicate(None if stdin is None else stdin.encode("utf-8", "surrogateescape"), limit)
+            out, err = process.communicate(stdin, limit)
         except subprocess.TimeoutExpired:
             raise GitFailed(command, f"it took longer than {limit:.0f} seconds and was stopped.") from None
         finally:
@@ -117,7 +132,7 @@ def git(
     if process.returncode:
         message = _sentence(err.decode("utf-8", "replace") or out.decode("utf-8", "replace"))
         raise GitFailed(command, message, process.returncode)
-    return out.decode("utf-8", "surrogateescape").removesuffix("\n")
+    return out
 
 
 def clean(text: str) -> str:
@@ -126,12 +141,7 @@ def clean(text: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        # Set by a git hook that runs us; they would bind every call to another repository's index.
-        if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
-    }
+    inherited = {name: value for name, value in os.environ.items() if name not in _BINDING}
     return inherited | {
         "LC_ALL": "C",
         "GIT_TERMINAL_PROMPT": "0",
@@ -162,12 +172,12 @@ def _not_asking(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> 
 def _credentials_apart(
     place: Path, arguments: Sequence[str], settings: Sequence[tuple[str, str]]
 ) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """Settings and variables by which git is given what stands before the @ of a remote's address.
+    """Return the settings and variables that give git what stands before the @ of a remote's address.
 
     git would start its helper with the whole address, for everybody on the machine to read in the list of processes.
     """
     remote = _named_remote(arguments, settings)
-    if remote is None or not any(_WITH_USERINFO.search(it) for pair in settings for it in pair):
+    if remote is None or not any(_WITH_USERINFO.search(text) for pair in settings for text in pair):
         return [], {}
     push = arguments[0] == "push"
     own = [value for key, value in settings if key == f"remote.{remote}.pushurl"] if push else []
@@ -227,13 +237,13 @@ def _without_downgrade(
 
 
 def _helper(name: str) -> str:
-    """A credential helper, as gitcredentials(7) describes it, that tells what the environment holds."""
+    """Return a credential helper, as gitcredentials(7) describes it, that prints what the environment has."""
     arguments = f'"username=%s\\npassword=%s\\n" "${name}_USER" "${name}_PASSWORD"'
     return f'!f() {{ test "$1" = get && printf {arguments}; }}; f'
 
 
 def _configured(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The variables that carry settings, after those that are there already (git-config(1), GIT_CONFIG_COUNT)."""
+    """Return the variables that carry settings, after those of the environment (git-config(1), GIT_CONFIG_COUNT)."""
     text = os.environ.get("GIT_CONFIG_COUNT", "")
     count = int(text) if re.fullmatch(r"[0-9]{1,4}", text) else 0
     variables: dict[str, str] = {}
@@ -272,7 +282,7 @@ def _running(place: Path) -> list[int]:
 
 
 def _can_be_given(argument: str) -> bool:
-    """Whether a program can be given it: the system passes bytes that end with a zero."""
+    """Return whether a program can be given an argument: the system passes bytes that end with a zero."""
     try:
         return b"\0" not in os.fsencode(argument)
     except UnicodeEncodeError:
@@ -294,4 +304,6 @@ def _end(process: "subprocess.Popen[bytes]", patience: float) -> None:
 def _sentence(stderr: str) -> str:
     lines = [line.strip() for line in clean(stderr).splitlines() if line.strip() and not line.startswith("hint:")]
     joined = "; ".join(lines[:8])
-    return joined if joined.endswith(".") else f"{joined}." if joined else ""
+    if joined and not joined.endswith("."):
+        joined += "."
+    return joined

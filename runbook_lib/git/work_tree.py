@@ -2,8 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runbook_lib.errors import RunbookError
@@ -11,62 +10,43 @@ from runbook_lib.system import atomic_files
 from runbook_lib.text.edits import Edit
 
 
-@dataclass(frozen=True)
-class _Draft:
-    """A file, its new text on disk, and the old one to restore; None where the file is new."""
-
-    file: Path
-    new: Path
-    old: Path | None
-
-    def restore(self) -> None:
-        """Give the file the text that it had."""
-        if self.old is None:
-            self.file.unlink()
-        else:
-            os.replace(self.old, self.file)
-
-    def remove(self) -> None:
-        """Remove the texts that are still beside the file."""
-        for draft in (self.new, self.old):
-            if draft is not None:
-                with contextlib.suppress(OSError):
-                    draft.unlink(missing_ok=True)
-
-
 def write_edits(folder: Path, edits: Sequence[Edit]) -> None:
     """Write the edits below ``folder``; on an error every file gets its old text back.  Raises RunbookError."""
-    drafts: list[_Draft] = []
-    written: list[_Draft] = []
+    new: dict[Path, Path] = {}  # texts beside their files
+    old: dict[Path, Path] = {}
+    written: list[Path] = []
     try:
         for edit in edits:
             file = folder / edit.path
             file.parent.mkdir(parents=True, exist_ok=True)
-            drafts.append(_Draft(file, _write_draft(file, edit.after), None))
+            new[file] = _write_draft(file, edit.after)
             if edit.before is not None:
-                drafts[-1] = _Draft(file, drafts[-1].new, _write_draft(file, edit.before))
-        for draft in drafts:
-            os.replace(draft.new, draft.file)
-            written.append(draft)
+                old[file] = _write_draft(file, edit.before)
+        for file, draft in new.items():
+            os.replace(draft, file)
+            written.append(file)
     except OSError as error:
-        changed = _restore(written)
         result = "Nothing was changed."
-        if changed:
+        if changed := _restore(written, old):
             result = f"{', '.join(changed)} could not be restored: run again."
         raise RunbookError(f"The edits could not be written to {folder}: {error}. {result}") from error
     finally:
-        for draft in drafts:
-            draft.remove()
+        for draft in (*new.values(), *old.values()):
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
 
 
-def _restore(written: Sequence[_Draft]) -> list[str]:
-    """Restore the files, and return the names of those that cannot be restored."""
+def _restore(written: Sequence[Path], old: Mapping[Path, Path]) -> list[str]:
+    """Give the files the texts that they had; return the names of those that cannot be restored."""
     changed = []
-    for draft in written:
+    for file in written:
         try:
-            draft.restore()
+            if file in old:
+                os.replace(old[file], file)
+            else:
+                file.unlink()
         except OSError:
-            changed.append(draft.file.name)
+            changed.append(file.name)
     return changed
 
 

@@ -138,7 +138,7 @@ def test_fetch_brings_the_commit_and_moves_no_ref(checkout: Checkout, remote: Pa
         ("fork", "main", RunbookError, "has no remote named 'fork'"),
         (".", "main", RunbookError, "has no remote named '.'"),  # git would take these for repositories
         ("", "main", RunbookError, "has no remote named ''"),
-        ("broken", "main", Unreachable, "could not be asked"),
+        ("broken", "main", Unreachable, "could not be read"),
     ],
 )
 def test_fetch_says_what_is_wrong(

@@ -20,7 +20,7 @@ MOST = 15 * 60.0
 #: The library's time limits while a fault keeps it waiting, so that the tests need not wait as long as a person.
 _SHORT = httpx.Timeout(0.15)
 SHORT = {
-    "runbook_lib.clients.github.connection._TIMEOUT": (0.15, 0.15),
+    "runbook_lib.clients.github.connection._TIMEOUT": _SHORT,
     "runbook_lib.clients.github.connection._DEADLINE": 0.4,
     "runbook_lib.clients.gitlab.client._TIMEOUT": 0.15, "runbook_lib.clients.gitlab.client._DEADLINE": 0.4,
     "runbook_lib.clients.gitlab.client._PAUSES": (0.1,),

@@ -155,7 +155,7 @@ def test_only_configured_remotes_are_contacted(
     """git takes any other word for a path or an address, and some addresses for a command."""
     calls: list[Callable[[], object]] = [
         lambda: checkout.remote_tip(name, "main"), lambda: checkout.fetch(name, "main"),
-        lambda: checkout.push(name, "main", "HEAD"), lambda: checkout.push_commit(name, "HEAD", "main", seen=None),
+        lambda: checkout.push(name, "main", "HEAD"), lambda: checkout.push(name, "main", "HEAD", replaces=""),
     ]  # fmt: skip
     for call in calls:
         with pytest.raises(RunbookError):

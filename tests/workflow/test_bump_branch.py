@@ -162,7 +162,7 @@ def test_without_the_remote_a_local_run_goes_on_and_publishing_does_not(checkout
     remote.rename(remote.with_name("away"))
     found = bump_branch.find(checkout, BUMP)
     assert found.start == checkout.resolve("origin/main")
-    assert any("could not be asked" in warning for warning in found.warnings)
+    assert any("could not be read" in warning for warning in found.warnings)
     with pytest.raises(Unreachable):
         bump_branch.find(checkout, Bump.parse(tag="26.04-py3", apply=True, publish=True))
 

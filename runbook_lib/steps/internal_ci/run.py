@@ -84,7 +84,7 @@ def _push(step: StepRecord, dry_run: DryRun) -> None:
         step.allowed("push-while-running", f"{reason}.")
     checkout, commit, settings = dry_run.branch.checkout, dry_run.commit, dry_run.settings
     try:
-        checkout.push_commit(dry_run.remote, commit, target, seen=dry_run.current, settings=settings)
+        checkout.push(dry_run.remote, target, commit, replaces=dry_run.current or "", settings=settings)
     except Refused:  # unless only the answer was lost
         if checkout.remote_tip(dry_run.remote, target, settings) != commit:
             raise

@@ -48,7 +48,7 @@ def test_the_token_opens_https_and_is_seen_nowhere(
     assert TOKEN not in str(settings)
     assert checkout.remote_tip("gitlab", TO, settings) is None
     head = checkout.resolve("HEAD")
-    checkout.push_commit("gitlab", head, TO, seen=None, settings=settings)
+    checkout.push("gitlab", TO, head, replaces="", settings=settings)
     assert checkout.remote_tip("gitlab", TO, settings) == head
     assert tips(checkout) == f"refs/heads/{TO} {head}"
     assert set(served.asked) == {f"oauth2:{TOKEN}"}
@@ -63,7 +63,7 @@ def test_without_a_token_it_is_said_that_git_needs_one(checkout: Checkout, serve
     url = f"{served.url}/adlr/megatron-lm.git"
     git(checkout.path, "remote", "add", "gitlab", url)
     with pytest.raises(Refused, match=r"could not read Username|Authentication failed|terminal prompts disabled"):
-        checkout.push_commit("gitlab", checkout.resolve("HEAD"), TO, seen=None)
+        checkout.push("gitlab", TO, checkout.resolve("HEAD"), replaces="")
     assert served.asked in ([], [":"])
     assert tips(checkout) == ""
 
@@ -100,7 +100,7 @@ def test_over_ssh(checkout: Checkout, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("GITLAB_TOKEN", TOKEN)
     git(checkout.path, "remote", "add", "gitlab", "git@gitlab.example.com:adlr/megatron-lm.git")
     head = checkout.resolve("HEAD")
-    checkout.push_commit("gitlab", head, TO, seen=None)
+    checkout.push("gitlab", TO, head, replaces="")
     assert checkout.remote_tip("gitlab", TO) == head
     called = (tmp_path / "called").read_text()
     assert "BatchMode=yes git@gitlab.example.com git-receive-pack 'adlr/megatron-lm.git'" in called
@@ -110,14 +110,14 @@ def test_over_ssh(checkout: Checkout, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_lease_that_no_longer_holds(checkout: Checkout, tmp_path: Path) -> None:
     git(checkout.path, "remote", "add", "gitlab", str(tmp_path / "adlr/megatron-lm.git"))
     first = checkout.resolve("HEAD")
-    checkout.push_commit("gitlab", first, TO, seen=None)
+    checkout.push("gitlab", TO, first, replaces="")
     git(checkout.path, "commit", "-q", "--amend", "--allow-empty", "-m", "Another")
     second = checkout.resolve("HEAD")
-    for seen in (None, "0" * 39 + "1", second):
+    for seen in ("", "0" * 39 + "1", second):
         with pytest.raises(Refused, match="stale info"):
-            checkout.push_commit("gitlab", second, TO, seen=seen)
+            checkout.push("gitlab", TO, second, replaces=seen)
     assert tips(checkout).endswith(first)
-    checkout.push_commit("gitlab", second, TO, seen=first)
+    checkout.push("gitlab", TO, second, replaces=first)
     assert tips(checkout).endswith(second)
     assert tips(checkout).count("\n") == 0
 

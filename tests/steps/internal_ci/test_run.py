@@ -267,13 +267,13 @@ def test_a_lost_answer_leads_to_no_second_pipeline(at: At) -> None:
 
 
 def test_a_push_whose_answer_was_lost_is_recognized(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
-    push = Checkout.push_commit
+    push = Checkout.push
 
     def push_and_disconnect(*arguments: Any, **options: Any) -> None:
         push(*arguments, **options)
         raise Refused("the connection broke off")
 
-    monkeypatch.setattr(Checkout, "push_commit", push_and_disconnect)
+    monkeypatch.setattr(Checkout, "push", push_and_disconnect)
     assert at.run() is not None
     assert at.world.effects() == ["push", "pipeline"]
 
@@ -364,13 +364,13 @@ def test_a_concurrent_push_is_not_overwritten(at: At) -> None:
 
 
 def test_a_push_before_the_pipeline_starts_is_noticed(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
-    push = Checkout.push_commit
+    push = Checkout.push
 
     def push_twice(*arguments: Any, **options: Any) -> None:
         push(*arguments, **options)
         somebody(at, "Quicker")
 
-    monkeypatch.setattr(Checkout, "push_commit", push_twice)
+    monkeypatch.setattr(Checkout, "push", push_twice)
     with pytest.raises(Refused, match="somebody else"):
         at.run()
     assert at.world.effects() == ["push", "pipeline"]  # both effects are recorded anyway
