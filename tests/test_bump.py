@@ -95,5 +95,7 @@ def test_a_base_that_is_accepted_is_a_branch_name_for_git_too(base):
         bump = Bump.parse(tag="26.04-py3", base=base)
     except RunbookError:
         return
+    assert bump.base == base
+    assert bump.branch == f"bump/{base}/dev-26.04-py3"
     for name in (base, bump.branch):
         subprocess.run(["git", "check-ref-format", f"refs/heads/{name}"], check=True)

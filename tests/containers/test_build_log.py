@@ -173,9 +173,13 @@ def test_pitfalls_of_steps_that_went_well_are_not_told():
 
 @given(st.text(), st.text(), st.sampled_from(["", "SIGTERM"]))
 def test_any_text_is_taken(text, file, killed):
-    explain(text, killed, file)
+    failure = explain(text, killed, file)
+    assert killed in failure.sentence
+    assert not failure.place or failure.place.startswith("docker/Dockerfile.ci.dev:")
 
 
 @given(st.lists(st.sampled_from((BUILDAH + BUILDAH_END + DOCKER + DOCKER_END).splitlines())))
 def test_lines_in_any_order_are_taken(lines):
-    explain("\n".join(lines))
+    failure = explain("\n".join(lines))
+    assert failure.sentence
+    assert not failure.place or 1 <= int(failure.place.rpartition(":")[2]) <= len(FILE.splitlines())

@@ -42,9 +42,11 @@ def test_a_recipe_that_is_not_yaml_is_named():
 
 
 @given(st.text())
-def test_nothing_crashes(text):
-    scoped_tests("r", text)
-    scoped_tests("r", f"spec: {{}}\nproducts: [{text}]")
+def test_a_text_that_cannot_be_read_is_reported_with_its_recipe(text):
+    for recipe in (text, f"spec: {{}}\nproducts: [{text}]"):
+        tests, problems = scoped_tests("recipes/r.yaml", recipe)
+        assert all("recipes/r.yaml" in problem for problem in problems)
+        assert all(isinstance(value, str) for test in tests for value in vars(test).values())
 
 
 @pytest.mark.parametrize(

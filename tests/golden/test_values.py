@@ -105,4 +105,8 @@ _json = st.recursive(
 @given(_json.map(json.dumps) | st.text() | st.binary())
 def test_any_text_is_parsed_or_refused(content):
     with suppress(BadGoldenFile):
-        parse(content)
+        parsed = parse(content)
+        assert parsed.blank == (not content.strip())
+        keys = set() if parsed.blank else set(json.loads(content))
+        assert {*parsed.series, *parsed.run_metrics} <= keys
+        assert all(isinstance(value, float | int) for steps in parsed.series.values() for value in steps.values())

@@ -58,7 +58,8 @@ def test_a_config_that_cannot_be_read_is_refused(text: str, says: str) -> None:
 @given(st.text(max_size=80))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(CannotTell):
-        Parallelism.parse(f"MODEL_ARGS:\n  --tensor-model-parallel-size: {text}")
+        parallelism = Parallelism.parse(f"MODEL_ARGS:\n  --tensor-model-parallel-size: {text}")
+        assert parallelism.tensor >= 1 or f"TP is {parallelism.tensor}" in parallelism.problems(8)[0]
 
 
 @pytest.mark.parametrize(

@@ -102,4 +102,7 @@ def test_a_recipe_that_cannot_be_read_is_refused(text: str, says: str) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     for candidate in (text, f"spec: {text}\n{ONE}", ONE.replace("dev", text)):
         with contextlib.suppress(CannotTell):
-            read("r.yaml", candidate)
+            for workload in read("r.yaml", candidate):
+                assert workload.nodes > 0
+                assert min(workload.gpus, workload.time_limit) >= 0
+                assert workload.recipe == "r.yaml"

@@ -100,7 +100,9 @@ def test_an_invalid_mount_names_its_source() -> None:
 @given(st.text(alphabet="apcountimges:-[]{}/ \n&*'", max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(RunbookError):
-        parse(text, "s", "/c")
+        site = parse(text, "s", "/c")
+        assert site.checkout == "/c"
+        assert all(mount[0].startswith("/") for mount in site.mounts)
 
 
 @pytest.mark.parametrize(

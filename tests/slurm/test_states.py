@@ -143,7 +143,10 @@ _JSON = st.recursive(
 @given(st.lists(_JSON, max_size=3))
 def test_any_answer_is_read_or_refused(jobs: list[Any]) -> None:
     with contextlib.suppress(CannotTell):
-        elements(json.dumps({"jobs": jobs}), "squeue")
+        for element in elements(json.dumps({"jobs": jobs}), "squeue"):
+            assert element.job >= 0
+            assert element.index is None or element.index >= 0
+            assert isinstance(element.state, str)
 
 
 def test_a_list_of_a_thousand_million_elements_ends() -> None:

@@ -519,8 +519,9 @@ def test_the_summary_of_torchrun_may_follow_a_traceback() -> None:
 
 @given(st.lists(st.binary(max_size=200), max_size=20), st.integers(1, 50))
 def test_any_bytes_are_scanned(pieces: list[bytes], step: int) -> None:
-    find(b"\n".join(pieces), b"".join(pieces))
-    scan(b"\r\n".join(pieces), step=step)
+    assert find(b"\n".join(pieces), b"".join(pieces)).cause
+    log = b"\r\n".join(pieces)
+    assert scan(log, step=step) == scan(log)
 
 
 _WORDS = st.sampled_from(

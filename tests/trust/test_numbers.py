@@ -94,7 +94,7 @@ def test_any_content_range_ends_in_a_sentence(text: str, status: int) -> None:
 
     transport = httpx.MockTransport(answer)
     with Web(1, transport=transport, sleep=lambda _: None) as web, contextlib.suppress(RunbookError):
-        web.file(Address("https://forge.example/1")).part(0, 1)
+        assert web.file(Address("https://forge.example/1")).part(0, 1) == b"x"
 
 
 ODD = [LONG, "-1", "1.5", "1e999", "true", '"1"', "null", "[]", "{}", str(2**63), str(10**400)]
