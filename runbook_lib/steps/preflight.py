@@ -52,19 +52,19 @@ def rights(github: GitHub | None, bump: Bump) -> list[Check]:
     if github is None:
         return Check.each(names, "skipped", "There is no token. Set GITHUB_TOKEN to publish.")
     try:
-        account, repository = github.me(), github.repo()
+        login, repository = github.me(), github.repo()
     except RunbookError as error:
         if bump.publish:
             raise
         return Check.each(names, "skipped", str(error))
-    subject = f"{account.login} on {repository.name}"
+    subject = f"{login} on {repository.name}"
     if repository.permissions & {"triage", "push", "maintain", "admin"}:
         permissions = ", ".join(sorted(repository.permissions))
         labels = Check.of(can_label, True, f"Permissions of {subject}: {permissions}.")
     else:
         detail = f"{subject} has no permission to set labels, so the bump will wait for a maintainer to set them."
         labels = Check(can_label, "skipped", detail)
-    scopes = token_scopes.check(github, account, repository, publish=bump.publish)
+    scopes = token_scopes.check(github, login, repository, publish=bump.publish)
     return [Check.of(valid, True, subject), labels, scopes]
 
 

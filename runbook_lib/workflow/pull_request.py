@@ -140,8 +140,8 @@ def review_commits(state: PullRequestState, records: Path | None) -> Review | No
 def refresh(state: PullRequestState, github: GitHub, number: int, head: str | None = None) -> PullRequestState:
     """Return the state with all that GitHub reports of the pull request now; ``head`` as in ``read_state``."""
     pull = wait_for_head(github, number, head)
-    behind = github.compare(pull.base_ref, pull.head_sha).behind
+    behind = github.behind(pull.base_ref, pull.head_sha)
     comments, labellings = github.comments(number), github.labellings(number)
-    me = state.me or github.me().login
+    me = state.me or github.me()
     refused = bool(refusals(comments, pull.head_sha)) or github.deployment_failed(pull.head_sha)
     return replace(state, pull=pull, comments=comments, labellings=labellings, behind=behind, me=me, refused=refused)

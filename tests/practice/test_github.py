@@ -454,7 +454,7 @@ def test_the_library_speaks_with_it(world: World) -> None:
     sha = world.push()
     env = {"GITHUB_TOKEN": "practice-token", "GITHUB_API_URL": world.forge.url}
     with GitHub.connect("practice/Megatron-LM", env) as github:
-        assert github.me().login == "release-engineer"
+        assert github.me() == "release-engineer"
         assert "push" in github.repo().permissions
         pull = github.open_pull("chore: bump", f"practice:{BRANCH}", "main", "Body")
         assert github.pulls(head=f"practice:{BRANCH}", base="main") == (github.pull(pull.number),)

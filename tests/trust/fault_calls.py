@@ -213,7 +213,7 @@ _READS = {
     "comments": _gh("/issues/[0-9]+/comments", lambda it, at: it.comments(at[_N])),
     "files": _gh("/pulls/[0-9]+/files", lambda it, at: it.files(at[_N])),
     "commits": _gh("/commits", lambda it, _: it.last_author(FOLDER, "main")),
-    "compare": _gh("/compare/", lambda it, at: it.compare("main", at["head"])),
+    "compare": _gh("/compare/", lambda it, at: it.behind("main", at["head"])),
     "runs": _gh(r"/actions/runs\?", lambda it, at: it.runs(head_sha=at["head"])),
     "run": _gh("/actions/runs/[0-9]+$", lambda it, at: it.run(at[_RUN])),
     "jobs": _gh("/actions/runs/[0-9]+/jobs", lambda it, at: it.jobs(at[_RUN])),
@@ -357,8 +357,7 @@ def practice(home: Path) -> Iterator[At]:
         patch.setattr("runbook_lib.workflow.pull_request._DELAYS", (0, 0))
         patch.setattr("runbook_lib.steps.internal_ci.run._DELAYS", (0, 0))
         for module in (
-            "clients.github.connection._LARGEST",
-            "clients.gitlab.client._LARGEST",
+            "clients.replies.LARGEST",
             "transport.remote_zip._LARGEST_ARCHIVE",
         ):
             patch.setattr(f"runbook_lib.{module}", 2**21)  # answers without end need not be taken by the gigabyte

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from loopback import serving
 
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import Artifact, BranchComparison, Comment, Pull, WorkflowJob, WorkflowRun
+from runbook_lib.clients.github.models import Artifact, Comment, Pull, WorkflowJob, WorkflowRun
 from runbook_lib.clients.gitlab import models
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.registry.client import Registry
+from runbook_lib.clients.replies import whole_number
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.transport.ranges import Address, NoRanges, Web
@@ -107,7 +108,7 @@ READ: dict[str, tuple[Any, dict[str, Any], str]] = {
     "comment": (Comment.of, {"id": 1, "user": USER, "body": "", "created_at": TIME, "html_url": ""}, "id"),
     "run": (WorkflowRun.of, RUN, "id"),
     "attempt": (WorkflowRun.of, RUN, "run_attempt"),
-    "behind": (BranchComparison.of, {"ahead_by": 1, "behind_by": 1}, "behind_by"),
+    "behind": (lambda data: whole_number(data["behind_by"]), {"ahead_by": 1, "behind_by": 1}, "behind_by"),
     "size": (Artifact.of, {"id": 1, "name": "", "size_in_bytes": 1, "expired": False, "created_at": None},
              "size_in_bytes"),
     "pipeline": (models.pipeline_of, {"id": 1, "sha": "", "ref": "", "status": "", "web_url": ""}, "id"),

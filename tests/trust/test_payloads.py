@@ -12,7 +12,15 @@ from figures import Figures
 
 from runbook_lib.clients.github import issues
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import Account, Comment, GitHubRepository, Issue, Pull, WorkflowJob, WorkflowRun
+from runbook_lib.clients.github.models import (
+    Comment,
+    GitHubRepository,
+    Issue,
+    Pull,
+    WorkflowJob,
+    WorkflowRun,
+    login,
+)
 from runbook_lib.errors import RunbookError, Unreachable
 
 RECORDED = described.ROOT / "environment/.components/github-payloads/node_modules/@octokit"
@@ -25,7 +33,7 @@ def ends(node: dict[str, Any], pattern: str) -> bool:
 
 #: Type → how it is read, how one is known, and how many there are at least.
 TYPES: dict[str, tuple[Callable[[Any], Any], Callable[[dict[str, Any]], bool], int]] = {
-    "account": (Account.of, lambda it: "login" in it and "node_id" in it and "type" in it, 2500),
+    "account": (login, lambda it: "login" in it and "node_id" in it and "type" in it, 2500),
     "repository": (GitHubRepository.of, lambda it: "full_name" in it and "default_branch" in it, 750),
     "pull request": (Pull.of, lambda it: ends(it, "/pulls") and "title" in it, 70),
     "issue": (Issue.of, lambda it: ends(it, "/issues") and "title" in it and "state" in it, 100),
@@ -129,7 +137,7 @@ READERS: dict[str, Callable[[GitHub], object]] = {
     "/repos/{owner}/{repo}/actions/runs/{run_id}/artifacts": lambda it: it.artifacts(1),
     "/repos/{owner}/{repo}/actions/runs/{run_id}/jobs": lambda it: it.jobs(1),
     "/repos/{owner}/{repo}/commits": lambda it: it.last_author("x", "main"),
-    "/repos/{owner}/{repo}/compare/{basehead}": lambda it: it.compare("a", "b"),
+    "/repos/{owner}/{repo}/compare/{basehead}": lambda it: it.behind("a", "b"),
     "/repos/{owner}/{repo}/deployments/{deployment_id}/statuses": lambda it: it.deployment_failed("a" * 40),
     "/repos/{owner}/{repo}/issues": lambda it: issues.listed(it),
     "/repos/{owner}/{repo}/issues/{issue_number}": lambda it: issues.read(it, 1),

@@ -1,22 +1,21 @@
 """One repository on GitHub: its pull requests, labels, comments and workflow runs."""
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 from runbook_lib.clients.github.connection import GitHubConnection
 from runbook_lib.clients.github.models import (
-    Account,
     Artifact,
-    BranchComparison,
     Comment,
     GitHubRepository,
     LabelEvent,
     Pull,
     WorkflowJob,
     WorkflowRun,
-    first_author,
+    login,
 )
+from runbook_lib.clients.replies import items_of, whole_number
 from runbook_lib.errors import RunbookError
 
 
@@ -33,9 +32,9 @@ A = TypeVar("A", bound=_HasUrl)
 class GitHub(GitHubConnection):
     """One repository on GitHub, as one token sees it.  For use by one thread."""
 
-    def me(self) -> Account:
-        """Return the account of the token."""
-        return self.get("read the account of the token", "/user", Account.of)
+    def me(self) -> str:
+        """Return the login of the token's account."""
+        return self.get("read the account of the token", "/user", lambda user: str(user["login"]))
 
     def repo(self) -> GitHubRepository:
         """Return the repository, and what this token may do there."""
@@ -74,13 +73,18 @@ class GitHub(GitHubConnection):
     def last_author(self, path: str, ref: str) -> str:
         """Return the login of whoever last committed to a path; empty where GitHub knows no account."""
         params: dict[str, str | int] = {"path": path, "sha": ref, "per_page": 1}
-        return self.get(f"find who last changed {path}", self.path("/commits"), first_author, params)
 
-    def compare(self, base: str, head: str) -> BranchComparison:
-        """Compare two branches or commits of the repository's network."""
+        def author(commits: Any) -> str:
+            listed = items_of(commits)
+            return login(listed[0]["author"]) if listed else ""
+
+        return self.get(f"find who last changed {path}", self.path("/commits"), author, params)
+
+    def behind(self, base: str, head: str) -> int:
+        """Return how many commits of a branch another one, or a commit of a fork, lacks."""
         path = self.path(f"/compare/{quote(base)}...{quote(head)}")
         action = f"compare {base} with {head[:10]}"
-        return self.get(action, path, BranchComparison.of, params={"per_page": 1})
+        return self.get(action, path, lambda comparison: whole_number(comparison["behind_by"]), params={"per_page": 1})
 
     def runs(self, branch: str | None = None, head_sha: str | None = None) -> tuple[WorkflowRun, ...]:
         """Return workflow runs, newest first."""

@@ -10,20 +10,19 @@ import contextvars
 import json
 import os
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx
 
+from runbook_lib.clients import replies
 from runbook_lib.clients.github.auth import base_url, token_for
-from runbook_lib.clients.github.errors import NotAllowed, Transient, one_line, refusal, unexpected
-from runbook_lib.clients.github.models import items_of
-from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.clients.github.errors import NotAllowed, Transient, refusal
+from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport.client import USER_AGENT, BoundedTransport
-from runbook_lib.transport.limits import TooLarge, parse_json
+from runbook_lib.transport.limits import TooLarge
 from runbook_lib.transport.retries import Retries
 
 if TYPE_CHECKING:
@@ -33,14 +32,9 @@ if TYPE_CHECKING:
 VERSION = "2022-11-28"
 _TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
 _DEADLINE = 60.0  # seconds for a complete reply
-_LARGEST = 16 * 2**20  # bytes of a reply; a page of a hundred pull requests with the longest texts has 7 MB
-_LARGEST_LISTING = 64 * 2**20  # bytes of all pages; a thousand open pull requests have 25 MB
-_LONGEST_LISTING = 600.0  # seconds for all pages; GitHub needs up to 5 for one of a hundred jobs
 _LARGEST_CACHE = 16 * 2**20  # bytes of replies that are stored with their ETag
 _PAUSES = (0.5, 2.0)  # seconds before each further attempt
 _PATIENCE = 10.0  # seconds; where GitHub asks for more, it is asked again by the person, not by us
-_PER_PAGE = 100
-_MAX_PAGES = 50
 
 T = TypeVar("T")
 
@@ -67,7 +61,6 @@ class GitHubConnection:
         self._context = contextvars.copy_context()
         # ETag, content and "has a further page" by request: a reply that still holds costs nothing of the rate limit.
         self._cache: dict[tuple[str, str], tuple[str, bytes, bool]] = {}
-        self._received = 0  # bytes of replies
         self._opened = contextlib.ExitStack()
 
     @classmethod
@@ -84,7 +77,7 @@ class GitHubConnection:
         url = base_url(env)
         token = token_for(env, url)
         retries = Retries(_PAUSES, _PATIENCE, sleep)
-        bounded = BoundedTransport(deadline=_DEADLINE, largest=_LARGEST, retries=retries, transport=transport)
+        bounded = BoundedTransport(deadline=_DEADLINE, largest=replies.LARGEST, retries=retries, transport=transport)
         return cls(repository, url, token, bounded, Redactor({**env, "GITHUB_TOKEN": token}))
 
     @cached_property
@@ -138,7 +131,7 @@ class GitHubConnection:
         except NotAllowed:
             return False
         if response.status_code != 204:
-            raise unexpected(self._failed(action), self._host, response.status_code, response.content)
+            raise self._unexpected(action, response)
         return True
 
     def pages(
@@ -149,20 +142,13 @@ class GitHubConnection:
         key: str | None = None,
         params: Mapping[str, str | int] | None = None,
     ) -> Iterator[T]:
-        """Yield all items of all pages, built; ``key`` is the name of the list in a page."""
-        failed = self._failed(action)
-        received, end = self._received, time.monotonic() + _LONGEST_LISTING
-        for page in range(1, _MAX_PAGES + 1):
-            query = {**(params or {}), "per_page": _PER_PAGE, "page": page}
-            items, more = self._read(action, path, query, lambda page: [build(item) for item in items_of(page, key)])
-            yield from items
-            if not more:
-                return
-            if self._received - received > _LARGEST_LISTING:
-                raise CannotTell(f"{failed}: {self._host} sends more than {_LARGEST_LISTING // 2**20} MB.")
-            if time.monotonic() > end:
-                raise Unreachable(f"{failed}: {self._host} did not answer in time. Try again later.")
-        raise CannotTell(f"{failed}: there are more than {_MAX_PAGES * _PER_PAGE}, which is more than this tool reads.")
+        """Return all items of all pages, built; ``key`` is the name of the list in a page."""
+
+        def read(page: Mapping[str, int]) -> tuple[list[T], bool, int]:
+            query = {**(params or {}), **page}
+            return self._read(action, path, query, lambda page: [build(item) for item in replies.items_of(page, key)])
+
+        return replies.listing(self._problem(action), read)
 
     def public(self, value: T) -> T:
         """Return a text, or data, as ``send`` publishes it: without secrets, and without what UTF-8 cannot encode."""
@@ -180,20 +166,20 @@ class GitHubConnection:
             ) from error
         # What is deleted is answered with nothing, or with what remains.
         if response.status_code >= 300 or not (response.content or (method, response.status_code) == ("DELETE", 204)):
-            raise unexpected(self._failed(action), self._host, response.status_code, response.content)
+            raise self._unexpected(action, response)
         return self._build(action, response.content, build) if response.content else build(None)
 
     def _read(
         self, action: str, path: str, params: Mapping[str, str | int], build: Callable[[Any], T]
-    ) -> tuple[T, bool]:
-        """Return what was built of the JSON, and whether there is a further page."""
+    ) -> tuple[T, bool, int]:
+        """Return what was built of the JSON, whether there is a further page, and the bytes of the reply."""
         key = (path, repr(sorted(params.items())))
         tag, content, more = self._cache.get(key, ("", b"", False))
         response = self._request(action, "GET", path, params=params, headers={"If-None-Match": tag} if tag else {})
         if response.status_code == 304 and tag:
-            return self._build(action, content, build), more
+            return self._build(action, content, build), more, 0
         if response.status_code != 200:
-            raise unexpected(self._failed(action), self._host, response.status_code, response.content)
+            raise self._unexpected(action, response)
         content, more = response.content, "next" in response.links
         built = self._build(action, content, build)
         # Only now: a reply that makes no sense would be believed for as long as its ETag is valid.
@@ -201,58 +187,43 @@ class GitHubConnection:
             self._cache[key] = tag, content, more
             while sum(len(cached) for _, cached, _ in self._cache.values()) > _LARGEST_CACHE:
                 del self._cache[next(iter(self._cache))]
-        return built, more
+        return built, more, len(content)
 
     def _request(self, action: str, method: str, path: str, **options: Any) -> "httpx.Response":
         from githubkit.exception import GitHubException, RequestError, RequestFailed
 
-        failed, client = self._failed(action), self._client
+        failed, problem, client = self._failed(action), self._problem(action), self._client
         headers = {"X-GitHub-Api-Version": VERSION, "Accept-Encoding": "gzip", **options.pop("headers", {})}
         try:
             reply = self._context.run(lambda: client.request(method, path, headers=headers, **options))
         except RequestFailed as error:
-            raise self._refusal(failed, error.response.raw_response) from error
+            refused = error.response.raw_response
+            text = refused.text.replace(self._token, "***")
+            raise refusal(failed, self.repository, refused.status_code, refused.headers, text) from error
         except RequestError as error:
             if isinstance(error.exc, TooLarge):
-                raise self._too_large(failed) from error
-            raise Transient(
-                f"{failed}: {self._host} cannot be reached: {error.exc}. Check the network, then try again."
-            ) from error
+                raise replies.too_large(problem) from error
+            raise Transient(f"{problem} cannot be reached: {error.exc}. Check the network, then try again.") from error
         except (GitHubException, ValueError, OverflowError) as error:  # such as an invalid Retry-After
             raise Unreachable(f"{failed}: the reply is not one of GitHub's.") from error
         response = reply.raw_response
-        self._received += len(response.content)
         self.scopes = response.headers.get("X-OAuth-Scopes")
         if response.has_redirect_location:
             raise RunbookError(f"{failed}: the repository has moved. Set GITHUB_REPOSITORY to its new name.")
         return response
 
     def _build(self, action: str, content: bytes, build: Callable[[Any], T]) -> T:
-        failed = self._failed(action)
-        try:
-            return build(parse_json(content))
-        except TooLarge as error:
-            raise self._too_large(failed) from error
-        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise CannotTell(
-                f"{failed}: GitHub's reply has an unexpected form ({type(error).__name__}: {one_line(str(error))})."
-            ) from error
-        except ValueError as error:
-            raise Unreachable(
-                f"{failed}: {self._host} answered with something that is not JSON of GitHub's. Is GITHUB_API_URL the "
-                "address of the API, and is there no proxy or login page in between?"
-            ) from error
+        return replies.build(self._problem(action), content, build, "GITHUB_API_URL")
 
-    def _too_large(self, failed: str) -> CannotTell:
-        return CannotTell(f"{failed}: {self._host} sends more than {_LARGEST // 2**20} MB, or too many values.")
-
-    def _refusal(self, failed: str, response: "httpx.Response") -> RunbookError:
-        text = response.text.replace(self._token, "***")
-        return refusal(failed, self.repository, response.status_code, response.headers, text)
+    def _unexpected(self, action: str, response: httpx.Response) -> Unreachable:
+        """Return the error for a reply below 400 that GitHub would not give."""
+        description = "an unexpected body" if response.content else "no body"
+        return Unreachable(
+            f"{self._problem(action)} answered HTTP {response.status_code} with {description}. Try again later."
+        )
 
     def _failed(self, action: str) -> str:
         return f"Could not {action} in {self.repository}"
 
-    @property
-    def _host(self) -> str:
-        return self._url.host
+    def _problem(self, action: str) -> str:
+        return f"{self._failed(action)}: {self._url.host}"

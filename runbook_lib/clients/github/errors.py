@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from runbook_lib.clients.replies import one_line
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.transport.limits import TooLarge, parse_json
 
@@ -55,17 +56,6 @@ def refusal(failed: str, repository: str, status: int, headers: Mapping[str, str
     if status >= 500:
         return Transient(f"{failed}: GitHub has an internal problem (HTTP {status}){message}. Try again later.")
     return RunbookError(f"{failed}: GitHub refuses it (HTTP {status}){message}. Correct the cause, then run again.")
-
-
-def unexpected(failed: str, host: str, status: int, content: bytes) -> Unreachable:
-    """Return the error for a reply below 400 that GitHub would not give."""
-    description = "an unexpected body" if content else "no body"
-    return Unreachable(f"{failed}: {host} answered HTTP {status} with {description}. Try again later.")
-
-
-def one_line(text: str) -> str:
-    """Return text from outside on one line, without control characters."""
-    return "".join(char if char.isprintable() else " " for char in text).strip()
 
 
 def _message(text: str) -> str:

@@ -8,20 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
+from runbook_lib.clients.replies import whole_number
+
 #: GitHub's names for the relation of an account to a repository that has given it rights.
 _INSIDERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
-
-
-@dataclass(frozen=True)
-class Account:
-    """The account of a token; ``kind`` is User, Bot or Organization."""
-
-    login: str
-    kind: str
-
-    @classmethod
-    def of(cls, data: Any) -> Self:
-        return cls(data["login"], data["type"])
 
 
 @dataclass(frozen=True)
@@ -69,7 +59,7 @@ class Pull:
     def of(cls, data: Any) -> Self:
         head, base = data["head"], data["base"]
         return cls(
-            number=_number(data["number"]),
+            number=whole_number(data["number"]),
             url=data["html_url"],
             title=data["title"],
             body=data["body"] or "",
@@ -78,13 +68,13 @@ class Pull:
             merged=data.get("merged_at") is not None,
             head_ref=head["ref"],
             head_sha=head["sha"],
-            head_owner=_login(head.get("user")),
+            head_owner=login(head.get("user")),
             base_ref=base["ref"],
             base_sha=base["sha"],
             merge_commit=data.get("merge_commit_sha"),
             mergeable=data.get("mergeable"),
             labels=frozenset(label["name"] for label in data["labels"]),
-            author=_login(data["user"]),
+            author=login(data["user"]),
         )
 
 
@@ -111,8 +101,8 @@ class Comment:
     @classmethod
     def of(cls, data: Any) -> Self:
         return cls(
-            _number(data["id"]),
-            _login(data["user"]),
+            whole_number(data["id"]),
+            login(data["user"]),
             data["body"] or "",
             _time(data["created_at"]),
             data["html_url"],
@@ -135,17 +125,6 @@ class LabelEvent:
         if data["event"] not in ("labeled", "unlabeled"):
             return None
         return cls(data["label"]["name"], data["event"] == "labeled", _time(data["created_at"]))
-
-
-@dataclass(frozen=True)
-class BranchComparison:
-    """The number of commits that only the base has."""
-
-    behind: int
-
-    @classmethod
-    def of(cls, data: Any) -> Self:
-        return cls(_number(data["behind_by"]))
 
 
 @dataclass(frozen=True)
@@ -172,7 +151,7 @@ class WorkflowRun:
     def of(cls, data: Any) -> Self:
         repositories = [(data.get(name) or {}).get("id") for name in ("repository", "head_repository")]
         return cls(
-            id=_number(data["id"]),
+            id=whole_number(data["id"]),
             url=data["html_url"],
             name=data.get("name") or "",
             head_sha=data["head_sha"],
@@ -180,7 +159,7 @@ class WorkflowRun:
             event=data["event"],
             status=data["status"] or "",
             conclusion=data["conclusion"] or "",
-            attempt=_number(data.get("run_attempt") or 1),
+            attempt=whole_number(data.get("run_attempt") or 1),
             created=_time(data["created_at"]),
             updated=_time(data["updated_at"]),
             fork=repositories[0] != repositories[1],
@@ -205,7 +184,7 @@ class WorkflowJob:
     def of(cls, data: Any) -> Self:
         started, completed = data["started_at"], data["completed_at"]
         return cls(
-            id=_number(data["id"]),
+            id=whole_number(data["id"]),
             url=data["html_url"] or "",
             name=data["name"],
             status=data["status"],
@@ -231,7 +210,7 @@ class Artifact:
     def of(cls, data: Any) -> Self:
         created = data["created_at"]
         return cls(
-            _number(data["id"]), data["name"], _number(data["size_in_bytes"]), bool(data["expired"]),
+            whole_number(data["id"]), data["name"], whole_number(data["size_in_bytes"]), bool(data["expired"]),
             _time(created) if created else None,
         )  # fmt: skip
 
@@ -258,42 +237,23 @@ class Issue:
     def of(cls, data: Any) -> Self:
         """Return the issue in GitHub's JSON."""
         return cls(
-            number=_number(data["number"]),
+            number=whole_number(data["number"]),
             url=data["html_url"],
             title=data["title"],
             body=data["body"] or "",
             state=data["state"],
             # GitHub describes them as objects or mere names.
             labels=frozenset(label if isinstance(label, str) else label["name"] or "" for label in data["labels"]),
-            author=_login(data["user"]),
+            author=login(data["user"]),
             association=data.get("author_association") or "",
         )
 
 
-def items_of(page: Any, key: str | None) -> list[Any]:
-    """Return what a page lists.  Raises TypeError for another form."""
-    items = page[key] if key else page
-    # An empty object is not an empty list: what is missing would be created a second time.
-    if not isinstance(items, list):
-        raise TypeError(f"{type(items).__name__} instead of a list")
-    return items
-
-
-def first_author(commits: Any) -> str:
-    """Return the login of whoever wrote the first commit of a page; empty where GitHub knows no account."""
-    listed = items_of(commits, None)
-    return _login(listed[0]["author"]) if listed else ""
-
-
-def _number(value: Any) -> int:
-    """Return a number as databases hold one: a larger one could not be counted with, nor printed."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise TypeError(f"{type(value).__name__} that is not a whole number of at most 63 bits")
-    return value
-
-
-def _login(user: Any) -> str:
-    return str(user["login"]) if user else ""
+def login(user: Any) -> str:
+    """Return the login of an account; empty where GitHub knows none."""
+    if not user:
+        return ""
+    return str(user["login"])
 
 
 def _time(text: str) -> datetime:

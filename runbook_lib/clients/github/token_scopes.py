@@ -11,7 +11,7 @@ from runbook_lib import notebooks
 from runbook_lib.checks import Check
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.errors import NotAllowed, scopes
-from runbook_lib.clients.github.models import Account, GitHubRepository
+from runbook_lib.clients.github.models import GitHubRepository
 
 NAME = "the token may do what the steps need"
 _READ_ALL = ("actions=read", "contents=read", "deployments=read", "pull_requests=read")
@@ -57,7 +57,7 @@ _PROBES = {
 }  # fmt: skip
 
 
-def check(github: GitHub, account: Account, repository: GitHubRepository, *, publish: bool) -> Check:
+def check(github: GitHub, login: str, repository: GitHubRepository, *, publish: bool) -> Check:
     """Return whether the token has what the steps need; skipped if only writing would show.
 
     ``github`` must have answered once.  Missing permissions fail the check of a run that publishes.
@@ -67,7 +67,7 @@ def check(github: GitHub, account: Account, repository: GitHubRepository, *, pub
     else:
         missing, unknown = _fine_grained(github, repository)
     if missing:
-        detail = f"{_sentence(missing)} The token of {account.login} does not have it for {repository.name}."
+        detail = f"{_sentence(missing)} The token of {login} does not have it for {repository.name}."
         return Check(NAME, "failed" if publish else "skipped", detail)
     if unknown:
         return Check(NAME, "skipped", unknown)

@@ -6,13 +6,14 @@ and appears in no message.
 
 import os
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
 
+from runbook_lib.clients import replies
 from runbook_lib.clients.gitlab.models import (
     Branch,
     Bridge,
@@ -23,12 +24,11 @@ from runbook_lib.clients.gitlab.models import (
     branch_of,
     bridges_of,
     functional_job_of,
-    items_of,
     job_of,
     pipeline_of,
     project_of,
 )
-from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.transport import urls
 from runbook_lib.transport.client import Client
 from runbook_lib.transport.limits import TooLarge, parse_json
@@ -36,14 +36,10 @@ from runbook_lib.transport.retries import NoReply, retry_after
 
 __all__ = ["Bridge", "FunctionalJob", "GitLab", "NoSuchRef", "Pipeline"]
 
-_LARGEST = 16 * 2**20  # bytes of a reply; a page of a hundred jobs has less than one million
 _TIMEOUT = 30.0  # seconds without a byte
 _DEADLINE = 60.0  # seconds for a complete reply
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # seconds before each further attempt, unless the server names more
 _PATIENCE = 120.0  # seconds; a server that asks for more is asked again by the person, not by us
-_PER_PAGE, _MAX_PAGES = 100, 50
-_LARGEST_LISTING = 64 * 2**20  # bytes of all pages; five thousand jobs have 40 MB
-_LONGEST_LISTING = 600.0  # seconds for all pages
 _TOKEN_FOR = {
     "read_api": "GITLAB_PROJECT, and that the token has the scope read_api",
     "api": "GITLAB_PROJECT, and that the token has the scope api and your role in the project is Developer or higher",
@@ -77,8 +73,8 @@ class GitLab:
         if not re.fullmatch(r"[0-9]+|[\w.-]+(/[\w.-]+)+", project):
             raise RunbookError("GITLAB_PROJECT is not a project's path (group/name) or number.")
         client = Client(
-            httpx.URL(url), timeout=httpx.Timeout(_TIMEOUT), deadline=_DEADLINE, largest=_LARGEST, pauses=_PAUSES,
-            patience=_PATIENCE, transport=transport, sleep=sleep,
+            httpx.URL(url), timeout=httpx.Timeout(_TIMEOUT), deadline=_DEADLINE, largest=replies.LARGEST,
+            pauses=_PAUSES, patience=_PATIENCE, transport=transport, sleep=sleep,
         )  # fmt: skip
         return cls(client, project, token)
 
@@ -167,22 +163,13 @@ class GitLab:
         self, action: str, path: str, build: Callable[[Any], Iterable[T]], query: Mapping[str, str] | None = None
     ) -> tuple[T, ...]:
         """Return all items of all pages, built.  ``action`` completes "Could not …"."""
-        built: list[T] = []
-        size, end = 0, time.monotonic() + _LONGEST_LISTING
-        failed = f"{self._failed(action)}: {self._host}"
-        for page in range(1, _MAX_PAGES + 1):
-            params = httpx.QueryParams(query or {}).merge({"per_page": _PER_PAGE, "page": page})
-            reply = self._send(action, "GET", f"{path}?{params}")
-            for items in self._build(action, reply, lambda page: [list(build(item)) for item in items_of(page)]):
-                built += items
-            if 'rel="next"' not in reply.headers.get("Link", ""):
-                return tuple(built)
-            size += len(reply.content)
-            if size > _LARGEST_LISTING:
-                raise CannotTell(f"{failed} sends more than {_LARGEST_LISTING // 2**20} MB.")
-            if time.monotonic() > end:
-                raise Unreachable(f"{failed} did not send all pages in {_LONGEST_LISTING:.0f} s. Try again later.")
-        raise CannotTell(f"{failed} lists more than {_MAX_PAGES * _PER_PAGE}, which is more than this tool reads.")
+
+        def read(page: Mapping[str, int]) -> tuple[list[T], bool, int]:
+            reply = self._send(action, "GET", f"{path}?{httpx.QueryParams(query or {}).merge(page)}")
+            items = self._build(action, reply, lambda page: [list(build(item)) for item in replies.items_of(page)])
+            return list(chain.from_iterable(items)), 'rel="next"' in reply.headers.get("Link", ""), len(reply.content)
+
+        return tuple(replies.listing(self._problem(action), read))
 
     def _send(self, action: str, method: str, path: str, content: Any = None) -> httpx.Response:
         """Return the reply to a request; one that changes something is sent once, and follows no redirect."""
@@ -192,64 +179,39 @@ class GitLab:
                 secret={"PRIVATE-TOKEN": self._token}, content=content, follow=method == "GET",
             )  # fmt: skip
         except TooLarge as error:
-            raise self._too_large(action) from error
+            raise replies.too_large(self._problem(action)) from error
         except NoReply as error:
-            raise Unreachable(
-                f"{self._failed(action)}: {self._host} cannot be reached: {error}. Try again later."
-            ) from error
+            raise Unreachable(f"{self._problem(action)} cannot be reached: {error}. Try again later.") from error
 
     def _build(self, action: str, reply: httpx.Response, build: Callable[[Any], T], scope: str = "read_api") -> T:
         """Build an object from a reply's JSON.  Raises RunbookError for a refusal or an unexpected form."""
-        failed = self._failed(action)
         if not 200 <= reply.status_code < 300:
-            raise self._refusal(failed, reply, scope)
-        try:
-            document = parse_json(reply.content)
-        except TooLarge as error:
-            raise self._too_large(action) from error
-        except ValueError as error:
-            raise CannotTell(f"{failed}: {self._host} sent something that is not JSON. Check GITLAB_URL.") from error
-        try:
-            return build(document)
-        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise CannotTell(f"{failed}: the reply has an unexpected form.") from error
+            raise self._refusal(action, reply, scope)
+        return replies.build(self._problem(action), reply.content, build, "GITLAB_URL")
 
-    def _refusal(self, failed: str, reply: httpx.Response, scope: str) -> RunbookError:
-        status = reply.status_code
+    def _refusal(self, action: str, reply: httpx.Response, scope: str) -> RunbookError:
+        problem, status = self._problem(action), reply.status_code
         if status < 400:
-            return RunbookError(f"{failed}: {self._host} redirects to another address. Set GITLAB_URL to that one.")
+            return RunbookError(f"{problem} redirects to another address. Set GITLAB_URL to that one.")
         if status == 401:
-            return RunbookError(f"{failed}: GitLab does not accept the token. Renew GITLAB_TOKEN ({scope}).")
+            return RunbookError(f"{problem} does not accept the token. Renew GITLAB_TOKEN ({scope}).")
         if status in (403, 404):
             return RunbookError(
-                f"{failed}: {self._host} does not find it, or not for this token (HTTP {status}). Check the number, "
+                f"{problem} does not find it, or not for this token (HTTP {status}). Check the number, "
                 f"{_TOKEN_FOR[scope]}."
             )
         if status in (400, 409, 422):
             message = " ".join(_message(reply.content).replace(self._token, "***").split())[:300].rstrip(".")
             kind = NoSuchRef if "reference not found" in message.lower() else RunbookError
-            return kind(
-                f"{failed}: {self._host} refuses it (HTTP {status}): {message}. Correct the cause, then run again."
-            )
+            return kind(f"{problem} refuses it (HTTP {status}): {message}. Correct the cause, then run again.")
         pause = retry_after(reply.headers)
         request = f" It asks for a pause of {pause:.0f} s." if pause else ""
         if status == 429:
-            return Unreachable(
-                f"{failed}: {self._host} limits the rate of requests (HTTP 429).{request} Try again later."
-            )
-        return Unreachable(f"{failed}: {self._host} answered HTTP {status}.{request} Try again later.")
+            return Unreachable(f"{problem} limits the rate of requests (HTTP 429).{request} Try again later.")
+        return Unreachable(f"{problem} answered HTTP {status}.{request} Try again later.")
 
-    def _too_large(self, action: str) -> CannotTell:
-        return CannotTell(
-            f"{self._failed(action)}: {self._host} sends more than {_LARGEST // 2**20} MB, or too many values."
-        )
-
-    def _failed(self, action: str) -> str:
-        return f"Could not {action} of {self.name}"
-
-    @property
-    def _host(self) -> str:
-        return self._client.home.host
+    def _problem(self, action: str) -> str:
+        return f"Could not {action} of {self.name}: {self._client.home.host}"
 
 
 def _message(body: bytes) -> str:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from runbook_lib.clients.replies import one_line, whole_number
+
 #: What a pipeline or a job is before it has ended.
 UNDER_WAY = frozenset({
     "created", "waiting_for_resource", "waiting_for_callback", "preparing", "pending", "running", "scheduled",
@@ -89,23 +91,7 @@ class Project:
 
 
 def _line(text: object) -> str:
-    """Return text from outside on one line, without invisible characters."""
-    return "".join(char if char.isprintable() else " " for char in str(text or "")[:300])
-
-
-def items_of(page: Any) -> list[Any]:
-    """Return what a page lists.  Raises TypeError for another form."""
-    if not isinstance(page, list):
-        raise TypeError(f"{type(page).__name__} instead of a list")
-    return page
-
-
-def _number(value: Any) -> int:
-    """Return a number as databases hold one: a larger one could not be counted with, nor printed."""
-    number = int(value)
-    if not 0 <= number < 2**63:
-        raise ValueError("not a whole number of at most 63 bits")
-    return number
+    return one_line(str(text or "")[:300])
 
 
 def _seconds(value: Any) -> float:
@@ -118,7 +104,7 @@ def _seconds(value: Any) -> float:
 def pipeline_of(data: Any) -> Pipeline:
     """Return a pipeline, from a list or by itself."""
     return Pipeline(
-        _number(data["id"]), str(data["sha"]), _line(data["ref"]), _line(data["status"]), _line(data["web_url"]),
+        whole_number(data["id"]), str(data["sha"]), _line(data["ref"]), _line(data["status"]), _line(data["web_url"]),
         _line(data.get("source")),
     )  # fmt: skip
 
@@ -128,14 +114,14 @@ def bridges_of(data: Any) -> Iterator[Bridge]:
     match = re.fullmatch(r"functional:(?:run_)?(dev|lts)(?:_([a-z0-9_]+))?", data["name"])
     if match:
         started = data.get("downstream_pipeline")
-        pipeline = _number(started["id"]) if started else None
+        pipeline = whole_number(started["id"]) if started else None
         yield Bridge(data["name"], data["status"], match[1], match[2] or "", pipeline)
 
 
 def job_of(data: Any) -> PipelineJob:
     """Return a job of a pipeline."""
     return PipelineJob(
-        _number(data["id"]), _line(data["name"]), _line(data["stage"]), _line(data["status"]),
+        whole_number(data["id"]), _line(data["name"]), _line(data["stage"]), _line(data["status"]),
         _line(data.get("failure_reason")), _seconds(data.get("duration") or 0), _line(data.get("web_url")),
     )  # fmt: skip
 
@@ -148,7 +134,7 @@ def functional_job_of(data: Any, bridge: Bridge) -> FunctionalJob:
         **vars(job),
         environment=bridge.environment,
         platform=bridge.platform,
-        size=_number((data.get("artifacts_file") or {}).get("size") or 0),
+        size=whole_number((data.get("artifacts_file") or {}).get("size") or 0),
         expired=bool(until) and datetime.fromisoformat(until) < datetime.now(UTC),
     )
 

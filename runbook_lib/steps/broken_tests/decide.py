@@ -303,7 +303,7 @@ def _tracking_issue(failures: Triage, target: Target) -> Issue | None:
 
 def _open_issue(github: GitHub, target: Target) -> Issue | None:
     # The search lags behind new issues; the list of our own does not.
-    login = github.me().login
+    login = github.me()
     own = github_issues.listed(github, login)
     return tracking.choose([*github_issues.search(github, target.case), *own], target, login)
 

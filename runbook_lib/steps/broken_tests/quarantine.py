@@ -126,7 +126,7 @@ def file_issue(github: GitHub, decision: Decision, base: str) -> Issue:
     target = decision.target
     author = github.last_author(f"{FOLDER}/{target.model}/{target.case}", base)
     assignee = author if author and github_issues.assignable(github, author) else ""
-    login = github.me().login
+    login = github.me()
 
     def filed() -> Issue | None:
         marked = [issue for issue in github_issues.listed(github, login) if tracking.marker(target) in issue.body]

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from runbook_lib.clients import replies
 from runbook_lib.clients.github import connection, issues
 from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.errors import NotAllowed
@@ -88,7 +89,7 @@ def test_what_is_sent(connect: Connect) -> None:
     [
         (lambda gh: gh.remove_label(7, "Run tests / all"), "DELETE", "/issues/7/labels/Run%20tests%20%2F%20all", 200),
         (lambda gh: gh.add_label(7, "x"), "POST", "/issues/7/labels", 200),
-        (lambda gh: gh.compare("core_r0.16.0", "a#b"), "GET", "/compare/core_r0.16.0...a%23b?per_page=1", 200),
+        (lambda gh: gh.behind("core_r0.16.0", "a#b"), "GET", "/compare/core_r0.16.0...a%23b?per_page=1", 200),
         (lambda gh: gh.remove_label(7, "x"), "DELETE", "/issues/7/labels/x", 204),
     ],
 )
@@ -130,7 +131,7 @@ def test_all_pages_are_read_and_no_other_host_is_asked(connect: Connect) -> None
 
 
 def test_pages_without_end_are_not_read_for_ever(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_MAX_PAGES", 3)
+    monkeypatch.setattr(replies, "MAX_PAGES", 3)
     with pytest.raises(CannotTell, match="more than 300"):
         connect(answer(body=[COMMENT], Link='<http://forge.test/n>; rel="next"')).comments(7)
 
@@ -297,7 +298,7 @@ def test_gh_is_asked_for_the_token_of_that_host_alone(
         return httpx.Response(200, json=USER)
 
     with GitHub.connect("o/r", {"GITHUB_API_URL": url}, httpx.MockTransport(handler)) as github:
-        assert github.me().login == "anna"
+        assert github.me() == "anna"
     assert seen[0].endswith(" from-gh")
     assert (tmp_path / "gh.log").read_text() == f"auth token --hostname {host}\n"
 
@@ -337,7 +338,7 @@ def test_an_answer_that_still_holds_is_not_sent_again() -> None:
 
     env = {"GITHUB_TOKEN": "t", "GITHUB_API_URL": "http://127.0.0.1:9"}
     with GitHub.connect("o/r", env, httpx.MockTransport(answer)) as github:
-        assert [github.me().login for _ in range(4)] == ["answer 1", "answer 1", "answer 1", "answer 4"]
+        assert [github.me() for _ in range(4)] == ["answer 1", "answer 1", "answer 1", "answer 4"]
     assert asked == ["", '"one"', '"one"', '"one"']
 
 
@@ -352,7 +353,7 @@ def test_an_answer_without_sense_is_not_believed_later() -> None:
     with GitHub.connect("o/r", ENV, httpx.MockTransport(answer)) as github:
         with pytest.raises(CannotTell, match="TypeError"):
             github.me()
-        assert github.me().login == "anna"
+        assert github.me() == "anna"
     assert asked == ["", ""]
 
 

@@ -1,0 +1,84 @@
+"""Replies of GitHub and GitLab: JSON read as objects, and listed page by page, within limits.
+
+``problem`` is the beginning of a message that ends with what went wrong: "Could not …: <host>".
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from runbook_lib.errors import CannotTell, Unreachable
+from runbook_lib.transport.limits import TooLarge, parse_json
+
+LARGEST = 16 * 2**20  # bytes of a reply; a page of a hundred pull requests with the longest texts has 7 MB
+LARGEST_LISTING = 64 * 2**20  # bytes of all pages; a thousand open pull requests have 25 MB, five thousand jobs 40 MB
+LONGEST_LISTING = 600.0  # seconds for all pages; GitHub needs up to 5 for one of a hundred jobs
+PER_PAGE, MAX_PAGES = 100, 50
+
+T = TypeVar("T")
+
+
+def build(problem: str, content: bytes, of: Callable[[Any], T], variable: str) -> T:
+    """Build an object from JSON; ``variable`` has the address of the service.
+
+    Raises Unreachable for another text, as of a proxy, and CannotTell for another form, or too many values.
+    """
+    try:
+        document = parse_json(content)
+    except TooLarge as error:
+        raise too_large(problem) from error
+    except ValueError as error:
+        raise Unreachable(
+            f"{problem} answered with something that is not JSON of an API. Is {variable} its address, and is there no "
+            "proxy or login page in between?"
+        ) from error
+    try:
+        return of(document)
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
+        kind, detail = type(error).__name__, one_line(str(error))
+        raise CannotTell(f"{problem} sent a reply of an unexpected form ({kind}: {detail}).") from error
+
+
+def listing(problem: str, read: Callable[[dict[str, int]], tuple[list[T], bool, int]]) -> Iterator[T]:
+    """Yield the items of all pages.
+
+    ``read`` gets the parameters of a page, and returns its items, whether another follows, and the bytes that came.
+    """
+    received, end = 0, time.monotonic() + LONGEST_LISTING
+    for page in range(1, MAX_PAGES + 1):
+        items, more, size = read({"per_page": PER_PAGE, "page": page})
+        yield from items
+        if not more:
+            return
+        received += size
+        if received > LARGEST_LISTING:
+            raise CannotTell(f"{problem} sends more than {LARGEST_LISTING // 2**20} MB.")
+        if time.monotonic() > end:
+            raise Unreachable(f"{problem} did not send all pages in {LONGEST_LISTING:.0f} s. Try again later.")
+    raise CannotTell(f"{problem} lists more than {MAX_PAGES * PER_PAGE}, which is more than this tool reads.")
+
+
+def too_large(problem: str) -> CannotTell:
+    """Return the error for a reply of too many bytes or values."""
+    return CannotTell(f"{problem} sends more than {LARGEST // 2**20} MB, or too many values.")
+
+
+def items_of(page: Any, key: str | None = None) -> list[Any]:
+    """Return what a page lists.  Raises TypeError for another form."""
+    items = page[key] if key else page
+    # An empty object is not an empty list: what is missing would be created a second time.
+    if not isinstance(items, list):
+        raise TypeError(f"{type(items).__name__} instead of a list")
+    return items
+
+
+def whole_number(value: Any) -> int:
+    """Return a number as databases hold one: a larger one could not be counted with, nor printed."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise TypeError(f"{type(value).__name__} that is not a whole number of at most 63 bits")
+    return value
+
+
+def one_line(text: str) -> str:
+    """Return text from outside on one line, without invisible characters."""
+    return "".join(char if char.isprintable() else " " for char in text).strip()
