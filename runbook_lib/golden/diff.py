@@ -1,11 +1,13 @@
 """A comparison of the golden values of two revisions, or of two folders."""
 
 import csv
+import difflib
 import io
 import math
 import os
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib.errors import CannotTell, RunbookError
@@ -34,14 +36,68 @@ class GoldenFiles:
 
 
 def compare(old: GoldenFiles, new: GoldenFiles) -> tuple[Judgement, ...]:
-    """Judge every file that either side has, in order of name; the newer configuration of a test decides."""
+    """Judge every file that either side has, in order of name; the newer configuration of a test decides.
+
+    A file with a new name is compared with the missing one whose content it has, or most of it.
+    """
     judgements = []
+    renamed = _renamed(old.contents, new.contents)
     for name in sorted(old.contents.keys() | new.contents.keys()):
-        config = new.configs.get(config_path(name), old.configs.get(config_path(name)))
+        if name in renamed.values() and name not in new.contents:
+            continue
+        before = renamed.get(name, name)
+        config = new.configs.get(config_path(name), old.configs.get(config_path(before)))
         if isinstance(config, bytes):
             config = config.decode("utf-8", "replace")
-        judgements.append(judge(name, old.contents.get(name), new.contents.get(name), config, lint=new.lint))
+        judgement = judge(name, old.contents.get(before), new.contents.get(name), config, lint=new.lint)
+        if before != name:
+            judgement = replace(judgement, renamed=before, notes=(f"renamed from {before}", *judgement.notes))
+        judgements.append(judgement)
     return tuple(judgements)
+
+
+def _renamed(old: Mapping[str, str | bytes], new: Mapping[str, str | bytes]) -> dict[str, str]:
+    """Return the old names of files that were renamed: at least half of the entries are equal, as git requires.
+
+    Among equal contents the most similar name is taken, and each old name once.
+    """
+    gone, added = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
+    by_content: dict[str | bytes, list[str]] = defaultdict(list)
+    for name in gone:
+        by_content[old[name]].append(name)
+    candidates = []
+    for name in added:
+        candidates += [(-1.0, -_resemblance(before, name), name, before) for before in by_content.get(new[name], ())]
+    renamed = _choose(candidates)
+    entries = {name: _entries(old[name]) for name in gone if name not in renamed.values()}
+    changed = []
+    for name in added:
+        if name not in renamed and entries:
+            new_entries = _entries(new[name])
+            for before, old_entries in entries.items():
+                share = len(old_entries & new_entries) / max(len(old_entries), len(new_entries), 1)
+                if share >= 0.5:
+                    changed.append((-share, -_resemblance(before, name), name, before))
+    return renamed | _choose(changed)
+
+
+def _resemblance(old_name: str, new_name: str) -> float:
+    return difflib.SequenceMatcher(None, old_name, new_name).ratio()
+
+
+def _choose(candidates: list[tuple[float, float, str, str]]) -> dict[str, str]:
+    """Return the old name by new name, of the best candidates (lowest numbers first), each name once."""
+    renamed: dict[str, str] = {}
+    for _, _, name, before in sorted(candidates):
+        if name not in renamed and before not in renamed.values():
+            renamed[name] = before
+    return renamed
+
+
+def _entries(content: str | bytes) -> frozenset[str]:
+    """Return the entries of a JSON text, whatever its layout."""
+    text = content.decode("utf-8", "replace") if isinstance(content, bytes) else content
+    return frozenset("".join(text.split()).split(",")) - {""}
 
 
 def of_revision(repository: Path, ref: str) -> GoldenFiles:

@@ -2,10 +2,9 @@
 
 Most values drift a little with a new base image: such a file is a *refresh*.  It is *held back* when a person must
 look: lost steps or metrics, another shape, other text or tokens, a loss beyond its tolerance or drifting away at the
-end, iteration time or memory worse beyond a limit.  A value that turned NaN or infinite, or a file that does not parse,
-is *refused*, and nobody can accept it.  Where the repository has the lint ``tools/check_golden_values.py``, a changed
-file may hold no NaN at all, or CI would never start; before it, collectors wrote "nan" for steps that were not
-observed, and such a value that was there before is only noted.
+end, iteration time or memory worse beyond a limit.  A value that is NaN or infinite, or a file that does not parse, is
+*refused*, and nobody can accept it.  A step that was not observed is no such value: collectors wrote the string "nan"
+for it.  Where the repository has the lint ``tools/check_golden_values.py``, CI would not start with it either.
 """
 
 import math
@@ -13,13 +12,10 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from runbook_lib.errors import Refused
 from runbook_lib.golden import ci_rules
 from runbook_lib.golden.ci_rules import ComparisonConfig
 from runbook_lib.golden.measure import Measure, measure
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, Steps, parse
-from runbook_lib.text.decisions import entries
-from runbook_lib.text.redact import Redactor
 
 Verdict = Literal["unchanged", "refresh", "held back", "refused"]
 
@@ -42,7 +38,11 @@ class ReviewReason:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on one file.  ``ci``: why CI would fail each metric; ``accepted``: the reason of an acceptance."""
+    """The verdict on one file.  ``ci``: why CI would fail each metric.
+
+    ``accepted``: the reason why a person accepted it, for ``accepted_metrics`` (none: for any).  ``renamed``: the old
+    name, where it has another one.
+    """
 
     file: str
     verdict: Verdict
@@ -51,6 +51,8 @@ class Judgement:
     ci: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     accepted: str = ""
+    accepted_metrics: tuple[str, ...] = ()
+    renamed: str = ""
 
     @property
     def weight(self) -> float:
@@ -81,56 +83,58 @@ def judge(
         before = GoldenValues(blank=True) if old is None else parse(old)
     except BadGoldenFile as error:
         reason = ReviewReason("", f"the old file cannot be read, so there is nothing to compare with: {error}")
-        return _not_finite(file, after.not_finite) or Judgement(file, "held back", (reason,))
-    known_places = () if lint else before.not_finite
-    refusal = _not_finite(file, tuple(place for place in after.not_finite if place not in known_places))
-    if before.blank:
-        note = "the file is new" if old is None else "the old file was empty"
-        return refusal or Judgement(file, "refresh", notes=(note,))
-    judgement = _compare(file, before, after, ComparisonConfig.parse(config, before))
-    if refusal:
-        return replace(judgement, verdict="refused", reasons=refusal.reasons + judgement.reasons)
+        before, judgement = GoldenValues(), Judgement(file, "held back", (reason,))
+    else:
+        if before.blank:
+            reasons = tuple(_lost_series(before, after))
+            note = "the file is new" if old is None else "the old file was empty"
+            verdict: Verdict = "held back" if reasons else "refresh"
+            judgement = Judgement(file, verdict, reasons, notes=(note, *_notes(before, after)))
+        else:
+            judgement = _compare(file, before, after, ComparisonConfig.parse(config, before))
+    if refusal := _not_finite(before, after, lint=lint):
+        return replace(judgement, verdict="refused", reasons=(refusal, *judgement.reasons))
     return judgement
 
 
-def accept(
-    judgements: Iterable[Judgement], text: str, redactor: Redactor, known: Container[str] = ()
-) -> tuple[Judgement, ...]:
-    """Let files that are held back be refreshed: ``file: reason; file: reason``, with the names of the judgements.
-
-    Raise Refused for a name that was neither compared nor is ``known``, for a refused file, for an entry without a
-    reason or twice.  A file that is not held back (any more) stays as it is, so that a second run may repeat the text.
-    """
-    judgements = tuple(judgements)
-    by_name = {judgement.file: judgement for judgement in judgements}
-    reasons = entries(text, "accept", "file: reason", redactor)
-    for name in reasons:
-        judgement = by_name.get(name)
-        if judgement is None and name not in known:
-            held_back = [judgement.file for judgement in judgements if judgement.verdict == "held back"]
-            raise Refused(
-                f"accept names {name!r}, which is not a file of this comparison. "
-                f"Held back: {', '.join(held_back) or 'none'}."
-            )
-        if judgement is not None and judgement.verdict == "refused":
-            why = "; ".join(reason.sentence for reason in judgement.reasons)
-            raise Refused(f"{name} cannot be accepted: {why}. Megatron-LM's lint refuses it, and CI would not start.")
-    accepted = []
-    for judgement in judgements:
-        if judgement.file in reasons and judgement.verdict == "held back":
-            judgement = replace(judgement, verdict="refresh", accepted=reasons[judgement.file])
-        accepted.append(judgement)
-    return tuple(accepted)
-
-
-def _not_finite(file: str, places: tuple[str, ...]) -> Judgement | None:
-    """Return the refusal of a file with NaN or infinity in these places; None without any."""
+def _not_finite(old: GoldenValues, new: GoldenValues, *, lint: bool) -> ReviewReason | None:
+    """Return the refusal of values that became NaN or infinite, and with ``lint`` of all that it refuses."""
+    places = list(new.not_finite)
+    if not lint:
+        places = [place for place in new.not_finite if place not in old.not_finite]
+    for metric, steps in new.unobserved.items():
+        wrong = steps if lint else _lost_loss(metric, steps, old, new)
+        places += [f"{metric} at step {step}" for step in sorted(wrong)]
     if not places:
         return None
     listed = ", ".join(places[:3])
     if len(places) > 3:
         listed += f" and {len(places) - 3} more"
-    return Judgement(file, "refused", (ReviewReason("", f"NaN or infinity: {listed}", len(places)),))
+    if lint and not new.not_finite:
+        listed += ' (steps that were not observed, written as "nan", which tools/check_golden_values.py refuses)'
+    return ReviewReason("", f"NaN or infinity: {listed}", len(places))
+
+
+def _lost_loss(metric: str, unobserved: Iterable[int], old: GoldenValues, new: GoldenValues) -> set[int]:
+    """Return the steps at which a loss must have a value: it had one before, or other metrics were observed there.
+
+    Other metrics are not measured at every step: times not at the first, zeros not where the step was skipped.
+    """
+    if "loss" not in metric:
+        return set()
+    others = [steps for name, steps in new.series.items() if name != metric]
+    before, known = old.series.get(metric, {}), old.unobserved.get(metric, ())
+    first = min(_observed(new.series[metric]), default=math.inf)
+    lost = set()
+    for step in unobserved:
+        ran = any(math.isfinite(steps.get(step, math.inf)) for steps in others) if others else step > first
+        if math.isfinite(before.get(step, math.inf)) or (ran and step not in known):
+            lost.add(step)
+    return lost
+
+
+def _observed(steps: Steps) -> list[int]:
+    return [step for step, value in steps.items() if math.isfinite(value)]
 
 
 def _compare(file: str, old: GoldenValues, new: GoldenValues, config: ComparisonConfig) -> Judgement:
@@ -146,31 +150,49 @@ def _compare(file: str, old: GoldenValues, new: GoldenValues, config: Comparison
     reasons += [*_lost_requests(old, new), *_run_metrics(old, new, memory_limit)]
     reasons.sort(key=lambda reason: -reason.weight)
     notes = [f"new metric {metric}" for metric in new.series if metric not in old.series]
-    if new.not_finite:
-        notes.append(f"NaN or infinity in {len(new.not_finite)} of its values, as before")
+    notes += _notes(old, new)
     if not config.known:
         notes.append("no model_config.yaml: judged by the form of the file")
     verdict: Verdict = "held back" if reasons else "refresh"
     return Judgement(file, verdict, tuple(reasons), measures, ci_rules.ci_failures(old, new, config), tuple(notes))
 
 
+def _notes(old: GoldenValues, new: GoldenValues) -> list[str]:
+    notes = []
+    if new.not_finite and not old.blank:
+        notes.append(f"NaN or infinity in {len(new.not_finite)} of its values, as before")
+    for metric, steps in sorted(new.unobserved.items()):
+        notes.append(f"{metric} was not observed at {len(steps)} of {len(new.series[metric])} steps")
+    return notes
+
+
 def _lost_series(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]:
     for metric, steps in old.series.items():
         after = new.series.get(metric)
         if not after:
-            if any(map(math.isfinite, steps.values())):
+            if _observed(steps):
                 yield ReviewReason(metric, "the metric is gone", _MISSING)
-            continue
-        if steps.keys() == after.keys():
-            continue
-        lost_steps = sorted(step for step in steps.keys() - after.keys() if math.isfinite(steps[step]))
-        if lost_steps:
-            sentence = f"{len(lost_steps)} of {len(steps)} steps are gone, from step {lost_steps[0]} on"
-            yield ReviewReason(metric, sentence, _MISSING)
-        if steps and max(after) > max(steps):
-            yield ReviewReason(metric, f"the run became longer: {max(after)} steps instead of {max(steps)}", _CHANGED)
+        elif steps.keys() != after.keys() or metric in new.unobserved:
+            yield from _lost_steps(metric, steps, after, new.unobserved.get(metric, ()))
+    for metric in new.unobserved.keys() - old.series.keys():
+        last, end = max(_observed(new.series[metric]), default=0), max(new.series[metric])
+        if "loss" in metric and last < end:
+            yield ReviewReason(metric, f"the run ended early: no value after step {last} of {end}", _MISSING)
     if old.series and not new.series and not new.empty:
         yield ReviewReason("", "values by step became something else", _MISSING)
+
+
+def _lost_steps(metric: str, before: Steps, after: Steps, unobserved: Container[int]) -> Iterable[ReviewReason]:
+    lost = sorted(step for step in _observed(before) if step not in after or step in unobserved)
+    if "time" in metric and math.isfinite(ci_rules.steady_time(after, ci_rules.steady_steps(before))):
+        # The first steps warm up: no comparison uses them, and collectors leave them out.
+        first = min(_observed(after))
+        lost = [step for step in lost if step > first]
+    if lost:
+        yield ReviewReason(metric, f"{len(lost)} of {len(before)} steps are gone, from step {lost[0]} on", _MISSING)
+    end, new_end = max(before, default=0), max(_observed(after), default=0)
+    if before and new_end > end:
+        yield ReviewReason(metric, f"the run became longer: {new_end} steps instead of {end}", _CHANGED)
 
 
 def _cost(measured: Measure, memory_limit: float) -> Iterable[ReviewReason]:

@@ -88,10 +88,10 @@ def rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
 
 
 def verdict_rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
-    """Return one row per file that is not unchanged, the most urgent first."""
+    """Return one row per file that is renamed or not unchanged, the most urgent first."""
     result: list[dict[str, object]] = []
     for judgement in in_order(judgements):
-        if judgement.verdict != "unchanged":
+        if judgement.verdict != "unchanged" or judgement.renamed:
             row: dict[str, object] = {
                 "file": judgement.file,
                 "verdict": judgement.verdict,
@@ -120,6 +120,7 @@ def markdown(judgements: Iterable[Judgement]) -> str:
     parts = [
         f"### Golden values\n\n{len(by_verdict['refresh'])} refreshed, {len(by_verdict['held back'])} held back, "
         f"{len(by_verdict['refused'])} refused, {len(by_verdict['unchanged'])} unchanged.",
+        _renamed([judgement for judgement in judgements if judgement.renamed]),
         _files("Refused: NaN, infinity or not readable", by_verdict["refused"]),
         _files("Held back: a person must look", by_verdict["held back"]),
         _files("Accepted by name", [judgement for judgement in judgements if judgement.accepted]),
@@ -128,6 +129,13 @@ def markdown(judgements: Iterable[Judgement]) -> str:
     if metrics:
         parts += [_table(metrics), _interpretation(judgements, metrics)]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _renamed(judgements: Sequence[Judgement]) -> str:
+    lines = [f"- {code(judgement.renamed)} to {code(judgement.file)}" for judgement in judgements[:_MAX_FILES]]
+    if len(judgements) > _MAX_FILES:
+        lines.append(f"- and {len(judgements) - _MAX_FILES} more")
+    return "\n".join([f"**Renamed** ({len(judgements)})", "", *lines]) if lines else ""
 
 
 def _files(title: str, judgements: Sequence[Judgement]) -> str:

@@ -42,16 +42,18 @@ class BadGoldenFile(RunbookError):
 class GoldenValues:
     """The content of one golden file.
 
-    ``series``: values by metric and step; a step that was not observed (a string such as ``"nan"``) is infinite, as in
-    CI.  ``requests``: the fields of each inference request, by its key ("" without an outer key).  ``run_metrics``:
-    numbers and lists that belong to the run.  ``not_finite``: the places of NaN and infinity.  ``blank``: the file is
-    empty.
+    ``series``: values by metric and step; a step that was not observed is infinite, as in CI.  ``requests``: the fields
+    of each inference request, by its key ("" without an outer key).  ``run_metrics``: numbers and lists that belong to
+    the run.  ``not_finite``: the places of values that are NaN or infinite.  ``unobserved``: by metric the steps for
+    which the collector found no value: it wrote the string "nan" there, and a bare ``NaN`` for a value that is NaN.
+    ``blank``: the file is empty.
     """
 
     series: Mapping[str, Steps] = field(default_factory=dict)
     requests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     run_metrics: Mapping[str, Any] = field(default_factory=dict)
     not_finite: tuple[str, ...] = ()
+    unobserved: Mapping[str, frozenset[int]] = field(default_factory=dict)
     blank: bool = False
 
     @property
@@ -72,6 +74,7 @@ def parse(content: str | bytes) -> GoldenValues:
     requests: dict[str, Mapping[str, Any]] = {}
     run_metrics: dict[str, Any] = {}
     places: list[str] = []
+    unobserved: dict[str, frozenset[int]] = {}
     if not _REQUEST_FIELDS.isdisjoint(data) and dict not in map(type, data.values()):
         requests[""] = data
         _search(data, "", places)
@@ -80,7 +83,12 @@ def parse(content: str | bytes) -> GoldenValues:
         if isinstance(value, dict) and "values" in value:
             series[name] = _steps(name, value)
             if not _all_finite(series[name].values()):
-                places += [f"{name} at step {step}" for step, x in series[name].items() if not math.isfinite(x)]
+                missing = _unobserved(series[name], value["values"])
+                if missing:
+                    unobserved[name] = missing
+                for step, number in series[name].items():
+                    if not math.isfinite(number) and step not in missing:
+                        places.append(f"{name} at step {step}")
         elif isinstance(value, dict):
             requests[name] = value
             _search(value, name, places)
@@ -89,7 +97,7 @@ def parse(content: str | bytes) -> GoldenValues:
             _search(value, name, places)
         else:
             raise BadGoldenFile(f"{name!r} is {_json_type(value)}, not values by step, a request or a number")
-    return GoldenValues(series, requests, run_metrics, tuple(places))
+    return GoldenValues(series, requests, run_metrics, tuple(places), unobserved)
 
 
 def _decode(content: str | bytes) -> str:
@@ -166,6 +174,13 @@ def _steps(metric: str, entry: Mapping[str, Any]) -> Steps:
     else:
         raise BadGoldenFile(f"the values of {metric!r} are {_json_type(values)}")
     return dict(zip(steps, numbers, strict=True))
+
+
+def _unobserved(steps: Steps, values: Mapping[str, Any] | list[Any]) -> frozenset[int]:
+    written = values.values() if isinstance(values, dict) else values
+    strings = [(step, value) for step, value in zip(steps, written, strict=True) if type(value) is str]
+    marks = {value for _, value in strings if value.strip().lower() == "nan"}
+    return frozenset(step for step, value in strings if value in marks)
 
 
 def _step_numbers(metric: str, keys: Mapping[str, Any]) -> list[int]:

@@ -11,16 +11,14 @@ from runbook_lib.checks import Check
 from runbook_lib.display import View
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import summary
-from runbook_lib.golden.diff import LINT
-from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
-from runbook_lib.golden.judge import Judgement, judge
+from runbook_lib.golden.file_names import FOLDER, GoldenFileName
+from runbook_lib.golden.judge import Judgement
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit, edited_paths
 from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.workflow import branch_history, push_round
-from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.golden_comparison import ACCEPTED, GoldenComparison, changed_since_fork, coverage_rows
 from runbook_lib.workflow.push_round import PushOutcome
 from runbook_lib.workflow.run_choice import ChosenRun
@@ -68,7 +66,10 @@ class RefreshPlan:
         if self.accepted:
             lines += ["", ACCEPTED]
         for file in self.accepted:
-            lines.append(f"- {unlinked(f'{file.file}: {file.accepted}')}")
+            name = file.file
+            if file.accepted_metrics:
+                name += f" [{', '.join(file.accepted_metrics)}]"
+            lines.append(f"- {unlinked(f'{name}: {file.accepted}')}")
         return "\n".join(lines)
 
     @property
@@ -111,8 +112,6 @@ def _scopes(row: Mapping[str, object]) -> str:
 def plan(values: GoldenComparison, *, reset: bool = False) -> RefreshPlan:
     """Plan the refresh of the bump's branch.  ``reset`` would first undo uncommitted changes of golden files."""
     branch, source = values.ci_run.branch, values.ci_run.source
-    if source:
-        values = replace(values, judged=_judge_since_fork(branch, values))
     refreshed = []
     for file in values.judged:
         if file.verdict == "refresh":
@@ -123,26 +122,6 @@ def plan(values: GoldenComparison, *, reset: bool = False) -> RefreshPlan:
         judgements = changed_since_fork(branch, records, values.judged, tuple(refreshed))
     undone, untracked = _uncommitted(branch.checkout) if reset else ((), ())
     return RefreshPlan(values, tuple(refreshed), judgements, undone, untracked)
-
-
-def _judge_since_fork(branch: BumpBranch, values: GoldenComparison) -> tuple[Judgement, ...]:
-    """Judge again each file to refresh by its drift since the branch was created, which several rounds add up to."""
-    fork = branch.checkout.merge_base(branch.start, branch.base_commit) or branch.base_commit
-    drifted = [file.file for file in values.judged if file.verdict == "refresh" and not file.accepted]
-    configs = {name: config_path(f"{FOLDER}/{name}") for name in drifted}
-    before = branch.checkout.read([f"{FOLDER}/{name}" for name in drifted], fork)
-    now = branch.texts([*configs.values(), LINT])
-    judged = []
-    for file in values.judged:
-        old = before.get(f"{FOLDER}/{file.file}")
-        if old is not None:
-            config = now[configs[file.file]]
-            total = judge(file.file, old, values.new[file.file], config, lint=now[LINT] is not None)
-            if total.verdict == "held back":
-                reason = values.accepted.get(file.file)
-                file = replace(total, verdict="refresh", accepted=reason) if reason else total
-        judged.append(file)
-    return tuple(judged)
 
 
 def _uncommitted(checkout: Checkout) -> tuple[tuple[str, ...], tuple[str, ...]]:

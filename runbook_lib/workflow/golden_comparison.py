@@ -4,7 +4,6 @@ Files that an earlier refresh has brought onto the branch are not refreshed agai
 """
 
 import contextlib
-import difflib
 import os
 import re
 from collections import Counter
@@ -16,19 +15,18 @@ from typing import TYPE_CHECKING
 
 from runbook_lib import display, notebooks
 from runbook_lib.display import Picture, View
-from runbook_lib.errors import Refused
+from runbook_lib.golden import acceptance, match_artifacts, plots, summary
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden import coverage as golden_coverage
-from runbook_lib.golden import match_artifacts, plots, summary
+from runbook_lib.golden.acceptance import Acceptance
 from runbook_lib.golden.collect import CollectedFile, CollectionProblem, GoldenCollection, GoldenSource
 from runbook_lib.golden.coverage import Coverage
 from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
-from runbook_lib.golden.judge import Judgement, accept, judge
+from runbook_lib.golden.judge import Judgement, judge
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.system.temporary import TemporaryFolder
-from runbook_lib.text.decisions import entries
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.redact import Redactor
 from runbook_lib.workflow import branch_history
@@ -50,7 +48,7 @@ class GoldenComparison:
     """The golden values of a run and the verdicts on them.
 
     ``old``, ``new`` and ``judged`` are by ``<model>/<test case>/golden_values_….json``.  ``undecided`` are the failed
-    jobs that these values do not explain.
+    jobs that these values do not explain; ``covers`` are by entry of ``accept`` the files that it accepts.
     """
 
     ci_run: ChosenRun
@@ -61,7 +59,8 @@ class GoldenComparison:
     coverage: tuple[Coverage, ...] = ()
     undecided: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    accepted: Mapping[str, str] = field(default_factory=dict)
+    acceptances: tuple[Acceptance, ...] = ()
+    covers: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def unavailable(self) -> tuple[CollectionProblem, ...]:
@@ -73,6 +72,9 @@ class GoldenComparison:
         if self.ci_run.source is None:
             return display.note("There is nothing to collect.")
         view = display.table(summary.verdict_rows(self.judged), empty="No golden value of this run differs from ours.")
+        if self.covers:
+            covered = [{"accept": entry, "files": "; ".join(files) or "none"} for entry, files in self.covers.items()]
+            view += display.note("Accepted:") + display.table(covered)
         if problems := self.collection.problems:
             rows = (
                 {"job": problem.job, "file": problem.file or problem.artifact, "why": problem.sentence}
@@ -107,22 +109,27 @@ def collect(
     """Read the golden files of the run's jobs and judge each against the branch; ``accepted`` as ``accept`` takes it.
 
     ``on_branch``: a failed job counts as explained only by values that the branch has.  Reports its progress.
-    Raises Refused for an ``accepted`` that names no golden file.
+    Raises Refused for an ``accepted`` that names no golden file, or covers nothing that is held back.
     """
     branch, source = ci_run.branch, ci_run.source
     if source is None:
         require_known_files(branch, accepted)
         return GoldenComparison(ci_run)
-    redactor, paths = Redactor(os.environ), _list_paths(branch)
-    reasons = entries(accepted, "accept", "file: reason", redactor)
+    paths, acceptances = _list_paths(branch), acceptance.parse(accepted, Redactor(os.environ))
     known = _golden_paths(paths)
+    acceptance.require_known(acceptances, sorted(map(_short, known)))
     with TemporaryFolder() as folder:
         collection = artifacts.collect(
             source, folder, only_failing=only_failing, known=known, progress=_Progress(report)
         )
         new = {_short(file.path): file.bytes.decode("utf-8", "surrogateescape") for file in collection.files}
     texts = branch.texts(_with_configs(new))
-    judged = accept(_judge_all(texts, new, lint=LINT in paths), accepted, redactor, {_short(path) for path in known})
+    judged = _judge_since_fork(branch, _judge_all(texts, new, lint=LINT in paths), new, texts, lint=LINT in paths)
+    covers = acceptance.covered(acceptances, judged)
+    if acceptances:
+        earlier = {entry.name for entry in accepted_earlier(branch, ci_run.pull_request.records)}
+        acceptance.require_coverage(acceptances, judged, earlier)
+    judged = tuple(acceptance.apply(judgement, acceptances) for judgement in judged)
     tests, warnings = _scoped_tests(branch.texts(path for path in paths if path.startswith(f"{recipes.FOLDER}/")))
     used = {test.golden for test in tests}
     for name in new:
@@ -137,7 +144,8 @@ def collect(
         _coverage(source, collection, known, tests),
         undecided_jobs(ci_run, collection.files, judged, new, on_branch),
         tuple(warnings),
-        reasons,
+        acceptances,
+        covers,
     )
 
 
@@ -155,16 +163,32 @@ def _judge_all(texts: Mapping[str, str | None], new: Mapping[str, str], *, lint:
     return tuple(judgements)
 
 
+def _judge_since_fork(
+    branch: BumpBranch,
+    judged: Iterable[Judgement],
+    new: Mapping[str, str],
+    texts: Mapping[str, str | None],
+    *,
+    lint: bool,
+) -> tuple[Judgement, ...]:
+    """Hold back a file by its drift since the branch was created, which several rounds add up to."""
+    paths = {file.file: f"{FOLDER}/{file.file}" for file in judged if file.verdict == "refresh"}
+    before = branch.checkout.read(list(paths.values()), branch.fork)
+    result = []
+    for file in judged:
+        path = paths.get(file.file, "")
+        if before.get(path) is not None:
+            total = judge(file.file, before[path], new[file.file], texts[config_path(path)], lint=lint)
+            if total.verdict == "held back":
+                file = total
+        result.append(file)
+    return tuple(result)
+
+
 def require_known_files(branch: BumpBranch, accepted: str) -> None:
-    """Raise Refused for an ``accepted`` of another form, and for a file of no test that the branch has."""
-    reasons = entries(accepted, "accept", "file: reason", Redactor(os.environ))
-    known = [_short(path) for path in _golden_paths(_list_paths(branch))] if reasons else []
-    tests = {name.rpartition("/")[0] for name in known}
-    for name in reasons:
-        if GoldenFileName.of_path(f"{FOLDER}/{name}") is None or name.rpartition("/")[0] not in tests:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise Refused(f"accept names {name!r}, which is not a golden file of a test.{hint} Nothing was changed.")
+    """Raise Refused for an ``accepted`` of another form, and for files that the branch does not have."""
+    if acceptances := acceptance.parse(accepted, Redactor(os.environ)):
+        acceptance.require_known(acceptances, sorted(map(_short, _golden_paths(_list_paths(branch)))))
 
 
 def _list_paths(branch: BumpBranch) -> list[str]:
@@ -309,30 +333,33 @@ def changed_since_fork(
     paths = sorted({path for path in listed if GoldenFileName.of_path(path)} | after.keys())
     old, current = checkout.read(paths, fork), branch.texts([*paths, *map(config_path, paths), LINT])
     lint = current[LINT] is not None
-    reasons = {judgement.file: judgement.accepted for judgement in new} | accepted(branch, records)
+    acceptances = list(accepted_earlier(branch, records))
+    for judgement in new:
+        if judgement.accepted:
+            metrics = judgement.accepted_metrics
+            acceptances.append(Acceptance(judgement.file, judgement.file, metrics, judgement.accepted))
     stopped = {judgement.file: judgement for judgement in new if judgement.verdict in _STOPPED}
     judged = []
     for path in paths:
         name = _short(path)
         judgement = judge(name, old[path], after.get(path, current[path]), current[config_path(path)], lint=lint)
-        if judgement.verdict == "held back" and reasons.get(name):
-            judgement = replace(judgement, verdict="refresh", accepted=reasons[name])
-        judged.append(stopped.pop(name, judgement))
+        judged.append(stopped.pop(name, acceptance.apply(judgement, acceptances)))
     return (*judged, *stopped.values())
 
 
-def accepted(branch: BumpBranch, records: Path | None) -> dict[str, str]:
-    """Return the files that earlier refreshes of this bump accepted, with the reasons, from the commits' messages.
+def accepted_earlier(branch: BumpBranch, records: Path | None) -> tuple[Acceptance, ...]:
+    """Return what earlier refreshes of this bump accepted, with the reasons, from the commits' messages.
 
     Only from commits that the runbook made or a person confirmed: anybody may write such a message.
     """
     review = branch_history.review(branch, branch.start, records)
     ids = [commit.id for commit in review.commits if commit.id in review.trusted_messages]
     if not ids:
-        return {}
-    reasons = {}
+        return ()
+    acceptances: dict[str, Acceptance] = {}
     for message in branch.checkout.git("log", "-z", "--no-walk=unsorted", "--format=%B", *ids, "--").split("\0"):
         if message.startswith(branch.bump.refresh_title):
-            for match in re.finditer(r"^- (\S+\.json): (.+)$", message.partition(ACCEPTED)[2], re.MULTILINE):
-                reasons[match[1]] = match[2]
-    return reasons
+            listed = message.partition(ACCEPTED)[2]
+            for match in re.finditer(r"^- (\S+\.json(?: \[[^\]]+\])?): (.+)$", listed, re.MULTILINE):
+                acceptances[match[1]] = Acceptance.of(match[1], match[2])
+    return tuple(acceptances.values())

@@ -69,6 +69,33 @@ def test_folders(sides, capsys, old, new, status, told):
     assert told in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("content", "refreshed", "status", "output"),
+    [
+        (series(1.0), series(1.0), 0, "**Renamed** (1)"),
+        (json.dumps(json.loads(series(1.0)), indent=4), series(1.0), 0, "**Renamed** (1)"),
+        (series(1.0, "nan"), series(1.0), 0, "1 refreshed"),
+        (series(1.0), series(2.0), 1, "1 refreshed, 1 held back"),
+    ],
+)
+def test_a_renamed_file_is_compared_with_its_old_self(sides, capsys, content, refreshed, status, output):
+    other = series(7.0)
+    new = {NAME.replace("case", "renamed"): refreshed, "gpt/other/golden_values_dev.json": other}
+    old = {NAME: content, "gpt/other/golden_values_dev.json": other}
+    assert main(["golden", "diff", *sides(old, new)]) == status
+    assert output in capsys.readouterr().out
+
+
+def test_equal_files_are_paired_by_name(sides, capsys):
+    old = {f"gpt/{case}/golden_values_dev_dgx_{gpu}.json": series(1.0) for case in "ab" for gpu in ("h100", "gb200")}
+    new = {name.replace("gpt/", "moe/"): content for name, content in old.items()}
+    assert main(["golden", "diff", *sides(old, new), "--json"]) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert {row["file"]: row["notes"] for row in files} == {
+        name.replace("gpt/", "moe/"): f"renamed from {name}" for name in old
+    }
+
+
 def test_csv_and_json(sides, tmp_path, capsys):
     old, new = sides({NAME: series(1.0), "gpt/case/other.txt": "x"}, {NAME: series(1.5)})
     file = tmp_path / "out.csv"

@@ -5,12 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.errors import Refused
 from runbook_lib.golden.ci_rules import ComparisonConfig, approximately_equal, ci_failures, steady_steps
-from runbook_lib.golden.judge import Judgement, accept, judge
+from runbook_lib.golden.judge import judge
 from runbook_lib.golden.measure import measure
 from runbook_lib.golden.values import parse
-from runbook_lib.text.redact import Redactor
 
 FILE = "gpt/case/golden_values_dev_dgx_h100.json"
 N = 50
@@ -114,6 +112,61 @@ def test_a_step_that_turned_nan_is_refused(mark):
     assert judge(FILE, request(), request(logprobs=[-0.5, "nan", 0])).verdict == "refused"
 
 
+def run(**metrics):
+    """Return a file of 50 steps; ``metrics`` are the steps at which one has the mark of an unobserved step, or NaN."""
+    data = {}
+    for metric in ("lm loss", "num-zeros", "mem-allocated-bytes", "iteration-time"):
+        mark, steps = metrics.get(metric.replace(" ", "_").replace("-", "_"), ("nan", ()))
+        data |= series(metric, {step: mark if step in steps else 10.0 + step % 7 for step in range(1, N + 1)})
+    return data
+
+
+def every(steps, mark="nan"):
+    return run(**dict.fromkeys(("lm_loss", "num_zeros", "mem_allocated_bytes", "iteration_time"), (mark, steps)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict", "why"),
+    [
+        # The first iterations are not timed, time may be logged rarely, and a skipped step has no zeros.
+        (None, run(iteration_time=("nan", [1])), "refresh", ""),
+        (run(), run(iteration_time=("nan", [1])), "refresh", ""),
+        (every(range(1, 51)), run(iteration_time=("nan", [1])), "refresh", ""),
+        (None, run(iteration_time=("NaN ", [step for step in range(1, 51) if step % 10])), "refresh", ""),
+        (None, run(num_zeros=("nan", [1, 2, 3, 18])), "refresh", ""),
+        # The second run of a resume test starts in the middle, and a restart leaves a gap.
+        (None, every(range(1, 26)), "refresh", ""),
+        (None, every(range(20, 25)), "refresh", ""),
+        (series(), every(range(20, 25)) | series(), "refresh", ""),
+        # A person must know of values that are gone, and of a run that ended early.
+        (run(), run(num_zeros=("nan", [1, 2, 3])), "held back", "3 of 50 steps are gone"),
+        (run(), run(iteration_time=("nan", [1, 20])), "held back", "1 of 50 steps are gone, from step 20"),
+        (run(), run(iteration_time=("nan", range(2, 51))), "held back", "49 of 50 steps are gone"),
+        (None, every(range(26, 51)), "held back", "the run ended early: no value after step 25 of 50"),
+        (every(range(30, 51)), every(range(26, 51)), "refused", "lm loss at step 26"),
+        (every(range(26, 51)), every(range(30, 51)), "refresh", ""),
+        # A loss that the other metrics, or the old file, show to be lost.
+        (None, run(lm_loss=("nan", range(30, 51))), "refused", "lm loss at step 30"),
+        (None, run(lm_loss=("nan", range(1, 51))), "refused", "lm loss at step 1"),
+        (run(), every(range(30, 51)), "refused", "lm loss at step 30"),
+        (every(range(1, 26)), every(range(1, 27)), "refused", "lm loss at step 26"),
+        (series(), series(values={1: 1.0, 2: "nan", 3: 1.0}), "refused", "lm loss at step 2"),
+        # A collector writes a value that is NaN as it is, and never as a mark.
+        (None, every([7], math.nan), "refused", "NaN or infinity: lm loss at step 7"),
+        (None, run(iteration_time=(math.nan, [7])), "refused", "iteration-time at step 7"),
+        (run(num_zeros=("nan", [7])), run(num_zeros=(math.nan, [7])), "refused", "num-zeros at step 7"),
+        (None, run(num_zeros=("inf", [7])), "refused", "num-zeros at step 7"),
+    ],
+)
+def test_a_step_that_was_not_observed_is_no_nan(old, new, verdict, why):
+    old = None if old is None else text(old)
+    judgement = judge(FILE, old, text(new))
+    assert judgement.verdict == verdict, judgement.reasons
+    assert why in "; ".join(reason.sentence for reason in judgement.reasons)
+    # The lint makes no difference between marks and values.
+    assert judge(FILE, old, text(new), lint=True).verdict == "refused"
+
+
 def test_steps_that_were_never_observed():
     old = text(series(values={1: "nan"} | dict.fromkeys(range(2, N + 1), 2.0)))
     kept = text(series(values={1: "nan"} | dict.fromkeys(range(2, N + 1), 2.0001)))
@@ -121,8 +174,8 @@ def test_steps_that_were_never_observed():
     filled = text(series(values=dict.fromkeys(range(1, N + 1), 2.0)))
     assert judge(FILE, old, dropped, lint=True).verdict == "refresh"
     assert judge(FILE, old, filled, lint=True).verdict == "refresh"
-    found = judge(FILE, old, kept)
-    assert (found.verdict, found.notes[0]) == ("refresh", "NaN or infinity in 1 of its values, as before")
+    judgement = judge(FILE, old, kept)
+    assert (judgement.verdict, judgement.notes[0]) == ("refresh", "lm loss was not observed at 1 of 50 steps")
     assert judge(FILE, old, kept, lint=True).verdict == "refused"
 
 
@@ -179,34 +232,6 @@ def test_measures():
     late = measure(FILE, "x", dict.fromkeys(range(100), 1.0), {s: 1.0 if s < 90 else 1.5 for s in range(100)})
     assert (late.median_abs, late.last_shift) == (0.0, pytest.approx(0.5))
     assert measure(FILE, "x", {1: 0.0}, {1: 1.0}).avg_rel_diff is None
-
-
-def test_accept():
-    held = Judgement("a.json", "held back")
-    others = (Judgement("b.json", "refused"), Judgement("c.json", "refresh"))
-    assert accept((held, *others), " ; ", Redactor({})) == (held, *others)
-    found = accept((held, *others), "a.json: slower: but right ; c.json: as well;", Redactor({}))
-    assert [(one.verdict, one.accepted) for one in found] == [
-        ("refresh", "slower: but right"),
-        ("refused", ""),
-        ("refresh", ""),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("a.json", "file: reason"),
-        ("a.json:", "file: reason"),
-        (": why", "file: reason"),
-        ("a.json: x; a.json: y", "twice"),
-        ("d.json: x", "Held back: a.json"),
-        ("b.json: x", "cannot be accepted"),
-    ],
-)
-def test_accept_is_strict(text, word):
-    with pytest.raises(Refused, match=word):
-        accept((Judgement("a.json", "held back"), Judgement("b.json", "refused")), text, Redactor({}))
 
 
 @pytest.mark.parametrize(

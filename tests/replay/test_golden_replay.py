@@ -1,8 +1,10 @@
 """Golden values against the real history of Megatron-LM."""
 
+import io
 import json
 import math
 import statistics
+import subprocess
 from collections import Counter
 from itertools import pairwise
 
@@ -11,15 +13,17 @@ import pytest
 from runbook_lib.git import blobs
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import summary
+from runbook_lib.golden.acceptance import apply
+from runbook_lib.golden.acceptance import parse as parse_accept
 from runbook_lib.golden.coverage import GITHUB, coverage, scoped_tests
 from runbook_lib.golden.diff import compare, of_revision
-from runbook_lib.golden.judge import accept, judge
+from runbook_lib.golden.judge import judge
 from runbook_lib.golden.values import BadGoldenFile, parse
 from runbook_lib.text.redact import Redactor
 
 pytestmark = pytest.mark.replay
 
-MAIN = "d98e8a64"
+MAIN, RENAMES = "d98e8a64", "50c501c946"
 SLOW = "moe/deepseek_proxy_fsdp_ep2_fsdp2_1node/golden_values_dev_dgx_gb200.json"
 
 
@@ -107,7 +111,8 @@ def test_the_test_of_4611_that_became_five_times_slower_is_named_first(bump):
     assert Counter(one.verdict for one in changed(bump)) == {"refresh": 73, "held back": 5}
     told = summary.markdown(bump)
     assert told.index(SLOW) < told.index("| metric |")
-    accepted = accept(bump, f"{SLOW}: known", Redactor({}))
+    entries = parse_accept(f"{SLOW}: known", Redactor({}))
+    accepted = [apply(judgement, entries) for judgement in bump]
     assert Counter(one.verdict for one in changed(accepted)) == {"refresh": 74, "held back": 4}
 
 
@@ -130,6 +135,55 @@ def test_5632(megatron_lm):
         "bert_mcore_tp1_pp2", "bert_mcore_tp1_pp4_vp2"
     }  # fmt: skip
     assert verdicts[SLOW] == "held back"
+
+
+def test_only_real_nan_is_refused_over_the_whole_history(megatron_lm):
+    """Some 520 other files have marks of steps that were not observed."""
+    log = ["log", "--first-parent", "-m", "--raw", "--no-abbrev", "--no-renames", "--format=%h", MAIN, "--"]
+    listed = blobs._git(megatron_lm, [*log, "tests/functional_tests/"]).decode()
+    refused, marked = set(), 0
+    commit = ""
+    pairs = []
+    for line in filter(None, listed.splitlines()):
+        if not line.startswith(":"):
+            commit = line
+        elif "golden_values" in line and line.endswith(".json"):
+            (_, _, old, new, _), path = line.split("\t")[0].split(), line.split("\t")[1]
+            if set(new) != {"0"}:
+                pairs.append((commit, path, old, new))
+    contents = read_objects(megatron_lm, {name for pair in pairs for name in pair[2:]})
+    for commit, path, old, new in pairs:
+        judgement = judge(path, contents.get(old), contents[new])
+        marked += any("was not observed" in note for note in judgement.notes)
+        if judgement.verdict == "refused" and "NaN" in judgement.reasons[0].sentence:
+            refused.add((commit[:10], path.split("/")[-2]))
+    assert refused == {
+        ("64bee49c96", "bert_mcore_tp1_pp2"),
+        ("64bee49c96", "bert_mcore_tp1_pp4_vp2"),
+        ("d3528a2130", "gpt3_moe_mcore_te_tp2_pp2_ep4_etp1_fine_grained_offloading"),
+        ("f5b2ec0130", "gpt3_moe_mcore_te_tp2_pp2_ep4_etp1_fine_grained_offloading"),
+        ("0ae1d14646", "mixtral_8x7b_alltoall_tp2pp4ep4_release"),
+        ("2a9793d19e", "gpt3_345m_nightly_dgx_a100_1N8G_tp1_pp4_resume_torch"),
+    }
+    assert marked > 500
+
+
+def read_objects(clone, names):
+    """Return the contents of blobs by id."""
+    wanted = sorted(name for name in names if set(name) != {"0"})
+    listing = "\n".join(wanted).encode()
+    out = subprocess.run(["git", "-C", clone, "cat-file", "--batch"], input=listing, capture_output=True, check=True)
+    contents, rest = {}, io.BytesIO(out.stdout)
+    for name in wanted:
+        size = int(rest.readline().split()[2])
+        contents[name] = rest.read(size)
+        rest.read(1)
+    return contents
+
+
+def test_renamed_files_are_paired(megatron_lm):
+    judged = compared(megatron_lm, RENAMES)
+    assert Counter(judgement.verdict for judgement in judged if judgement.renamed) == {"unchanged": 39}
 
 
 def test_the_rows_of_all_recipes_of_main(megatron_lm):

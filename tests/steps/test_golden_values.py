@@ -453,6 +453,23 @@ def test_a_value_that_creeps_over_two_rounds_is_held_back_and_can_be_accepted(
     assert f"{FOLDER}/{file}" in [edit.path for edit in step05(at, mode="apply", accept=accepted).plan.edits]
 
 
+def test_a_pattern_accepts_metrics_of_several_files_once(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 2.5)
+    entry = "moe/*/golden_values_dev_dgx_*.json [iteration-time]"
+    accept = f"{entry}: the new kernel is slower; {REGRESSION}: right"
+    with pytest.raises(Refused, match=r"covers nothing .* Held back: .*moe.*\[iteration-time\]"):
+        step05(at, mode="preview", accept="moe/* [iteration-tim]: slow")
+    files = [name for name in DRIFTED if name.startswith("moe")]
+    preview = step05(at, mode="preview", accept=accept).found.show().text
+    assert all(f"{name} [iteration-time]" in preview for name in files)
+    step05(at, mode="apply", accept=accept)
+    message = git(at.checkout.path, "log", "-1", "--format=%B")
+    assert all(f"- {name} [iteration-time]: the new kernel is slower" in message for name in files)
+    assert f"- {REGRESSION}: right" in message
+    again = step05(at, mode="apply", accept=accept)  # nothing is held back any more, and nothing is refused
+    assert (again.plan.edits, again.plan.stopped) == ((), ())
+
+
 def test_a_job_that_passed_explains_none_that_failed(at: World) -> None:
     (one, *_) = step05(at, mode="preview").found.collection.files
     asked = run_choice.choose_run(

@@ -1,0 +1,149 @@
+"""Acceptance of golden files that are held back, by name or pattern, for all of their metrics or for some."""
+
+import difflib
+import fnmatch
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from runbook_lib.errors import Refused
+from runbook_lib.golden.file_names import GoldenFileName
+from runbook_lib.golden.judge import Judgement
+from runbook_lib.text.decisions import entries
+from runbook_lib.text.redact import Redactor
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """One entry of ``accept``, ``name [metric, metric]: reason``; the name and the metrics may hold ``*`` and ``?``."""
+
+    entry: str
+    name: str
+    metrics: tuple[str, ...]
+    reason: str
+
+    @classmethod
+    def of(cls, entry: str, reason: str) -> "Acceptance":
+        """Parse the part before the colon."""
+        match = re.fullmatch(r"(\S+)\s+\[([^\[\]]*)\]", entry)
+        if match is None:
+            return cls(entry, entry, (), reason)
+        metrics = tuple(filter(None, map(str.strip, match[2].split(","))))
+        if not metrics:
+            raise Refused(f"accept has the entry {entry!r} without a metric. Leave out the brackets to accept all.")
+        return cls(entry, match[1], metrics, reason)
+
+    @property
+    def is_pattern(self) -> bool:
+        """Report if the name stands for several files."""
+        return not {"*", "?"}.isdisjoint(self.name)
+
+    def names(self, file: str) -> bool:
+        """Report if a file is meant."""
+        return _matches(file, self.name)
+
+    def covers(self, file: str, metric: str) -> bool:
+        """Report if a reason on this metric of a file is accepted."""
+        return self.names(file) and (not self.metrics or any(_matches(metric, pattern) for pattern in self.metrics))
+
+
+def _matches(text: str, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(text, pattern.replace("[", "[[]"))
+
+
+def parse(text: str, redactor: Redactor) -> tuple[Acceptance, ...]:
+    """Parse ``file: reason; pattern [metric]: reason``.  Raise Refused for an entry of another form."""
+    reasons = entries(text, "accept", "file: reason", redactor)
+    return tuple(Acceptance.of(entry, reason) for entry, reason in reasons.items())
+
+
+def apply(judgement: Judgement, acceptances: Iterable[Acceptance]) -> Judgement:
+    """Let a file that is held back be refreshed if each of its reasons is accepted."""
+    if judgement.verdict != "held back":
+        return judgement
+    used: dict[str, Acceptance] = {}
+    metrics = [reason.metric for reason in judgement.reasons] or [""]
+    for metric in metrics:
+        for acceptance in acceptances:
+            if acceptance.covers(judgement.file, metric):
+                used.setdefault(metric, acceptance)
+    if not used:
+        return judgement
+    reasons = "; ".join(dict.fromkeys(acceptance.reason for acceptance in used.values()))
+    if not used.keys() >= set(metrics):
+        note = f"accepted for {', '.join(sorted(used))} only: {reasons}"
+        return replace(judgement, notes=(*judgement.notes, note))
+    limited = any(acceptance.metrics for acceptance in used.values())
+    return replace(
+        judgement, verdict="refresh", accepted=reasons, accepted_metrics=tuple(sorted(used)) if limited else ()
+    )
+
+
+def covered(acceptances: Iterable[Acceptance], judgements: Iterable[Judgement]) -> dict[str, list[str]]:
+    """Return for each entry the files, with their metrics, that it accepts (before they are accepted)."""
+    held_back = [judgement for judgement in judgements if judgement.verdict == "held back"]
+    result: dict[str, list[str]] = {}
+    for acceptance in acceptances:
+        names = result.setdefault(acceptance.entry, [])
+        for judgement in held_back:
+            metrics = [
+                reason.metric for reason in judgement.reasons if acceptance.covers(judgement.file, reason.metric)
+            ]
+            if metrics or (not judgement.reasons and acceptance.covers(judgement.file, "")):
+                names.append(_with_metrics(judgement.file, metrics))
+    return result
+
+
+def require_coverage(
+    acceptances: Sequence[Acceptance], judgements: Collection[Judgement], earlier: Iterable[str] = ()
+) -> None:
+    """Raise Refused for a refused file, and for a pattern that covers nothing, neither now nor ``earlier``.
+
+    A file that is named and not held back (any more) stays as it is, so that a second run may repeat the text.
+    """
+    names = covered(acceptances, judgements)
+    earlier = list(earlier)
+    for acceptance in acceptances:
+        named = [judgement for judgement in judgements if acceptance.names(judgement.file)]
+        stopped = [judgement for judgement in named if judgement.verdict == "held back"]
+        if not acceptance.is_pattern:
+            for judgement in named:
+                if judgement.verdict == "refused":
+                    why = "; ".join(reason.sentence for reason in judgement.reasons)
+                    raise Refused(f"{judgement.file} cannot be accepted: {why}.")
+        if names[acceptance.entry] or any(map(acceptance.names, earlier)):
+            continue
+        if acceptance.is_pattern or stopped:
+            near = _near(acceptance, judgements)
+            raise Refused(f"accept names {acceptance.entry!r}, which covers nothing that is held back. {near}")
+
+
+def _near(acceptance: Acceptance, judgements: Iterable[Judgement]) -> str:
+    """Return the files and metrics that are held back, those that resemble the entry first."""
+    stopped = []
+    for judgement in judgements:
+        if judgement.verdict == "held back":
+            stopped.append(_with_metrics(judgement.file, [reason.metric for reason in judgement.reasons]))
+    near = difflib.get_close_matches(acceptance.entry, stopped, n=5, cutoff=0)
+    return f"Held back: {', '.join(near)}." if near else "Nothing is held back."
+
+
+def _with_metrics(file: str, metrics: Iterable[str]) -> str:
+    listed = ", ".join(sorted(set(filter(None, metrics))))
+    return f"{file} [{listed}]" if listed else file
+
+
+def require_known(acceptances: Iterable[Acceptance], known: Collection[str]) -> None:
+    """Raise Refused for a pattern without a golden file, and for a file of no test; ``known`` are the golden files."""
+    tests = {name.rpartition("/")[0] for name in known}
+    for acceptance in acceptances:
+        name = acceptance.name
+        if acceptance.is_pattern:
+            exists = any(map(acceptance.names, known))
+        else:
+            exists = GoldenFileName.parse(name.rpartition("/")[2]) is not None and name.rpartition("/")[0] in tests
+        if not exists:
+            near = difflib.get_close_matches(name, known, n=3 if acceptance.is_pattern else 1, cutoff=0.5)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            kind = "matches no golden file" if acceptance.is_pattern else "is not a golden file of a test"
+            raise Refused(f"accept names {name!r}, which {kind}.{hint} Nothing was changed.")

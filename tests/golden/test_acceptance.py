@@ -1,0 +1,90 @@
+import pytest
+
+from runbook_lib.errors import Refused
+from runbook_lib.golden.acceptance import apply, covered, parse, require_coverage, require_known
+from runbook_lib.golden.judge import Judgement, ReviewReason
+from runbook_lib.text.redact import Redactor
+
+GB200, H100 = "moe/a/golden_values_dev_dgx_gb200.json", "moe/a/golden_values_dev_dgx_h100.json"
+TIME, MEMORY, TOKENS = "iteration-time", "mem-max-allocated-bytes", ""
+
+
+def held_back(file, *metrics):
+    return Judgement(file, "held back", tuple(ReviewReason(metric, "worse") for metric in metrics))
+
+
+JUDGED = (
+    held_back(GB200, MEMORY),
+    held_back(H100, MEMORY, TIME),
+    held_back("gpt/b/golden_values_dev_dgx_gb200.json", MEMORY),
+    held_back("gpt/c/golden_values_dev_dgx_gb200.json", TOKENS),
+    Judgement("gpt/d/golden_values_dev_dgx_gb200.json", "refused", (ReviewReason("", "NaN"),)),
+    Judgement("gpt/e/golden_values_dev_dgx_gb200.json", "refresh"),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted"),
+    [
+        (" ; ", []),
+        (f"{GB200}: slower: but right", [GB200]),
+        ("gpt/e/golden_values_dev_dgx_gb200.json: as before", []),
+        ("*/golden_values_dev_dgx_gb200.json [mem-max-allocated-bytes]: right", [GB200, JUDGED[2].file]),
+        ("*/golden_values_dev_dgx_gb200.json: right", [GB200, JUDGED[2].file, JUDGED[3].file]),
+        ("moe/*: right", [GB200, H100]),
+        ("moe/?/* [mem-*]: right", [GB200]),
+        ("moe/* [mem-*, iteration-time]: right", [GB200, H100]),
+        (f"moe/* [mem-*]: right; {H100} [iteration-time]: slow", [GB200, H100]),
+    ],
+)
+def test_files_that_an_entry_accepts(text, accepted):
+    entries = accept(text)
+    judged = [apply(judgement, entries) for judgement in JUDGED]
+    assert [judgement.file for judgement in judged if judgement.accepted] == accepted
+    assert all((judgement.verdict == "refresh") == bool(judgement.accepted) for judgement in judged[:-1])
+
+
+def test_reasons_and_metrics_are_kept():
+    entries = parse(f"moe/* [mem-*]: right; {H100} [iteration-time]: slow", Redactor({}))
+    judgement = apply(JUDGED[1], entries)
+    assert (judgement.accepted, judgement.accepted_metrics) == ("right; slow", (TIME, MEMORY))
+    assert apply(JUDGED[1], entries[:1]).notes == ("accepted for mem-max-allocated-bytes only: right",)
+    assert covered(entries, JUDGED) == {
+        "moe/* [mem-*]": [f"{GB200} [{MEMORY}]", f"{H100} [{MEMORY}]"],
+        f"{H100} [iteration-time]": [f"{H100} [{TIME}]"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a.json", "file: reason"),
+        ("a.json:", "file: reason"),
+        (": why", "file: reason"),
+        (f"{GB200}: x; {GB200}: y", "twice"),
+        (f"{GB200} []: x", "without a metric"),
+        ("moe/z/golden_values_dev.json: x", "is not a golden file of a test. Did you mean moe/a/"),
+        ("gpt/a/nonsense: x", "is not a golden file"),
+        ("*/golden_values_dev_dgx_gb300.json: x", f"matches no golden file. Did you mean .*{GB200}"),
+        ("*gb200.json [mem-alocated-bytes]: x", r"covers nothing .*gb200.json \[mem-max-allocated-bytes\]"),
+        (f"{GB200} [iteration-time]: x", r"covers nothing .*\[mem-max-allocated-bytes\]"),
+        ("gpt/e/*: x", "covers nothing that is held back. Held back: gpt/"),
+        ("gpt/d/*: x", "covers nothing"),
+        ("gpt/d/golden_values_dev_dgx_gb200.json: x", "cannot be accepted: NaN"),
+    ],
+)
+def test_an_entry_that_accepts_nothing_is_refused(text, message):
+    with pytest.raises(Refused, match=message):
+        accept(text)
+
+
+def accept(text):
+    entries = parse(text, Redactor({}))
+    require_known(entries, [judgement.file for judgement in JUDGED])
+    require_coverage(entries, JUDGED)
+    return entries
+
+
+def test_a_pattern_may_be_repeated():
+    entries = parse("gpt/e/*: right", Redactor({}))
+    require_coverage(entries, JUDGED, ["gpt/e/golden_values_dev_dgx_gb200.json"])
