@@ -1,10 +1,12 @@
 """The kind of a reference to an image, classified by its file's name and by the lines around it."""
 
 import re
+import tomllib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import Literal, TypeAlias
 
@@ -16,28 +18,14 @@ Kind: TypeAlias = Literal[
     "whole-file", "dockerfile-arg", "dockerfile-from", "build-arg", "container-image", "matrix-row", "ci-variable",
     "workflow-input", "configuration", "script", "code", "documentation", "record", "test", "comment",
 ]  # fmt: skip
+FileType: TypeAlias = Literal["dockerfile", "document", "yaml", "data", "script", "code"]
+Ci: TypeAlias = Literal["github", "gitlab", "other", ""]
 
 _DOCKERFILE = re.compile(r"(?:.*\.)?(?:docker|container)file(?:\..*)?", re.IGNORECASE)
-_DOCUMENTS = frozenset({".md", ".mdx", ".rst", ".adoc", ".txt", ".ipynb", ".html", ".tex", ".markdown"})
-_YAML = frozenset({".yml", ".yaml"})
-_DATA = _YAML | {".json", ".json5", ".jsonc", ".toml", ".ini", ".cfg", ".env", ".conf", ".hcl", ".tf", ".properties"}
-_SCRIPTS = frozenset({".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".sub", ".mk", ".ps1", ".bat"})
-_SCRIPT_NAMES = frozenset({"makefile", "justfile", "gnumakefile"})
-_SLASHES = frozenset(
-    {".js", ".ts", ".go", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".java", ".rs", ".groovy", ".jsonc"}
-)
-_TESTS = frozenset({"test", "tests", "testing", "testdata", "fixtures", "__tests__"})
+_DATA = tomllib.loads((files("runbook_lib.pins.discover") / "kinds.toml").read_text("utf-8"))
+_WORDS = {name: frozenset(words) for name, words in _DATA["words"].items()}
+_FOR_PEOPLE = _WORDS["for_people"] | _WORDS["tests"]
 _TEST_NAME = re.compile(r"test_.*|.*_tests?\.\w+|.*\.(?:test|spec)\.\w+|conftest\.py", re.IGNORECASE)
-#: Folders with files for people: to read, or to run by hand.
-_FOR_PEOPLE = frozenset(
-    {"examples", "example", "samples", "sample", "tutorials", "tutorial", "docs", "doc", "skills", "demos", "demo"}
-    | {"notebooks", "contrib", "research"} | _TESTS
-)  # fmt: skip
-# Words in the path of a file about the past, and a folder of documentation for one release.
-_PAST = frozenset(
-    {"changelog", "changes", "history", "news", "releases", "results", "summary", "report", "reports", "benchmark"}
-    | {"benchmarks", "card", "cards", "verification", "archive", "archived", "issues"}
-)  # fmt: skip
 _OLD_RELEASE = re.compile(r"(?:^|/)(?:v|release-)?[0-9]+\.[0-9]+(?:\.[0-9x]+)*/")
 _DATED = re.compile(
     r"\s{0,40}(?:[-*+]|#{1,6})?\s{0,9}\W{0,3}(?:[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2}|[0-9]{1,2}/[0-9]{1,2}/[0-9]{4})"
@@ -50,9 +38,6 @@ _FILE = re.compile(r"[\w./-]+")
 _LTS = re.compile(r"(?<![A-Za-z])lts(?![A-Za-z])", re.IGNORECASE)
 _MAX_KEYS = 200  # characters of a path of keys in a sentence
 _FALLBACK = re.compile(r"\binputs\.[\w-]+[ ]*\|\|[ ]*[\"']$")
-
-
-Ci: TypeAlias = Literal["github", "gitlab", "other", ""]
 
 
 @dataclass(frozen=True)
@@ -93,25 +78,22 @@ class SourceFile:
             return "github"
         if first == ".gitlab" or first.startswith(".gitlab-ci"):
             return "gitlab"
-        known = {".circleci", ".buildkite", ".ci", "ci", "Jenkinsfile", ".drone.yml", "cloudbuild.yaml"}
-        return "other" if first in known or first.startswith("azure-pipelines") else ""
+        return "other" if first in _WORDS["ci"] or first.startswith("azure-pipelines") else ""
 
     @cached_property
-    def type(self) -> Literal["dockerfile", "document", "yaml", "data", "script", "code"]:
+    def type(self) -> FileType:
         """The language of the file, by its name, else by its first line."""
         name = PurePosixPath(self.path).name.lower()
         suffix = PurePosixPath(name).suffix
-        if suffix in _DOCUMENTS or name.startswith(("readme", "changelog", "license")):
+        if suffix in _DATA["types"]["document"] or name.startswith(("readme", "changelog", "license")):
             return "document"
         if _DOCKERFILE.fullmatch(name):
             return "dockerfile"
-        if suffix in _YAML:
-            return "yaml"
-        if suffix in _DATA or name == ".env":
-            return "data"
-        first = self.text[:100].split("\n", 1)[0]
-        is_shell = first.startswith("#!") and re.search(r"\b(?:ba|z|da|k)?sh\b", first)
-        return "script" if suffix in _SCRIPTS or name in _SCRIPT_NAMES or is_shell else "code"
+        for type_name in ("yaml", "data", "script"):
+            if suffix in _DATA["types"][type_name] or name in _DATA["names"].get(type_name, ()):
+                return type_name
+        is_shell = re.match(r"#![^\n]{0,100}\b(?:ba|z|da|k)?sh\b", self.text)
+        return "script" if is_shell else "code"
 
     @cached_property
     def for_people(self) -> bool:
@@ -153,15 +135,14 @@ class SourceFile:
 
     def _past_reason(self) -> str:
         """Return the reason why the file is a record of the past; empty if it is not."""
-        words = _PAST & set(re.split(r"[/._-]", self.path.lower()))
-        if words:
+        if words := _WORDS["past"].intersection(re.split(r"[/._-]", self.path.lower())):
             return f"the file is about the past ({', '.join(sorted(words))})"
         if self.for_people and (release := _OLD_RELEASE.search(self.path)):
             return f"of the release {release[0].strip('/')}"
         return ""
 
     def _is_comment(self, before: str) -> bool:
-        if PurePosixPath(self.path).suffix.lower() in _SLASHES:
+        if PurePosixPath(self.path).suffix.lower() in _WORDS["slashes"]:
             return bool(re.match(r"\s*(?://|/?\*)", before) or re.search(r"\s//\s", before))
         if before.lstrip().startswith("#"):
             return True
@@ -195,53 +176,37 @@ class SourceFile:
         position = self._paths.at(start)
         assigned = _ASSIGNED.search(before)
         name = assigned["name"] if assigned else ""
-        is_fallback = bool(_FALLBACK.search(before))
-        kind, why = self._yaml_kind(position, name, is_fallback=is_fallback)
-        if kind != "build-arg" and not is_fallback:
-            name = ""
         dockerfile = ""
         if "build-args" in position.keys[-1:]:
             dockerfile = self._paths.sibling(position, ("file", "dockerfile"))
         if not _FILE.fullmatch(dockerfile):
             dockerfile = ""
-        return Nature(kind, why, self.ci, self.for_people, name, position, dockerfile.removeprefix("./"))
-
-    def _yaml_kind(self, position: YamlPath, name: str, *, is_fallback: bool) -> tuple[Kind, str]:
-        keys = position.keys
-        last = keys[-1] if keys else ""
-        path = ".".join(keys)
+        path = ".".join(position.keys)
         if len(path) > _MAX_KEYS:
             path = f"{path[:_MAX_KEYS]}…"
-        if is_fallback:
-            return "workflow-input", f"default of an input, at {path}"
+        kind: Kind = "workflow-input"
+        why = f"default of an input, at {path}"
+        if not _FALLBACK.search(before):
+            kind, why = self._yaml_kind(position, path, name)
+            if kind != "build-arg":
+                name = ""
+        return Nature(kind, why, self.ci, self.for_people, name, position, dockerfile.removeprefix("./"))
+
+    def _yaml_kind(self, position: YamlPath, path: str, name: str) -> tuple[Kind, str]:
+        keys = position.keys
+        last = keys[-1] if keys else ""
         if last == "build-args" or (name and len(keys) > 1 and keys[-2] in ("build-args", "args")):
             return "build-arg", f"build-arg {name}".rstrip()
         if position.block and self.ci:
             return "script", f"script at {path}"
         if self.ci and not self.for_people:
-            return self._ci_kind(keys, path)
+            return _ci_kind(keys, path)
         if reason := self._past_reason():
             return "record", reason
         if self._is_test():
             return "test", "a test's data"
         if last in ("image", "container"):
             return "container-image", f"image of a container, at {path}"
-        return "configuration", f"a value, at {path}"
-
-    def _ci_kind(self, keys: Sequence[str], path: str) -> tuple[Kind, str]:
-        """Return the kind of a value in a CI's file, and the reason."""
-        names = [key for key in keys if not key.isdecimal()]
-        last = keys[-1] if keys else ""
-        if "inputs" in keys and last == "default":
-            return "workflow-input", f"default of an input, at {path}"
-        if last in ("image", "container") or names[-2:] == ["image", "name"] or names[-1:] == ["services"]:
-            return "container-image", f"image of a job, at {path}"
-        if "matrix" in keys:
-            return "matrix-row", f"row of a matrix, at {path}"
-        if "with" in keys:
-            return "workflow-input", f"passed to an input, at {path}"
-        if {"variables", "env"} & set(keys):
-            return "ci-variable", f"variable, at {path}"
         return "configuration", f"a value, at {path}"
 
     def _other_file(self) -> Nature:
@@ -255,18 +220,15 @@ class SourceFile:
             return self._nature("configuration", "a value in a file of settings")
         return self._nature("code", "a constant or a default in code")
 
-    def lts_beside(self, start: int) -> bool:
-        """Return True if the line of a reference, or of a value in the same mapping, names LTS."""
+    def names_lts(self, start: int, *, beside: bool) -> bool:
+        """Return True if the path, or with ``beside`` the line of a reference or of its siblings, names LTS."""
+        if _LTS.search(self.path) or not beside:
+            return bool(_LTS.search(self.path))
         first, end = self._paths.at(start).siblings
         first = self.text.rfind("\n", 0, min(first or start, start)) + 1
         end = max(end, self.text.find("\n", max(end, start)))
         index = bisect_left(self._lts, first)
         return index < len(self._lts) and self._lts[index] < end
-
-    @property
-    def lts(self) -> bool:
-        """True if the file's name contains LTS."""
-        return bool(_LTS.search(self.path))
 
     @cached_property
     def _paths(self) -> YamlPaths:
@@ -278,4 +240,15 @@ class SourceFile:
 
     def _is_test(self) -> bool:
         *folders, name = self.path.split("/")
-        return not _TESTS.isdisjoint(map(str.lower, folders)) or bool(_TEST_NAME.fullmatch(name))
+        return not _WORDS["tests"].isdisjoint(map(str.lower, folders)) or bool(_TEST_NAME.fullmatch(name))
+
+
+def _ci_kind(keys: Sequence[str], path: str) -> tuple[Kind, str]:
+    """Return the kind of a value in a CI's file, and the reason, by the rules of ``kinds.toml``."""
+    names = [key for key in keys if not key.isdecimal()]
+    endings = {".".join(names[-length:]) for length in (1, 2)}
+    conditions = {"last": set(keys[-1:]), "named": endings, "above": set(keys)}
+    for rule in _DATA["values"]:
+        if all(present.intersection(rule[name]) for name, present in conditions.items() if name in rule):
+            break
+    return rule["kind"], f"{rule['why']}, at {path}"

@@ -24,6 +24,10 @@ _READ_IN_CI: frozenset[Kind] = frozenset(
 _BUILT: frozenset[Kind] = _READ | {"build-arg", "matrix-row", "workflow-input", "configuration"}
 # These are made to be pins: one that lags was forgotten.
 _PINS: frozenset[Kind] = frozenset({"whole-file", "matrix-row"})
+# Values whose neighbours may say that they are of the LTS image.
+_NAMED_BESIDE: frozenset[Kind] = frozenset(
+    {"matrix-row", "ci-variable", "configuration", "container-image", "build-arg"}
+)
 # Tags whose image changes.
 _MOVING = frozenset({"latest", "nightly", "dev", "main", "master", "edge", "stable", "devel"})
 
@@ -77,7 +81,8 @@ def discover(texts: Iterable[tuple[str, str]]) -> tuple[ClassifiedReference, ...
         file = SourceFile(path, text)
         for reference in references(text):
             nature = file.nature(reference)
-            occurrences.append(_Occurrence(file, reference, nature, _type(file, reference, nature)))
+            is_lts = file.names_lts(reference.start, beside=nature.kind in _NAMED_BESIDE)
+            occurrences.append(_Occurrence(file, reference, nature, "lts" if is_lts else "dev"))
     by_image: defaultdict[tuple[str, ImageType], list[_Occurrence]] = defaultdict(list)
     for occurrence in occurrences:
         if occurrence.is_read:
@@ -148,14 +153,12 @@ def shortened(tag: str) -> str:
 
 def _classify(occurrence: _Occurrence, leading: Tag | None) -> ClassifiedReference:
     role, reason = _role(occurrence, leading)
-    reader = ""
-    if occurrence.nature.ci in ("github", "gitlab"):
-        reader = occurrence.nature.ci
-    elif role == "informational" and not occurrence.is_read:
+    nature = occurrence.nature
+    reader: str = nature.ci if nature.ci in ("github", "gitlab") else ""
+    if role == "informational" and not nature.ci and not occurrence.is_read:
         reader = "people"
-    return ClassifiedReference(
-        occurrence.file.path, occurrence.reference, occurrence.nature, role, occurrence.type, reason, reader
-    )
+    path = occurrence.file.path
+    return ClassifiedReference(path, occurrence.reference, nature, role, occurrence.type, reason, reader)
 
 
 def _role(occurrence: _Occurrence, leading: Tag | None) -> tuple[Role, str]:
@@ -210,15 +213,6 @@ def _leading(group: Sequence[_Occurrence]) -> Tag:
         if is_older(newest, tag):
             newest = tag
     return newest
-
-
-def _type(file: SourceFile, reference: Reference, nature: Nature) -> ImageType:
-    """Return LTS if the file's name, or a row's other keys, contain it."""
-    if file.lts:
-        return "lts"
-    if nature.kind not in ("matrix-row", "ci-variable", "configuration", "container-image", "build-arg"):
-        return "dev"
-    return "lts" if file.lts_beside(reference.start) else "dev"
 
 
 def shown(text: str) -> str:
