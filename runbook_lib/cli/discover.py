@@ -32,7 +32,10 @@ _SNIFFED = 8000
 
 @dataclass(frozen=True)
 class Discovery:
-    """The references in a work tree or a commit of a repository, and the draft made of them."""
+    """The references in a work tree or a commit of a repository, those that matter most first, and a draft of them.
+
+    ``known`` is the name of the repository, if its pins are known without a file.
+    """
 
     repository: Path
     state: str
@@ -40,13 +43,7 @@ class Discovery:
     references: tuple[ClassifiedReference, ...]
     draft: "PinsFileDraft"
     notes: tuple[str, ...]
-    #: The name of the repository, if its pins are known without a file.
     known: str = ""
-
-    @property
-    def sorted(self) -> list[ClassifiedReference]:
-        """The references, those that matter most first."""
-        return sorted(self.references, key=lambda reference: _ROLES.index(reference.full_role))
 
     @property
     def summary(self) -> str:
@@ -63,7 +60,7 @@ class Discovery:
         """Return a table, the notes, and the summary as the last line."""
         lines: list[str] = []
         if self.references:
-            table = [_HEADS, *(tuple(map(shown, _columns(reference))) for reference in self.sorted)]
+            table = [_HEADS, *(tuple(map(shown, _columns(reference))) for reference in self.references)]
             widths = [min(max(map(len, column)), 100) for column in zip(*table, strict=True)]
             lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
             lines.append("")
@@ -77,7 +74,7 @@ class Discovery:
             "ref": self.state,
             "commit": self.commit,
             "notes": list(self.notes),
-            "references": [_as_json(classified) for classified in self.sorted],
+            "references": [_as_json(classified) for classified in self.references],
             "draft": self.draft.text,
             "chosen": list(self.draft.chosen),
         }
@@ -117,15 +114,11 @@ def survey(repository: str | Path, ref: str = "") -> Discovery:
     checkout = Checkout.open(repository)
     refuse_fetching(checkout.path)
     notes = []
-    if not ref and checkout.bare:
+    if not ref and (checkout.bare or _is_not_checked_out(checkout)):
         ref = "HEAD"
-        notes.append(f"{checkout.path} is a bare repository, so its HEAD was searched.")
-    elif not ref and _is_not_checked_out(checkout):
-        ref = "HEAD"
-        notes.append(f"Nothing is checked out in {checkout.path}, so its HEAD was searched.")
+        notes.append(f"{checkout.path} has no work tree or an empty one, so its HEAD was searched.")
     commit = checkout.resolve(ref) if ref else None
     search = _Search(checkout, commit)
-    search.start()
     from runbook_lib.pins.discover.draft import draft  # it takes as long to load as git takes to search
 
     if not ref and checkout.git("config", "--default=false", "--type=bool", "--get", "core.sparseCheckout") == "true":
@@ -142,9 +135,9 @@ def survey(repository: str | Path, ref: str = "") -> Discovery:
         notes.append(
             f"{known} is known already: its pins are built in, and a pins file of your own would replace them."
         )
-    return Discovery(
-        checkout.path, ref or "work tree", commit, references, draft(references, texts), tuple(notes), known
-    )
+    most_first = tuple(sorted(references, key=lambda reference: _ROLES.index(reference.full_role)))
+    draft_of_all = draft(references, texts)
+    return Discovery(checkout.path, ref or "work tree", commit, most_first, draft_of_all, tuple(notes), known)
 
 
 def _as_known(
@@ -179,6 +172,7 @@ class _Search(Thread):
         super().__init__(daemon=True)
         self._checkout, self._commit = checkout, commit
         self._result: list[str] | RunbookError = []
+        self.start()
 
     def run(self) -> None:
         try:
@@ -187,7 +181,7 @@ class _Search(Thread):
             self._result = error
 
     def paths(self) -> list[str]:
-        """Wait for the search and return its paths.  Raises CannotTell for a repository that cannot be searched."""
+        """Wait for the search and return its paths, or raise its error."""
         self.join()
         if isinstance(self._result, RunbookError):
             raise self._result

@@ -7,6 +7,7 @@ from typing import Literal
 
 from runbook_lib.images.drivers import DriverRequirement
 from runbook_lib.images.reference import Image, PlatformImage
+from runbook_lib.text.lists import join_first
 from runbook_lib.text.markdown import code
 from runbook_lib.text.redact import Redactor
 
@@ -86,12 +87,15 @@ class ImageComparison:
         """Return one row per component and platform, and one per download, for tables and CSV files."""
         rows: list[dict[str, str]] = []
         for name, platform in self.platforms.items():
-            for component in platform.components:
-                if component.old or component.new:
-                    rows.append(_row(name, component.name, component.old, component.new, component.change))
             old, new = platform.size
-            change = "same" if old == new else "changed"
-            rows.append(_row(name, "download", _bytes(old), _bytes(new), change))
+            download = Component("download", _bytes(old), _bytes(new))
+            for component in (*platform.components, download):
+                change: str = component.change
+                if component is download and old != new:
+                    change = "changed"
+                if component.old or component.new:
+                    row = {"platform": name, "component": component.name, "old": component.old, "new": component.new}
+                    rows.append(row | {"change": change})
         return rows
 
     def environment(self) -> list[dict[str, str]]:
@@ -137,12 +141,10 @@ class ImageComparison:
         groups: dict[tuple[str, ...], list[str]] = {}
         for name, platform in self.platforms.items():
             variables = platform.added if change == "added" else platform.dropped
-            if variables:
-                groups.setdefault(tuple(sorted(variables)), []).append(name)
+            groups.setdefault(tuple(sorted(variables)), []).append(name)
+        groups.pop((), None)
         for variables_of_group, platforms in groups.items():
-            listed = _names(variables_of_group[:_MAX_NAMES])
-            if len(variables_of_group) > _MAX_NAMES:
-                listed += f" and {len(variables_of_group) - _MAX_NAMES} more"
+            listed = join_first([code(variable) for variable in variables_of_group], _MAX_NAMES)
             where = ""
             if len(platforms) < len(self.platforms):
                 where = f" for {_names(platforms)}"
@@ -184,10 +186,8 @@ def versions(image: PlatformImage) -> dict[str, str]:
 
 def _compare_platform(old: PlatformImage, new: PlatformImage) -> PlatformComparison:
     before, after = versions(old), versions(new)
-    altered = {}
-    for name in old.env.keys() & new.env.keys():
-        if old.env[name] != new.env[name]:
-            altered[name] = (old.env[name], new.env[name])
+    both = old.env.keys() & new.env.keys()
+    altered = {name: (old.env[name], new.env[name]) for name in both if old.env[name] != new.env[name]}
     return PlatformComparison(
         tuple(Component(name, before[name], after[name]) for name in before),
         (old.size, new.size),
@@ -197,23 +197,15 @@ def _compare_platform(old: PlatformImage, new: PlatformImage) -> PlatformCompari
     )
 
 
-def _row(platform: str, component: str, old: str, new: str, change: str) -> dict[str, str]:
-    return {"platform": platform, "component": component, "old": old, "new": new, "change": change}
-
-
 def _table(old: str, new: str, platforms: list[str], components: tuple[Component, ...]) -> Iterator[str]:
     yield f"| {_names(platforms)} | {code(old)} | {code(new)} | |"
     yield "| --- | --- | --- | --- |"
-    unnamed: list[str] = []
     for component in components:
         if component.old or component.new:
             yield f"| {component.name} | {_cell(component.old)} | {_cell(component.new)} | {_NOTED[component.change]} |"
-        else:
-            unnamed.append(component.name)
     yield ""  # ends the table
-    if unnamed:
-        yield f"Neither image names its {', '.join(unnamed)}."
-        yield ""
+    if unnamed := [component.name for component in components if not (component.old or component.new)]:
+        yield f"Neither image names its {', '.join(unnamed)}.\n"
 
 
 def _cell(version: str) -> str:

@@ -8,10 +8,11 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.images.driver_inventory import NodeDriver, listed_drivers
 from runbook_lib.images.driver_rules import cuda_of_month, image_notes
 from runbook_lib.images.drivers import DriverJudgement, DriverRequirement, Verdict
-from runbook_lib.images.families import family_of
+from runbook_lib.images.families import OTHER, family_of
 from runbook_lib.images.reference import Image, ImageRef, PlatformImage, Tag
 from runbook_lib.images.tags.alibaba import AlibabaTag
 from runbook_lib.images.tags.ngc import NgcTag
+from runbook_lib.text.lists import join_first
 
 #: The environment variable that names the drivers of the runners.
 VARIABLE = "RUNBOOK_DRIVERS"
@@ -38,12 +39,7 @@ class DriverResult:
     def name(self) -> str:
         """The driver, with the first of its nodes."""
         name = self.driver or "an unknown driver"
-        if not self.nodes:
-            return name
-        listed = ", ".join(self.nodes[:_MAX_NODES])
-        if len(self.nodes) > _MAX_NODES:
-            listed += f" and {len(self.nodes) - _MAX_NODES} more"
-        return f"{name} ({listed})"
+        return f"{name} ({join_first(self.nodes, _MAX_NODES)})" if self.nodes else name
 
 
 def judge(image: Image, drivers: Sequence[NodeDriver], *, data_center: bool = True) -> tuple[DriverResult, ...]:
@@ -68,11 +64,9 @@ def documented_image(ref: ImageRef) -> tuple[Image, str] | None:
 
     It says which CUDA release is in it, and nothing else: it replaces the registry's answer for a verdict on drivers.
     """
-    family = family_of(ref)
-    if family is None or not ref.tag:
-        return None
+    family = family_of(ref) or OTHER
     try:
-        tag: Tag = family.read(ref.tag)
+        tag: Tag = family.read(ref.tag or "")
     except RunbookError:
         return None
     steps = []
@@ -81,7 +75,7 @@ def documented_image(ref: ImageRef) -> tuple[Image, str] | None:
         tag = tag.ngc
     if not isinstance(tag, NgcTag) or tag.kind != "release":
         return None
-    month = f"{tag.year:02}.{tag.month:02}"
+    month = str(tag).partition("-")[0]
     cuda = cuda_of_month(month)
     if not cuda:
         return None

@@ -7,7 +7,7 @@ set of features, and no image documents that it uses only these.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from runbook_lib.errors import RunbookError
@@ -69,7 +69,8 @@ class DriverRequirement:
             alternatives += [f"R{branch}" for branch in self._packaged_branches]
         sentence = f"CUDA {self.cuda} {_needs(rule)}"
         if alternatives:
-            sentence += f"; on data-center GPUs {_or(alternatives)} will do, by the compatibility package"
+            listed = re.sub(r", ([^,]*)$", r" or \1", ", ".join(alternatives))
+            sentence += f"; on data-center GPUs {listed} will do, by the compatibility package"
         return _judgement("runs", sentence, *sources)
 
     def judge(self, driver: str, *, data_center: bool = True) -> DriverJudgement:
@@ -101,9 +102,7 @@ class DriverRequirement:
             f"driver {self._starts} or later with a limited set of features; images do not document if they use others",
             MINOR,
         )
-        return DriverJudgement(
-            judgement.verdict, f"{judgement.reason} {minor.reason}", judgement.sources + minor.sources
-        )
+        return replace(minor, reason=f"{judgement.reason} {minor.reason}", sources=judgement.sources + minor.sources)
 
     @property
     def _packaged_branches(self) -> tuple[str, ...]:
@@ -176,9 +175,3 @@ def _key(version: str) -> tuple[int, ...]:
 
 def _branch(version: str) -> str:
     return version.partition(".")[0]
-
-
-def _or(names: list[str]) -> str:
-    if len(names) == 1:
-        return names[0]
-    return f"{', '.join(names[:-1])} or {names[-1]}"

@@ -1,28 +1,8 @@
-"""The pins that a repository declares in its file ``.base-image-pins.yaml``.
+"""The pins that a repository declares in its file ``.base-image-pins.yaml``, as the README describes it.
 
-    version: 1
-    image: nvcr.io/nvidia/pytorch        # registry/repository, without a tag
-    family: ngc                          # ngc, nemo, coreweave, alibaba or other; default: the family of the image
-    title: "chore: Update Docker image version to {tag}"    # of commit and pull request; optional
-    labels: []                           # set on the pull request; optional
-    platforms: []                        # amd64, arm64: platforms that the tag must have; optional
-    pins:
-      - path: docker/Dockerfile          # one file, from the repository's root
-        find: {arg: BASE_IMAGE}          # exactly one of the ways below
-        kind: lockstep                   # lockstep (a bump moves it), informational (reported) or frozen (a record)
-        type: dev                        # dev or lts
-        read-by: github                  # github, gitlab or people
-        count: 1                         # the number of values; with another number nothing is planned
-        dockerfile: docker/Dockerfile    # with build-arg alone: the Dockerfile that gets it, to report a dead argument
-
-Ways to ``find``: ``{arg: NAME}``, the default of an ARG before a Dockerfile's first FROM; ``{file: whole}``, a file
-with the reference and nothing else; ``{yaml: jobs.build.container.image}``, keys and indexes of lists (or a list of
-them, where a key has a dot); ``{build-arg: NAME}``, ``--build-arg NAME=…`` or a line of ``build-args``; and
-``{regex: '…'}`` with a group ``image``, such as ``^FROM (?P<image>nvcr\\.io/nvidia/pytorch:\\S+)``.  All but ``path``
-and ``find`` have defaults: lockstep, dev, github (gitlab for its own files, people for what is not lockstep),
-and 1.
-
-The format is declared by ``base-image-pins.schema.json`` beside this module, for editors and for this reader.
+The format is declared by ``base-image-pins.schema.json`` beside this module, for editors and for this reader.  All keys
+of a pin but ``path`` and ``find`` have defaults: lockstep, dev, github (gitlab for its own files, people for what is
+not lockstep), and a count of 1.
 """
 
 from collections.abc import Mapping
@@ -37,7 +17,6 @@ from runbook_lib.pins.sites import PinSite, Sites
 from runbook_lib.text import untrusted_regex, user_file
 from runbook_lib.text.user_file import Keys, UserFile, load_schema
 
-#: The JSON schema that declares the format, beside this module.
 SCHEMA = "base-image-pins.schema.json"
 
 FAMILIES: Mapping[str, AnyFamily] = {
@@ -106,10 +85,8 @@ def _pin(file: UserFile, index: int) -> PinSite:
 
 
 def _finder(file: UserFile, keys: Keys, way: str, value: Any) -> Finder:
-    if way == "arg":
-        return DockerArg(value)
-    if way == "build-arg":
-        return BuildArg(value)
+    if way in ("arg", "build-arg"):
+        return DockerArg(value) if way == "arg" else BuildArg(value)
     if way == "file":
         return WholeFile()
     if way == "yaml":

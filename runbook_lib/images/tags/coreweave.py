@@ -6,6 +6,7 @@ and for nightly builds ``[<commit>-]<edition>-<yymmddHH>-cuda…``.  Source: the
 ``torch-nightly`` and ``build`` of coreweave/ml-containers and their history since 2023.
 """
 
+import operator
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
@@ -30,15 +31,10 @@ _TAG = re.compile(
     rf"(?:-audio(?P<audio>{_VERSION}))?(?:-abi(?P<abi>[01]))?(?:-flash_attn(?P<flash_attn>{_VERSION}))?"
 )
 _TERM = re.compile(r"(?P<part>[a-z_]+)(?P<sign>[<>]=?|[!=]=|=)(?P<value>\S+)")
-_SIGNS: dict[str, Callable[[int], bool]] = {
-    "=": lambda sign: sign == 0,
-    "==": lambda sign: sign == 0,
-    "!=": lambda sign: sign != 0,
-    "<": lambda sign: sign < 0,
-    "<=": lambda sign: sign <= 0,
-    ">": lambda sign: sign > 0,
-    ">=": lambda sign: sign >= 0,
-}
+_SIGNS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq, "==": operator.eq, "!=": operator.ne,
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -145,27 +141,24 @@ def _term(text: str) -> Callable[[CoreWeaveTag], bool]:
             f"edition=nccl. Parts: {', '.join(sorted(names))}."
         )
     part, sign, wanted = match["part"], match["sign"], match["value"]
+    compare = _SIGNS[sign]
     if part not in _PARTS:
-        if sign not in ("=", "==", "!="):
+        if "=" not in sign or sign in ("<=", ">="):
             raise RunbookError(f"The constraint {text!r} is invalid: {part} has no order, so use = or !=.")
-        return lambda tag: (getattr(tag, part) == wanted) == (sign != "!=")
+        return lambda tag: compare(getattr(tag, part), wanted)
     if re.fullmatch(_VERSION, wanted) is None:
         raise RunbookError(f"The constraint {text!r} names no version: expected a version such as 12.9 or 2.0.0-rc1.")
     expected = _version(wanted)
 
     def holds(tag: CoreWeaveTag) -> bool:
-        value = getattr(tag, part)
-        return _SIGNS[sign](_compare(_version(value), expected)) if value else sign == "!="
+        if not getattr(tag, part):
+            return sign == "!="
+        version = _version(getattr(tag, part))
+        if expected.is_prerelease or expected.is_postrelease:
+            return compare(version, expected)
+        return compare(version.release[: len(expected.release)], expected.release)
 
     return holds
-
-
-def _compare(version: "Version", expected: "Version") -> int:
-    """Return -1, 0 or 1; a final release is compared in as many numbers as ``expected`` gives."""
-    if expected.is_prerelease or expected.is_postrelease:
-        return (version > expected) - (version < expected)
-    release = version.release[: len(expected.release)]
-    return (release > expected.release) - (release < expected.release)
 
 
 @lru_cache(maxsize=1024)
