@@ -170,19 +170,13 @@ class Checkout:
         return slug_of(url)
 
     def remote_tip(self, remote: str, branch: str, settings: Mapping[str, str] | None = None) -> str | None:
-        """Return the commit that a branch has on the remote now; None when the remote has no such branch.
-
-        ``settings`` as in ``command.git``.
-        """
+        """Return the commit that a branch has on the remote now; None when the remote has no such branch."""
         ref = f"refs/heads/{branch}"
         listed = self._remote_call(remote, "ls-remote", "--", remote, ref, settings=settings)
         return next((line.split("\t")[0] for line in listed.splitlines() if line.endswith(f"\t{ref}")), None)
 
     def fetch(self, remote: str, branch: str) -> str:
-        """Bring the branch's newest commit here, moving no ref, and return its id.
-
-        Raises RunbookError when the remote has no such branch, Unreachable when the remote cannot be reached.
-        """
+        """Bring the branch's newest commit here, moving no ref, and return its id."""
         tip = self.remote_tip(remote, branch)
         if tip is None:
             raise NoSuchBranch(

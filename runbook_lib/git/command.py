@@ -43,10 +43,7 @@ OLDEST = (2, 31)
 
 
 class GitFailed(RunbookError):
-    """A git command that ended with an error; ``stderr`` is its own words, without credentials.
-
-    ``status`` is its exit status; None where it did not start or was stopped.
-    """
+    """A git command that failed: its own words without credentials, and its exit status if it had one."""
 
     def __init__(self, command: str, stderr: str, status: int | None = None) -> None:
         self.stderr, self.status = stderr or "nothing.", status
@@ -76,10 +73,7 @@ def git(
     place: Path, *arguments: str, stdin: str | None = None, settings: Mapping[str, str] | None = None,
     remote: str | None = None, offline: bool = False,
 ) -> str:  # fmt: skip
-    """Run git in a folder and return what it prints, without the final newline.  Raises GitFailed.
-
-    The parameters are those of ``output``.
-    """
+    """Run git in a folder as ``output`` does, and return what it prints, without the final newline."""
     content = None if stdin is None else stdin.encode("utf-8", "surrogateescape")
     printed = output(place, *arguments, stdin=content, settings=settings, remote=remote, offline=offline)
     return printed.decode("utf-8", "surrogateescape").removesuffix("\n")

@@ -109,10 +109,7 @@ def fingerprint(changes: Mapping[str, TreeChange]) -> str:
 
 
 def is_clean_merge(checkout: Checkout, commit: Commit) -> bool:
-    """Return whether a merge holds what git makes of its parents by itself.
-
-    False for a conflict, and where this git cannot compute it: it needs 2.38.
-    """
+    """Return whether a merge is what git makes of its parents; False where this git (before 2.38) cannot compute it."""
     try:
         merged = checkout.git("merge-tree", "--write-tree", *commit.parents)
     except GitFailed:

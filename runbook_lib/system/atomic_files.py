@@ -33,20 +33,14 @@ _NUMBERS = itertools.count(int.from_bytes(os.urandom(4)))
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file that only its owner may read and write, whatever the umask: an opener, as ``open`` takes one.
-
-    A link is not followed.  A file that an earlier version left readable by others is closed to them.
-    """
+    """Open a file that only its owner may read and write, and follow no link: an opener, as ``open`` takes one."""
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     _close(handle)
     return handle
 
 
 def write(path: Path, content: str | bytes, *, durable: bool = False) -> None:
-    """Replace the file in one step; ``durable`` waits until it is on the disk.
-
-    A reader sees the old content or the new one.  Raises RunbookError when it cannot be written.
-    """
+    """Replace the file in one step; ``durable`` waits until it is on the disk.  Raises RunbookError."""
     data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
     draft = draft_of(path)
     try:
@@ -64,10 +58,7 @@ def write(path: Path, content: str | bytes, *, durable: bool = False) -> None:
 
 
 def create(path: Path, content: str) -> bool:
-    """Write a new file in one step; return False, without a change, if something of the name exists.
-
-    A file of that name is kept even if it is written at the same moment.  Raises RunbookError if writing fails.
-    """
+    """Write a new file in one step; return False, without a change, if something of the name exists."""
     draft = draft_of(path)
     try:
         try:

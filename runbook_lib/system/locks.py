@@ -16,7 +16,7 @@ import shlex
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,35 +55,34 @@ class LockHolder:
         return f"process {self.pid}{host} ({self.user}{doing}, since {self.since})"
 
 
-def _ignore(_: str) -> None:
-    """Report nothing."""
-
-
 @contextmanager
-def locked(file: Path, doing: str = "", say: Callable[[str], object] = _ignore) -> Iterator[None]:
+def locked(file: Path, doing: str = "", say: Callable[[str], object] | None = None) -> Iterator[None]:
     """Hold an exclusive lock on the file, until the block or this process ends.
 
     ``doing`` is written into the file for others who wait for the lock; without it the file stays empty.  ``say`` gets
     a message when waiting takes some seconds.  Raises RunbookError, which names the holder and what to do, when the
     lock is not free within LIMIT seconds.
     """
-    try:
-        # Neither a link is followed nor a pipe waited for.
-        handle = private(str(file), os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
-    except OSError as error:
-        raise cannot_write(file, error) from error
-    try:
-        _require_safe(file, os.fstat(handle))
-        _acquire(file, handle, say)
-        if doing:
-            _write_note(file, handle, doing)
+    with ExitStack() as stack:
         try:
-            yield
-        finally:
+            # Neither a link is followed nor a pipe waited for.
+            handle = private(str(file), os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
+            stack.callback(os.close, handle)
+            _require_safe(file, os.fstat(handle))
+            _acquire(file, handle, say)
             if doing:
+                note = {
+                    "process": provenance.process(),
+                    "user": provenance.user(),
+                    "since": stamp(now()),
+                    "doing": doing,
+                }
                 os.ftruncate(handle, 0)
-    finally:
-        os.close(handle)
+                stack.callback(os.ftruncate, handle, 0)
+                os.pwrite(handle, json.dumps(note).encode(), 0)
+        except OSError as error:
+            raise cannot_write(file, error) from error
+        yield
 
 
 def _require_safe(file: Path, status: os.stat_result) -> None:
@@ -100,11 +99,10 @@ def _require_safe(file: Path, status: os.stat_result) -> None:
         )
 
 
-def _acquire(file: Path, handle: int, say: Callable[[str], object]) -> None:
+def _acquire(file: Path, handle: int, say: Callable[[str], object] | None) -> None:
     start = time.monotonic()
-    is_reported = False
     while True:
-        is_free = _try_lock(file, handle)
+        is_free = _try_lock(handle)
         holder = _read_note(handle)
         if is_free and (holder is None or holder.is_here):
             return
@@ -115,29 +113,18 @@ def _acquire(file: Path, handle: int, say: Callable[[str], object]) -> None:
         waited = time.monotonic() - start
         if waited > LIMIT:
             raise RunbookError(_timeout_message(file, holder, is_invisible=is_free))
-        if waited > _REPORT_AFTER and not is_reported:
-            is_reported = True
+        if waited > _REPORT_AFTER and say:
             say(f"Waiting for {holder or 'another command'}, up to {LIMIT:.0f} seconds.\n")
+            say = None
         time.sleep(_PAUSE)
 
 
-def _try_lock(file: Path, handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError as error:
-        raise cannot_write(file, error) from error
     return True
-
-
-def _write_note(file: Path, handle: int, doing: str) -> None:
-    note = {"process": provenance.process(), "user": provenance.user(), "since": stamp(now()), "doing": doing}
-    try:
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps(note).encode(), 0)
-    except OSError as error:
-        raise cannot_write(file, error) from error
 
 
 def _read_note(handle: int) -> LockHolder | None:

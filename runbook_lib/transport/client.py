@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from runbook_lib.transport.connections import open_transport
-from runbook_lib.transport.limits import UnexpectedEncoding, before_deadline, call_within, decompress
+from runbook_lib.transport.limits import before_deadline, call_within, decompress
 from runbook_lib.transport.retries import NoReply, Retries, Temporary, TooSlow, is_temporary, retry_after
 from runbook_lib.transport.urls import may_redirect
 
@@ -61,10 +61,7 @@ class BoundedTransport(httpx.BaseTransport):
             assert isinstance(response.stream, httpx.SyncByteStream)
             pieces = before_deadline(time.monotonic() + self._deadline, response.stream)
             encoding = response.headers.pop("Content-Encoding", "")
-            try:
-                body = b"".join(decompress(pieces, encoding, self._largest))
-            except UnexpectedEncoding as error:
-                raise httpx.DecodingError(str(error)) from error
+            body = b"".join(decompress(pieces, encoding, self._largest))
         return httpx.Response(response.status_code, headers=response.headers, content=body)
 
     def close(self) -> None:
@@ -99,11 +96,7 @@ class Client:
         self, method: str, url: httpx.URL, headers: Mapping[str, str], *, secret: Mapping[str, str] | None = None,
         content: Any = None, follow: bool = True,
     ) -> httpx.Response:  # fmt: skip
-        """Return the reply, whatever its status, with its complete body.
-
-        ``secret`` are headers that go to the origin of ``url`` alone; ``content`` is sent as JSON.  Raises NoReply,
-        and TooLarge.
-        """
+        """Return the complete reply, whatever its status; the headers ``secret`` go to the origin of ``url`` alone."""
         headers = {**DEFAULTS, **headers}
         try:
             with send(

@@ -47,11 +47,7 @@ def open_transport(limits: httpx.Limits | None = None) -> Transport:
 
 
 def _certificates() -> ssl.SSLContext:
-    """Return the certificates that https is verified with.
-
-    They are those of SSL_CERT_FILE or SSL_CERT_DIR, else certifi's, and those of REQUESTS_CA_BUNDLE.  Raises OSError
-    for a file that cannot be read or has no certificates.
-    """
+    """Return the certificates that https is verified with: httpx's own, and those of REQUESTS_CA_BUNDLE."""
     names = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
     return _read_certificates(*(os.environ.get(name, "") for name in names))
 

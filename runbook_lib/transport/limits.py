@@ -13,16 +13,14 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+import httpx
+
 T = TypeVar("T")
 
 #: Values and names in a JSON reply.  A hundred jobs of a hundred steps have some 200,000 together.
 _VALUES = 500_000
 _SIGNS = (b",", b"[", b"{")
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-
-
-class UnexpectedEncoding(Exception):
-    """A reply that is compressed in a way that was not requested, or is broken."""
 
 
 class TooLarge(Exception):
@@ -61,13 +59,10 @@ def before_deadline(end: float, pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def decompress(pieces: Iterable[bytes], encoding: str, largest: int) -> Iterator[bytes]:
-    """Yield the content of a reply with this header Content-Encoding, in pieces.
-
-    Raises UnexpectedEncoding for anything but gzip, TooLarge beyond ``largest`` bytes.
-    """
+    """Yield the content of a reply with this header Content-Encoding: gzip or none.  Raises TooLarge."""
     encoding = encoding.strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip"):
-        raise UnexpectedEncoding(f"it is compressed as {encoding[:40]!r}, which was not requested")
+        raise httpx.DecodingError(f"it is compressed as {encoding[:40]!r}, which was not requested")
     total = 0
     for piece in _decompress_gzip(pieces, largest) if encoding.endswith("gzip") else pieces:
         total += len(piece)
@@ -84,18 +79,15 @@ def _decompress_gzip(pieces: Iterable[bytes], largest: int) -> Iterator[bytes]:
         try:
             yield decompressor.decompress(piece, largest + 1)
         except zlib.error as error:
-            raise UnexpectedEncoding("its compressed content is broken") from error
+            raise httpx.DecodingError("its compressed content is broken") from error
         if decompressor.unconsumed_tail:
             raise TooLarge
     if not is_empty and not decompressor.eof:
-        raise UnexpectedEncoding("its compressed content is incomplete")
+        raise httpx.DecodingError("its compressed content is incomplete")
 
 
 def parse_json(text: bytes) -> Any:
-    """Return the content of JSON as the standard defines it: without NaN and Infinity, which Python accepts.
-
-    Raises ValueError, and TooLarge for more values than a reply needs.
-    """
+    """Return the content of JSON without NaN and Infinity.  Raises ValueError, and TooLarge for too many values."""
 
     def refuse(name: str) -> None:
         raise ValueError(f"{name} is not a number")

@@ -88,9 +88,6 @@ class RangeFile(io.RawIOBase):
 
 
 def _require_few_members(data: bytes) -> None:
-    """Raise BadZipFile for a directory of too many members, which zipfile is about to parse.
-
-    zipfile makes an object of some hundred bytes for each, before anybody can count them.
-    """
+    """Raise BadZipFile for a directory of more members than fit into memory, before zipfile parses it."""
     if data.startswith(_ENTRY) and (len(data) > LARGEST_DIRECTORY or data.count(_ENTRY) > _MOST_MEMBERS):
         raise zipfile.BadZipFile(f"it has more than {_MOST_MEMBERS} members, or a directory of too many bytes")

@@ -166,17 +166,11 @@ class RemoteFile:
         self.size = 0  # bytes, known after the first part
 
     def part(self, start: int, size: int) -> bytes:
-        """Return ``size`` bytes from ``start``, or fewer at the end of the file.
-
-        Raises NoRanges, MissingFile, or Unreachable.
-        """
+        """Return ``size`` bytes from ``start``, or fewer at the end.  Raises NoRanges, MissingFile or Unreachable."""
         return self._web.attempt(self._origin.host, lambda: self._part(start, size))
 
     def download(self, write: Callable[[bytes], object], restart: Callable[[], object], limit: int) -> None:
-        """Pass the complete file to ``write`` in pieces; ``restart`` is called before each attempt.
-
-        Raises MissingFile, and Unreachable, also for more than ``limit`` bytes.
-        """
+        """Pass the file, of at most ``limit`` bytes, to ``write`` in pieces; call ``restart`` before each attempt."""
 
         def read() -> None:
             restart()

@@ -65,10 +65,7 @@ class Tail:
 
 
 class Archive:
-    """A zip whose directory has been read.  Several threads may stream its members side by side.
-
-    Raises BadZipFile if members share bytes, and CannotTell if they unpack to too much.
-    """
+    """A zip whose directory has been read.  Several threads may stream its members side by side."""
 
     def __init__(self, directory: zipfile.ZipFile, file: RangeFile) -> None:
         self.directory = directory
@@ -80,10 +77,7 @@ class Archive:
             raise CannotTell(f"The archive unpacks to more than {_LARGEST_STREAMS // 2**30} GB.")
 
     def stream(self, entry: zipfile.ZipInfo, first: int = FIRST) -> Iterator[bytes]:
-        """Yield the content of a member in pieces; ``first`` bytes are fetched to begin with, more on demand.
-
-        Raises CannotTell if the member is broken, else as RemoteFile does.
-        """
+        """Yield the content of a member in pieces; ``first`` bytes are fetched to begin with, more on demand."""
         start, end = entry.header_offset, self._ends[entry.header_offset]
         file = self._file.part_until(end)
         # A ZipFile of this thread's own.  One without members, too, opens the entries of another's directory.

@@ -59,10 +59,7 @@ class Retries:
         self._lock = threading.Lock()
 
     def run(self, attempt: Callable[[], T]) -> T:
-        """Return the result of the first attempt that succeeds.
-
-        Raises the last Temporary, and NoReply for a request that no further attempt can help.
-        """
+        """Return the result of the first attempt that succeeds.  Raises the last Temporary, and NoReply."""
         for pause in self._pauses:
             try:
                 return self.once(attempt)
@@ -100,10 +97,7 @@ def is_temporary(status: int) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Return the seconds that Retry-After asks for (RFC 9110: a number or a date); 0 for none.
-
-    A date is compared with the server's own Date, for this machine's clock may be wrong.
-    """
+    """Return the seconds that Retry-After asks for (a number or a date, by the server's own clock); 0 for none."""
     value = headers.get("Retry-After", "")
     if re.fullmatch(r"[0-9]{1,9}", value):
         return float(value)

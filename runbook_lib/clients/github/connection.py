@@ -68,10 +68,7 @@ class GitHubConnection:
         cls, repository: str, env: Mapping[str, str] = os.environ, transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] | None = None,
     ) -> Self:  # fmt: skip
-        """Prepare for ``owner/name`` with GITHUB_TOKEN, else the token of ``gh auth token``.  Sends nothing yet.
-
-        Raises RunbookError without a usable token, address or proxy.
-        """
+        """Prepare for ``owner/name`` with GITHUB_TOKEN, else the token of ``gh auth token``.  Sends nothing yet."""
         if not re.fullmatch(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+", repository):
             raise RunbookError(f"{repository!r} is not a repository on GitHub; expected owner/name.")
         url = base_url(env)

@@ -102,10 +102,7 @@ class GitLab:
         return self._list(action, "/protected_branches", lambda branch: [str(branch["name"])])
 
     def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
-        """Start a pipeline of a branch's newest commit; never sent twice, even where the reply is lost.
-
-        Raises NoSuchRef, RunbookError for a refusal, and Unreachable where nobody knows whether it was started.
-        """
+        """Start a pipeline of a branch's newest commit; never sent twice, even where the reply is lost."""
         action = f"start a pipeline of {ref}"
         content = {"ref": ref, "variables": [{"key": name, "value": value} for name, value in variables.items()]}
         reply = self._send(action, "POST", "/pipeline", content)

@@ -1,7 +1,4 @@
-"""Cached replies of registries: content by its digest, which never changes, and other replies by their address.
-
-A cache that cannot be read or written is an empty one: it only saves time.
-"""
+"""Cached replies of registries.  A cache that cannot be read or written is an empty one: it only saves time."""
 
 import base64
 import contextlib

@@ -44,10 +44,7 @@ class Tags:
 
 
 class Registry:
-    """One repository of a registry.
-
-    Every method may raise Unreachable (no reply, refused, limited) and CannotTell (an invalid reply).
-    """
+    """One repository of a registry.  Its methods raise Unreachable without a reply, CannotTell for an invalid one."""
 
     def __init__(self, connection: Connection, *, offline: bool = False) -> None:
         self._connection = connection
@@ -148,7 +145,10 @@ class Registry:
             document = answer.json()
             # Distribution says null where the last tag was removed.
             if document != {"name": self._connection.repository, "tags": None}:
-                tags += self._listed(document)
+                listed = self._take(document, "tags", list)
+                if not all(isinstance(tag, str) and len(tag) <= LONGEST_TAG for tag in listed):
+                    raise CannotTell(f"{self.name} lists a tag that is not a text of at most {LONGEST_TAG} characters.")
+                tags += listed
             if len(tags) > _TAGS:
                 raise CannotTell(f"The list of tags of {self.name} has more than {_TAGS} entries, which were not read.")
             query = self._next_page(answer)
@@ -164,10 +164,7 @@ class Registry:
         raise CannotTell(f"The list of tags of {self.name} has more than {_PAGES} pages, which were not read.")
 
     def known_tags(self) -> Tags:
-        """Return every tag; those of the cache, with age and reason, if the registry cannot be reached.
-
-        Raises Unreachable if nothing is cached, CannotTell as ``tags`` does.
-        """
+        """Return every tag; those of the cache, with age and reason, if the registry cannot be reached."""
         try:
             names = self.tags()
         except Unreachable as error:
@@ -230,12 +227,6 @@ class Registry:
                 {str(name): str(value) for name, value in labels.items()},
             ),
         )
-
-    def _listed(self, document: Any) -> list[str]:
-        listed = self._take(document, "tags", list)
-        if not all(isinstance(tag, str) and len(tag) <= LONGEST_TAG for tag in listed):
-            raise CannotTell(f"{self.name} lists an invalid tag: not a text of at most {LONGEST_TAG} characters.")
-        return listed
 
     def _size(self, part: object) -> int:
         size = self._take(part, "size", int)

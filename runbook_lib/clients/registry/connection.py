@@ -100,10 +100,7 @@ class Connection:
         self._client.close()
 
     def get(self, path: str, accept: str) -> RegistryAnswer | None:
-        """Return the reply to GET ``/v2/<repository>/<path>``; None if the registry does not have it.
-
-        Raises Unreachable for anything but a registry's reply, CannotTell for one that is too large.
-        """
+        """Return the reply to GET ``/v2/<repository>/<path>``; None if the registry does not have it."""
         cached = self.remembered(path)
         if cached and (_digest(path) or 0 <= cached.age <= self._max_age):
             return cached

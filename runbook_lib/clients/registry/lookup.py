@@ -21,18 +21,13 @@ def reference(text: str) -> ImageRef:
     if len(images) == 1:
         return ImageRef.parse(f"{images[0]}:{text}")
     if re.match(r"[0-9]{2}\.", text) and not images:
-        _read_as_ngc(text)
+        try:
+            NGC.read(text)
+        except RunbookError as error:
+            raise RunbookError(f"{error} For another image, give the full reference.") from error
     owners = ", ".join(images) or "no known image"
     example = (images or NGC.images)[0]
     raise RunbookError(f"{text!r} may be a tag of {owners}: give the full reference, such as {example}:{text}.")
-
-
-def _read_as_ngc(text: str) -> None:
-    """Raise RunbookError with the mistake in a tag that was meant as one of NGC."""
-    try:
-        NGC.read(text)
-    except RunbookError as error:
-        raise RunbookError(f"{error} For another image, give the full reference.") from error
 
 
 def _reads(family: AnyFamily, text: str) -> bool:
@@ -49,13 +44,8 @@ def read(text: str) -> Image:
     with Registry.connect(ref) as registry:
         image = registry.image(ref.digest or ref.tag or "latest")
         if image is None:
-            raise CannotTell(f"{registry.name} has no image {ref}. {_suggest(registry, ref)}")
+            family, advice = family_of(ref), "Correct the tag or the name."
+            if family and ref.tag and _reads(family, ref.tag):
+                advice = newest(registry, family.read(ref.tag), family)
+            raise CannotTell(f"{registry.name} has no image {ref}. {advice}")
     return image
-
-
-def _suggest(registry: Registry, ref: ImageRef) -> str:
-    """Return a sentence on the images that exist in place of a missing one."""
-    family = family_of(ref)
-    if family is None or not ref.tag or not _reads(family, ref.tag):
-        return "Correct the tag or the name."
-    return newest(registry, family.read(ref.tag), family)
