@@ -23,7 +23,7 @@ LABELS = {
     "reenable": "Re-enable", "soft": "Soft", "reset": "Reset", "refs": "Branches", "place": "Where",
     "task": "Task", "where": "Runs", "image": "Image", "tests": "Tests", "install": "Extras and groups",
     "package": "Package", "extra": "Into", "cache": "uv's cache", "folder": "Folder", "slurm": "Slurm",
-    "region": "Region", "env": "Variables",
+    "region": "Region", "env": "Variables", "command": "Command",
     "how": "How", "engine": "Engine", "target": "Stage", "dockerfile": "Dockerfile", "arguments": "Build arguments",
     "name": "Image's name", "secrets": "Build secrets", "look": "Look into the image", "train": "Train",
     "gitlab": "GitLab's remote", "site": "Cluster's file", "results": "Results in",

@@ -78,10 +78,11 @@ def choose_target(name: str, machine: Machine) -> TargetName:
 def require_container(name: TargetName, machine: Machine) -> None:
     """Raise Refused if steps that belong inside the image would run outside of one."""
     refusal = uv_refusal(machine)
-    if name == "host" and refusal:
+    if name == "host":  # also inside some container, which need not be the image
+        refusal = refusal or "This step belongs inside the image, and where=host names the machine itself."
         raise Refused(
-            f"{refusal} Choose local (docker or podman), slurm or apptainer as where, or run this notebook inside the "
-            "container. For Slurm without containers, the task install syncs the shared worktree once."
+            f"{refusal} Choose local (docker or podman), slurm or apptainer as where, or inside where this notebook "
+            "runs in the image. For Slurm without containers, the task install syncs the shared worktree once."
         )
     if name == "inside" and refusal:
         raise Refused(f"This process is not inside a container: it has none of the signs of one. {refusal}")

@@ -5,7 +5,6 @@ Sources: Megatron-LM's ``skills/mcore-build-and-dependency`` and ``mcore-linting
 fails, the working one is used: uv refuses ``uv add --optional --extra x package``; its option is ``--optional x``.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
@@ -21,15 +20,7 @@ SWITCH_MCORE = "scripts/switch_mcore.sh"
 #: What development needs, by Megatron-LM's guide.
 _USUAL_NAMES = ("training", "dev", "test")
 _EVERYTHING = ("--all-extras", "--all-groups")
-_LTS = (
-    "The LTS image's packages are pinned in docker/lts/requirements.txt, and no extra of pyproject.toml lists them: "
-    "edit the pin there and build docker/Dockerfile.ci.lts again."
-)
-#: Extras of Megatron-LM that take no more packages.
-_CLOSED_EXTRAS: Mapping[str, str] = {
-    "lts": _LTS,
-    "mlm": "The extra mlm is deprecated in favour of training: name that.",
-}
+_LTS_PINS = "docker/lts/requirements.txt"
 
 
 @dataclass(frozen=True)
@@ -54,9 +45,14 @@ def install(state: ProjectState, names: str, image_type: str = "dev") -> WorkPla
     Raises Refused for LTS, RunbookError for a name that the project does not have.
     """
     names = names.strip()
-    if image_type == "lts" and not names and state.repository == MEGATRON_LM.name:
-        raise Refused(f"No sync creates the environment of LTS. {_LTS}")
-    options = state.project.options(names) if names else usual_options(state)
+    if names:
+        options = state.project.options(names)
+    elif image_type == "lts" and (reason := _lts_outside_extra(state)):
+        raise Refused(f"No sync creates the environment of LTS. {reason}")
+    else:
+        options = usual_options(state, image_type)
+    if options == ("--group", "linting"):
+        options = ("--only-group", "linting")  # as CI installs the linters: alone
     on_mcore_dev = state.mcore_branch == "dev"
     warnings = []
     if not state.has_lock:
@@ -71,9 +67,24 @@ def install(state: ProjectState, names: str, image_type: str = "dev") -> WorkPla
     return WorkPlan(_submodules(state), options, locked, warnings=tuple(warnings))
 
 
-def usual_options(state: ProjectState) -> tuple[str, ...]:
+def _lts_outside_extra(state: ProjectState) -> str:
+    """Return where the packages of LTS are, if not in the extra ``lts``; empty if that lists them."""
+    if state.repository != MEGATRON_LM.name:
+        return ""
+    if _LTS_PINS in state.files:
+        return (
+            f"The LTS image's packages are pinned in {_LTS_PINS}: edit it there and build docker/Dockerfile.ci.lts "
+            "again."
+        )
+    if not state.project.places.get("extra lts"):
+        return f"{PYPROJECT} of this checkout lists nothing in the extra lts, and there is no {_LTS_PINS}."
+    return ""
+
+
+def usual_options(state: ProjectState, image_type: str = "dev") -> tuple[str, ...]:
     """Return the options of ``uv sync`` for what development needs, by the repository's guide."""
-    names = [name for name in _USUAL_NAMES if len(state.project.kinds(name)) == 1]
+    usual = (image_type if name == "dev" else name for name in _USUAL_NAMES)
+    names = [name for name in usual if len(state.project.kinds(name)) == 1]
     if state.repository == MEGATRON_BRIDGE.name or not names:
         return _EVERYTHING
     return state.project.options(" ".join(names))
@@ -232,8 +243,12 @@ def _add_options(state: ProjectState, extra: str) -> tuple[tuple[str, ...], str]
     """Return the options of ``uv add`` for an extra or a group, and the words for it."""
     if not extra:
         return (), REQUIRED
-    reason = _CLOSED_EXTRAS.get(canonicalize_name(extra))
-    if reason and state.repository == MEGATRON_LM.name:
+    name, reason = canonicalize_name(extra), ""
+    if name == "lts":
+        reason = _lts_outside_extra(state)
+    elif name == "mlm" and state.repository == MEGATRON_LM.name and state.project.kinds("training"):
+        reason = "The extra mlm is deprecated in favour of training: name that."
+    if reason:
         raise Refused(f"Nothing is added to {extra}. {reason}")
     kind = next(iter(state.project.kinds(extra)), "extra")
     # uv would create a new extra for a mistyped name; this refuses it.

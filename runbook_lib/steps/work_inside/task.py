@@ -9,7 +9,7 @@ from pathlib import Path
 
 from runbook_lib.bump import Bump
 from runbook_lib.containers import known_builds
-from runbook_lib.containers.work import unit_tests, uv
+from runbook_lib.containers.work import any_command, unit_tests, uv
 from runbook_lib.containers.work.allocation import Allocation
 from runbook_lib.containers.work.container import WorkContainer
 from runbook_lib.containers.work.image import WorkImage
@@ -49,6 +49,7 @@ class WorkRequest:
     slurm: str = ""
     region: str = ""
     env: str = ""
+    command: str = ""
 
     def show(self) -> View:
         """Return a table of all tasks with the chosen one marked, and the parameters given for it."""
@@ -196,6 +197,8 @@ def _plan(checkout: Checkout, bump: Bump, request: WorkRequest, target: WorkTarg
         if image.kind != "alibaba":
             raise RunbookError("Only Alibaba's image includes a benchmark: name one as image, such as alibaba:25.05.")
         return WorkPlan((make_step("benchmark"),)), ""
+    if request.task == "run":
+        return WorkPlan((any_command.plan_command(request.command, target),)), ""
     if request.task == "session":
         return _session(checkout, bump, request, target), ""
     if refusal := image.uv_refusal():

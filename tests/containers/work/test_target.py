@@ -65,7 +65,9 @@ def test_container_steps_are_refused_outside_of_a_container() -> None:
                 require_container(name, machine)  # type: ignore[arg-type]
         for name in ("local", "slurm", "apptainer"):
             require_container(name, machine)  # type: ignore[arg-type]
-    require_container("host", Machine("/.dockerenv"))
+    require_container("inside", Machine("/.dockerenv"))
+    with pytest.raises(Refused):  # some container need not be the image
+        require_container("host", Machine("/.dockerenv"))
 
 
 @pytest.mark.parametrize(

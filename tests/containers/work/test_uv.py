@@ -39,7 +39,7 @@ core, bridged = PythonProject.parse(CORE), PythonProject.parse(BRIDGED)
 
 
 def lm(**changed: object) -> ProjectState:
-    return ProjectState(LM, core, **{"branch": "main", **changed})  # type: ignore[arg-type]
+    return ProjectState(LM, **{"project": core, "branch": "main", **changed})  # type: ignore[arg-type]
 
 
 def bridge(**changed: object) -> ProjectState:
@@ -76,8 +76,36 @@ def test_without_names_the_guides_choice_is_installed() -> None:
     assert uv.install(bridge(), "").sync == ("--all-extras", "--all-groups")
     assert uv.install(bridge(), "dev test").sync == ("--group", "dev", "--group", "test")
     assert uv.install(lm(), "").locked
-    with pytest.raises(Refused, match=r"docker/lts/requirements\.txt"):
-        uv.install(lm(), "", "lts")
+
+
+LTS_FILLED = PythonProject.parse(CORE.replace("lts = []", 'lts = ["einops~=0.8", "tqdm"]'))
+PINNED = frozenset({"docker/lts/requirements.txt"})
+
+
+@pytest.mark.parametrize(
+    ("tree", "says"),
+    [
+        (lm(files=PINNED), "docker/lts/requirements.txt"),
+        (lm(files=PINNED, project=LTS_FILLED), "docker/lts/requirements.txt"),
+        (lm(), "nothing in the extra lts"),
+    ],
+)
+def test_the_checkout_says_where_the_packages_of_lts_are(tree: ProjectState, says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        uv.install(tree, "", "lts")
+    with pytest.raises(Refused, match=says):
+        uv.add(tree, "humanize", "lts")
+
+
+def test_an_extra_lts_with_packages_is_installed_and_added_to() -> None:
+    tree = lm(project=LTS_FILLED)
+    assert uv.install(tree, "", "lts").sync == ("--extra", "training", "--extra", "lts", "--group", "test")
+    assert any("--optional lts" in line for line in lines(uv.add(tree, "humanize", "lts")))
+
+
+def test_the_linters_are_installed_alone() -> None:
+    assert uv.install(lm(), "linting").sync == ("--only-group", "linting")
+    assert uv.install(lm(), "linting test").sync == ("--group", "linting", "--group", "test")
 
 
 def test_a_lock_that_cannot_match_is_not_required() -> None:
@@ -155,7 +183,6 @@ def test_uncommitted_changes_of_the_user_are_never_committed(branch: str, change
     ("tree", "package", "extra", "says"),
     [
         (lm(uncommitted=frozenset({"uv.lock"})), "humanize", "dev", "uv.lock have uncommitted changes"),
-        (lm(), "humanize", "lts", "docker/lts/requirements.txt"),
         (lm(), "humanize", "mlm", "in favour of training"),
         (lm(), "humanize", "devv", "Did you mean --extra dev"),
         (lm(), "-r requirements.txt", "dev", "not the name of a package"),

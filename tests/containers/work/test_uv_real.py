@@ -334,9 +334,12 @@ def test_concurrent_syncs_wait_for_each_other(clone: Path, tmp_path: Path) -> No
 
 
 def test_uv_is_refused_outside_of_a_container_and_synced_once_for_slurm(clone: Path) -> None:
-    for task in ("lock", "install", "lint"):
-        with pytest.raises((Refused, CannotTell)):
-            choose(clone, MEGATRON_LM, Machine(), task=task, where="host")
+    for machine in (Machine(), Machine("/.dockerenv"), Machine(slurm=True)):
+        for task in ("lock", "lint", "session"):
+            with pytest.raises((Refused, CannotTell)):
+                choose(clone, MEGATRON_LM, machine, task=task, where="host")
+    with pytest.raises(Refused):
+        choose(clone, MEGATRON_LM, Machine(), task="install", where="host")
     with pytest.raises(Refused, match="macOS"):
         choose(clone, MEGATRON_LM, Machine(system="Darwin"), task="lock", where="host")
     (step,) = choose(clone, MEGATRON_LM, Machine(slurm=True), task="install", where="host", install="dev").commands
@@ -352,9 +355,8 @@ def test_the_cache_folder_is_created_before_a_container_mounts_it(clone: Path, t
     docker, cache = Machine(engine=Engine("docker")), str(tmp_path / "new")
     first = choose(clone, MEGATRON_LM, docker, task="lock", cache=cache).commands[0]
     assert first.words == ("mkdir", "-p", "--", cache)
-    for here, where in ((INSIDE, "inside"), (INSIDE, "host")):
-        (only,) = choose(clone, MEGATRON_LM, here, task="lock", cache=cache, where=where).commands
-        assert only.words == ("uv", "lock")
+    (only,) = choose(clone, MEGATRON_LM, INSIDE, task="lock", cache=cache, where="inside").commands
+    assert only.words == ("uv", "lock")
     (tmp_path / "new").mkdir()
     assert len(choose(clone, MEGATRON_LM, docker, task="lock", cache=cache).commands) == 1
 

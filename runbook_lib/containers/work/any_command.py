@@ -1,0 +1,56 @@
+"""A command of the user's inside the image, also one worker per GPU by ``torch.distributed.run``.  Pure.
+
+Source: Megatron-LM's ``skills/mcore-run-on-slurm``: one launcher per node, one worker group across all nodes, and never
+a bare ``torchrun``, which may use a Python that does not see the environment.
+"""
+
+import shlex
+from dataclasses import replace
+
+from runbook_lib.containers.work.target import WorkTarget
+from runbook_lib.containers.work.tasks import WorkStep, make_step
+from runbook_lib.errors import RunbookError
+
+_LAUNCHER = "torch.distributed.run"
+#: srun tells each task the nodes of its step, such as ``node[01-03,7],gpu2``; the first of them is the master.  $1 is
+#: the number of words of the launcher, which follow; the rest is the program.
+_ON_ALL_NODES = (
+    "set -e; first=${SLURM_STEP_NODELIST%%,*}; case $first in *[[]*) range=${first#*[}; end=; "
+    "case $range in *]*) end=${range#*]};; esac; first=${first%%[[]*}${range%%[]-]*}$end;; esac; "
+    'exec "${@:2:$1}" --nnodes="$SLURM_NNODES" --node-rank="$SLURM_NODEID" --master-addr="$first" '
+    '--master-port="$((29500 + SLURM_JOB_ID % 1000))" "${@:$1+2}"'
+)
+
+
+def plan_command(text: str, target: WorkTarget) -> WorkStep:
+    """Return the step that runs a command, as a shell would split it into words.
+
+    ``torch.distributed.run SCRIPT …`` starts a worker on each GPU of each requested node.  Raises RunbookError for an
+    empty command, an open quotation mark, a bare torchrun, and several nodes outside of Slurm.
+    """
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise RunbookError(f"command={text!r} cannot be read: {error}.") from error
+    nodes, gpus = target.allocation.nodes, target.allocation.gpus
+    if not words:
+        raise RunbookError(f'The task run needs a command, such as -r command "{_LAUNCHER} pretrain_gpt.py --help".')
+    if words[0].rpartition("/")[2] == "torchrun":
+        raise RunbookError(
+            f"torchrun may start a Python that does not see the environment. Write {_LAUNCHER} in its place."
+        )
+    if nodes > 1 and target.name != "slurm":
+        raise RunbookError(f"{nodes} nodes need Slurm: choose where=slurm, or one node.")
+    launch = ""
+    if words[0] == _LAUNCHER:
+        if not gpus:
+            raise RunbookError(f'{_LAUNCHER} starts one worker per GPU: give their number, such as slurm="gpus=8".')
+        python = () if target.container.image.uv_refusal() else ("uv", "run", "--no-sync")
+        launcher = (*python, "python", "-m", _LAUNCHER, f"--nproc-per-node={gpus}")
+        launch = f"The environment's {_LAUNCHER} starts {gpus} workers on each of {nodes} nodes."
+        words = (*launcher, *words[1:])
+        if nodes > 1:
+            words = ("bash", "-c", _ON_ALL_NODES, "run", str(len(launcher)), *words)
+    container = target.container
+    step = make_step("run", words=words, checkout=container.checkout, inside=container.inside, launch=launch)
+    return replace(step, gpus=gpus > 0)
