@@ -1,18 +1,18 @@
 """The archive: the folders of bumps with their records, abandoned records, and the status of each bump."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.records import step_record
+from runbook_lib.records import step_record, timeline
 from runbook_lib.records.chain import CHECKPOINTS, HEAD, LOCK, OPENING, Ledger, read_predicate
 from runbook_lib.records.pages import run
 from runbook_lib.records.statement import RUN, Contributions, Identity, State, collect, parse_time
-from runbook_lib.records.status import BumpStatus, bump_status
+from runbook_lib.records.status import BumpStatus, bump_status, outcome_sentence
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
 
@@ -48,7 +48,7 @@ def place_of(bump: Path) -> str:
 def close_dead(ledger: Ledger) -> list[str]:
     """Close the open records whose process has ended, and return their ids."""
     closed = []
-    for record in list(ledger.open_ids):
+    for record in reversed(ledger.open_ids):  # steps before the run that they belong to
         folder = ledger.folder / record
         try:
             predicate = read_predicate(folder)
@@ -60,7 +60,7 @@ def close_dead(ledger: Ledger) -> list[str]:
             final = step_record.incomplete_predicate(folder, predicate)
         else:
             contributions = collect(step_record.contributions(folder))
-            final = final_predicate(predicate, contributions, "killed", _KILLED, at=_last_write(folder))
+            final = final_predicate(ledger.folder, predicate, contributions, "killed", _KILLED, at=_last_write(folder))
         run.write_report(folder, final)
         ledger.close(record, final)
         closed.append(record)
@@ -68,6 +68,7 @@ def close_dead(ledger: Ledger) -> list[str]:
 
 
 def final_predicate(
+    bump: Path,
     predicate: Mapping[str, Any],
     contributions: Contributions,
     state: State,
@@ -76,11 +77,49 @@ def final_predicate(
     at: datetime | None = None,
     error: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the predicate of a run that has ended; ``sentence`` replaces the outcome that the notebook reported."""
+    """Return the predicate of a run that has ended, with what its steps in the folder ``bump`` did.
+
+    ``sentence`` replaces the outcome that the notebook reported.
+    """
     fields = dict(contributions.fields)
     if sentence:
         fields["outcome"] = {"sentence": sentence, "next": ""}
-    return {**predicate, **fields, "state": state, "error": error, "ended": stamp(at or now())}
+    final = {**predicate, **fields, "state": state, "error": error, "ended": stamp(at or now())}
+    if predicate.get("parent") is None:
+        final |= _with_steps(final, read_records(bump).readable)
+    return final
+
+
+def _with_steps(run: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a run that its steps add to; nothing where it has no steps.
+
+    ``decisions`` begin with those that people made; those that are still open name a ``parameter``.
+    """
+    # A child of the same notebook is the preview with which the run compared its plan.
+    name = run["notebook"]["name"]
+    steps = [step for step in records if step.get("parent") == run["id"] and step["notebook"]["name"] != name]
+    if not steps:
+        return {}
+    inputs: dict[str, Any] = {}
+    links: dict[str, str] = {}
+    effects = list(run["effects"])
+    rows = []
+    for step in steps:
+        source = {"step": step["notebook"]["name"], "record": step["id"]}
+        for key, value in (step.get("inputs") or {}).items():
+            if value and key != "planned_commits":  # which is proof only in the record of the commit
+                inputs[key] = value
+        links |= step.get("links") or {}
+        effects += [{**effect, **source} for effect in step.get("effects") or ()]
+        rows.append(source | {"state": step["state"], "sentence": outcome_sentence(step)})
+    made = [asdict(decision) for decision in timeline.decisions([*steps, run])]
+    return {
+        "inputs": inputs | run["inputs"],
+        "links": links | run["links"],
+        "effects": effects,
+        "decisions": [*made, *run["decisions"]],
+        "steps": rows,
+    }
 
 
 def _last_write(folder: Path) -> datetime:

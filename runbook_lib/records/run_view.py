@@ -124,7 +124,8 @@ def _run_view(bump: Path, predicate: Mapping[str, Any], steps: Sequence[RunView]
         sentence=outcome.get("sentence", ""),
         next=outcome.get("next", ""),
         planned=tuple(predicate.get("planned", ())),
-        decisions=tuple(predicate.get("decisions", ())),
+        # Without those that were made already.
+        decisions=tuple(decision for decision in predicate.get("decisions", ()) if "parameter" in decision),
         links=predicate.get("links", {}),
         parameters=(predicate.get("parameters") or {}).get("resolved", {}),
         process=predicate["process"],

@@ -139,7 +139,7 @@ def collect(lines: Iterable[str]) -> Contributions:
     """
     fields: dict[str, Any] = {
         "inputs": {}, "exceptions": [], "effects": [], "checks": [], "warnings": [], "links": {},
-        "planned": [], "decisions": [],
+        "planned": [], "decisions": [], "mode": None,
         "outcome": {"sentence": "", "next": ""},
     }  # fmt: skip
     mode, waiting = "", False
@@ -148,7 +148,7 @@ def collect(lines: Iterable[str]) -> Contributions:
             entry = json.loads(line)
             kind = entry.pop("kind")
             if kind == "begin":
-                mode = str(entry["mode"])
+                fields["mode"] = mode = str(entry["mode"])
             _add(fields, kind, entry)
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             continue

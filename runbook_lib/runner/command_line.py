@@ -37,8 +37,10 @@ def command(notebook: str, bump: Bump, **changes: object) -> str:
     record = Path(os.environ.get("RUNBOOK_RECORD") or os.devnull, RUN)
     run = predicate_of(record.read_bytes()) if record.is_file() else {}
     if run.get("launcher"):
-        for name in run["parameters"]["given"]:
-            parameters[name] = run["parameters"]["resolved"][name]
+        given = run["parameters"]["given"]
+        parameters |= {name: run["parameters"]["resolved"][name] for name in given}
+        if "publish" in given:  # resolved as True in the practice environment
+            parameters["publish"] = given["publish"]
         if Path(run["launcher"]["folder"]) != folder:
             folder = Path(run["launcher"]["folder"])
             displayed_folder = str(folder)

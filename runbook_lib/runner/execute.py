@@ -241,10 +241,10 @@ def _close_record(
         if state == "incomplete":
             sentence = f"{job.source.name} ended without a result: it never called context.open_record."
     error = redactor.data(ending.error)
-    final = archive.final_predicate(predicate, contributions, state, sentence, error=error)
-    write_report(folder, final)
     with Ledger.locked(folder.parent) as ledger:
         archive.close_dead(ledger)  # those of steps whose kernel was closed with this one
+        final = archive.final_predicate(folder.parent, predicate, contributions, state, sentence, error=error)
+        write_report(folder, final)
         ledger.close(folder.name, final)
     if job.parent is None:
         from runbook_lib.records.pages.index import write_index
@@ -260,5 +260,5 @@ def _close_record(
         links=final["links"],
         started_ci=any(effect["effect"] in ("push", "rerun") for effect in final["effects"]),
         planned=tuple(final["planned"]),
-        decisions=tuple(final["decisions"]),
+        decisions=tuple(contributions.fields["decisions"]),
     )

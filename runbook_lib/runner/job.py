@@ -73,6 +73,9 @@ class NotebookJob:
         for name in paths:
             if resolved.get(name):
                 resolved[name] = injected[name] = str(Path(resolved[name]).expanduser().absolute())
+        is_published = resolved.get("repo") == "" and resolved.get("apply") and resolved.get("tag")
+        if is_published and "publish" in resolved:
+            resolved["publish"] = True  # in the practice environment, whatever was passed
         audit = Path(resolved["audit"]) if resolved.get("audit") else archive.default(source.path)
         if "audit" in resolved:
             resolved["audit"] = str(audit)

@@ -141,7 +141,7 @@ def _inputs(bump: Bump, checkout: Path, repository: str, *, practice: bool) -> V
         repository=repository,
         pins_of=bump.repository.origin or bump.repository.name,
         allowed=bump.allow,
-        mode=_MODES[bump.mode],
+        mode=_MODES[bump.mode if bump.tag else "preview"],
     )
     if not practice:
         return facts

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archives import BUMP, PIN, edit, record, two_bumps
+from archives import BUMP, PIN, edit, record, two_bumps, words
 from archives import record_folder as folder
 
-from runbook_lib.records import archive
-from runbook_lib.records.chain import Ledger, read_head
+from runbook_lib.records import archive, run_view
+from runbook_lib.records.chain import Ledger, read_head, read_predicate
 from runbook_lib.records.pages import index
 from runbook_lib.records.statement import Identity
 from runbook_lib.records.status import BumpStatus
@@ -202,3 +202,33 @@ def test_the_default_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert archive.default() == provenance.ROOT / "audit"
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path))
     assert archive.default() == archive.default(Path("a.ipynb")) == tmp_path
+
+
+def test_the_record_of_a_killed_run_lists_what_its_steps_did(tmp_path: Path) -> None:
+    effect = {"effect": "push", "target": "bump", "before": None, "after": "c0ffee", "at": "2026-04-01T00:01:10.000Z"}
+    exception = {"exception": "older-tag", "reason": "a roll-back", "at": "2026-04-01T00:01:05.000Z"}
+    bump = record(tmp_path, "bump", "running", live=False)
+    record(tmp_path, "bump", "previewed", parent=bump, at=1, effects=[effect])  # the comparison with the shown plan
+    inputs = {"digest": "sha256:1", "planned_commits": [{"parent": "a", "changes": "b"}]}
+    first = record(
+        tmp_path, "03-open-pr", "done", "Opened #7.", parent=bump, at=2, effects=[effect], exceptions=[exception],
+        inputs=inputs, links={"PR": "https://forge/7"},
+    )  # fmt: skip
+    second = record(tmp_path, "04-run-ci", "running", parent=bump, at=3, live=False)
+    with Ledger.locked(tmp_path.joinpath(*BUMP.parts)) as ledger:
+        assert archive.close_dead(ledger) == [second, bump]
+    folder = tmp_path.joinpath(*BUMP.parts, bump)
+    run = read_predicate(folder)
+    assert run["effects"] == [effect | {"step": "03-open-pr", "record": first}]
+    assert (run["inputs"], run["links"]) == ({"digest": "sha256:1"}, {"PR": "https://forge/7"})
+    assert [(made["decision"], made["reason"], made["at"]) for made in run["decisions"]] == [
+        ("allowed older-tag", "a roll-back", exception["at"])
+    ]
+    assert [(step["record"], step["state"]) for step in run["steps"]] == [(first, "done"), (second, "killed")]
+    page = (folder / "report.html").read_text()
+    assert f'<a href="../{first}/report.html">03-open-pr</a>' in page
+    assert "allowed older-tag" in words(page)
+    assert "c0ffee" in words(page)
+    view = run_view.newest(folder.parent)["bump"]
+    assert view.decisions == ()  # none that is still open
+    assert verify(tmp_path)[0] == []

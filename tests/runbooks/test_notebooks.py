@@ -161,6 +161,20 @@ def test_the_whole_bump_and_again_nothing_twice(world: practice.World) -> None:
     assert second.ok, second.summary
     assert [len(read_forge(world, path)) for path in ("pulls?state=all", "issues/10/comments")] == counts
     audit = Path(os.environ["RUNBOOK_AUDIT"])
+    bump = predicate(first)
+    kinds = [effect["effect"] for effect in bump["effects"]]
+    assert {"edit", "commit", "push", "pull request", "label", "comment"} <= set(kinds)
+    assert bump["effects"] == [
+        effect | {"step": run["notebook"]["name"], "record": run["id"]}
+        for run in (json.loads((first.record.parent / step["record"] / "run.json").read_bytes())["predicate"]
+                    for step in bump["steps"])
+        for effect in run["effects"]
+    ]  # fmt: skip
+    assert bump["inputs"]["digest"].startswith("sha256:")
+    assert {"base_commit", "head_commit"} <= bump["inputs"].keys()
+    assert (bump["mode"], bump["parameters"]["resolved"]["publish"]) == ("publish", True)
+    assert all(f'"../{step["record"]}/report.html"' in (first.record / "report.html").read_text()
+               for step in bump["steps"])  # fmt: skip
     steps = [path for path in NOTEBOOKS if path.stem[0].isdigit() and path.stem not in ("00-start", "08-after-merge")]
     assert len(list(audit.glob("practice/*/main/*/*/executed.ipynb"))) == 2 * (1 + len(steps))
     assert verify(audit)[0] == []

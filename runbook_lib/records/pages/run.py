@@ -22,7 +22,8 @@ _LONGEST_REPORT = 900_000
 #: Title, field of the statement and columns of each table.
 _TABLES = (
     ("Checks", "checks", ("name", "status", "detail")),
-    ("Changes", "effects", ("at (UTC)", "effect", "target", "before", "after")),
+    ("Decisions", "decisions", ("decision", "reason", "at (UTC)", "by")),
+    ("Changes", "effects", ("at (UTC)", "step", "effect", "target", "before", "after")),
     ("Exceptions allowed", "exceptions", ("exception", "reason")),
 )
 
@@ -56,6 +57,7 @@ def render(predicate: Mapping[str, Any], notebook: Mapping[str, Any]) -> str:
         sentence=(predicate.get("outcome") or {}).get("sentence", ""),
         values=_facts(predicate),
         tables=list(_tables(predicate)),
+        steps=predicate.get("steps") or (),
         warnings=predicate.get("warnings"),
         cells=cells,
         is_cut=is_cut,
@@ -71,6 +73,7 @@ def _facts(predicate: Mapping[str, Any]) -> dict[str, object]:
         "next": (predicate.get("outcome") or {}).get("next"),
         "bump": f"{bump['repository']}, {bump['base']}, {bump['image_type']}, {bump['tag'] or 'no tag'}",
         "world": "practice: nothing left the machine" if bump["practice"] else "",
+        "mode": _mode(predicate),
         "links": predicate.get("links"),
         "started": format_time(predicate["started"]),
         "duration": run_duration(predicate),
@@ -84,10 +87,20 @@ def _facts(predicate: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
+def _mode(predicate: Mapping[str, Any]) -> str:
+    mode = str(predicate.get("mode") or "")
+    if mode == "publish" and predicate["bump"]["practice"]:
+        return "publish, to the forge of the practice environment, as every run with apply there does"
+    return mode
+
+
 def _tables(predicate: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for title, field, columns in _TABLES:
-        if predicate.get(field):
-            yield {"title": title, "columns": columns, "rows": [_row(entry) for entry in predicate[field]]}
+        # Decisions that are still open are among the outputs of the cells.
+        rows = [_row(entry) for entry in predicate.get(field) or () if "parameter" not in entry]
+        if rows:
+            used = [name for name in columns if any(name in row for row in rows)]
+            yield {"title": title, "columns": used, "rows": rows}
 
 
 def _row(entry: Mapping[str, Any]) -> dict[str, object]:
@@ -95,7 +108,7 @@ def _row(entry: Mapping[str, Any]) -> dict[str, object]:
     row: dict[str, object] = {name: abbreviate(value, "… (all of it in run.json)") for name, value in entry.items()}
     if entry.get("at"):
         row["at (UTC)"] = format_time(entry["at"])[11:19]
-    if entry.get("url"):
+    if entry.get("url") and "target" in entry:
         row["target"] = f"{row.get('target', '')} {row.pop('url')}"
     return row
 

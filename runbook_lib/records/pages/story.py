@@ -171,7 +171,9 @@ class _History:
         """Return what a run did and found, without its steps of these names, which are shown elsewhere."""
         return {
             "effects": [
-                f"{timeline.describe_effect(effect)} {effect.get('url') or ''}" for effect in run.get("effects") or ()
+                f"{timeline.describe_effect(effect)} {effect.get('url') or ''}"
+                for effect in run.get("effects") or ()
+                if "record" not in effect  # that of a step is shown with the step
             ],
             **_checks(run, steps),
             "warnings": [text for text in map(str, run.get("warnings") or ()) if self._is_first(run, text)],
