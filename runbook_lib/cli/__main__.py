@@ -18,7 +18,8 @@ _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
 #: exit status.
 _MODULES = {
     "status": ("runbook_lib.cli.audit", "command_status"),
-    "audit": ("runbook_lib.cli.audit", "command_audit"),
+    "audit verify": ("runbook_lib.cli.audit", "command_verify"),
+    "audit replay": ("runbook_lib.cli.audit", "command_replay"),
     "add-test": ("runbook_lib.cli.add_test", "command"),
     "golden": ("runbook_lib.cli.golden", "command"),
     "image diff": ("runbook_lib.cli.image", "command_diff"),
@@ -55,7 +56,8 @@ def _run(options: argparse.Namespace) -> int:
         return status
     except RunbookError as error:
         print(f"runbook {options.command}: {error}", file=sys.stderr)
-        return 2 if options.command in ("check", "golden", "image", "pins") else 1
+        is_verdict = getattr(options, "action", "") == "replay"
+        return 2 if is_verdict or options.command in ("check", "golden", "image", "pins") else 1
     except KeyboardInterrupt:
         return 130  # the status of a program that SIGINT ended
 
@@ -121,8 +123,8 @@ def _add_archive(commands: Commands) -> None:
     status.add_argument("--json", action="store_true", help="print JSON for machines")
     status.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
 
-    audit = commands.add_parser("audit", help="verify an archive of records")
-    actions = audit.add_subparsers(dest="action", required=True, metavar="{verify}")
+    audit = commands.add_parser("audit", help="verify an archive of records, or replay a record")
+    actions = audit.add_subparsers(dest="action", required=True, metavar="{verify,replay}")
     verify = actions.add_parser("verify", help="check every record against its hashes")
     verify.add_argument("dir", nargs="?", default="", metavar="DIR", help="the archive or a part of it")
     verify.add_argument(
@@ -131,6 +133,14 @@ def _add_archive(commands: Commands) -> None:
         metavar="FILE",
         help="the allowed signers of changes, as ssh-keygen(1) describes: every commit of the archive is checked",
     )
+    replay = actions.add_parser(
+        "replay",
+        help="run a record's notebook again and compare its outputs",
+        description="Run the notebook of a record again, without changing anything, and compare its outputs with the "
+        "stored ones. Exit status: 0 all hold, 1 some no longer do, 2 cannot tell.",
+    )
+    replay.add_argument("record", metavar="RECORD", help="the folder of the record")
+    replay.add_argument("--json", action="store_true", help="print JSON for machines")
 
 
 def _add_golden(commands: Commands) -> None:

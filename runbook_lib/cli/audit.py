@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,9 @@ from runbook_lib.records.status import BumpStatus
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import command_line
 from runbook_lib.system.clock import now
+
+_REPLAY_EXIT = {"holds": 0, "changed": 1, "cannot tell": 2}
+_REPLAYED = {"holds": "✓ holds", "changed": "✗ no longer holds", "cannot tell": "? unknown"}
 
 
 def command_status(options: argparse.Namespace) -> int:
@@ -68,7 +72,7 @@ def _lines(bump: BumpStatus) -> Iterator[str]:
         yield f"  story: {bump.story}"
 
 
-def command_audit(options: argparse.Namespace) -> int:
+def command_verify(options: argparse.Namespace) -> int:
     """Print every damage to an archive; return 0 if it is intact, 1 if it is not."""
     archive = _existing(options.dir)
     if not os.path.isdir(archive):
@@ -86,6 +90,26 @@ def command_audit(options: argparse.Namespace) -> int:
     for remark in filter(None, [*counts.remarks, counts.unguarded]):
         print(remark)
     return 1 if problems else 0
+
+
+def command_replay(options: argparse.Namespace) -> int:
+    """Print which outputs of a record no longer hold; return 0 if all do, 1 if some do not, 2 if that is unknown."""
+    from runbook_lib.runner.replay import replay
+
+    result = replay(Path(options.record).expanduser().absolute())
+    if options.json:
+        print(json.dumps(result.as_json(), indent=2))
+        return _REPLAY_EXIT[result.outcome]
+    for cell in result.cells:
+        print(f"cell {cell.cell}: {_REPLAYED[cell.outcome]}  ({cell.source})")
+        if cell.detail:
+            print(textwrap.indent(cell.detail, "    "))
+    changed = [cell for cell in result.cells if cell.outcome == "changed"]
+    count = f"{len(changed)} of {display.count(len(result.cells), 'cell')} with another output today"
+    print({"holds": "All outputs hold.", "changed": f"Not all outputs hold: {count}."}.get(
+        result.outcome, "Unknown: not every output could be compared."
+    ))  # fmt: skip
+    return _REPLAY_EXIT[result.outcome]
 
 
 def _existing(name: str) -> Path:

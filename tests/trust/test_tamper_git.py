@@ -169,21 +169,21 @@ def test_a_history_that_was_cut_off(audit: Path, tmp_path: Path, figures: Figure
 def test_without_git_it_says_what_could_be_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     audit = Path(shutil.copytree(KEPT, tmp_path / "audit"))
     options = argparse.Namespace(dir=str(audit), allowed_signers="")
-    assert archive_commands.command_audit(options) == 0
+    assert archive_commands.command_verify(options) == 0
     assert "No git history guards it" in capsys.readouterr().out
     git(tmp_path, "init", "-q")
-    assert archive_commands.command_audit(options) == 0
+    assert archive_commands.command_verify(options) == 0
     assert "No git history guards it" in capsys.readouterr().out
     (tmp_path / "other").write_text("")
     (tmp_path / ".gitignore").write_text("/audit/")
     commit(tmp_path)
-    assert archive_commands.command_audit(options) == 0
+    assert archive_commands.command_verify(options) == 0
     assert "No git history guards it" in capsys.readouterr().out
 
 
 def test_all_of_it_gone_is_not_nothing_to_look_at(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(audit / "practice")
-    assert archive_commands.command_audit(argparse.Namespace(dir=str(audit), allowed_signers="")) == 1
+    assert archive_commands.command_verify(argparse.Namespace(dir=str(audit), allowed_signers="")) == 1
     assert capsys.readouterr().err.count("is missing, but the commit") == 3
 
 
