@@ -29,7 +29,8 @@ FOREIGN = "foreign-commit"
 class Bump:
     """A requested bump.  ``tag`` is None where a notebook only shows the current state.
 
-    ``repository`` declares the pins to move and the family of image tags.
+    ``repository`` declares the pins to move and the family of image tags.  ``current_branch`` is where a change without
+    a bump is committed.
     """
 
     tag: Tag | None
@@ -40,6 +41,7 @@ class Bump:
     apply: bool
     publish: bool
     repository: Repository = MEGATRON_LM
+    current_branch: str = ""
 
     @classmethod
     def parse(
@@ -90,6 +92,8 @@ class Bump:
     @property
     def branch(self) -> str:
         """The branch of this bump, which depends on nothing but its parameters."""
+        if self.current_branch:
+            return self.current_branch
         return f"bump/{self.base}/{self.image_type}-{self.tag}"
 
     @property
@@ -108,7 +112,7 @@ class Bump:
     @property
     def refresh_title(self) -> str:
         """The title of a commit that refreshes golden values."""
-        return f"test: refresh golden values for {self.tag}"
+        return f"test: refresh golden values for {self.tag}" if self.tag else "test: refresh golden values"
 
     @property
     def quarantine_title(self) -> str:

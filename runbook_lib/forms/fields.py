@@ -63,7 +63,9 @@ _COMMON = ("tag", "image_type", "base", "remote", "allow")
 _LTS = "LTS pins seldom move, and a maintainer decides when. Do you mean the LTS image?"
 
 
-_RUN = r"[0-9]{1,18}|https?://\S{1,300}/actions/runs/[0-9]{1,18}(?![0-9])\S{0,300}"
+_ADDRESS = r"https?://\S{1,300}/(?:actions/runs|pull|pipelines)/[0-9]{1,18}(?![0-9])\S{0,300}"
+#: The number or address of a run, a pull request or a pipeline, or a branch.
+_RUN = rf"#?[0-9]{{1,18}}|{_ADDRESS}|[A-Za-z_][A-Za-z0-9._/+-]{{0,200}}"
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,9 @@ def _run_problem(value: str) -> str:
     text = value.strip()
     if not text or re.fullmatch(_RUN, text):
         return ""
-    return f"{value!r} is neither the number nor the address of a CI run. Choose one, or leave it empty for the newest."
+    return (
+        f"{value!r} names no CI run. Give its number or address, a pull request (#12) or a branch, or leave it empty."
+    )
 
 
 def _path_problem(value: str) -> str:

@@ -213,7 +213,7 @@ class Form:
         if blocked or not self.applies:
             view.show_warning("")
         elif plan is None:
-            view.show_next_action(_PREVIEW_FIRST if target.values.get("tag") else _NO_TAG)
+            view.show_next_action(_PREVIEW_FIRST if self._has_subject(target.values) else _NO_TAG)
         elif not is_current:
             view.show_warning(_STALE)
         elif unconfirmed:
@@ -223,6 +223,10 @@ class Form:
             view.show_next_action(request)
         else:
             view.show_next_action("")
+
+    def _has_subject(self, values: Mapping[str, str | bool]) -> bool:
+        """Return whether there is something to apply: a bump, or a run whose golden values are wanted without one."""
+        return bool(values.get("tag") or (self.notebook.stem == notebooks.GOLDEN_VALUES and values.get("run_id")))
 
     def _confirmation_word(self) -> str:
         """Return what the user types to confirm: the tag, or the destination of a push."""
@@ -322,7 +326,7 @@ class Form:
             self._plan = None
             view.show_result(html.result(run))
         else:
-            self._plan = ShownPlan(values, run) if values["tag"] else None
+            self._plan = ShownPlan(values, run) if self._has_subject(values) else None
             view.show_plan(html.plan(run, publish=target.publishes, practice=target.practice))
 
     def _in_background(self, work: Callable[[], None]) -> None:

@@ -3,6 +3,7 @@
 ``workflow.golden_comparison`` collects and judges them.
 """
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -143,7 +144,7 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> PushOutcome:
     if refresh.run.source is None:
         return PushOutcome()
     messages: list[str] = []
-    if refresh.edits or refresh.undone:
+    if bump.tag and (refresh.edits or refresh.undone):
         push_round.require_own_branch(state)
     if refresh.undone:
         _undo(step, branch.checkout, refresh.undone)
@@ -156,6 +157,8 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> PushOutcome:
         files = display.count(len(refresh.edits), "golden file")
         messages.append(f"Committed {commit[:10]} on {bump.branch}: {files}.")
     push = PushOutcome()
+    if not bump.tag:  # the branch is not the runbook's to push
+        return PushOutcome(messages=tuple(messages))
     if not refresh.run.older:  # an older run says nothing about the failures of the newest
         push = push_round.push_answers(step, state, refresh.values.undecided, last=False)
     if refresh.judgements:
@@ -233,14 +236,15 @@ def _conclude(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> None
         _wait_for_decision(step, refresh.stopped, push)
     elif push.waiting:
         step.waiting(push.waiting, push.next)
-    elif undecided:
+    elif undecided and bump.tag:
         names = ", ".join(undecided[:6])
         sentence = f"waiting for a person: golden values do not explain why these failed: {names}"
         step.waiting(sentence, notebooks.BROKEN_TESTS)
     elif push.commit:
         step.done(f"Refreshed {files}; {push.commit[:10]} is pushed, and CI is authorized for it.", notebooks.RUN_CI)
     elif refresh.edits:
-        step.done(f"Refreshed {files}.")
+        push_command = f"git -C {shlex.quote(str(run.branch.checkout.path))} push {bump.remote} {bump.branch}"
+        step.done(f"Refreshed {files} on {bump.branch}.", "" if bump.tag else push_command)
     else:
         step.done("Already done: the branch has all golden values of this run.")
 
@@ -256,7 +260,11 @@ def _plan_effects(step: StepRecord, refresh: RefreshPlan, files: str) -> None:
     """Record what applying would do."""
     if refresh.edits:
         step.would(f"refresh {files} in one commit on the branch {refresh.run.bump.branch}")
-    if refresh.run.older or not (refresh.edits or push_round.has_unpushed_answers(refresh.run.pull_request)):
+    if (
+        refresh.run.older
+        or not refresh.run.bump.tag
+        or not (refresh.edits or push_round.has_unpushed_answers(refresh.run.pull_request))
+    ):
         return
     if refresh.edits and not refresh.values.undecided:
         step.would("push that commit, and authorize CI for it", publish=True)

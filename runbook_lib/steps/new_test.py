@@ -45,7 +45,7 @@ def functional(test: Target, texts: Mapping[str, str | None]) -> tuple[Check, ..
     golden = f"{folder}/golden_values_{test.environment}_{test.platform}.json"
     golden_check = Check("golden values", "passed", golden)
     if golden not in files:
-        advice = f"as for every new test: {notebooks.GOLDEN_VALUES} adds it after the first clean run."
+        advice = f"as for every new test: {notebooks.GOLDEN_VALUES} with -r run_id '#<pull request>' adds it."
         golden_check = Check("golden values", "skipped", f"{golden} is missing, {advice}")
     advice = f"Set {FUNCTIONAL!r} on the pull request: its golden values need such a run."
     return (
@@ -97,7 +97,7 @@ def _check_rows(test: Target, texts: Mapping[str, str | None]) -> Iterator[Check
                 "GitHub runs it",
                 "skipped",
                 f"GitHub never runs {', '.join(scopes)}: the first golden values of this test come from the internal "
-                f"GitLab ({notebooks.GOLDEN_VALUES} with -r source gitlab).",
+                f"GitLab ({notebooks.GOLDEN_VALUES} with -r run_id <address of the pipeline>).",
             )
     for row in own_rows:
         present = draft.fields(row, texts[row.recipe] or "")

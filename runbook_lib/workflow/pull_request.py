@@ -112,7 +112,7 @@ def read_state(
     bump = branch.bump
     if bump.tag is None or github is None:
         problem = "No tag was given." if bump.tag is None else "GitHub cannot be queried without a token."
-        return PullRequestState(branch, github, "", problem=problem)
+        return PullRequestState(branch, github, "", records=records, problem=problem)
     state = PullRequestState(branch, github, head_of(branch.checkout, bump), records=records)
     try:
         if pull := find_pull(github, bump, state.head_name):

@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
@@ -15,6 +15,7 @@ from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import ci_runs
 from runbook_lib.golden.collect import GoldenSource
+from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.triage import failed_jobs
 from runbook_lib.workflow import ci_run
@@ -24,6 +25,7 @@ from runbook_lib.workflow.pull_request import PullRequestState
 #: GitLab's statuses of a pipeline that has not ended.
 _UNFINISHED = ("created", "waiting_for_resource", "preparing", "pending", "running", "scheduled")
 _URL = re.compile(r"https?://[^/\s]+/(?P<repository>[^/\s]+/[^/\s]+)/actions/runs/(?P<run>[0-9]+)(?:[/?#]\S*)?")
+_PIPELINE = re.compile(r"https?://\S+/pipelines/([0-9]{1,18})(?:[/?#]\S*)?")
 
 
 @dataclass(frozen=True)
@@ -90,16 +92,22 @@ class ChosenRun:
 def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "github") -> ChosenRun:
     """Return the run that ``run_id`` names (a number or its address), else the newest one of the head commit.
 
-    Once that is green, and where a GitLab is set up, the failed pipeline of the same commit there.
+    Without a bump it may also name a pull request (``#12``) or a branch; the values are for the branch checked out.
+    Once the newest run is green, and where a GitLab is set up, the failed pipeline of the same commit there.
     Raises RunbookError for a number that is none and a source that is unknown, Refused for a run of something else.
     """
     bump, github, pull = state.bump, state.github, state.pull
     if source not in ("github", "gitlab"):
         raise RunbookError(f"source={source!r} is unknown: choose github or gitlab.")
-    if bump.tag is None:
-        return ChosenRun(state, problem="no tag was given, so no run is searched for", next="-r tag 26.04-py3")
+    if pipeline := _PIPELINE.fullmatch(run_id.strip()):
+        run_id, source = pipeline[1], "gitlab"
+    if bump.tag is None and not run_id:
+        next_action = "-r tag 26.04-py3; or without a bump, -r run_id with any run, such as '#12'"
+        return ChosenRun(state, problem="no tag was given, so no run is searched for", next=next_action)
     if not (bump.repository.golden or bump.repository.recipes):
         return ChosenRun(state, problem=f"{bump.repository.name} has neither golden values nor recipes")
+    if bump.tag is None:
+        return _without_bump(state, run_id.strip(), source)
     if source == "gitlab":
         return _of_gitlab(state, run_id)
     if github is None or pull is None:
@@ -119,6 +127,53 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
     return _of_github(state, github, pull, status.run.id, named=False)
 
 
+def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRun:
+    """Return any run, for the branch that is checked out.
+
+    Raises Refused for a run of another commit than the branch's, but for golden files, unless ``older-run`` permits it.
+    """
+    checkout = state.branch.checkout
+    name, tip = checkout.current_branch(), checkout.resolve("HEAD")
+    if name is None:
+        raise Refused(f"No branch is checked out in {checkout.path}, so there is nothing to commit golden values on.")
+    bump = replace(state.bump, current_branch=name)
+    branch = BumpBranch(checkout, bump, state.branch.base_remote, tip, tip, tip)
+    state = replace(state, branch=branch)
+    if source == "gitlab":
+        run = _of_gitlab(state, run_id, any_commit=True)
+    elif state.github is None:
+        return ChosenRun(state, problem="waiting for a GitHub token, without which no run can be read")
+    else:
+        run = _of_any_run(state, state.github, run_id)
+    if run.source is None or run.tested == tip:
+        return replace(run, older="")
+    if checkout.has(run.tested) and checkout.is_ancestor(run.tested, tip):
+        changed = filter(None, checkout.git("diff", "--name-only", "-z", run.tested, tip).split("\0"))
+        if all(map(GoldenFileName.of_path, changed)):  # what an earlier run has committed
+            state = replace(state, branch=replace(branch, base_commit=run.tested))
+            return replace(run, pull_request=state, older="")
+    if "older-run" not in bump.allow:
+        raise Refused(
+            f"{run.source.name} tested {run.tested[:10]}, and {name} is at {tip[:10]}: its values may differ from "
+            "those of this branch. Check out the commit that it tested, or name a run of this branch.",
+            "older-run",
+        )
+    return run
+
+
+def _of_any_run(state: PullRequestState, github: GitHub, text: str) -> ChosenRun:
+    run = failed_jobs.find_run(github, text, state.bump.repository.workflow).run
+    labels: frozenset[str] = frozenset()
+    if number := re.fullmatch(r"pull-request/([0-9]{1,18})", run.head_branch):
+        pull = github.pull(int(number[1]))
+        labels = labels_at(pull.labels, github.labellings(pull.number), run.created)
+    head = state.branch.start
+    source = ci_runs.of_github(
+        github, run.id, image_type=state.bump.image_type, branch=run.head_branch, head=head, labels=labels, older=True
+    )
+    return _chosen_run(state, github, source, head, named=True, run_id=run.id)
+
+
 def _number(run_id: str, repository: str) -> int:
     text = run_id.strip()
     if match := _URL.fullmatch(text):
@@ -136,14 +191,21 @@ def _of_github(state: PullRequestState, github: GitHub, pull: Pull, run_id: int,
         github, run_id, image_type=bump.image_type, branch=branch_of(pull.number), head=pull.head_sha,
         labels=labels_at(pull.labels, state.labellings, run.created), older="older-run" in bump.allow,
     )  # fmt: skip
-    older = "" if run.head_sha == pull.head_sha else f"{source.name} tested {run.head_sha[:10]}."
+    return _chosen_run(state, github, source, pull.head_sha, named=named, run_id=run_id)
+
+
+def _chosen_run(
+    state: PullRequestState, github: GitHub, source: GoldenSource, head: str, *, named: bool, run_id: int
+) -> ChosenRun:
+    run = github.run(run_id)
+    older = "" if run.head_sha == head else f"{source.name} tested {run.head_sha[:10]}."
     failed = tuple(sorted(job.name for job in failed_jobs.failed(github.jobs(run_id))))
     return ChosenRun(
         state, source, url=run.url, number=run_id, tested=run.head_sha, failed=failed, older=older, named=named
     )
 
 
-def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
+def _of_gitlab(state: PullRequestState, run_id: str, *, any_commit: bool = False) -> ChosenRun:
     bump, branch = state.bump, state.branch
     if run_id and not re.fullmatch(r"[0-9]{1,18}", run_id.strip()):
         raise RunbookError(
@@ -166,7 +228,7 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
         problem = f"waiting for pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
         return ChosenRun(state, problem=problem, next=f"Run again when it has ended: {pipeline.url}", url=pipeline.url)
     source = ci_runs.of_gitlab(
-        gitlab, pipeline.id, image_type=bump.image_type, head=head, older="older-run" in bump.allow
+        gitlab, pipeline.id, image_type=bump.image_type, head=head, older=any_commit or "older-run" in bump.allow
     )
     older = "" if pipeline.sha == head else f"{source.name} tested {pipeline.sha[:10]}."
     failed = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))

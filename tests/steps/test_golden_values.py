@@ -42,10 +42,10 @@ class Ran:
 
 def step05(
     at: World, *, mode: str = "publish", allow: str = "", token: str = "practice-token", let_go: bool = False,
-    reset: bool = False, only_failing: bool = True, accept: str = "", **asked: str,
+    reset: bool = False, only_failing: bool = True, accept: str = "", tag: str = "26.04-py3", **asked: str,
 ) -> Ran:  # fmt: skip
     """Step 5, as its notebook runs it; ``let_go`` authorizes CI first."""
-    bump = bump_to(mode=mode, allow=allow)
+    bump = bump_to(tag, mode=mode, allow=allow)
     step = at.step(bump)
     state = pull_request.read_state(bump_branch.find(at.checkout, bump), at.github(token), records=step.records)
     if let_go:
@@ -412,6 +412,83 @@ def test_a_foreign_commit_on_the_branch_is_not_pushed(at: World) -> None:
     ran = step05(at, allow="partial-round")
     assert "not only by answers" in ran.push.waiting
     assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == there
+
+
+# -- without a bump ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def feature(at: World) -> World:
+    """A branch of somebody's own, at the commit that CI has tested."""
+    git(at.checkout.path, "switch", "-qc", "feature/faster", "bump/main/dev-26.04-py3")
+    return at
+
+
+@pytest.mark.parametrize("run_id", ["#10", "10", "number", "url", "pull", "pull-request/10"])
+def test_values_of_any_run_without_a_bump(feature: World, run_id: str) -> None:
+    run = feature.github().runs("pull-request/10")[0]
+    names = {"number": str(run.id), "url": run.url, "pull": feature.github().pulls()[0].url}
+    before = feature.state()
+    options: dict[str, Any] = {"tag": "", "run_id": names.get(run_id, run_id)}
+    step05(feature, mode="preview", **options)
+    assert feature.outcome() == "Preview: would refresh 4 golden files, and hold back 1."
+    assert (feature.state(), feature.effects()) == (before, [])
+    step05(feature, **options, accept="*hybrid* [lm loss]: a new kernel")
+    assert feature.effects() == ["edit"] * 5 + ["commit"]
+    assert sorted(changed(feature)) == sorted(f"{FOLDER}/{name}" for name in [*DRIFTED, REGRESSION])
+    assert git(feature.checkout.path, "log", "-1", "--format=%s %D").endswith("HEAD -> feature/faster")
+    assert f"- {REGRESSION} [lm loss]: a new kernel" in git(feature.checkout.path, "log", "-1", "--format=%b")
+    assert feature.outcome() == "Refreshed 5 golden files on feature/faster."
+    assert feature.said("done")[-1]["next"].endswith("push origin feature/faster")
+    # Nothing is pushed or commented, and a second run with the same text does nothing.
+    assert before[3:] == feature.state()[3:]
+    step05(feature, **options, accept="*hybrid* [lm loss]: a new kernel")
+    assert feature.effects() == []
+    assert feature.outcome() == "Already done: the branch has all golden values of this run."
+
+
+def test_first_golden_values_of_a_new_test(feature: World) -> None:
+    new = f"{FOLDER}/{DRIFTED[0]}"
+    git(feature.checkout.path, "rm", "-q", "--", new)
+    git(feature.checkout.path, "commit", "-qm", "As if the test had no values yet")
+    ran = step05(feature, mode="apply", tag="", run_id="#10")
+    assert {edit.path: edit.before for edit in ran.plan.edits}[new] is None
+    assert new in changed(feature)
+
+
+def test_a_run_of_other_code_needs_the_exception(feature: World) -> None:
+    (feature.checkout.path / "code.py").write_text("faster = True\n")
+    git(feature.checkout.path, "add", ".")
+    git(feature.checkout.path, "commit", "-qm", "Change the code")
+    before = feature.state()
+    with pytest.raises(Refused, match="allow=older-run"):
+        step05(feature, tag="", run_id="#10")
+    assert feature.state() == before
+    step05(feature, tag="", run_id="#10", allow="older-run", mode="apply")
+    assert len(changed(feature)) == 4
+    assert [entry["exception"] for entry in feature.said("exception")] == ["older-run"]
+
+
+def test_a_detached_head_and_unknown_runs_are_refused(feature: World) -> None:
+    for run_id, message in (("#999", "no run of|does not find"), ("nowhere", "no run of")):
+        with pytest.raises(RunbookError, match=message):
+            step05(feature, tag="", run_id=run_id)
+    git(feature.checkout.path, "switch", "-q", "--detach")
+    with pytest.raises(Refused, match="No branch is checked out"):
+        step05(feature, tag="", run_id="#10")
+
+
+def test_a_pipeline_of_gitlab_without_a_bump(gitlab: World) -> None:
+    git(gitlab.checkout.path, "switch", "-qc", "feature", "bump/main/dev-26.04-py3")
+    number = gitlab.gitlab().pipelines(git(gitlab.remote, "rev-parse", "bump/main/dev-26.04-py3"))[0].id
+    url = gitlab.gitlab().pipeline(number).url
+    ran = step05(gitlab, tag="", run_id=url, mode="apply", only_failing=False)
+    assert ran.found.ci_run.source is not None
+    assert ran.found.ci_run.source.gitlab
+    assert f"{FOLDER}/gpt/gpt3_mcore_tp1_pp4/golden_values_dev_dgx_h100.json" in changed(gitlab)
+    assert (
+        step05(gitlab, tag="", run_id=str(number), source="gitlab", mode="apply", only_failing=False).plan.edits == ()
+    )
 
 
 # -- what a review found -----------------------------------------------------------------------------------------

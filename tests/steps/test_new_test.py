@@ -82,7 +82,7 @@ def test_an_incomplete_test_fails(texts: dict[str, str | None], failed: set[str]
 def test_scopes_of_gitlab_and_missing_fields_are_reported() -> None:
     checks = functional(NEW, {CONFIG: GOOD, GPT: recipe(entry("new", "[nightly]"), spec="model: gpt")})
     by_name = {check.name: check for check in checks}
-    assert "-r source gitlab" in by_name["GitHub runs it"].detail
+    assert "-r run_id" in by_name["GitHub runs it"].detail
     assert "n_repeat, time_limit" in by_name["the row says all"].detail
     assert "failed" not in statuses(checks)
 
