@@ -106,28 +106,22 @@ def select_tests(labels: Collection[str], event: str = "push", workflow: str = T
     for variable, implied in _IMPLIED.findall(workflow):
         if values.get(variable) == "true":
             values[implied] = "true"
-    deciding = [_deciding_label(condition, label_names) for condition, *_ in branches]
-    index = next((i for i, branch in enumerate(branches) if _is_met(branch[0], values)), len(branches) - 1)
-    _, scope, repeats, lightweight = branches[index]
-    label = deciding[index]
+    deciding: set[str] = set()
+    for condition, *_ in branches:
+        deciding.update(label_names[name] for name, _ in _TEST.findall(condition) if name in label_names)
+    condition, scope, repeats, lightweight = next(branch for branch in branches if _is_met(branch[0], values))
+    label = next((label_names[name] for name, _ in _TEST.findall(condition) if name in label_names), "")
     cadence = None
     if "CADENCE" in workflow and not label:
         cadence = _CADENCES.get(event, "pr")
     others = set(labels) - {label}
-    overridden = others.intersection(filter(None, deciding))
+    overridden = others & deciding
     further = others.intersection(label_names.values()) - overridden
     image: ImageType = "lts" if LTS in further else "dev"
     return CiSelection(
         scope, int(repeats), lightweight == "true", image, cadence, label, tuple(sorted(further)),
         tuple(sorted(overridden)), tuple(sorted(others - overridden - further)),
     )  # fmt: skip
-
-
-def _deciding_label(condition: str, label_names: dict[str, str]) -> str:
-    for variable, _ in _TEST.findall(condition):
-        if variable in label_names:
-            return label_names[variable]
-    return ""
 
 
 def _is_met(condition: str, values: dict[str, str]) -> bool:

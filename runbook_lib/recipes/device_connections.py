@@ -15,14 +15,9 @@ Architecture = Literal["ampere", "hopper", "blackwell"]
 
 #: The GPU generation of each platform of the recipes.
 PLATFORMS: dict[str, Architecture] = {
-    "dgx_a100": "ampere",
-    "dgx_h100": "hopper",
-    "dgx_h200": "hopper",
-    "dgx_b200": "blackwell",
-    "dgx_b300": "blackwell",
-    "dgx_gb200": "blackwell",
-    "dgx_gb300": "blackwell",
-}
+    "dgx_a100": "ampere", "dgx_h100": "hopper", "dgx_h200": "hopper", "dgx_b200": "blackwell",
+    "dgx_b300": "blackwell", "dgx_gb200": "blackwell", "dgx_gb300": "blackwell",
+}  # fmt: skip
 OVERLAPPED = 32
 
 
@@ -64,7 +59,15 @@ def choose(gpus: Architecture, parallelism: Parallelism) -> Connections:
     sizes = (("TP", parallelism.tensor), ("CP", parallelism.context))
     split = " and ".join(f"{name} {size}" for name, size in sizes if size > 1)
     if split and not fsdp and overlapped and (gpus != "blackwell" or own == 1):
-        return _resolve_conflict(gpus, split, own)
+        # Before Blackwell one setting needs 1 and the other 32, and only a person can weigh.  A test has one
+        # configuration for all platforms, so its choice of 1 holds on Blackwell too.
+        if own in (1, OVERLAPPED):
+            return Connections(own, f"{split} needs 1, overlapped expert communication {OVERLAPPED}; the test chose.")
+        raise Refused(
+            f"{split} on {gpus.title()} requires {VARIABLE}=1, and overlapped MoE expert-parallel communication "
+            f"{OVERLAPPED}. Set the more important one under ENV_VARS in the test's model_config.yaml, or leave one "
+            "of the two out."
+        )
     rule = _rule(gpus, split, fsdp, overlapped)
     if own is None or own == rule.value:
         return rule
@@ -75,9 +78,8 @@ def choose(gpus: Architecture, parallelism: Parallelism) -> Connections:
 
 def _rule(gpus: Architecture, split: str, fsdp: str, overlapped: bool) -> Connections:
     if overlapped:
-        return Connections(
-            OVERLAPPED, f"Overlapped MoE expert-parallel communication needs {OVERLAPPED} for its streams."
-        )
+        reason = f"Overlapped MoE expert-parallel communication needs {OVERLAPPED} for its streams."
+        return Connections(OVERLAPPED, reason)
     if fsdp:
         return Connections(None, f"{fsdp} must never run with 1: unset, or greater than 1.")
     if split and gpus != "blackwell":
@@ -85,17 +87,3 @@ def _rule(gpus: Architecture, split: str, fsdp: str, overlapped: bool) -> Connec
     if gpus == "blackwell":
         return Connections(None, "Blackwell does not need it.")
     return Connections(None, "Neither TP nor CP is greater than 1, so nothing requires it.")
-
-
-def _resolve_conflict(gpus: Architecture, split: str, own: int | None) -> Connections:
-    """Return the test's own choice: before Blackwell one setting needs 1 and the other 32, and only a person can weigh.
-
-    Such a test has one configuration for all platforms, so its choice of 1 holds on Blackwell too.
-    """
-    if own in (1, OVERLAPPED):
-        return Connections(own, f"{split} needs 1, overlapped expert communication {OVERLAPPED}; the test chose.")
-    raise Refused(
-        f"{split} on {gpus.title()} requires {VARIABLE}=1, and overlapped MoE expert-parallel communication "
-        f"{OVERLAPPED}. Set the more important one under ENV_VARS in the test's model_config.yaml, or leave one "
-        "of the two out."
-    )

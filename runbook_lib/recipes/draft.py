@@ -50,7 +50,7 @@ def draft(recipe: str, text: str, test: Target) -> DraftedRow:
     if not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", test.case):
         raise Refused(f"{test.case!r} cannot be the name of a test.")
     before = recipes.rows(recipe, text)
-    model = _choose_model(_models(Text(text), before, test))
+    model = _choose_model(Text(text), before, test)
     if model is None:
         raise Refused(
             f"No entry of {recipe} can be the model for {test}: none stands for that environment and platform alone, "
@@ -82,17 +82,10 @@ class _Model:
         return "mr-github" in self.scopes and "mr-github-slim" not in self.scopes
 
 
-def _models(parsed: Text, rows: Sequence[RecipeRow], test: Target) -> list[_Model]:
-    models = []
-    for _, node in _products(parsed):
-        model = _model(parsed, node, rows, test)
-        if model is not None:
-            models.append(model)
-    return models
-
-
-def _choose_model(models: Sequence[_Model]) -> _Model | None:
+def _choose_model(parsed: Text, rows: Sequence[RecipeRow], test: Target) -> _Model | None:
     """Return the last model of the most frequent form."""
+    candidates = (_model(parsed, node, rows, test) for _, node in _products(parsed))
+    models = [model for model in candidates if model is not None]
     models = [model for model in models if model.on_github] or models
     if not models:
         return None
@@ -118,12 +111,13 @@ def _model(parsed: Text, node: MappingNode, rows: Sequence[RecipeRow], test: Tar
     if not isinstance(products, SequenceNode) or len(products.value) != 1 or len(cases) != 1 or cases[0].problem:
         return None
     (product,) = products.value
-    line = parsed.line(product)
-    row = next((row for row in rows if row.line == line and row.case == cases[0].value), None)
-    if row is None or row.model != test.model:
+    position = (parsed.line(product), cases[0].value)
+    row = next((row for row in rows if (row.line, row.case) == position), None)
+    fitting = (test.model, (test.environment,), (test.platform,))
+    if row is None or (row.model, row.environments, row.platforms) != fitting:
         return None
     scopes = tuple(cell.value for cell in row.scopes)
-    if (row.environments, row.platforms) != ((test.environment,), (test.platform,)) or not all(map(gating, scopes)):
+    if not all(map(gating, scopes)):
         return None
     text, begin = parsed.text, parsed.span(node)[0]
     start = text.rfind("\n", 0, begin) + 1

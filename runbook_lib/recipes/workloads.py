@@ -40,7 +40,7 @@ class Workload:
 
     @property
     def world_size(self) -> int:
-        """Return the number of its processes, one per GPU."""
+        """The number of its processes, one per GPU."""
         return self.nodes * self.gpus
 
     @property
@@ -83,9 +83,7 @@ def read(recipe: str, text: str) -> tuple[Workload, ...]:
         data = yaml_spans.load(text)
     except CannotTell as error:
         raise CannotTell(f"The recipe {recipe} is not one YAML document.") from error
-    spec = data.get("spec")
-    if not isinstance(spec, dict):
-        spec = {}
+    spec = data["spec"] if isinstance(data.get("spec"), dict) else {}
     workloads: list[Workload] = []
     for row, settings in zip(rows, _row_settings(data), strict=True):
         workloads += _workloads(row, {**spec, **settings})

@@ -3,6 +3,7 @@
 Source: https://docs.docker.com/reference/dockerfile/.
 """
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -71,10 +72,8 @@ class Dockerfile:
     @property
     def arguments(self) -> frozenset[str]:
         """The names of all ARGs, in any stage."""
-        names = {arg.name for arg in self.args}
-        for stage in self.stages:
-            names |= {arg.name for arg in stage.args}
-        return frozenset(names)
+        args = itertools.chain(self.args, *(stage.args for stage in self.stages))
+        return frozenset(arg.name for arg in args)
 
     def stage(self, target: str = "") -> Stage:
         """Return the stage with this name or number, by default the last one. Raises CannotTell if there is none."""
@@ -82,11 +81,9 @@ class Dockerfile:
             return self.stages[-1]
         stage = self._named(target, len(self.stages)) or self._numbered(target, len(self.stages))
         if stage is None:
-            known = "none of its stages has a name"
-            if self.names:
-                known = f"it has {', '.join(self.names)}"
+            known = ", ".join(self.names) or "none with a name"
             hint = did_you_mean(target.lower(), self.names)
-            raise CannotTell(f"{self.path} has no stage {target!r}{hint}; {known}.")
+            raise CannotTell(f"{self.path} has no stage {target!r}{hint}; it has {known}.")
         return stage
 
     def values(self, arguments: Mapping[str, str]) -> dict[str, str]:
@@ -105,12 +102,9 @@ class Dockerfile:
         if base:
             return base
         names = re.findall(r"\$\{?(\w+)", stage.base)
-        declared = {arg.name for arg in self.args}
         reason = f"{' and '.join(names)} has no default and no value was passed"
-        for name in names:
-            if name not in declared:
-                reason = f"ARG {name} is not declared before the first FROM"
-                break
+        if undeclared := [name for name in names if name not in {arg.name for arg in self.args}]:
+            reason = f"ARG {undeclared[0]} is not declared before the first FROM"
         raise CannotTell(f"{self.path}:{stage.line}: FROM {stage.base} names no image: {reason}.")
 
     def needed(self, target: str, arguments: Mapping[str, str]) -> tuple[Stage, ...]:
@@ -201,11 +195,13 @@ class _Reader:
         elif instruction.keyword == "ARG":
             if not instruction.words:
                 raise CannotTell(f"{location}: ARG names no argument.")
-            args = tuple(_arg(word, line) for word in instruction.words)
-            if self.stages:
-                self.stages[-1] = replace(self.stages[-1], args=self.stages[-1].args + args)
-            else:
-                self.args += args
+            for word in instruction.words:
+                name, equals, default = word.partition("=")
+                arg = Arg(name, default if equals else None, line)
+                if self.stages:
+                    self.stages[-1] = replace(self.stages[-1], args=(*self.stages[-1].args, arg))
+                else:
+                    self.args.append(arg)
         elif not self.stages:
             raise CannotTell(f"{location}: {instruction.keyword} stands before the first FROM; only ARG may.")
         else:
@@ -216,18 +212,16 @@ class _Reader:
         platform = ""
         while words and words[0].startswith("--platform="):
             platform = words.pop(0).partition("=")[2]
-        has_name = len(words) == 3 and words[1].upper() == "AS"
-        if not (has_name or len(words) == 1) or words[0].startswith("--"):
-            raise CannotTell(
-                f"{location}: expected FROM [--platform=…] IMAGE [AS NAME], found FROM {instruction.rest[:80]}."
-            )
         name = ""
-        if has_name:
-            name = words[2].lower()
+        if len(words) == 3 and words[1].upper() == "AS":
+            name = words.pop().lower()
+            words.pop()
             if not _STAGE_NAME.fullmatch(name):
-                raise CannotTell(
-                    f"{location}: {words[2]!r} is not a stage name: expected a letter, then letters, digits, _, . or -"
-                )
+                expected = "expected a letter, then letters, digits, _, . or -"
+                raise CannotTell(f"{location}: {name!r} is not a stage name: {expected}")
+        if len(words) != 1 or words[0].startswith("--"):
+            expected = "expected FROM [--platform=…] IMAGE [AS NAME]"
+            raise CannotTell(f"{location}: {expected}, found FROM {instruction.rest[:80]}.")
         return Stage(len(self.stages), name, words[0], line, platform)
 
     def _add_sources(self, instruction: Instruction) -> None:
@@ -249,8 +243,3 @@ class _Reader:
                 if options.get("type") == "secret":
                     secrets[options.get("id") or options.get("target", "").rpartition("/")[2]] = None
         self.stages[-1] = replace(stage, uses=tuple(uses), secrets=tuple(secrets))
-
-
-def _arg(word: str, line: int) -> Arg:
-    name, equals, default = word.partition("=")
-    return Arg(name, default if equals else None, line)

@@ -20,10 +20,7 @@ class Edit:
     @property
     def digests(self) -> tuple[str | None, str]:
         """The sha256 of both texts, as a record names them."""
-        before = None
-        if self.before is not None:
-            before = digest(self.before)
-        return before, digest(self.after)
+        return None if self.before is None else digest(self.before), digest(self.after)
 
 
 def digest(text: str) -> str:

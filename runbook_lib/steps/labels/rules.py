@@ -7,7 +7,7 @@ only hints.  If a path permits two labels, the stronger one is shown with its re
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from runbook_lib.bump import ImageType
@@ -51,8 +51,6 @@ ADDITIONAL: tuple[tuple[str, str, str], ...] = (
 
 _CONFIG = re.compile(rf"{FOLDER}/[^/]+/[^/]+/model_config\.ya?ml")
 _PINNED = re.compile(r"docker/\.ngc_version\.(dev|lts)")
-
-
 _IMAGE_TYPES: tuple[ImageType, ...] = ("dev", "lts")
 #: Labels that may be set without being needed, and the objection to each.
 _UNNEEDED = {
@@ -123,15 +121,12 @@ def _pinned(paths: list[str]) -> tuple[str, ...]:
     return tuple(path for path in paths if path in MEGATRON_LM.pin_paths) or tuple(paths)
 
 
-def _additional(paths: list[str], facts: ChangeFacts) -> list[Label]:
-    labels = []
+def _additional(paths: list[str], facts: ChangeFacts) -> Iterator[Label]:
     if "lts" in facts.bumped:
-        labels.append(Label(LTS, "the pin of the LTS image moves", _pinned(paths)))
+        yield Label(LTS, "the pin of the LTS image moves", _pinned(paths))
     for name, reason, form in ADDITIONAL:
-        matches = tuple(path for path in paths if re.fullmatch(form, path, re.DOTALL))
-        if matches:
-            labels.append(Label(name, reason, matches))
-    return labels
+        if matches := tuple(path for path in paths if re.fullmatch(form, path, re.DOTALL)):
+            yield Label(name, reason, matches)
 
 
 def bumped_by_pins(before: Texts, after: Texts, sites: Sites = MEGATRON_LM) -> frozenset[ImageType]:
@@ -184,11 +179,11 @@ def table_rows(needed: Iterable[Label], present: Collection[str] | None = None) 
     names = set()
     for label in needed:
         names.add(label.name)
-        row: dict[str, object] = {"label": label.name or "none", "reason": label.reason}
-        row["paths"] = join_first(label.paths, 3)
+        paths = join_first(label.paths, 3)
+        table.append({"label": label.name or "none", "reason": label.reason, "paths": paths})
         if present is not None:
-            row["state"] = _state(label, present)
-        table.append(row)
+            state = "set" if label.name in present else "missing"
+            table[-1]["state"] = state if label.name else "–"
     for name, objection in _UNNEEDED.items():
         if not names or name in names or name not in (present or ()):
             continue
@@ -196,9 +191,3 @@ def table_rows(needed: Iterable[Label], present: Collection[str] | None = None) 
             objection = _OVERRIDES
         table.append({"label": name, "reason": objection, "paths": "", "state": "set, not needed"})
     return table
-
-
-def _state(label: Label, present: Collection[str]) -> str:
-    if not label.name:
-        return "–"
-    return "set" if label.name in present else "missing"
