@@ -4,7 +4,7 @@ Finders are data of a pin site.  Their messages have what was expected and found
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -87,19 +87,16 @@ class DockerArg:
                 spans += self._defaults(text, instruction)
         locations = _locations(text, spans, f"ARG {self.name}")
         if len(locations) > 1:
-            lines = ", ".join(str(location.line) for location in locations)
-            raise CannotTell(f"expected at most one default of ARG {self.name} before FROM, found lines {lines}.")
+            raise CannotTell(f"expected at most one default of ARG {self.name} before FROM, found {_lines(locations)}.")
         return locations
 
     def _defaults(self, text: str, instruction: Instruction) -> Iterator[tuple[int, int]]:
         for word in re.finditer(rf"(?<!\S){re.escape(self.name)}=(?P<quote>[\"']?)", instruction.text):
             rest = instruction.text[word.end() :]
             value = re.match(rf"(?P<value>[^\s\"'\\$]*){word['quote']}(?=\s|$)", rest)
-            length = 1
-            if value is not None:
-                length = len(value["value"])
-                if not length:
-                    continue  # an empty default is none
+            length = len(value["value"]) if value else 1
+            if not length:
+                continue  # an empty default is none
             start, end = instruction.at(word.end()), instruction.at(word.end() + length - 1) + 1
             if value is None or end - start != length:
                 raise CannotTell(
@@ -237,23 +234,16 @@ class Counted:
     def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
         locations = self.finder.find(text, image)
         if len(locations) != self.count:
-            lines = "none"
-            if locations:
-                lines = f"lines {', '.join(str(location.line) for location in locations)}"
             times = "once" if self.count == 1 else f"{self.count} times"
-            raise CannotTell(f"expected {self.what} {times} ({self.origin}), found {lines}.")
+            raise CannotTell(f"expected {self.what} {times} ({self.origin}), found {_lines(locations)}.")
         return locations
-
-
-#: Digits of an index: Python does not convert thousands of digits to a number.
-_LONGEST_INDEX = 9
 
 
 def _descend(parsed: Text, node: Node | None, keys: tuple[str, ...]) -> Node | None:
     for key in keys:
         if isinstance(node, MappingNode):
             node = parsed.pairs(node).get(key)
-        elif isinstance(node, SequenceNode) and key.isdecimal() and len(key) <= _LONGEST_INDEX:
+        elif isinstance(node, SequenceNode) and key.isdecimal() and len(key) <= 9:  # Python refuses thousands of digits
             items = node.value[int(key) :]
             node = items[0] if items else None
         else:
@@ -262,11 +252,7 @@ def _descend(parsed: Text, node: Node | None, keys: tuple[str, ...]) -> Node | N
 
 
 def _has_shape(row: MatrixRow, shape: Mapping[str, str | None]) -> bool:
-    for key, value in shape.items():
-        expected = () if value is None else (value,)
-        if row.texts(key) != expected:
-            return False
-    return True
+    return all(row.texts(key) == tuple(filter(None, [value])) for key, value in shape.items())
 
 
 def _described(shape: Mapping[str, str | None]) -> str:
@@ -282,6 +268,10 @@ def _locations(text: str, spans: Iterable[tuple[int, int]], selector: str) -> tu
         counted = start
         locations.append(PinLocation(start, end, text[start:end], line, selector))
     return tuple(locations)
+
+
+def _lines(locations: Sequence[PinLocation]) -> str:
+    return f"lines {', '.join(str(location.line) for location in locations)}" if locations else "none"
 
 
 def _short(text: str) -> str:

@@ -52,29 +52,19 @@ def _coupling(path: str, image_type: ImageType, what: str, version: str) -> Coup
     return Coupling(path, re.compile(rf"(?m)^[^#\n]*?{version}"), what, frozenset({image_type}))
 
 
+_DEV_ROWS = _rows(_DEV, ("Dockerfile.ci.dev", None), ("Dockerfile.ci.dev", "dev"))
+_LTS_ROWS = _rows(_LTS, ("Dockerfile.ci.lts", None), ("Dockerfile.ci.dev", "lts"))
 MEGATRON_LM = Sites(
     image=_IMAGE,
     since_keys=("IMAGE_TYPE", "PLATFORM"),
     file_key="FILE",
     pins=(
         PinSite("docker/.ngc_version.dev", WholeFile(), "dev", "github", needs="together"),
-        PinSite(
-            _GITLAB,
-            _rows(_DEV, ("Dockerfile.ci.dev", None), ("Dockerfile.ci.dev", "dev")),
-            "dev",
-            "gitlab",
-            needs="always",
-        ),
+        PinSite(_GITLAB, _DEV_ROWS, "dev", "gitlab", needs="always"),
         # A build without the build argument uses the default; forgotten by #5632, fixed by #5680.
         PinSite("docker/Dockerfile.ci.dev", _FROM, "dev", "github", needs="named"),
         PinSite("docker/.ngc_version.lts", WholeFile(), "lts", "github", needs="together"),
-        PinSite(
-            _GITLAB,
-            _rows(_LTS, ("Dockerfile.ci.lts", None), ("Dockerfile.ci.dev", "lts")),
-            "lts",
-            "gitlab",
-            needs="always",
-        ),
+        PinSite(_GITLAB, _LTS_ROWS, "lts", "gitlab", needs="always"),
         PinSite("docker/Dockerfile.ci.lts", _FROM, "lts", "github", needs="named"),
         # No build passes a dev pin to these two.
         PinSite("docker/Dockerfile.ci.nemo", _FROM, "dev", "people", lockstep=False),
@@ -120,22 +110,20 @@ MEGATRON_BRIDGE = Sites(
 )
 
 # coreweave/ml-containers, at 71a115d.  Each workload has its own base image; this is Megatron's.
-_ON_TORCH_EXTRAS = (
-    (".github/workflows/cw-mega-sam.yml", BuildArg("BASE_IMAGE")),
-    ("sglang/Dockerfile", DockerArg("BASE_IMAGE")),
-)
+_MEGATRON = _once(BuildArg("BASE_IMAGE"))
 ML_CONTAINERS = Sites(
     image="ghcr.io/coreweave/ml-containers/torch-extras",
     family=COREWEAVE,
     pins=(
         PinSite(
             ".github/workflows/megatron.yml",
-            _once(BuildArg("BASE_IMAGE")),
+            _MEGATRON,
             "dev",
             "github",
             needs="always",
             dockerfile="megatron/Dockerfile",
         ),
-        *(PinSite(path, finder, "dev", "people", lockstep=False) for path, finder in _ON_TORCH_EXTRAS),
+        PinSite(".github/workflows/cw-mega-sam.yml", BuildArg("BASE_IMAGE"), "dev", "people", lockstep=False),
+        PinSite("sglang/Dockerfile", DockerArg("BASE_IMAGE"), "dev", "people", lockstep=False),
     ),
 )

@@ -55,9 +55,7 @@ class PinPlan:
         If that is unknown, there is a warning for each version to be checked.
         """
         release = re.match(r"\d+(?:\.\d+)*", cuda or "")
-        advice = f"check which CUDA {self.target} has"
-        if release:
-            advice = f"{self.target} has CUDA {cuda}"
+        advice = f"{self.target} has CUDA {cuda}" if release else f"check which CUDA {self.target} has"
         warnings = list(self.warnings)
         for bound in self.cuda_bound:
             # 13 covers all of 13, and 13.3 covers 13.3.0.5.
@@ -76,13 +74,8 @@ class PinPlan:
 
 
 def plan(
-    texts: Texts,
-    sites: Sites,
-    target: Tag,
-    image_type: ImageType,
-    *,
-    allow: frozenset[str] = frozenset(),
-) -> PinPlan:
+    texts: Texts, sites: Sites, target: Tag, image_type: ImageType, *, allow: frozenset[str] = frozenset()
+) -> PinPlan:  # fmt: skip
     """Plan to move the pins of ``image_type`` to ``target``; those that have it already are left alone.
 
     ``texts`` has each of ``sites.paths``.  Raises CannotTell for a site that is missing, duplicated or of an unknown
@@ -110,27 +103,17 @@ def plan(
     for reading, reason in dead_arguments(texts, readings):
         for pin in reading.pins:
             warnings.append(f"{pin.name}: This is a dead build argument: {reason}. Moving it changes no image.")
-    return PinPlan(
-        changes,
-        edits,
-        tuple(warnings),
-        platforms or sites.platforms,
-        target=str(target),
-        cuda_bound=tuple(_cuda_bound(sites, texts, moving)),
-    )
+    cuda_bound = tuple(_cuda_bound(sites, texts, moving))
+    return PinPlan(changes, edits, tuple(warnings), platforms or sites.platforms, "", str(target), cuda_bound)
 
 
 def _stop_or_warn(readings: Sequence[SiteReading], moving: Sequence[ImageType]) -> list[str]:
     """Raise CannotTell for a problem in a file with pins of these types; return warnings for problems in others."""
-    sites = [reading.site for reading in readings]
-    paths = {site.path for site in sites if site.lockstep and site.image_type in moving}
-    stops: list[str] = []
-    warnings: list[str] = []
-    for reading in readings:
-        if reading.problem and reading.site.lockstep and reading.site.path in paths:
-            stops.append(reading.problem)
-        elif reading.problem:
-            warnings.append(f"{reading.problem} This bump does not touch it.")
+    lockstep = [reading for reading in readings if reading.site.lockstep]
+    paths = {reading.site.path for reading in lockstep if reading.site.image_type in moving}
+    stops = [reading.problem for reading in lockstep if reading.problem and reading.site.path in paths]
+    others = [reading.problem for reading in readings if reading.problem and reading.problem not in stops]
+    warnings = [f"{problem} This bump does not touch it." for problem in others]
     if stops:
         fix = "declare it in runbook_lib/pins/known_sites.py"
         if any(reading.problem and reading.site.needs == "declared" for reading in readings):
@@ -143,11 +126,9 @@ def _stop_or_warn(readings: Sequence[SiteReading], moving: Sequence[ImageType]) 
 
 
 def _refuse_older(pins: Sequence[Pin], target: Tag) -> None:
-    newer = [f"{pin.path}:{pin.line} ({pin.tag})" for pin in pins if is_older(target, pin.tag)]
-    if newer:
-        raise Refused(
-            f"The tag {target} is older than the pin in {', '.join(newer)}, so nothing was planned.", "older-tag"
-        )
+    if newer := [f"{pin.path}:{pin.line} ({pin.tag})" for pin in pins if is_older(target, pin.tag)]:
+        message = f"The tag {target} is older than the pin in {', '.join(newer)}, so nothing was planned."
+        raise Refused(message, "older-tag")
 
 
 def _refuse_shared(moving: Sequence[Pin], fixed: Sequence[Pin]) -> None:

@@ -81,7 +81,7 @@ class Sites:
     @property
     def paths(self) -> tuple[str, ...]:
         """The files that ``plan`` reads."""
-        return tuple(dict.fromkeys([*self.pin_paths, *(coupling.path for coupling in self.couplings)]))
+        return tuple(dict.fromkeys((*self.pin_paths, *(coupling.path for coupling in self.couplings))))
 
     @property
     def marker_paths(self) -> tuple[str, ...]:
@@ -181,14 +181,9 @@ def dead_arguments(texts: Texts, readings: Sequence[SiteReading]) -> Iterator[tu
         if dockerfile is None:
             yield reading, f"{name} is passed to {path}, which does not exist"
         elif name not in arguments(dockerfile):
-            declared = [
-                f"ARG {other.argument}"
-                for other in readings
-                if other.site.path == path and other.argument and not other.site.dockerfile
-            ]
-            instead = ""
-            if declared:
-                instead = f" (its image comes from {' and '.join(declared)})"
+            own = [other for other in readings if other.site.path == path and not other.site.dockerfile]
+            declared = " and ".join(f"ARG {other.argument}" for other in own if other.argument)
+            instead = f" (its image comes from {declared})" if declared else ""
             yield reading, f"{path} declares no ARG {name}, so it does nothing{instead}"
 
 

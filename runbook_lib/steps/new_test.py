@@ -68,8 +68,7 @@ def _check_config(path: str, files: Mapping[str, str | None]) -> Check:
         return Check.of(name, False, f"{path} cannot be read: {error}")
     if not isinstance(data, dict):
         return Check.of(name, False, f"{path} is not a mapping of {', '.join(KEYS)}.")
-    missing = [key for key in KEYS if key not in data or (key == "TEST_TYPE" and not data[key])]
-    if missing:
+    if missing := [key for key in KEYS if key not in data or (key == "TEST_TYPE" and not data[key])]:
         return Check.of(name, False, f"{path} has no {', '.join(missing)}.")
     for key in ("MODEL_ARGS", "ENV_VARS"):
         if not isinstance(data[key], dict):
@@ -101,8 +100,7 @@ def _check_rows(test: Target, texts: Mapping[str, str | None]) -> Iterator[Check
             )
     for row in own_rows:
         present = draft.fields(row, texts[row.recipe] or "")
-        missing = [field for field in FIELDS if field not in present]
-        if missing:
+        if missing := [field for field in FIELDS if field not in present]:
             detail = f"{row.recipe}:{row.line} leaves {', '.join(missing)} to CI. Set what its defaults do not fit."
             yield Check("the row says all", "skipped", detail)
 

@@ -6,6 +6,7 @@ An entry is drafted only if its finder, tried on the file, finds the reference, 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -117,12 +118,9 @@ def _entries(
 
 
 def _text(
-    image: str,
-    chosen: Sequence[str],
-    entries: Sequence[_DraftEntry],
-    left_out: Sequence[str],
+    image: str, chosen: Sequence[str], entries: Sequence[_DraftEntry], left_out: Sequence[str],
     references: Sequence[ClassifiedReference],
-) -> str:
+) -> str:  # fmt: skip
     lines = [
         f"# yaml-language-server: $schema={_SCHEMA.as_uri()}",
         "# Drafted by `runbook pins discover`. Read every entry: one that lags behind may be a forgotten pin.",
@@ -165,9 +163,8 @@ def _entry(
 
 
 def _fits(match: ClassifiedReference | None, location: PinLocation, reference: ClassifiedReference) -> bool:
-    if match is None:
-        return False
-    return match.full_role == reference.full_role and match.reference.end == location.end
+    role = reference.full_role
+    return match is not None and match.full_role == role and match.reference.end == location.end
 
 
 @dataclass(frozen=True)
@@ -183,22 +180,19 @@ class _DraftedFile:
         """Return the locations that a finder finds; none if it fails.  No finder is tried twice."""
         if find not in self._tried:
             self._tried[find] = ()
-            try:
+            with suppress(CannotTell):
                 if not isinstance(finder, YamlValue):
                     self._tried[find] = finder.find(self.text, image)
                 elif self._parsed:
                     self._tried[find] = finder.find_parsed(self._parsed)
-            except CannotTell:
-                pass
         return self._tried[find]
 
     @cached_property
     def _parsed(self) -> Text | None:
         """The file as YAML, parsed once; None if it is not valid YAML."""
-        try:
+        with suppress(CannotTell):
             return Text(self.text)
-        except CannotTell:
-            return None
+        return None
 
 
 def _finders(classified: ClassifiedReference, text: str) -> Iterator[tuple[str, Finder]]:

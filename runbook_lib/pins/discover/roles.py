@@ -107,14 +107,11 @@ def as_known(
     readings = read(texts, sites)
     remarks = {id(reading.site): f"; {reason}" for reading, reason in dead_arguments(texts, readings)}
     site_by_line = {(pin.path, pin.line): pin.site for reading in readings for pin in reading.pins}
+    roles: dict[str, Role] = {"frozen": "frozen", "informational": "informational"}
     result = []
     for reference in discovered:
         if site := site_by_line.get((reference.path, reference.reference.line)):
-            role: Role = "informational"
-            if site.lockstep:
-                role = "lockstep"
-            elif site.frozen:
-                role = "frozen"
+            role = roles.get(site.role, "lockstep")
             reason = f"a known pin of {name}{remarks.get(id(site), '')}"
             reference = replace(reference, role=role, type=site.image_type, reason=reason, reader=site.ci)
         result.append(reference)
@@ -204,8 +201,7 @@ def _leading(group: Sequence[_Occurrence]) -> Tag:
     """
     built = [occurrence for occurrence in group if occurrence.nature.kind in _BUILT] or group
     counted = Counter(occurrence.reference.tag for occurrence in built)
-    tags = [occurrence.reference.read_tag for occurrence in built]
-    known = [tag for tag in tags if tag is not None]
+    known = [tag for occurrence in built if (tag := occurrence.reference.read_tag) is not None]
     candidates = [tag for tag in known if tag.kind == "release"] or known
     candidates.sort(key=lambda tag: (-counted[str(tag)], str(tag)))
     newest = candidates[0]

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -72,16 +73,11 @@ class YamlPaths:
 
     def sibling(self, path: YamlPath, keys: Sequence[str]) -> str:
         """Return the text of the first of these keys in the mapping around a value; empty if it has none of them."""
-        if path.mapping is None:
-            return ""
-        try:
-            pairs = self._text.pairs(path.mapping)
-        except CannotTell:
-            return ""
-        for key in keys:
-            node = pairs.get(key)
-            if isinstance(node, ScalarNode):
-                return str(node.value)
+        with suppress(CannotTell):
+            pairs = self._text.pairs(path.mapping) if path.mapping else {}
+            for node in map(pairs.get, keys):
+                if isinstance(node, ScalarNode):
+                    return str(node.value)
         return ""
 
     def _extent(self, node: Node) -> tuple[int, int]:
@@ -114,11 +110,12 @@ def _scalars(documents: list[Node | None]) -> Iterator[_Position]:
         visited.add(id(node))
         if isinstance(node, ScalarNode):
             yield position
-        elif isinstance(node, SequenceNode):
-            for index in reversed(range(len(node.value))):
-                open_positions.append(_Position(node.value[index], str(index), position))
-        elif isinstance(node, MappingNode):
-            for key, value in reversed(node.value):
-                # The value of another key is a list of nodes, whose text may have no end.
-                name = key.value if isinstance(key, ScalarNode) else ""
-                open_positions.append(_Position(value, name, position))
+            continue
+        inner: list[_Position] = []
+        for index, entry in enumerate(node.value):
+            # The value of a key that is no scalar is a list of nodes, whose text may have no end.
+            name, value = str(index), entry
+            if isinstance(node, MappingNode):
+                name, value = entry[0].value if isinstance(entry[0], ScalarNode) else "", entry[1]
+            inner.append(_Position(value, name, position))
+        open_positions += reversed(inner)
