@@ -106,22 +106,18 @@ class _Resources:
 _Tests = list[tuple[Workload, Connections]]
 
 
-def launch(script: str, arguments: Sequence[str] = (), *, synced: bool = True) -> str:
-    """Return a shell command that trains on all nodes of a task, for a script that no recipe starts.
-
-    ``synced`` says that the environment is complete, so that no node changes it while others read it.
-    """
-    command = f"uv run {'--no-sync ' if synced else ''}python -m torch.distributed.run"
+def launch(script: str, arguments: Sequence[str] = ()) -> str:
+    """Return a shell command that trains on all nodes of a task, for a script that no recipe starts."""
     options = (
         '--nnodes="$NNODES" --nproc-per-node="$GPUS_PER_NODE" --node-rank="$SLURM_NODEID" '
-        '--master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT"'
+        '--master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --redirects=3 --log-dir="$LOGS"'
     )
     # Each rank's output has a file of its own: the rank that failed first is rarely rank 0.
-    return f'{command} {options} --redirects=3 --log-dir="$LOGS" {shlex.join([script, *arguments])}'
+    return f"uv run --no-sync python -m torch.distributed.run {options} {shlex.join([script, *arguments])}"
 
 
 def arrays(
-    tests: Iterable[tuple[Workload, Connections]], site: Site, *, calls: int = CALLS, largest: int = LARGEST
+    tests: Iterable[tuple[Workload, Connections]], site: Site, *, largest: int = LARGEST
 ) -> tuple[JobArray, ...]:
     """Return the arrays for these tests, each with its tasks.
 
@@ -131,13 +127,13 @@ def arrays(
     if problems := site.problems():
         raise Refused(" ".join(problems))
     job_arrays: list[JobArray] = []
-    for resource, group in _groups(tests, site, calls).items():
+    for resource, group in _groups(tests, site).items():
         for start in range(0, len(group), largest):
             job_arrays.append(_array(len(job_arrays), resource, group[start : start + largest], site))
     return tuple(job_arrays)
 
 
-def _groups(tests: Iterable[tuple[Workload, Connections]], site: Site, calls: int) -> dict[_Resources, _Tests]:
+def _groups(tests: Iterable[tuple[Workload, Connections]], site: Site) -> dict[_Resources, _Tests]:
     names: set[str] = set()
     groups: dict[_Resources, _Tests] = {}
     for workload, connections in tests:
@@ -149,7 +145,7 @@ def _groups(tests: Iterable[tuple[Workload, Connections]], site: Site, calls: in
         partition, image = site.partition(platform), site.image_for(platform)
         needed = _Resources(partition, image, workload.nodes, gpus, workload.time_limit)
         groups.setdefault(needed, []).append((workload, connections))
-    if len(groups) <= calls:
+    if len(groups) <= CALLS:
         return groups
     merged: dict[_Resources, _Tests] = {}
     for needed, group in groups.items():
@@ -229,8 +225,8 @@ def _task(index: int, workload: Workload, connections: Connections, array_folder
         variable = f"export {VARIABLE}={connections.value}"
     text = _fill(
         "task.sh",
-        TEST=_comment(f"{workload}, from {workload.recipe}"),
-        REASON=_comment(connections.reason),
+        TEST=" ".join(f"{workload}, from {workload.recipe}".split()),
+        REASON=" ".join(connections.reason.split()),
         CONNECTIONS=variable,
         FOLDER=shlex.quote(folder),
         ENTER=enter,
@@ -238,18 +234,14 @@ def _task(index: int, workload: Workload, connections: Connections, array_folder
     return ArrayTask(index, workload, folder, f"{folder}/task.sh", text, f"{command.rstrip()}\n")
 
 
-def _fill(name: str, **values: str) -> str:
-    """Return a shell template of this package with its placeholders ``@NAME@`` replaced."""
-    return _PLACEHOLDER.sub(lambda match: values[match[1]], _template(name))
-
-
 @cache
 def _template(name: str) -> str:
     return resources.files("runbook_lib.slurm").joinpath(name).read_text("utf-8")
 
 
-def _comment(text: str) -> str:
-    return " ".join(text.split())
+def _fill(name: str, **values: str) -> str:
+    """Return a shell template of this package with its placeholders ``@NAME@`` replaced."""
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], _template(name))
 
 
 def _time(seconds: int) -> str:

@@ -41,7 +41,7 @@ _FAILED_NODE = re.compile(
 _LOG_TAIL = 16384  # bytes
 _SAVED = ("state", "reason", "code", "restarts", "early", "values")
 _WORDS = {
-    "": "not submitted", "PENDING": "waiting", "RUNNING": "running", "COMPLETED": "passed", "FAILED": "failed",
+    "": "not submitted", "PENDING": "waiting", "RUNNING": "running", "COMPLETED": "completed", "FAILED": "failed",
     "TIMEOUT": "time limit", "DEADLINE": "time limit", "CANCELLED": "cancelled", "NODE_FAIL": "node failed",
     "BOOT_FAIL": "node failed", "OUT_OF_MEMORY": "out of memory", "PREEMPTED": "preempted", "REVOKED": "cancelled",
     GONE: "gone",
@@ -74,13 +74,10 @@ class ObservedTest:
         return self.entry.job is not None and not self.over
 
     @property
-    def failed(self) -> bool:
-        """True if it ended without success."""
-        return self.over and self.state != "COMPLETED"
-
-    @property
     def word(self) -> str:
         """The state in plain words."""
+        if self.early:
+            return "ended early"
         return _WORDS.get(self.state, self.state.lower().replace("_", " "))
 
 
@@ -241,7 +238,10 @@ class Follower:
         return bool(names) and all(_is_complete(folder / name) for name in names)
 
     def _cancel_complete(self) -> None:
-        complete = {key: test for key, test in self._tests.items() if test.state == "RUNNING" and test.values}
+        complete = {}
+        for key, test in self._tests.items():
+            if test.state == "RUNNING" and test.values and test.entry.exit_record is None:
+                complete[key] = test
         if not complete:
             return
         # Cancelled first, then saved: what is saved as over is never queried again, though it might still run.
@@ -304,18 +304,19 @@ def _is_complete(path: Path) -> bool:
         return False
 
 
-def _log_tail(folder: Path) -> bytes:
+def log_tail(path: Path, size: int = _LOG_TAIL) -> bytes:
+    """Return the last bytes of a log; none of one that cannot be read."""
     try:
-        with (folder / "job.log").open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_TAIL))
-            return file.read(_LOG_TAIL)
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            return file.read(size)
     except OSError:
         return b""
 
 
 def _state_in_log(folder: Path) -> str:
     """Return the state that Slurm wrote at the end of a job's log; an empty string if it wrote none."""
-    tail = _log_tail(folder).rpartition(b"DUE TO JOB REQUEUE")[2]  # before it is an earlier attempt
+    tail = log_tail(folder / "job.log").rpartition(b"DUE TO JOB REQUEUE")[2]  # before it is an earlier attempt
     return next((state for state, sign in _LOG_SIGNS if sign in tail), "")
 
 
@@ -323,7 +324,7 @@ def failed_nodes(entry: RoundTest) -> set[str]:
     """Return the nodes that failed in any attempt of a test, according to Slurm; names may be lists (``n[1-2]``)."""
     nodes: set[str] = set()
     for folder in (entry.folder, *entry.earlier):
-        nodes |= {name.decode().rstrip(".,") for name in _FAILED_NODE.findall(_log_tail(folder))}
+        nodes |= {name.decode().rstrip(".,") for name in _FAILED_NODE.findall(log_tail(folder / "job.log"))}
     return nodes
 
 

@@ -12,7 +12,7 @@ from runbook_lib.golden import values as golden
 from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.golden.judge import Judgement, Verdict, judge
 from runbook_lib.recipes.parallelism import Parallelism
-from runbook_lib.slurm.follow import GONE, ObservedTest
+from runbook_lib.slurm.follow import GONE, ObservedTest, log_tail
 from runbook_lib.slurm.states import OVER
 from runbook_lib.triage import known_problems, read_logs
 from runbook_lib.triage.diagnose import FailedJob, Failure
@@ -23,7 +23,9 @@ Word = Literal["passed", "drifted", "to be judged", "failed", "unknown", "not ov
 _CAUSE_WIDTH = 160  # characters of a cause in a table
 _LOG_TAIL = 65536  # bytes of a node's log that are searched for known problems
 #: Options of a test whose sizes decide how much memory it takes.
-_BATCH_OPTIONS = ("micro-batch-size", "global-batch-size", "seq-length")
+_BATCH = re.compile(
+    r"^ *['\"]?--(micro-batch-size|global-batch-size|seq-length)['\"]? *: *([0-9]{1,9})\b", re.MULTILINE
+)
 _EQUAL = "But the golden values that it wrote equal the commit's, so a refresh would change nothing."
 _COMPARE = "Read which comparison failed in the log: another file, or a second run of the test."
 _AGAIN = "Submit it again: name it, or all that failed, as again."
@@ -121,8 +123,10 @@ def conclude(
         return MatrixOutcome(now, None, judgements)
     is_unchanged = not missing and {judgement.verdict for judgement in judgements} <= {"unchanged"}
     failure = _failure(now, config, is_unchanged=is_unchanged)
-    log = "\n".join([failure.cause, *failure.evidence, *_log_tails(now.entry.folder)])
-    return MatrixOutcome(now, failure, judgements, known_problems.find(log), missing)
+    folder = now.entry.folder
+    logs = [folder / "job.log", *sorted(folder.glob("node-*.err.log"))[:8]]
+    text = "\n".join([failure.cause, *failure.evidence, *map(_text_of, logs)])
+    return MatrixOutcome(now, failure, judgements, known_problems.find(text), missing)
 
 
 def _golden_values(
@@ -154,9 +158,11 @@ def _failure(now: ObservedTest, config: str | None, *, is_unchanged: bool) -> Fa
     if now.state in _BY_SLURM:
         kind, cause, retry = _BY_SLURM[now.state]
         reason = f" ({now.reason})" if now.reason else ""
-        return Failure(name, "", kind, f"{cause}{reason}.", _last_lines(entry.folder), None, retry, _AGAIN)
+        lines = [line for line in _text_of(entry.folder / "job.log").splitlines()[-5:] if line.strip()]
+        return Failure(name, "", kind, f"{cause}{reason}.", tuple(lines), None, retry, _AGAIN)
+    conclusion = "timed_out" if now.state in ("TIMEOUT", "DEADLINE") else "failure"
     try:
-        failure = read_logs.diagnose_folder(entry.folder, FailedJob(name, conclusion=_conclusion(now)))
+        failure = read_logs.diagnose_folder(entry.folder, FailedJob(name, conclusion=conclusion))
     except CannotTell:
         cause = "It wrote no log. Either its node does not see the folder for results, or the job never started."
         return Failure(name, "", "unknown", cause, next="Check that all nodes see the folder for results.")
@@ -175,10 +181,6 @@ def _failure(now: ObservedTest, config: str | None, *, is_unchanged: bool) -> Fa
     return failure
 
 
-def _conclusion(now: ObservedTest) -> str:
-    return "timed_out" if now.state in ("TIMEOUT", "DEADLINE") else "failure"
-
-
 def _sizes(now: ObservedTest, config: str) -> dict[str, str]:
     """Return how the test's settings distribute its model; the log has precedence over them."""
     try:
@@ -189,30 +191,9 @@ def _sizes(now: ObservedTest, config: str) -> dict[str, str]:
     sizes = f"TP {parallelism.tensor}, CP {parallelism.context}, PP {parallelism.pipeline}"
     if parallelism.model and test.world_size % parallelism.model == 0:
         sizes += f", DP {test.world_size // parallelism.model}"
-    return {"parallelism": sizes, "GPUs": f"{test.nodes} × {test.gpus}", **_batch(config)}
+    batch = {name.replace("-", " "): value for name, value in _BATCH.findall(config)}
+    return {"parallelism": sizes, "GPUs": f"{test.nodes} × {test.gpus}", **batch}
 
 
-def _batch(config: str) -> dict[str, str]:
-    sizes = {}
-    for name in _BATCH_OPTIONS:
-        match = re.search(rf"^ *['\"]?--{name}['\"]? *: *([0-9]{{1,9}})\b", config, re.MULTILINE)
-        if match:
-            sizes[name.replace("-", " ")] = match[1]
-    return sizes
-
-
-def _last_lines(folder: Path) -> tuple[str, ...]:
-    return tuple(filter(str.strip, _log_tail(folder / "job.log").splitlines()[-5:]))
-
-
-def _log_tails(folder: Path) -> list[str]:
-    return list(map(_log_tail, [folder / "job.log", *sorted(folder.glob("node-*.err.log"))[:8]]))
-
-
-def _log_tail(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))
-            return file.read(_LOG_TAIL).decode("utf-8", "replace")
-    except OSError:
-        return ""
+def _text_of(log: Path) -> str:
+    return log_tail(log, _LOG_TAIL).decode("utf-8", "replace")

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 
 import yaml
 
-from runbook_lib.errors import CannotTell, Refused, RunbookError
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import coverage, file_names
 from runbook_lib.recipes import rows
 from runbook_lib.recipes.device_connections import Connections, architecture, choose
@@ -21,6 +21,7 @@ from runbook_lib.slurm.site import Site
 
 #: The tests that CI runs on a bump's pull request, and whose golden values it moves.
 BUMP = "bump"
+_UNSET = Connections(None, "")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,6 @@ class SelectedTest:
 
     test: Workload
     connections: Connections
-    parallelism: Parallelism | None = None
     obstacle: str = ""
 
 
@@ -44,15 +44,11 @@ def read_tests(texts: Mapping[str, str | None]) -> tuple[tuple[Workload, ...], M
         if not path.endswith((".yaml", ".yml")):
             continue
         try:
-            tests += filter(_runs_on_gpus, read(path, text or ""))
+            tests += [test for test in read(path, text or "") if test.gpus and test.script.strip()]
             problems[path] = rows.problems(rows.rows(path, text or ""))
         except RunbookError as error:
             problems[path] = (f"{error} Its tests are left out.",)
     return tuple(tests), problems
-
-
-def _runs_on_gpus(test: Workload) -> bool:
-    return bool(test.gpus and test.script.strip())
 
 
 def select(tests: Sequence[Workload], words: str, platform: str, environment: str) -> tuple[Workload, ...]:
@@ -101,26 +97,20 @@ def config_of(test: Workload) -> str:
 def prepare(test: Workload, config: str | None, site: Site) -> SelectedTest:
     """Return a test with what it needs; ``config`` is the text of its settings, None without any."""
     if test.values.get("tag") == "legacy":
-        return SelectedTest(
-            test, Connections(None, ""), obstacle="It tests an older release, whose checkout only CI prepares."
-        )
+        return SelectedTest(test, _UNSET, "It tests an older release, whose checkout only CI prepares.")
     try:
         test.command(assets_dir="", artifacts_dir="", name="")
-    except CannotTell as error:
-        return SelectedTest(test, Connections(None, ""), obstacle=str(error))
-    if config is None:
-        return SelectedTest(test, Connections(None, "It has no model_config.yaml: its own script sets what it needs."))
-    parallelism: Parallelism | None = None
-    try:
+        if config is None:
+            return SelectedTest(test, Connections(None, "It has no model_config.yaml: its script sets what it needs."))
         parallelism = Parallelism.parse(config, config_of(test))
         connections = choose(architecture(test.platform), parallelism)
     except RunbookError as error:
-        return SelectedTest(test, Connections(None, ""), parallelism, str(error))
+        return SelectedTest(test, _UNSET, str(error))
     gpus = site.gpus_for(test)
     obstacle = " ".join(parallelism.problems(test.nodes * gpus))
     if obstacle and gpus == test.gpus:
         obstacle += f" Its recipe names {test.gpus} GPUs per node, but CI's runners give all they have: see least-gpus."
-    return SelectedTest(test, connections, parallelism, obstacle)
+    return SelectedTest(test, connections, obstacle)
 
 
 def count(name: str, text: str) -> int:
@@ -152,9 +142,7 @@ def training_test(train: str, nodes: str, gpus: str, platform: str, environment:
     for word, following in itertools.pairwise([*arguments, "--"]):
         name, equals, value = word.partition("=")
         if name.startswith("--"):
-            settings[name] = value
-            if not equals:
-                settings[name] = following.startswith("--") or following
+            settings[name] = value if equals else following.startswith("--") or following
     command = launch(script, arguments).replace("{", "{{").replace("}", "}}")
     case = f"train-{hashlib.sha256(train.encode()).hexdigest()[:6]}"
     test = Workload(

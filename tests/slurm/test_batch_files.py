@@ -166,7 +166,6 @@ def test_the_launch_names_all_nodes_and_every_rank_has_its_own_log() -> None:
                  '--master-addr="$MASTER_ADDR"', '--master-port="$MASTER_PORT"', "--redirects=3"):  # fmt: skip
         assert part in command
     assert command.endswith("pretrain_gpt.py --data 'a b'")
-    assert "--no-sync" not in launch("x.py", synced=False)
 
 
 def test_a_matrix_of_500_tests_takes_at_most_5_calls() -> None:

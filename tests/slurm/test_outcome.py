@@ -221,7 +221,7 @@ def test_an_attempt_before_a_restart_is_named(tmp_path: Path) -> None:
     test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
     now = saved_state(RoundTest(test, 1, "array", 0, tmp_path / "0", 7))
     results = run.MatrixResults((conclude(now, {}, (), CONFIG),))
-    assert results.outcomes[0].row["state"] == "passed (attempt 4)"
+    assert results.outcomes[0].row["state"] == "completed (attempt 4)"
     assert [sentence.partition("attempt ")[2].partition(".")[0] for sentence in results.restarts] == [
         "1 (preempted)", "2", "3",
     ]  # fmt: skip

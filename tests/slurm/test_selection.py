@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from runbook_lib.errors import Refused
+from runbook_lib.recipes.parallelism import Parallelism
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm.selection import prepare, read_tests, select, training_test
 from runbook_lib.slurm.site import Site
@@ -135,8 +136,8 @@ def test_a_training_of_ones_own_is_a_test_with_its_arguments_as_settings() -> No
     assert command.endswith("--data '{a b}' --use-torch-fsdp2")
     chosen = prepare(test, settings, SITE)
     assert (chosen.obstacle, chosen.connections.value) == ("", None)  # FSDP: never 1
-    assert chosen.parallelism is not None
-    assert (chosen.parallelism.tensor, chosen.parallelism.context) == (4, 2)
+    parallelism = Parallelism.parse(settings)
+    assert (parallelism.tensor, parallelism.context) == (4, 2)
     small, settings = training_test("x.py --tensor-model-parallel-size 16", "1", "8", "dgx_h100", "dev")
     assert "WORLD_SIZE is 8" in prepare(small, settings, SITE).obstacle
     assert (

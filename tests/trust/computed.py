@@ -89,7 +89,6 @@ def main(folder: Path) -> None:
 SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "workflow.pull_request_body.compose_body": {"name": "base-image-runbook:golden-values:"},
     "pins.sites._pins": {"name": "nvcr.io/nvidia/pytorch"},
-    "slurm.outcome._batch": {"name": "micro-batch-size"},
     "records.timeline._broken": {"case": "gpt3_tp1"},
     "steps.broken_tests.issue.choose": {"test": SimpleNamespace(case="gpt3_tp1")},
     "recipes.issue_references.issue_of_comment": {"repository": "o/r"},
