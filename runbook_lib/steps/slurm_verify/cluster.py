@@ -1,7 +1,7 @@
 """The problems of a site on its cluster: paths, containers, partitions and sizes."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib.errors import RunbookError, Unreachable
@@ -17,23 +17,13 @@ from runbook_lib.slurm.states import Partition
 class ClusterReport:
     """``problems`` prevent every submission; ``partitions`` are None if they are unknown.
 
-    ``runtime`` starts the containers.
+    ``site`` is completed by what the cluster has: the GPUs of its nodes, and what starts containers.
     """
 
+    site: Site
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     partitions: tuple[Partition, ...] | None = None
-    runtime: str = ""
-
-    @property
-    def node_gpus(self) -> Mapping[str, int]:
-        """The GPUs of a node by partition, "" for the default partition."""
-        sizes: dict[str, int] = {}
-        for partition in self.partitions or ():
-            sizes[partition.name] = partition.gpus
-            if partition.default:
-                sizes[""] = partition.gpus
-        return sizes
 
 
 def inspect_cluster(slurm: Slurm, site: Site, tests: Sequence[Workload]) -> ClusterReport:
@@ -49,14 +39,16 @@ def inspect_cluster(slurm: Slurm, site: Site, tests: Sequence[Workload]) -> Clus
             f"{site.checkout} has no .venv, so all nodes would build one at the same time. Run `uv sync` there once, "
             "or name an image."
         )
-    runtime, partitions = site.runtime, None
+    partitions = None
     try:
         partitions = slurm.partitions()
-        names = [partition.name for partition in partitions]
-        problems += site.problems(partitions=names, accounts=slurm.own_accounts())
-        if site.image_names and runtime != "apptainer" and not slurm.runs_containers():
-            if runtime == "" and slurm.has_program("apptainer"):
-                runtime = "apptainer"
+        gpus = {partition.name: partition.gpus for partition in partitions}
+        problems += site.problems(partitions=gpus, accounts=slurm.own_accounts())
+        default = [partition.gpus for partition in partitions if partition.default]
+        site = replace(site, node_gpus={**gpus, "": sum(default)})
+        if site.image_names and site.runtime != "apptainer" and not slurm.runs_containers():
+            if site.runtime == "" and slurm.has_program("apptainer"):
+                site = replace(site, runtime="apptainer")
             else:
                 problems.append(
                     f"srun has no option --container-image here, so {site.image_names[0]} cannot be run: Pyxis is not "
@@ -68,7 +60,7 @@ def inspect_cluster(slurm: Slurm, site: Site, tests: Sequence[Workload]) -> Clus
         warnings.append(f"{error} Partition, account and sizes were not checked.")
     except RunbookError as error:
         problems.append(str(error))
-    return ClusterReport(tuple(problems), tuple(warnings), partitions, runtime)
+    return ClusterReport(site, tuple(problems), tuple(warnings), partitions)
 
 
 def _missing_paths(site: Site) -> list[str]:

@@ -2,7 +2,7 @@
 
 import glob
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from runbook_lib.slurm.selection import SelectedTest
 from runbook_lib.slurm.site import Site
 from runbook_lib.slurm.submissions import RoundTest, Submission
 from runbook_lib.steps.slurm_verify.cluster import find_obstacle, inspect_cluster
-from runbook_lib.steps.slurm_verify.commit_tests import golden_files, golden_folder, read_commit_tests
+from runbook_lib.steps.slurm_verify.commit_tests import golden_files, read_commit_tests
 from runbook_lib.system.atomic_files import read_named
 from runbook_lib.text.lists import join_first
 from runbook_lib.workflow.bump_branch import BumpBranch
@@ -75,11 +75,10 @@ class SlurmPlan:
 
     def outcome(self, observed: ObservedTest) -> MatrixOutcome:
         """Return the outcome of a test, its golden values judged against those of the commit."""
-        test = observed.entry.test
-        folder = golden_folder(test)
+        config = selection.config_of(observed.entry.test)
+        folder = config.removesuffix("model_config.yaml")
         golden = {path.removeprefix(folder): text for path, text in self.texts.items() if path.startswith(folder)}
-        settings = self.texts.get(selection.config_of(test))
-        return conclude(observed, golden, self.expected_names(test), settings)
+        return conclude(observed, golden, self.expected_names(observed.entry.test), self.texts.get(config))
 
     def show(self) -> View:
         """Show the site, the problems, the arrays, and the tests that are left out."""
@@ -96,23 +95,18 @@ class SlurmPlan:
         shown += display.notes(self.warnings, title="Warnings")
         shown += display.notes(filter(None, [self.canary]))
         if self.arrays or not (self.problems or self.canary):
-            rows = [self._row(array) for array in self.arrays]
+            rows = []
+            for array in self.arrays:
+                test, seconds = array.tasks[0].workload, max(task.workload.time_limit for task in array.tasks)
+                rows.append({
+                    "array": array.name, "tests": len(array.tasks), "nodes": test.nodes,
+                    "GPUs per node": self.site.gpus_for(test), "minutes at most": -(-seconds // 60),
+                })  # fmt: skip
             shown += display.table(rows, empty="Nothing new to submit: all these tests were submitted before.")
         if self.blocked:
-            rows = [{"tests": names, "left out because": reason} for names, reason in self.left_out]
-            shown += display.note("Left out:") + display.table(rows)
+            reasons = [{"tests": names, "left out because": reason} for names, reason in self.left_out]
+            shown += display.note("Left out:") + display.table(reasons)
         return shown
-
-    def _row(self, array: JobArray) -> dict[str, object]:
-        tests = [task.workload for task in array.tasks]
-        seconds = max(test.time_limit for test in tests)
-        return {
-            "array": array.name,
-            "tests": len(tests),
-            "nodes": tests[0].nodes,
-            "GPUs per node": self.site.gpus_for(tests[0]),
-            "minutes at most": -(-seconds // 60),
-        }
 
     def files(self) -> View:
         """Show the batch file of each array, and the files of the first task."""
@@ -126,10 +120,7 @@ class SlurmPlan:
         return shown
 
 
-def read_site(
-    branch: BumpBranch, site: str = "", *, partition: str = "", account: str = "", image: str = "", mounts: str = "",
-    results: str = "",
-) -> Site:  # fmt: skip
+def read_site(branch: BumpBranch, site: str = "", **parameters: str) -> Site:
     """Return the site that a file and the parameters, which override it, describe.  Raises RunbookError."""
     text = ""
     if site:
@@ -137,10 +128,7 @@ def read_site(
             text = read_named(Path(site).expanduser()).decode("utf-8", "replace")
         except (OSError, ValueError) as error:  # ValueError: a name that no file can have
             raise RunbookError(f"The site file {site!r} cannot be read: {error}. Correct the parameter.") from error
-    return site_file.parse(
-        text, site or "(none)", str(branch.checkout.path), partition=partition, account=account, image=image,
-        mounts=mounts, results=results,
-    )  # fmt: skip
+    return site_file.parse(text, site or "(none)", str(branch.checkout.path), **parameters)
 
 
 def plan_tests(
@@ -168,41 +156,34 @@ def plan_tests(
     training = None
     if train.strip():
         training = selection.training_test(train, nodes, gpus, platform, bump.image_type)
-    commit_tests = read_commit_tests(branch, site, tests, platform, training)
-    selected = commit_tests.tests
+    selected, texts, warnings = read_commit_tests(branch, site, tests, platform, training)
     if repeats.strip():
         limit = selection.count("repeats", repeats)
         selected = tuple(replace(entry, test=selection.limit_repeats(entry.test, limit)) for entry in selected)
-    warnings = (*branch.warnings, *_branch_warnings(branch), *commit_tests.warnings)
-    plan = _with_submissions(replace(plan, tests=selected, texts=commit_tests.texts, warnings=warnings), name)
-    plan = _with_new_tests(replace(plan, problems=(*site.problems(), *plan.problems)), rerun, canary=canary)
+    warnings = (*branch.warnings, *warnings)
+    if bump.tag is not None and branch.tip is None:
+        warnings += (
+            f"The branch {bump.branch} does not exist yet: the tests and golden values are those of {bump.base} at "
+            f"{branch.start[:10]}.",
+        )
+    plan = _with_submissions(replace(plan, tests=selected, texts=texts, warnings=warnings), name)
+    plan = _with_new_tests(plan, rerun, canary=canary)
     if plan.problems or not plan.new_tests:
         return plan
     return _with_arrays(plan)
 
 
-def _branch_warnings(branch: BumpBranch) -> list[str]:
-    if branch.bump.tag is None or branch.tip is not None:
-        return []
-    return [
-        f"The branch {branch.bump.branch} does not exist yet: the tests and golden values are those of "
-        f"{branch.bump.base} at {branch.start[:10]}."
-    ]
-
-
 def _with_submissions(plan: SlurmPlan, prefix: str) -> SlurmPlan:
     """Add earlier submissions.  The names of all folders of the bump start with ``prefix``."""
-    problems = []
+    problems = plan.site.problems()
     submissions = rounds.read(plan.folder)
     try:
         submissions = follow.adopt_jobs(plan.slurm, submissions)
     except RunbookError as error:
-        problems.append(f"{error} It is unknown whether an array that was planned earlier was submitted.")
+        problems += (f"{error} It is unknown whether an array that was planned earlier was submitted.",)
     warnings = list(plan.warnings)
     elsewhere = _unfinished_elsewhere(plan, prefix, warnings)
-    return replace(
-        plan, submissions=submissions, elsewhere=elsewhere, problems=tuple(problems), warnings=tuple(warnings)
-    )
+    return replace(plan, submissions=submissions, elsewhere=elsewhere, problems=problems, warnings=tuple(warnings))
 
 
 def _unfinished_elsewhere(plan: SlurmPlan, prefix: str, warnings: list[str]) -> tuple[RoundTest, ...]:
@@ -217,9 +198,9 @@ def _unfinished_elsewhere(plan: SlurmPlan, prefix: str, warnings: list[str]) -> 
             warnings.append(f"{error} It is unknown whether its tests still run.")
             continue
         for submission in submissions:
-            started += [
-                test for test in submission.entries if test.job is not None and not follow.saved_state(test).over
-            ]
+            for test in submission.entries:
+                if test.job is not None and not follow.saved_state(test).over:
+                    started.append(test)
     if not started:
         return ()
     try:
@@ -248,45 +229,33 @@ def _with_arrays(plan: SlurmPlan) -> SlurmPlan:
             obstacles[entry.test.name] = obstacle
     if len(obstacles) == len(plan.new_tests):
         return replace(plan, problems=(*dict.fromkeys(obstacles.values()), *plan.problems))
-    plan = replace(
-        plan,
-        tests=tuple(
-            replace(entry, obstacle=entry.obstacle or obstacles.get(entry.test.name, "")) for entry in plan.tests
-        ),
-        new_tests=tuple(entry for entry in plan.new_tests if entry.test.name not in obstacles),
-    )
+    tests = [replace(entry, obstacle=entry.obstacle or obstacles.get(entry.test.name, "")) for entry in plan.tests]
+    new_tests = [entry for entry in plan.new_tests if entry.test.name not in obstacles]
+    plan = replace(plan, tests=tuple(tests), new_tests=tuple(new_tests))
     results = f"{plan.folder}/{rounds.next_round(plan.folder)}"
-    site = replace(plan.site, results=results, node_gpus=cluster.node_gpus, runtime=cluster.runtime)
-    warnings = [*plan.warnings, *_work_tree_warnings(plan.branch, site)]
-    failed_nodes = _failed_nodes(plan)
-    if failed_nodes:
-        warnings.append(f"{failed_nodes} failed in an earlier attempt of these tests, according to Slurm: excluded.")
-        site = replace(site, options=_with_excluded(site.options, failed_nodes))
+    nodes = _failed_nodes(plan)
+    options = plan.site.options
+    if nodes:
+        listed = ",".join([option.partition("=")[2] for option in options if option.startswith("--exclude=")] + nodes)
+        options = (*(option for option in options if not option.startswith("--exclude=")), f"--exclude={listed}")
+        warning = f"{','.join(nodes)} failed in an earlier attempt of these tests, according to Slurm: excluded."
+        plan = replace(plan, warnings=(*plan.warnings, warning))
+    site = replace(cluster.site, results=results, options=options)
     try:
         job_arrays = arrays([(entry.test, entry.connections) for entry in plan.new_tests], site)
     except Refused as error:
         return replace(plan, problems=(*plan.problems, str(error)))
-    return replace(plan, arrays=job_arrays, warnings=tuple(warnings))
+    return replace(plan, arrays=job_arrays, warnings=(*plan.warnings, *_work_tree_warnings(plan.branch, site)))
 
 
-def _failed_nodes(plan: SlurmPlan) -> str:
+def _failed_nodes(plan: SlurmPlan) -> list[str]:
     names = {entry.test.name for entry in plan.new_tests}
     nodes: set[str] = set()
     for submission in plan.submissions:
         for entry in submission.entries:
             if entry.test.name in names:
                 nodes |= follow.failed_nodes(entry)
-    return ",".join(sorted(nodes))
-
-
-def _with_excluded(options: Iterable[str], nodes: str) -> tuple[str, ...]:
-    others = []
-    for option in options:
-        if option.startswith("--exclude="):
-            nodes = f"{option.partition('=')[2]},{nodes}"
-        else:
-            others.append(option)
-    return (*others, f"--exclude={nodes}")
+    return sorted(nodes)
 
 
 def _work_tree_warnings(branch: BumpBranch, site: Site) -> list[str]:
