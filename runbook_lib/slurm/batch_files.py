@@ -119,11 +119,7 @@ def launch(script: str, arguments: Sequence[str] = ()) -> str:
 def arrays(
     tests: Iterable[tuple[Workload, Connections]], site: Site, *, largest: int = LARGEST
 ) -> tuple[JobArray, ...]:
-    """Return the arrays for these tests, each with its tasks.
-
-    Raises Refused for a site with problems, a test without GPUs or script, a test given twice, and one that needs a
-    container if the site has no image.
-    """
+    """Return the arrays for these tests, each with its tasks.  Raises Refused for a site with problems."""
     if problems := site.problems():
         raise Refused(" ".join(problems))
     job_arrays: list[JobArray] = []
@@ -134,13 +130,8 @@ def arrays(
 
 
 def _groups(tests: Iterable[tuple[Workload, Connections]], site: Site) -> dict[_Resources, _Tests]:
-    names: set[str] = set()
     groups: dict[_Resources, _Tests] = {}
     for workload, connections in tests:
-        _check(workload, site)
-        if workload.name in names:
-            raise Refused(f"{workload} is chosen twice. Choose its recipe's row once.")
-        names.add(workload.name)
         platform, gpus = workload.platform, site.gpus_for(workload)
         partition, image = site.partition(platform), site.image_for(platform)
         needed = _Resources(partition, image, workload.nodes, gpus, workload.time_limit)
@@ -154,13 +145,6 @@ def _groups(tests: Iterable[tuple[Workload, Connections]], site: Site) -> dict[_
     for needed, group in merged.items():
         longest[replace(needed, seconds=max(workload.time_limit for workload, _ in group))] = group
     return longest
-
-
-def _check(workload: Workload, site: Site) -> None:
-    if not workload.gpus or not workload.nodes or not workload.script.strip():
-        raise Refused(f"{workload} of {workload.recipe} is not a test: it needs no GPU or no node, or runs no script.")
-    if not site.image_for(workload.platform) and INSIDE in workload.script:
-        raise Refused(f"The script of {workload} works in {INSIDE}, a folder of the image. Name the image to use.")
 
 
 def _array(number: int, needed: _Resources, group: _Tests, site: Site) -> JobArray:

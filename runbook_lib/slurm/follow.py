@@ -5,6 +5,7 @@ has left the queue.  What a job wrote itself needs no query.  If a test could no
 lost node), that is saved beside its results, because a controller forgets.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -39,7 +40,7 @@ _FAILED_NODE = re.compile(
     rb"(?:Node failure on|Task launch for \S{1,80} failed on node) ([A-Za-z0-9][\w.,\[\]-]{0,200})"
 )
 _LOG_TAIL = 16384  # bytes
-_SAVED = ("state", "reason", "code", "restarts", "early", "values")
+_SAVED = ("state", "reason", "code", "restarts", "early")
 _WORDS = {
     "": "not submitted", "PENDING": "waiting", "RUNNING": "running", "COMPLETED": "completed", "FAILED": "failed",
     "TIMEOUT": "time limit", "DEADLINE": "time limit", "CANCELLED": "cancelled", "NODE_FAIL": "node failed",
@@ -52,7 +53,7 @@ _WORDS = {
 class ObservedTest:
     """The state of a test at the last poll: Slurm's word, GONE, or empty before it is submitted.
 
-    ``early``: it was cancelled because its golden values were complete; ``values``: they are complete.
+    ``values``: its golden values are complete; ``early``: it was cancelled because of that.
     """
 
     entry: RoundTest
@@ -177,11 +178,8 @@ class Follower:
     def poll(self) -> tuple[ObservedTest, ...]:
         """Query once.  Raises Unreachable if Slurm's controller is down."""
         for key, test in self._tests.items():
-            if test.over:
-                continue
-            if test.entry.exit_record is not None:
-                test = saved_state(test.entry)
-                self._tests[key] = replace(test, values=self._has_values(test))
+            if not test.over and test.entry.exit_record is not None:
+                self._tests[key] = saved_state(test.entry)
             elif test.state == "RUNNING":
                 self._tests[key] = replace(test, values=self._has_values(test))
         waiting = {key: test for key, test in self._tests.items() if test.pending}
@@ -219,10 +217,9 @@ class Follower:
                 self._tests[key] = replace(self._tests[key], state=state, reason="")
 
     def _update(self, key: _Key, test: ObservedTest) -> None:
+        if key in self._cancelled and test.state == "CANCELLED":
+            test = _ended_early(test)
         if test.over:
-            test = replace(test, values=self._has_values(test))
-            if key in self._cancelled and test.state == "CANCELLED":
-                test = _ended_early(test)
             self._save(test)
         self._tests[key] = test
 
@@ -266,12 +263,10 @@ def follow(
     Raises Unreachable if Slurm's controller stays down.
     """
 
-    def summarize(tests: tuple[ObservedTest, ...]) -> polling.Observation:
-        return polling.Observation(counts(tests), not any(test.pending for test in tests))
-
     return polling.follow(
-        follower.poll, summarize, wait=wait, sleep=sleep, clock=clock, say=say,
-        unreachable="The jobs continue meanwhile. Trying again.",
+        follower.poll,
+        lambda tests: polling.Observation(counts(tests), over=not any(test.pending for test in tests)),
+        wait=wait, sleep=sleep, clock=clock, say=say, unreachable="The jobs continue meanwhile. Trying again.",
     )  # fmt: skip
 
 
@@ -343,13 +338,11 @@ def earlier_attempts(entry: RoundTest) -> tuple[str, ...]:
 def saved_state(entry: RoundTest) -> ObservedTest:
     """Return the final state of a test as it was saved or as its job wrote it, or the state before submission."""
     exit_record = entry.exit_record
-    try:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         data = json.loads((entry.folder / "state.json").read_text())
         test = ObservedTest(entry, **{name: data[name] for name in _SAVED})
         if test.over and (test.early or exit_record is None):
             return test
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
     if exit_record is None:
         return ObservedTest(entry)
     _, code = exit_record

@@ -64,21 +64,18 @@ class MatrixOutcome:
     def row(self) -> dict[str, object]:
         """The outcome as a row of a table."""
         entry, failure = self.now.entry, self.failure
-        values = []
-        for judgement in self.judgements:
-            values.append(f"{judgement.verdict}: {summary.sentence(judgement)}".removesuffix(": "))
+        values = [f"{item.verdict}: {summary.sentence(item)}".removesuffix(": ") for item in self.judgements]
         if self.missing and self.now.over:
             values.append(f"{', '.join(self.missing)} was not written")
-        details = list(filter(None, [self.now.reason]))
+        details = [self.now.reason] if self.now.reason else []
         if self.now.restarts:
             details.append(f"attempt {self.now.restarts + 1}")
         row: dict[str, object] = {
-            "test": f"{entry.test.model}/{entry.test.case}", "platform": entry.test.platform, "job": "",
-            "state": f"{self.now.word} ({', '.join(details)})" if details else self.now.word, "outcome": self.word,
+            "test": f"{entry.test.model}/{entry.test.case}", "platform": entry.test.platform,
+            "job": f"{entry.job}_{entry.index}" if entry.job else "",
+            "state": f"{self.now.word} ({', '.join(details)})".removesuffix(" ()"), "outcome": self.word,
             "class": "", "cause": "", "golden values": "; ".join(values), "next": "",
         }  # fmt: skip
-        if entry.job is not None:
-            row["job"] = f"{entry.job}_{entry.index}"
         if failure:
             cause = failure.cause
             if len(cause) > _CAUSE_WIDTH:

@@ -44,7 +44,7 @@ def read_tests(texts: Mapping[str, str | None]) -> tuple[tuple[Workload, ...], M
         if not path.endswith((".yaml", ".yml")):
             continue
         try:
-            tests += [test for test in read(path, text or "") if test.gpus and test.script.strip()]
+            tests += [test for test in read(path, text or "") if test.gpus and test.nodes and test.script.strip()]
             problems[path] = rows.problems(rows.rows(path, text or ""))
         except RunbookError as error:
             problems[path] = (f"{error} Its tests are left out.",)

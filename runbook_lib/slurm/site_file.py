@@ -5,7 +5,7 @@
 
 import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from runbook_lib.containers.work.image import WorkImage
 from runbook_lib.errors import RunbookError
@@ -98,25 +98,18 @@ def _mount(text: str) -> tuple[str, ...]:
     return parts
 
 
-def unmet_requirements(site: Site, partitions: Collection[Partition], tests: Sequence[Workload]) -> tuple[str, ...]:
-    """Return what the cluster's partitions cannot give to these tests, as sentences; Slurm would let them wait forever.
+def unmet_requirements(site: Site, partitions: Collection[Partition], test: Workload) -> tuple[str, ...]:
+    """Return what the cluster's partitions cannot give to a test, as sentences; Slurm would let it wait forever.
 
     A test that may run in several partitions needs one that suffices.
     """
-    by_name = {partition.name: partition for partition in partitions}
-    problems: dict[str, None] = {}
-    for test in tests:
-        names = site.partition(test.platform)
-        if names:
-            candidates = [by_name[name] for name in names.split(",") if name in by_name]
-        else:
-            candidates = [partition for partition in partitions if partition.default]
-            if not candidates:
-                problems["The cluster has no default partition. Name one as partition."] = None
-        unmet = [_unmet(site, partition, test) for partition in candidates]
-        if all(unmet):
-            problems |= dict.fromkeys(itertools.chain.from_iterable(unmet))
-    return tuple(problems)
+    names = site.partition(test.platform).split(",")
+    if names == [""]:
+        names = [partition.name for partition in partitions if partition.default]
+    if not names:
+        return ("The cluster has no default partition. Name one as partition.",)
+    unmet = [_unmet(site, partition, test) for partition in partitions if partition.name in names]
+    return tuple(itertools.chain.from_iterable(unmet)) if all(unmet) else ()
 
 
 def _unmet(site: Site, partition: Partition, test: Workload) -> list[str]:

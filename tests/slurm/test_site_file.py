@@ -146,14 +146,14 @@ def test_requirements_that_a_partition_does_not_meet(
     site: dict[str, Any], partition: dict[str, Any], says: list[str]
 ) -> None:
     has = replace(Partition("batch", None, 4, 8, True), **partition)
-    assert list(unmet_requirements(replace(Site("/c", "/r"), **site), [has], [TEST, TEST])) == says
+    assert list(unmet_requirements(replace(Site("/c", "/r"), **site), [has], TEST)) == says
 
 
 def test_one_of_several_partitions_suffices() -> None:
     site = Site("/c", "/r", partitions={"": "small,large"})
     small, large = Partition("small", 60, 1, 8), Partition("large", None, 9, 8)
-    assert unmet_requirements(site, [small, large], [TEST]) == ()
-    assert len(unmet_requirements(site, [small, replace(large, nodes=1)], [TEST])) == 3
+    assert unmet_requirements(site, [small, large], TEST) == ()
+    assert len(unmet_requirements(site, [small, replace(large, nodes=1)], TEST)) == 3
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_an_image_file_is_for_one_kind_of_processor() -> None:
 
 
 def test_a_cluster_without_gpus_has_a_hint() -> None:
-    told = unmet_requirements(Site("/c", "/r"), [Partition("batch", None, 4, 0, True)], [TEST])
+    told = unmet_requirements(Site("/c", "/r"), [Partition("batch", None, 4, 0, True)], TEST)
     assert "gpus: false" in told[0]
 
 

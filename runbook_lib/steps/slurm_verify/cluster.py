@@ -90,6 +90,6 @@ def find_obstacle(test: Workload, site: Site, partitions: Sequence[Partition] | 
         return f"The test's script uses {INSIDE}, which exists only in a container. Name the image that was built."
     problems: list[str] = []
     if partitions is not None:
-        problems += site_file.unmet_requirements(site, partitions, [test])
+        problems += site_file.unmet_requirements(site, partitions, test)
     problems.append(site_file.unmounted(site, test, settings))
     return " ".join(filter(None, problems))

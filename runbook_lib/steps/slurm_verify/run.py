@@ -4,6 +4,7 @@ Submissions are written to the plan's folder below the folder for results, so th
 them.  The record has the job ids and the outcome of each test.
 """
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -42,18 +43,13 @@ class MatrixResults:
     @property
     def judgements(self) -> tuple[Judgement, ...]:
         """The verdict on each golden file that a test wrote."""
-        judgements: list[Judgement] = []
-        for outcome in self.outcomes:
-            judgements += outcome.judgements
-        return tuple(judgements)
+        return tuple(itertools.chain.from_iterable(outcome.judgements for outcome in self.outcomes))
 
     @property
     def restarts(self) -> tuple[str, ...]:
         """A sentence for each attempt before a test's last."""
-        sentences: list[str] = []
-        for outcome in self.outcomes:
-            sentences += following.earlier_attempts(outcome.now.entry)
-        return tuple(sentences)
+        entries = [outcome.now.entry for outcome in self.outcomes]
+        return tuple(itertools.chain.from_iterable(map(following.earlier_attempts, entries)))
 
     def names(self, word: str) -> list[str]:
         """Return the tests with this outcome."""
@@ -103,10 +99,16 @@ def carry_out(
         head_commit=plan.branch.start, results=str(plan.folder), image_under_test=", ".join(plan.site.image_names)
     )
     step.warn(*plan.warnings, *(f"Left out: {tests}. {reason}" for tests, reason in plan.left_out))
+    is_blocked = bool(plan.problems and plan.new_tests) and not cancel
     if not bump.apply:
-        _preview(step, plan, cancel=cancel)
+        if cancel:
+            step.would("end all of these tests that have not ended")
+        elif is_blocked:
+            step.warn(*plan.problems)
+        for array in () if cancel or is_blocked else plan.arrays:
+            step.would(f"submit {display.count(len(array.tasks), 'test')} to Slurm as the array {array.name}")
         return plan
-    if plan.problems and plan.new_tests and not cancel:
+    if is_blocked:
         raise Refused(" ".join(plan.problems))
     if not plan.arrays and not plan.submissions:
         return plan
@@ -119,33 +121,16 @@ def carry_out(
     return replace(plan, submissions=submissions)
 
 
-def _preview(step: StepRecord, plan: SlurmPlan, *, cancel: bool) -> None:
-    if cancel:
-        step.would("end all of these tests that have not ended")
-    elif plan.problems and plan.new_tests:
-        step.warn(*plan.problems)
-    else:
-        for array in plan.arrays:
-            step.would(f"submit {display.count(len(array.tasks), 'test')} to Slurm as the array {array.name}")
-
-
 def _write_jobs(plan: SlurmPlan) -> tuple[Submission, ...]:
     """Write the job ids that only the queue had.  Raises Refused if another run has submitted tests since the plan."""
-    written = rounds.read(plan.folder)
-    if [array.name for array in written] != [array.name for array in plan.submissions]:
-        raise _overtaken(plan)
-    result = []
-    for array, planned in zip(written, plan.submissions, strict=True):
-        if array.job is not None and planned.job is None:
-            raise _overtaken(plan)
-        if array.job is None and planned.job is not None:
-            array = rounds.write_job(array, planned.job)
-        result.append(array)
-    return tuple(result)
-
-
-def _overtaken(plan: SlurmPlan) -> Refused:
-    return Refused(f"Another run has submitted tests to {plan.folder} in the meantime. Run again.")
+    written = {array.name: array for array in rounds.read(plan.folder)}
+    planned = {array.name: array.job for array in plan.submissions}
+    if list(written) != list(planned) or any(written[name].job and not job for name, job in planned.items()):
+        raise Refused(f"Another run has submitted tests to {plan.folder} in the meantime. Run again.")
+    for name, job in planned.items():
+        if job and written[name].job is None:
+            written[name] = rounds.write_job(written[name], job)
+    return tuple(written.values())
 
 
 def _submit(step: StepRecord, plan: SlurmPlan, say: Callable[[str], object]) -> tuple[Submission, ...]:
@@ -203,20 +188,17 @@ def follow(
         tests = following.follow(follower, wait=wait and apply, sleep=sleep, say=say)
     except Unreachable as error:
         raise Unreachable(f"{error} {_RETRY}") from error
-    jobs = {array.name: array.job for array in plan.submissions}
-    step.table("slurm jobs", [{"array": name, "job": job} for name, job in jobs.items()])
+    step.table("slurm jobs", [{"array": array.name, "job": array.job} for array in plan.submissions])
     return MatrixResults(tuple(plan.outcome(test) for test in tests))
 
 
 def _cancel(step: StepRecord, plan: SlurmPlan) -> None:
     """End the chosen tests, in whichever round, and this bump's tests in other folders."""
     names = {chosen.test.name for chosen in plan.tests}
-    unfinished = plan.elsewhere
-    if plan.submissions:
-        entries = list(plan.elsewhere)
-        for array in plan.submissions:
-            entries += [entry for entry in array.entries if entry.test.name in names]
-        unfinished = following.unfinished(plan.slurm.queue(), entries)
+    entries = list(plan.elsewhere)
+    for array in plan.submissions:
+        entries += [entry for entry in array.entries if entry.test.name in names]
+    unfinished = entries and following.unfinished(plan.slurm.queue(), entries)
     if unfinished:
         plan.slurm.cancel((entry.job or 0, entry.index) for entry in unfinished)
         listed = ", ".join(entry.test.name for entry in unfinished)
