@@ -35,7 +35,8 @@ ADDRESS = re.compile(
 class DiagnosedJob:
     """A failed job.  ``test`` is ``<model>/<test case>``, empty for a job of another kind.
 
-    ``platform`` is empty where it is unknown.  ``tracked`` is the issue of a test that fails on the base branch too.
+    ``platform`` is empty where it is unknown.  ``tracked`` is the issue of a test that fails on the base branch too,
+    ``flaky_before`` lists earlier runs in which infrastructure failed the job.
     """
 
     failure: Failure
@@ -43,6 +44,7 @@ class DiagnosedJob:
     on_base: BaseResult = UNKNOWN
     platform: str = ""
     tracked: Issue | None = None
+    flaky_before: str = ""
 
     @property
     def comparison(self) -> str:
@@ -62,6 +64,7 @@ class DiagnosedJob:
             "cause": cause,
             "platform": self.platform,
             "on the base branch": self.comparison,
+            "flaky before": self.flaky_before,
             "next": self.failure.next,
             "url": self.failure.url,
         }

@@ -24,6 +24,7 @@ from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.broken_tests import issue as tracking
+from runbook_lib.steps.broken_tests.history import with_history
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
 from runbook_lib.triage import failed_jobs
@@ -57,6 +58,11 @@ class Triage:
         """A sentence for each job whose golden values cannot be read."""
         template = "It is not known if golden values explain the failure of {}. {}"
         return tuple(template.format(problem.job, problem.sentence) for problem in self.unread)
+
+    def flaky_history(self, names: Iterable[str]) -> list[str]:
+        """Return a sentence for each of these jobs that infrastructure failed in earlier runs too."""
+        jobs = [job for job in self.jobs if job.failure.job in names and job.flaky_before]
+        return [f"{job.failure.job} was flaky before, {job.flaky_before}." for job in jobs]
 
     def show(self) -> View:
         """Return each failed job with its cause and evidence."""
@@ -221,6 +227,7 @@ def triage(run: ChosenRun, say: Callable[[str], object] = print) -> Triage:
     # No refreshed value explains a resumed run that differs from its first run.
     resumed = Counter(job.failure.job for job in jobs if job.failure.kind == "resume mismatch")
     undecided = Counter(values.undecided) | resumed
+    jobs = with_history(jobs, run.pull_request.records)
     return Triage(run, jobs, tuple(sorted(undecided.elements())), unread)
 
 

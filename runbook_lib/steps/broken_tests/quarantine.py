@@ -90,6 +90,7 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
     if not run.older:  # an older run says nothing about the failures of the newest
         push = push_round.push_answers(step, state, blocking)
         if flaky and not blocking and not push.commit and not push.waiting:
+            messages += failures.flaky_history(flaky)
             rerun = rerun_flaky(step, run, flaky, messages)
     result = QuarantineResult(plan, issues, problems, blocking, flaky, push, rerun, tuple(messages))
     quarantined = quarantined_since_fork(bump_branch.find(checkout, bump))
@@ -291,7 +292,8 @@ def _conclude(step: StepRecord, result: QuarantineResult) -> None:
         step.done(sentence, notebooks.RUN_CI)
     elif result.flaky:
         names = ", ".join(result.flaky)
-        step.waiting(f"waiting for a person: infrastructure fails these repeatedly: {names}", run.url)
+        history = " ".join([*plan.triage.flaky_history(result.flaky), run.url])
+        step.waiting(f"waiting for a person: infrastructure fails these repeatedly: {names}", history)
     else:
         step.done("Every failed test of this run is explained or decided.", notebooks.RUN_CI)
 
@@ -307,7 +309,8 @@ def _plan_effects(step: StepRecord, result: QuarantineResult, tests: str) -> Non
     if plan.decisions or plan.reenabled or push_round.has_unpushed_answers(plan.run.pull_request):
         step.would(push_round.PUSH, publish=True)
     elif result.flaky and not result.open:
-        step.would(f"run again: {', '.join(result.flaky)}", publish=True)
+        history = "".join(f" {sentence}" for sentence in plan.triage.flaky_history(result.flaky))
+        step.would(f"run again: {', '.join(result.flaky)}{'.' if history else ''}{history}", publish=True)
 
 
 def _next(result: QuarantineResult) -> str:

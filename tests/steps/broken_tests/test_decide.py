@@ -227,6 +227,32 @@ def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -
     assert at.state()[:4] == before[:4]
 
 
+def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: World) -> None:
+    name = "mimo/mimo_vlm_tp1 - latest"
+    assert at.records is not None
+    rows = {"dev-26.02-py3": ("https://x/1", "https://x/1", "https://x/2"), "lts-25.09-py3": ("https://x/3",)}
+    for bump, urls in rows.items():
+        for number, url in enumerate(urls):
+            folder = at.records.parent / bump / f"2026010{number + 1}T000000Z-06-broken-tests-{number}"
+            folder.mkdir(parents=True)
+            lines = ["job,class,url", f"{name},flaky infrastructure,{url}", f"gpt/{HANG} - latest,hang,{url}"]
+            (folder / "failures.csv").write_text("\n".join(lines) + "\n")
+    step05(at, accept=f"{REGRESSION}: right")
+    ran = step06(at, broken_tests=BOTH)
+    assert f"{name} was flaky before, 3 times: 2026-01-01 in dev-26.02-py3 (https://x/1)" in " ".join(
+        ran.plan.triage.flaky_history([name, f"gpt/{HANG} - latest"])
+    )
+    assert "3 times" in ran.plan.triage.show().text
+    at.now[0] += 1000
+    ran = step06(at, broken_tests=BOTH)
+    assert ran.done.rerun
+    history, started = ran.done.messages[-2:]
+    assert [" was flaky before, 3 times" in history, started.startswith("Started the flaky tests again")] == [
+        True,
+        True,
+    ]
+
+
 def test_an_open_issue_that_names_the_test_is_used(at: World) -> None:
     theirs = github_issues.file(at.github(), f"{HANG} hangs", "Since Monday.")
     step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
