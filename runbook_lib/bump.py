@@ -30,7 +30,7 @@ class Bump:
     """A requested bump.  ``tag`` is None where a notebook only shows the current state.
 
     ``repository`` declares the pins to move and the family of image tags.  ``current_branch`` is where a change without
-    a bump is committed.
+    a bump is committed, with ``change_title`` as its title where it has a pull request of its own.
     """
 
     tag: Tag | None
@@ -42,6 +42,7 @@ class Bump:
     publish: bool
     repository: Repository = MEGATRON_LM
     current_branch: str = ""
+    change_title: str = ""
 
     @classmethod
     def parse(
@@ -99,6 +100,8 @@ class Bump:
     @property
     def title(self) -> str:
         """The title of the commit and the pull request, by the repository's convention (Megatron-LM #4611)."""
+        if self.change_title:
+            return self.change_title
         title = self.repository.title
         if self.image_type == "lts":
             title = self.repository.lts_title or title

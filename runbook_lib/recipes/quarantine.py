@@ -105,6 +105,18 @@ def unmark(recipe: str, text: str, tests: Sequence[Target], *, whole_rows: bool 
     return Edit(recipe, text, splice(text, spans))
 
 
+def track(recipe: str, text: str, test: Target, issue: int) -> Edit:
+    """Name an issue in a comment above the quarantined rows of a test; 0 stands for one that is not filed yet."""
+    spans: list[Span] = []
+    for row in recipes.rows(recipe, text):
+        if test.is_of(row) and _has_broken_scope(row) and not comment_of(row, text):
+            _require_editable(row)
+            start, indent = _line_start(text, row.key)
+            note = f"{_on_one_line(test.reason)} — see issue #{issue or '(new)'}."
+            spans.append((start, start, f"{indent}# Broken: {note}{_newline(text, start)}"))
+    return Edit(recipe, text, splice(text, spans))
+
+
 def comment_of(row: RecipeRow, text: str) -> str:
     """Return the comment of a row that names its issue; empty without one."""
     match = _above(row, text, _COMMENT) or _below(row, text, _SOFT)
@@ -132,12 +144,17 @@ def _has_broken_scope(row: RecipeRow) -> bool:
     return any(cell.value.endswith(BROKEN) for cell in row.scopes)
 
 
-def _require_own(row: RecipeRow, tests: Collection[Target], whole_rows: bool) -> None:
-    place = f"{row.recipe}:{row.line}"
+def _require_editable(row: RecipeRow) -> None:
     if row.fixed:
         raise Refused(
-            f"The row of {row.case} in {place} cannot be edited: {row.fixed}. Edit it by hand, then run again."
+            f"The row of {row.case} in {row.recipe}:{row.line} cannot be edited: {row.fixed}. Edit it by hand, then "
+            "run again."
         )
+
+
+def _require_own(row: RecipeRow, tests: Collection[Target], whole_rows: bool) -> None:
+    _require_editable(row)
+    place = f"{row.recipe}:{row.line}"
     named = {(test.environment, test.platform) for test in tests if test.is_of(row)}
     unnamed = []
     for environment in row.environments:

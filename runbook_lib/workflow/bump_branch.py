@@ -67,7 +67,7 @@ def find(checkout: Checkout, bump: Bump) -> BumpBranch:
         raise NoSuchBranch(
             f"The branch {bump.base!r} does not exist in {checkout.path}. Give the name of a branch that it has."
         )
-    tip = _tip(checkout, bump, base, warnings) if bump.tag else None
+    tip = _tip(checkout, bump, base, warnings) if bump.tag or bump.change_title else None
     return BumpBranch(checkout, bump, remote, base, tip or base, tip, tuple(warnings))
 
 

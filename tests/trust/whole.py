@@ -23,7 +23,7 @@ _GOLDEN = {
 #: What one commit refreshes: all that drifts on GitHub, or what runs on GitLab alone.
 GOLDEN = (_GOLDEN, {f"{_CASES}gpt/gpt3_mcore_tp1_pp4/golden_values_dev_dgx_h100.json"})
 RECIPES = {"tests/test_utils/recipes/h100/gpt.yaml", "tests/test_utils/recipes/h100/moe.yaml"}
-FILED = "CI failure with base image"
+FILED = ("CI failure with base image", "CI failure on main")
 _TAGS = re.compile(r"nvcr\.io/nvidia/pytorch:(26\.0[24]-py3)")
 #: What `audit verify` says of a record whose command was killed between its last two writes, or its first two.
 _PASSING = ("head lists it as open", ".opening-", "has no run.json", ".tmp: does not belong")

@@ -220,7 +220,8 @@ def triage(run: ChosenRun, say: Callable[[str], object] = print) -> Triage:
         jobs = failed_jobs.diagnose_pipeline(run.source, say)
     else:
         requested = failed_jobs.RequestedRun(github.run(run.number))
-        jobs = failed_jobs.diagnose_run(github, requested, run.bump.base, say, "this image")
+        change = "this image" if run.bump.tag else "this run"
+        jobs = failed_jobs.diagnose_run(github, requested, run.bump.base, say, change)
         jobs = tuple(_with_issue(github, job, run.bump) for job in jobs)
     values = golden_comparison.collect(run, on_branch=True, report=lambda _: None)
     unread = tuple(problem for problem in values.unavailable if problem.job in values.undecided)
@@ -236,7 +237,7 @@ def _with_issue(github: GitHub, job: DiagnosedJob, bump: Bump) -> DiagnosedJob:
     model, _, case = job.test.partition("/")
     if not case or job.on_base.state != "failing":
         return job
-    return replace(job, tracked=_open_issue(github, Target(case, job.platform, bump.image_type, model)))
+    return replace(job, tracked=open_issue(github, Target(case, job.platform, bump.image_type, model)))
 
 
 def plan(failures: Triage, *, broken: str = "", reenable: str = "", soft: bool = False) -> QuarantinePlan:
@@ -249,7 +250,7 @@ def plan(failures: Triage, *, broken: str = "", reenable: str = "", soft: bool =
     branch, source = run.branch, run.source
     targets, rows = resolve_targets(branch, broken, "broken")
     reenabled, _ = resolve_targets(branch, reenable, "reenable")
-    if source is None:
+    if source is None or run.bump.tag is None:  # without a bump ``survey`` plans
         return QuarantinePlan(failures)
     decisions, quarantined, warnings = [], [], []
     for target in targets:
@@ -305,10 +306,11 @@ def _tracking_issue(failures: Triage, target: Target) -> Issue | None:
         if issue.state != "open":
             raise Refused(f"#{number}, which the reason for {target} names, is {issue.state}. Name an open issue.")
         return issue
-    return _open_issue(github, target)
+    return open_issue(github, target)
 
 
-def _open_issue(github: GitHub, target: Target) -> Issue | None:
+def open_issue(github: GitHub, target: Target) -> Issue | None:
+    """Return the open issue that tracks a test."""
     # The search lags behind new issues; the list of our own does not.
     login = github.me()
     own = github_issues.listed(github, login)

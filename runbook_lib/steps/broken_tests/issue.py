@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.models import Issue
+from runbook_lib.recipes.quarantine import BROKEN
+from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.recipes.targets import Target
 from runbook_lib.text.markdown import address, code, prose, unlinked
 from runbook_lib.text.sanitize import inert
@@ -103,18 +105,33 @@ def body(
             lines += ["", "The log is on an internal server, so its lines are not copied here."]
         elif failure.evidence:
             lines += ["", *_fenced(failure.evidence)]
-    lines += [
-        "",
+    return "\n".join([*lines, "", *_instructions(test, scopes, new, recipe)]) + "\n"
+
+
+def body_of_quarantined(test: Target, row: RecipeRow, age: str) -> str:
+    """Return the text of an issue for a row that was quarantined without one; ``age`` as a person reads it."""
+    scopes = tuple(cell.value.removesuffix(BROKEN) for cell in row.scopes)
+    facts = {
+        "test": f"{test.model}/{test.case}",
+        "environment": ", ".join(row.environments),
+        "platforms": ", ".join(row.platforms),
+        "recipe": f"{row.recipe}:{row.line}, scopes {', '.join(scopes)}",
+        "quarantined": age,
+    }
+    lines = [marker(test), f"The test is quarantined, and no issue tracked it: {prose(test.reason)}", ""]
+    lines += ["| | |", "|---|---|", *(f"| {name} | {code(value)} |" for name, value in facts.items())]
+    return "\n".join([*lines, "", *_instructions(test, scopes, "the base image", row.recipe)]) + "\n"
+
+
+def _instructions(test: Target, scopes: Sequence[str], image: str, recipe: str) -> list[str]:
+    return [
         "**To reproduce**, on the machine that has the platform:",
         "",
-        *_fenced([_reproduce(test, scopes, new)]),
-    ]
-    lines += [
+        *_fenced([_reproduce(test, scopes, image)]),
         "",
         f"**To re-enable**: fix the test, restore the scopes of its row in {code(recipe)}, set the label "
         "`Run functional tests` on the pull request, and close this issue.",
     ]
-    return "\n".join(lines) + "\n"
 
 
 def _reproduce(test: Target, scopes: Sequence[str], image: str) -> str:

@@ -20,7 +20,7 @@ from runbook_lib.recipes.targets import Target
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.broken_tests import decide
 from runbook_lib.steps.broken_tests import issue as tracking
-from runbook_lib.steps.broken_tests.decide import Decision, QuarantinePlan, Triage
+from runbook_lib.steps.broken_tests.decide import QuarantinePlan, Triage
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.markdown import address, code, prose, unlinked
@@ -66,7 +66,7 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
     """
     failures, run = plan.triage, plan.run
     bump, checkout, state = run.bump, run.branch.checkout, run.pull_request
-    if run.source is None:
+    if run.source is None or bump.tag is None:
         return QuarantineResult(plan)
     # Refuses before anything is filed.  A killed run may have filed issues and left their rows uncommitted.
     planned = plan.edits(plan.known_issues)
@@ -112,7 +112,7 @@ def _issues(step: StepRecord, plan: QuarantinePlan, messages: list[str]) -> tupl
             problems.append(f"{target} is not quarantined: it has no open issue, and only publish files one.")
         else:
             try:
-                issue = file_issue(github, decision, bump.base)
+                issue = file_issue(github, target, decision.title, decision.body, bump.base)
             except RunbookError as error:
                 problems.append(f"{target} is not quarantined, as its issue could not be filed. {error}")
                 continue
@@ -122,9 +122,8 @@ def _issues(step: StepRecord, plan: QuarantinePlan, messages: list[str]) -> tupl
     return issues, tuple(problems)
 
 
-def file_issue(github: GitHub, decision: Decision, base: str) -> Issue:
+def file_issue(github: GitHub, target: Target, title: str, body: str, base: str) -> Issue:
     """File the tracking issue of a test, once, for the last author of the test on the branch ``base``."""
-    target = decision.target
     author = github.last_author(f"{FOLDER}/{target.model}/{target.case}", base)
     assignee = author if author and github_issues.assignable(github, author) else ""
     login = github.me()
@@ -135,7 +134,7 @@ def file_issue(github: GitHub, decision: Decision, base: str) -> Issue:
 
     return once(
         filed,
-        lambda: github_issues.file(github, decision.title, decision.body, [tracking.LABEL], assignee),
+        lambda: github_issues.file(github, title, body, [tracking.LABEL], assignee),
         lambda issue: github_issues.withdraw(github, issue),
     )
 
@@ -213,6 +212,7 @@ def verify(step: StepRecord, result: QuarantineResult) -> View:
     if run.source is not None:
         run.record_inputs(step)
         step.table("failures", [job.row for job in plan.triage.jobs])
+    if run.source is not None and run.bump.tag is not None:
         step.check(*_checks(result))
         filed = {target: issue.number for target, issue in result.issues.items()}
         step.diff(edits.diff(plan.edits(plan.known_issues | filed)))
@@ -268,7 +268,8 @@ def _changes(quarantined: int, plan: QuarantinePlan, form: str) -> str:
 def _conclude(step: StepRecord, result: QuarantineResult) -> None:
     plan, push, run = result.plan, result.push, result.plan.run
     bump = run.bump
-    if run.conclude_without_run(step, "Nothing to decide"):
+    # Without a tag the outcome is that of the survey.
+    if bump.tag is None or run.conclude_without_run(step, "Nothing to decide"):
         return
     if not bump.apply:
         tests, jobs = display.count(len(plan.decisions), "test"), display.count(len(result.open), "failed job")
