@@ -135,7 +135,7 @@ class Checkout:
     def remote_url(self, remote: str, *, push: bool = False) -> str | None:
         """Return the address of a remote, without credentials; None when there is no such remote."""
         try:
-            return command.clean(self.git("remote", "get-url", *(["--push"] if push else []), "--", remote))
+            return command.clean(command.addresses(self.path, remote, push=push)[0])
         except GitFailed as error:
             if error.status != _NO_REMOTE:
                 raise

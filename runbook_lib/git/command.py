@@ -104,9 +104,17 @@ def output(
         configured = _configuration(place)
         if remote is not None and not any(key.startswith(f"remote.{remote}.") for key, _ in configured):
             raise NoSuchRemote(command, f"there is no remote {remote!r}.")
-        settings_apart, variables = _credentials_apart(place, arguments, configured)
-        env = env | variables | _not_asking(env, configured) | _without_proxy(env, [*configured, *pairs])
-        pairs = [*pairs, *settings_apart, *_without_downgrade(place, arguments, configured)]
+        keys = {key for key, _ in configured}
+        name = next((word for word in arguments[1:] if f"remote.{word}.url" in keys), None)
+        env = env | _not_asking(env, configured) | _without_proxy(env, [*configured, *pairs])
+        if name is not None:
+            push = arguments[0] == "push"
+            used = addresses(place, name, push=push)
+            credentials, variables = _credentials_apart(name, used, configured, push=push)
+            env = env | variables
+            pairs += credentials
+            if not any(address.startswith("http://") for address in used):
+                pairs.append(("protocol.http.allow", "never"))  # no redirect leads from https to plain http
     try:
         process = subprocess.Popen(
             ["git", "-C", str(place), *arguments], env=env | _configured(pairs), stdin=subprocess.PIPE,
@@ -164,19 +172,14 @@ def _not_asking(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> 
 
 
 def _credentials_apart(
-    place: Path, arguments: Sequence[str], settings: Sequence[tuple[str, str]]
+    remote: str, used: Sequence[str], settings: Sequence[tuple[str, str]], *, push: bool
 ) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """Return the settings and variables that give git what stands before the @ of a remote's address.
 
     git would start its helper with the whole address, for everybody on the machine to read in the list of processes.
     """
-    remote = _named_remote(arguments, settings)
-    if remote is None or not any(_WITH_USERINFO.search(text) for pair in settings for text in pair):
-        return [], {}
-    push = arguments[0] == "push"
     own = [value for key, value in settings if key == f"remote.{remote}.pushurl"] if push else []
     raw = own or [value for key, value in settings if key == f"remote.{remote}.url"]
-    used = _addresses(place, remote, push=push)
     additions: list[tuple[str, str]] = []
     variables: dict[str, str] = {}
     for number, (configured, address) in enumerate(zip(raw, used, strict=False)):
@@ -192,12 +195,7 @@ def _credentials_apart(
     return additions, variables
 
 
-def _named_remote(arguments: Sequence[str], settings: Sequence[tuple[str, str]]) -> str | None:
-    keys = {key for key, _ in settings}
-    return next((name for name in arguments[1:] if f"remote.{name}.url" in keys), None)
-
-
-def _addresses(place: Path, remote: str, *, push: bool) -> list[str]:
+def addresses(place: Path, remote: str, *, push: bool) -> list[str]:
     """Return the addresses of a remote after git's rules (``insteadOf``) have been applied."""
     return git(place, "remote", "get-url", "--all", *(["--push"] if push else []), "--", remote).splitlines()
 
@@ -214,20 +212,6 @@ def _without_proxy(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) 
     own = env.get("no_proxy") or env.get("NO_PROXY") or ""
     joined = own if own.strip() == "*" else ",".join(filter(None, [own, *dict.fromkeys(direct)]))
     return {"no_proxy": joined, "NO_PROXY": joined}
-
-
-def _without_downgrade(
-    place: Path, arguments: Sequence[str], settings: Sequence[tuple[str, str]]
-) -> list[tuple[str, str]]:
-    """Return the setting that keeps git from following a redirect of an https remote to plain http."""
-    remote = _named_remote(arguments, settings)
-    if remote is None:
-        return []
-    if any("http://" in text for pair in settings for text in pair):
-        used = _addresses(place, remote, push=arguments[0] == "push")
-        if any(address.startswith("http://") for address in used):
-            return []
-    return [("protocol.http.allow", "never")]
 
 
 def _helper(name: str) -> str:

@@ -72,16 +72,11 @@ def _hidden(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
             f"{', '.join(skipped)} is left out of the sparse checkout {checkout.path}. Add it: "
             f"{_git(checkout, 'sparse-checkout', 'add', *folders)}"
         )
-    elif skipped:
-        yield (
-            f"{', '.join(skipped)} is marked skip-worktree, so git ignores its state. Remove the mark: "
-            f"{_git(checkout, 'update-index', '--no-skip-worktree', '--', *skipped)}"
-        )
-    if assumed:
-        yield (
-            f"{', '.join(assumed)} is marked assume-unchanged, so git sees no edit of it. Remove the mark: "
-            f"{_git(checkout, 'update-index', '--no-assume-unchanged', '--', *assumed)}"
-        )
+        skipped = []
+    for files, mark in ((skipped, "skip-worktree"), (assumed, "assume-unchanged")):
+        if files:
+            unmark = _git(checkout, "update-index", f"--no-{mark}", "--", *files)
+            yield f"{', '.join(files)} is marked {mark}, so git sees no edit of it. Remove the mark: {unmark}"
 
 
 def _converted(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:

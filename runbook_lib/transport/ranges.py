@@ -20,7 +20,7 @@ from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.transport.client import DEFAULTS, send
 from runbook_lib.transport.connections import open_transport
 from runbook_lib.transport.limits import call_within
-from runbook_lib.transport.retries import NoReply, Retries, Temporary, is_temporary, retry_after
+from runbook_lib.transport.retries import NoReply, Retries, Temporary, is_temporary, request_of, retry_after
 from runbook_lib.transport.urls import is_private
 
 _TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
@@ -138,7 +138,7 @@ class Web:
         try:
             return self._retries.run(read_unless_stopped)
         except Temporary as failure:
-            request = f" It asks for a pause of {failure.pause:.0f} s." if failure.pause else ""
+            request = request_of(failure.pause)
             raise Unreachable(f"{name} could not be read: {failure}.{request} Try again later.") from failure
         except NoReply as error:
             raise Unreachable(f"{name} could not be read: {error}.") from error

@@ -107,6 +107,11 @@ def retry_after(headers: Mapping[str, str]) -> float:
     return max(0.0, date - (_timestamp(headers.get("Date", "")) or time.time()))
 
 
+def request_of(pause: float) -> str:
+    """Return a sentence on the pause that a server asks for; empty for none."""
+    return f" It asks for a pause of {pause:.0f} s." if pause else ""
+
+
 def _timestamp(value: str) -> float | None:
     try:
         return email.utils.parsedate_to_datetime(value).timestamp()

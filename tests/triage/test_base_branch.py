@@ -15,7 +15,7 @@ from runbook_lib.triage.patterns import FailureKind
 
 DAY = datetime(2026, 1, 20, tzinfo=UTC)
 RUN = WorkflowRun(
-    900, "https://x/900", "CI", "a" * 40, "pull-request/7", "push", "completed", "failure", 1, DAY, DAY
+    900, "https://x/900", "CI", "a" * 40, "pull-request/7", "completed", "failure", 1, DAY
 )  # fmt: skip
 GB200, H100 = ("nvidia-ci-aws-use2-gpu-x4",), ("nvidia-ci-aws-gpu-x8",)
 

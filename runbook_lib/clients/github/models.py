@@ -19,15 +19,13 @@ class GitHubRepository:
     """``permissions`` are those of the token's owner: of pull, triage, push, maintain, admin."""
 
     name: str
-    url: str
-    default_branch: str
     permissions: frozenset[str]
     private: bool
 
     @classmethod
     def of(cls, data: Any) -> Self:
         allowed = frozenset(name for name, may in (data.get("permissions") or {}).items() if may)
-        return cls(data["full_name"], data["html_url"], data["default_branch"], allowed, bool(data["private"]))
+        return cls(data["full_name"], allowed, bool(data["private"]))
 
 
 @dataclass(frozen=True)
@@ -139,12 +137,10 @@ class WorkflowRun:
     name: str
     head_sha: str
     head_branch: str
-    event: str
     status: str
     conclusion: str
     attempt: int
     created: datetime
-    updated: datetime
     fork: bool = False
 
     @classmethod
@@ -156,12 +152,10 @@ class WorkflowRun:
             name=data.get("name") or "",
             head_sha=data["head_sha"],
             head_branch=data["head_branch"] or "",
-            event=data["event"],
             status=data["status"] or "",
             conclusion=data["conclusion"] or "",
             attempt=whole_number(data.get("run_attempt") or 1),
             created=_time(data["created_at"]),
-            updated=_time(data["updated_at"]),
             fork=repositories[0] != repositories[1],
         )
 
@@ -182,15 +176,14 @@ class WorkflowJob:
 
     @classmethod
     def of(cls, data: Any) -> Self:
-        started, completed = data["started_at"], data["completed_at"]
         return cls(
             id=whole_number(data["id"]),
             url=data["html_url"] or "",
             name=data["name"],
             status=data["status"],
             conclusion=data["conclusion"] or "",
-            started=_time(started) if started else None,
-            completed=_time(completed) if completed else None,
+            started=_optional_time(data["started_at"]),
+            completed=_optional_time(data["completed_at"]),
             failed_steps=tuple(step["name"] for step in data.get("steps") or () if step["conclusion"] == "failure"),
             runners=tuple(map(str, data.get("labels") or ())),
         )
@@ -208,10 +201,9 @@ class Artifact:
 
     @classmethod
     def of(cls, data: Any) -> Self:
-        created = data["created_at"]
         return cls(
             whole_number(data["id"]), data["name"], whole_number(data["size_in_bytes"]), bool(data["expired"]),
-            _time(created) if created else None,
+            _optional_time(data["created_at"]),
         )  # fmt: skip
 
 
@@ -258,3 +250,7 @@ def login(user: Any) -> str:
 
 def _time(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+def _optional_time(text: str | None) -> datetime | None:
+    return _time(text) if text else None

@@ -32,7 +32,7 @@ from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.transport import urls
 from runbook_lib.transport.client import Client
 from runbook_lib.transport.limits import TooLarge, parse_json
-from runbook_lib.transport.retries import NoReply, retry_after
+from runbook_lib.transport.retries import NoReply, request_of, retry_after
 
 __all__ = ["Bridge", "FunctionalJob", "GitLab", "NoSuchRef", "Pipeline"]
 
@@ -201,8 +201,7 @@ class GitLab:
             message = " ".join(_message(reply.content).replace(self._token, "***").split())[:300].rstrip(".")
             kind = NoSuchRef if "reference not found" in message.lower() else RunbookError
             return kind(f"{problem} refuses it (HTTP {status}): {message}. Correct the cause, then run again.")
-        pause = retry_after(reply.headers)
-        request = f" It asks for a pause of {pause:.0f} s." if pause else ""
+        request = request_of(retry_after(reply.headers))
         if status == 429:
             return Unreachable(f"{problem} limits the rate of requests (HTTP 429).{request} Try again later.")
         return Unreachable(f"{problem} answered HTTP {status}.{request} Try again later.")

@@ -43,13 +43,13 @@ class Cache:
             return None
         return cls(Path(parent, "base-image-runbook/registry"))
 
-    def content(self, digest: str) -> bytes | None:
+    def content(self, digest: str) -> CachedAnswer | None:
         """Return the content of a digest; None if it is missing or damaged."""
-        try:
+        with contextlib.suppress(OSError):
             body = self._content_path(digest).read_bytes()
-        except OSError:
-            return None
-        return body if _is(digest, body) else None
+            if _is(digest, body):
+                return CachedAnswer(body)
+        return None
 
     def keep_content(self, digest: str, body: bytes) -> None:
         """Store content under its digest; content of another digest is not stored."""

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import httpx
@@ -20,7 +21,7 @@ from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.transport import urls
 from runbook_lib.transport.client import Client, is_same_origin
 from runbook_lib.transport.limits import TooLarge, parse_json
-from runbook_lib.transport.retries import NoReply, is_temporary, retry_after
+from runbook_lib.transport.retries import NoReply, is_temporary, request_of, retry_after
 
 _LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger manifests
 _TIMEOUT = httpx.Timeout(10, connect=5)  # seconds
@@ -84,7 +85,6 @@ class Connection:
         self._authorization: dict[str, str] = {}
         self._signing = threading.Lock()
         self._prepared = False
-        self._credentials: CredentialLookup | None = None
         self._client = Client(
             address, timeout=_TIMEOUT, deadline=_DEADLINE, largest=_LARGEST, pauses=_PAUSES, patience=_PATIENCE,
             transport=transport, sleep=sleep,
@@ -131,10 +131,8 @@ class Connection:
         if self._cache is None:
             return None
         url = self.address.join(f"/v2/{self.repository}/{path}")
-        if digest := _digest(path):
-            body = self._cache.content(digest)
-            return None if body is None else RegistryAnswer(200, url, httpx.Headers(), body, cached=True)
-        entry = self._cache.entry(str(url))
+        digest = _digest(path)
+        entry = self._cache.content(digest) if digest else self._cache.entry(str(url))
         if entry is None:
             return None
         return RegistryAnswer(200, url, httpx.Headers(dict(entry.headers)), entry.body, cached=True, age=entry.age)
@@ -191,7 +189,7 @@ class Connection:
         Credentials are sent over TLS only, for a challenge that came over TLS.
         """
         challenge = Challenge.parse(text)
-        credential = self._find_credentials().credential if is_private(self.address) else None
+        credential = self._credentials.credential if is_private(self.address) else None
         if challenge.password and credential:
             return {"Authorization": credential.header}
         if challenge.realm is None:
@@ -209,10 +207,9 @@ class Connection:
             raise Unreachable(f"{url.host} gave no usable token for {self.name}. Try again later.")
         return {"Authorization": f"Bearer {granted}"}
 
-    def _find_credentials(self) -> CredentialLookup:
-        if self._credentials is None:
-            self._credentials = self._find()
-        return self._credentials
+    @cached_property
+    def _credentials(self) -> CredentialLookup:
+        return self._find()
 
     def _advice(self, token_service: httpx.URL | None = None) -> str:
         """Return what may help after a refusal, of the token service where one is given."""
@@ -223,7 +220,7 @@ class Connection:
                     f"No credentials were sent, because {url.netloc.decode()} uses plain HTTP, where anybody "
                     "may read them or answer in its place: set RUNBOOK_REGISTRY to an https:// address of the registry."
                 )
-        lookup = self._find_credentials()
+        lookup = self._credentials
         if not lookup.credential:
             return (
                 f"{lookup.problem} If the image is not public, set NGC_API_KEY to a key that may read it, or at a "
@@ -252,9 +249,8 @@ class Connection:
         return RegistryAnswer(response.status_code, response.url, response.headers, response.content)
 
     def _unreachable(self, url: httpx.URL, problem: str, pause: float = 0.0) -> Unreachable:
-        request = f" It asks for a pause of {pause:.0f} s." if pause else ""
         return Unreachable(
-            f"The registry {self.name} could not be read at {url.host}: {problem}.{request} "
+            f"The registry {self.name} could not be read at {url.host}: {problem}.{request_of(pause)} "
             "Try again later, check network and proxy, or set RUNBOOK_REGISTRY to another address of the registry."
         )
 

@@ -5,6 +5,7 @@ Source of the forms: Docker's documentation of ``docker login`` and of credentia
 """
 
 import base64
+import contextlib
 import json
 import re
 import subprocess
@@ -52,8 +53,8 @@ def docker(host: str, repository: str, env: Mapping[str, str]) -> CredentialLook
         result = _in_file(path, host, repository, env)
         if result.credential:
             return result
-        problems += [result.problem] if result.problem else []
-    return CredentialLookup(problem=" ".join(problems))
+        problems.append(result.problem)
+    return CredentialLookup(problem=" ".join(filter(None, problems)))
 
 
 def _files(env: Mapping[str, str]) -> Iterator[Path]:
@@ -72,7 +73,7 @@ def _files(env: Mapping[str, str]) -> Iterator[Path]:
 
 def _in_file(path: Path, host: str, repository: str, env: Mapping[str, str]) -> CredentialLookup:
     try:
-        document = json.loads(path.read_bytes())
+        document = _object(json.loads(path.read_bytes()))
     except (FileNotFoundError, NotADirectoryError):
         return CredentialLookup()
     except OSError as error:
@@ -80,22 +81,22 @@ def _in_file(path: Path, host: str, repository: str, env: Mapping[str, str]) -> 
     except (ValueError, RecursionError):
         return CredentialLookup(problem=f"{path} is not JSON, so its credentials were not used.")
     names = list(_names(host, repository))
-    helpers, entries = _part(document, "credHelpers"), _part(document, "auths")
+    helpers, entries = _object(document.get("credHelpers")), _object(document.get("auths"))
     for name in names:
         if isinstance(helper := helpers.get(name), str):
             return _from_helper(helper, name, env)
         if isinstance(entry := entries.get(name), dict) and (entry.get("auth") or entry.get("identitytoken")):
             return _from_entry(entry, path)
-    store = document.get("credsStore") if isinstance(document, dict) else None
+    store = document.get("credsStore")
     if isinstance(store, str) and store:
         known = next((name for name in names if name in entries), names[-1])
         return _from_helper(store, known, env)
     return CredentialLookup()
 
 
-def _part(document: Any, key: str) -> dict[str, Any]:
-    part = document.get(key) if isinstance(document, dict) else None
-    return part if isinstance(part, dict) else {}
+def _object(document: Any) -> dict[str, Any]:
+    """Return a JSON object; an empty one for anything else."""
+    return document if isinstance(document, dict) else {}
 
 
 def _names(host: str, repository: str) -> Iterator[str]:
@@ -141,16 +142,10 @@ def _from_helper(helper: str, name: str, env: Mapping[str, str]) -> CredentialLo
         return CredentialLookup(
             problem="" if absent else f"The credential helper {program} failed (status {process.returncode})."
         )
-    try:
-        answer = json.loads(process.stdout)
-    except ValueError:
-        answer = None
-    user, secret = _text(answer, "Username"), _text(answer, "Secret")
-    if not secret or user == "<token>":
+    answer: dict[str, Any] = {}
+    with contextlib.suppress(ValueError):
+        answer = _object(json.loads(process.stdout))
+    user, secret = answer.get("Username", ""), answer.get("Secret")
+    if not (isinstance(user, str) and isinstance(secret, str) and secret) or user == "<token>":
         return CredentialLookup(problem=f"The credential helper {program} gave no user name and password.")
     return CredentialLookup(Credential(user, secret, program))
-
-
-def _text(document: Any, key: str) -> str:
-    value = document.get(key) if isinstance(document, dict) else None
-    return value if isinstance(value, str) else ""

@@ -13,7 +13,7 @@ from runbook_lib.clients.github.models import Comment, LabelEvent, WorkflowJob, 
 NOON = datetime(2026, 4, 1, 12, tzinfo=UTC)
 HEAD, OTHER = "a1" * 20, "b2" * 20
 RUN = WorkflowRun(
-    123, "https://x/123", WORKFLOW, HEAD, "pull-request/7", "push", "in_progress", "", 1, NOON, NOON
+    123, "https://x/123", WORKFLOW, HEAD, "pull-request/7", "in_progress", "", 1, NOON
 )  # fmt: skip
 JOB = WorkflowJob(1, "https://x/job", "gpt/a - latest", "completed", "success", NOON, NOON)
 BAD = replace(JOB, name="gpt/b - latest", conclusion="failure")
