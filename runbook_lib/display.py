@@ -91,6 +91,11 @@ def _cell(text: str) -> str:
     return f"<td style={style!r}>{linked(text)}</td>"
 
 
+def mapping(values: Mapping[str, object]) -> View:
+    """Return a table of two columns, a name and its value."""
+    return table({"what": name, "value": value} for name, value in values.items())
+
+
 def facts(**values: object) -> View:
     """Return a table of names and values, such as validated inputs."""
     return table({"input": name.replace("_", " "), "value": value} for name, value in values.items())

@@ -187,8 +187,8 @@ def verify(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> View:
             step.allowed("older-run", run.older)
         step.table("golden values", values.frame())
         step.table("verdicts", summary.verdict_rows(refresh.judgements))
-        step.table("coverage", [vars(file) for file in values.coverage])
-        step.table("missing", [vars(problem) for problem in values.collection.problems])
+        step.table("coverage", map(vars, values.coverage))
+        step.table("missing", map(vars, values.collection.problems))
     step.check(*_checks(refresh))
     if sum(len(edit.after) for edit in refresh.edits) < 100_000:
         step.diff(edits.diff(refresh.edits))

@@ -61,7 +61,7 @@ def verify(step: StepRecord, branch: BumpBranch, planned: PlannedBump, plan: Pin
     step.add_inputs(
         base_commit=branch.base_commit, plan_from=branch.start, digest=planned.image and planned.image.digest
     )
-    step.table("changes", [vars(change) for change in plan.changes])
+    step.table("changes", map(vars, plan.changes))
     step.diff(edits.diff(plan.edits))
     for exception, reason in planned.used_exceptions.items():
         step.allowed(exception, reason)

@@ -207,7 +207,7 @@ def verify(step: StepRecord, opened: OpenedPullRequest) -> View:
     """Read the branch and the pull request again, and record the checks and the outcome."""
     proposal, bump = opened.proposal, opened.proposal.bump
     step.warn(*proposal.warnings)
-    step.table("changes", [vars(change) for change in proposal.plan.changes])
+    step.table("changes", map(vars, proposal.plan.changes))
     if proposal.nothing_to_do:
         step.done(proposal.nothing_to_do)
         return display.note("There is nothing to verify.")

@@ -169,20 +169,18 @@ def review(branch: BumpBranch, head: str, records: Path | None) -> Review:
     _require_on_branch(branch, allowed - ids)
     recorded = read_records(records)
     confirmed = allowed | recorded.confirmed
-    not_ours = [commit for commit in commits if not _is_own(branch, commit, ids, recorded)]
-    trusted = {
-        commit.id
-        for commit in commits
-        if commit.id in confirmed or (commit not in not_ours and _is_recorded(branch, commit, recorded))
-    }
-    return Review(
-        branch,
-        head,
-        commits,
-        tuple(commit for commit in not_ours if commit.id not in confirmed),
-        tuple(commit for commit in not_ours if commit.id in confirmed),
-        frozenset(trusted),
-    )
+    foreign: list[Commit] = []
+    confirmed_now: list[Commit] = []
+    trusted: set[str] = set()
+    for commit in commits:
+        own = _is_own(branch, commit, ids, recorded)
+        if commit.id in confirmed or (own and _is_recorded(branch, commit, recorded)):
+            trusted.add(commit.id)
+        if not own and commit.id in confirmed:
+            confirmed_now.append(commit)
+        elif not own:
+            foreign.append(commit)
+    return Review(branch, head, commits, tuple(foreign), tuple(confirmed_now), frozenset(trusted))
 
 
 def _require_on_branch(branch: BumpBranch, ids: frozenset[str]) -> None:

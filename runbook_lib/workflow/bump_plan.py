@@ -182,8 +182,9 @@ def pin_rows(branch: BumpBranch) -> list[dict[str, str]]:
     commits = {branch.bump.base: branch.base_commit}
     if branch.tip:
         commits[branch.bump.branch] = branch.start
-    return [
-        {"branch": name, "pin": verdict.site, "role": verdict.role, "image": verdict.image, "verdict": verdict.state}
-        for name, commit in commits.items()
-        for verdict in check_pins(branch.checkout.read(sites.pin_paths, commit), sites)
-    ]
+    rows = []
+    for name, commit in commits.items():
+        for pin in check_pins(branch.checkout.read(sites.pin_paths, commit), sites):
+            row = {"branch": name, "pin": pin.site, "role": pin.role, "image": pin.image, "verdict": pin.state}
+            rows.append(row)
+    return rows

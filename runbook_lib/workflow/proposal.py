@@ -84,7 +84,7 @@ class Proposal:
         """Show the branch, the pull request and its labels in a table, and the texts in full."""
         if self.nothing_to_do:
             return display.note(self.nothing_to_do)
-        view = display.table({"what": name, "value": value} for name, value in self._facts().items())
+        view = display.mapping(self._facts())
         if self.remaining.changes:
             view += display.code(f"{self.message}\n\nSigned-off-by: …", title="Commit message")
         if self.mine:

@@ -95,7 +95,7 @@ class PullRequestState:
             "labels": ", ".join(sorted(self.pull.labels)) or "none",
             "authorized": ", ".join(comments) or f"not yet: the comment will be {command(self.pull.head_sha)!r}",
         }
-        view = display.table({"what": name, "value": value} for name, value in rows.items())
+        view = display.mapping(rows)
         if self.review and self.review.foreign:
             view += self.review.show()
         return view

@@ -269,10 +269,10 @@ def finish(step: StepRecord, results: tuple[StepResult, ...], readiness: Readine
 def _not_ready(missing: Sequence[Requirement], results: Sequence[StepResult]) -> tuple[str, str]:
     """Return the sentence on what is missing, and the next action."""
     names = ", ".join(each.name for each in missing)
-    # The table has the details of each; a single one has room for it here.
-    detail = f" ({missing[0].detail.rstrip('.')})" if len(missing) == 1 else ""
+    if len(missing) == 1:  # the table has the details of each; of a single one there is room for it here
+        names += f" ({missing[0].detail.rstrip('.')})"
     last = {result.notebook: result for result in results if result.notebook in notebooks.CI_ROUND}
     actions = [result.next for result in last.values() if result.state == "waiting" and result.next]
     # The steps after it answer what CI waits for.
     action = " ".join(dict.fromkeys(actions[1:] or actions)) or missing[0].next
-    return f"not ready to merge; missing: {names}{detail}", action
+    return f"not ready to merge; missing: {names}", action

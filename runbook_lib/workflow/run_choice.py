@@ -67,7 +67,7 @@ class ChosenRun:
             "functional tests": ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none",
             "usable": self.source.unusable or "yes",
         }
-        return display.table({"what": name, "value": value} for name, value in rows.items())
+        return display.mapping(rows)
 
     def record_inputs(self, step: StepRecord) -> None:
         """Record the run, and the commits that a step compares it with."""

@@ -85,7 +85,7 @@ class DryRun:
             "pipeline": self._pipeline(),
             "must succeed": "\n".join(build.name for build in self.builds),
         }
-        shown = display.table({"what": name, "value": value} for name, value in rows.items())
+        shown = display.mapping(rows)
         if self.waiting:
             return shown + display.note(f"{self.waiting[:1].upper()}{self.waiting[1:]}. {self.next_action}")
         if self.pipeline:

@@ -149,7 +149,7 @@ def follow(
         newest = progress.pipeline
         step.add_inputs(pipeline_id=newest.id, pipeline_commit=newest.sha, pipeline_state=progress.state)
         step.link("GitLab pipeline", newest.url)
-    step.table("build jobs", [vars(job) for job in progress.jobs])
+    step.table("build jobs", map(vars, progress.jobs))
     return PipelineResult(progress, explained)
 
 
