@@ -92,7 +92,7 @@ class ControlledForge(Forge):
     def merge(self, number: int) -> str:
         """Merge a pull request, as the merge queue does, and return the new tip of its base branch."""
         with self.hub.store.transaction():
-            pull = self.hub.with_merge_commit(self.hub.pull(number))
+            pull = self.hub.with_merge_commit(self.hub.ticket(number))
             if pull.merge_sha is None:
                 raise ValueError(f"#{number} conflicts with {pull.base_ref}")
             self.hub.home.set_ref(f"refs/heads/{pull.base_ref}", pull.merge_sha)

@@ -1,7 +1,6 @@
 """The practice forge's view of a bare git repository: branches, merges, history and files."""
 
 import os
-import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,17 +15,15 @@ ZERO = "0" * 40
 ISOLATED = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 # The other GIT_ variables may name another repository, as inside a hook.
 _CONFIGURATION = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_EXEC_PATH")
-_ID = re.compile("[0-9a-f]{40}")
 
 
 def run_git(
     arguments: Sequence[str], stdin: bytes = b"", env: Mapping[str, str] = ISOLATED
 ) -> "subprocess.CompletedProcess[bytes]":
     """Run git outside of any repository that the environment names; ``env`` is added to the environment."""
-    inherited = dict(os.environ)
-    for name in os.environ:
-        if name.startswith("GIT_") and name not in _CONFIGURATION:
-            del inherited[name]
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _CONFIGURATION
+    }
     fixed = {"LC_ALL": "C", "TZ": "UTC", "GIT_TERMINAL_PROMPT": "0"}
     command = ["git", *arguments]
     return subprocess.run(command, input=stdin, env={**inherited, **fixed, **env}, capture_output=True, check=False)
@@ -74,7 +71,7 @@ class BareRepository:
         self.compare = lru_cache(maxsize=256)(self._compare)
         self.log = lru_cache(maxsize=256)(self._log)
         self._tips: tuple[list[tuple[str, bytes]] | None, dict[str, str]] = (None, {})
-        self._texts_of = lru_cache(maxsize=256)(self._texts)
+        self.texts = lru_cache(maxsize=256)(self._texts)
 
     def git(self, *args: str, env: Mapping[str, str] = ISOLATED) -> str:
         """Return the standard output of a git command.  Raises ForgeGitError if it fails."""
@@ -122,10 +119,7 @@ class BareRepository:
 
     def set_ref(self, ref: str, sha: str | None) -> None:
         """Create, move or (with None) delete a ref."""
-        if sha:
-            self.git("update-ref", ref, sha)
-        else:
-            self.git("update-ref", "-d", ref)
+        self.git("update-ref", *([ref, sha] if sha else ["-d", ref]))
 
     def fetch(self, fork: "BareRepository", sha: str) -> None:
         """Fetch a commit from a fork, unless it exists here."""
@@ -140,11 +134,10 @@ class BareRepository:
         tree = self._run(("merge-tree", "--write-tree", base, head))
         if tree.returncode:
             return None
-        date = self.commit(head).committed
         env = dict(ISOLATED)
         for role in ("AUTHOR", "COMMITTER"):
             env[f"GIT_{role}_NAME"], env[f"GIT_{role}_EMAIL"] = "Practice Forge", "noreply@practice.invalid"
-            env[f"GIT_{role}_DATE"] = date
+            env[f"GIT_{role}_DATE"] = self.commit(head).committed
         tree_id = tree.stdout.decode().splitlines()[0]
         args = ("commit-tree", tree_id, "-p", base, "-p", head, "-m", f"Merge {head} into {base}")
         return self.git(*args, env=env).strip()
@@ -155,7 +148,7 @@ class BareRepository:
         return int(ahead), int(behind), self._run(("merge-base", base, head)).stdout.decode().strip()
 
     def contains(self, branch: str, commit: str) -> bool:
-        """Return whether a commit is in the history of a branch."""
+        """Report if a commit is in the history of a branch."""
         return self._run(("merge-base", "--is-ancestor", commit, branch)).returncode == 0
 
     def _commit(self, sha: str) -> CommitDetails:
@@ -194,13 +187,8 @@ class BareRepository:
         """Return the paths that differ between two commits."""
         return [change.path for change in self.changes(base, head)]
 
-    def texts(self, commit: str, *folders: str) -> dict[str, str]:
+    def _texts(self, commit: str, *folders: str) -> Mapping[str, str]:
         """Return path → text of the named files, and of every file below the named folders, at a commit."""
-        if _ID.fullmatch(commit):
-            return dict(self._texts_of(commit, *folders))
-        return self._texts(commit, *folders)
-
-    def _texts(self, commit: str, *folders: str) -> dict[str, str]:
         paths = self.git("ls-tree", "-r", "-z", "--name-only", commit, "--", *folders).split("\0")
         blobs = read_blobs(self.path, [(commit, path) for path in paths if path])
         return {path: blob[1] for (_, path), blob in blobs.items() if blob is not None}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib.pins.repositories import LTS
-from runbook_lib.practice.accounts import ACCOUNTS, ACTIONS_BOT, PracticeAccount
+from runbook_lib.practice.accounts import ACCOUNTS, ACTIONS_BOT, COPY_PR_BOT, ENGINEER, PracticeAccount
 from runbook_lib.practice.ci import evidence, plan, suites
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.github.errors import not_found
@@ -33,17 +33,13 @@ LABELS = (
     ("bug", "d73a4a", "Something isn't working"),
 )
 #: The history of the practice checkout mentions an issue 8 and pull requests up to 9.
-FIRST_NUMBER = 10
-_QUARANTINED = (
-    8,
-    "[ci] gpt3_mcore_te_tp8_pp1_fp8: loss jumps at step 20",
+_QUARANTINED, _FIRST_NUMBER = 8, 10
+_QUARANTINED_TITLE = "[ci] gpt3_mcore_te_tp8_pp1_fp8: loss jumps at step 20"
+_QUARANTINED_BODY = (
     "The functional test `gpt/gpt3_mcore_te_tp8_pp1_fp8` (dev, dgx_h100) fails since the image 26.02-py3: "
-    "the loss jumps at step 20.\n\nIts scope is `mr-broken` until this is closed.",
+    "the loss jumps at step 20.\n\nIts scope is `mr-broken` until this is closed."
 )
-
-
-#: The branches that CI tests every day; the last time was this many seconds before the world was created.
-TESTED_DAILY = ("main",)
+#: CI tests main every day; the last time was this many seconds before the world was created.
 _LAST_DAILY_RUN = 6 * 3600.0
 
 
@@ -104,17 +100,15 @@ class Hub:
         for name, color, description in LABELS:
             self.store.save(LabelRecord(self.store.next(), name, color, description))
         now = self.clock()
-        number, title, body = _QUARANTINED
         if self.repository == "practice/Megatron-LM":
-            self.store.save(
-                TicketRecord(number, self.store.next(), "release-engineer", title, body, now, now, labels=("bug",))
-            )
-            for branch, tip in self.home.tips(*TESTED_DAILY).items():
-                self._dispatch(branch, tip, tip, now - _LAST_DAILY_RUN)
-        self.store.set("next number", FIRST_NUMBER)
+            self.store.save(TicketRecord(
+                _QUARANTINED, self.store.next(), ENGINEER.login, _QUARANTINED_TITLE, _QUARANTINED_BODY, now, now,
+                labels=("bug",),
+            ))  # fmt: skip
+            if tip := self.home.tips("main").get("main"):
+                self._dispatch("main", tip, tip, now - _LAST_DAILY_RUN)
+        self.store.set("next number", _FIRST_NUMBER)
         self.store.set("seeded", True)
-
-    # -- tickets ------------------------------------------------------------------------------------------------
 
     def ticket(self, number: int) -> TicketRecord:
         """Return an issue or a pull request as it is now.  Raises ApiError 404."""
@@ -122,13 +116,6 @@ class Hub:
         if ticket is None:
             raise not_found()
         return self.refreshed(ticket)
-
-    def pull(self, number: int) -> TicketRecord:
-        """Return a pull request as it is now.  Raises ApiError 404, for an issue too."""
-        ticket = self.ticket(number)
-        if not ticket.is_pull:
-            raise not_found()
-        return ticket
 
     def tickets(self) -> list[TicketRecord]:
         """Return all issues and pull requests, newest first."""
@@ -167,9 +154,8 @@ class Hub:
 
     def add_comment(self, ticket: TicketRecord, author: PracticeAccount, body: str) -> CommentRecord:
         """Add a comment."""
-        now = self.clock()
-        self.store.change(ticket, updated=now)
-        return self.store.save(CommentRecord(self.store.next(), ticket.number, author.login, body, now))
+        self.store.change(ticket, updated=self.clock())
+        return self.store.save(CommentRecord(self.store.next(), ticket.number, author.login, body, self.clock()))
 
     def set_labels(self, ticket: TicketRecord, names: Sequence[str], actor: str) -> TicketRecord:
         """Give the ticket exactly these labels; unknown ones are created, as on GitHub, and case is ignored."""
@@ -195,8 +181,6 @@ class Hub:
             self.home.set_ref(f"refs/pull/{ticket.number}/merge", merge)
         return self.store.change(ticket, merge_sha=merge, merge_of=key, mergeable=merge is not None)
 
-    # -- runs ---------------------------------------------------------------------------------------------------
-
     def start_run(self, ticket: TicketRecord) -> RunRecord | None:
         """Mirror the head of a pull request and test its merge commit; return None if that was done before.
 
@@ -215,7 +199,7 @@ class Hub:
             labels=ticket.labels, created=self.clock(), refused=ticket.head_sha in refused or "next" in refused,
         )  # fmt: skip
         self.store.set("refused deployments", [sha for sha in refused if sha != "next"])
-        self._attempt(run, 1, "copy-pr-bot[bot]", plan.plan(self.situation(run)))
+        self._attempt(run, 1, COPY_PR_BOT.login, self.clock(), plan.plan(self.situation(run)))
         return run
 
     @property
@@ -236,38 +220,27 @@ class Hub:
             labels=(), created=moment, event="workflow_dispatch",
         )  # fmt: skip
         # Its jobs are computed on first use, which is rare, so that the world starts quickly.
-        self._attempt(run, 1, author, (), moment)
+        self._attempt(run, 1, author, moment)
 
     def situation(self, run: RunRecord) -> plan.Situation:
         """Return what a run depends on, read at its merge commit."""
         lts = LTS in run.labels
         merge, base = run.merge_sha or run.head_sha, run.base_sha
         folders = [plan.TEST_CASES] if lts else plan.compared_paths(self.home.changed_paths(base, merge))
+        pin = f"docker/.ngc_version.{'lts' if lts else 'dev'}"
         return plan.Situation(
-            labels=frozenset(run.labels),
-            maintainer=ACCOUNTS[run.author].may_write,
-            seconds=run.seconds,
-            image=self.image(merge, lts),
-            base_image=self.image(base, lts),
-            recipes=self.home.texts(merge, suites.RECIPES),
-            golden=self.home.texts(merge, *folders),
-            base_golden=self.home.texts(base, *folders),
-            conflict=not run.merge_sha,
-            refused=run.refused,
-            broken=frozenset(self.store.setting("broken jobs", [])),
-            how=str(self.store.setting("broken how", "")),
+            frozenset(run.labels), ACCOUNTS[run.author].may_write, run.seconds,
+            image=self.home.texts(merge, pin).get(pin, "").strip(),
+            base_image=self.home.texts(base, pin).get(pin, "").strip(),
+            recipes=self.home.texts(merge, suites.RECIPES), golden=self.home.texts(merge, *folders),
+            base_golden=self.home.texts(base, *folders), conflict=not run.merge_sha, refused=run.refused,
+            broken=frozenset(self.store.setting("broken jobs", [])), how=self.store.setting("broken how", ""),
             event=run.event,
-        )
-
-    def image(self, commit: str, lts: bool) -> str:
-        """Return the image that CI builds on at a commit."""
-        path = f"docker/.ngc_version.{'lts' if lts else 'dev'}"
-        return self.home.texts(commit, path).get(path, "").strip()
+        )  # fmt: skip
 
     def _attempt(
-        self, run: RunRecord, number: int, actor: str, planned: Sequence[plan.Planned], moment: float | None = None
+        self, run: RunRecord, number: int, actor: str, started: float, planned: Sequence[plan.Planned] = ()
     ) -> None:
-        started = self.clock() if moment is None else moment
         self.store.save(AttemptRecord(self.store.next(), run.id, number, actor, started))
         self._list(run, number, planned)
 
@@ -318,7 +291,7 @@ class Hub:
         started, cancelled = state.attempt.started, state.attempt.cancelled
         planned = [job.planned for job in state.jobs]
         jobs = plan.retry(planned, self.clock() - started, cancelled and cancelled - started)
-        self._attempt(state.run, state.attempt.attempt + 1, actor.login, jobs)
+        self._attempt(state.run, state.attempt.attempt + 1, actor.login, self.clock(), jobs)
 
     def jobs(self, state: RunState) -> list[JobState]:
         """Return the jobs that are listed now."""

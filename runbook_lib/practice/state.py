@@ -72,7 +72,6 @@ class TicketRecord(Record):
 
     @property
     def page(self) -> str:
-        """The part of its address that names its kind."""
         return "pull" if self.is_pull else "issues"
 
     @property
@@ -177,9 +176,9 @@ class Store:
     """The records, each read and written as a unit.  There is one lock: a request to the forge is a transaction."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or create it.  Raises sqlite3.DatabaseError if it is not a database or is locked.
+        """Open the file, or create it.
 
-        Raises RunbookError for a file of another version of the runbook.
+        Raises sqlite3.DatabaseError if it is not a database or is locked, RunbookError for one of another version.
         """
         self.lock = threading.RLock()
         private_folder(path.parent)

@@ -7,7 +7,7 @@ from werkzeug.wrappers import Response
 from runbook_lib.practice.accounts import PracticeAccount
 from runbook_lib.practice.github import bots, shapes
 from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.github.errors import ApiError, invalid, json_response
+from runbook_lib.practice.github.errors import ApiError, invalid, json_response, not_found
 from runbook_lib.practice.github.tickets import change_ticket, text_field
 from runbook_lib.practice.state import TicketRecord
 
@@ -82,8 +82,15 @@ def _resolve_branches(
     return owner, branch, head, base
 
 
+def _find(call: ApiCall, number: int) -> TicketRecord:
+    pull = call.hub.ticket(number)
+    if not pull.is_pull:
+        raise not_found()
+    return pull
+
+
 def _get_pull(call: ApiCall, pull_number: int) -> Response:
-    return json_response(_in_full(call, call.hub.pull(pull_number)))
+    return json_response(_in_full(call, _find(call, pull_number)))
 
 
 def _in_full(call: ApiCall, pull: TicketRecord) -> shapes.Json:
@@ -97,12 +104,12 @@ def _in_full(call: ApiCall, pull: TicketRecord) -> shapes.Json:
 
 
 def _update_pull(call: ApiCall, pull_number: int) -> Response:
-    pull = change_ticket(call, call.hub.pull(pull_number), call.fields(), "PullRequest")
+    pull = change_ticket(call, _find(call, pull_number), call.fields(), "PullRequest")
     return json_response(_in_full(call, pull))
 
 
 def _list_files(call: ApiCall, pull_number: int) -> Response:
-    pull, hub = call.hub.pull(pull_number), call.hub
+    pull, hub = _find(call, pull_number), call.hub
     _, _, fork_point = hub.home.compare(pull.base_sha, pull.head_sha)
     files = hub.home.changes(fork_point, pull.head_sha)
     return call.page(files, lambda file: shapes.file_change(hub, file, pull.head_sha))

@@ -18,7 +18,7 @@ from runbook_lib.practice.github import pages
 from runbook_lib.practice.github.api import ApiCall
 from runbook_lib.practice.github.errors import json_response
 from runbook_lib.practice.github.shapes import Json, timestamp
-from runbook_lib.practice.gitlab.pipelines import GitLabStatus, Pipelines, PracticePipeline
+from runbook_lib.practice.gitlab.pipelines import GitLabJob, Pipelines, PracticePipeline
 from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.serving import NumberConverter, file_response
 
@@ -75,21 +75,15 @@ class PracticeGitLab:
             return json_response(content, headers=headers)
         return json_response(content, 201 if request.method == "POST" else 200)
 
-    # -- pages for people ---------------------------------------------------------------------------------------
-
     def show_job_page(self, request: Request, number: int) -> Response:
-        pipeline, position = self._find_job(number)
-        job = pipeline.jobs[position - 1]
-        status = pipeline.job_at(job, self.hub.clock()).status
-        title = f"GitLab job {job.model}/{job.test_case or job.name}"
-        return pages.page(self.hub, "job.html", title, status=status, log=self._log(pipeline, position))
+        job = self._find_job(number)
+        title = f"GitLab job {job.planned.model}/{job.planned.test_case or job.planned.name}"
+        return pages.page(self.hub, "job.html", title, status=job.status.status, log=job.log)
 
     def show_pipeline_page(self, request: Request, number: int) -> Response:
         pipeline, project = self._find_pipeline(number), f"{PREFIX}/{self.hub.repository}"
         title = f"GitLab pipeline {pipeline.id}"
         return pages.page(self.hub, "pipeline.html", title, pipeline=pipeline, project=project, now=self.hub.clock())
-
-    # -- the project --------------------------------------------------------------------------------------------
 
     def show_project(self, request: Request) -> Json:
         return {
@@ -115,8 +109,6 @@ class PracticeGitLab:
         protected = any(fnmatchcase(branch, entry["name"]) for entry in self.list_protected_branches(request))
         return {"name": branch, "commit": commit, "protected": protected}
 
-    # -- pipelines ----------------------------------------------------------------------------------------------
-
     def start_pipeline(self, request: Request) -> Json:
         """Start a pipeline of a branch, with variables: ``POST /projects/:id/pipeline``."""
         try:
@@ -130,19 +122,19 @@ class PracticeGitLab:
         tip = self.pipelines.tip(ref)
         if tip is None:
             raise _Refusal(400, "", {"message": {"base": ["Reference not found"]}})
-        return self._pipeline(self.pipelines.start(ref, tip, variables))
+        return self._shown(self.pipelines.start(ref, tip, variables))
 
     def list_pipelines(self, request: Request) -> list[Json]:
         sha = request.args.get("sha")
-        return [self._pipeline(pipeline) for pipeline in self.pipelines.all() if sha in (None, pipeline.run.head_sha)]
+        return [self._shown(pipeline) for pipeline in self.pipelines.all() if sha in (None, pipeline.run.head_sha)]
 
     def show_pipeline(self, request: Request, number: int) -> Json:
-        return self._pipeline(self._find_pipeline(number))
+        return self._shown(self._find_pipeline(number))
 
     def list_bridges(self, request: Request, number: int) -> list[Json]:
         bridges, now = [], self.hub.clock()
         for child in self._find_pipeline(number).children:
-            started = self._pipeline(child) if child.has_started(now) else None
+            started = self._shown(child) if child.has_started(now) else None
             bridges.append({"name": child.name, "status": child.at(now).status, "downstream_pipeline": started})
         return bridges
 
@@ -151,23 +143,20 @@ class PracticeGitLab:
         return [{"key": key, "value": value, "variable_type": "env_var", "raw": False} for key, value in pairs]
 
     def list_jobs(self, request: Request, number: int) -> list[Json]:
-        pipeline = self._find_pipeline(number)
         # Newest first, as GitLab lists them.
-        return [self._job(pipeline, position) for position in range(len(pipeline.jobs), 0, -1)]
+        return [self._job(job) for job in reversed(self._find_pipeline(number).jobs_at(self.hub.clock()))]
 
     def show_job(self, request: Request, number: int) -> Json:
-        return self._job(*self._find_job(number))
+        return self._job(self._find_job(number))
 
     def download_artifacts(self, request: Request, number: int) -> Response:
-        pipeline, position = self._find_job(number)
-        now, job = self.hub.clock(), pipeline.jobs[position - 1]
-        status = pipeline.job_at(job, now)
-        if not _has_artifacts(job, status) or now > (status.completed or 0.0) + _ARTIFACT_LIFETIME:
+        job = self._find_job(number)
+        if not job.has_artifacts or self.hub.clock() > (job.status.completed or 0.0) + _ARTIFACT_LIFETIME:
             raise _Refusal(404, "Not Found")
-        return file_response(request, self._archive(pipeline, position), "application/octet-stream")
+        return file_response(request, self._archive(job), "application/octet-stream")
 
     def show_trace(self, request: Request, number: int) -> Response:
-        return Response(self._log(*self._find_job(number)), content_type="text/plain; charset=utf-8")
+        return Response(self._find_job(number).log, content_type="text/plain; charset=utf-8")
 
     def _find_pipeline(self, number: int) -> PracticePipeline:
         pipeline = self.pipelines.find(number)
@@ -175,66 +164,49 @@ class PracticeGitLab:
             raise _Refusal(404, "Not found")
         return pipeline
 
-    def _find_job(self, number: int) -> tuple[PracticePipeline, int]:
+    def _find_job(self, number: int) -> GitLabJob:
         job = self.pipelines.find_job(number)
         if job is None:
             raise _Refusal(404, "Not found")
         return job
 
-    def _archive(self, pipeline: PracticePipeline, position: int) -> bytes:
+    def _archive(self, job: GitLabJob) -> bytes:
         """Return the artifacts of a job that has ended."""
-        number, job = pipeline.job_number(position), pipeline.jobs[position - 1]
-        if number not in self._archives:
-            golden = {}
-            if job.measures:
-                folder = f"{plan.TEST_CASES}/{job.model}/{job.test_case}"
-                situation = self.pipelines.situations(pipeline.run, folder)[job.environment]
-                for path, text in plan.measured(situation, job).items():
-                    golden[_gitlab_name(path, text)] = text
-            name = f"{job.test_case}-{job.environment}-{job.platform}".replace("_", "-")
-            folder = f"results/iteration=0/restart=0/assets/basic/{name}/"
-            self._archives[number] = evidence.archive(job, golden, pipeline.run.created + job.starts, folder)
-        return self._archives[number]
+        if job.number not in self._archives:
+            planned, golden = job.planned, {}
+            if planned.measures:
+                folder = f"{plan.TEST_CASES}/{planned.model}/{planned.test_case}"
+                situation = self.pipelines.situations(job.run, folder)[planned.environment]
+                for path, text in plan.measured(situation, planned).items():
+                    name = path.rpartition("/")[2]
+                    if "lm loss" not in text:  # inference tests call their files otherwise
+                        name = name.replace("golden_values", "generations")
+                    golden[name] = text
+            test = f"{planned.test_case}-{planned.environment}-{planned.platform}".replace("_", "-")
+            folder = f"results/iteration=0/restart=0/assets/basic/{test}/"
+            self._archives[job.number] = evidence.archive(planned, golden, job.run.created + planned.starts, folder)
+        return self._archives[job.number]
 
-    def _log(self, pipeline: PracticePipeline, position: int) -> str:
-        job = pipeline.jobs[position - 1]
-        if pipeline.job_at(job, self.hub.clock()).completed is None:
-            return ""
-        return evidence.log(job, pipeline.run.created + job.starts)
-
-    # -- the form of answers ------------------------------------------------------------------------------------
-
-    def _pipeline(self, pipeline: PracticePipeline) -> Json:
+    def _shown(self, pipeline: PracticePipeline) -> Json:
         return {
             "id": pipeline.id, "sha": pipeline.run.head_sha, "ref": pipeline.run.head_branch,
             "status": pipeline.at(self.hub.clock()).status, "source": pipeline.source,
             "web_url": f"{self.web_url}/-/pipelines/{pipeline.id}",
         }  # fmt: skip
 
-    def _job(self, pipeline: PracticePipeline, position: int) -> Json:
-        job, number = pipeline.jobs[position - 1], pipeline.job_number(position)
-        status = pipeline.job_at(job, self.hub.clock())
+    def _job(self, job: GitLabJob) -> Json:
+        planned, status = job.planned, job.status
         shown: Json = {
-            "id": number, "name": job.name, "stage": job.model, "status": status.status, "duration": None,
-            "failure_reason": status.reason or None, "allow_failure": job.allow_failure, "artifacts_file": None,
-            "artifacts_expire_at": None, "web_url": f"{self.web_url}/-/jobs/{number}",
+            "id": job.number, "name": planned.name, "stage": planned.model, "status": status.status, "duration": None,
+            "failure_reason": status.reason or None, "allow_failure": planned.allow_failure, "artifacts_file": None,
+            "artifacts_expire_at": None, "web_url": f"{self.web_url}/-/jobs/{job.number}",
         }  # fmt: skip
         if status.started is not None and status.completed is not None:
             shown["duration"] = status.completed - status.started
-        if _has_artifacts(job, status) and status.completed:
-            shown["artifacts_file"] = {"filename": "artifacts.zip", "size": len(self._archive(pipeline, position))}
+        if job.has_artifacts and status.completed:
+            shown["artifacts_file"] = {"filename": "artifacts.zip", "size": len(self._archive(job))}
             shown["artifacts_expire_at"] = timestamp(status.completed + _ARTIFACT_LIFETIME)
         return shown
-
-
-def _has_artifacts(job: plan.Planned, status: GitLabStatus) -> bool:
-    return job.kind == "functional" and status.status in ("success", "failed")
-
-
-def _gitlab_name(path: str, text: str) -> str:
-    """Return the name of a golden file in the artifacts, which inference tests change."""
-    name = path.rpartition("/")[2]
-    return name if "lm loss" in text else name.replace("golden_values", "generations")
 
 
 class _ProjectConverter(BaseConverter):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.practice.ci import plan, suites
+from runbook_lib.practice.ci import evidence, plan, suites
 from runbook_lib.practice.ci.plan import Planned, Situation
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.hub import Hub
@@ -44,6 +44,27 @@ class GitLabStatus:
 
 
 @dataclass(frozen=True)
+class GitLabJob:
+    """A job of a pipeline, and its status now."""
+
+    run: RunRecord
+    number: int
+    planned: Planned
+    status: GitLabStatus
+
+    @property
+    def has_artifacts(self) -> bool:
+        return self.planned.kind == "functional" and self.status.status in ("success", "failed")
+
+    @property
+    def log(self) -> str:
+        """The log of the job, empty until it has ended."""
+        if self.status.completed is None:
+            return ""
+        return evidence.log(self.planned, self.run.created + self.planned.starts)
+
+
+@dataclass(frozen=True)
 class PracticePipeline:
     """A pipeline of a run, and the pipelines that its bridges start; ``name`` is that of its own bridge, if any."""
 
@@ -65,10 +86,10 @@ class PracticePipeline:
     def builds_pass(self) -> bool:
         return all(job.conclusion == "success" for job in self.jobs)
 
-    def job_number(self, position: int) -> int:
-        """Return the number of a job by its position, from 1."""
-        owner = self.id if self.name else self.id * 100
-        return owner * 100 + position
+    def jobs_at(self, now: float) -> list[GitLabJob]:
+        """Return the jobs of the pipeline."""
+        first = 100 * (self.id if self.name else self.id * 100) + 1
+        return [GitLabJob(self.run, number, job, self._job_at(job, now)) for number, job in enumerate(self.jobs, first)]
 
     def has_started(self, now: float) -> bool:
         """Return whether the pipeline exists, which its bridge starts."""
@@ -82,7 +103,7 @@ class PracticePipeline:
         if not self.has_started(now):
             return GitLabStatus("created" if self.run.stopped is None else "canceled")
         # A failure of the tests of lts does not fail the parent, as upstream.
-        statuses = [(job.allow_failure, self.job_at(job, now)) for job in self.jobs]
+        statuses = [(job.allow_failure, self._job_at(job, now)) for job in self.jobs]
         if self.builds_pass:
             statuses += [(child.name.startswith("functional:run_lts"), child.at(now)) for child in self.children]
         names = {status.status for _, status in statuses}
@@ -93,8 +114,7 @@ class PracticePipeline:
         failed = any(status.status == "failed" and not allow_failure for allow_failure, status in statuses)
         return GitLabStatus("failed" if failed else "success")
 
-    def job_at(self, job: Planned, now: float) -> GitLabStatus:
-        """Return the status of a job of the pipeline."""
+    def _job_at(self, job: Planned, now: float) -> GitLabStatus:
         if job.conclusion == "skipped":
             return GitLabStatus("skipped")
         status = plan.job_at(job, self.run.created, now, self.run.stopped)
@@ -136,15 +156,14 @@ class Pipelines:
                     return child
         return None
 
-    def find_job(self, number: int) -> tuple[PracticePipeline, int] | None:
-        """Return a job by its number: its pipeline, and its position there, from 1; None without it."""
-        owner, position = number // 100, number % 100
+    def find_job(self, number: int) -> GitLabJob | None:
+        """Return a job by its number, or None."""
+        owner = number // 100
         if owner % 100 == 0:  # a job of the parent
             owner //= 100
         pipeline = self.find(owner)
-        if pipeline is None or not 0 < position <= len(pipeline.jobs):
-            return None
-        return pipeline, position
+        jobs = pipeline.jobs_at(self.hub.clock()) if pipeline else []
+        return next((job for job in jobs if job.number == number), None)
 
     def tip(self, branch: str) -> str | None:
         """Return the newest commit of a branch: pushed here, or mirrored from the forge; None without it."""
