@@ -7,7 +7,7 @@ from typing import Any
 
 from runbook_lib.pins.repositories import LTS
 from runbook_lib.practice.accounts import ACCOUNTS, ACTIONS_BOT, COPY_PR_BOT, ENGINEER, PracticeAccount
-from runbook_lib.practice.ci import evidence, plan, suites
+from runbook_lib.practice.ci import evidence, plan
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.github.errors import not_found
 from runbook_lib.practice.github.storage import Storage
@@ -21,6 +21,7 @@ from runbook_lib.practice.state import (
     Store,
     TicketRecord,
 )
+from runbook_lib.recipes import rows
 
 #: Name, color and description of the labels of a new repository.
 LABELS = (
@@ -232,7 +233,7 @@ class Hub:
             frozenset(run.labels), ACCOUNTS[run.author].may_write, run.seconds,
             image=self.home.texts(merge, pin).get(pin, "").strip(),
             base_image=self.home.texts(base, pin).get(pin, "").strip(),
-            recipes=self.home.texts(merge, suites.RECIPES), golden=self.home.texts(merge, *folders),
+            recipes=self.home.texts(merge, rows.FOLDER), golden=self.home.texts(merge, *folders),
             base_golden=self.home.texts(base, *folders), conflict=not run.merge_sha, refused=run.refused,
             broken=frozenset(self.store.setting("broken jobs", [])), how=self.store.setting("broken how", ""),
             event=run.event,

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from runbook_lib.git.blobs import read_blobs
 from runbook_lib.practice import content
-from runbook_lib.practice.ci import evidence, measure, plan, suites
+from runbook_lib.practice.ci import evidence, measure, plan
 from runbook_lib.practice.git import BareRepository
-from runbook_lib.recipes.ci_selection import CiSelection, select_tests
+from runbook_lib.recipes import rows
 
 TREE = content.main()
-RECIPES = {path: text for path, text in TREE.items() if path.startswith(suites.RECIPES)}
+RECIPES = {path: text for path, text in TREE.items() if path.startswith(rows.FOLDER)}
 GOLDEN = {path: text for path, text in TREE.items() if path.startswith(plan.TEST_CASES) and path.endswith(".json")}
 FUNCTIONAL = frozenset({"Run functional tests"})
 OLD, NEW = "nvcr.io/nvidia/pytorch:26.02-py3", "nvcr.io/nvidia/pytorch:26.04-py3"
@@ -36,33 +36,10 @@ def jobs(at: plan.Situation, conclusion: str) -> set[str]:
 # -- which tests ----------------------------------------------------------------------------------------------------
 
 
-def test_a_dispatched_run_selects_nightly_tests() -> None:
-    known = [
-        suites.SuiteRow("gpt", case, "dgx_h100", "dev", "L1", cadence)
-        for case, cadence in (("a", ALWAYS), ("b", ("pr",)))
-    ]
-    chosen = suites.select(known, select_tests((), "workflow_dispatch"), ["dgx_h100"])
-    assert [row.test_case for row in chosen] == ["a"]
-
-
-@pytest.mark.parametrize(
-    ("allow", "expected"),
-    [("", False), ("allow_failure: [true]", True), ("allow_failure: true", True), ("allow_failure: [false]", False)],
-)
-def test_rows_that_may_fail(allow: str, expected: bool) -> None:
-    row = f"{{environment: [dev], scope: [mr]{', ' if allow else ''}{allow}}}"
-    text = f"spec: {{model: gpt, platforms: dgx_h100}}\nproducts: [{{test_case: [a], products: [{row}]}}]"
-    assert [it.allow_failure for it in suites.rows({"a.yaml": text})] == [expected]
-
-
-def rows(*products: str, platform: str = "dgx_h100") -> list[tuple[str, ...]]:
-    text = f"spec: {{model: gpt, platforms: {platform}}}\nproducts:\n" + "".join(f"  - {each}\n" for each in products)
-    found = suites.rows({"a.yaml": text})
-    assert {row.model for row in found} <= {"gpt"}
-    return [(row.test_case, row.environment, row.tier, row.platform, *row.cadence) for row in found]
-
-
-ALWAYS = ("pr", "nightly", "mergegroup")
+def selected(*products: str, scopes: tuple[str, ...] = ("mr-github",), platform: str = "dgx_h100") -> list[str]:
+    text = "spec: {model: gpt, platforms: dgx_h100}\nproducts:\n" + "".join(f"  - {each}\n" for each in products)
+    found = rows.rows("a.yaml", text)
+    return [row.case for row in plan.select(found, scopes, "dev", platform)]
 
 
 @pytest.mark.parametrize(
@@ -70,71 +47,44 @@ ALWAYS = ("pr", "nightly", "mergegroup")
     [
         ("{test_case: [a]}", []),
         ("{test_case: [a], products: [{environment: [dev], scope: []}]}", []),
-        (
-            "{test_case: [a, b], products: [{environment: [dev], scope: [mr-github]}]}",
-            [("a", "dev", "L1", "dgx_h100", *ALWAYS)],
-        ),
-        (
-            "{test_case: [a], products: [{environment: [dev, lts], scope: [mr-github-slim, nightly]}]}",
-            [
-                ("a", "dev", "L0", "dgx_h100", *ALWAYS),
-                ("a", "dev", "L2", "dgx_h100", "nightly"),
-                ("a", "lts", "L0", "dgx_h100", *ALWAYS),
-                ("a", "lts", "L2", "dgx_h100", "nightly"),
-            ],
-        ),
-        (
-            "{test_case: [a], cadence: [nightly], products: [{environment: [dev], scope: [mr-github-broken]}]}",
-            [("a", "dev", "mr-github-broken", "dgx_h100", "nightly")],
-        ),
-        (
-            "{test_case: [a], products: [{environment: [dev], scope: [weekly], cadence: [pr], platforms: [dgx_a100]}]}",
-            [("a", "dev", "L3", "dgx_a100", "pr")],
-        ),
+        ("{test_case: [a, b], products: [{environment: [dev], scope: [mr-github]}]}", ["a"]),
+        ("{test_case: [a], products: [{environment: [lts], scope: [mr-github]}]}", []),
+        ("{test_case: [a], products: [{environment: [dev], scope: [mr-github-broken]}]}", []),
+        ("{test_case: [a], products: [{environment: [dev], scope: [mr-github-slim]}]}", []),
+        ("{test_case: [a], products: [{environment: [dev], scope: [mr-github], platforms: [dgx_a100]}]}", []),
     ],
 )
-def test_rows_of_a_recipe(product: str, expected: list[tuple[str, ...]]) -> None:
-    assert rows(product) == expected
+def test_selection_is_equality(product: str, expected: list[str]) -> None:
+    assert selected(product) == expected
 
 
-def test_recipes_that_are_none() -> None:
-    assert suites.rows({"a": "products: [", "b": "", "c": "- a", "d": "spec: x", "e": "spec: {}\nproducts:"}) == ()
+def test_each_test_is_selected_once_in_order() -> None:
+    row = "{environment: [lts, dev], scope: [mr, mr-github]}"
+    products = [f"{{test_case: [{case}], products: [{row}]}}" for case in ("b", "a", "b")]
+    assert selected(*products) == ["a", "b"]
+    assert selected(*products, scopes=("mr", "nightly")) == ["a", "b"]
 
 
-def test_selection_is_equality() -> None:
-    def row(case: str, tier: str, *cadence: str) -> suites.SuiteRow:
-        return suites.SuiteRow("gpt", case, "dgx_h100", "dev", tier, cadence or ALWAYS)
-
-    known = [row("a", "L1"), row("a", "L1"), row("b", "L1-broken"), row("c", "L0"), row("d", "L1", "nightly")]
-    known += [replace(row("e", "L1"), environment="lts"), replace(row("f", "L1"), platform="dgx_gb200")]
-
-    def chosen(labels: set[str], *platforms: str) -> list[str]:
-        return [each.test_case for each in suites.select(known, select_tests(labels), platforms)]
-
-    assert chosen({"Run functional tests"}, "dgx_h100") == ["d", "a"]  # the label switches the cadence off
-    assert chosen({"Run functional tests"}, "dgx_h100", "dgx_gb200") == ["d", "a", "f"]
-    assert chosen(set(), "dgx_h100") == ["c"]
-    assert suites.select(known, CiSelection("L1", 5, False, "dev", "pr"), ["dgx_h100"]) == (known[0],)
+def test_a_recipe_that_cannot_be_read_has_no_tests() -> None:
+    broken = dict.fromkeys(RECIPES, "products: [")
+    assert not [job.name for job in plan.plan(replace(BUMP, recipes=broken)) if job.test_case]
 
 
 def test_the_real_recipes(megatron_lm: Path) -> None:
     """The numbers that were counted in the repository at that commit."""
     commit = "d98e8a64ddf34856e74b24714e3bedb2f5a39553"
-    found = suites.rows(BareRepository(megatron_lm).texts(commit, suites.RECIPES))
-    both = ["dgx_h100", "dgx_gb200"]
-    assert len(suites.select(found, select_tests(set()), both)) == 12
-    per_platform = [len(suites.select(found, select_tests(FUNCTIONAL), [platform])) for platform in both]
-    assert per_platform == [77, 31]
+    found, problems = rows.read_all(BareRepository(megatron_lm).texts(commit, rows.FOLDER))
+    assert not problems
+    counts = {}
+    for scope in ("mr-github-slim", "mr-github"):
+        counts[scope] = [len(plan.select(found, [scope], "dev", platform)) for platform in ("dgx_h100", "dgx_gb200")]
+    assert (sum(counts["mr-github-slim"]), counts["mr-github"]) == (12, [77, 31])
 
 
-def test_the_label_table_is_the_real_one(megatron_lm: Path) -> None:
+def test_the_workflow_has_the_real_name(megatron_lm: Path) -> None:
     blob = read_blobs(megatron_lm, [("d98e8a64ddf3", plan.WORKFLOW_PATH)])["d98e8a64ddf3", plan.WORKFLOW_PATH]
     assert blob is not None
     assert f"name: {plan.WORKFLOW}\n" in blob[1]
-    for label, tier, repeats, lightweight in suites.SUITES:
-        assert f'"{label}"' in blob[1]
-        assert f"SCOPE={tier}; N_REPEAT={repeats}; LIGHTWEIGHT={str(lightweight).lower()}" in blob[1]
-    assert '"workflow_dispatch" ]; then\n            CADENCE=nightly' in blob[1]
 
 
 # -- what becomes of them -------------------------------------------------------------------------------------------

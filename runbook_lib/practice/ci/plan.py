@@ -6,18 +6,22 @@ clock.  The rules are those of Megatron-LM's `.github/workflows/cicd-main.yml` a
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from runbook_lib.golden import file_names
 from runbook_lib.practice.ci import measure
-from runbook_lib.practice.ci.suites import UNIT_TESTS, SuiteRow, rows, select
+from runbook_lib.recipes import rows
 from runbook_lib.recipes.ci_selection import CiSelection, select_tests
+from runbook_lib.recipes.rows import RecipeRow
 
 WORKFLOW = "CICD Megatron-LM"
 WORKFLOW_PATH = ".github/workflows/cicd-main.yml"
 TEST_CASES = file_names.FOLDER
+
+#: Tier of a run → the scope of its rows in the recipes; a tier does not include lower ones.
+_SCOPES = {"L0": ("mr-github-slim",), "L1": ("mr-github",)}
 
 Cause = Literal["", "drift", "hang", "memory", "nccl", "regression", "refused", "broken", "needs"]
 Conclusion = Literal["success", "failure", "cancelled", "skipped"]
@@ -62,6 +66,11 @@ class Situation:
     @property
     def selection(self) -> CiSelection:
         return select_tests(self.labels, self.event)
+
+    @property
+    def rows(self) -> list[RecipeRow]:
+        """The rows of the recipes; a file that cannot be parsed has none."""
+        return rows.read_all(self.recipes)[0]
 
 
 @dataclass(frozen=True)
@@ -126,8 +135,13 @@ def plan(at: Situation) -> tuple[Planned, ...]:
     platforms = ["dgx_h100"]
     if at.maintainer:
         platforms.append("dgx_gb200")
-    units = [job for platform in platforms for job in _unit_jobs(at, platform)]
-    functional = [functional_job(at, row) for row in select(rows(at.recipes), at.selection, platforms)]
+    recipe_rows = at.rows
+    units: list[Planned] = []
+    functional: list[Planned] = []
+    for platform in platforms:
+        units += _unit_jobs(at, recipe_rows, platform)
+        for row in reversed(select(recipe_rows, _SCOPES[at.selection.scope], "dev", platform)):
+            functional.append(functional_job(at, row, "dev", platform))
     if "dgx_gb200" not in platforms:
         functional.append(_skipped(replace(_framed(at, "functional"), platform="dgx_gb200"), 0.6 * at.seconds))
     return _with_needs([*jobs.values(), *units, _framed(at, "gate"), *functional, _framed(at, "result")])
@@ -162,21 +176,32 @@ def _framed(at: Situation, kind: str, *names: str) -> Planned:
     return Planned(name, kind, appears, starts, ends, "success")
 
 
-def _unit_jobs(at: Situation, platform: str) -> Iterable[Planned]:
+def select(
+    recipe_rows: Iterable[RecipeRow], scopes: Collection[str], environment: str, platform: str
+) -> list[RecipeRow]:
+    """Return the rows of the functional tests in one of these scopes, each test once."""
+    selected = {}
+    for row in recipe_rows:
+        if row.stands_for(environment, platform) and any(cell.value in scopes for cell in row.scopes):
+            selected[row.model, row.case] = row
+    return [row for _, row in sorted(selected.items())]
+
+
+def _unit_jobs(at: Situation, recipe_rows: Iterable[RecipeRow], platform: str) -> Iterable[Planned]:
     short = platform.removeprefix("dgx_")
-    path = UNIT_TESTS.format(short)
-    for bucket in sorted({row.test_case for row in rows({path: at.recipes.get(path, "")})}):
+    recipe = f"{rows.FOLDER}/{short}/unit-tests.yaml"
+    for bucket in sorted({row.case for row in recipe_rows if row.recipe == recipe}):
         job = _framed(at, "unit", bucket)
         name = job.name if short == "h100" else f"{bucket} - {short} latest"
         yield replace(job, name=name, platform=platform, test_case=bucket, ends=_staggered(job, name))
 
 
-def functional_job(at: Situation, row: SuiteRow) -> Planned:
+def functional_job(at: Situation, row: RecipeRow, environment: str, platform: str) -> Planned:
     """Return the job of a functional test, with its outcome."""
-    job = _framed(at, "functional", row.model, row.test_case)
-    job = replace(job, platform=row.platform, model=row.model, test_case=row.test_case, environment=row.environment)
+    job = _framed(at, "functional", row.model, row.case)
+    job = replace(job, platform=platform, model=row.model, test_case=row.case, environment=environment)
     # A lightweight test trains four steps and compares nothing.
-    compares, ends = not at.selection.lightweight, _staggered(job, job.name + row.platform)
+    compares, ends = not at.selection.lightweight, _staggered(job, job.name + platform)
     job = replace(job, ends=ends, compares=compares, allow_failure=row.allow_failure)
     cause = _fate(at, job)
     if job.cause == "broken" or cause in ("memory", "nccl"):

@@ -11,18 +11,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.practice.ci import evidence, plan, suites
+from runbook_lib.practice.ci import evidence, plan
 from runbook_lib.practice.ci.plan import Planned, Situation
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.state import InternalRunRecord, RunRecord, TicketRecord
+from runbook_lib.recipes import rows
+from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.text import yaml_spans
 
 BUILD = ".gitlab/stages/01.build.yml"
 ENVIRONMENTS: Mapping[str, str] = {"lts": "CI_MCORE_LTS_IMAGE", "dev": "CI_MCORE_DEV_IMAGE"}
 PLATFORMS = ("dgx_a100", "dgx_h100", "dgx_gb200")
-#: The scopes of the recipes that a pipeline runs, as tiers: ``mr`` passes through, ``nightly`` is L2.
-_SCOPES = ("mr", "L2")
+#: The scopes of the recipes that a pipeline runs.
+_SCOPES = ("mr", "nightly")
 #: The only job of a bridge without tests, with its times as fractions of the duration of CI.
 _PLACEHOLDER = Planned(
     "empty-pipeline-placeholder-job", "placeholder", 0.42, 0.5, 0.51, "success", model="empty-pipeline-placeholder"
@@ -193,7 +195,7 @@ class Pipelines:
         home, head, base = self.hub.home, run.head_sha, run.base_sha
         folders = [*plan.compared_paths(home.changed_paths(base, head)), *more]
         situation = Situation(
-            frozenset(), True, run.seconds, "", "", home.texts(head, suites.RECIPES), home.texts(head, *folders),
+            frozenset(), True, run.seconds, "", "", home.texts(head, rows.FOLDER), home.texts(head, *folders),
             home.texts(base, *folders),
         )  # fmt: skip
         new, old = _images(self._build(head)), _images(self._build(base))
@@ -235,9 +237,9 @@ class Pipelines:
         bridges = {}
         if "FUNCTIONAL_TEST=no" not in run.variables:
             situations = self.situations(run)
-            rows = suites.rows(situations["dev"].recipes)
+            recipe_rows = situations["dev"].rows
             for environment, platform in itertools.product(ENVIRONMENTS, PLATFORMS):
-                jobs = _test_jobs(situations[environment], rows, environment, platform)
+                jobs = _test_jobs(situations[environment], recipe_rows, environment, platform)
                 bridges[f"functional:run_{environment}_{platform}"] = tuple(jobs)
         return builds, bridges
 
@@ -278,15 +280,12 @@ def _matrix(build: str, job: str) -> list[Mapping[str, object]]:
 
 
 def _test_jobs(
-    situation: Situation, rows: Iterable[suites.SuiteRow], environment: str, platform: str
+    situation: Situation, recipe_rows: Iterable[RecipeRow], environment: str, platform: str
 ) -> Iterable[Planned]:
-    selected = {}
-    for row in rows:
-        if row.tier in _SCOPES and (row.environment, row.platform) == (environment, platform):
-            selected[row.model, row.test_case] = row
+    selected = plan.select(recipe_rows, _SCOPES, environment, platform)
     seconds = situation.seconds
-    for key in sorted(selected):
-        job = plan.functional_job(situation, selected[key])
+    for row in selected:
+        job = plan.functional_job(situation, row, environment, platform)
         if job.cause == "nccl":  # GitLab retries such a job automatically
             job = replace(job, conclusion="success", cause="")
         yield replace(job, name=job.test_case, appears=_PLACEHOLDER.appears * seconds)
