@@ -10,7 +10,7 @@ from runbook_lib.practice.accounts import ACCOUNTS, ACTIONS_BOT, COPY_PR_BOT, EN
 from runbook_lib.practice.ci import evidence, plan
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.github.errors import not_found
-from runbook_lib.practice.github.storage import Storage
+from runbook_lib.practice.serving import Storage
 from runbook_lib.practice.state import (
     AttemptRecord,
     CommentRecord,

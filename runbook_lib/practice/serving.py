@@ -1,6 +1,7 @@
 """HTTP servers for this machine alone: WSGI applications on 127.0.0.1, in daemon threads of this process."""
 
 import re
+import secrets
 import socket
 from collections.abc import Iterable
 from threading import Thread
@@ -10,6 +11,9 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from werkzeug.routing import BaseConverter
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 from werkzeug.wrappers import Request, Response
+
+#: Start of the paths of files in a storage.
+STORAGE = "/_storage/"
 
 
 class LoopbackServer:
@@ -57,15 +61,35 @@ def file_response(request: Request, data: bytes, media_type: str) -> Response:
     return response.make_conditional(request, accept_ranges=True, complete_length=len(data))
 
 
+class Storage:
+    """Files under addresses that nobody can guess and that need no token.  Only the newest 64 are kept."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[float, bytes, str]] = {}
+
+    def put(self, name: str, media_type: str, data: bytes, expires: float) -> str:
+        """Store a file until a moment of the forge's clock, and return its path."""
+        path = f"{STORAGE}{secrets.token_hex(16)}/{name}"
+        self._files[path] = expires, data, media_type
+        for old in list(self._files)[:-64]:
+            del self._files[old]
+        return path
+
+    def get(self, request: Request, now: float) -> Response:
+        """Return the file or the requested range of it; 403 for an address that is no longer valid."""
+        expires, data, media_type = self._files.get(request.path, (0.0, b"", ""))
+        if now > expires:
+            return Response("<Error><Code>AuthenticationFailed</Code></Error>", 403, content_type="application/xml")
+        return file_response(request, data, media_type)
+
+
 def _listen(port: int) -> socket.socket:
     try:
-        return _loopback_socket(port)
+        return socket.create_server(("127.0.0.1", port))
     except OSError:
-        return _loopback_socket(0)
-
-
-def _loopback_socket(port: int) -> socket.socket:
-    return socket.create_server(("127.0.0.1", port))
+        if not port:
+            raise
+        return _listen(0)
 
 
 def _refusing_other_hosts(application: WSGIApplication) -> WSGIApplication:

@@ -258,7 +258,7 @@ def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[
     for repository in _REPOSITORIES:  # git creates them by the umask
         (home / repository).chmod(0o700)
     try:
-        forge = Forge(home / _STATE, home / _REMOTE, repository=REPOSITORY, clock=clock, gitlab=home / _GITLAB)
+        forge = Forge(home / _STATE, home / _REMOTE, clock=clock, gitlab=home / _GITLAB)
     except sqlite3.DatabaseError as error:
         raise RunbookError(f"The forge's state in {home / _STATE} cannot be read: {error}. {_RESET}") from None
     undo.callback(forge.close)

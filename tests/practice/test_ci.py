@@ -16,6 +16,7 @@ from runbook_lib.practice import content
 from runbook_lib.practice.ci import evidence, measure, plan
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.recipes import rows
+from runbook_lib.recipes.ci_selection import TREE as TREE_OF_LABELS
 
 TREE = content.main()
 RECIPES = {path: text for path, text in TREE.items() if path.startswith(rows.FOLDER)}
@@ -81,10 +82,12 @@ def test_the_real_recipes(megatron_lm: Path) -> None:
     assert (sum(counts["mr-github-slim"]), counts["mr-github"]) == (12, [77, 31])
 
 
-def test_the_workflow_has_the_real_name(megatron_lm: Path) -> None:
+def test_name_and_labels_are_those_of_the_real_workflow(megatron_lm: Path) -> None:
     blob = read_blobs(megatron_lm, [("d98e8a64ddf3", plan.WORKFLOW_PATH)])["d98e8a64ddf3", plan.WORKFLOW_PATH]
     assert blob is not None
     assert f"name: {plan.WORKFLOW}\n" in blob[1]
+    lines = {line.strip() for line in blob[1].splitlines()}
+    assert {line.strip() for line in TREE_OF_LABELS.splitlines()} - {"", "CADENCE"} <= lines
 
 
 # -- what becomes of them -------------------------------------------------------------------------------------------

@@ -463,7 +463,7 @@ def test_the_library_speaks_with_it(world: World) -> None:
         assert [(each.label, each.on) for each in github.labellings(pull.number)] == [("Run functional tests", True)]
         github.comment(pull.number, f"/ok to test {sha}")
         assert github.comments(pull.number)[-1].author == "release-engineer"
-        assert github.compare("main", BRANCH).behind == 0
+        assert github.behind("main", BRANCH) == 0
         run = github.runs(branch=f"pull-request/{pull.number}", head_sha=sha)[0]
         world.clock.now += 60
         assert github.run(run.id).conclusion == "failure"

@@ -3,14 +3,12 @@
 from functools import cache
 from typing import TYPE_CHECKING
 
-from werkzeug.exceptions import HTTPException
-from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Response
 
+from runbook_lib.practice.github.api import ApiCall, Route
 from runbook_lib.practice.github.errors import not_found
 from runbook_lib.practice.github.shapes import timestamp
 from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.serving import NumberConverter
 from runbook_lib.practice.state import CommentRecord
 
 if TYPE_CHECKING:
@@ -26,19 +24,6 @@ def _templates() -> "Environment":
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
 
 
-def page_for(hub: Hub, path: str) -> Response:
-    """Return the page at a path.  Raises ApiError 404 for any other path."""
-    try:
-        show, parts = _PAGES.match(path, "GET")
-    except HTTPException:
-        raise not_found() from None
-    arguments = dict(parts)
-    if arguments.pop("repository", hub.repository) != hub.repository:
-        raise not_found()
-    response: Response = show(hub, **arguments)
-    return response
-
-
 def page(hub: Hub, template: str, title: str, **values: object) -> Response:
     """Return the page that a template makes of these values."""
     home = f"/{hub.repository}"
@@ -47,54 +32,51 @@ def page(hub: Hub, template: str, title: str, **values: object) -> Response:
     return Response(html, headers=policy, content_type="text/html; charset=utf-8")
 
 
-def _front_page(hub: Hub) -> Response:
+def _front_page(call: ApiCall) -> Response:
+    hub = call.hub
     return page(hub, "front.html", hub.repository, tickets=hub.tickets(), runs=hub.runs(lambda run: True))
 
 
-def _ticket_page(hub: Hub, number: int) -> Response:
-    ticket = hub.ticket(number)
+def _ticket_page(call: ApiCall, number: int) -> Response:
+    hub, ticket = call.hub, call.hub.ticket(number)
     comments = hub.store.all(CommentRecord, number)
     runs = hub.runs(lambda run: run.pull == number)
     return page(hub, "ticket.html", f"#{number} {ticket.title}", ticket=ticket, comments=comments, runs=runs)
 
 
-def _run_page(hub: Hub, run_id: int) -> Response:
-    state = hub.run(run_id)
+def _run_page(call: ApiCall, run_id: int) -> Response:
+    state = call.hub.run(run_id)
     title = f"Run {state.run.run_number}: {state.run.title}"
-    return page(hub, "run.html", title, state=state, run=state.run, jobs=hub.jobs(state))
+    return page(call.hub, "run.html", title, state=state, run=state.run, jobs=call.hub.jobs(state))
 
 
-def _job_page(hub: Hub, run_id: int, job_id: int) -> Response:
-    for state in hub.all_attempts(run_id):
-        for job in hub.jobs(state):
+def _job_page(call: ApiCall, run_id: int, job_id: int) -> Response:
+    for state in call.hub.all_attempts(run_id):
+        for job in call.hub.jobs(state):
             if job.record.id == job_id:
                 status = job.status.conclusion or job.status.status
                 log = job.log if job.status.status == "completed" else ""
-                return page(hub, "job.html", job.planned.name, status=status, log=log)
+                return page(call.hub, "job.html", job.planned.name, status=status, log=log)
     raise not_found()
 
 
-def _commit_page(hub: Hub, sha: str) -> Response:
-    commit_id = hub.home.resolve(sha)
+def _commit_page(call: ApiCall, sha: str) -> Response:
+    repository = call.hub.home
+    commit_id = repository.resolve(sha)
     if commit_id is None:
         raise not_found()
-    message = hub.home.commit(commit_id).message
-    diff = hub.home.git("show", "--format=", "--no-color", commit_id)
-    return page(hub, "commit.html", message.splitlines()[0], message=message, diff=diff)
+    message = repository.commit(commit_id).message
+    diff = repository.git("show", "--format=", "--no-color", commit_id)
+    return page(call.hub, "commit.html", message.splitlines()[0], message=message, diff=diff)
 
 
-_RUN = "/<path:repository>/actions/runs/<number:run_id>"
-_PAGES = Map(
-    [
-        Rule("/", endpoint=_front_page),
-        Rule("/<path:repository>", endpoint=_front_page),
-        Rule("/<path:repository>/pull/<number:number>", endpoint=_ticket_page),
-        Rule("/<path:repository>/issues/<number:number>", endpoint=_ticket_page),
-        Rule(_RUN, endpoint=_run_page),
-        Rule(f"{_RUN}/job/<number:job_id>", endpoint=_job_page),
-        Rule("/<path:repository>/commit/<sha>", endpoint=_commit_page),
-    ],
-    converters={"number": NumberConverter},
-    strict_slashes=False,
-    merge_slashes=False,
-).bind("127.0.0.1")
+_RUN = "/<owner>/<repo>/actions/runs/<number:run_id>"
+PAGES = (
+    Route("GET", "/", _front_page),
+    Route("GET", "/<owner>/<repo>", _front_page),
+    Route("GET", "/<owner>/<repo>/pull/<number:number>", _ticket_page),
+    Route("GET", "/<owner>/<repo>/issues/<number:number>", _ticket_page),
+    Route("GET", _RUN, _run_page),
+    Route("GET", f"{_RUN}/job/<number:job_id>", _job_page),
+    Route("GET", "/<owner>/<repo>/commit/<sha>", _commit_page),
+)

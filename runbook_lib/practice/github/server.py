@@ -19,18 +19,17 @@ from runbook_lib.practice.git import BareRepository, ForgeGitError
 from runbook_lib.practice.github import actions, code, pulls, tickets
 from runbook_lib.practice.github.api import ApiCall, Route
 from runbook_lib.practice.github.errors import ApiError, json_response, not_found
-from runbook_lib.practice.github.pages import page_for
-from runbook_lib.practice.github.storage import PREFIX as STORAGE
+from runbook_lib.practice.github.pages import PAGES
 from runbook_lib.practice.gitlab.api import PREFIX as GITLAB
 from runbook_lib.practice.gitlab.api import PracticeGitLab
 from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.serving import LimitedRequest, LoopbackServer, NumberConverter
+from runbook_lib.practice.serving import STORAGE, LimitedRequest, LoopbackServer, NumberConverter
 from runbook_lib.practice.state import Store
 
 VERSION = "2022-11-28"
 ROUTES = (*code.ROUTES, *pulls.ROUTES, *tickets.ROUTES, *actions.ROUTES)
 _RULES = Map(
-    [Rule(route.path, methods=[route.method], endpoint=route) for route in ROUTES],
+    [Rule(route.path, methods=[route.method], endpoint=route) for route in (*ROUTES, *PAGES)],
     converters={"number": NumberConverter},
     merge_slashes=False,
 ).bind("127.0.0.1")
@@ -133,8 +132,6 @@ class Forge:
             raise ApiError(
                 400, f"{version!r} is not a supported version of the REST API. Supported versions: {VERSION}."
             )
-        if request.method == "GET" and not re.match(r"/(user|repos|search)(/|$)", request.path):
-            return page_for(self.hub, request.path)
         if not request.headers.get("User-Agent"):
             raise ApiError(
                 403, "Request forbidden by administrative rules. Please make sure your request has a User-Agent header."
