@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from yaml.nodes import MappingNode, Node, SequenceNode
+from yaml.nodes import MappingNode, Node
 
-from runbook_lib.text.yaml_spans import Cell, Text, duplicate_keys
+from runbook_lib.text.yaml_spans import Cell, Text, duplicate_keys, items
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,8 @@ def _rows(parsed: Text, document: Node | None, visited: set[int]) -> Iterator[Ma
     if not isinstance(document, MappingNode):
         return
     for key, job in document.value:
-        if not isinstance(job, MappingNode):
-            continue
-        parallel = parsed.pairs(job).get("parallel")
-        matrix = parsed.pairs(parallel).get("matrix") if isinstance(parallel, MappingNode) else None
-        for node in matrix.value if isinstance(matrix, SequenceNode) else ():
+        matrix = parsed.pairs(parsed.pairs(job).get("parallel")).get("matrix")
+        for node in items(matrix):
             # A matrix that is aliased or merged into another job has the same rows.
             if isinstance(node, MappingNode) and id(node) not in visited:
                 visited.add(id(node))

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import MappingNode, ScalarNode
 
 from runbook_lib.errors import Refused
 from runbook_lib.recipes import rows as recipes
@@ -13,7 +13,7 @@ from runbook_lib.recipes.quarantine import gating
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.recipes.targets import Target
 from runbook_lib.text.edits import Edit, splice
-from runbook_lib.text.yaml_spans import Text
+from runbook_lib.text.yaml_spans import Text, items
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,11 @@ def _insert_copy(text: str, model: _Model, case: str) -> str:
 
 def _model(parsed: Text, node: MappingNode, rows: Sequence[RecipeRow], test: Target) -> _Model | None:
     pairs = parsed.pairs(node)
-    products = pairs.get("products")
+    products = items(pairs.get("products"))
     cases = list(parsed.cells(pairs["test_case"])) if "test_case" in pairs else []
-    if not isinstance(products, SequenceNode) or len(products.value) != 1 or len(cases) != 1 or cases[0].problem:
+    if len(products) != 1 or len(cases) != 1 or cases[0].problem:
         return None
-    (product,) = products.value
+    product = products[0]
     position = (parsed.line(product), cases[0].value)
     row = next((row for row in rows if (row.line, row.case) == position), None)
     fitting = (test.model, (test.environment,), (test.platform,))
@@ -121,7 +121,7 @@ def _model(parsed: Text, node: MappingNode, rows: Sequence[RecipeRow], test: Tar
         return None
     text, begin = parsed.text, parsed.span(node)[0]
     start = text.rfind("\n", 0, begin) + 1
-    end = text.find("\n", _end(parsed, node))
+    end = text.find("\n", parsed.end(node))
     if end == -1:
         end = len(text)
     elif text[end - 1] == "\r":
@@ -130,15 +130,6 @@ def _model(parsed: Text, node: MappingNode, rows: Sequence[RecipeRow], test: Tar
         return None
     keys = tuple(key.value for key, _ in product.value if isinstance(key, ScalarNode))
     return _Model(row.case, scopes, keys, start, end, (cases[0].start, cases[0].end))
-
-
-def _end(parsed: Text, node: Node) -> int:
-    """Return the end of the last value in a node; libyaml counts the lines below to a block."""
-    if isinstance(node, MappingNode) and not node.flow_style and node.value:
-        return _end(parsed, node.value[-1][1])
-    if isinstance(node, SequenceNode) and not node.flow_style and node.value:
-        return _end(parsed, node.value[-1])
-    return parsed.span(node)[1]
 
 
 def _below(text: str, model: _Model) -> int:
@@ -156,8 +147,7 @@ def fields(row: RecipeRow, text: str) -> frozenset[str]:
     """Return the keys of a row and of its recipe's ``spec``."""
     parsed = Text(text)
     for spec, product in _products(parsed):
-        rows = parsed.pairs(product).get("products")
-        for node in rows.value if isinstance(rows, SequenceNode) else ():
+        for node in items(parsed.pairs(product).get("products")):
             if parsed.line(node) == row.line and isinstance(node, MappingNode):
                 return frozenset(parsed.pairs(node)) | spec
     return frozenset()
@@ -166,10 +156,8 @@ def fields(row: RecipeRow, text: str) -> frozenset[str]:
 def _products(parsed: Text) -> Iterator[tuple[frozenset[str], MappingNode]]:
     """Yield the entries of a recipe, each with the keys of ``spec``."""
     for document in parsed.documents:
-        if isinstance(document, MappingNode):
-            top = parsed.pairs(document)
-            spec, products = top.get("spec"), top.get("products")
-            keys = frozenset(parsed.pairs(spec)) if isinstance(spec, MappingNode) else frozenset()
-            for node in products.value if isinstance(products, SequenceNode) else ():
-                if isinstance(node, MappingNode):
-                    yield keys, node
+        top = parsed.pairs(document)
+        keys = frozenset(parsed.pairs(top.get("spec")))
+        for node in items(top.get("products")):
+            if isinstance(node, MappingNode):
+                yield keys, node

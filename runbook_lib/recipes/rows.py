@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.text.yaml_spans import Cell, Text
+from runbook_lib.text.yaml_spans import Cell, Text, items
 
 FOLDER = "tests/test_utils/recipes"
 _KEYS = ("model", "environment", "platforms", "scope", "allow_failure")
@@ -64,7 +64,7 @@ def rows(recipe: str, text: str) -> tuple[RecipeRow, ...]:
     uses: Counter[int] = Counter()
     for entry in entries:
         if entry.scope is not None:
-            uses.update(map(id, (entry.scope, *_items(entry.scope))))
+            uses.update(map(id, (entry.scope, *items(entry.scope))))
     return tuple(_row(recipe, parsed, entry, uses) for entry in entries)
 
 
@@ -102,23 +102,15 @@ class _Entry:
 
 
 def _entries(parsed: Text, document: Node | None) -> Iterator[_Entry]:
-    top = _pairs(parsed, document)
-    spec = _pairs(parsed, top.get("spec"))
-    for product in _items(top.get("products")):
-        pairs = _pairs(parsed, product)
+    top = parsed.pairs(document)
+    spec = parsed.pairs(top.get("spec"))
+    for product in items(top.get("products")):
+        pairs = parsed.pairs(product)
         case = tuple(cell.value for cell in parsed.cells(pairs["test_case"])) if "test_case" in pairs else ()
         if case and case[0]:
-            for node in _items(pairs.get("products")):
+            for node in items(pairs.get("products")):
                 if isinstance(node, MappingNode):
                     yield _Entry(case, node, spec, parsed.pairs(node).get("scope", spec.get("scope")))
-
-
-def _pairs(parsed: Text, node: Node | None) -> dict[str, Node]:
-    return parsed.pairs(node) if isinstance(node, MappingNode) else {}
-
-
-def _items(node: Node | None) -> list[Node]:
-    return node.value if isinstance(node, SequenceNode) else []
 
 
 def _row(recipe: str, parsed: Text, entry: _Entry, uses: Counter[int]) -> RecipeRow:
@@ -147,7 +139,7 @@ def _fixed(parsed: Text, entry: _Entry, keys: Sequence[Node], scopes: tuple[Cell
     if len(keys) > 1:
         return "it has the key scope twice"
     start, end = parsed.span(entry.node)
-    aliased = max(uses[id(node)] for node in (entry.scope, *_items(entry.scope))) > 1
+    aliased = max(uses[id(node)] for node in (entry.scope, *items(entry.scope))) > 1
     if aliased or not all(start <= cell.start < end for cell in scopes):
         return "its scope is an alias and stands for other rows as well"
     for cell in scopes:

@@ -97,11 +97,25 @@ class Text:
         start += len(head) + len(quote)
         return Cell(value, start, end - len(quote), self.text.count("\n", 0, start) + 1, problem)
 
-    def pairs(self, node: MappingNode, depth: int = 0) -> dict[str, Node]:
-        """Return the mapping's values by key, including those of its merge keys that it does not set itself.
+    def end(self, node: Node) -> int:
+        """Return the end of the last value in a node: libyaml counts the comments below to a block."""
+        start, end = self.span(node)
+        while isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
+            last = node.value[-1]
+            node = last[1] if isinstance(last, tuple) else last
+            last_start, last_end = self.span(node)
+            if last_start < start:
+                break  # an alias, which stands for an earlier value
+            end = last_end
+        return end
+
+    def pairs(self, node: Node | None, depth: int = 0) -> dict[str, Node]:
+        """Return a mapping's values by key, including those of its merge keys; none for another node.
 
         Raises CannotTell for merge keys that are nested too deeply or make too many values.
         """
+        if not isinstance(node, MappingNode):
+            return {}
         if (known := self._resolved.get(id(node))) is not None:
             return known
         merged: dict[str, Node] = {}
@@ -111,11 +125,10 @@ class Text:
             raise CannotTell(f"line {self.line(node)}: its merge keys (<<) go deeper than {_DEEPEST_MERGE} levels.")
         for key, value in node.value:
             if key.tag == MERGE:
-                for source in value.value if isinstance(value, SequenceNode) else [value]:
-                    if isinstance(source, MappingNode):
-                        for name, node_of_name in self.pairs(source, depth + 1).items():
-                            merged.setdefault(name, node_of_name)
-                        self._count(len(merged))
+                for source in items(value) or [value]:
+                    for name, node_of_name in self.pairs(source, depth + 1).items():
+                        merged.setdefault(name, node_of_name)
+                    self._count(len(merged))
             elif isinstance(key, ScalarNode):
                 own[key.value] = value
         self._resolved[id(node)] = merged | own
@@ -125,6 +138,14 @@ class Text:
         self._merged += merged
         if self._merged > _LARGEST:
             raise CannotTell(f"its merge keys (<<) expand to more than {_LARGEST:,} values.")
+
+
+def items(node: Node | None) -> list[Node]:
+    """Return the items of a sequence; none for another node."""
+    result: list[Node] = []
+    if isinstance(node, SequenceNode):
+        result = node.value
+    return result
 
 
 def load(text: str) -> Any:

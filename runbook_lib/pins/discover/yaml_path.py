@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import MappingNode, Node, ScalarNode
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.text.yaml_spans import Text
@@ -74,27 +74,17 @@ class YamlPaths:
     def sibling(self, path: YamlPath, keys: Sequence[str]) -> str:
         """Return the text of the first of these keys in the mapping around a value; empty if it has none of them."""
         with suppress(CannotTell):
-            pairs = self._text.pairs(path.mapping) if path.mapping else {}
+            pairs = self._text.pairs(path.mapping)
             for node in map(pairs.get, keys):
                 if isinstance(node, ScalarNode):
                     return str(node.value)
         return ""
 
     def _extent(self, node: Node) -> tuple[int, int]:
-        """Return the span of a node without the comments after it, which PyYAML includes in a block."""
-        if id(node) in self._extents:
-            return self._extents[id(node)]
-        mapping = node
-        start, end = self._text.span(node)
-        while isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
-            last = node.value[-1]
-            node = last[1] if isinstance(last, tuple) else last
-            last_start, last_end = self._text.span(node)
-            if last_start < start:
-                break  # an alias, which stands for an earlier value
-            end = last_end
-        self._extents[id(mapping)] = (start, end)
-        return start, end
+        """Return the span of a node without the comments after it."""
+        if id(node) not in self._extents:
+            self._extents[id(node)] = (self._text.span(node)[0], self._text.end(node))
+        return self._extents[id(node)]
 
 
 def _scalars(documents: list[Node | None]) -> Iterator[_Position]:
