@@ -21,7 +21,6 @@ _REFERENCE = re.compile(
 )
 _LONGEST_NAME = 255  # characters of registry and repository: the limit of the reference package
 LONGEST_TAG = 128  # characters
-_DIGITS = {"sha256": 64, "sha512": 128}
 
 #: A candidate is not final: a release candidate or nightly build.  A special image has one purpose: a variant for other
 #: hardware, an image for one model, a build of a branch, a tag that moves.
@@ -98,14 +97,10 @@ def _is_host(domain: str) -> bool:
 
 
 def _describe_problem(text: str) -> str:
-    _, at, digest = text.partition("@")
-    algorithm, colon, encoded = digest.partition(":")
-    if at and colon and algorithm in _DIGITS and re.fullmatch("[0-9a-fA-F]*", encoded):
-        expected = _DIGITS[algorithm]
-        if len(encoded) != expected:
-            return f"its digest has {len(encoded)} digits, and {algorithm} has {expected}. Copy the complete digest."
-        if encoded != encoded.lower():
-            return "the digits of a digest are lowercase."
+    digest = re.search("@(sha256|sha512):([0-9a-fA-F]*)$", text)
+    if digest:
+        expected = int(digest[1][3:]) // 4
+        return f"its digest has {len(digest[2])} digits, and {digest[1]} has {expected} lowercase ones."
     return "expected registry/repository:tag, such as nvcr.io/nvidia/pytorch:26.04-py3."
 
 

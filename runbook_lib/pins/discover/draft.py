@@ -207,29 +207,20 @@ def _finders(classified: ClassifiedReference, text: str) -> Iterator[tuple[str, 
 
 
 def _patterns(classified: ClassifiedReference, text: str) -> Iterator[str]:
-    """Yield regular expressions for a reference, by the text before it, after it, and in the lines above and below."""
+    """Yield regular expressions for a reference, by the text before it and after it."""
     reference = classified.reference
     value = rf"(?P<image>{_literal(reference.image)}:[\w.-]*\w(?:@\w+:\w+)?)"
     if classified.nature.kind in ("documentation", "code"):
         yield value
     begin = reference.start - reference.column
-    end = _line_end(text, reference.end)
+    end = text.find("\n", reference.end)
+    if end < 0:
+        end = len(text)
     if end - begin > _MAX_REGEX:
         return
     anchored = f"^{_literal(text[begin : reference.start])}{value}"
     yield anchored
     yield f"{anchored}{_literal(text[reference.end : end])}$"
-    if begin:
-        above = text[text.rfind("\n", 0, begin - 1) + 1 : begin - 1]
-        yield rf"^{_literal(above[:_MAX_REGEX])}\n{anchored[1:]}"
-    if end < len(text):
-        below = text[end + 1 : _line_end(text, end + 1)]
-        yield rf"{anchored}{_literal(text[reference.end : end])}\n{_literal(below[:_MAX_REGEX])}$"
-
-
-def _line_end(text: str, start: int) -> int:
-    end = text.find("\n", start)
-    return end if end >= 0 else len(text)
 
 
 def _finders_by_kind(nature: Nature) -> Iterator[tuple[str, Finder]]:

@@ -218,5 +218,6 @@ def shown(text: str) -> str:
 
 def times(count: int, noun: str) -> str:
     """Return a count with its noun, such as ``no pins`` or ``1 file``."""
-    plural = "" if count == 1 else "s"
-    return f"{count or 'no'} {noun}{plural}"
+    if count != 1:
+        noun += "s"
+    return f"{count or 'no'} {noun}"
