@@ -1,5 +1,8 @@
 """The form, driven without a browser: its buttons and its runs."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,8 +14,9 @@ from bumping import git
 from practice_state import fingerprint
 
 from runbook_lib import practice
-from runbook_lib.forms import form as forms
-from runbook_lib.forms.form import Form
+from runbook_lib.forms import notebook_form as forms
+from runbook_lib.forms.form import offer
+from runbook_lib.forms.notebook_form import Form
 from runbook_lib.practice import World
 from runbook_lib.records import run_view
 from runbook_lib.runner import background, execute, session
@@ -65,11 +69,11 @@ def shown(form: Form, name: str) -> str:
 def test_a_headless_run_has_no_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forms, "Form", None)
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
-    forms.offer("bump", {})
+    offer("bump", {})
     monkeypatch.setenv("JPY_SESSION_NAME", "/x/bump.ipynb")
     assert session.interactive()
     monkeypatch.setenv("RUNBOOK_RECORD", "/x")  # a run that started from there
-    forms.offer("bump", {})
+    offer("bump", {})
 
 
 def test_a_plan_is_shown_before_apply_can_be_pressed(world: World) -> None:
@@ -185,6 +189,15 @@ def test_a_foreign_commit_is_confirmed_by_its_row(world: World) -> None:
     assert form.view.values()["allow"] == f"merge-base, {name}"
     assert form.view.missing_reasons() == {}
     assert form.view.problems == {}
+
+
+def test_a_headless_kernel_does_not_load_the_form() -> None:
+    code = "import sys\nfrom runbook_lib.forms import form\nform.offer('bump', {})\nprint([*sys.modules])"
+    env = {name: value for name, value in os.environ.items() if name not in session.VARIABLES}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert "runbook_lib.forms.form" in done.stdout
+    assert "runbook_lib.forms.notebook_form" not in done.stdout
+    assert "ipywidgets" not in done.stdout
 
 
 def test_choices_are_queried_once_typing_pauses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,334 @@
+"""The form of a notebook: its widgets, and the actions of its buttons.
+
+*Preview* and *Apply* run the notebook headlessly in a process of its own, so that a run from the form leaves the same
+record as a command, and no cell runs out of order.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from runbook_lib import notebooks
+from runbook_lib.errors import NoSuchBranch, RunbookError
+from runbook_lib.forms import choices, fields, html, widgets
+from runbook_lib.forms.followed_run import FollowedRun, StartedRun, find_run
+from runbook_lib.forms.form_target import FormTarget, Values
+from runbook_lib.pins.repositories import MEGATRON_LM
+from runbook_lib.practice import environment
+from runbook_lib.records.run_view import RunView
+from runbook_lib.runner import background
+from runbook_lib.runner.parameters import NotebookSource
+from runbook_lib.steps.internal_ci.destination import destination
+from runbook_lib.workflow import forge, repository
+
+#: Seconds between two reads of a run's record.
+_INTERVAL = 0.4
+#: Reads in a row that may fail before a run that has ended is reported without its record.
+_MAX_FAILED_READS = 10
+#: Seconds after the last change of a field before its choices are queried.
+_PAUSE = 0.4
+_SUCCESS = ("done", "waiting", "previewed")
+_STALE = "The values have changed since the plan was shown. Preview again: Apply does what was shown, nothing else."
+_PREVIEW_FIRST = "Preview first: Apply does what was shown, nothing else."
+_TYPE = "Type {} to confirm: what leaves this machine cannot be undone."
+_TYPE_PRACTICE = "Type {} to confirm, as in a real bump; here nothing leaves this machine."
+_NO_TAG = "Choose a tag, then preview: without a tag there is nothing to apply."
+
+
+@dataclass(frozen=True)
+class ShownPlan:
+    """A plan that the user has seen: the values that it is for, and the run that made it."""
+
+    values: Values
+    run: RunView
+
+    @property
+    def publishes(self) -> bool:
+        """True if applying it changes something outside this machine, as far as the values permit."""
+        return any(effect["publish"] for effect in self.run.planned)
+
+
+class Form:
+    """A form: its widgets, and the actions of its buttons.  Slow work is done in threads."""
+
+    def __init__(self, notebook: Path, namespace: Mapping[str, object], *, applies: bool) -> None:
+        source = NotebookSource.read(notebook)
+        self.notebook, self.applies = notebook, applies
+        self.fields = fields.fields(source.parameters)
+        #: True if the notebook requires the destination of a push as confirmation.
+        self._confirms_destination = any(parameter.name == "confirm" for parameter in source.parameters)
+        self._total_steps = len(notebooks.STEPS) if notebook.stem == notebooks.BUMP else 0
+        self._plan: ShownPlan | None = None
+        self._repository = MEGATRON_LM
+        self._running: FollowedRun | None = None
+        self._lock = threading.Lock()
+        #: The number of the latest query of choices, so that an answer to an earlier one is dropped.
+        self._query = 0
+        self._query_problems: dict[str, str] = {}
+        values = {field.name: namespace.get(field.name, field.default) for field in self.fields}
+        if not values.get("tag"):
+            with suppress(RunbookError):  # a problem with the checkout is shown below its field
+                target = FormTarget(values, notebook, self._repository)  # type: ignore[arg-type]
+                values["tag"] = choices.in_flight(target.archive(), target.checkout().repository(), values)
+        self.view = widgets.Widgets(self.fields, values, applies=applies)
+        self.root = self.view.root
+        self.view.on_change(self._changed)
+        self.view.preview.on_click(lambda _: self._start(apply=False))
+        self.view.apply.on_click(lambda _: self._start(apply=True))
+        self.view.cancel.on_click(lambda _: self._cancel())
+        self._changed("")
+
+    @property
+    def busy(self) -> bool:
+        """True while a run is followed."""
+        return self._running is not None
+
+    def target(self) -> FormTarget:
+        """Return the bump that the current values describe."""
+        return FormTarget(self.view.values(), self.notebook, self._repository)
+
+    # -- choices and decisions -----------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Query the choices in the background, and follow a run of this bump that is in progress."""
+        self._in_background(self._attach)
+        self._in_background(lambda: self._offer_choices(self._query))
+
+    def _attach(self) -> None:
+        target = self.target()
+        run = find_run(target.archive(), target.folder())
+        with self._lock:
+            if run is None or self._running is not None:
+                return
+            self._running = run
+        self._refresh()
+        self._follow(run, {}, apply=True)
+
+    def _query_later(self, query: Callable[[int], None]) -> None:
+        """Run a query once no field has changed for a moment."""
+        self._query += 1
+        number = self._query
+
+        def wait() -> None:
+            time.sleep(_PAUSE)
+            if number == self._query:
+                query(number)
+
+        self._in_background(wait)
+
+    def _offer_choices(self, query: int, *, keep: bool = True) -> None:
+        """Offer tags, runs and decisions, unless another query has started since."""
+        target = self.target()
+        try:
+            pinned = choices.pinned_tags(target.checkout(), target.bump(tag=False))
+            tags = choices.tags(self._repository, pinned)
+            if query == self._query:
+                self.view.offer("tag", tags)
+        except NoSuchBranch as error:
+            self._query_problems["base"] = str(error)
+            self._changed("query")
+            return
+        except RunbookError as error:
+            self.view.show_hint("tag", str(error))
+        self._offer_decisions(query, keep=keep)
+
+    def _offer_decisions(self, query: int, *, keep: bool = True) -> None:
+        with suppress(RunbookError):
+            decisions, plots = choices.undecided(self.target().folder())
+            if query == self._query:
+                self.view.offer_decisions(decisions, plots, keep=keep)
+        self._offer_runs(query)
+
+    def _offer_runs(self, query: int) -> None:
+        target = self.target()
+        if "run_id" not in target.values:
+            return
+        try:
+            checkout, bump = target.checkout(), target.bump()
+            if bump.tag is None:
+                return
+            with forge.connect_github(checkout.repository(), bump) or nullcontext() as github:
+                runs = choices.runs(checkout, bump, github)
+            if query == self._query:
+                self.view.offer("run_id", runs)
+        except RunbookError as error:
+            self.view.show_hint("run_id", str(error))
+
+    # -- changes of the fields -----------------------------------------------------------------------------------
+
+    def _changed(self, name: str) -> None:
+        values = self.view.values()
+        problems = self.view.missing_reasons()
+        invalid = {}
+        for field, value in values.items():
+            problem = fields.problem(field, value, self._repository)
+            if problem:
+                invalid[field] = problem
+        if name in ("", "repo", "pins") and not invalid.keys() & {"repo", "pins"}:
+            self._query_problems = {}
+            try:
+                self._repository = repository.choose(self.target().checkout(), str(values.get("pins", "")))
+            except RunbookError as error:
+                self._query_problems["pins" if name == "pins" else "repo"] = str(error)
+        if name == "base":
+            self._query_problems.pop("base", None)
+        problems |= self._query_problems | invalid
+        self.view.show_problems(problems, {field: fields.advice(field, value) for field, value in values.items()})
+        if name in ("tag", "repo", "pins", "base", "image_type"):
+            self.view.offer_decisions([], keep=False)  # earlier decisions were about another image
+            if not problems:
+                query = self._offer_decisions if name == "tag" else self._offer_choices
+                self._query_later(lambda number: query(number, keep=False))
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Enable and disable the buttons, and show why Apply is disabled."""
+        view, plan, target = self.view, self._plan, self.target()
+        blocked = self.busy or bool(view.problems)
+        is_current = plan is not None and plan.values == target.values
+        word = ""
+        unconfirmed = False
+        if plan is not None and is_current and target.publishes and plan.publishes:
+            word = self._confirmation_word()
+            unconfirmed = not word or view.typed != word
+        view.request_confirmation(word)
+        view.preview.disabled = blocked
+        view.apply.disabled = blocked or not is_current or unconfirmed
+        if blocked or not self.applies:
+            view.show_warning("")
+        elif plan is None:
+            view.show_next_action(_PREVIEW_FIRST if self._has_subject(target.values) else _NO_TAG)
+        elif not is_current:
+            view.show_warning(_STALE)
+        elif unconfirmed:
+            request = (_TYPE_PRACTICE if target.practice else _TYPE).format(word)
+            if view.typed and not word.startswith(view.typed):
+                request += f" {view.typed!r} is not {word}."
+            view.show_next_action(request)
+        else:
+            view.show_next_action("")
+
+    def _has_subject(self, values: Mapping[str, str | bool]) -> bool:
+        """Return whether there is something to apply: a bump, or a run whose golden values are wanted without one."""
+        return bool(values.get("tag") or (self.notebook.stem == notebooks.GOLDEN_VALUES and values.get("run_id")))
+
+    def _confirmation_word(self) -> str:
+        """Return what the user types to confirm: the tag, or the destination of a push."""
+        with suppress(RunbookError):
+            bump = self.target().bump()
+            if self._confirms_destination:
+                return destination(bump.branch)
+            return str(bump.tag or "")
+        return ""
+
+    # -- runs ----------------------------------------------------------------------------------------------------
+
+    def _start(self, *, apply: bool) -> None:
+        with self._lock:  # a double click, or two tabs of one notebook
+            if self._running is not None:
+                return
+            self._refresh()
+            button = self.view.apply if apply else self.view.preview
+            if button.disabled:
+                return  # a click that crossed with a change of a field
+            target, shown = self.target(), ""
+            if apply and self._plan is not None:
+                target = FormTarget(self._plan.values, self.notebook, self._repository)
+                shown = self._plan.run.fingerprint
+            parameters = dict(target.values)
+            if not apply and "publish" in parameters:
+                parameters["publish"] = False
+            if self.applies:
+                parameters["apply"] = apply
+            if self._confirms_destination:
+                parameters["confirm"] = self.view.typed if apply else ""
+            try:
+                folder = target.folder()
+                background.require_no_other_run(target.archive(), practice=target.practice)
+                env = environment(str(target.values.get("repo", "")))
+                run = StartedRun(background.start(self.notebook, parameters, shown=shown, env=env), folder)
+            except RunbookError as error:
+                self.view.show_error(str(error))
+                self._refresh()
+                return
+            self._running = run
+        self.view.clear()
+        self.view.cancel.focus()
+        self._refresh()
+        self._in_background(lambda: self._follow(run, target.values, apply=apply))
+
+    def _cancel(self) -> None:
+        running = self._running
+        if running is None:
+            self.view.show_next_action("There is no run to cancel.")
+            return
+        try:
+            running.cancel()
+        except RunbookError as error:
+            self.view.show_error(str(error))
+
+    def _follow(self, followed: FollowedRun, values: Values, *, apply: bool) -> None:
+        try:
+            run = self._watch(followed)
+            self._finish(run, followed.failure(), values, apply=apply)
+        finally:
+            followed.close()
+            self._running = None
+            self._refresh()
+        self._offer_runs(self._query)
+
+    def _watch(self, followed: FollowedRun) -> RunView | None:
+        """Show the progress of a run until it has ended; return its record."""
+        started, run, failed_reads = time.monotonic(), None, 0
+        while True:
+            has_ended = followed.has_ended(run)
+            try:
+                run = followed.read()
+                failed_reads = 0
+            except OSError:  # the archive may be readable again in a moment
+                failed_reads += 1
+            progress = html.progress(run, followed.output(), time.monotonic() - started, self._total_steps)
+            self.view.show_progress(progress, html.progress_label(run, self._total_steps))
+            if has_ended and (failed_reads == 0 or failed_reads >= _MAX_FAILED_READS):
+                return run
+            time.sleep(_INTERVAL)
+
+    def _finish(self, run: RunView | None, failure: str, values: Values, *, apply: bool) -> None:
+        """Show the plan of a preview, the result of a run, or its error."""
+        view, target = self.view, self.target()
+        with suppress(RunbookError):  # before the result, which refers to the decisions
+            is_done = apply and run is not None and run.state in _SUCCESS
+            view.offer_decisions(*choices.undecided(target.folder()), keep=not is_done)
+        if run is None:
+            view.show_error(failure)
+        elif run.state not in _SUCCESS:
+            view.show_error(run.sentence)
+            view.show_result(html.result(run))
+        elif not self.applies:
+            view.show_result(html.result(run) + run.plan_html())
+        elif apply:
+            self._plan = None
+            view.show_result(html.result(run))
+        else:
+            self._plan = ShownPlan(values, run) if self._has_subject(values) else None
+            view.show_plan(html.plan(run, publish=target.publishes, practice=target.practice))
+
+    def _in_background(self, work: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                work()
+            except RunbookError as error:
+                self.view.show_error(str(error))
+            finally:
+                fault = sys.exc_info()[1]
+                if fault is not None:  # the thread's own hook writes the traceback to the log
+                    self.view.show_error(
+                        f"The form itself failed: {type(fault).__name__}: {fault}. The log of the kernel has more. Run "
+                        "this cell again; a run that was started continues, and the start page shows it."
+                    )
+
+        threading.Thread(target=run, daemon=True, name="form").start()
