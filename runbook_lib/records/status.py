@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib.notebooks import BUMP, CHANGING_STEPS, SYNC_CHECK
-from runbook_lib.pins.repositories import REPOSITORIES
 from runbook_lib.records.statement import STORY, Identity
 
 Predicate = Mapping[str, Any]
@@ -198,6 +197,8 @@ def _ready_run(runs: Sequence[Predicate], latest: Mapping[str, Predicate]) -> Pr
     last = latest.get(SYNC_CHECK)
     if last is None or any(map(_changes, runs[runs.index(last) + 1 :])):
         return None
+    from runbook_lib.pins.repositories import REPOSITORIES  # the pins of all repositories are slow to import
+
     # In an unknown repository, a step that does not apply runs and is done.
     repository = next((known for known in REPOSITORIES if known.name == last["bump"]["repository"]), None)
     for name in CHANGING_STEPS:

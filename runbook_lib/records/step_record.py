@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.chain import Ledger, read_predicate
@@ -24,6 +23,7 @@ from runbook_lib.system.clock import now, stamp
 from runbook_lib.text.redact import Redactor
 
 if TYPE_CHECKING:
+    from runbook_lib.bump import Bump
     from runbook_lib.display import View
 
 ELSEWHERE = "It was not started by this environment's papermill, so the record has only what the notebook reported."
@@ -40,7 +40,7 @@ class StepRecord:
     """The record of one run, as its notebook writes it: each contribution immediately, and without secrets."""
 
     def __init__(
-        self, name: str, bump: Bump, repository: str, folder: Path | None, records: Path | None = None
+        self, name: str, bump: "Bump", repository: str, folder: Path | None, records: Path | None = None
     ) -> None:
         self.name, self.bump = name, bump
         #: The record's folder; None in JupyterLab.

@@ -4,11 +4,14 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from runbook_lib.bump import Bump
 from runbook_lib.records.statement import RUN, predicate_of
 from runbook_lib.runner.parameters import NotebookSource
 from runbook_lib.system import provenance
+
+if TYPE_CHECKING:
+    from runbook_lib.bump import Bump
 
 #: The folder of the notebooks, relative to the project's root.
 FOLDER = "runbooks"
@@ -26,7 +29,7 @@ def papermill(notebook: str, parameters: Mapping[str, object] | None = None, fol
     return shlex.join(words)
 
 
-def command(notebook: str, bump: Bump, **changes: object) -> str:
+def command(notebook: str, bump: "Bump", **changes: object) -> str:
     """Return the command that runs a notebook with the parameters of the current run, and with ``changes``.
 
     Omits parameters that the notebook does not take and values that are its defaults.  Without a record of the current

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from runbook_lib.runner.kernel import Kernel
 
 # jsonschema, which validates notebooks, checks these formats if it can: the first takes it nearly two seconds to load,
-# and the second imports arrow.  No notebook contains an address or a duration.
+# the second imports arrow, and the third compiles long patterns.  No notebook contains an address or a duration.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 sys.modules.setdefault("isoduration", None)  # type: ignore[arg-type]
+sys.modules.setdefault("rfc3986_validator", None)  # type: ignore[arg-type]
 
 #: Seconds for a notebook to end by itself after an interruption.
 GRACE = 10.0

@@ -5,6 +5,7 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -244,3 +245,11 @@ def test_a_second_interruption_still_closes_the_record(runbooks: Path, tmp_path:
         process.wait(120)
     assert process.returncode == 130
     assert [read_predicate(folder)["state"] for folder in records(tmp_path / "audit")] == ["cancelled"]
+
+
+def test_the_command_imports_nothing_that_only_its_kernel_needs() -> None:
+    code = "import sys, runbook_lib.runner.papermill, papermill.cli\nprint([n for n, m in sys.modules.items() if m])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "'papermill.cli'" in loaded
+    for module in ("runbook_lib.pins", "runbook_lib.steps", "runbook_lib.forms", "rfc3986_validator", "rfc3987_syntax"):
+        assert f"'{module}'" not in loaded
