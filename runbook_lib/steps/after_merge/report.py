@@ -135,13 +135,13 @@ def _issue_state(github: GitHub | None, number: int) -> str:
 
 
 def _next(entry: QuarantinedRow, state: str, bump: Bump) -> str:
-    if state == "no issue":
-        return "File an issue, and name it in the comment above the row."
+    run = command(notebooks.BROKEN_TESTS, bump, tag="", refs=None, apply=None, publish=None)
+    if state == "no issue" and entry.row.platforms:
+        return f'File an issue: {run} -r broken "{entry.test}@{entry.row.platforms[0]}: REASON"'
     if state != "closed":
         return ""
     tests = "; ".join(f"{entry.test}@{platform}: #{entry.issue} is closed" for platform in entry.row.platforms)
-    reenable = command(notebooks.BROKEN_TESTS, bump, tag="MONTH", refs=None, apply=None, publish=None)
-    return f'Re-enable it with the next bump: {reenable} -r reenable "{tests}"'
+    return f'Re-enable it: {run} -r reenable "{tests}"'
 
 
 def conclude(step: StepRecord, state: AfterMerge) -> View:
