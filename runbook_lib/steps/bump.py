@@ -20,7 +20,7 @@ _PARAMETERS = (
 def require(run: Context, *, accept: str, broken: str) -> None:
     """Raise Refused for decisions on files or tests that the branch does not have, before any step changes anything."""
     golden_comparison.require_known_files(run.branch, accept)
-    quarantines.require_known_tests(run.branch, broken)
+    quarantines.resolve_targets(run.branch, broken, "broken")
 
 
 def run_steps(run: Context, parameters: Mapping[str, Any]) -> tuple[StepResult, ...]:

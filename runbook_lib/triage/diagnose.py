@@ -24,7 +24,7 @@ from functools import cache
 
 from runbook_lib.triage import evidence, facts, known_problems
 from runbook_lib.triage.log_summary import QUOTED, LineMatch, LogSummary, Traceback, without_secrets
-from runbook_lib.triage.patterns import ADVICE, PLAIN, FailureKind
+from runbook_lib.triage.patterns import ADVICE, ERRORS, FLAKY, PLAIN, FailureKind
 
 _BY_JOB: Mapping[str, FailureKind] = {
     "lint": "lint", "build": "container build", "unit": "unit tests", "test": "unknown",
@@ -210,15 +210,15 @@ def _of_tests(
         lines = next((log.tail for log in logs if log.failed_tests), ())
         return _Verdict("unit tests", f"{count} of {bucket} failed", lines, details=details)
     log, trace = root
-    pattern = evidence.error_pattern(trace.message)
+    pattern = evidence.first_match(ERRORS, trace.message)
     details |= {"error": trace.error, "error's class": pattern.kind if pattern else ""}
     cause = f"{count} of {bucket} failed, the first with {_first_line(trace.error)}"
-    retry = evidence.flaky_pattern(trace.message) is not None
+    retry = evidence.first_match(FLAKY, trace.message) is not None
     return _Verdict("unit tests", cause, trace.lines, _position(log, trace), retry, details)
 
 
 def _of_traceback(job: FailedJob, kind: str, log: LogSummary, trace: Traceback, logs: Sequence[LogSummary]) -> _Verdict:
-    pattern = evidence.error_pattern(trace.message) or evidence.flaky_pattern(trace.message)
+    pattern = evidence.first_match(ERRORS, trace.message) or evidence.first_match(FLAKY, trace.message)
     further = sum(len(each.tracebacks) for each in logs) - 1
     phase = facts.phase_of(trace.frames)
     details = {

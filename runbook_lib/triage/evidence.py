@@ -54,7 +54,7 @@ def golden_drift(logs: Sequence[LogSummary]) -> tuple[LogSummary, Traceback | Li
     """Return the first failed comparison with golden values, with its log."""
     for log in logs:
         for trace in log.tracebacks:
-            pattern = error_pattern(trace.message)
+            pattern = first_match(ERRORS, trace.message)
             if pattern is not None and pattern.kind == "golden drift":
                 return log, trace
         for match in log.matches:
@@ -69,7 +69,7 @@ def telling_line(logs: Sequence[LogSummary]) -> tuple[LogSummary, LineMatch] | N
     for log in logs:
         candidates += [(log, match) for match in log.matches if not match.survived]
         for trace in log.tracebacks:
-            pattern = flaky_pattern(trace.message)
+            pattern = first_match(FLAKY, trace.message)
             if pattern is not None and trace.consequence and not trace.survived:
                 match = LineMatch(pattern, trace.error, trace.lines, trace.line, trace.rank, trace.time)
                 candidates.append((log, match))
@@ -95,15 +95,6 @@ def unread_rank(logs: Sequence[LogSummary]) -> int | None:
     return first.first_rank[0] if read.isdisjoint(first.first_rank) else None
 
 
-def error_pattern(message: str) -> LogPattern | None:
-    """Return the pattern that gives an error its meaning."""
-    return _first_match(ERRORS, message)
-
-
-def flaky_pattern(message: str) -> LogPattern | None:
-    """Return the pattern of flaky infrastructure that an error has."""
-    return _first_match(FLAKY, message)
-
-
-def _first_match(patterns: Sequence[LogPattern], message: str) -> LogPattern | None:
+def first_match(patterns: Sequence[LogPattern], message: str) -> LogPattern | None:
+    """Return the first of these patterns that an error's message has."""
     return next((pattern for pattern in patterns if pattern.regex.search(message)), None)

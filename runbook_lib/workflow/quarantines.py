@@ -61,13 +61,11 @@ def _key(row: RecipeRow) -> tuple[str, ...]:
     return (row.model, row.case, *row.environments, "/", *row.platforms, "/", *scopes)
 
 
-def require_known_tests(branch: BumpBranch, broken: str) -> None:
-    """Raise Refused for a list ``broken`` of another form, and for tests that no recipe of the branch has."""
-    resolve_targets(branch, broken, "broken")
-
-
 def resolve_targets(branch: BumpBranch, text: str, parameter: str) -> tuple[tuple[Target, ...], tuple[RecipeRow, ...]]:
-    """Return the tests of a person's list, and the rows of the recipes that name their cases."""
+    """Return the tests of a person's list, and the rows of the recipes that name their cases.
+
+    Raises Refused for a list of another form, and for tests that no recipe of the branch has.
+    """
     targets = parse_targets(text, branch.bump.image_type, Redactor(os.environ), parameter)
     rows = rows_of(branch, [target.case for target in targets])
     return tuple(resolve(target, rows) for target in targets), rows
