@@ -1,5 +1,6 @@
 """The outcome of a test of a matrix and its cause: from Slurm's state, the logs of all ranks, and its golden values."""
 
+import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,8 @@ from runbook_lib.triage.patterns import FailureKind
 
 Word = Literal["passed", "drifted", "to be judged", "failed", "unknown", "not over"]
 _CAUSE_WIDTH = 160  # characters of a cause in a table
-_LOG_TAIL = 65536  # bytes of a node's log that are searched for known problems
+_LOG_TAIL = 65536  # bytes of a log that are searched for known problems and stacks
+_MAX_LOGS = 256  # that are searched for stacks
 #: Options of a test whose sizes decide how much memory it takes.
 _BATCH = re.compile(
     r"^ *['\"]?--(micro-batch-size|global-batch-size|seq-length)['\"]? *: *([0-9]{1,9})\b", re.MULTILINE
@@ -173,6 +175,11 @@ def _failure(now: ObservedTest, config: str | None, *, is_unchanged: bool) -> Fa
         failure = replace(failure, cause=cause)
     if failure.kind == "golden drift" and is_unchanged:
         failure = replace(failure, kind="unknown", cause=f"{failure.cause} {_EQUAL}", next=_COMPARE)
+    if conclusion == "timed_out":
+        logs = itertools.islice(entry.folder.rglob("*err*.log"), _MAX_LOGS)
+        if any(b"(most recent call first)" in log_tail(log, _LOG_TAIL) for log in logs):
+            place = "The end of each rank's stderr.log shows where its threads were before the time limit."
+            failure = replace(failure, details={**failure.details, "stacks": place})
     if failure.kind in ("out of memory", "shape") and config is not None:
         failure = replace(failure, details={**_sizes(now, config), **failure.details})
     return failure

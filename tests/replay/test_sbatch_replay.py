@@ -16,7 +16,7 @@ from runbook_lib.recipes import workloads
 from runbook_lib.recipes.device_connections import Connections, architecture, choose
 from runbook_lib.recipes.parallelism import Parallelism
 from runbook_lib.recipes.workloads import Workload
-from runbook_lib.slurm import selection
+from runbook_lib.slurm import selection, site_file
 from runbook_lib.slurm.batch_files import CALLS, arrays
 from runbook_lib.slurm.site import Site
 
@@ -149,3 +149,16 @@ def test_what_matters_to_a_bump_is_what_ci_runs_for_it(checkout: Checkout) -> No
         "gpt_dynamic_inference_tp2_pp2_dp2_583m_logitsmatch_zmq", "gpt_grpo_basic_function",
     ]  # fmt: skip
     assert not [it for it in selected if it.obstacle and "1 GPU" not in it.obstacle]
+
+
+def test_caches_that_two_nodes_share_need_a_mount(checkout: Checkout) -> None:
+    listed = checkout.git("ls-tree", "-r", "--name-only", MAIN, "--", recipes.FOLDER).splitlines()
+    tests, _ = selection.read_tests(checkout.read(listed, MAIN))
+    nightly = [it for it in tests if it.platform == "dgx_gb200" and it.nodes == 2 and "nightly" in it.scopes]
+    data = replace(SITE, mounts=(("/shared/data", "/mnt/artifacts", "ro"),))
+    assert len(nightly) == 65
+    assert all("/lustre/fsw" in site_file.unmounted(data, it, "") for it in nightly)
+    cache = replace(data, mounts=(*data.mounts, ("/shared/cache", "/lustre")))
+    assert not any(site_file.unmounted(cache, it, "") for it in nightly)
+    one_node = [it for it in tests if it.platform == "dgx_h100" and it.nodes == 1 and "nightly" in it.scopes]
+    assert not any(site_file.unmounted(data, it, "") for it in one_node if "/workspace/data/llava" not in it.script)

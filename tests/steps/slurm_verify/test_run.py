@@ -410,6 +410,9 @@ def test_a_node_that_failed_is_excluded_from_the_next_attempt(world: World) -> N
 def test_stacks_are_printed_before_the_time_limit(world: World) -> None:
     outcomes, _ = world.go(world.plan(tests="hang", site=replace(world.site, options=("--signal=USR1@1",))), wait=True)
     assert (outcomes["hang"].now.word, outcomes["hang"].word) == ("time limit", "failed")
+    failure = outcomes["hang"].failure
+    assert failure is not None
+    assert (failure.kind, "stderr.log" in failure.details["stacks"]) == ("hang", True)
     logs = (outcomes["hang"].now.entry.folder / "assets/logs/1").rglob("stderr.log")
     stacks = [path.read_text() for path in logs]
     assert len(stacks) == 4
