@@ -33,7 +33,7 @@ class NodeDriver:
 
 def listed_drivers(text: str, origin: str = "RUNBOOK_DRIVERS") -> tuple[NodeDriver, ...]:
     """Parse a list such as ``535.104.05, 550.54``. Raises RunbookError, which names its ``origin``."""
-    entries = [entry for entry in re.split(r"[\s,]+", text) if entry]
+    entries = re.findall(r"[^\s,]+", text)
     for entry in entries:
         try:
             numbers(entry)

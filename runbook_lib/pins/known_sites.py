@@ -29,6 +29,8 @@ _DEV, _LTS = "CI_MCORE_DEV_IMAGE", "CI_MCORE_LTS_IMAGE"
 _FROM = DockerArg("FROM_IMAGE_NAME")
 _REFERENCE = rf"(?P<image>{re.escape(_IMAGE)}:[\w.-]+(?:@\w+:\w+)?)"
 _CUDA = r"(?P<cuda>\d+(?:\.\d+)*)"
+_NVSHMEM = rf"\b(?P<version>nvidia-nvshmem-cu{_CUDA}==[\w.]+)"
+_TRANSFORMER_ENGINE = rf"\btransformer-engine\[[^]\n]{{0,300}}?(?P<version>core_cu{_CUDA})\b"
 
 
 def _rows(image: str, *shapes: tuple[str, str | None]) -> MatrixRows:
@@ -83,14 +85,9 @@ MEGATRON_LM = Sites(
     couplings=(
         _coupling("docker/Dockerfile.ci.dev", "dev", "NCCL", rf"\bNCCL_VERSION=\"?(?P<version>[\w.+-]*?cuda{_CUDA})"),
         _coupling("docker/common/install_nccl.sh", "dev", "NCCL", rf"\bNCCL_VER=\"?(?P<version>[\w.+-]*?cuda{_CUDA})"),
-        _coupling(
-            "pyproject.toml",
-            "dev",
-            "the extra of Transformer Engine",
-            rf"\btransformer-engine\[[^]\n]{{0,300}}?(?P<version>core_cu{_CUDA})\b",
-        ),
-        _coupling("docker/Dockerfile.ci.dev", "dev", "NVSHMEM", rf"\b(?P<version>nvidia-nvshmem-cu{_CUDA}==[\w.]+)"),
-        _coupling("docker/Dockerfile.ci.lts", "lts", "NVSHMEM", rf"\b(?P<version>nvidia-nvshmem-cu{_CUDA}==[\w.]+)"),
+        _coupling("pyproject.toml", "dev", "the extra of Transformer Engine", _TRANSFORMER_ENGINE),
+        _coupling("docker/Dockerfile.ci.dev", "dev", "NVSHMEM", _NVSHMEM),
+        _coupling("docker/Dockerfile.ci.lts", "lts", "NVSHMEM", _NVSHMEM),
     ),
 )
 

@@ -75,11 +75,9 @@ class NemoTag:
     def __str__(self) -> str:
         if not self.year and self.name in _MOVING:
             return self.name
-        text = f"{self.year:02}.{self.month:02}"
+        parts = [f"{self.year:02}", f"{self.month:02}"]
         if self.patch is not None:
-            text += f".{self.patch:02}"
+            parts.append(f"{self.patch:02}")
         if self.candidate is not None:
-            text += f".rc{self.candidate}"
-        if self.name:
-            text += f".{self.name}"
-        return text
+            parts.append(f"rc{self.candidate}")
+        return ".".join(filter(None, (*parts, self.name)))

@@ -1,13 +1,10 @@
 """The changes of a pull request or a git range, and the labels that they need.  Changes nothing."""
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from runbook_lib.bump import ImageType
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.git.blobs import read_blobs
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.recipes import rows
@@ -74,18 +71,9 @@ def _examine(checkout: Checkout, old: str, new: str) -> tuple[tuple[str, ...], C
     statuses = dict(zip(fields[1::2], fields[0::2], strict=False))
     added = frozenset(path for path, status in statuses.items() if status == "A")
     recipes = [path for path in statuses if path.startswith(f"{rows.FOLDER}/") and path.endswith((".yaml", ".yml"))]
-    newly_run = rules.newly_run_tests(_texts(checkout.path, old, recipes), _texts(checkout.path, new, recipes))
+    newly_run = rules.newly_run_tests(checkout.read(recipes, old), checkout.read(recipes, new))
     bumped: frozenset[ImageType] = frozenset()
     pins = MEGATRON_LM.sites.pin_paths
     if statuses.keys() & set(pins):
-        bumped = rules.bumped_by_pins(_texts(checkout.path, old, pins), _texts(checkout.path, new, pins))
+        bumped = rules.bumped_by_pins(checkout.read(pins, old), checkout.read(pins, new))
     return tuple(sorted(statuses)), ChangeFacts(added, newly_run, bumped)
-
-
-def _texts(folder: Path, commit: str, paths: Collection[str]) -> Mapping[str, str | None]:
-    blobs = read_blobs(folder, [(commit, path) for path in paths])
-    texts: dict[str, str | None] = {}
-    for path in paths:
-        blob = blobs[commit, path]
-        texts[path] = blob[1] if blob else None
-    return texts
