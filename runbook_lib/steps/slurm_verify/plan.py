@@ -229,17 +229,17 @@ def _with_arrays(plan: SlurmPlan) -> SlurmPlan:
             obstacles[entry.test.name] = obstacle
     if len(obstacles) == len(plan.new_tests):
         return replace(plan, problems=(*dict.fromkeys(obstacles.values()), *plan.problems))
-    tests = [replace(entry, obstacle=entry.obstacle or obstacles.get(entry.test.name, "")) for entry in plan.tests]
-    new_tests = [entry for entry in plan.new_tests if entry.test.name not in obstacles]
-    plan = replace(plan, tests=tuple(tests), new_tests=tuple(new_tests))
+    tests = []
+    for entry in plan.tests:
+        tests.append(replace(entry, obstacle=entry.obstacle or obstacles.get(entry.test.name, "")))
+    new_tests = tuple(entry for entry in plan.new_tests if entry.test.name not in obstacles)
+    plan = replace(plan, tests=tuple(tests), new_tests=new_tests)
     results = f"{plan.folder}/{rounds.next_round(plan.folder)}"
-    nodes = _failed_nodes(plan)
-    options = plan.site.options
+    nodes, options = _failed_nodes(plan), plan.site.options
     if nodes:
-        listed = ",".join([option.partition("=")[2] for option in options if option.startswith("--exclude=")] + nodes)
-        options = (*(option for option in options if not option.startswith("--exclude=")), f"--exclude={listed}")
-        warning = f"{','.join(nodes)} failed in an earlier attempt of these tests, according to Slurm: excluded."
+        warning = f"{nodes} failed in an earlier attempt of these tests, according to Slurm: excluded."
         plan = replace(plan, warnings=(*plan.warnings, warning))
+        options = _with_excluded(options, nodes)
     site = replace(cluster.site, results=results, options=options)
     try:
         job_arrays = arrays([(entry.test, entry.connections) for entry in plan.new_tests], site)
@@ -248,14 +248,24 @@ def _with_arrays(plan: SlurmPlan) -> SlurmPlan:
     return replace(plan, arrays=job_arrays, warnings=(*plan.warnings, *_work_tree_warnings(plan.branch, site)))
 
 
-def _failed_nodes(plan: SlurmPlan) -> list[str]:
+def _failed_nodes(plan: SlurmPlan) -> str:
     names = {entry.test.name for entry in plan.new_tests}
     nodes: set[str] = set()
     for submission in plan.submissions:
         for entry in submission.entries:
             if entry.test.name in names:
                 nodes |= follow.failed_nodes(entry)
-    return sorted(nodes)
+    return ",".join(sorted(nodes))
+
+
+def _with_excluded(options: tuple[str, ...], nodes: str) -> tuple[str, ...]:
+    others = []
+    for option in options:
+        if option.startswith("--exclude="):
+            nodes = f"{option.removeprefix('--exclude=')},{nodes}"
+        else:
+            others.append(option)
+    return (*others, f"--exclude={nodes}")
 
 
 def _work_tree_warnings(branch: BumpBranch, site: Site) -> list[str]:
