@@ -4,6 +4,7 @@ Nothing is guessed, nothing dropped: what was requested is in ``files``, or the 
 """
 
 import hashlib
+import re
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -112,7 +113,12 @@ def collect(
         if job.state == "failed" or (job.state == "passed" and not only_failing):
             jobs[job.id] = job
         elif job.state != "passed":
-            problems.append(CollectionProblem(job.name, _not_completed(job), by_job=True))
+            state = {"unfinished": "has not ended", "timed out": "reached its time limit"}.get(
+                job.state, f"was {job.state}"
+            )
+            problems.append(
+                CollectionProblem(job.name, f"The job {state}: its golden values are not used.", by_job=True)
+            )
     requested = [match for match in source.matches if not match.job_ids.isdisjoint(jobs)]
     atomic_files.make_folder(into)
     with web or Web(workers) as open_web:
@@ -178,7 +184,7 @@ class _UploadReader:
 
     def _check(self, match: UploadMatch, members: tuple[Member, ...]) -> _ReadUpload:
         """Keep the members that are golden files of the one job that they can belong to."""
-        named = [(member, _golden_name(member)) for member in members]
+        named = [(member, GoldenFileName.of_artifact(re.split(r"[/\\]", member.name)[-1])) for member in members]
         platforms = {name.platform for member, name in named if name and not member.problem and name.platform}
         jobs = tuple(job for job in match.jobs if not job.platform or not platforms or job.platform in platforms)
         if len({(job.model, job.test_case) for job in jobs}) > 1 or any(job.id not in self.usable for job in jobs):
@@ -187,16 +193,18 @@ class _UploadReader:
             platform = match.jobs[0].platform
             return self._failed(match, f"The job ran on {platform}, its files are of {', '.join(platforms)}.")
         match = UploadMatch(match.upload, jobs)
+        job, failed = jobs[0], all(job.state == "failed" for job in jobs)
         files: list[CollectedFile] = []
         problems: list[CollectionProblem] = []
         for member, name in named:
             if member.problem or name is None:
                 sentence = f"A golden file was left out: {member.problem}."
                 problems.append(_problem(match, sentence, _printable(member.name)))
-            elif sentence := self._mismatch(name, jobs[0]):
+            elif sentence := self._mismatch(name, job):
                 problems.append(_problem(match, sentence, name.file))
-            else:
-                files.append(_collected_file(match, name, member))
+            elif member.stored:
+                path = f"{FOLDER}/{job.model}/{job.test_case}/{name.file}"
+                files.append(CollectedFile(path, job.name, match.upload.name, member.stored, failed))
         counts = Counter(file.path for file in files)
         for path in sorted(counts):
             if counts[path] > 1:
@@ -240,22 +248,6 @@ def _has_golden_files(source: GoldenSource, job: FunctionalTestJob, known: Abstr
     return known is None or bool(match_artifacts.expected_files(known, job, source.environment, ()))
 
 
-def _golden_name(member: Member) -> GoldenFileName | None:
-    return GoldenFileName.of_artifact(member.name.replace("\\", "/").rpartition("/")[2])
-
-
-def _collected_file(match: UploadMatch, name: GoldenFileName, member: Member) -> CollectedFile:
-    job = match.jobs[0]
-    assert member.stored is not None
-    return CollectedFile(
-        f"{FOLDER}/{job.model}/{job.test_case}/{name.file}",
-        job.name,
-        match.upload.name,
-        member.stored,
-        failed=all(job.state == "failed" for job in match.jobs),
-    )
-
-
 def _conflicts(reads: Iterable[_ReadUpload]) -> dict[int, str]:
     """Return the uploads that may not be used because another claims the same job or the same file."""
     by_job: dict[int, list[int]] = defaultdict(list)
@@ -294,11 +286,6 @@ def _without_upload(
             sentence = f"{count} jobs of this name ran at the same time, and uploaded fewer artifacts than that."
         problems.append(CollectionProblem(job.name, sentence))
     return problems
-
-
-def _not_completed(job: FunctionalTestJob) -> str:
-    states = {"unfinished": "has not ended", "timed out": "reached its time limit"}
-    return f"The job {states.get(job.state, f'was {job.state}')}: its golden values are not used."
 
 
 def _ambiguous(jobs: Iterable[FunctionalTestJob]) -> str:

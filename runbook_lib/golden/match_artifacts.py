@@ -87,9 +87,12 @@ def parse_upload_name(name: str, run: int) -> tuple[str, str, bool] | None:
 
 def match_uploads(jobs: Sequence[FunctionalTestJob], uploads: Iterable[Upload], run: int) -> tuple[UploadMatch, ...]:
     """Match the uploads of a run with its jobs.  Uploads of other jobs, and of earlier attempts, are left out."""
+    by_case: dict[str, list[FunctionalTestJob]] = defaultdict(list)
+    for job in jobs:
+        by_case[re.sub("[/*]", "-", job.test_case)].append(job)
     matches: list[UploadMatch] = []
     for upload, case in _last_attempts(uploads, run):
-        candidates = tuple(job for job in jobs if _slug(job.test_case) == case and _during(upload, job))
+        candidates = tuple(job for job in by_case[case] if _during(upload, job))
         if candidates:
             matches.append(UploadMatch(upload, candidates))
     return _eliminate(matches)
@@ -168,10 +171,6 @@ def _eliminate(matches: list[UploadMatch]) -> tuple[UploadMatch, ...]:
 def _without(match: UploadMatch, jobs: Collection[int]) -> UploadMatch:
     remaining = tuple(job for job in match.jobs if job.id not in jobs)
     return UploadMatch(match.upload, remaining or match.jobs)
-
-
-def _slug(test_case: str) -> str:
-    return test_case.replace("/", "-").replace("*", "-")
 
 
 def _numeric(text: str) -> tuple[int, str]:

@@ -48,7 +48,12 @@ def by_metric(judgements: Iterable[Judgement]) -> tuple[MetricSummary, ...]:
     for measure in _measures(judgements):
         if measure.avg_rel_diff is not None:
             sizes.setdefault(measure.metric, []).append(abs(measure.avg_rel_diff))
-    return tuple(_summarize(metric, sizes[metric]) for metric in sorted(sizes))
+    summaries = []
+    for metric, values in sorted(sizes.items()):
+        counts = Counter(map(bucket, values))
+        buckets = tuple(counts[index] for index in range(len(BUCKETS)))
+        summaries.append(MetricSummary(metric, len(values), median(values), max(values), buckets))
+    return tuple(summaries)
 
 
 def _measures(judgements: Iterable[Judgement]) -> list[Measure]:
@@ -56,12 +61,6 @@ def _measures(judgements: Iterable[Judgement]) -> list[Measure]:
     for judgement in judgements:
         measures += judgement.measures
     return measures
-
-
-def _summarize(metric: str, sizes: Sequence[float]) -> MetricSummary:
-    counts = Counter(map(bucket, sizes))
-    buckets = tuple(counts[index] for index in range(len(BUCKETS)))
-    return MetricSummary(metric, len(sizes), median(sizes), max(sizes), buckets)
 
 
 def in_order(judgements: Iterable[Judgement]) -> tuple[Judgement, ...]:
@@ -120,10 +119,10 @@ def markdown(judgements: Iterable[Judgement]) -> str:
     parts = [
         f"### Golden values\n\n{len(by_verdict['refresh'])} refreshed, {len(by_verdict['held back'])} held back, "
         f"{len(by_verdict['refused'])} refused, {len(by_verdict['unchanged'])} unchanged.",
-        _renamed([judgement for judgement in judgements if judgement.renamed]),
         _files("Refused: NaN, infinity or not readable", by_verdict["refused"]),
         _files("Held back: a person must look", by_verdict["held back"]),
-        _files("Accepted by name", [judgement for judgement in judgements if judgement.accepted]),
+        _files("Accepted", [judgement for judgement in judgements if judgement.accepted]),
+        _files("Renamed", [judgement for judgement in judgements if judgement.renamed]),
     ]
     metrics = by_metric(judgements)
     if metrics:
@@ -131,19 +130,16 @@ def markdown(judgements: Iterable[Judgement]) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _renamed(judgements: Sequence[Judgement]) -> str:
-    lines = [f"- {code(judgement.renamed)} to {code(judgement.file)}" for judgement in judgements[:_MAX_FILES]]
-    if len(judgements) > _MAX_FILES:
-        lines.append(f"- and {len(judgements) - _MAX_FILES} more")
-    return "\n".join([f"**Renamed** ({len(judgements)})", "", *lines]) if lines else ""
-
-
 def _files(title: str, judgements: Sequence[Judgement]) -> str:
     if not judgements:
         return ""
     lines = [f"**{title}** ({len(judgements)})", ""]
     for judgement in judgements[:_MAX_FILES]:
-        line = f"- {code(judgement.file)} {code(sentence(judgement)[:300])}"
+        line = f"- {code(judgement.file)}"
+        if judgement.renamed:
+            line += f" was {code(judgement.renamed)}"
+        if judgement.reasons:
+            line += f" {code(sentence(judgement)[:300])}"
         if judgement.accepted:
             line += f" accepted: {code(judgement.accepted[:200])}"
         lines.append(line)

@@ -117,11 +117,14 @@ def collect(
         return GoldenComparison(ci_run)
     paths, acceptances = _list_paths(branch), acceptance.parse(accepted, Redactor(os.environ))
     known = _golden_paths(paths)
+
+    def progress(done: int, total: int, _last: str) -> None:
+        if done * 10 // total > (done - 1) * 10 // total:  # about ten times in all
+            report(f"{done} of {total} artifacts read")
+
     acceptance.require_known(acceptances, sorted(map(_short, known)))
     with TemporaryFolder() as folder:
-        collection = artifacts.collect(
-            source, folder, only_failing=only_failing, known=known, progress=_Progress(report)
-        )
+        collection = artifacts.collect(source, folder, only_failing=only_failing, known=known, progress=progress)
         new = {_short(file.path): file.bytes.decode("utf-8", "surrogateescape") for file in collection.files}
     texts = branch.texts(_with_configs(new))
     judged = _judge_since_fork(branch, _judge_all(texts, new, lint=LINT in paths), new, texts, lint=LINT in paths)
@@ -130,7 +133,13 @@ def collect(
         earlier = {entry.name for entry in accepted_earlier(branch, ci_run.pull_request.records)}
         acceptance.require_coverage(acceptances, judged, earlier)
     judged = tuple(acceptance.apply(judgement, acceptances) for judgement in judged)
-    tests, warnings = _scoped_tests(branch.texts(path for path in paths if path.startswith(f"{recipes.FOLDER}/")))
+    tests: list[golden_coverage.ScopedTest] = []
+    warnings: list[str] = []
+    for path, text in branch.texts(path for path in paths if path.startswith(f"{recipes.FOLDER}/")).items():
+        if path.endswith((".yaml", ".yml")):
+            of_recipe, problems = golden_coverage.scoped_tests(path, text or "")
+            tests += of_recipe
+            warnings += problems
     used = {test.golden for test in tests}
     for name in new:
         if name.replace("_2nd.json", ".json") not in used:
@@ -200,19 +209,6 @@ def _golden_paths(paths: Iterable[str]) -> frozenset[str]:
     return frozenset(path for path in paths if path.startswith(f"{FOLDER}/") and GoldenFileName.of_path(path))
 
 
-class _Progress:
-    """Reports how many artifacts are read, about ten times in all."""
-
-    def __init__(self, report: Callable[[str], object]) -> None:
-        self.report, self.tenths = report, 0
-
-    def __call__(self, done: int, total: int, _last: str) -> None:
-        tenths = done * 10 // total
-        if tenths > self.tenths or done == total:
-            self.tenths = tenths
-            self.report(f"{done} of {total} artifacts read")
-
-
 def _short(path: str) -> str:
     return path.removeprefix(f"{FOLDER}/")
 
@@ -223,17 +219,6 @@ def _parse_all(texts: Mapping[str, str | None]) -> dict[str, GoldenValues]:
         with contextlib.suppress(BadGoldenFile):  # reported by its judgement
             values[name] = parse(text or "")
     return values
-
-
-def _scoped_tests(texts: Mapping[str, str | None]) -> tuple[list[golden_coverage.ScopedTest], list[str]]:
-    tests: list[golden_coverage.ScopedTest] = []
-    problems: list[str] = []
-    for path, text in texts.items():
-        if path.endswith((".yaml", ".yml")):
-            of_recipe, problems_of_recipe = golden_coverage.scoped_tests(path, text or "")
-            tests += of_recipe
-            problems += problems_of_recipe
-    return tests, problems
 
 
 def _coverage(

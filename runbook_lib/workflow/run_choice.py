@@ -24,7 +24,6 @@ from runbook_lib.workflow.pull_request import PullRequestState
 
 #: GitLab's statuses of a pipeline that has not ended.
 _UNFINISHED = ("created", "waiting_for_resource", "preparing", "pending", "running", "scheduled")
-_URL = re.compile(r"https?://[^/\s]+/(?P<repository>[^/\s]+/[^/\s]+)/actions/runs/(?P<run>[0-9]+)(?:[/?#]\S*)?")
 _PIPELINE = re.compile(r"https?://\S+/pipelines/([0-9]{1,18})(?:[/?#]\S*)?")
 
 
@@ -176,7 +175,7 @@ def _of_any_run(state: PullRequestState, github: GitHub, text: str) -> ChosenRun
 
 def _number(run_id: str, repository: str) -> int:
     text = run_id.strip()
-    if match := _URL.fullmatch(text):
+    if (match := failed_jobs.ADDRESS.fullmatch(text)) and match["run"]:
         if match["repository"].lower() != repository.lower():
             raise Refused(f"{text} is a run of {match['repository']}, and the bump is one of {repository}.")
         text = match["run"]
