@@ -7,7 +7,7 @@ from typing import Literal
 
 from runbook_lib.images.drivers import DriverRequirement
 from runbook_lib.images.reference import Image, PlatformImage
-from runbook_lib.text.lists import join_first
+from runbook_lib.text.lists import join_first, shorten
 from runbook_lib.text.markdown import code
 from runbook_lib.text.redact import Redactor
 
@@ -106,8 +106,8 @@ class ImageComparison:
             variables |= {variable: (value, "", "gone") for variable, value in platform.dropped.items()}
             variables |= {variable: (*values, "changed") for variable, values in platform.altered.items()}
             for variable, (old, new, change) in sorted(variables.items()):
-                old = _short(Redactor({variable: old}).text(old))
-                new = _short(Redactor({variable: new}).text(new))
+                old = shorten(Redactor({variable: old}).text(old), _MAX_VALUE)
+                new = shorten(Redactor({variable: new}).text(new), _MAX_VALUE)
                 rows.append({"platform": name, "variable": variable, "old": old, "new": new, "change": change})
         return rows
 
@@ -209,7 +209,7 @@ def _table(old: str, new: str, platforms: list[str], components: tuple[Component
 
 
 def _cell(version: str) -> str:
-    return code(_short(version)) if version else "not named"
+    return code(shorten(version, _MAX_VALUE)) if version else "not named"
 
 
 def _download(platform: str, old: int, new: int) -> str:
@@ -221,10 +221,6 @@ def _download(platform: str, old: int, new: int) -> str:
 
 def _bytes(size: int) -> str:
     return f"{size / 1e9:.2f} GB" if size >= 1e7 else f"{size:,} bytes"
-
-
-def _short(value: str) -> str:
-    return value if len(value) <= _MAX_VALUE else f"{value[: _MAX_VALUE - 1]}…"
 
 
 def _names(names: Iterable[str]) -> str:

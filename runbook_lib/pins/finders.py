@@ -15,6 +15,7 @@ from runbook_lib.pins import gitlab_matrix
 from runbook_lib.pins.gitlab_matrix import MatrixRow
 from runbook_lib.text import untrusted_regex
 from runbook_lib.text.dockerfile_syntax import Instruction, instructions
+from runbook_lib.text.lists import shorten
 from runbook_lib.text.yaml_spans import Text
 
 
@@ -275,7 +276,7 @@ def _lines(locations: Sequence[PinLocation]) -> str:
 
 
 def _short(text: str) -> str:
-    return repr(text if len(text) <= 80 else f"{text[:77]}…")
+    return repr(shorten(text, 80))
 
 
 def _listed(values: tuple[str, ...]) -> str:

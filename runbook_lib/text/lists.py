@@ -1,4 +1,4 @@
-"""Lists of names in messages."""
+"""Lists of names, and long texts, in messages."""
 
 from collections.abc import Sequence
 
@@ -8,4 +8,11 @@ def join_first(names: Sequence[str], limit: int) -> str:
     text = ", ".join(names[:limit])
     if len(names) > limit:
         text += f" and {len(names) - limit} more"
+    return text
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return the text, or its first characters and ``…`` if it has more than ``limit``."""
+    if len(text) > limit:
+        text = f"{text[: limit - 1]}…"
     return text

@@ -9,6 +9,7 @@ import math
 import re
 
 from runbook_lib.errors import CannotTell
+from runbook_lib.text.lists import shorten
 
 #: Seconds of processor time for all matches in one text.
 LIMIT = 10.0
@@ -45,7 +46,7 @@ def spans(pattern: str, text: str) -> tuple[tuple[int, int], ...]:
     Raises CannotTell, with a sentence, for a pattern that ``validate`` refuses, for a search that takes longer than
     ``LIMIT``, needs too much memory or has more than 10,000 matches, and for a text of more than 1,000,000 characters.
     """
-    shown = repr(pattern if len(pattern) <= 80 else f"{pattern[:77]}…")
+    shown = repr(shorten(pattern, 80))
     if len(text) > _MAX_TEXT:
         raise CannotTell(f"the file has {len(text)} characters; a pattern is tried on at most {_MAX_TEXT}.")
     try:

@@ -17,6 +17,7 @@ from typing import Any
 
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.text import yaml_spans
+from runbook_lib.text.lists import shorten
 from runbook_lib.text.suggestions import did_you_mean
 
 Schema = Mapping[str, Any]
@@ -57,9 +58,7 @@ class UserFile:
         names = [key for key in keys if isinstance(key, str)]
         shown = "empty"
         if value is not None:
-            shown = repr(value)
-        if len(shown) > 80:
-            shown = f"{shown[:80]}…"
+            shown = shorten(repr(value), 80)
         return self.error(keys, f"{names[-1]} is {shown}; expected {expected}.")
 
 

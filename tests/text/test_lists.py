@@ -1,6 +1,6 @@
 import pytest
 
-from runbook_lib.text.lists import join_first
+from runbook_lib.text.lists import join_first, shorten
 
 
 @pytest.mark.parametrize(
@@ -8,3 +8,8 @@ from runbook_lib.text.lists import join_first
 )
 def test_names_beyond_the_limit_are_counted(names: list[str], text: str) -> None:
     assert join_first(names, 2) == text
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", ""), ("abcd", "abcd"), ("abcde", "abc…"), ("x" * 9, "xxx…")])
+def test_a_long_text_is_cut(text: str, expected: str) -> None:
+    assert shorten(text, 4) == expected

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 from runbook_lib.pins.discover.references import Reference
 from runbook_lib.pins.discover.yaml_path import YamlPath, YamlPaths
 from runbook_lib.text.dockerfile_syntax import instructions
+from runbook_lib.text.lists import shorten
 
 Kind: TypeAlias = Literal[
     "whole-file", "dockerfile-arg", "dockerfile-from", "build-arg", "container-image", "matrix-row", "ci-variable",
@@ -181,9 +182,7 @@ class SourceFile:
             dockerfile = self._paths.sibling(position, ("file", "dockerfile"))
         if not _FILE.fullmatch(dockerfile):
             dockerfile = ""
-        path = ".".join(position.keys)
-        if len(path) > _MAX_KEYS:
-            path = f"{path[:_MAX_KEYS]}…"
+        path = shorten(".".join(position.keys), _MAX_KEYS)
         kind: Kind = "workflow-input"
         why = f"default of an input, at {path}"
         if not _FALLBACK.search(before):

@@ -11,6 +11,7 @@ from runbook_lib.images.reference import ImageType, Tag
 from runbook_lib.pins.discover.classify import Kind, Nature, SourceFile
 from runbook_lib.pins.discover.references import Reference, references
 from runbook_lib.pins.sites import Sites, Texts, dead_arguments, read
+from runbook_lib.text.lists import shorten
 
 #: ``lockstep``: a bump must move it.  ``informational``: compared, and never moved.  ``frozen``: a record of the past.
 #: ``ignore``: it names no fixed image, or nothing reads it.
@@ -28,6 +29,7 @@ _PINS: frozenset[Kind] = frozenset({"whole-file", "matrix-row"})
 _NAMED_BESIDE: frozenset[Kind] = frozenset(
     {"matrix-row", "ci-variable", "configuration", "container-image", "build-arg"}
 )
+_LONGEST_TAG = 30  # characters in a sentence
 # Tags whose image changes.
 _MOVING = frozenset({"latest", "nightly", "dev", "main", "master", "edge", "stable", "devel"})
 
@@ -130,7 +132,7 @@ def _with_passed_role(
         return reference
     for location in (f"in {reference.path}", f"like {PurePosixPath(reference.path).parent.name}"):
         if pin := passed.get((reference.reference.image, reference.type, nature.name.lower(), location)):
-            reason = f"{pin.path} passes it with {shortened(pin.reference.tag)}, so it lags"
+            reason = f"{pin.path} passes it with {shorten(pin.reference.tag, _LONGEST_TAG)}, so it lags"
             return replace(reference, role="lockstep", reason=reason)
     return reference
 
@@ -141,11 +143,6 @@ def _argument(pin: ClassifiedReference) -> str:
     if not name and pin.nature.yaml:
         name = next((key for key in reversed(pin.nature.yaml.keys) if not key.isdecimal()), "")
     return name.replace("-", "_").lower()
-
-
-def shortened(tag: str) -> str:
-    """Return a tag cut to the length that fits into a sentence."""
-    return tag if len(tag) <= 30 else f"{tag[:29]}…"
 
 
 def _classify(occurrence: _Occurrence, leading: Tag | None) -> ClassifiedReference:
@@ -170,7 +167,7 @@ def _role(occurrence: _Occurrence, leading: Tag | None) -> tuple[Role, str]:
         return "frozen", "a record of the past, which must not move"
     if leading is None or not occurrence.is_read:
         return "informational", "people read or run it"
-    newest = shortened(str(leading))
+    newest = shorten(str(leading), _LONGEST_TAG)
     reader = "CI reads it" if occurrence.nature.ci else "a build reads it"
     if occurrence.reference.tag == str(leading):
         return "lockstep", reader
