@@ -127,7 +127,7 @@ def collect(
         collection = artifacts.collect(source, folder, only_failing=only_failing, known=known, progress=progress)
         new = {_short(file.path): file.bytes.decode("utf-8", "surrogateescape") for file in collection.files}
     texts = branch.texts(_with_configs(new))
-    judged = _judge_since_fork(branch, _judge_all(texts, new, lint=LINT in paths), new, texts, lint=LINT in paths)
+    judged = _judge_since_fork(branch, _judge_all(texts, new, lint=LINT in paths), new, texts)
     covers = acceptance.covered(acceptances, judged)
     if acceptances:
         earlier = {entry.name for entry in accepted_earlier(branch, ci_run.pull_request.records)}
@@ -165,33 +165,24 @@ def _with_configs(names: Iterable[str]) -> list[str]:
 
 
 def _judge_all(texts: Mapping[str, str | None], new: Mapping[str, str], *, lint: bool) -> tuple[Judgement, ...]:
-    judgements = []
-    for name, text in new.items():
-        path = f"{FOLDER}/{name}"
-        judgements.append(judge(name, texts[path], text, texts[config_path(path)], lint=lint))
-    return tuple(judgements)
+    paths = {name: f"{FOLDER}/{name}" for name in new}
+    return tuple(
+        judge(name, texts[path], new[name], texts[config_path(path)], lint=lint) for name, path in paths.items()
+    )
 
 
 def _judge_since_fork(
-    branch: BumpBranch,
-    judged: Iterable[Judgement],
-    new: Mapping[str, str],
-    texts: Mapping[str, str | None],
-    *,
-    lint: bool,
+    branch: BumpBranch, judged: Iterable[Judgement], new: Mapping[str, str], texts: Mapping[str, str | None]
 ) -> tuple[Judgement, ...]:
     """Hold back a file by its drift since the branch was created, which several rounds add up to."""
-    paths = {file.file: f"{FOLDER}/{file.file}" for file in judged if file.verdict == "refresh"}
-    before = branch.checkout.read(list(paths.values()), branch.fork)
-    result = []
-    for file in judged:
-        path = paths.get(file.file, "")
-        if before.get(path) is not None:
-            total = judge(file.file, before[path], new[file.file], texts[config_path(path)], lint=lint)
-            if total.verdict == "held back":
-                file = total
-        result.append(file)
-    return tuple(result)
+    drifted = {file.file: new[file.file] for file in judged if file.verdict == "refresh"}
+    before = branch.checkout.read([f"{FOLDER}/{name}" for name in drifted], branch.fork)
+    existing = {name: text for name, text in drifted.items() if before[f"{FOLDER}/{name}"] is not None}
+    totals = {}
+    for total in _judge_all({**texts, **before}, existing, lint=False):
+        if total.verdict == "held back":
+            totals[total.file] = total
+    return tuple(totals.get(file.file, file) for file in judged)
 
 
 def require_known_files(branch: BumpBranch, accepted: str) -> None:

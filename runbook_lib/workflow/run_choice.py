@@ -9,7 +9,6 @@ from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import branch_of, labels_at
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import Pull
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
@@ -113,7 +112,7 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
         reason = state.problem or f"no pull request is open for {bump.branch}"
         return ChosenRun(state, problem=f"waiting for the pull request: {reason}", next="03-open-pr, with publish")
     if run_id:
-        return _of_github(state, github, pull, _number(run_id, github.repository), named=True)
+        return _of_github(state, github, _number(run_id, github.repository), named=True)
     status = ci_run.progress(state, pull, github)
     if status.run is None or status.state not in ("passed", "failed"):
         url = status.run.url if status.run else ""
@@ -123,7 +122,7 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
         mirrored = _of_gitlab(state, "")
         if mirrored.source is not None and mirrored.failed:
             return mirrored
-    return _of_github(state, github, pull, status.run.id, named=False)
+    return _of_github(state, github, status.run.id, named=False)
 
 
 def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRun:
@@ -139,11 +138,12 @@ def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRu
     branch = BumpBranch(checkout, bump, state.branch.base_remote, tip, tip, tip)
     state = replace(state, branch=branch)
     if source == "gitlab":
-        run = _of_gitlab(state, run_id, any_commit=True)
+        run = _of_gitlab(state, run_id)
     elif state.github is None:
         return ChosenRun(state, problem="waiting for a GitHub token, without which no run can be read")
     else:
-        run = _of_any_run(state, state.github, run_id)
+        run_id = str(failed_jobs.find_run(state.github, run_id, bump.repository.workflow).run.id)
+        run = _of_github(state, state.github, int(run_id), named=True)
     if run.source is None or run.tested == tip:
         return replace(run, older="")
     if checkout.has(run.tested) and checkout.is_ancestor(run.tested, tip):
@@ -160,19 +160,6 @@ def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRu
     return run
 
 
-def _of_any_run(state: PullRequestState, github: GitHub, text: str) -> ChosenRun:
-    run = failed_jobs.find_run(github, text, state.bump.repository.workflow).run
-    labels: frozenset[str] = frozenset()
-    if number := re.fullmatch(r"pull-request/([0-9]{1,18})", run.head_branch):
-        pull = github.pull(int(number[1]))
-        labels = labels_at(pull.labels, github.labellings(pull.number), run.created)
-    head = state.branch.start
-    source = ci_runs.of_github(
-        github, run.id, image_type=state.bump.image_type, branch=run.head_branch, head=head, labels=labels, older=True
-    )
-    return _chosen_run(state, github, source, head, named=True, run_id=run.id)
-
-
 def _number(run_id: str, repository: str) -> int:
     text = run_id.strip()
     if (match := failed_jobs.ADDRESS.fullmatch(text)) and match["run"]:
@@ -184,19 +171,19 @@ def _number(run_id: str, repository: str) -> int:
     return int(text)
 
 
-def _of_github(state: PullRequestState, github: GitHub, pull: Pull, run_id: int, *, named: bool) -> ChosenRun:
-    bump, run = state.bump, github.run(run_id)
+def _of_github(state: PullRequestState, github: GitHub, run_id: int, *, named: bool) -> ChosenRun:
+    """Return a run of the bump's pull request, or without a bump of any."""
+    bump, pull, labellings, run = state.bump, state.pull, state.labellings, github.run(run_id)
+    branch, head = run.head_branch, state.branch.start
+    if pull:
+        branch, head = branch_of(pull.number), pull.head_sha
+    elif number := re.fullmatch(r"pull-request/([0-9]{1,18})", branch):
+        pull, labellings = github.pull(int(number[1])), github.labellings(int(number[1]))
+    labels = labels_at(pull.labels, labellings, run.created) if pull else frozenset()
     source = ci_runs.of_github(
-        github, run_id, image_type=bump.image_type, branch=branch_of(pull.number), head=pull.head_sha,
-        labels=labels_at(pull.labels, state.labellings, run.created), older="older-run" in bump.allow,
+        github, run_id, image_type=bump.image_type, branch=branch, head=head, labels=labels,
+        older=not bump.tag or "older-run" in bump.allow,
     )  # fmt: skip
-    return _chosen_run(state, github, source, pull.head_sha, named=named, run_id=run_id)
-
-
-def _chosen_run(
-    state: PullRequestState, github: GitHub, source: GoldenSource, head: str, *, named: bool, run_id: int
-) -> ChosenRun:
-    run = github.run(run_id)
     older = "" if run.head_sha == head else f"{source.name} tested {run.head_sha[:10]}."
     failed = tuple(sorted(job.name for job in failed_jobs.failed(github.jobs(run_id))))
     return ChosenRun(
@@ -204,7 +191,7 @@ def _chosen_run(
     )
 
 
-def _of_gitlab(state: PullRequestState, run_id: str, *, any_commit: bool = False) -> ChosenRun:
+def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
     bump, branch = state.bump, state.branch
     if run_id and not re.fullmatch(r"[0-9]{1,18}", run_id.strip()):
         raise RunbookError(
@@ -227,17 +214,11 @@ def _of_gitlab(state: PullRequestState, run_id: str, *, any_commit: bool = False
         problem = f"waiting for pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
         return ChosenRun(state, problem=problem, next=f"Run again when it has ended: {pipeline.url}", url=pipeline.url)
     source = ci_runs.of_gitlab(
-        gitlab, pipeline.id, image_type=bump.image_type, head=head, older=any_commit or "older-run" in bump.allow
+        gitlab, pipeline.id, image_type=bump.image_type, head=head, older=not bump.tag or "older-run" in bump.allow
     )
     older = "" if pipeline.sha == head else f"{source.name} tested {pipeline.sha[:10]}."
     failed = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))
     return ChosenRun(
-        state,
-        source,
-        url=pipeline.url,
-        number=pipeline.id,
-        tested=pipeline.sha,
-        failed=failed,
-        older=older,
+        state, source, url=pipeline.url, number=pipeline.id, tested=pipeline.sha, failed=failed, older=older,
         named=bool(run_id),
-    )
+    )  # fmt: skip
