@@ -56,7 +56,7 @@ class Comparison:
                 both[number] = _jobs_of(job, base_jobs)[0]
         causes = self.diagnose(newest.id, base_jobs, list(both.values())) if both else ()
         for number, there in zip(list(both), causes, strict=True):
-            doubt = _other_cause(failures[number], there, both[number])
+            doubt = other_cause(failures[number], there, cancelled=both[number].conclusion == "cancelled")
             if doubt:
                 results[number] = BaseResult("unknown", f"unknown: {self._ended(newest, 'fails')}, {doubt}", there.url)
                 del both[number]
@@ -134,11 +134,12 @@ def _jobs_of(job: WorkflowJob, others: Iterable[WorkflowJob]) -> list[WorkflowJo
     return [other for other in same if not platform or platform_of(other) in ("", platform)]
 
 
-def _other_cause(here: Failure, there: Failure, job: WorkflowJob) -> str:
+def other_cause(here: Failure, there: Failure, *, cancelled: bool = False) -> str:
     """Return why a failure on the base branch may have another cause than the one here; empty where it has the same."""
-    if here.kind == there.kind and (here.kind != "unknown" or job.conclusion != "cancelled"):
+    unknown = "unknown" in (here.kind, there.kind)
+    if here.kind == there.kind and not (unknown and cancelled):
         return ""
-    if "unknown" in (here.kind, there.kind) and there.kind != "flaky infrastructure" and job.conclusion != "cancelled":
+    if unknown and there.kind != "flaky infrastructure" and not cancelled:
         return ""
     return f"by another cause ({there.kind} there, {here.kind} here); a rerun of both would decide"
 

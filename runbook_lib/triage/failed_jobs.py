@@ -16,7 +16,7 @@ from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, Upload
 from runbook_lib.transport.ranges import Address
 from runbook_lib.triage import read_logs
-from runbook_lib.triage.base_branch import BAD, BaseResult, Comparison
+from runbook_lib.triage.base_branch import BAD, BaseResult, Comparison, other_cause
 from runbook_lib.triage.diagnose import FailedJob, Failure
 from runbook_lib.triage.read_logs import JobLogs
 
@@ -161,8 +161,10 @@ def _diagnose(
     return read_logs.diagnose_all(logs, progress=_progress(say))
 
 
-def diagnose_pipeline(source: GoldenSource, say: Callable[[str], object] = print) -> tuple[DiagnosedJob, ...]:
-    """Return the cause of each failed functional job of a pipeline, by name."""
+def diagnose_pipeline(
+    source: GoldenSource, base: str, base_commit: str, say: Callable[[str], object] = print, change: str = "this image"
+) -> tuple[DiagnosedJob, ...]:
+    """Return the cause of each failed functional job of a pipeline, compared with the pipeline of ``base_commit``."""
     gitlab = GitLab.connect()
     jobs = [job for job in source.jobs if job.state not in ("passed", "skipped")]
     jobs.sort(key=lambda job: (job.name, job.id))
@@ -175,10 +177,35 @@ def diagnose_pipeline(source: GoldenSource, say: Callable[[str], object] = print
         else:
             logs.append(JobLogs(FailedJob(job.name), log=trace))
     failures = read_logs.diagnose_all(logs, progress=_progress(say))
-    return tuple(
-        DiagnosedJob(failure, f"{job.model}/{job.test_case}", platform=job.platform)
-        for job, failure in zip(jobs, failures, strict=True)
-    )
+    place = f"{base} at {base_commit[:10]}"
+    finished = [pipeline for pipeline in gitlab.pipelines(base_commit) if pipeline.status in ("success", "failed")]
+    there: dict[tuple[str, str, str], FunctionalTestJob] = {}
+    if finished:
+        on_base = ci_runs.of_gitlab(gitlab, finished[0].id, image_type=source.environment, head=base_commit)
+        there = {(job.model, job.test_case, job.platform): job for job in on_base.jobs}
+        place = f"{base} ({on_base.name} of {base_commit[:10]})"
+    diagnosed = []
+    for job, failure in zip(jobs, failures, strict=True):
+        test = there.get((job.model, job.test_case, job.platform))
+        result = _result_of_pipeline(gitlab, failure, test, place, change)
+        diagnosed.append(DiagnosedJob(failure, f"{job.model}/{job.test_case}", result, job.platform))
+    return tuple(diagnosed)
+
+
+def _result_of_pipeline(
+    gitlab: GitLab, failure: Failure, test: FunctionalTestJob | None, place: str, change: str
+) -> BaseResult:
+    if test is None or test.state not in ("passed", "failed", "timed out"):
+        return BaseResult("unknown", f"unknown: no job of this test has finished on {place}; one would decide")
+    if test.state == "passed":
+        if failure.kind == "flaky infrastructure":
+            return BaseResult("unknown", f"unknown: it passes on {place}; a rerun here would decide")
+        return BaseResult("new", f"new with {change}: it passes on {place}")
+    log = JobLogs(FailedJob(test.name), log=Address(*gitlab.trace(test.id)))
+    (cause,) = read_logs.diagnose_all([log])
+    if doubt := other_cause(failure, cause):
+        return BaseResult("unknown", f"unknown: it fails on {place}, {doubt}")
+    return BaseResult("failing", f"already failing on {place}, since when is not known")
 
 
 def _progress(say: Callable[[str], object]) -> Callable[[int, int, str], object]:

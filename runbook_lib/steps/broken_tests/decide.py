@@ -217,7 +217,7 @@ def triage(run: ChosenRun, say: Callable[[str], object] = print) -> Triage:
     if run.source is None or github is None:
         return Triage(run)
     if run.source.gitlab:
-        jobs = failed_jobs.diagnose_pipeline(run.source, say)
+        jobs = failed_jobs.diagnose_pipeline(run.source, run.bump.base, run.branch.base_commit, say)
     else:
         requested = failed_jobs.RequestedRun(github.run(run.number))
         change = "this image" if run.bump.tag else "this run"

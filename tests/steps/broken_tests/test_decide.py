@@ -486,3 +486,17 @@ def test_a_failed_query_hides_no_other_item(at: World, monkeypatch: pytest.Monke
     names = [it.name for it in look(at).missing]
     assert names[-1] == "a green pipeline on GitLab"
     assert "a green CI run of the head commit" in names
+
+
+def test_the_jobs_of_a_pipeline_are_compared_with_that_of_the_base_commit(
+    at: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("URL", f"{at.forge.url}/gitlab"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
+        monkeypatch.setenv(f"GITLAB_{name}", value)
+    state = pull_request.read_state(bump_branch.find(at.checkout, bump_to(mode="preview")), at.github())
+    jobs = decide.triage(run_choice.choose_run(state, source="gitlab")).jobs
+    results = {(job.test, job.platform): job.on_base for job in jobs}
+    failing = {test for (test, _), result in results.items() if result.state == "failing"}
+    assert failing == {f"moe/{MEMORY}"}
+    new = results[f"gpt/{HANG}", "dgx_h100"]
+    assert (new.state, new.sentence[:54]) == ("new", "new with this image: it passes on main (pipeline 10000")
