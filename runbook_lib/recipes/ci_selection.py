@@ -33,14 +33,14 @@ else
 fi
 CADENCE
 """
-_LABEL = re.compile(r"""^\s*(HAS_\w+)=.*any\(\. == "([^"]+)"\)""", re.M)
+_LABEL = re.compile(r"""^[ \t]*(HAS_\w+)=.*any\(\. == "([^"]+)"\)""", re.M)
 _BRANCH = re.compile(
     r"^[ \t]*(?:if|elif|else)\b(.*)\n(?:[ \t]*(?:#.*)?\n)*"
     r"[ \t]*SCOPE=([\w-]+); N_REPEAT=([0-9]{1,3}); LIGHTWEIGHT=(true|false)",
     re.M,
 )
 _TEST = re.compile(r'"\$(\w+)" == "(\w+)"')
-_IMPLIED = re.compile(r'^\s*\[ "\$(\w+)" == "true" \] && (HAS_\w+)=true', re.M)
+_IMPLIED = re.compile(r'^[ \t]*\[ "\$(\w+)" == "true" \] && (HAS_\w+)=true', re.M)
 _CADENCES = {"merge_group": "mergegroup", "schedule": "nightly", "workflow_dispatch": "nightly"}
 
 
