@@ -16,7 +16,7 @@ from runbook_lib.practice import content
 from runbook_lib.practice.ci import evidence, measure, plan
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.recipes import rows
-from runbook_lib.recipes.ci_selection import TREE as TREE_OF_LABELS
+from runbook_lib.recipes.ci_selection import select_tests
 
 TREE = content.main()
 RECIPES = {path: text for path, text in TREE.items() if path.startswith(rows.FOLDER)}
@@ -86,8 +86,9 @@ def test_name_and_labels_are_those_of_the_real_workflow(megatron_lm: Path) -> No
     blob = read_blobs(megatron_lm, [("d98e8a64ddf3", plan.WORKFLOW_PATH)])["d98e8a64ddf3", plan.WORKFLOW_PATH]
     assert blob is not None
     assert f"name: {plan.WORKFLOW}\n" in blob[1]
-    lines = {line.strip() for line in blob[1].splitlines()}
-    assert {line.strip() for line in TREE_OF_LABELS.splitlines()} - {"", "CADENCE"} <= lines
+    for event in ("push", "merge_group", "schedule", "workflow_dispatch"):
+        for labels in (set(), FUNCTIONAL, {"Run tests"}, {"container::lts"}, {"Run MBridge tests", "bug"}):
+            assert select_tests(labels, event) == select_tests(labels, event, workflow=blob[1]), (event, labels)
 
 
 # -- what becomes of them -------------------------------------------------------------------------------------------
