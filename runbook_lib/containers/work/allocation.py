@@ -57,8 +57,8 @@ class Allocation:
         )
 
     def options(self, *, gpus: bool) -> Iterator[str]:
-        """Yield the options of ``srun``, with GPUs on request."""
-        yield f"--nodes={self.nodes}"
+        """Yield the options of ``srun``; a step without GPUs, such as a sync, runs on one node."""
+        yield f"--nodes={self.nodes if gpus else 1}"
         yield "--ntasks-per-node=1"
         if gpus and self.gpus:
             yield f"--gpus-per-node={self.gpus}"

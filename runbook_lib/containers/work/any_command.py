@@ -5,7 +5,6 @@ a bare ``torchrun``, which may use a Python that does not see the environment.
 """
 
 import shlex
-from dataclasses import replace
 
 from runbook_lib.containers.work.target import WorkTarget
 from runbook_lib.containers.work.tasks import WorkStep, make_step
@@ -52,5 +51,4 @@ def plan_command(text: str, target: WorkTarget) -> WorkStep:
         if nodes > 1:
             words = ("bash", "-c", _ON_ALL_NODES, "run", str(len(launcher)), *words)
     container = target.container
-    step = make_step("run", words=words, checkout=container.checkout, inside=container.inside, launch=launch)
-    return replace(step, gpus=gpus > 0)
+    return make_step("run", words=words, checkout=container.checkout, inside=container.inside, launch=launch)

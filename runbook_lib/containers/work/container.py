@@ -159,7 +159,7 @@ def apptainer_command(container: WorkContainer, step: WorkStep) -> tuple[str, ..
 
 
 def slurm_command(container: WorkContainer, allocation: Allocation, step: WorkStep, repository: str) -> tuple[str, ...]:
-    """Return ``srun`` of a step with Pyxis, one task per node.
+    """Return ``srun`` of a step with Pyxis, one task per node if the step is one for GPUs, else one task.
 
     Variables are set by ``env`` inside, because Pyxis keeps the image's value of a variable that the image sets.
     Raises RunbookError for an image that a cluster cannot pull.

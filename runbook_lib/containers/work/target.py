@@ -1,7 +1,7 @@
 """The place where a task is done: the ways into the image from this machine, and each step's command.  Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from runbook_lib.containers.engine import Engine
@@ -43,6 +43,8 @@ class WorkTarget:
             return direct_command(step)
         if self.name == "slurm":
             return slurm_command(self.container, self.allocation, step, self.repository)
+        if not self.allocation.gpus:
+            step = replace(step, gpus=False)
         if self.name == "apptainer":
             return apptainer_command(self.container, step)
         owner = (self.machine.uid, self.machine.gid)

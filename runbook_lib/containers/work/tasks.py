@@ -5,12 +5,15 @@ come from the image; another machine would resolve, build and lock something els
 Sources: Megatron-LM's ``skills/mcore-build-and-dependency``, Megatron-Bridge's ``skills/build-and-dependency``.
 """
 
+import re
 import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
+
+from runbook_lib.errors import RunbookError
 
 _TABLE: Mapping[str, Any] = tomllib.loads(
     resources.files("runbook_lib.containers.work").joinpath("tasks.toml").read_text("utf-8")
@@ -62,6 +65,21 @@ def make_step(name: str, **values: str | tuple[str, ...]) -> WorkStep:
         env=tuple((variable, value.format_map(values)) for variable, value in env.items()),
         overwrites=tuple(row.get("overwrites", ())),
     )
+
+
+def parse_variables(text: str) -> tuple[tuple[str, str], ...]:
+    """Parse the variables to set inside, such as ``CHECKPOINT_OPTIMIZATION=true``.  Raises RunbookError."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise RunbookError(f"env={text!r} cannot be read: {error}.") from error
+    variables = []
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not value.isprintable():
+            raise RunbookError(f"env has {word!r}; it must read NAME=value, such as CHECKPOINT_OPTIMIZATION=true.")
+        variables.append((name, value))
+    return tuple(variables)
 
 
 def wrap_command(words: tuple[str, ...]) -> str:

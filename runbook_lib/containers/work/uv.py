@@ -17,8 +17,6 @@ from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
 
 AUTOFORMAT = "tools/autoformat.sh"
 SWITCH_MCORE = "scripts/switch_mcore.sh"
-#: What development needs, by Megatron-LM's guide.
-_USUAL_NAMES = ("training", "dev", "test")
 _EVERYTHING = ("--all-extras", "--all-groups")
 _LTS_PINS = "docker/lts/requirements.txt"
 
@@ -83,8 +81,9 @@ def _lts_outside_extra(state: ProjectState) -> str:
 
 def usual_options(state: ProjectState, image_type: str = "dev") -> tuple[str, ...]:
     """Return the options of ``uv sync`` for what development needs, by the repository's guide."""
-    usual = (image_type if name == "dev" else name for name in _USUAL_NAMES)
-    names = [name for name in usual if len(state.project.kinds(name)) == 1]
+    # The guide's extra training was called mlm until core_r0.16.
+    training = "training" if "training" in state.project.extras else "mlm"
+    names = [name for name in (training, image_type, "test") if len(state.project.kinds(name)) == 1]
     if state.repository == MEGATRON_BRIDGE.name or not names:
         return _EVERYTHING
     return state.project.options(" ".join(names))

@@ -15,7 +15,7 @@ from runbook_lib.containers.build_plan import BuildRequest
 from runbook_lib.containers.engine import ENGINES, BuildPlan, Engine, unfit
 from runbook_lib.containers.work.container import WorkContainer, engine_command
 from runbook_lib.containers.work.image import WorkImage
-from runbook_lib.containers.work.tasks import WorkStep
+from runbook_lib.containers.work.tasks import WorkStep, parse_variables
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
@@ -57,6 +57,7 @@ class ImagePlan:
     warnings: tuple[str, ...] = ()
     look: bool = True
     train: bool = False
+    variables: tuple[tuple[str, str], ...] = ()
     practice: bool = False
 
     @property
@@ -99,7 +100,8 @@ class ImagePlan:
         engine = Engine("docker")
         if self.engine and self.engine.name != "buildah":
             engine = self.engine
-        step = WorkStep("Train five iterations", command, "container", "It shows that the image can train.", gpus=True)
+        reason = "It shows that the image can train."
+        step = WorkStep("Train five iterations", command, "container", reason, gpus=True, env=self.variables)
         image = WorkImage.parse(self.image)
         container = WorkContainer.create(self.bump.repository, image, str(self.checkout.path))
         return engine_command(container, engine, step)
@@ -193,6 +195,7 @@ def plan_image(
     engine: str = "",
     look: bool = True,
     train: bool = False,
+    variables: str = "",
     practice: bool = False,
     env: Mapping[str, str] = os.environ,
 ) -> ImagePlan:
@@ -228,6 +231,7 @@ def plan_image(
         warnings=tuple(dict.fromkeys(warnings)),
         look=look,
         train=train,
+        variables=parse_variables(variables),
         practice=practice,
     )
     return _with_engine(plan, engine, env, _refusal(bump, builds[0], image))

@@ -1,8 +1,6 @@
 """A task inside the image as its parameters describe it: its commands for a checkout on this machine."""
 
 import os
-import re
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +22,7 @@ from runbook_lib.containers.work.target import (
     require_container,
     unavailability,
 )
-from runbook_lib.containers.work.tasks import TASKS, WorkStep, make_step, wrap_command
+from runbook_lib.containers.work.tasks import TASKS, WorkStep, make_step, parse_variables, wrap_command
 from runbook_lib.containers.work.uv import WorkPlan
 from runbook_lib.display import View, code, facts, note, notes, table
 from runbook_lib.errors import Refused, RunbookError
@@ -119,7 +117,7 @@ def plan_task(checkout: Checkout, bump: Bump, request: WorkRequest, machine: Mac
         steps = file.steps
     plan, created_file = _plan(checkout, bump, request, target)
     steps = (*steps, *plan.steps) if plan.steps else ()
-    steps = tuple(_with_variables(step, _variables(request.env)) for step in steps)
+    steps = tuple(_with_variables(step, parse_variables(request.env)) for step in steps)
     if any(step.place == "container" for step in steps):
         require_container(target.name, target.machine)
         if target.name in ("local", "slurm", "apptainer") and not Path(target.container.cache).is_dir():
@@ -153,21 +151,6 @@ def _cache(folder: str, target: TargetName, checkout: Path) -> str:
         return str(checkout.parent / ".uv-cache")
     user_cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     return os.environ.get("UV_CACHE_DIR") or str(user_cache / "uv")
-
-
-def _variables(text: str) -> tuple[tuple[str, str], ...]:
-    """Parse the variables to set inside, such as ``CHECKPOINT_OPTIMIZATION=true``.  Raises RunbookError."""
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise RunbookError(f"env={text!r} cannot be read: {error}.") from error
-    variables = []
-    for word in words:
-        name, sign, value = word.partition("=")
-        if not sign or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not value.isprintable():
-            raise RunbookError(f"env has {word!r}; it must read NAME=value, such as CHECKPOINT_OPTIMIZATION=true.")
-        variables.append((name, value))
-    return tuple(variables)
 
 
 def _with_variables(step: WorkStep, variables: tuple[tuple[str, str], ...]) -> WorkStep:

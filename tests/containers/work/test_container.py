@@ -133,6 +133,7 @@ def test_the_sync_of_the_checkouts_environment_holds_a_lock() -> None:
     step = make_step("sync-once", lock=FILE.sync_lock, options=("--locked", "--all-extras"), inside=FILE.inside)
     words = slurm_command(FILE, Allocation(1, 8), step, BRIDGE)
     assert not [word for word in words if word.startswith("--gpus")]
+    assert "--nodes=1" in slurm_command(FILE, Allocation(2, 8), step, BRIDGE)  # not twice in one shared tree
     assert "UV_PROJECT_ENVIRONMENT=/opt/Megatron-Bridge/.venv" in words
     assert words[-3:] == (FILE.sync_lock, "--locked", "--all-extras")
     assert "flock 9" in " ".join(words)

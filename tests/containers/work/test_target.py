@@ -1,5 +1,7 @@
 """The place where a task is done: which a machine has, and how each step's command reads there."""
 
+from dataclasses import replace
+
 import pytest
 
 from runbook_lib.containers.engine import Engine
@@ -83,6 +85,14 @@ def test_steps_that_write_files_run_as_the_user_and_sessions_do_not() -> None:
     assert "--user=1000:1001" in target("local").command(LOCK)
     sessions = (*target("local").command(SHELL), *target("local", "alibaba:25.05").command(LOCK))
     assert not [word for word in sessions if word.startswith("--user")]
+
+
+def test_without_gpus_none_is_requested() -> None:
+    for name in ("local", "slurm", "apptainer"):
+        without = replace(target(name), allocation=Allocation(2, 0))  # type: ignore[arg-type]
+        words = without.command(SHELL)
+        assert not [word for word in words if "gpus" in word or word == "--nv"]
+        assert ("--nodes=2" in words) == (name == "slurm")
 
 
 def test_places_are_described() -> None:

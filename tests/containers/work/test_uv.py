@@ -101,6 +101,8 @@ def test_an_extra_lts_with_packages_is_installed_and_added_to() -> None:
     tree = lm(project=LTS_FILLED)
     assert uv.install(tree, "", "lts").sync == ("--extra", "training", "--extra", "lts", "--group", "test")
     assert any("--optional lts" in line for line in lines(uv.add(tree, "humanize", "lts")))
+    older = LTS_FILLED.text.replace('training = ["tiktoken"]', 'mlm = ["tiktoken"]')
+    assert uv.install(lm(project=PythonProject.parse(older)), "", "lts").sync[:2] == ("--extra", "mlm")
 
 
 def test_the_linters_are_installed_alone() -> None:

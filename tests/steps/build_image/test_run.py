@@ -156,6 +156,9 @@ def test_the_training_is_a_command_for_an_engine_that_runs(checkout: Checkout, o
     assert "examples/run_simple_mcore_train_loop.py" in plan.training
     assert replace(plan, engine=Engine("podman")).training[0] == "podman"
     assert replace(plan, train=False).training == ()
+    variables = "CHECKPOINT_OPTIMIZATION=true"
+    plan = plan_image(checkout, bump(), BuildRequest(), train=True, variables=variables, env=offline)
+    assert f"--env={variables}" in plan.training
 
 
 # -- the record ------------------------------------------------------------------------------------------------------
