@@ -61,20 +61,23 @@ def _renamed(old: Mapping[str, str | bytes], new: Mapping[str, str | bytes]) -> 
 
     Among equal contents the most similar name is taken, and each old name once.
     """
-    gone, added = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
+    removed, added = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
     by_content: dict[str | bytes, list[str]] = defaultdict(list)
-    for name in gone:
+    for name in removed:
         by_content[old[name]].append(name)
     candidates = []
     for name in added:
         candidates += [(-1.0, -_resemblance(before, name), name, before) for before in by_content.get(new[name], ())]
     renamed = _choose(candidates)
-    entries = {name: _entries(old[name]) for name in gone if name not in renamed.values()}
+    entries = {name: _entries(old[name]) for name in removed if name not in renamed.values()}
     changed = []
     for name in added:
-        if name not in renamed and entries:
+        size = _size(new[name])
+        similar = [before for before in entries if size <= 2 * _size(old[before]) <= 4 * size]
+        if similar and name not in renamed:
             new_entries = _entries(new[name])
-            for before, old_entries in entries.items():
+            for before in similar:
+                old_entries = entries[before]
                 share = len(old_entries & new_entries) / max(len(old_entries), len(new_entries), 1)
                 if share >= 0.5:
                     changed.append((-share, -_resemblance(before, name), name, before))
@@ -92,6 +95,10 @@ def _choose(candidates: list[tuple[float, float, str, str]]) -> dict[str, str]:
         if name not in renamed and before not in renamed.values():
             renamed[name] = before
     return renamed
+
+
+def _size(content: str | bytes) -> int:
+    return 1 + (content.count(b",") if isinstance(content, bytes) else content.count(","))
 
 
 def _entries(content: str | bytes) -> frozenset[str]:

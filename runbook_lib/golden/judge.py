@@ -122,15 +122,15 @@ def _lost_loss(metric: str, unobserved: Iterable[int], old: GoldenValues, new: G
     """
     if "loss" not in metric:
         return set()
-    others = [steps for name, steps in new.series.items() if name != metric]
+    other_series = [steps for name, steps in new.series.items() if name != metric]
     before, known = old.series.get(metric, {}), old.unobserved.get(metric, ())
     first = min(_observed(new.series[metric]), default=math.inf)
-    lost = set()
+    lost_steps = set()
     for step in unobserved:
-        ran = any(math.isfinite(steps.get(step, math.inf)) for steps in others) if others else step > first
+        ran = any(math.isfinite(steps.get(step, math.inf)) for steps in other_series) if other_series else step > first
         if math.isfinite(before.get(step, math.inf)) or (ran and step not in known):
-            lost.add(step)
-    return lost
+            lost_steps.add(step)
+    return lost_steps
 
 
 def _observed(steps: Steps) -> list[int]:
@@ -183,13 +183,15 @@ def _lost_series(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]
 
 
 def _lost_steps(metric: str, before: Steps, after: Steps, unobserved: Container[int]) -> Iterable[ReviewReason]:
-    lost = sorted(step for step in _observed(before) if step not in after or step in unobserved)
+    missing = sorted(step for step in _observed(before) if step not in after or step in unobserved)
     if "time" in metric and math.isfinite(ci_rules.steady_time(after, ci_rules.steady_steps(before))):
         # The first steps warm up: no comparison uses them, and collectors leave them out.
         first = min(_observed(after))
-        lost = [step for step in lost if step > first]
-    if lost:
-        yield ReviewReason(metric, f"{len(lost)} of {len(before)} steps are gone, from step {lost[0]} on", _MISSING)
+        missing = [step for step in missing if step > first]
+    if missing:
+        yield ReviewReason(
+            metric, f"{len(missing)} of {len(before)} steps are gone, from step {missing[0]} on", _MISSING
+        )
     end, new_end = max(before, default=0), max(_observed(after), default=0)
     if before and new_end > end:
         yield ReviewReason(metric, f"the run became longer: {new_end} steps instead of {end}", _CHANGED)

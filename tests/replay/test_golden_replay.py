@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import pytest
 
-from runbook_lib.git import blobs
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import summary
 from runbook_lib.golden.acceptance import apply
@@ -58,8 +57,8 @@ def independent(old, new):
 
 def test_every_golden_file_of_main_parses_and_equals_itself(megatron_lm):
     files = of_revision(megatron_lm, MAIN)
-    listed = blobs._git(megatron_lm, ["ls-tree", "-r", "--name-only", MAIN, "tests/functional_tests/test_cases"])
-    names = [name for name in listed.decode().splitlines() if "/golden_values" in name]
+    listed = Checkout.open(megatron_lm).git("ls-tree", "-r", "--name-only", MAIN, "tests/functional_tests/test_cases")
+    names = [name for name in listed.splitlines() if "/golden_values" in name]
     assert len(names) == len(files.contents) == 915
     bad = []
     for name, content in files.contents.items():
@@ -140,7 +139,7 @@ def test_5632(megatron_lm):
 def test_only_real_nan_is_refused_over_the_whole_history(megatron_lm):
     """Some 520 other files have marks of steps that were not observed."""
     log = ["log", "--first-parent", "-m", "--raw", "--no-abbrev", "--no-renames", "--format=%h", MAIN, "--"]
-    listed = blobs._git(megatron_lm, [*log, "tests/functional_tests/"]).decode()
+    listed = Checkout.open(megatron_lm).git(*log, "tests/functional_tests/")
     refused, marked = set(), 0
     commit = ""
     pairs = []
