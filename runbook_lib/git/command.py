@@ -35,7 +35,7 @@ _CHANGING = frozenset({"add", "branch", "commit", "fetch", "merge", "push", "res
 _LAST_MOMENTS = 3.0
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")
 _HOST = re.compile(r"https?://(?:[^/\s]{0,500}@)?(\[[^\]\s]{1,100}\]|[^/:\s\]]{1,255})")
-_WITH_USERINFO = re.compile(r"(?P<host>https?://(?P<userinfo>[^/\s]+)@[^/\s@]+)\S*")
+_WITH_USERINFO = re.compile(r"(?P<host>https?://(?P<userinfo>[^/\s]+)@[^/\s@]++)(?:/\S*)?")
 
 
 #: The oldest git that knows all that is asked of it: --path-format, and settings that come by the environment.

@@ -23,7 +23,7 @@ from runbook_lib.workflow.pull_request import PullRequestState
 
 #: GitLab's statuses of a pipeline that has not ended.
 _UNFINISHED = ("created", "waiting_for_resource", "preparing", "pending", "running", "scheduled")
-_PIPELINE = re.compile(r"https?://\S+/pipelines/([0-9]{1,18})(?:[/?#]\S*)?")
+_PIPELINE = re.compile(r"https?://(?:(?!/pipelines/[0-9])\S)++/pipelines/([0-9]{1,18})(?:[/?#]\S*)?")
 
 
 @dataclass(frozen=True)

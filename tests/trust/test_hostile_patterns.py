@@ -32,6 +32,7 @@ BOUNDED = {
 GIVEN = {
     "text.untrusted_regex.validate: pattern": "compiled alone",
     "text.untrusted_regex.spans: import regex": "matches the pattern of a pins file, with a limit",
+    "workflow.ci_triggers._full_match: import regex": "matches the filter of a workflow, with a limit",
 }
 _QUADRATIC = 2.4
 
