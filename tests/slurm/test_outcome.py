@@ -43,7 +43,7 @@ VERDICTS: tuple[tuple[Verdict, ...], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", sorted(STATES))
 def test_no_state_of_slurm_but_success_lets_a_test_pass(state: str) -> None:
     combinations = itertools.product(CODES, CAUSES, VERDICTS, ((), (FILE,)))
     for code, cause, verdicts, missing in combinations:
