@@ -521,7 +521,9 @@ def test_the_summary_of_torchrun_may_follow_a_traceback() -> None:
 def test_any_bytes_are_scanned(pieces: list[bytes], step: int) -> None:
     assert find(b"\n".join(pieces), b"".join(pieces)).cause
     log = b"\r\n".join(pieces)
-    assert scan(log, step=step) == scan(log)
+    split, complete = scan(log, step=step), scan(log)
+    assert [(match.line, match.text) for match in split.matches] == [(m.line, m.text) for m in complete.matches]
+    assert (split.lines, split.tail, split.tracebacks) == (complete.lines, complete.tail, complete.tracebacks)
 
 
 _WORDS = st.sampled_from(
