@@ -36,6 +36,8 @@ _STALE = "The values have changed since the plan was shown. Preview again: Apply
 _PREVIEW_FIRST = "Preview first: Apply does what was shown, nothing else."
 _TYPE = "Type {} to confirm: what leaves this machine cannot be undone."
 _TYPE_PRACTICE = "Type {} to confirm, as in a real bump; here nothing leaves this machine."
+#: Parameters of notebooks that have something to apply without a tag.
+_WITHOUT_TAG = {notebooks.GOLDEN_VALUES: ("run_id",), notebooks.BROKEN_TESTS: ("broken", "reenable")}
 _NO_TAG = "Choose a tag, then preview: without a tag there is nothing to apply."
 
 
@@ -213,16 +215,17 @@ class Form:
             view.show_next_action("")
 
     def _has_subject(self, values: Mapping[str, str | bool]) -> bool:
-        """Return whether there is something to apply: a bump, or a run whose golden values are wanted without one."""
-        return bool(values.get("tag") or (self.notebook.stem == notebooks.GOLDEN_VALUES and values.get("run_id")))
+        """Return whether there is something to apply: a bump, or without one what these parameters name."""
+        names = _WITHOUT_TAG.get(self.notebook.stem, ())
+        return any(values.get(name) for name in ("tag", *names))
 
     def _confirmation_word(self) -> str:
-        """Return what the user types to confirm: the tag, or the destination of a push."""
+        """Return what the user types to confirm: the tag, the base branch without one, or the destination of a push."""
         with suppress(RunbookError):
             bump = self.target().bump()
             if self._confirms_destination:
                 return destination(bump.branch)
-            return str(bump.tag or "")
+            return str(bump.tag or bump.base)
         return ""
 
     # -- runs ----------------------------------------------------------------------------------------------------

@@ -284,6 +284,21 @@ def test_a_failed_run_is_shown_in_the_form(world: World) -> None:
     assert form.view.apply.disabled  # without a tag there is nothing to apply
 
 
+def test_a_quarantined_test_is_re_enabled_without_a_tag(world: World) -> None:
+    form = previewed(create("06-broken-tests", tag="", broken="", reenable=""))
+    assert form.view.apply.disabled
+    (decision,) = [row for (parameter, _), row in form.view.decisions.items() if parameter == "reenable"]
+    decision.reason.value = "fixed on main"
+    decision.box.value = True
+    previewed(form)
+    assert "quarantine/main/" in shown(form, "runbook-plan")
+    assert form.view.apply.disabled
+    form.view.confirmation.value = "main"
+    form.view.apply.click()
+    until(lambda: not form.busy)
+    assert "test re-enabled" in shown(form, "runbook-result")
+
+
 def test_a_run_can_be_cancelled_from_another_form(world: World) -> None:
     form, other = create("bump", tag=TAG), create("bump", tag=TAG)
     form.view.preview.click()
