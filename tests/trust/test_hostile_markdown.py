@@ -29,7 +29,9 @@ from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests import quarantine
 from runbook_lib.steps.golden_values import RefreshPlan
 from runbook_lib.text.edits import Edit
+from runbook_lib.triage.base_branch import BaseResult
 from runbook_lib.triage.diagnose import Failure
+from runbook_lib.triage.failed_jobs import DiagnosedJob
 from runbook_lib.workflow.proposal import Proposal
 from runbook_lib.workflow.pull_request_body import compose_body, marked, part
 
@@ -94,7 +96,16 @@ def texts(value: str) -> dict[str, str]:
     return {
         "pull request": part(plan, BUMP, digests={value: value}, image=changes, record=value),
         "issue": tracking.body(
-            broken, BUMP, recipe=value, scopes=(value,), old=value, new=value, run=value, pull=value, failure=failure
+            broken,
+            BUMP,
+            recipe=value,
+            scopes=(value,),
+            old=value,
+            new=value,
+            run=value,
+            pull=value,
+            failure=failure,
+            on_base=BaseResult("new", value, value),
         ),
         "golden values": marked(summary.markdown(judged), BUMP, "golden-values"),
         "broken tests": marked(_broken_tests(value, failure), BUMP, "broken-tests"),
@@ -103,7 +114,8 @@ def texts(value: str) -> dict[str, str]:
 
 def _broken_tests(value: str, failure: Failure) -> str:
     row = {"test": value, "platforms": value, "reason": value, "issue": None}
-    failures: Any = SimpleNamespace(jobs=[SimpleNamespace(failure=failure)], run=SimpleNamespace(url=value))
+    job = DiagnosedJob(failure, on_base=BaseResult("failing", value, value), flaky_before=value)
+    failures: Any = SimpleNamespace(jobs=[job], run=SimpleNamespace(url=value, bump=BUMP))
     return quarantine.text([row, {**row, "issue": 3}], failures)
 
 

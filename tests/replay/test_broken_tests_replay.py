@@ -1,0 +1,87 @@
+"""Broken tests on a real clone of Megatron-LM, with the practice forge: judged by the base branch, and re-enabled."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bumping import git
+from controlled_forge import ControlledForge
+
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.practice.ci import plan
+from runbook_lib.practice.registry.server import RegistryServer
+from runbook_lib.records.verify import verify
+from runbook_lib.runner import execute
+from runbook_lib.runner.execute import StepResult
+
+pytestmark = pytest.mark.replay
+RUNBOOKS = Path(__file__).resolve().parents[2] / "runbooks"
+MAIN, TAG = "d98e8a64dd", "26.07-py3"
+ON_MAIN_TOO = "moe/gpt3_mcore_te_tp2_pp1_te_8experts2parallel_overlap_grad_reduce_param_gather_groupedGEMM"
+NEW = "gpt/gpt3_mcore_te_tp1_pp1_dist_optimizer_no_mmap_bin_files"
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    return [1_800_000_000.0]
+
+
+@pytest.fixture
+def clone(megatron_lm: Path, tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    remote, clone = tmp_path / "practice/Megatron-LM.git", tmp_path / "clone"
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(remote)], check=True)
+    objects = git(megatron_lm, "rev-parse", "--path-format=absolute", "--git-path", "objects")
+    (remote / "objects/info/alternates").write_text(f"{objects}\n")
+    git(remote, "update-ref", "refs/heads/main", git(megatron_lm, "rev-parse", MAIN))
+    subprocess.run(["git", "clone", "-q", "--shared", str(remote), str(clone)], check=True)
+    monkeypatch.setattr(plan, "FATES", {ON_MAIN_TOO: "memory", NEW: "memory"})
+    monkeypatch.setattr(plan, "FAIL_ON_MAIN_TOO", frozenset({ON_MAIN_TOO}))
+    monkeypatch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
+    monkeypatch.setenv("GITHUB_TOKEN", "practice-token")
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
+    forge = ControlledForge(tmp_path / "forge.sqlite", remote, clock=lambda: clock[0], ci_seconds=100)
+    with forge, RegistryServer() as images:
+        monkeypatch.setenv("GITHUB_API_URL", forge.url)
+        monkeypatch.setenv("RUNBOOK_REGISTRY", images.url)
+        yield clone
+
+
+def predicate(result: StepResult) -> dict[str, Any]:
+    assert result.record is not None
+    return json.loads((result.record / "run.json").read_text())["predicate"]  # type: ignore[no-any-return]
+
+
+def test_a_test_that_fails_on_main_too_is_not_blamed_on_the_image(clone: Path, clock: list[float]) -> None:
+    parameters = {"tag": TAG, "repo": str(clone), "publish": True}
+    assert execute.execute(RUNBOOKS / "bump.ipynb", parameters).ok
+    clock[0] += 1000
+    result = execute.execute(RUNBOOKS / "bump.ipynb", parameters)
+    assert result.ok, result.summary
+    proposed = {entry["name"]: entry["why"] for entry in result.decisions if entry["parameter"] == "broken"}
+    (new,) = [why for name, why in proposed.items() if name.startswith(NEW)]
+    assert "new with this image" in new
+    assert not any(name.startswith(ON_MAIN_TOO) for name in proposed)
+
+
+def test_a_quarantined_test_is_re_enabled_in_a_pull_request_of_its_own(clone: Path, tmp_path: Path) -> None:
+    survey = execute.execute(RUNBOOKS / "06-broken-tests.ipynb", {"repo": str(clone)})
+    assert survey.ok, survey.summary
+    decisions = predicate(survey)["decisions"]
+    assert len(decisions) >= 20
+    (untracked, *_) = [entry["name"] for entry in decisions if entry["parameter"] == "broken"]
+    parameters = {"repo": str(clone), "broken": f"{untracked}: nobody tracks it", "publish": True, "apply": True}
+    result = execute.execute(RUNBOOKS / "06-broken-tests.ipynb", parameters)
+    assert result.ok, result.summary
+    again = execute.execute(RUNBOOKS / "06-broken-tests.ipynb", parameters)
+    assert again.ok, again.summary
+    with GitHub.connect("practice/Megatron-LM") as github:
+        (pull,) = github.pulls()
+    kinds = [effect["effect"] for effect in predicate(result)["effects"]]
+    assert {"issue", "commit", "push", "pull request"} <= set(kinds)
+    assert predicate(again)["effects"] == []
+    (path,) = git(clone, "diff", "--name-only", MAIN, pull.head_sha).splitlines()
+    assert path.startswith("tests/test_utils/recipes/")
+    assert verify(tmp_path / "audit")[0] == []
