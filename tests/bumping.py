@@ -28,6 +28,7 @@ from runbook_lib.steps import open_pr as publish
 from runbook_lib.steps.open_pr import OpenedPullRequest, Proposal
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
+from runbook_lib.transport import ranges
 from runbook_lib.workflow import bump_branch, pull_request
 from runbook_lib.workflow.bump_plan import PlannedBump
 
@@ -177,4 +178,5 @@ def world(home: Path) -> Iterator[World]:
         patch.setenv("GITHUB_REPOSITORY", REPOSITORY)
         patch.setattr(connection, "_PAUSES", (0, 0))
         patch.setattr(pull_request, "_DELAYS", (0, 0))
+        patch.setattr(ranges, "_PAUSES", (0, 0, 0))
         yield World(home, served, now, undo)
