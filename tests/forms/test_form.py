@@ -21,6 +21,7 @@ from runbook_lib.practice import World
 from runbook_lib.records import run_view
 from runbook_lib.runner import background, execute, session
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "26.04-py3"
 

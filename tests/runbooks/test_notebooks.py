@@ -156,6 +156,7 @@ def test_the_steps_one_by_one_then_again(world: practice.World) -> None:
     assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
 
 
+@pytest.mark.slow
 def test_the_whole_bump_and_again_nothing_twice(world: practice.World) -> None:
     first = execute("bump", tag=TAG)
     assert (first.state, "pull request" in first.links) == ("waiting", True), first.summary
