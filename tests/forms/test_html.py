@@ -68,8 +68,8 @@ def test_result_names_the_record_and_the_next_action() -> None:
 @pytest.mark.parametrize(
     ("root", "base_url", "link"),
     [
-        ("/work", "/", "/files/audit/x%20y/report.html"),
-        ("/work", "/user/ada/", "/user/ada/files/audit/x%20y/report.html"),
+        ("/home/ada", "/", "/files/audit/x%20y/report.html"),
+        ("/home/ada", "/user/ada/", "/user/ada/files/audit/x%20y/report.html"),
         ("/elsewhere", "/", ""),
     ],
 )
@@ -79,7 +79,7 @@ def test_result_links_the_report_as_the_server_stores_it(
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("JPY_PARENT_PID", "123")
     (tmp_path / "jpserver-123.json").write_text(json.dumps({"root_dir": root, "base_url": base_url}))
-    shown = html.result(replace(run(), folder=Path("/work/audit/x y")))
+    shown = html.result(replace(run(), folder=Path("/home/ada/audit/x y")))
     assert re.findall(r'href="(.*?)"', shown) == [link] * bool(link)
 
 
