@@ -29,7 +29,7 @@ from runbook_lib.steps.open_pr import OpenedPullRequest, Proposal
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.transport import ranges
-from runbook_lib.workflow import bump_branch, pull_request
+from runbook_lib.workflow import bump_branch, ci_run, pull_request
 from runbook_lib.workflow.bump_plan import PlannedBump
 
 REPOSITORY = "practice/Megatron-LM"
@@ -180,3 +180,14 @@ def world(home: Path) -> Iterator[World]:
         patch.setattr(pull_request, "_DELAYS", (0, 0))
         patch.setattr(ranges, "_PAUSES", (0, 0, 0))
         yield World(home, served, now, undo)
+
+
+@contextmanager
+def world_after_ci(home: Path) -> Iterator[World]:
+    """Yield a bump whose first CI run has ended."""
+    with world(home) as made:
+        made.open_pr()
+        bump = bump_to()
+        ci_run.authorize(made.step(bump), pull_request.read_state(bump_branch.find(made.checkout, bump), made.github()))
+        made.now[0] += 1000
+        yield made

@@ -7,8 +7,6 @@ lost node), that is saved beside its results, because a controller forgets.
 
 import contextlib
 import json
-import os
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +15,7 @@ from pathlib import Path
 
 from runbook_lib.errors import CannotTell, Unreachable
 from runbook_lib.golden.values import MAX_BYTES, BadGoldenFile, parse
+from runbook_lib.slurm import job_log
 from runbook_lib.slurm import submissions as rounds
 from runbook_lib.slurm.client import Slurm
 from runbook_lib.slurm.states import OVER, ArrayElement
@@ -30,16 +29,6 @@ _MAX_MISSED = 8
 _QUERIES = 3
 #: The state of a test if neither Slurm nor its own files show how it ended.
 GONE = "GONE"
-#: What Slurm writes into a job's log when it ends the job, the most reliable first.
-_LOG_SIGNS = (
-    ("TIMEOUT", b"DUE TO TIME LIMIT"), ("PREEMPTED", b"DUE TO PREEMPTION"), ("NODE_FAIL", b"DUE TO NODE FAILURE"),
-    ("NODE_FAIL", b"Node failure on"), ("NODE_FAIL", b"srun: error: Task launch for"),
-    ("OUT_OF_MEMORY", b"oom_kill"), ("OUT_OF_MEMORY", b"oom-kill"), ("CANCELLED", b" CANCELLED AT "),
-)  # fmt: skip
-_FAILED_NODE = re.compile(
-    rb"(?:Node failure on|Task launch for \S{1,80} failed on node) ([A-Za-z0-9][\w.,\[\]-]{0,200})"
-)
-_LOG_TAIL = 16384  # bytes
 _SAVED = ("state", "reason", "code", "restarts", "early")
 _WORDS = {
     "": "not submitted", "PENDING": "waiting", "RUNNING": "running", "COMPLETED": "completed", "FAILED": "failed",
@@ -213,7 +202,7 @@ class Follower:
                 continue
             self._missed[key] += 1
             if self._missed[key] >= _MAX_MISSED:
-                state = _state_in_log(self._tests[key].entry.folder) or GONE
+                state = job_log.state_in_log(self._tests[key].entry.folder) or GONE
                 self._tests[key] = replace(self._tests[key], state=state, reason="")
 
     def _update(self, key: _Key, test: ObservedTest) -> None:
@@ -299,35 +288,11 @@ def _is_complete(path: Path) -> bool:
         return False
 
 
-def log_tail(path: Path, size: int = _LOG_TAIL) -> bytes:
-    """Return the last bytes of a log; none of one that cannot be read."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-            return file.read(size)
-    except OSError:
-        return b""
-
-
-def _state_in_log(folder: Path) -> str:
-    """Return the state that Slurm wrote at the end of a job's log; an empty string if it wrote none."""
-    tail = log_tail(folder / "job.log").rpartition(b"DUE TO JOB REQUEUE")[2]  # before it is an earlier attempt
-    return next((state for state, sign in _LOG_SIGNS if sign in tail), "")
-
-
-def failed_nodes(entry: RoundTest) -> set[str]:
-    """Return the nodes that failed in any attempt of a test, according to Slurm; names may be lists (``n[1-2]``)."""
-    nodes: set[str] = set()
-    for folder in (entry.folder, *entry.earlier):
-        nodes |= {name.decode().rstrip(".,") for name in _FAILED_NODE.findall(log_tail(folder / "job.log"))}
-    return nodes
-
-
 def earlier_attempts(entry: RoundTest) -> tuple[str, ...]:
     """Return how each attempt before the last ended, as sentences: Slurm requeued the test after it."""
     sentences = []
     for number, folder in enumerate(entry.earlier, 1):
-        state = _state_in_log(folder)
+        state = job_log.state_in_log(folder)
         reason = f" ({_WORDS[state]})" if state else ""
         sentences.append(
             f"Slurm restarted {entry.test} after attempt {number}{reason}. That attempt is not judged: see {folder}"
@@ -348,5 +313,5 @@ def saved_state(entry: RoundTest) -> ObservedTest:
     _, code = exit_record
     state = "COMPLETED"
     if code:
-        state = _state_in_log(entry.folder) or "FAILED"
+        state = job_log.state_in_log(entry.folder) or "FAILED"
     return ObservedTest(entry, state, code=code, restarts=len(entry.earlier))

@@ -13,7 +13,8 @@ from runbook_lib.golden import values as golden
 from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.golden.judge import Judgement, Verdict, judge
 from runbook_lib.recipes.parallelism import Parallelism
-from runbook_lib.slurm.follow import GONE, ObservedTest, log_tail
+from runbook_lib.slurm.follow import GONE, ObservedTest
+from runbook_lib.slurm.job_log import log_tail
 from runbook_lib.slurm.states import OVER
 from runbook_lib.triage import known_problems, read_logs
 from runbook_lib.triage.diagnose import FailedJob, Failure

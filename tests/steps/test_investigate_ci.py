@@ -3,21 +3,16 @@
 from collections.abc import Iterator
 
 import pytest
-from bumping import BRANCH, World, bump_to, git, world
+from bumping import BRANCH, World, bump_to, git, world_after_ci
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.steps import investigate_ci
-from runbook_lib.workflow import bump_branch, ci_run, pull_request
 
 
 @pytest.fixture(scope="module")
 def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A bump whose first CI run has ended.  Only the current branch changes here."""
-    with world(tmp_path_factory.mktemp("world")) as made:
-        made.open_pr()
-        bump = bump_to()
-        ci_run.authorize(made.step(bump), pull_request.read_state(bump_branch.find(made.checkout, bump), made.github()))
-        made.now[0] += 1000
+    with world_after_ci(tmp_path_factory.mktemp("world")) as made:
         yield made
 
 

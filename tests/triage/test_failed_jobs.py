@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from bumping import World, bump_to, world
+from bumping import World, bump_to, world_after_ci
 
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import WorkflowRun
@@ -16,7 +16,6 @@ from runbook_lib.pins.repositories import MEGATRON_BRIDGE
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import investigate_ci
 from runbook_lib.triage import failed_jobs
-from runbook_lib.workflow import bump_branch, ci_run, pull_request
 
 KINDS = {
     "gpt/gpt3_mcore_te_tp1_pp1": "golden drift",
@@ -31,11 +30,7 @@ KINDS = {
 @pytest.fixture(scope="module")
 def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A bump whose first CI run has ended.  Nothing here changes it."""
-    with world(tmp_path_factory.mktemp("world")) as made:
-        made.open_pr()
-        bump = bump_to()
-        ci_run.authorize(made.step(bump), pull_request.read_state(bump_branch.find(made.checkout, bump), made.github()))
-        made.now[0] += 1000
+    with world_after_ci(tmp_path_factory.mktemp("world")) as made:
         yield made
 
 

@@ -20,8 +20,7 @@ from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, Reposito
 
 #: The folders in which the images and the recipes' scripts expect the checkout.
 CHECKOUT_FOLDERS = {MEGATRON_LM.name: "/opt/megatron-lm", MEGATRON_BRIDGE.name: "/opt/Megatron-Bridge"}
-#: Mount point of the host's uv cache, which every user of a container may enter: only root may enter /root/.cache, and
-#: Megatron-Bridge's image has another user.
+#: Mount point of the host's uv cache, outside of root's home: Megatron-Bridge's image has another user.
 CACHE = "/opt/uv-cache"
 _LIMITS = ("--ulimit=memlock=-1", "--ulimit=stack=67108864")
 _SHARED_MEMORY = "--shm-size=24g"

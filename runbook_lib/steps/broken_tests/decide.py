@@ -20,7 +20,6 @@ from runbook_lib.errors import Refused
 from runbook_lib.golden.collect import CollectionProblem
 from runbook_lib.pins.check import check_pins
 from runbook_lib.recipes import issue_references, quarantine
-from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.broken_tests import issue as tracking
@@ -324,42 +323,3 @@ def _images(branch: BumpBranch) -> tuple[str, str]:
     verdicts = check_pins(branch.checkout.read(sites.pin_paths, branch.base_commit), sites)
     old = {pin.image for pin in verdicts if pin.role == f"lockstep {bump.image_type}"}
     return ", ".join(sorted(old)) or "unknown", f"{sites.image}:{bump.tag}"
-
-
-def open_jobs(failures: Triage, edited: Iterable[Edit] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the jobs that block the push, and of the flaky ones that are only to run again.
-
-    ``edited`` are the recipes that change before the push.
-    """
-    tests = {job.failure.job: job.test for job in failures.jobs}
-    cases = [test.partition("/")[2] for test in tests.values() if test]
-    decided = _quarantined_platforms(failures, cases, edited) if cases else Counter()
-    # Jobs of one test have the same name on all platforms, and may fail for different causes: they are counted.
-    unexplained = Counter(failures.undecided) - Counter({job: decided[test] for job, test in tests.items()})
-    flaky = unexplained & Counter(
-        job.failure.job for job in failures.jobs if job.failure.kind == "flaky infrastructure"
-    )
-    return tuple(sorted((unexplained - flaky).elements())), tuple(sorted(flaky.elements()))
-
-
-def _quarantined_platforms(failures: Triage, cases: Sequence[str], edited: Iterable[Edit]) -> Counter[str]:
-    """Count for each test the platforms on which the run's commit ran it and the branch does not."""
-    run, branch = failures.run, failures.run.branch
-    tested = rows_of(branch, cases, run.tested if branch.checkout.has(run.tested) else branch.start)
-    texts = recipe_texts(branch, cases)
-    for edit in edited:
-        texts[edit.path] = edit.after
-    now: list[RecipeRow] = []
-    for path, text in texts.items():
-        now += recipes.rows(path, text)
-    stopped = _gating_tests(tested, run.bump) - _gating_tests(now, run.bump)
-    return Counter(test for test, _ in stopped)
-
-
-def _gating_tests(rows: Iterable[RecipeRow], bump: Bump) -> set[tuple[str, str]]:
-    """Return the tests, each with a platform, that can fail CI."""
-    tests = set()
-    for row in rows:
-        if quarantine.gating_scopes(row) and bump.image_type in row.environments and not row.allow_failure:
-            tests |= {(f"{row.model}/{row.case}", platform) for platform in row.platforms}
-    return tests

@@ -21,6 +21,7 @@ from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.broken_tests import decide
 from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests.decide import QuarantinePlan, Triage
+from runbook_lib.steps.broken_tests.open_jobs import open_jobs
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.markdown import address, code, prose, unlinked
@@ -40,7 +41,7 @@ _MAX_JOBS = 40
 class QuarantineResult:
     """The issue of each test, the reasons why some have none, and the state of the round.
 
-    ``open`` and ``flaky`` are names of jobs, as ``decide.open_jobs`` returns them.
+    ``open`` and ``flaky`` are names of jobs, as ``open_jobs`` returns them.
     """
 
     plan: QuarantinePlan
@@ -71,7 +72,7 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
     # Refuses before anything is filed.  A killed run may have filed issues and left their rows uncommitted.
     planned = plan.edits(plan.known_issues)
     if not bump.apply:
-        blocking, flaky = decide.open_jobs(failures, planned)
+        blocking, flaky = open_jobs(failures, planned)
         message = "This is a preview: nothing was changed."
         return QuarantineResult(plan, open=blocking, flaky=flaky, messages=(message,))
     if plan.decisions or plan.reenabled:
@@ -85,7 +86,7 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
     edited = plan.edits({target: issue.number for target, issue in issues.items()})
     if edited:
         _commit(step, plan, edited, issues, messages)
-    blocking, flaky = decide.open_jobs(failures, edited)
+    blocking, flaky = open_jobs(failures, edited)
     push, rerun = PushOutcome(), False
     if not run.older:  # an older run says nothing about the failures of the newest
         push = push_round.push_answers(step, state, blocking)

@@ -20,6 +20,7 @@ from runbook_lib.practice.github import actions
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.broken_tests import decide, quarantine
 from runbook_lib.steps.broken_tests.decide import QuarantinePlan, Triage
+from runbook_lib.steps.broken_tests.open_jobs import open_jobs
 from runbook_lib.steps.broken_tests.quarantine import QuarantineResult
 from runbook_lib.triage.diagnose import Failure
 from runbook_lib.triage.failed_jobs import DiagnosedJob
@@ -443,7 +444,7 @@ def test_jobs_of_one_name_are_counted(
 ) -> None:
     state = pull_request.read_state(bump_branch.find(at.checkout, bump_to()), at.github())
     seen = tuple(DiagnosedJob(Failure("j", "", kind, "")) for kind in kinds)
-    assert decide.open_jobs(Triage(run_choice.choose_run(state), seen, undecided)) == expected
+    assert open_jobs(Triage(run_choice.choose_run(state), seen, undecided)) == expected
 
 
 # -- what a review found -----------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from runbook_lib.bump import Bump
 from runbook_lib.clients.github import issues as github_issues
 from runbook_lib.errors import Refused
 from runbook_lib.recipes import quarantine
-from runbook_lib.steps.broken_tests import survey
-from runbook_lib.steps.broken_tests.survey import QuarantineSurvey, SurveyOutcome
+from runbook_lib.steps.broken_tests import own_change, survey
+from runbook_lib.steps.broken_tests.own_change import SurveyOutcome
+from runbook_lib.steps.broken_tests.survey import QuarantineSurvey
 from runbook_lib.workflow import bump_branch
 
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
@@ -29,8 +30,8 @@ def run_survey(
     branch = bump_branch.find(world.checkout, bump)
     quarantined = survey.look(branch, world.github(), broken=broken, reenable=reenable)
     assert quarantined.show().text
-    outcome = survey.carry_out(step, quarantined)
-    survey.verify(step, outcome)
+    outcome = own_change.carry_out(step, quarantined)
+    own_change.verify(step, outcome)
     return quarantined, outcome
 
 
