@@ -24,6 +24,7 @@ _MODULES = {
     "golden": ("runbook_lib.cli.golden", "command"),
     "image diff": ("runbook_lib.cli.image", "command_diff"),
     "image driver": ("runbook_lib.cli.image", "command_driver"),
+    "image facts": ("runbook_lib.cli.image", "command_facts"),
     "image list": ("runbook_lib.cli.image", "command_list"),
     "labels": ("runbook_lib.cli.labels", "command"),
     "pins": ("runbook_lib.cli.discover", "command"),
@@ -163,7 +164,7 @@ def _add_golden(commands: Commands) -> None:
 
 def _add_image(commands: Commands) -> None:
     image = commands.add_parser("image", help="show what a new image changes, and which drivers run it")
-    actions = image.add_subparsers(dest="action", required=True, metavar="{diff,list,driver}")
+    actions = image.add_subparsers(dest="action", required=True, metavar="{diff,list,driver,facts}")
     differ = actions.add_parser(
         "diff",
         help="compare two images of a registry",
@@ -201,6 +202,12 @@ def _add_image(commands: Commands) -> None:
     )
     driver.add_argument("--workstation", action="store_true", help="the GPUs are not those of a data center")
     driver.add_argument("--json", action="store_true", help="print JSON for machines")
+    facts = actions.add_parser(
+        "facts",
+        help="read a monthly image's versions from the registry, as an entry of the almanac",
+        description="Print the versions that a monthly image's config names, as an entry of the almanac (TOML).",
+    )
+    facts.add_argument("image", metavar="TAG", help="a tag of nvcr.io/nvidia/pytorch such as 26.04-py3")
 
 
 def _add_changes(commands: Commands) -> None:

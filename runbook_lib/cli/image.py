@@ -11,10 +11,11 @@ from runbook_lib.clients.registry.cache import ago
 from runbook_lib.clients.registry.client import Registry, Tags
 from runbook_lib.clients.registry.lookup import read, reference
 from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.images import almanac
 from runbook_lib.images.compare import compare
 from runbook_lib.images.driver_check import EXIT_STATUS, DriverResult, documented_image, judge, requirements, worst
 from runbook_lib.images.driver_inventory import listed_drivers, nvidia_smi
-from runbook_lib.images.families import COREWEAVE, OTHER, family_of
+from runbook_lib.images.families import COREWEAVE, NGC, OTHER, family_of
 from runbook_lib.images.reference import Image, ImageRef, Tag
 from runbook_lib.images.tags.coreweave import CoreWeaveTag, search
 
@@ -58,7 +59,22 @@ def command_list(options: argparse.Namespace) -> int:
 def command_diff(options: argparse.Namespace) -> int:
     """Print what differs between two images, as Markdown; return 0."""
     print(compare(read(options.old), read(options.new), (options.old, options.new)).markdown())
+    print(almanac.markdown(almanac.new_issues(_month(options.old), _month(options.new))), end="")
     return 0
+
+
+def command_facts(options: argparse.Namespace) -> int:
+    """Print the almanac's entry of a month as the registry's config states it; return 0."""
+    month = _month(options.image)
+    if not month:
+        raise RunbookError(f"{options.image} is not a monthly image of {NGC.images[0]}, which the almanac is about.")
+    print(almanac.toml_entry(month, read(options.image)), end="")
+    return 0
+
+
+def _month(image: str) -> str:
+    ref = reference(image)
+    return almanac.month(ref.repository, ref.tag or "")
 
 
 def command_driver(options: argparse.Namespace) -> int:

@@ -82,6 +82,7 @@ def report(step: StepRecord, branch: BumpBranch, planned: PlannedBump, github: G
     step.table("platforms", planned.platforms)
     if planned.changes:
         step.table("image changes", planned.changes.rows())
+    step.table("known issues", [issue.row() for issue in planned.known_issues])
     if bump.tag is None:
         step.check(*checks)
         step.done("No tag was given: this is the current state.", "Run again with a tag, such as -p tag 26.04-py3.")

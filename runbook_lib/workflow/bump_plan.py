@@ -10,6 +10,8 @@ from runbook_lib.clients.registry.client import FRESH, Registry
 from runbook_lib.clients.registry.tag_check import verify_tag
 from runbook_lib.display import View
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
+from runbook_lib.images import almanac
+from runbook_lib.images.almanac import KnownIssue
 from runbook_lib.images.compare import ImageComparison, compare, merged
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import Image, ImageRef, Tag
@@ -26,7 +28,8 @@ NO_PLAN = PinPlan((), (), (), ())
 class PlannedBump:
     """The plan of a bump, and its image as the registry describes it.  Empty for a bump without a tag.
 
-    ``changes`` compares the image with the one that the base branch names, where the registry has both.
+    ``base_tag``: the tag that the base branch names, if it is one.  ``changes`` compares its image with the new one,
+    where the registry has both.
     """
 
     bump: Bump
@@ -34,6 +37,7 @@ class PlannedBump:
     image: Image | None
     check: Check
     changes: ImageComparison | None = None
+    base_tag: Tag | None = None
 
     def require(self) -> None:
         """Raise Refused where the registry has no such image, or could not be reached and this run publishes."""
@@ -63,12 +67,25 @@ class PlannedBump:
             rows.append({"platform": name, "digest": platform.digest, "GB": f"{platform.size / 1e9:.2f}"} | versions)
         return rows
 
+    @property
+    def months(self) -> tuple[str, str]:
+        """The months of the present and the new image in the almanac, each empty where there is none."""
+        image = self.bump.repository.sites.image
+        return almanac.month(image, str(self.base_tag)), almanac.month(image, str(self.bump.tag))
+
+    @property
+    def known_issues(self) -> list[KnownIssue]:
+        """The published issues that the new image has and the present one has not; all of them if that is unknown."""
+        return almanac.new_issues(*self.months)
+
     def show_changes(self) -> View:
-        """Show what the new image brings, component by component, and the variables of its environment that differ."""
+        """Show what the new image brings, the variables of its environment that differ, and what is published on it."""
+        published = display.table([issue.row() for issue in self.known_issues], empty="No known issue is recorded.")
+        published += display.table(almanac.facts(*self.months), empty="No published facts are recorded.")
         if self.changes is None:
-            return display.note("There is nothing to compare: the registry does not have both images.")
+            return display.note("There is nothing to compare: the registry does not have both images.") + published
         environment = display.table(merged(self.changes.environment()), empty="Its environment is the same.")
-        return display.table(merged(self.changes.rows())) + environment
+        return display.table(merged(self.changes.rows())) + environment + published
 
     @property
     def used_exceptions(self) -> dict[str, str]:
@@ -96,12 +113,13 @@ def plan_bump(branch: BumpBranch) -> PlannedBump:
     _refuse_stale_branch(branch, base_plan)
     # What is published rests on the registry's present answer, not on one of some minutes ago.
     age = 0.0 if bump.publish else FRESH
+    base_tag = _base_tag(bump, base_plan)
     with Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}"), max_age=age) as registry:
         with ThreadPoolExecutor(1) as pool:  # side by side: a distant registry is waited for once
-            old_image = pool.submit(_base_image, registry.copy(), base_plan, bump)
+            old_image = pool.submit(_base_image, registry.copy(), base_tag)
             check, image = verify_tag(registry, bump.tag, plan.platforms, sites.family)
         changes = _compare(old_image.result(), bump, image)
-    planned = PlannedBump(bump, plan, image, check, changes)
+    planned = PlannedBump(bump, plan, image, check, changes, base_tag)
     return replace(planned, plan=plan.for_cuda(planned.cuda))
 
 
@@ -118,17 +136,19 @@ def plan_commit(branch: BumpBranch, commit: str) -> PinPlan:
     return branch.plans[commit]
 
 
-def _base_image(registry: Registry, base_plan: PinPlan, bump: Bump) -> tuple[str, Image] | None:
-    """Return the tag and the image that the base names; None where the registry does not have or describe it."""
+def _base_tag(bump: Bump, base_plan: PinPlan) -> Tag | None:
+    """Return the tag that the bump moves away from; None where the pins of the base name several, or the new one."""
     tags = {_tag(bump, change.old) for change in base_plan.changes}
-    if len(tags) != 1:
-        return None
-    tag = str(tags.pop())
+    return tags.pop() if len(tags) == 1 else None
+
+
+def _base_image(registry: Registry, tag: Tag | None) -> tuple[str, Image] | None:
+    """Return the tag and its image; None without a tag, or where the registry does not have or describe it."""
     try:
-        image = registry.image(tag)
+        image = registry.image(str(tag)) if tag else None
     except (Unreachable, CannotTell):
         return None  # nothing depends on it; the check of the tag reports the problem
-    return (tag, image) if image else None
+    return (str(tag), image) if image else None
 
 
 def _compare(old: tuple[str, Image] | None, bump: Bump, image: Image | None) -> ImageComparison | None:

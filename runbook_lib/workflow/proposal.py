@@ -11,6 +11,7 @@ from runbook_lib.clients.github.models import Pull
 from runbook_lib.display import View
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout, slug_of
+from runbook_lib.images import almanac
 from runbook_lib.pins.plan import PinPlan
 from runbook_lib.records.statement import Identity
 from runbook_lib.text.markdown import unlinked
@@ -135,7 +136,8 @@ def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> 
         warnings.append(f"#{pull.number} by {pull.author} is open for this bump already, and is used: {pull.url}")
     platforms = planned.image.platforms if planned.image else {}
     digests = {name: platform.digest for name, platform in platforms.items()}
-    image = planned.changes.markdown() if planned.changes else ""
+    image = f"{planned.changes.markdown()}\n" if planned.changes else ""
+    image += almanac.markdown(planned.known_issues)
     return Proposal(
         branch,
         planned,

@@ -1,4 +1,6 @@
-"""``runbook image list``: the tags of an image, newest first, by constraint where tags tell what is in the image."""
+"""``runbook image``: the tags of an image by constraint, the almanac's entry of a month, what a month changes."""
+
+import tomllib
 
 import pytest
 
@@ -98,3 +100,19 @@ def test_no_verdict_is_guessed_from_a_tag_without_documents(
 def test_a_tag_that_is_too_long_is_refused_with_the_limit(image: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["image", "driver", image]) == 2
     assert "at most 128" in capsys.readouterr().err
+
+
+def test_a_month_of_the_almanac_is_read_from_the_registry(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = RegistryServer()
+    monkeypatch.setenv("RUNBOOK_REGISTRY", server.url)
+    monkeypatch.setenv("RUNBOOK_CACHE", "off")
+    assert main(["image", "facts", "26.04-py3"]) == 0
+    (entry,) = tomllib.loads(capsys.readouterr().out)["month"]["26.04"]
+    assert entry["source"] == "registry"
+    assert "CUDA" in entry
+    assert main(["image", "diff", "26.02-py3", "26.04-py3"]) == 0
+    assert "known-issues.md" in capsys.readouterr().out
+    assert main(["image", "facts", "nvcr.io/nvidia/nemo:26.04"]) == 2
+    server.close()

@@ -1,0 +1,81 @@
+"""Published facts and known issues of NGC's monthly PyTorch images, each with its source, from ``almanac.toml``."""
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from runbook_lib.images.compare import versions
+from runbook_lib.images.reference import Image
+
+
+@dataclass(frozen=True)
+class KnownIssue:
+    """A known issue or change of the images from month ``first`` to ``last`` (empty: it is not known to be fixed)."""
+
+    first: str
+    kind: str
+    text: str
+    source: str
+    read: str
+    last: str = ""
+
+    def concerns(self, month: str) -> bool:
+        """Return whether the image of that month has it; no for the empty month."""
+        return self.first <= month and (not self.last or month <= self.last)
+
+    def row(self) -> dict[str, str]:
+        """Return the row of a table."""
+        until = f" to {self.last}" if self.last else ""
+        return {"since": self.first + until, "kind": self.kind, "issue": self.text, "source": self.source}
+
+
+@cache
+def _data() -> Mapping[str, Any]:
+    return tomllib.loads((files("runbook_lib.images") / "almanac.toml").read_text("utf-8"))
+
+
+def month(repository: str, tag: str) -> str:
+    """Return the month of a tag of NGC's PyTorch image, such as ``26.04``; empty for other images and tags."""
+    match = re.fullmatch(r"([0-9]{2}\.[0-9]{2})-py3(-.+)?", tag)
+    return match[1] if match and f"/{repository}".endswith("/nvidia/pytorch") else ""
+
+
+def facts(old: str, new: str) -> list[dict[str, str]]:
+    """Return the rows of a table: each component that a source names for one of the two months, with the source."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for side, column in ((old, "old"), (new, "new")):
+        for entry in _data()["month"].get(side, ()):
+            source = _data()["source"][entry["source"]]
+            for name, version in entry.items():
+                if name != "source":
+                    row = {"component": name, "old": "", "new": "", "source": source["name"]}
+                    rows.setdefault((name, source["name"]), row)[column] = version
+    return sorted(rows.values(), key=lambda row: row["component"].lower())
+
+
+def new_issues(old: str, new: str) -> list[KnownIssue]:
+    """Return the known issues of the image of month ``new`` that the one of month ``old`` does not have."""
+    issues = [KnownIssue(**{**fields, "read": str(fields["read"])}) for fields in _data()["issue"]]
+    return [issue for issue in issues if issue.concerns(new) and not issue.concerns(old)]
+
+
+def markdown(issues: Sequence[KnownIssue]) -> str:
+    """Return the issues as a list for a pull request; empty if there are none."""
+    if not issues:
+        return ""
+    lines = [f"- since {issue.first}, {issue.kind}: {issue.text} ([source]({issue.source}))" for issue in issues]
+    return "\n".join(["Known issues of the new image that the old one does not have:", "", *lines, ""])
+
+
+def toml_entry(month: str, image: Image) -> str:
+    """Return a month's entry in ``almanac.toml`` as the config of the image states it."""
+    lines = [f'[[month."{month}"]]', 'source = "registry"']
+    for name, version in versions(image.platforms[min(image.platforms)]).items():
+        if version:
+            lines.append(f"{json.dumps(name) if ' ' in name else name} = {json.dumps(version)}")
+    return "\n".join([*lines, ""])
