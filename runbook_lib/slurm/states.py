@@ -142,10 +142,10 @@ def _state(job: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _number(value: object) -> int | None:
-    """Return a number in any of Slurm's forms; None if it is not set."""
+    """Return a number in any of Slurm's forms; None if it is not set, or negative."""
     if isinstance(value, dict):
         value = value.get("number") if value.get("set") and not value.get("infinite") else None
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         return None
     return value
 

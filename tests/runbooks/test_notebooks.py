@@ -24,6 +24,8 @@ from runbook_lib.system.atomic_files import write
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "runbooks").glob("*.ipynb"))
+#: The quick tests execute these two: together they use every package that the others use.
+QUICK = ("bump", "00-preflight")
 TAG = "26.04-py3"
 #: The common parameters with their defaults, in the order in which every notebook lists those that it takes.
 COMMON = {
@@ -129,7 +131,11 @@ def predicate(result: StepResult) -> dict[str, Any]:
     return json.loads((result.record / "run.json").read_text())["predicate"]  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [path if path.stem in QUICK else pytest.param(path, marks=pytest.mark.slow) for path in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
 def test_a_preview_changes_nothing(path: Path, world: practice.World) -> None:
     before = fingerprint(world)
     apply = {} if "apply" in UNUSED.get(path.stem, ()) else {"apply": False}

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runbook_lib.errors import CannotTell, Unreachable
@@ -140,6 +140,7 @@ _JSON = st.recursive(
 )
 
 
+@example([{"array_job_id": -1}, {"array_job_id": 7, "array_task_id": -1}])
 @given(st.lists(_JSON, max_size=3))
 def test_any_answer_is_read_or_refused(jobs: list[Any]) -> None:
     with contextlib.suppress(CannotTell):

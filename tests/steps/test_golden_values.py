@@ -514,6 +514,7 @@ def slower(monkeypatch: pytest.MonkeyPatch, case: str, factor: float) -> None:
     monkeypatch.setattr(evidence, "archive", stretched)
 
 
+@pytest.mark.slow
 def test_a_value_that_creeps_over_two_rounds_is_held_back_and_can_be_accepted(
     at: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def issues(at: World) -> tuple[github_issues.Issue, ...]:
     return github_issues.listed(at.github())
 
 
+@pytest.mark.slow
 def test_an_issue_for_a_gitlab_run_quotes_no_line_of_its_log(at: World) -> None:
     found = decide.triage(
         run_choice.choose_run(
@@ -169,6 +170,7 @@ def test_an_issue_names_the_image_only_where_the_base_branch_passes(at: World) -
     assert "| already failing on main since" in decisions[MEMORY].body
 
 
+@pytest.mark.slow
 def test_unavailable_values_leave_their_job_open_and_are_reported(at: World) -> None:
     step05(at, accept=f"{REGRESSION}: right")
     at.forge.fail("GET", "/actions/artifacts/[0-9]+/zip$", 404, times=99)
@@ -228,6 +230,7 @@ def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -
     assert at.state()[:4] == before[:4]
 
 
+@pytest.mark.slow
 def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: World) -> None:
     name = "mimo/mimo_vlm_tp1 - latest"
     assert at.records is not None
@@ -261,6 +264,7 @@ def test_an_open_issue_that_names_the_test_is_used(at: World) -> None:
     assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("marked", [False, True])
 def test_a_strangers_issue_is_not_taken_for_ours(at: World, marked: bool) -> None:
     marker = f"<!-- base-image-runbook:broken gpt/{HANG}@dgx_h100 -->" if marked else "Since Monday."
@@ -276,6 +280,7 @@ def test_a_strangers_issue_is_not_taken_for_ours(at: World, marked: bool) -> Non
     assert "issue" not in at.effects()
 
 
+@pytest.mark.slow
 def test_of_two_issues_filed_at_the_same_moment_the_older_one_stays(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     file, count = github_issues.file, len(issues(at))
 
@@ -289,6 +294,7 @@ def test_of_two_issues_filed_at_the_same_moment_the_older_one_stays(at: World, m
     assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
 
 
+@pytest.mark.slow
 def test_rows_marked_by_a_killed_run_are_committed(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Checkout, "commit", killed)
@@ -383,6 +389,7 @@ def test_the_soft_form_names_the_ci_that_honours_it(at: World) -> None:
 # -- ready to merge ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_ready_to_merge_after_all_rounds(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITLAB_URL", raising=False)
     found = look(at)
@@ -481,6 +488,7 @@ def test_a_text_that_github_rejects_stops_nothing(at: World) -> None:
     assert at.said("warning")
 
 
+@pytest.mark.slow
 def test_a_failed_query_hides_no_other_item(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("URL", "http://127.0.0.1:9"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
         monkeypatch.setenv(f"GITLAB_{name}", value)

@@ -529,6 +529,7 @@ def test_the_lts_image_has_its_own_jobs(at: At) -> None:
 # -- answers of a failing server --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_errors_of_the_server_are_sentences_without_the_token(at: At) -> None:
     before = at.tips()
     for path, status, headers, words in (
