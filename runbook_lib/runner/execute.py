@@ -16,6 +16,7 @@ from runbook_lib.records.statement import CELL_REFERENCE, EXECUTED, Identity, St
 from runbook_lib.records.status import RERUN
 from runbook_lib.runner.job import NotebookJob
 from runbook_lib.runner.parameters import NotebookSource
+from runbook_lib.system import startup
 from runbook_lib.system.atomic_files import make_folder
 from runbook_lib.text.redact import Redactor
 
@@ -193,6 +194,7 @@ def _run_cells(
     save(notebook)
     try:
         kernel.begin(env, job.cwd)
+        startup.preload("runbook_lib.records.pages.index", "jinja2", "mistune")
         kernel.run(notebook, limit=job.limit, on_output=on_output, cell_done=save)
     except CellFailed as failure:
         return _failure(name, failure)

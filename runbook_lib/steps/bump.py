@@ -8,6 +8,7 @@ from runbook_lib.notebooks import CI_ROUND, STEPS
 from runbook_lib.runner import sequence, session
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.steps.context import Context
+from runbook_lib.system import startup
 from runbook_lib.workflow import bump_branch, golden_comparison, quarantines, readiness
 from runbook_lib.workflow.forge import connect_github
 
@@ -28,6 +29,7 @@ def run_steps(run: Context, parameters: Mapping[str, Any]) -> tuple[StepResult, 
     if run.bump.tag is None or session.interactive():
         return ()
     values = {name: parameters[name] for name in _PARAMETERS}
+    startup.preload("githubkit")  # for `finish`
     return sequence.run_notebooks(STEPS, ci_round=CI_ROUND, **values)
 
 

@@ -1,9 +1,15 @@
-"""Signals and standard streams that a process inherits from its parent."""
+"""The start of a process: signals and standard streams that it inherits, and modules that it will need."""
 
+import importlib
 import os
 import signal
 import sys
 import threading
+
+
+def preload(*modules: str) -> None:
+    """Import modules in the background: those that a process needs later, while it waits for another."""
+    threading.Thread(target=lambda: list(map(importlib.import_module, modules)), daemon=True).start()
 
 
 def restore() -> None:
