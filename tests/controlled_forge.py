@@ -11,8 +11,8 @@ import token_rights
 from token_rights import TOKENS, Token
 from werkzeug.wrappers import Request, Response
 
-from runbook_lib.practice.github.errors import ApiError
 from runbook_lib.practice.github.server import Forge, match_route, token_of
+from runbook_lib.practice.serving import ApiError
 from runbook_lib.practice.state import TicketRecord
 
 

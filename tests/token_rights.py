@@ -10,7 +10,7 @@ from typing import Literal
 
 from runbook_lib.practice.accounts import CONTRIBUTOR, ENGINEER, TOKEN, PracticeAccount
 from runbook_lib.practice.github.api import Route
-from runbook_lib.practice.github.errors import ApiError, not_found
+from runbook_lib.practice.serving import ApiError, not_found
 
 _SSO_HELP = "https://docs.github.com/articles/authenticating-to-a-github-organization-with-saml-single-sign-on/"
 

@@ -6,6 +6,7 @@ the other branches.  Nothing depends on the clock, the machine or a locale: the 
 
 import json
 import random
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +17,7 @@ from runbook_lib.golden import file_names
 VERSION = 4
 
 CASES = file_names.FOLDER
-_BUILD = ".gitlab/stages/01.build.yml"
-_DEV_PIN = "docker/.ngc_version.dev"
-_DEV_FILE = "docker/Dockerfile.ci.dev"
 _AUTHOR = "Practice Maintainers <maintainers@practice.invalid>"
-#: Two authors of tests: the first has an account on the forge, the second no longer has one.
-_MARA, _JON = "Mara Lindqvist <mara@practice.invalid>", "Jon Ferrer <jon.ferrer@elsewhere.invalid>"
-_MEMORY_TEST = f"{CASES}/moe/gpt3_moe_mcore_tp2_ep4_memory/model_config.yaml"
-_LONG_TEST = f"{CASES}/gpt/gpt3_mcore_te_tp4_pp1_long/model_config.yaml"
-_GPT_RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
-_QUARANTINE = "scope: [mr-broken] # loss jumps at step 20, see practice/Megatron-LM#8"
 _STEPS = 50
 
 Tree = Mapping[str, str]
@@ -109,56 +101,30 @@ def main() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class HistoryCommit:
-    """One commit of the history; ``parent`` is the index of an earlier one, None for the first."""
+    """One commit of the history; ``day`` counts from the first, and ``parent`` is the index of an earlier one."""
 
     branch: str
-    parent: int | None
-    day: int  # days after the first commit
+    day: int
     message: str
     tree: Tree
+    parent: int | None = None
     author: str = _AUTHOR
 
 
 def history() -> list[HistoryCommit]:
-    """Return all commits of the practice repository: ``main``, ``dev`` (its pins differ), ``core_r0.1.0`` (older)."""
-    tip = main()
-    before_quarantine = _changed(tip, {_GPT_RECIPE: [(_QUARANTINE, "scope: [mr, mr-github]")]})
-    before_long = _changed(before_quarantine, {_LONG_TEST: [("--seq-length: 1024", "--seq-length: 512")]})
-    old_pin = [("26.02-py3", "26.01-py3")]
-    before_bump = _changed(before_long, dict.fromkeys((_DEV_PIN, _DEV_FILE, _BUILD), old_pin))
-    before_moe = _changed(before_bump, {_MEMORY_TEST: [("--micro-batch-size: 4", "--micro-batch-size: 2")]})
-    # The layout of the build matrix up to 2026-05: both lanes build from one Dockerfile, which has no default base.
-    first = _changed(
-        before_moe,
-        {
-            _BUILD: [("FILE: Dockerfile.ci.lts\n", "FILE: Dockerfile.ci.dev\n        IMAGE_TYPE: lts\n")],
-            _DEV_FILE: [("ARG FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.01-py3\n", "ARG FROM_IMAGE_NAME\n")],
-            _DEV_PIN: [("py3\n", "py3")],
-        },
-    )
-    first = {path: text for path, text in first.items() if path != "docker/Dockerfile.ci.lts"}
-    release = {**first, "CHANGELOG.md": "# Changelog\n\n## 0.1.0\n\nFirst practice release.\n"}
-    drifted = _changed(before_quarantine, {_DEV_PIN: [("26.02-py3", "26.01-py3")]})
-    return [
-        HistoryCommit("main", None, 0, "Set up the practice repository", first),
-        HistoryCommit("core_r0.1.0", 0, 2, "chore: Prepare release 0.1.0", release),
-        HistoryCommit("main", 0, 9, "ci: Build the LTS image from a Dockerfile of its own (#4)", before_moe),
-        HistoryCommit("main", 2, 20, "test: Let the experts work on larger batches (#5)", before_bump, _MARA),
-        HistoryCommit("main", 3, 30, "chore: Update Docker image version to 26.02-py3 (#6)", before_long),
-        HistoryCommit("main", 4, 35, "test: Train on longer sequences (#7)", before_quarantine, _JON),
-        HistoryCommit("main", 5, 41, "ci: Quarantine gpt3_mcore_te_tp8_pp1_fp8 (#9)", tip),
-        HistoryCommit("dev", 5, 43, "chore: Sync main into dev", drifted),
-    ]
-
-
-def _changed(tree: Tree, replacements: Mapping[str, list[tuple[str, str]]]) -> Tree:
-    changed = dict(tree)
-    for path, pairs in replacements.items():
-        for old, new in pairs:
-            if old not in changed[path]:
+    """Return all commits of the practice repository, as ``history.toml`` describes them."""
+    document = tomllib.loads(Path(__file__).with_name("history.toml").read_text(encoding="utf-8"))
+    trees = {"tip": main()}
+    for name, state in document["states"].items():
+        tree = trees[name] = dict(trees[state["of"]])
+        for path, old, new in state.get("replace", ()):
+            if old not in tree[path]:
                 raise ValueError(f"template/{path} no longer contains {old!r}, which an older commit replaces")
-            changed[path] = changed[path].replace(old, new)
-    return changed
+            tree[path] = tree[path].replace(old, new)
+        for path in state.get("remove", ()):
+            del tree[path]
+        tree |= state.get("add", {})
+    return [HistoryCommit(**commit | {"tree": trees[commit["tree"]]}) for commit in document["commits"]]
 
 
 def fast_import() -> bytes:

@@ -9,8 +9,7 @@ from runbook_lib.pins.repositories import LTS
 from runbook_lib.practice.accounts import ACCOUNTS, ACTIONS_BOT, COPY_PR_BOT, ENGINEER, PracticeAccount
 from runbook_lib.practice.ci import evidence, plan
 from runbook_lib.practice.git import BareRepository
-from runbook_lib.practice.github.errors import not_found
-from runbook_lib.practice.serving import Storage
+from runbook_lib.practice.serving import Storage, not_found
 from runbook_lib.practice.state import (
     AttemptRecord,
     CommentRecord,
@@ -99,13 +98,13 @@ class Hub:
 
     def _seed(self) -> None:
         for name, color, description in LABELS:
-            self.store.save(LabelRecord(self.store.next(), name, color, description))
+            self.store.create(LabelRecord, name=name, color=color, description=description)
         now = self.clock()
         if self.repository == "practice/Megatron-LM":
-            self.store.save(TicketRecord(
-                _QUARANTINED, self.store.next(), ENGINEER.login, _QUARANTINED_TITLE, _QUARANTINED_BODY, now, now,
-                labels=("bug",),
-            ))  # fmt: skip
+            self.store.create(
+                TicketRecord, number=_QUARANTINED, author=ENGINEER.login, title=_QUARANTINED_TITLE,
+                body=_QUARANTINED_BODY, created=now, updated=now, labels=["bug"],
+            )  # fmt: skip
             if tip := self.home.tips("main").get("main"):
                 self._dispatch("main", tip, tip, now - _LAST_DAILY_RUN)
         self.store.set("next number", _FIRST_NUMBER)
@@ -155,20 +154,22 @@ class Hub:
 
     def add_comment(self, ticket: TicketRecord, author: PracticeAccount, body: str) -> CommentRecord:
         """Add a comment."""
-        self.store.change(ticket, updated=self.clock())
-        return self.store.save(CommentRecord(self.store.next(), ticket.number, author.login, body, self.clock()))
+        now = self.clock()
+        self.store.change(ticket, updated=now)
+        return self.store.create(CommentRecord, number=ticket.number, author=author.login, body=body, created=now)
 
     def set_labels(self, ticket: TicketRecord, names: Sequence[str], actor: str) -> TicketRecord:
         """Give the ticket exactly these labels; unknown ones are created, as on GitHub, and case is ignored."""
         labels = {label.name.lower(): label for label in self.store.all(LabelRecord)}
         for name in names:
             if name.lower() not in labels:
-                labels[name.lower()] = self.store.save(LabelRecord(self.store.next(), name, "ededed"))
-        requested = tuple(dict.fromkeys(labels[name.lower()].name for name in names))
+                labels[name.lower()] = self.store.create(LabelRecord, name=name, color="ededed")
+        requested = list(dict.fromkeys(labels[name.lower()].name for name in names))
         for name in (*ticket.labels, *requested):
             if (name in ticket.labels) != (name in requested):
                 event = "labeled" if name in requested else "unlabeled"
-                self.store.save(EventRecord(self.store.next(), ticket.number, actor, event, self.clock(), name))
+                fields = {"number": ticket.number, "actor": actor, "event": event, "created": self.clock()}
+                self.store.create(EventRecord, **fields, label=name)
         return self.store.change(ticket, labels=requested, updated=self.clock())
 
     def with_merge_commit(self, ticket: TicketRecord) -> TicketRecord:
@@ -209,9 +210,8 @@ class Hub:
         return float(self.store.setting("ci seconds", self._default_seconds))
 
     def _new_run(self, **fields: Any) -> RunRecord:
-        internal = str(self.store.setting("internal", "run"))
-        run = RunRecord(self.store.next(), self.store.next("run"), seconds=self.seconds, internal=internal, **fields)
-        return self.store.save(run)
+        number, internal = self.store.next("run"), self.store.setting("internal", "run")
+        return self.store.create(RunRecord, run_number=number, seconds=self.seconds, internal=internal, **fields)
 
     def _dispatch(self, branch: str, tip: str, base: str, moment: float) -> None:
         """Test a branch of the repository, which happens daily and after a merge; ``base`` is its previous commit."""
@@ -242,13 +242,13 @@ class Hub:
     def _attempt(
         self, run: RunRecord, number: int, actor: str, started: float, planned: Sequence[plan.Planned] = ()
     ) -> None:
-        self.store.save(AttemptRecord(self.store.next(), run.id, number, actor, started))
+        self.store.create(AttemptRecord, run=run.id, attempt=number, actor=actor, started=started)
         self._list(run, number, planned)
 
     def _list(self, run: RunRecord, number: int, planned: Sequence[plan.Planned]) -> None:
         for job in planned:
             artifact = self.store.next() if job.kind in ("unit", "functional") and job.test_case else 0
-            self.store.save(JobRecord(self.store.next(), run.id, number, artifact, job))
+            self.store.create(JobRecord, run=run.id, attempt=number, artifact=artifact, planned=job)
 
     def all_attempts(self, run_id: int) -> list[RunState]:
         """Return a run at each of its attempts.  Raises ApiError 404."""

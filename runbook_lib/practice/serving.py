@@ -1,19 +1,23 @@
 """HTTP servers for this machine alone: WSGI applications on 127.0.0.1, in daemon threads of this process."""
 
+import json
 import re
 import secrets
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Thread
+from typing import Any
 from urllib.parse import urlsplit
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
+from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 from werkzeug.wrappers import Request, Response
 
 #: Start of the paths of files in a storage.
 STORAGE = "/_storage/"
+_DOCS = "https://docs.github.com/rest"
 
 
 class LoopbackServer:
@@ -59,6 +63,43 @@ def file_response(request: Request, data: bytes, media_type: str) -> Response:
     """Return a file, or the range of it that the request names.  Raises RequestedRangeNotSatisfiable."""
     response = Response(data, content_type=media_type)
     return response.make_conditional(request, accept_ranges=True, complete_length=len(data))
+
+
+def json_response(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response with a JSON body."""
+    return Response(json.dumps(content), status, headers, content_type="application/json; charset=utf-8")
+
+
+class ApiError(HTTPException):
+    """A response with a status of 400 or more, in GitHub's words."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        errors: Sequence[object] | None = None,
+        headers: Mapping[str, str] | None = None,
+        docs: str = _DOCS,
+    ) -> None:
+        content: dict[str, Any] = {"message": message, "documentation_url": docs, "status": str(status)}
+        if errors is not None:
+            content["errors"] = list(errors)
+        super().__init__(message, json_response(content, status, headers))
+
+
+def not_found() -> ApiError:
+    """Return the error for something that does not exist or that the caller may not see."""
+    return ApiError(404, "Not Found")
+
+
+def invalid(resource: str, *, field: str = "", code: str = "custom", message: str = "") -> ApiError:
+    """Return the error 422 for one field."""
+    error = {"resource": resource, "code": code}
+    if field:
+        error["field"] = field
+    if message:
+        error["message"] = message
+    return ApiError(422, "Validation Failed", [error])
 
 
 class Storage:

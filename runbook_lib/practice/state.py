@@ -8,10 +8,10 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 
 from runbook_lib.errors import RunbookError
@@ -25,46 +25,38 @@ FIRST_ID = 5_000_000_001
 _FIRST_NUMBERS = {"id": FIRST_ID, "number": 1, "run": 1}
 
 
-@dataclass(frozen=True)
-class Record:
-    """A record; ``KEY`` and ``PARENT`` are the fields with its key and that of its parent, if it has one."""
+class Record(SimpleNamespace):
+    """A JSON object with its fields as attributes; times are in seconds since 1970.
+
+    ``KEY`` and ``PARENT`` are the fields with its key and that of its parent, if it has one; ``DEFAULTS`` are for the
+    fields that a new record need not name.
+    """
 
     KEY: ClassVar[str] = "id"
     PARENT: ClassVar[str] = ""
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**{**self.DEFAULTS, **fields})
 
 
 R = TypeVar("R", bound=Record)
 
 
-@dataclass(frozen=True)
 class TicketRecord(Record):
-    """An issue or a pull request; both share one series of numbers.  Times are seconds since 1970."""
+    """An issue or a pull request by ``author``, with ``title`` and ``body``; both share one series of numbers.
+
+    The fields after ``assignees`` are for pull requests.  ``base_sha`` is the tip of the base branch when the head was
+    last pushed: GitHub does not update it.  ``merge_sha`` is the synthetic merge commit, or the real one once merged;
+    it and ``mergeable`` were computed for ``merge_of``, "<base> <head>".
+    """
 
     KEY = "number"
-
-    number: int
-    id: int
-    author: str
-    title: str
-    body: str | None
-    created: float
-    updated: float
-    state: str = "open"
-    state_reason: str | None = None
-    closed: float | None = None
-    labels: tuple[str, ...] = ()
-    assignees: tuple[str, ...] = ()
-    # The other fields are for pull requests; the ``base_ref`` of an issue is empty.
-    draft: bool = False
-    head_owner: str = ""
-    head_ref: str = ""
-    head_sha: str = ""
-    base_ref: str = ""
-    base_sha: str = ""  # of the base branch when the head was last pushed: GitHub does not update it
-    merged: float | None = None
-    merge_sha: str | None = None  # the synthetic merge commit, or the real one once merged
-    merge_of: str = ""  # "<base> <head>" for which merge_sha and mergeable were computed
-    mergeable: bool | None = None
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {
+        "state": "open", "state_reason": None, "closed": None, "labels": (), "assignees": (),
+        "draft": False, "head_owner": "", "head_ref": "", "head_sha": "", "base_ref": "", "base_sha": "",
+        "merged": None, "merge_sha": None, "merge_of": "", "mergeable": None,
+    }  # fmt: skip
 
     @property
     def is_pull(self) -> bool:
@@ -80,96 +72,54 @@ class TicketRecord(Record):
         return f"pull-request/{self.number}"
 
 
-@dataclass(frozen=True)
 class CommentRecord(Record):
+    """A comment on the ticket ``number``: ``author``, ``body`` and ``created``."""
+
     PARENT = "number"
 
-    id: int
-    number: int
-    author: str
-    body: str
-    created: float
 
-
-@dataclass(frozen=True)
 class EventRecord(Record):
-    """A label that was added to a ticket or removed: ``labeled``, ``unlabeled``."""
+    """A ``label`` that ``actor`` added to the ticket ``number`` or removed: the ``event`` labeled or unlabeled."""
 
     PARENT = "number"
 
-    id: int
-    number: int
-    actor: str
-    event: str
-    created: float
-    label: str
 
-
-@dataclass(frozen=True)
 class LabelRecord(Record):
-    id: int
-    name: str
-    color: str
-    description: str | None = None
+    """A label: ``name``, ``color`` and ``description``."""
+
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {"description": None}
 
 
-@dataclass(frozen=True)
 class RunRecord(Record):
     """A run of the workflow; ``merge_sha`` and ``base_sha`` are those at its start.
 
-    ``pull`` is 0 for a run of a branch of the repository.  The last fields are for the GitLab pipeline that starts
-    at the same moment.
+    ``pull`` is 0 for a run of a branch of the repository, ``seconds`` the duration of CI, and ``stopped`` the time of a
+    newer commit.  The other defaults are for the GitLab pipeline that starts at the same moment: ``internal`` is "run",
+    "skipped", or "none" if no pipeline starts; ``variables`` are NAME=value; jobs fail whose names contain one of
+    ``broken``, and their log says ``how``.
     """
 
     PARENT = "pull"
-
-    id: int
-    run_number: int
-    pull: int
-    title: str
-    author: str
-    head_sha: str
-    head_branch: str
-    merge_sha: str
-    base_sha: str
-    labels: tuple[str, ...]
-    created: float
-    refused: bool = False
-    event: str = "push"
-    seconds: float = 0.0  # duration of CI
-    internal: str = "run"  # or "skipped", or "none" if no pipeline starts
-    stopped: float | None = None  # time of a newer commit
-    variables: tuple[str, ...] = ()  # NAME=value
-    broken: tuple[str, ...] = ()  # parts of the names of jobs that fail
-    how: str = ""  # how they fail
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {
+        "refused": False, "event": "push", "stopped": None, "internal": "run", "variables": (), "broken": (), "how": "",
+    }  # fmt: skip
 
 
-@dataclass(frozen=True)
 class InternalRunRecord(RunRecord):
     """A pipeline that was started through GitLab's API: the forge shows no run of it."""
 
 
-@dataclass(frozen=True)
 class AttemptRecord(Record):
+    """The number ``attempt`` of a ``run``, which ``actor`` started."""
+
     PARENT = "run"
-
-    id: int
-    run: int
-    attempt: int
-    actor: str
-    started: float
-    cancelled: float | None = None
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {"cancelled": None}
 
 
-@dataclass(frozen=True)
 class JobRecord(Record):
-    PARENT = "run"
+    """A job of an ``attempt`` of a ``run``, as ``planned``; ``artifact`` is the id of its artifact, 0 without one."""
 
-    id: int
-    run: int
-    attempt: int
-    artifact: int
-    planned: Planned
+    PARENT = "run"
 
 
 class Store:
@@ -220,16 +170,21 @@ class Store:
         rows = self._db.execute(query, (_name(kind), parent, parent))
         return [_load(kind, body) for (body,) in rows]
 
+    def create(self, kind: type[R], **fields: Any) -> R:
+        """Write a new record with the next id, and return it."""
+        return self.save(kind(id=self.next(), **fields))
+
     def save(self, record: R) -> R:
         """Write a record, and return it."""
-        fields = asdict(record)
-        values = (_name(type(record)), fields[record.KEY], fields.get(record.PARENT, 0), json.dumps(fields))
+        fields = vars(record)
+        body = json.dumps(fields, default=vars)
+        values = (_name(type(record)), fields[record.KEY], fields.get(record.PARENT, 0), body)
         self._db.execute("INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?)", values)
         return record
 
     def change(self, record: R, **fields: Any) -> R:
         """Write a record with these fields changed, and return it."""
-        return self.save(replace(record, **fields))
+        return self.save(type(record)(**vars(record) | fields))
 
     def remove(self, record: Record) -> None:
         """Delete a record."""
@@ -263,9 +218,6 @@ def _name(kind: type) -> str:
 
 def _load(kind: type[R], body: str) -> R:
     fields: dict[str, Any] = json.loads(body)
-    for name, value in fields.items():
-        if isinstance(value, list):
-            fields[name] = tuple(value)
     if kind is JobRecord:
         fields["planned"] = Planned(**fields["planned"])
     return kind(**fields)

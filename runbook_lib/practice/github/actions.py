@@ -8,8 +8,8 @@ from runbook_lib.practice.accounts import COPY_PR_BOT
 from runbook_lib.practice.ci import evidence
 from runbook_lib.practice.github import shapes
 from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.github.errors import ApiError, json_response, not_found
 from runbook_lib.practice.hub import Hub, JobState, RunState
+from runbook_lib.practice.serving import ApiError, json_response, not_found
 from runbook_lib.practice.state import JobRecord, RunRecord
 
 #: Lifetime of artifacts and logs; seconds.

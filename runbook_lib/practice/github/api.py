@@ -9,9 +9,8 @@ from urllib.parse import quote, urlencode
 from werkzeug.wrappers import Request, Response
 
 from runbook_lib.practice.accounts import PracticeAccount
-from runbook_lib.practice.github.errors import ApiError, json_response
 from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.serving import positive_integer
+from runbook_lib.practice.serving import ApiError, json_response, positive_integer
 
 T = TypeVar("T")
 

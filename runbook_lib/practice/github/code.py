@@ -6,8 +6,8 @@ from werkzeug.wrappers import Response
 
 from runbook_lib.practice.github import shapes
 from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.github.errors import ApiError, json_response, not_found
 from runbook_lib.practice.hub import Hub
+from runbook_lib.practice.serving import ApiError, json_response, not_found
 
 
 def _get_user(call: ApiCall) -> Response:

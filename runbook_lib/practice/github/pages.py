@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from werkzeug.wrappers import Response
 
 from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.github.errors import not_found
 from runbook_lib.practice.github.shapes import timestamp
 from runbook_lib.practice.hub import Hub
+from runbook_lib.practice.serving import not_found
 from runbook_lib.practice.state import CommentRecord
 
 if TYPE_CHECKING:

@@ -1,14 +1,12 @@
 """The pull requests of the forge's API."""
 
-from dataclasses import replace
-
 from werkzeug.wrappers import Response
 
 from runbook_lib.practice.accounts import PracticeAccount
 from runbook_lib.practice.github import bots, shapes
 from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.github.errors import ApiError, invalid, json_response, not_found
 from runbook_lib.practice.github.tickets import change_ticket, text_field
+from runbook_lib.practice.serving import ApiError, invalid, json_response, not_found
 from runbook_lib.practice.state import TicketRecord
 
 
@@ -36,12 +34,11 @@ def _create_pull(call: ApiCall) -> Response:
     body = text_field(fields, "body", "PullRequest")
     owner, branch, head, base = _resolve_branches(call, author, fields["head"], fields["base"])
     now = hub.clock()
-    pull = TicketRecord(
-        hub.store.next("number"), hub.store.next(), author.login, title, body, now, now,
-        draft=bool(fields.get("draft")), head_owner=owner, head_ref=branch, head_sha=head, base_ref=fields["base"],
-        base_sha=base,
+    pull = hub.store.create(
+        TicketRecord, number=hub.store.next("number"), author=author.login, title=title, body=body, created=now,
+        updated=now, draft=bool(fields.get("draft")), head_owner=owner, head_ref=branch, head_sha=head,
+        base_ref=fields["base"], base_sha=base,
     )  # fmt: skip
-    hub.store.save(pull)
     hub.home.set_ref(f"refs/pull/{pull.number}/head", head)
     # The answer shows the pull request as it was requested; the bots act right afterwards.
     shown = shapes.pull_in_full(hub, pull)
@@ -98,8 +95,9 @@ def _in_full(call: ApiCall, pull: TicketRecord) -> shapes.Json:
     if pull.state == "open":
         merged = call.hub.with_merge_commit(pull)
         if merged.merge_of != pull.merge_of:
-            merged = replace(pull, mergeable=None)
-        pull = merged
+            pull.mergeable = None  # shown, not stored
+        else:
+            pull = merged
     return shapes.pull_in_full(call.hub, pull)
 
 

@@ -18,12 +18,19 @@ from runbook_lib.practice.accounts import ENGINEER, TOKEN
 from runbook_lib.practice.git import BareRepository, ForgeGitError
 from runbook_lib.practice.github import actions, code, pulls, tickets
 from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.github.errors import ApiError, json_response, not_found
 from runbook_lib.practice.github.pages import PAGES
 from runbook_lib.practice.gitlab.api import PREFIX as GITLAB
 from runbook_lib.practice.gitlab.api import PracticeGitLab
 from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.serving import STORAGE, LimitedRequest, LoopbackServer, NumberConverter
+from runbook_lib.practice.serving import (
+    STORAGE,
+    ApiError,
+    LimitedRequest,
+    LoopbackServer,
+    NumberConverter,
+    json_response,
+    not_found,
+)
 from runbook_lib.practice.state import Store
 
 VERSION = "2022-11-28"

@@ -9,7 +9,7 @@ from werkzeug.wrappers import Response
 from runbook_lib.practice.accounts import ACCOUNTS
 from runbook_lib.practice.github import bots, shapes
 from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.github.errors import ApiError, invalid, json_response, not_found
+from runbook_lib.practice.serving import ApiError, invalid, json_response, not_found
 from runbook_lib.practice.state import CommentRecord, EventRecord, TicketRecord
 
 _LONGEST_BODY, _LONGEST_TITLE = 65536, 256  # characters
@@ -55,9 +55,8 @@ def _create_issue(call: ApiCall) -> Response:
         raise invalid("Issue", field="title", code="missing_field")
     hub, now = call.hub, call.hub.clock()
     body = text_field(fields, "body", "Issue")
-    issue = hub.store.save(
-        TicketRecord(hub.store.next("number"), hub.store.next(), author.login, title, body, now, now)
-    )
+    values = {"author": author.login, "title": title, "body": body, "created": now, "updated": now}
+    issue = hub.store.create(TicketRecord, number=hub.store.next("number"), **values)
     # GitHub silently drops what an account without write access may not set.
     if author.may_write:
         issue = hub.set_labels(issue, _names(fields, "labels"), author.login)

@@ -16,11 +16,10 @@ from runbook_lib.practice.ci import evidence, plan
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.github import pages
 from runbook_lib.practice.github.api import ApiCall
-from runbook_lib.practice.github.errors import json_response
 from runbook_lib.practice.github.shapes import Json, timestamp
 from runbook_lib.practice.gitlab.pipelines import GitLabJob, Pipelines, PracticePipeline
 from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.serving import NumberConverter, file_response
+from runbook_lib.practice.serving import NumberConverter, file_response, json_response
 
 PREFIX = "/gitlab"
 PROJECT_ID = 19_378

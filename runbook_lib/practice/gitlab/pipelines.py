@@ -179,12 +179,12 @@ class Pipelines:
             if run.head_branch == branch and run.stopped is None:
                 hub.store.change(run, stopped=now)
         main = hub.home.tips("main")["main"]
-        run = hub.store.save(InternalRunRecord(
-            hub.store.next(), hub.store.next("run"), 0, branch, "", tip, branch, tip,
-            hub.home.compare(main, tip)[2] or main, (), now, event="api", seconds=hub.seconds,
-            variables=tuple(f"{name}={value}" for name, value in variables.items()),
-            broken=tuple(hub.store.setting("broken jobs", [])), how=str(hub.store.setting("broken how", "")),
-        ))  # fmt: skip
+        run = hub.store.create(
+            InternalRunRecord, run_number=hub.store.next("run"), pull=0, title=branch, author="", head_sha=tip,
+            head_branch=branch, merge_sha=tip, base_sha=hub.home.compare(main, tip)[2] or main, labels=[], created=now,
+            event="api", seconds=hub.seconds, variables=[f"{name}={value}" for name, value in variables.items()],
+            broken=hub.store.setting("broken jobs", []), how=hub.store.setting("broken how", ""),
+        )  # fmt: skip
         return self._pipeline(run)
 
     def situations(self, run: RunRecord, *more: str) -> dict[str, Situation]:

@@ -8,9 +8,11 @@ import hashlib
 import io
 import json
 import tarfile
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from importlib.resources import files
+from typing import Any, NamedTuple
 
 REPOSITORY = "nvidia/pytorch"
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -19,31 +21,9 @@ CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 
-class Month(NamedTuple):
-    """The versions in the image of one month."""
-
-    cuda: str
-    driver: str
-    cudnn: str
-    cublas: str
-    nccl: str
-    pytorch: str
-    transformer_engine: str
-    platforms: tuple[str, ...] = ("amd64", "arm64")
-
-
-#: 26.03 was never published for arm64, so that a missing platform can be practised.
-MONTHS = {
-    "25.09": Month("13.0.1.012", "580.82.07", "9.13.0.50", "13.0.2.14", "2.27.7", "2.9.0a0+5f1c0d2", "2.7"),
-    "26.01": Month("13.1.0.036", "590.44.01", "9.17.1.4", "13.2.0.9", "2.28.9", "2.10.0a0+a36e1d3", "2.11"),
-    "26.02": Month("13.1.1.006", "590.48.01", "9.18.0.77", "13.2.1.1", "2.29.2", "2.11.0a0+eb65b36", "2.12"),
-    "26.03": Month(
-        "13.1.1.006", "590.48.01", "9.19.0.56", "13.2.1.1", "2.29.3", "2.11.0a0+a6c236b", "2.13", ("amd64",)
-    ),
-    "26.04": Month("13.2.0.046", "595.45.04", "9.20.0.48", "13.3.0.5", "2.29.7", "2.12.0a0+0291f96", "2.14"),
-    "26.05": Month("13.2.1.010", "595.58.03", "9.21.0.82", "13.3.1.2", "2.30.3", "2.12.0a0+5aff393", "2.15"),
-    "26.06": Month("13.3.0.022", "600.41.02", "9.22.0.31", "13.4.0.1", "2.30.7", "2.13.0a0+8145d63", "2.18"),
-}
+Month = Mapping[str, Any]
+#: Month → the variables with the versions in its image, and its ``platforms`` where they are not both.
+MONTHS: Mapping[str, Month] = tomllib.loads(files(__package__).joinpath("images.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -63,8 +43,7 @@ class Blob:
         return {"mediaType": self.media_type, "digest": self.digest, "size": len(self.data), **more}
 
 
-@dataclass(frozen=True)
-class RegistryContent:
+class RegistryContent(NamedTuple):
     """The content of a registry: digest → content, and tag → digest of the index."""
 
     manifests: Mapping[str, Blob]
@@ -74,12 +53,10 @@ class RegistryContent:
 
 def content(months: Mapping[str, Month] = MONTHS) -> RegistryContent:
     """Return the images of the given months, tagged ``<month>-py3``."""
-    manifests: dict[str, Blob] = {}
-    blobs: dict[str, Blob] = {}
-    tags: dict[str, str] = {}
+    manifests, blobs, tags = dict[str, Blob](), dict[str, Blob](), dict[str, str]()
     for month, versions in months.items():
         members = []
-        for architecture in versions.platforms:
+        for architecture in versions.get("platforms", ("amd64", "arm64")):
             layer = _layer(f"practice image {month} for {architecture}\n")
             config = _config(month, versions, architecture, layer)
             manifest = _json(MANIFEST, {
@@ -96,20 +73,10 @@ def content(months: Mapping[str, Month] = MONTHS) -> RegistryContent:
 
 
 def _config(month: str, versions: Month, architecture: str, layer: Blob) -> Blob:
-    env = {
-        "PATH": "/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "CUDA_VERSION": versions.cuda,
-        "CUDA_DRIVER_VERSION": versions.driver,
-        "CUDNN_VERSION": versions.cudnn,
-        "CUBLAS_VERSION": versions.cublas,
-        "NCCL_VERSION": versions.nccl,
-        "PYTORCH_VERSION": versions.pytorch,
-        "PYTORCH_BUILD_VERSION": versions.pytorch,
-        "TRANSFORMER_ENGINE_VERSION": versions.transformer_engine,
-        "PYTHON_VERSION": "3.12.3",
-        "NVIDIA_PRODUCT_NAME": "PyTorch",
-        "NVIDIA_PYTORCH_VERSION": month,
-    }
+    variables = {name: value for name, value in versions.items() if name != "platforms"}
+    path = "/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    product = {"NVIDIA_PRODUCT_NAME": "PyTorch", "NVIDIA_PYTORCH_VERSION": month}
+    env = {"PATH": path, **variables, "PYTHON_VERSION": "3.12.3", **product}
     labels = {"org.opencontainers.image.ref.name": "ubuntu", "org.opencontainers.image.version": "24.04"}
     return _json(CONFIG, {
         "created": f"20{month.replace('.', '-')}-24T08:00:00Z", "architecture": architecture, "os": "linux",
