@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
-from runbook_lib.clients.github.client import GitHub, once
+from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.display import View
@@ -16,7 +16,7 @@ from runbook_lib.workflow import branch_history, bump_branch
 from runbook_lib.workflow.branch_history import Review
 from runbook_lib.workflow.bump_plan import plan_commit
 from runbook_lib.workflow.proposal import Proposal, is_mine, propose
-from runbook_lib.workflow.pull_request import label_request, wait_for_head
+from runbook_lib.workflow.pull_request import label_request, open_draft, wait_for_head
 from runbook_lib.workflow.pull_request_body import compose_body, named_in
 
 _PUBLISH = "Run again with -p apply True -p publish True."
@@ -153,12 +153,7 @@ def _open_or_update(step: StepRecord, proposal: Proposal, github: GitHub, messag
     """Return the open pull request, with our part of its text updated; a new draft where there is none."""
     bump, pull = proposal.bump, proposal.pull
     if pull is None:
-        pull = once(
-            lambda: next(iter(github.pulls(head=proposal.head, base=bump.base)), None),
-            lambda: github.open_pull(bump.title, proposal.head, bump.base, proposal.body, draft=True),
-        )
-        step.effect("pull request", f"#{pull.number}", None, bump.title, url=pull.url)
-        messages.append(f"Opened the draft #{pull.number}: {pull.url}")
+        pull = open_draft(step, github, bump, proposal.head, proposal.body, messages)
     else:
         messages.append(f"Already open: #{pull.number} by {pull.author}: {pull.url}")
     if not proposal.mine and not named_in(pull.body):

@@ -16,3 +16,8 @@ def shorten(text: str, limit: int) -> str:
     if len(text) > limit:
         text = f"{text[: limit - 1]}…"
     return text
+
+
+def capitalized(text: str) -> str:
+    """Return the text with its first letter in upper case."""
+    return f"{text[:1].upper()}{text[1:]}"

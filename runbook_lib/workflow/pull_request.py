@@ -7,11 +7,12 @@ from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.bump import Bump
-from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.copy_pr_bot import command, commands, refusals
 from runbook_lib.clients.github.models import Comment, LabelEvent, Pull
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import branch_history
 from runbook_lib.workflow.branch_history import Review
 from runbook_lib.workflow.bump_branch import BumpBranch
@@ -29,6 +30,22 @@ def wait_for_head(github: GitHub, number: int, head: str | None, sleep: Callable
             break
         sleep(delay)
         pull = github.pull(number)
+    return pull
+
+
+def open_draft(
+    step: StepRecord, github: GitHub, bump: Bump, head: str, body: str, messages: list[str]
+) -> Pull:  # fmt: skip
+    """Return the open pull request from ``head`` into the bump's base; a new draft where there is none."""
+
+    def find() -> Pull | None:
+        return next(iter(github.pulls(head=head, base=bump.base)), None)
+
+    if existing := find():
+        return existing
+    pull = once(find, lambda: github.open_pull(bump.title, head, bump.base, body, draft=True))
+    step.effect("pull request", f"#{pull.number}", None, bump.title, url=pull.url)
+    messages.append(f"Opened the draft #{pull.number}: {pull.url}")
     return pull
 
 

@@ -6,13 +6,13 @@ no table; and nothing in them is hidden, or a command to a bot or to CI.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from runbook_lib.bump import Bump
 from runbook_lib.errors import CannotTell
 from runbook_lib.pins.plan import PinPlan
-from runbook_lib.text.markdown import code, prose
+from runbook_lib.workflow import markdown_texts
 
 _BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->")
 #: Our parts of a text, in the order in which they are made: the pins, the golden values, the quarantined tests.
@@ -61,8 +61,8 @@ def compose_body(text: str, part: str, section: Section = "") -> str:
 
 def marked(text: str, bump: Bump, section: Section) -> str:
     """Return a part with the markers of its section around it."""
-    name = f"base-image-runbook:{section}"
-    return f"<!-- {name}:begin {name_of(bump)} -->\n{text.strip()}\n<!-- {name}:end -->"
+    name = f"base-image-runbook:{section}{':' * bool(section)}"
+    return f"<!-- {name}begin {name_of(bump)} -->\n{text.strip()}\n<!-- {name}end -->"
 
 
 def part(
@@ -78,42 +78,9 @@ def part(
 
     ``image`` lists the changes of the new image, as Markdown; ``validation`` has the steps that validate an LTS bump.
     """
-    begin, end = f"<!-- base-image-runbook:begin {name_of(bump)} -->", "<!-- base-image-runbook:end -->"
-    return "\n".join([begin, *_lines(plan, bump, digests or {}, image, validation, record), end])
-
-
-def _lines(
-    plan: PinPlan, bump: Bump, digests: Mapping[str, str], image: str, validation: Sequence[str], record: str
-) -> Iterator[str]:
-    yield f"### Base image {bump.tag} ({bump.image_type}) on {code(bump.base)}"
-    yield ""
-    yield "| file | line | pin | old | new |"
-    yield "| --- | --- | --- | --- | --- |"
-    for change in plan.changes:
-        cells = (change.path, str(change.line), change.selector, change.old, change.new)
-        yield f"| {' | '.join(code(cell) for cell in cells)} |"
-    other = bump.repository.other_type(bump.image_type)
-    if other and "both-types" not in bump.allow:
-        yield ""
-        yield f"No {other} pin is touched: each was read before and after, and is the same."
-    if digests:
-        yield ""
-        yield from (f"- {code(platform)}: {code(digest)}" for platform, digest in sorted(digests.items()))
-    if image:
-        yield ""
-        yield "What the new image changes:"
-        yield ""
-        yield image.strip()
-    if validation:
-        yield ""
-        yield "What validates an LTS bump:"
-        yield ""
-        yield from (f"- {prose(step)}" for step in validation)
-    if plan.warnings:
-        yield ""
-        yield "Worth a look:"
-        yield ""
-        yield from (f"- {prose(warning)}" for warning in plan.warnings)
-    if record:
-        yield ""
-        yield f"Record: {code(record)}"
+    other_type = "" if "both-types" in bump.allow else bump.repository.other_type(bump.image_type)
+    text = markdown_texts.render(
+        "pins", plan=plan, bump=bump, other_type=other_type, digests=digests or {}, image=image,
+        validation=validation, record=record,
+    )  # fmt: skip
+    return marked(text, bump, "")

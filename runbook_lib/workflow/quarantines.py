@@ -2,8 +2,10 @@
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from runbook_lib.checks import REENABLED, Check
+from runbook_lib.clients.github.models import Issue
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.git.command import GitFailed
 from runbook_lib.recipes import quarantine
@@ -11,6 +13,8 @@ from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import BROKEN, comment_of
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.recipes.targets import Target, parse_targets, resolve
+from runbook_lib.text.edits import Edit
+from runbook_lib.text.markdown import unlinked
 from runbook_lib.text.redact import Redactor
 from runbook_lib.workflow.bump_branch import BumpBranch
 
@@ -104,3 +108,42 @@ def rows_of(branch: BumpBranch, cases: Sequence[str], commit: str = "") -> tuple
         except CannotTell as error:
             raise Refused(f"{error} Fix it first: it may have the test. Nothing was changed.") from error
     return tuple(rows)
+
+
+def edit_recipes(
+    branch: BumpBranch,
+    issues: Mapping[Target, int],
+    mark: Callable[[str, str, Target, int], Edit],
+    reenabled: Sequence[Target],
+) -> tuple[Edit, ...]:
+    """Return the edits that ``mark`` the rows of tests with their issues, and those that re-enable others."""
+    edited = []
+    whole_rows = "whole-row" in branch.bump.allow
+    for path, before in recipe_texts(branch, [target.case for target in (*issues, *reenabled)]).items():
+        after = before
+        for target, number in issues.items():
+            after = mark(path, after, target, number).after
+        if reenabled:
+            after = quarantine.unmark(path, after, reenabled, whole_rows=whole_rows).after
+        if after != before:
+            edited.append(Edit(path, before, after))
+    return tuple(edited)
+
+
+def check_reenabled(branch: BumpBranch, tests: Sequence[Target]) -> Check:
+    """Check that the recipes of the branch run these tests again."""
+    rows = rows_of(branch, [test.case for test in tests])
+    stopped = []
+    for test in tests:
+        if all(is_quarantined(row, soft=True) for row in rows if test.is_of(row)):
+            stopped.append(str(test))
+    if stopped:
+        return Check(REENABLED, "failed", f"{', '.join(stopped)} still do not run.")
+    return Check(REENABLED, "passed", f"{', '.join(map(str, tests))} run again.")
+
+
+def commit_message(title: str, issues: Mapping[Target, Issue], reenabled: Sequence[Target]) -> str:
+    """Return the message of a commit that quarantines or tracks tests and re-enables others, without the sign-off."""
+    lines = [f"- {unlinked(f'{test}: {test.reason}')} (#{issue.number})" for test, issue in issues.items()]
+    lines += [f"- {unlinked(f'{test} is re-enabled: {test.reason}')}" for test in reenabled]
+    return "\n".join([title, "", *lines])

@@ -29,7 +29,7 @@ from runbook_lib.practice.registry import server as registry
 from runbook_lib.recipes.targets import Target
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import open_pr
-from runbook_lib.steps.broken_tests import decide, quarantine
+from runbook_lib.steps.broken_tests import decide, issue, quarantine
 from runbook_lib.steps.broken_tests.issue import marker
 from runbook_lib.steps.internal_ci import run as internal_ci
 from runbook_lib.steps.internal_ci.dry_run import find_pipeline
@@ -283,8 +283,8 @@ def _told_there(at: At, on: Clients) -> None:
 
 
 def _filed(at: At, on: Clients) -> None:
-    decision = decide.Decision(_TEST, None, None, "It hangs", f"{marker(_TEST)} It hangs.")
-    quarantine.file_issue(on.github, decision.target, decision.title, decision.body, at.known["branch"].bump.base)
+    decision = decide.Decision(_TEST, None, "It hangs", f"{marker(_TEST)} It hangs.")
+    issue.file(at.step(), on.github, decision.target, decision.title, decision.body, at.known["branch"].bump.base)
 
 
 def _rerun(at: At, on: Clients) -> None:

@@ -34,6 +34,7 @@ from runbook_lib.triage.diagnose import Failure
 from runbook_lib.triage.failed_jobs import DiagnosedJob
 from runbook_lib.workflow.proposal import Proposal
 from runbook_lib.workflow.pull_request_body import compose_body, marked, part
+from runbook_lib.workflow.quarantines import commit_message
 
 BUMP = Bump.parse(tag="26.04-py3")
 PLAIN = "word"
@@ -98,14 +99,13 @@ def texts(value: str) -> dict[str, str]:
         "issue": tracking.body(
             broken,
             BUMP,
+            DiagnosedJob(failure, on_base=BaseResult("new", value, value)),
             recipe=value,
             scopes=(value,),
             old=value,
             new=value,
             run=value,
             pull=value,
-            failure=failure,
-            on_base=BaseResult("new", value, value),
         ),
         "golden values": marked(summary.markdown(judged), BUMP, "golden-values"),
         "broken tests": marked(_broken_tests(value, failure), BUMP, "broken-tests"),
@@ -170,7 +170,7 @@ def _got(kind: Any, name: str, it: Any) -> str:
 def _quarantine_message(value: str) -> str:
     target = Target(value, value, value, value, value)
     issue: Any = SimpleNamespace(number=7)
-    return quarantine.commit_message(BUMP, {target: issue}, (target,))
+    return commit_message(BUMP.quarantine_title, {target: issue}, (target,))
 
 
 @pytest.mark.parametrize("name", WORDS)

@@ -1,4 +1,4 @@
-"""The tracking issue of a broken test: the choice of an open one, and the title and text of a new one.  Pure.
+"""The tracking issue of a broken test: the choice of an open one, and a new one.
 
 An issue names the test, the run and job that failed, the pull request, the error verbatim and how to reproduce it
 (``skills/mcore-create-issue/SKILL.md`` of Megatron-LM).  It mentions nobody; the assignee is a field of its own.
@@ -6,20 +6,33 @@ An issue names the test, the run and job that failed, the pull request, the erro
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from runbook_lib.bump import Bump
+from runbook_lib.clients.github import issues as github_issues
+from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.models import Issue
+from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.recipes.quarantine import BROKEN
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.recipes.targets import Target
-from runbook_lib.text.markdown import address, code, prose, unlinked
-from runbook_lib.text.sanitize import inert
-from runbook_lib.triage.base_branch import BaseResult
-from runbook_lib.triage.diagnose import Failure
+from runbook_lib.records.step_record import StepRecord
+from runbook_lib.text.markdown import unlinked
+from runbook_lib.triage.failed_jobs import DiagnosedJob
+from runbook_lib.workflow import markdown_texts
 
 LABEL = "bug"
-_EVIDENCE_LINES = 30
+#: By the state of the test on the base branch: only where that passes, the image is named as the cause.
+_TITLES = {
+    "new": "CI failure with base image {tag}: {test}",
+    "failing": "CI failure on {base}: {test}",
+    "unknown": "CI failure in a run with base image {tag}: {test}",
+}
+_INTRODUCTIONS = {
+    "new": "The test fails in CI with a new base image",
+    "failing": "The test fails in CI on {base}, also without the new base image",
+    "unknown": "The test fails in CI; it is not known if the new base image is the cause",
+}
 
 
 def marker(test: Target) -> str:
@@ -50,20 +63,44 @@ def choose(issues: Iterable[Issue], test: Target, login: str = "") -> Issue | No
     return None
 
 
-def title(test: Target, bump: Bump, on_base: BaseResult | None = None) -> str:
-    """Return the title of a new issue; it names the image as the cause only where the base branch passes."""
-    state = on_base.state if on_base else "unknown"
-    titles = {
-        "new": f"CI failure with base image {bump.tag}: {test}",
-        "failing": f"CI failure on {bump.base}: {test}",
-        "unknown": f"CI failure in a run with base image {bump.tag}: {test}",
-    }
-    return unlinked(titles[state])
+def open_issue(github: GitHub, test: Target) -> Issue | None:
+    """Return the open issue that tracks a test."""
+    # The search lags behind new issues; the list of our own does not.
+    login = github.me()
+    own = github_issues.listed(github, login)
+    return choose([*github_issues.search(github, test.case), *own], test, login)
+
+
+def file(step: StepRecord, github: GitHub, test: Target, title: str, body: str, base: str) -> Issue:
+    """File the tracking issue of a test, once, for the last author of the test on the branch ``base``."""
+    assignee = github.last_author(f"{FOLDER}/{test.model}/{test.case}", base)
+    if not assignee or not github_issues.assignable(github, assignee):
+        assignee = ""
+    login = github.me()
+
+    def filed() -> Issue | None:
+        marked = [issue for issue in github_issues.listed(github, login) if marker(test) in issue.body]
+        return choose(marked, test, login)
+
+    issue = once(
+        filed,
+        lambda: github_issues.file(github, title, body, [LABEL], assignee),
+        lambda issue: github_issues.withdraw(github, issue),
+    )
+    step.effect("issue", f"#{issue.number}", None, title, url=issue.url)
+    return issue
+
+
+def title(test: Target, bump: Bump, job: DiagnosedJob | None = None) -> str:
+    """Return the title of a new issue."""
+    state = job.on_base.state if job else "unknown"
+    return unlinked(_TITLES[state].format(tag=bump.tag, base=bump.base, test=test))
 
 
 def body(
     test: Target,
     bump: Bump,
+    job: DiagnosedJob | None,
     *,
     recipe: str,
     scopes: Sequence[str],
@@ -71,84 +108,48 @@ def body(
     new: str,
     run: str,
     pull: str,
-    failure: Failure | None,
-    on_base: BaseResult | None = None,
     internal: bool = False,
 ) -> str:
     """Return the text of a new issue; ``old`` and ``new`` are image references, ``run`` and ``pull`` addresses.
 
     ``internal`` leaves the lines of the log out, as readers of the issue may have no access to the server of the run.
     """
-    facts = {
-        "test": f"{test.model}/{test.case}",
-        "environment": test.environment,
-        "platform": test.platform,
-        "image": f"{old} → {new}",
-        "recipe": f"{recipe}, scopes {', '.join(scopes)}",
-    }
-    comparison = on_base.sentence if on_base else "unknown: the test did not fail in this run"
-    introductions = {
-        "new": "The test fails in CI with a new base image",
-        "failing": f"The test fails in CI on {prose(bump.base)}, also without the new base image",
-        "unknown": "The test fails in CI; it is not known if the new base image is the cause",
-    }
-    introduction = introductions[on_base.state if on_base else "unknown"]
-    lines = [marker(test), f"{introduction}: {prose(test.reason)}", ""]
-    lines += ["| | |", "|---|---|", *(f"| {name} | {code(value)} |" for name, value in facts.items())]
-    lines.append(f"| on {code(bump.base)} | {prose(comparison)} |")
-    links = {f"job on {bump.base}": on_base.url if on_base else ""}
-    links |= {"failing run": run, "failing job": failure.url if failure else "", "pull request": pull}
-    lines += [f"| {name} | {address(url)} |" for name, url in links.items() if url]
-    if failure is not None:
-        lines += ["", f"**Cause** ({failure.kind}): {prose(failure.cause)}"]
-        if failure.evidence and internal:
-            lines += ["", "The log is on an internal server, so its lines are not copied here."]
-        elif failure.evidence:
-            lines += ["", *_fenced(failure.evidence)]
-    return "\n".join([*lines, "", *_instructions(test, scopes, new, recipe)]) + "\n"
+    state, evidence = "unknown", tuple[str, ...]()
+    if job is not None:
+        state = job.on_base.state
+        if not internal:
+            evidence = job.failure.evidence
+    facts = {"environment": test.environment, "platform": test.platform, "image": f"{old} → {new}"}
+    introduction = _INTRODUCTIONS[state].format(base=bump.base)
+    return _text(
+        test, introduction, facts, recipe, scopes, new, base=bump.base, job=job, evidence=evidence, run=run, pull=pull
+    )
 
 
 def body_of_quarantined(test: Target, row: RecipeRow, age: str) -> str:
     """Return the text of an issue for a row that was quarantined without one; ``age`` as a person reads it."""
-    scopes = tuple(cell.value.removesuffix(BROKEN) for cell in row.scopes)
     facts = {
-        "test": f"{test.model}/{test.case}",
         "environment": ", ".join(row.environments),
         "platforms": ", ".join(row.platforms),
-        "recipe": f"{row.recipe}:{row.line}, scopes {', '.join(scopes)}",
-        "quarantined": age,
+        "quarantined": f"{age} ({row.recipe}:{row.line})",
     }
-    lines = [marker(test), f"The test is quarantined, and no issue tracked it: {prose(test.reason)}", ""]
-    lines += ["| | |", "|---|---|", *(f"| {name} | {code(value)} |" for name, value in facts.items())]
-    return "\n".join([*lines, "", *_instructions(test, scopes, "the base image", row.recipe)]) + "\n"
+    scopes = [cell.value.removesuffix(BROKEN) for cell in row.scopes]
+    introduction = "The test is quarantined, and no issue tracked it"
+    return _text(test, introduction, facts, row.recipe, scopes, "the base image")
 
 
-def _instructions(test: Target, scopes: Sequence[str], image: str, recipe: str) -> list[str]:
-    return [
-        "**To reproduce**, on the machine that has the platform:",
-        "",
-        *_fenced([_reproduce(test, scopes, image)]),
-        "",
-        f"**To re-enable**: fix the test, restore the scopes of its row in {code(recipe)}, set the label "
-        "`Run functional tests` on the pull request, and close this issue.",
-    ]
-
-
-def _reproduce(test: Target, scopes: Sequence[str], image: str) -> str:
+def _text(
+    test: Target, introduction: str, facts: Mapping[str, str], recipe: str, scopes: Sequence[str], image: str,
+    **values: object,
+) -> str:  # fmt: skip
+    facts = {"test": f"{test.model}/{test.case}", **facts, "recipe": f"{recipe}, scopes {', '.join(scopes)}"}
     scope = next(iter(scopes), "mr-github")
-    options = {
-        "scope": f"{scope}-broken", "model": test.model, "test-case": test.case,
-        "environment": test.environment, "platform": test.platform,
-    }  # fmt: skip
-    arguments = " ".join(f"--{name} {shlex.quote(value)}" for name, value in options.items())
-    program = "python tests/test_utils/python_scripts/launch_nemo_run_workload.py"
-    return f"{program} {arguments} --container-image <image built on {image}>"
-
-
-def _fenced(lines: Iterable[str]) -> list[str]:
-    """Return a code block that no line can end, and in which nothing is a mention, a link or a bot's command."""
-    verbatim = [inert(line).replace("\r", "").replace("\n", " ") for line in lines]
-    verbatim = verbatim[:_EVIDENCE_LINES]
-    fences = re.findall("`{3,}", "\n".join(verbatim))
-    fence = "`" * (max(map(len, fences), default=2) + 1)
-    return [f"{fence}text", *verbatim, fence]
+    program = ["python", "tests/test_utils/python_scripts/launch_nemo_run_workload.py"]
+    program += ["--scope", f"{scope}-broken", "--model", test.model, "--test-case", test.case]
+    program += ["--environment", test.environment, "--platform", test.platform, "--container-image"]
+    command = f"{shlex.join(program)} <image built on {image}>"
+    text = markdown_texts.render(
+        "issue", marker=marker(test), introduction=introduction, test=test, facts=facts, recipe=recipe,
+        command=command, **values,
+    )  # fmt: skip
+    return f"{text}\n"

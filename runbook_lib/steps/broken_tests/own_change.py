@@ -1,28 +1,27 @@
 """Notebook 06-broken-tests without a tag: tests re-enabled, and issues filed, in a pull request of their own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from runbook_lib import display
-from runbook_lib.checks import REENABLED, Check
-from runbook_lib.clients.github.client import GitHub, once
+from runbook_lib.checks import Check
+from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.display import View
 from runbook_lib.pins.repositories import FUNCTIONAL
 from runbook_lib.recipes import quarantine
-from runbook_lib.recipes.quarantine import QuarantinedRow
 from runbook_lib.recipes.targets import Target
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.broken_tests import issue as tracking
-from runbook_lib.steps.broken_tests.decide import open_issue
-from runbook_lib.steps.broken_tests.quarantine import file_issue
 from runbook_lib.steps.broken_tests.survey import QuarantineSurvey
 from runbook_lib.text import edits
 from runbook_lib.text.markdown import code, prose, unlinked
 from runbook_lib.workflow import branch_history, bump_branch
+from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.proposal import head_of
-from runbook_lib.workflow.quarantines import recipe_texts
+from runbook_lib.workflow.pull_request import open_draft
+from runbook_lib.workflow.quarantines import check_reenabled, commit_message, recipe_texts
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def carry_out(step: StepRecord, survey: QuarantineSurvey) -> SurveyOutcome:
     commit = branch.tip or ""
     if edited:
         step.diff(edits.diff(edited))
-        commit = branch_history.make(step, branch, edited, _message(survey, issues))
+        commit = branch_history.make(step, branch, edited, commit_message(bump.title, issues, survey.reenabled))
         messages.append(f"Committed {commit[:10]} on {bump.branch}.")
     if not commit:
         return SurveyOutcome(survey, issues, messages=(*messages, "No row changes."))
@@ -77,22 +76,17 @@ def _file_issues(step: StepRecord, survey: QuarantineSurvey, messages: list[str]
     github, issues = survey.github, {}
     assert github is not None  # publishing needs a token
     for target in survey.untracked:
-        (test, *_) = [test for test in survey.tests if target.is_of(test.entry.row)]
-        title = unlinked(f"Quarantined in CI: {target}")
-        known = open_issue(github, target)
-        body = tracking.body_of_quarantined(target, test.entry.row, test.age)
-        issue = known or file_issue(github, target, title, body, survey.bump.base)
+        if issue := tracking.open_issue(github, target):
+            messages.append(f"#{issue.number} tracks {target}.")
+        else:
+            test = next(test for test in survey.tests if target.is_of(test.entry.row))
+            body = tracking.body_of_quarantined(target, test.entry.row, test.age)
+            issue = tracking.file(
+                step, github, target, unlinked(f"Quarantined in CI: {target}"), body, survey.bump.base
+            )
+            messages.append(f"#{issue.number} was filed for {target}.")
         issues[target] = issue
-        if known is None:
-            step.effect("issue", f"#{issue.number}", None, title, url=issue.url)
-        messages.append(f"#{issue.number} {'tracks' if known else 'was filed for'} {target}.")
     return issues
-
-
-def _message(survey: QuarantineSurvey, issues: Mapping[Target, Issue]) -> str:
-    lines = [f"- {unlinked(f'{target} is re-enabled: {target.reason}')}" for target in survey.reenabled]
-    lines += [f"- {unlinked(f'{target}: {target.reason}')} (#{issue.number})" for target, issue in issues.items()]
-    return "\n".join([survey.bump.title, "", *lines])
 
 
 def _publish(
@@ -101,22 +95,16 @@ def _publish(
 ) -> str:  # fmt: skip
     """Push the reviewed branch, open its draft pull request, and return the address of that."""
     bump, checkout = survey.bump, survey.branch.checkout
-    branch = bump_branch.find(checkout, bump)
     remote_tip = checkout.remote_tip(bump.remote, bump.branch)
     if remote_tip != commit:
-        review = branch_history.review(branch, commit, step.records)
+        review = branch_history.review(bump_branch.find(checkout, bump), commit, step.records)
         review.record(step)
         branch_history.push(step, review, remote_tip)
         messages.append(f"Pushed {bump.branch} to {bump.remote}.")
-    head = head_of(checkout, bump)
-    existing = github.pulls(head=head, base=bump.base)
-    pull = next(iter(existing), None) or once(
-        lambda: next(iter(github.pulls(head=head, base=bump.base)), None),
-        lambda: github.open_pull(bump.title, head, bump.base, _pull_text(survey, issues), draft=True),
-    )
-    if not existing:
-        step.effect("pull request", f"#{pull.number}", None, bump.title, url=pull.url)
-        messages.append(f"Opened the draft #{pull.number}: {pull.url}")
+    text = ["### Quarantined tests", ""]
+    text += [f"- {code(str(target))} is re-enabled: {prose(target.reason)}" for target in survey.reenabled]
+    text += [f"- {code(str(target))} is tracked by #{issue.number}" for target, issue in issues.items()]
+    pull = open_draft(step, github, bump, head_of(checkout, bump), "\n".join([*text, ""]), messages)
     step.link("pull request", pull.url)
     if survey.reenabled and FUNCTIONAL not in pull.labels:
         try:
@@ -125,12 +113,6 @@ def _publish(
         except NotAllowed as error:
             step.warn(f"Ask a maintainer to set the label {FUNCTIONAL!r} on {pull.url}. {error}")
     return pull.url
-
-
-def _pull_text(survey: QuarantineSurvey, issues: Mapping[Target, Issue]) -> str:
-    lines = [f"- {code(str(target))} is re-enabled: {prose(target.reason)}" for target in survey.reenabled]
-    lines += [f"- {code(str(target))} is tracked by #{issue.number}" for target, issue in issues.items()]
-    return "\n".join(["### Quarantined tests", "", *lines]) + "\n"
 
 
 def verify(step: StepRecord, outcome: SurveyOutcome) -> View:
@@ -145,29 +127,28 @@ def verify(step: StepRecord, outcome: SurveyOutcome) -> View:
         step.done(f"No tag was given: {state}.", '-r reenable "case@platform: reason", or -r broken for one without.')
         return display.note(f"{state}.")
     if not bump.apply:
-        _record_plan(step, survey)
+        if survey.untracked:
+            step.would(f"file {display.count(len(survey.untracked), 'issue')}, or use the open ones", publish=True)
+        step.would(f"commit the rows on the branch {bump.branch}")
+        step.would(f"push {bump.branch}, and open a draft pull request", publish=True)
         step.done(f"Preview: {_counts(survey)}; {state}.", "Run again with -p apply True -p publish True.")
         return display.note("The record below lists what would be done.")
-    branch = bump_branch.find(survey.branch.checkout, bump)
-    rows = quarantine.quarantined_rows(recipe_texts(branch, [quarantine.BROKEN]), survey.branch.checkout.repository())[
-        0
-    ]
-    step.check(*_checks(survey, rows, outcome))
+    step.check(*_checks(bump_branch.find(survey.branch.checkout, bump), outcome))
     step.done(f"{_counts(survey)}: {outcome.url or outcome.commit[:10] or 'no row changes'}.", outcome.url)
     return display.note("The record below lists the checks.")
 
 
-def _checks(survey: QuarantineSurvey, rows: Sequence[QuarantinedRow], outcome: SurveyOutcome) -> list[Check]:
+def _checks(branch: BumpBranch, outcome: SurveyOutcome) -> list[Check]:
+    survey, issues, name = outcome.survey, outcome.issues, "every named row has its issue"
     checks = []
     if survey.reenabled:
-        stopped = [str(target) for target in survey.reenabled if any(target.is_of(entry.row) for entry in rows)]
-        names = ", ".join(stopped or map(str, survey.reenabled))
-        checks.append(Check.of(REENABLED, not stopped, f"{names} {'still do not run' if stopped else 'run again'}."))
-    tracked, name = [], "every named row has its issue"
-    for target, issue in outcome.issues.items():
-        tracked += [target for entry in rows if target.is_of(entry.row) and entry.issue == issue.number]
-    if outcome.issues:
-        checks.append(Check.of(name, set(tracked) == set(outcome.issues), ", ".join(map(str, tracked))))
+        checks.append(check_reenabled(branch, survey.reenabled))
+    if issues:
+        texts = recipe_texts(branch, [quarantine.BROKEN])
+        tracked = set()
+        for entry in quarantine.quarantined_rows(texts, branch.checkout.repository())[0]:
+            tracked |= {test for test, issue in issues.items() if test.is_of(entry.row) and entry.issue == issue.number}
+        checks.append(Check.of(name, tracked == set(issues), ", ".join(sorted(map(str, tracked)))))
     elif survey.untracked:
         checks.append(Check(name, "skipped", "Only publish files issues."))
     return checks
@@ -180,11 +161,3 @@ def _counts(survey: QuarantineSurvey) -> str:
     if survey.untracked:
         parts.append(f"{display.count(len(survey.untracked), 'quarantined test')} tracked by an issue")
     return ", ".join(parts)
-
-
-def _record_plan(step: StepRecord, survey: QuarantineSurvey) -> None:
-    branch = survey.bump.branch
-    if survey.untracked:
-        step.would(f"file {display.count(len(survey.untracked), 'issue')}, or use the open ones", publish=True)
-    step.would(f"commit the rows on the branch {branch}")
-    step.would(f"push {branch}, and open a draft pull request", publish=True)

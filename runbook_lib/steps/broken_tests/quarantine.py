@@ -8,24 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import Bump
-from runbook_lib.checks import REENABLED, Check
-from runbook_lib.clients.github import issues as github_issues
-from runbook_lib.clients.github.client import GitHub, once
+from runbook_lib.checks import Check
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
-from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.recipes.targets import Target
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.broken_tests import decide
 from runbook_lib.steps.broken_tests import issue as tracking
-from runbook_lib.steps.broken_tests.decide import QuarantinePlan, Triage
-from runbook_lib.steps.broken_tests.open_jobs import open_jobs
+from runbook_lib.steps.broken_tests.decide import QuarantinePlan
+from runbook_lib.steps.broken_tests.failures import Triage, open_jobs
 from runbook_lib.text import edits
-from runbook_lib.text.edits import Edit
-from runbook_lib.text.markdown import address, code, prose, unlinked
-from runbook_lib.workflow import branch_history, bump_branch, push_round, quarantines
+from runbook_lib.text.lists import capitalized
+from runbook_lib.workflow import branch_history, bump_branch, markdown_texts, push_round, quarantines
 from runbook_lib.workflow.proposal import is_mine
 from runbook_lib.workflow.push_round import PushOutcome
 from runbook_lib.workflow.quarantines import quarantined_since_fork
@@ -85,7 +80,13 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
     issues, problems = _issues(step, plan, messages)
     edited = plan.edits({target: issue.number for target, issue in issues.items()})
     if edited:
-        _commit(step, plan, edited, issues, messages)
+        step.diff(edits.diff(edited))
+        title = bump.quarantine_title if issues else bump.reenable_title
+        message = quarantines.commit_message(title, issues, plan.reenabled)
+        commit = branch_history.make(step, run.branch, edited, message)
+        messages.append(f"Committed {commit[:10]} on {bump.branch}: {_changes(len(issues), plan)}.")
+        for name in bump.allow & {"whole-row", "unseen-failure"}:
+            step.allowed(name, "; ".join(map(str, issues)) or "It was not needed.")
     blocking, flaky = open_jobs(failures, edited)
     push, rerun = PushOutcome(), False
     if not run.older:  # an older run says nothing about the failures of the newest
@@ -113,55 +114,12 @@ def _issues(step: StepRecord, plan: QuarantinePlan, messages: list[str]) -> tupl
             problems.append(f"{target} is not quarantined: it has no open issue, and only publish files one.")
         else:
             try:
-                issue = file_issue(github, target, decision.title, decision.body, bump.base)
+                issues[target] = tracking.file(step, github, target, decision.title, decision.body, bump.base)
             except RunbookError as error:
                 problems.append(f"{target} is not quarantined, as its issue could not be filed. {error}")
                 continue
-            issues[target] = issue
-            step.effect("issue", f"#{issue.number}", None, decision.title, url=issue.url)
-            messages.append(f"Filed #{issue.number} for {target}.")
+            messages.append(f"Filed #{issues[target].number} for {target}.")
     return issues, tuple(problems)
-
-
-def file_issue(github: GitHub, target: Target, title: str, body: str, base: str) -> Issue:
-    """File the tracking issue of a test, once, for the last author of the test on the branch ``base``."""
-    author = github.last_author(f"{FOLDER}/{target.model}/{target.case}", base)
-    assignee = author if author and github_issues.assignable(github, author) else ""
-    login = github.me()
-
-    def filed() -> Issue | None:
-        marked = [issue for issue in github_issues.listed(github, login) if tracking.marker(target) in issue.body]
-        return tracking.choose(marked, target, login)
-
-    return once(
-        filed,
-        lambda: github_issues.file(github, title, body, [tracking.LABEL], assignee),
-        lambda issue: github_issues.withdraw(github, issue),
-    )
-
-
-def commit_message(bump: Bump, issues: Mapping[Target, Issue], reenabled: Sequence[Target]) -> str:
-    """Return the message of the commit that quarantines these tests and re-enables others, without the sign-off."""
-    lines = [f"- {unlinked(f'{target}: {target.reason}')} (#{issue.number})" for target, issue in issues.items()]
-    lines += [f"- {unlinked(f'{target} is re-enabled: {target.reason}')}" for target in reenabled]
-    title = bump.quarantine_title if issues else bump.reenable_title
-    return "\n".join([title, "", *lines])
-
-
-def _commit(
-    step: StepRecord,
-    plan: QuarantinePlan,
-    edited: tuple[Edit, ...],
-    issues: Mapping[Target, Issue],
-    messages: list[str],
-) -> None:
-    branch, bump = plan.run.branch, plan.run.bump
-    step.diff(edits.diff(edited))
-    commit = branch_history.make(step, branch, edited, commit_message(bump, issues, plan.reenabled))
-    messages.append(f"Committed {commit[:10]} on {bump.branch}: {_changes(len(issues), plan, 'Marked {} broken')}.")
-    for name in ("whole-row", "unseen-failure"):
-        if name in bump.allow:
-            step.allowed(name, "; ".join(map(str, issues)) or "It was not needed.")
 
 
 def rerun_flaky(step: StepRecord, run: ChosenRun, flaky: tuple[str, ...], messages: list[str]) -> bool:
@@ -185,25 +143,10 @@ def text(quarantined: Sequence[Mapping[str, object]], failures: Triage) -> str:
 
     ``quarantined`` as ``quarantines.quarantined_since_fork`` returns them.
     """
-    lines = ["### Broken tests", ""]
-    for row in quarantined:
-        tracked = f"tracked by #{row['issue']}" if row["issue"] else "no issue"
-        test, platforms = code(str(row["test"])), code(str(row["platforms"]))
-        lines.append(f"- {test} on {platforms}: {prose(str(row['reason']))} ({tracked})")
-    if not quarantined:
-        lines.append("No test is quarantined.")
-    if failures.jobs:
-        lines += ["", f"Failed in the newest run ({address(failures.run.url)}):", ""]
-        base = code(failures.run.bump.base)
-        lines += [f"| job | class | cause | compared with {base} |", "|---|---|---|---|"]
-    for job in failures.jobs[:_MAX_JOBS]:
-        failure = job.failure
-        lines.append(
-            f"| {code(failure.job)} | {failure.kind} | {code(failure.cause[:160])} | {prose(job.comparison)} |"
-        )
-    if len(failures.jobs) > _MAX_JOBS:
-        lines.append(f"\nand {len(failures.jobs) - _MAX_JOBS} more")
-    return "\n".join(lines)
+    return markdown_texts.render(
+        "broken-tests", quarantined=quarantined, jobs=failures.jobs, most=_MAX_JOBS, url=failures.run.url,
+        base=failures.run.bump.base,
+    )  # fmt: skip
 
 
 def verify(step: StepRecord, result: QuarantineResult) -> View:
@@ -231,39 +174,27 @@ def _checks(result: QuarantineResult) -> list[Check]:
         return Check.each((tracked, quarantined), "skipped", "This is a preview.")
     if not bump.publish and problems:
         return [Check(tracked, "skipped", problems), Check(quarantined, "skipped", "Nothing was published.")]
-    rows = quarantines.rows_of(bump_branch.find(branch.checkout, bump), [test.case for test in result.issues])
+    after = bump_branch.find(branch.checkout, bump)
+    rows = quarantines.rows_of(after, [test.case for test in result.issues])
     running = []
     for target in result.issues:
         running += [str(target) for row in rows if target.is_of(row) and not quarantines.is_quarantined(row, plan.soft)]
     issues = ", ".join(f"{target}: #{issue.number}" for target, issue in result.issues.items()) or "None was named."
-    checks = [
-        Check.of(tracked, not problems, problems or issues),
-        Check.of(quarantined, not running, f"{', '.join(running)} still run." if running else issues),
-    ]
+    detail = f"{', '.join(running)} still run." if running else issues
+    checks = [Check.of(tracked, not problems, problems or issues), Check.of(quarantined, not running, detail)]
     if plan.reenabled:
-        checks.append(_check_reenabled(plan))
+        checks.append(quarantines.check_reenabled(after, plan.reenabled))
     return checks
 
 
-def _check_reenabled(plan: QuarantinePlan) -> Check:
-    branch = bump_branch.find(plan.run.branch.checkout, plan.run.bump)
-    rows = quarantines.rows_of(branch, [test.case for test in plan.reenabled])
-    stopped = []
-    for test in plan.reenabled:
-        if all(quarantines.is_quarantined(row, soft=True) for row in rows if test.is_of(row)):
-            stopped.append(str(test))
-    names = ", ".join(stopped or map(str, plan.reenabled))
-    return Check.of(REENABLED, not stopped, f"{names} {'still do not run' if stopped else 'run again'}.")
-
-
-def _changes(quarantined: int, plan: QuarantinePlan, form: str) -> str:
-    """Return in words how many tests were quarantined and re-enabled; ``form`` is that for quarantined ones."""
+def _changes(quarantined: int, plan: QuarantinePlan) -> str:
+    """Return in words how many tests were quarantined and re-enabled."""
     changes = []
     if quarantined or not plan.reenabled:
-        changes.append(form.format(display.count(quarantined, "test")))
+        changes.append(f"marked {display.count(quarantined, 'test')} broken")
     if plan.reenabled:
-        changes.append(f"Re-enabled {display.count(len(plan.reenabled), 'test')}")
-    return ", ".join([changes[0], *(change[0].lower() + change[1:] for change in changes[1:])])
+        changes.append(f"re-enabled {display.count(len(plan.reenabled), 'test')}")
+    return capitalized(", ".join(changes))
 
 
 def _conclude(step: StepRecord, result: QuarantineResult) -> None:
@@ -289,9 +220,8 @@ def _conclude(step: StepRecord, result: QuarantineResult) -> None:
     elif push.waiting:
         step.waiting(push.waiting, push.next)
     elif push.commit:
-        changes = _changes(len(result.issues), plan, "Marked {} broken")
-        sentence = f"{changes}; {push.commit[:10]} is pushed, and CI is authorized for it."
-        step.done(sentence, notebooks.RUN_CI)
+        pushed = f"{push.commit[:10]} is pushed, and CI is authorized for it."
+        step.done(f"{_changes(len(result.issues), plan)}; {pushed}", notebooks.RUN_CI)
     elif result.flaky:
         names = ", ".join(result.flaky)
         history = " ".join([*plan.triage.flaky_history(result.flaky), run.url])
@@ -311,8 +241,8 @@ def _plan_effects(step: StepRecord, result: QuarantineResult, tests: str) -> Non
     if plan.decisions or plan.reenabled or push_round.has_unpushed_answers(plan.run.pull_request):
         step.would(push_round.PUSH, publish=True)
     elif result.flaky and not result.open:
-        history = "".join(f" {sentence}" for sentence in plan.triage.flaky_history(result.flaky))
-        step.would(f"run again: {', '.join(result.flaky)}{'.' if history else ''}{history}", publish=True)
+        history = " ".join(plan.triage.flaky_history(result.flaky))
+        step.would(". ".join(filter(None, [f"run again: {', '.join(result.flaky)}", history])), publish=True)
 
 
 def _next(result: QuarantineResult) -> str:
@@ -324,7 +254,8 @@ def _next(result: QuarantineResult) -> str:
     if failing:
         # A quarantine here would hide what is broken on the base branch.
         base = result.plan.run.bump.base
-        prefix += f"{display.first_names(list(failing))} also {'fails' if len(failing) == 1 else 'fail'} on {base}: "
+        verb = "fails" if len(failing) == 1 else "fail"
+        prefix += f"{display.first_names(list(failing))} also {verb} on {base}: "
         prefix += "fix or quarantine that there, or name it in broken with its issue. "
     if proposals := result.plan.proposals():
         parameter = shlex.quote(decide.as_parameter(proposals))  # the causes come from logs

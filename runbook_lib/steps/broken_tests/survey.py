@@ -26,7 +26,7 @@ from runbook_lib.system.clock import now
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.quarantines import recipe_texts, resolve_targets
+from runbook_lib.workflow.quarantines import edit_recipes, recipe_texts, resolve_targets
 
 
 @dataclass(frozen=True)
@@ -111,16 +111,7 @@ class QuarantineSurvey:
 
     def edits(self, branch: BumpBranch, issues: Mapping[Target, int]) -> tuple[Edit, ...]:
         """Return the edits that re-enable tests and name issues in the comments of rows."""
-        edited = []
-        cases = [target.case for target in (*self.reenabled, *issues)]
-        whole_rows = "whole-row" in branch.bump.allow
-        for path, before in recipe_texts(branch, cases).items():
-            after = quarantine.unmark(path, before, self.reenabled, whole_rows=whole_rows).after
-            for target, number in issues.items():
-                after = quarantine.track(path, after, target, number).after
-            if after != before:
-                edited.append(Edit(path, before, after))
-        return tuple(edited)
+        return edit_recipes(branch, issues, quarantine.track, self.reenabled)
 
     def show(self) -> View:
         """Show the quarantined tests with their age, and what would change."""

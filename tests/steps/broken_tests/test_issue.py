@@ -12,6 +12,7 @@ from runbook_lib.recipes.issue_references import issue_of_comment, issue_of_reas
 from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.broken_tests.issue import body, choose, marker, title
 from runbook_lib.triage.diagnose import Failure
+from runbook_lib.triage.failed_jobs import DiagnosedJob
 
 BUMP = Bump.parse(tag="26.04-py3")
 BROKEN = Target("gpt3_tp1", "dgx_h100", "dev", "gpt", "it hangs")
@@ -62,12 +63,12 @@ def text(failure: Failure | None = None, broken: Target = BROKEN) -> str:
     return body(
         broken,
         BUMP,
+        failure and DiagnosedJob(failure),
         **ROW,
         old="a:26.02-py3",
         new="a:26.04-py3",
         run="https://x/run",
         pull="https://x/pull",
-        failure=failure,
     )
 
 
@@ -86,7 +87,7 @@ def test_a_new_issue_has_every_required_fact() -> None:
 
 def test_lines_of_an_internal_log_are_left_out() -> None:
     failure = Failure("j", "https://gitlab.internal/job", "hang", "It hangs.", ("a line of the log",))
-    told = body(BROKEN, BUMP, **ROW, old="a", new="b", run="", pull="", failure=failure, internal=True)
+    told = body(BROKEN, BUMP, DiagnosedJob(failure), **ROW, old="a", new="b", run="", pull="", internal=True)
     assert "It hangs." in told
     assert "a line of the log" not in told
 
