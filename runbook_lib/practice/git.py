@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 
 from runbook_lib.git.blobs import read_blobs
 
@@ -33,20 +34,11 @@ class ForgeGitError(Exception):
     """A git command of the forge that failed; the forge answers 500 as GitHub would."""
 
 
-@dataclass(frozen=True)
-class CommitDetails:
-    """One commit; the dates are in UTC, as GitHub writes them."""
-
-    sha: str
-    tree: str
-    parents: tuple[str, ...]
-    message: str
-    author: str
-    author_email: str
-    authored: str
-    committer: str
-    committer_email: str
-    committed: str
+#: The fields of a commit, as git formats them; the dates are in UTC, as GitHub writes them.
+_COMMIT = {
+    "sha": "%H", "tree": "%T", "parents": "%P", "message": "%B", "author": "%an", "author_email": "%ae",
+    "authored": "%ad", "committer": "%cn", "committer_email": "%ce", "committed": "%cd",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -134,10 +126,10 @@ class BareRepository:
         tree = self._run(("merge-tree", "--write-tree", base, head))
         if tree.returncode:
             return None
+        person = {"NAME": "Practice Forge", "EMAIL": "noreply@practice.invalid", "DATE": self.commit(head).committed}
         env = dict(ISOLATED)
-        for role in ("AUTHOR", "COMMITTER"):
-            env[f"GIT_{role}_NAME"], env[f"GIT_{role}_EMAIL"] = "Practice Forge", "noreply@practice.invalid"
-            env[f"GIT_{role}_DATE"] = self.commit(head).committed
+        for name, value in person.items():
+            env |= {f"GIT_AUTHOR_{name}": value, f"GIT_COMMITTER_{name}": value}
         tree_id = tree.stdout.decode().splitlines()[0]
         args = ("commit-tree", tree_id, "-p", base, "-p", head, "-m", f"Merge {head} into {base}")
         return self.git(*args, env=env).strip()
@@ -151,13 +143,13 @@ class BareRepository:
         """Report if a commit is in the history of a branch."""
         return self._run(("merge-base", "--is-ancestor", commit, branch)).returncode == 0
 
-    def _commit(self, sha: str) -> CommitDetails:
-        """Return a commit by its full id."""
-        form = "%x00".join(("%H", "%T", "%P", "%B", "%an", "%ae", "%ad", "%cn", "%ce", "%cd"))
-        date = "--date=format-local:%Y-%m-%dT%H:%M:%SZ"
-        shown = self.git("show", "--no-patch", f"--format={form}", date, sha).rstrip("\n")
-        full, tree, parents, message, *people = shown.split("\0")
-        return CommitDetails(full, tree, tuple(parents.split()), message.rstrip("\n"), *people)
+    def _commit(self, sha: str) -> SimpleNamespace:
+        """Return the fields of a commit by its full id."""
+        form, date = "%x00".join(_COMMIT.values()), "--date=format-local:%Y-%m-%dT%H:%M:%SZ"
+        shown = self.git("show", "--no-patch", f"--format={form}", date, sha).rstrip("\n").split("\0")
+        commit = SimpleNamespace(**dict(zip(_COMMIT, shown, strict=True)))
+        commit.parents, commit.message = commit.parents.split(), commit.message.rstrip("\n")
+        return commit
 
     def _log(self, base: str, head: str) -> tuple[str, ...]:
         """Return the commits in the history of the head and not in that of the base, oldest first."""

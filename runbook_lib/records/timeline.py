@@ -1,9 +1,11 @@
 """The runs of a bump in order, with repetitions folded, and in words what they changed and what people decided."""
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from importlib.resources import files
 from typing import Any
 
 from runbook_lib.checks import REENABLED
@@ -13,6 +15,10 @@ from runbook_lib.records.status import Predicate, is_preview, stable_sentence
 
 #: The issue of a test in the detail of a check: ``gpt/case@dgx_h100 (dev): #11``.
 _ISSUE = r"{case}(?:@\S{{1,200}})? \([^)]{{0,200}}\): #(\d{{1,12}})"
+#: Kind of effect → the sentence that describes it, and its word for an empty value.
+_SENTENCES: Mapping[str, Mapping[str, str]] = tomllib.loads(
+    files(__package__).joinpath("effects.toml").read_text(encoding="utf-8")
+)
 
 
 @dataclass(frozen=True)
@@ -152,38 +158,19 @@ def person(run: Predicate) -> str:
 
 def describe_effect(effect: Mapping[str, Any]) -> str:
     """Return a sentence for one effect, with the values before and after it."""
-    target = format_value(effect.get("target"))
-    before, after = abbreviate(effect.get("before")), abbreviate(effect.get("after"))
+    kind, target = format_value(effect.get("effect")), format_value(effect.get("target"))
     number, _, rest = target.partition(" ")
-    match effect.get("effect"):
-        case "edit":
-            return f"Edited {target}: {before or 'a new file'} → {after}."
-        case "branch":
-            return f"Created the branch {target} at {after}."
-        case "commit":
-            return f"Committed {after} on {target}, after {before}."
-        case "merge":
-            return f"Merged the base into {target}: {before} → {after}."
-        case "push":
-            return f"Pushed to {target}: {before or 'new branch'} → {after}."
-        case "pull request" if rest == "text":
-            return f"Changed the text of {number}: {_changed_lines(effect.get('before'), effect.get('after'))}."
-        case "pull request":
-            return f"Opened the pull request {target}: {after}."
-        case "label" if effect.get("after"):
-            return f"Set the label {rest} on {number}."
-        case "label":
-            return f"Removed the label {rest} from {number}."
-        case "comment":
-            return f"Commented on {target}: {after}"
-        case "issue":
-            return f"Opened the issue {target}: {after}."
-        case "rerun":
-            return f"Reran {target}: attempt {after}, after {before}."
-        case "reset":
-            return f"Reverted {target}: {before or 'no file'} → {after}."
-        case kind:
-            return f"{format_value(kind)} {target}: {before or 'nothing'} → {after or 'nothing'}."
+    lines = ""
+    if kind == "pull request" and rest == "text":
+        kind = "pull request text"
+        lines = _changed_lines(effect.get("before"), effect.get("after"))
+    elif kind == "label" and not effect.get("after"):
+        kind = "label removed"
+    sentence = _SENTENCES.get(kind, _SENTENCES["other"])
+    values = {"kind": kind, "target": target, "number": number, "rest": rest, "lines": lines}
+    for name in ("before", "after"):
+        values[name] = abbreviate(effect.get(name)) or sentence.get("nothing", "")
+    return sentence["text"].format(**values)
 
 
 def _changed_lines(before: object, after: object) -> str:

@@ -4,7 +4,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,16 +91,6 @@ class NotebookJob:
             outputs=outputs,
             hide_code=hide_code,
         )
-
-    def without(self, name: str) -> "NotebookJob":
-        """Return this job with the default of one parameter."""
-        arguments, injected, resolved = dict(self.arguments), dict(self.injected), dict(self.resolved)
-        arguments.pop(name, None)
-        injected.pop(name, None)
-        for parameter in self.source.parameters:
-            if parameter.name == name:
-                resolved[name] = parameter.default
-        return replace(self, arguments=arguments, injected=injected, resolved=resolved)
 
     @property
     def is_practice(self) -> bool:

@@ -28,10 +28,8 @@ T = TypeVar("T")
 
 #: Seconds that a kernel may take to start.
 START_LIMIT = 60
-#: Seconds for a kernel to prepare for a notebook, and between two checks that it is alive.
-_READY, _POLL = 60, 0.5
-#: Seconds between two questions to a kernel that is starting.
-_NUDGE = 0.05
+#: Seconds for a kernel to prepare for a notebook, and between two questions to one that is starting.
+_READY, _NUDGE = 60, 0.05
 #: Bytes of a folder's path that leave room for a socket's name: addresses have 108 bytes in unix(7), 104 on macOS.
 _LONGEST_FOLDER = 70
 
@@ -97,9 +95,18 @@ class Kernel:
 
         Raises KernelDied if the kernel did not start, and RunbookError if it does not answer.
         """
+        from nbformat.v4 import new_code_cell, new_notebook
+
         self._wait(self._started)
         code = f"import runbook_lib.runner.kernel_main as _m; _m.begin_notebook({dict(env)!r}, {str(cwd)!r})"
-        self._call(self._prepare(code))
+        preparation = new_notebook(cells=[new_code_cell(code)])  # type: ignore[no-untyped-call]
+        try:
+            self.run(preparation, limit=_READY, on_output=lambda _name, _text: None, cell_done=lambda _: None)
+        except CellTooSlow:
+            message = f"The kernel did not answer within {_READY} seconds. Run the same command again."
+            raise RunbookError(message) from None
+        except CellFailed as error:
+            raise RunbookError(f"The kernel could not be prepared: {error.name}: {error.message}.") from error
 
     def run(
         self,
@@ -211,34 +218,6 @@ class Kernel:
             finally:
                 if cell.cell_type == "code":
                     cell_done(notebook)  # on the loop, where nothing can interrupt it
-
-    async def _prepare(self, code: str) -> None:
-        client, manager = self._client, self._manager
-        assert client is not None
-        assert manager is not None
-        request = asyncio.ensure_future(
-            client.execute_interactive(
-                code,
-                silent=True,
-                store_history=False,
-                allow_stdin=False,
-                timeout=_READY,
-                output_hook=lambda _: None,
-            )
-        )
-        try:
-            while not (await asyncio.wait({request}, timeout=_POLL))[0]:
-                if not await manager.is_alive():
-                    raise KernelDied(self._last_words())
-            reply = await request
-        except TimeoutError as error:
-            message = f"The kernel did not answer within {_READY} seconds. Run the same command again."
-            raise RunbookError(message) from error
-        finally:
-            request.cancel()
-        content = reply["content"]
-        if content["status"] != "ok":
-            raise RunbookError(f"The kernel could not be prepared: {content.get('ename')}: {content.get('evalue')}.")
 
     async def _interrupt(self, manager: "AsyncKernelManager", grace: float) -> None:
         await manager.interrupt_kernel()

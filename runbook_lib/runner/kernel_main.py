@@ -47,6 +47,7 @@ def begin_notebook(env: Mapping[str, str], cwd: str) -> None:
     shell = get_ipython()
     if shell is not None:
         shell.reset(new_session=True)
+        shell.execution_count = 0  # this call is counted
         # Without this, each reset and each later collection would traverse the objects of all modules.
         gc.freeze()
     if "matplotlib.pyplot" in sys.modules:

@@ -59,7 +59,10 @@ def run_notebooks(
                 continue
             if any(result.started_ci for result in results[-len(ci_round) :]):
                 # A CI run that a person named belongs to the round that has ended.
-                queue[:0] = [job.without("run_id") for job in jobs if job.source.name in ci_round]
+                for job in reversed(jobs):
+                    if job.source.name in ci_round:
+                        values = {name: value for name, value in job.arguments.items() if name != "run_id"}
+                        queue.insert(0, NotebookJob.prepare(job.source, values, cwd=folder, parent=parent))
                 rounds += 1
     for job in queue:
         results.append(StepResult(job.source.name, "not run", "An earlier step failed."))

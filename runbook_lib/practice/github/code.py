@@ -6,7 +6,6 @@ from werkzeug.wrappers import Response
 
 from runbook_lib.practice.github import shapes
 from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.serving import ApiError, json_response, not_found
 
 
@@ -43,11 +42,7 @@ def _resolve(call: ApiCall, revision: str) -> str:
 def _list_commits(call: ApiCall) -> Response:
     query = call.request.args
     commits = call.hub.home.history(_resolve(call, query.get("sha") or "main"), query.get("path", ""))
-    return call.page(commits, lambda sha: _shown(call.hub, sha))
-
-
-def _shown(hub: Hub, sha: str) -> shapes.Json:
-    return shapes.commit(hub, hub.home.commit(sha))
+    return call.page(commits, lambda sha: shapes.commit(call.hub, sha))
 
 
 def _compare(call: ApiCall, basehead: str) -> Response:
@@ -63,8 +58,8 @@ def _compare(call: ApiCall, basehead: str) -> Response:
     status = {(False, False): "identical", (True, False): "ahead", (False, True): "behind", (True, True): "diverged"}
     content = shapes.shape(
         hub, "compare", address=basehead, base=base, head=head, status=status[ahead > 0, behind > 0], ahead=ahead,
-        behind=behind, base_commit=_shown(hub, base), merge_base_commit=_shown(hub, fork_point),
-        commits=[_shown(hub, sha) for sha in commits],
+        behind=behind, base_commit=shapes.commit(hub, base), merge_base_commit=shapes.commit(hub, fork_point),
+        commits=[shapes.commit(hub, sha) for sha in commits],
         files=[shapes.file_change(hub, file, head) for file in files[:300]],
     )  # fmt: skip
     return json_response(content, headers=headers)

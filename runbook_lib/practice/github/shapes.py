@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from runbook_lib.practice.accounts import ACCOUNTS, COPY_PR_BOT, PracticeAccount
 from runbook_lib.practice.ci import plan
-from runbook_lib.practice.git import CommitDetails, FileChange
+from runbook_lib.practice.git import FileChange
 from runbook_lib.practice.hub import Hub, JobState, RunState
 from runbook_lib.practice.state import CommentRecord, EventRecord, LabelRecord, TicketRecord
 
@@ -194,8 +194,9 @@ def _mergeable_state(ticket: TicketRecord) -> str:
     return "draft" if ticket.draft else "clean"
 
 
-def commit(hub: Hub, details: CommitDetails) -> Json:
+def commit(hub: Hub, sha: str) -> Json:
     """Return a commit."""
+    details = hub.home.commit(sha)
     accounts = {account.email: _account(hub, account) for account in ACCOUNTS.values() if account.email}
     return shape(
         hub, "commit", details, id=int(details.sha[:12], 16), author_account=accounts.get(details.author_email),

@@ -66,7 +66,10 @@ class PracticeGitLab:
         # GitLab does not reveal that a project exists to a caller who may not see it.
         if arguments.pop("project") not in (self.hub.repository, str(PROJECT_ID)) or (is_api and not token):
             raise _Refusal(404, "Project Not Found")
-        content = show(self, request, **arguments)
+        try:
+            content = show(self, request, **arguments)
+        except LookupError:
+            raise _Refusal(404, "Not found") from None
         if isinstance(content, Response):
             return content
         if isinstance(content, list):
@@ -75,12 +78,12 @@ class PracticeGitLab:
         return json_response(content, 201 if request.method == "POST" else 200)
 
     def show_job_page(self, request: Request, number: int) -> Response:
-        job = self._find_job(number)
+        job = self.pipelines.find_job(number)
         title = f"GitLab job {job.planned.model}/{job.planned.test_case or job.planned.name}"
         return pages.page(self.hub, "job.html", title, status=job.status.status, log=job.log)
 
     def show_pipeline_page(self, request: Request, number: int) -> Response:
-        pipeline, project = self._find_pipeline(number), f"{PREFIX}/{self.hub.repository}"
+        pipeline, project = self.pipelines.find(number), f"{PREFIX}/{self.hub.repository}"
         title = f"GitLab pipeline {pipeline.id}"
         return pages.page(self.hub, "pipeline.html", title, pipeline=pipeline, project=project, now=self.hub.clock())
 
@@ -128,46 +131,34 @@ class PracticeGitLab:
         return [self._shown(pipeline) for pipeline in self.pipelines.all() if sha in (None, pipeline.run.head_sha)]
 
     def show_pipeline(self, request: Request, number: int) -> Json:
-        return self._shown(self._find_pipeline(number))
+        return self._shown(self.pipelines.find(number))
 
     def list_bridges(self, request: Request, number: int) -> list[Json]:
         bridges, now = [], self.hub.clock()
-        for child in self._find_pipeline(number).children:
+        for child in self.pipelines.find(number).children:
             started = self._shown(child) if child.has_started(now) else None
             bridges.append({"name": child.name, "status": child.at(now).status, "downstream_pipeline": started})
         return bridges
 
     def list_variables(self, request: Request, number: int) -> list[Json]:
-        pairs = [entry.split("=", 1) for entry in self._find_pipeline(number).run.variables]
+        pairs = [entry.split("=", 1) for entry in self.pipelines.find(number).run.variables]
         return [{"key": key, "value": value, "variable_type": "env_var", "raw": False} for key, value in pairs]
 
     def list_jobs(self, request: Request, number: int) -> list[Json]:
         # Newest first, as GitLab lists them.
-        return [self._job(job) for job in reversed(self._find_pipeline(number).jobs_at(self.hub.clock()))]
+        return [self._job(job) for job in reversed(self.pipelines.find(number).jobs_at(self.hub.clock()))]
 
     def show_job(self, request: Request, number: int) -> Json:
-        return self._job(self._find_job(number))
+        return self._job(self.pipelines.find_job(number))
 
     def download_artifacts(self, request: Request, number: int) -> Response:
-        job = self._find_job(number)
+        job = self.pipelines.find_job(number)
         if not job.has_artifacts or self.hub.clock() > (job.status.completed or 0.0) + _ARTIFACT_LIFETIME:
             raise _Refusal(404, "Not Found")
         return file_response(request, self._archive(job), "application/octet-stream")
 
     def show_trace(self, request: Request, number: int) -> Response:
-        return Response(self._find_job(number).log, content_type="text/plain; charset=utf-8")
-
-    def _find_pipeline(self, number: int) -> PracticePipeline:
-        pipeline = self.pipelines.find(number)
-        if pipeline is None:
-            raise _Refusal(404, "Not found")
-        return pipeline
-
-    def _find_job(self, number: int) -> GitLabJob:
-        job = self.pipelines.find_job(number)
-        if job is None:
-            raise _Refusal(404, "Not found")
-        return job
+        return Response(self.pipelines.find_job(number).log, content_type="text/plain; charset=utf-8")
 
     def _archive(self, job: GitLabJob) -> bytes:
         """Return the artifacts of a job that has ended."""

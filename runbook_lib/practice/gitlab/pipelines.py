@@ -148,24 +148,23 @@ class Pipelines:
         newest = sorted(runs, key=lambda run: -run.id)
         return [self._pipeline(run) for run in newest if run.internal != "none"]
 
-    def find(self, number: int) -> PracticePipeline | None:
-        """Return a pipeline by its number, or None; that of a bridge once it has started."""
+    def find(self, number: int) -> PracticePipeline:
+        """Return a pipeline by its number, that of a bridge once it has started.  Raises LookupError."""
         if run := self._run(number):
             return self._pipeline(run)
         if parent := self._run(number // 100):
             for child in self._pipeline(parent).children:
                 if child.id == number and child.has_started(self.hub.clock()):
                     return child
-        return None
+        raise LookupError(number)
 
-    def find_job(self, number: int) -> GitLabJob | None:
-        """Return a job by its number, or None."""
+    def find_job(self, number: int) -> GitLabJob:
+        """Return a job by its number.  Raises LookupError."""
         owner = number // 100
         if owner % 100 == 0:  # a job of the parent
             owner //= 100
-        pipeline = self.find(owner)
-        jobs = pipeline.jobs_at(self.hub.clock()) if pipeline else []
-        return next((job for job in jobs if job.number == number), None)
+        jobs = self.find(owner).jobs_at(self.hub.clock())
+        return {job.number: job for job in jobs}[number]
 
     def tip(self, branch: str) -> str | None:
         """Return the newest commit of a branch: pushed here, or mirrored from the forge; None without it."""
