@@ -158,6 +158,9 @@ def _add_golden(commands: Commands) -> None:
     compared.add_argument(
         "--repo", default=".", help="the clone that the commits are in, bare or not (default: this one)"
     )
+    compared.add_argument(
+        "--history", default="", metavar="REF", help="judge by the history up to this commit (default: OLD)"
+    )
     compared.add_argument("--csv", default="", metavar="FILE", help="write the measures of every file and metric there")
     compared.add_argument("--json", action="store_true", help="print JSON for machines")
 

@@ -5,29 +5,47 @@ import json
 import os
 from pathlib import Path
 
-from runbook_lib.errors import CannotTell
-from runbook_lib.golden import summary
+from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.golden import history, summary
 from runbook_lib.golden.diff import GoldenFiles, as_csv, as_json, compare, of_folder, of_revision
+from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.system.atomic_files import write
+from runbook_lib.system.cache_folder import cache_folder
 
 
 def command(options: argparse.Namespace) -> int:
-    """Print the comparison; return 0 if all files could be refreshed, 1 if one is held back or refused."""
+    """Print the comparison; return 0 if all files could be refreshed, 1 if somebody must decide first."""
     old, new = (_side(name, options.repo) for name in (options.old, options.new))
     if not old.contents and not new.contents:
         raise CannotTell(
             f"Neither {options.old} nor {options.new} has a golden file. Name commits of a clone of Megatron-LM with "
             "--repo, or folders with model/test_case/golden_values_….json in them."
         )
-    judged = compare(old, new)
+    verdicts = compare(old, new, _history(options))
     if options.csv:
-        write(Path(options.csv), as_csv(judged))
-    print(
-        json.dumps(as_json(judged), indent=2, allow_nan=False)
-        if options.json
-        else summary.markdown(judged).rstrip("\n")
-    )
-    return int(any(judgement.verdict in ("held back", "refused") for judgement in judged))
+        write(Path(options.csv), as_csv(verdicts.judgements))
+    if options.json:
+        print(json.dumps(as_json(verdicts), indent=2, allow_nan=False))
+    else:
+        print(summary.markdown(verdicts).rstrip("\n"))
+    return int(verdicts.open)
+
+
+def _history(options: argparse.Namespace) -> GoldenHistory:
+    """Read the history up to the revision that ``--history`` names, or to the old one."""
+    ref = options.history
+    if not ref:
+        if os.path.isdir(Path(options.old).expanduser()):
+            return GoldenHistory(missing="the old side is a folder; name a revision with --history")
+        ref = options.old
+    checkout = Checkout.open(Path(options.repo or "."))
+    if options.history:
+        try:
+            ref = checkout.resolve(ref)
+        except RunbookError as error:
+            raise CannotTell(f"--history names {ref!r}, which is no commit of {checkout.path}: {error}") from error
+    return history.read(checkout, ref, cache_folder(os.environ, "golden"))
 
 
 def _side(name: str, repo: str) -> GoldenFiles:

@@ -113,3 +113,12 @@ def _git(place: Path, *arguments: str, stdin: bytes = b"") -> bytes:
         return command.output(place, *arguments, stdin=stdin)
     except command.GitFailed as error:
         raise CannotTell(f"git could not read the repository {place}. It says: {error.stderr}") from error
+
+
+def read_objects(place: Path, ids: Sequence[str], largest: int) -> dict[str, bytes]:
+    """Read the blobs of these ids, in one process; what is missing or larger than ``largest`` bytes is left out."""
+    return {
+        name: entry[2]
+        for name, entry in zip(ids, _objects(place, ids), strict=True)
+        if entry and len(entry[2]) <= largest
+    }

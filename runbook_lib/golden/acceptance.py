@@ -1,26 +1,37 @@
-"""Acceptance of golden files that are held back, by name or pattern, for all of their metrics or for some."""
+"""Acceptance of golden files that are held back, by name or pattern, for all metrics or for some, and of groups."""
 
 import difflib
 import fnmatch
+import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from runbook_lib.errors import Refused
 from runbook_lib.golden.file_names import GoldenFileName
-from runbook_lib.golden.judge import Judgement
+from runbook_lib.golden.form import Judgement
+from runbook_lib.golden.judge import Verdicts
+from runbook_lib.golden.shifts import SHIFT_LIMIT, Group
 from runbook_lib.text.decisions import entries
 from runbook_lib.text.redact import Redactor
+
+#: The verdicts that a person may overrule.
+_ACCEPTABLE = ("held back", "ambiguous")
+_GROUP = re.compile(r"(?:[\w.-]+/){0,2}(?:[\w.-]*time[\w.-]*|mem-[\w-]+|throughput|lm-loss|form)")
 
 
 @dataclass(frozen=True)
 class Acceptance:
-    """One entry of ``accept``, ``name [metric, metric]: reason``; the name and the metrics may hold ``*`` and ``?``."""
+    """One entry of ``accept``, ``name [metric, metric]: reason``; the name and the metrics may hold ``*`` and ``?``.
+
+    The name of a group must be its id in full.  ``ratio``: an earlier acceptance was for a shift of this size.
+    """
 
     entry: str
     name: str
     metrics: tuple[str, ...]
     reason: str
+    ratio: float | None = None
 
     @classmethod
     def of(cls, entry: str, reason: str) -> "Acceptance":
@@ -34,6 +45,11 @@ class Acceptance:
         return cls(entry, match[1], metrics, reason)
 
     @property
+    def is_group(self) -> bool:
+        """Report if the name is that of a group."""
+        return _GROUP.fullmatch(self.name) is not None
+
+    @property
     def is_pattern(self) -> bool:
         """Report if the name stands for several files."""
         return not {"*", "?"}.isdisjoint(self.name)
@@ -41,6 +57,15 @@ class Acceptance:
     def names(self, file: str) -> bool:
         """Report if a file is meant."""
         return _matches(file, self.name)
+
+    def covers_group(self, group: Group) -> bool:
+        """Report if a group is accepted: by its id, and not beyond the shift of an earlier acceptance."""
+        if self.metrics or self.name != group.id:
+            return False
+        if self.ratio is None or group.ratio is None:
+            return True
+        before, now = math.log(max(self.ratio, 0.01)), math.log(max(group.ratio, 0.01))
+        return before * now >= 0 and abs(now) <= abs(before) + math.log1p(SHIFT_LIMIT)
 
     def covers(self, file: str, metric: str) -> bool:
         """Report if a reason on this metric of a file is accepted."""
@@ -59,7 +84,7 @@ def parse(text: str, redactor: Redactor) -> tuple[Acceptance, ...]:
 
 def apply(judgement: Judgement, acceptances: Iterable[Acceptance]) -> Judgement:
     """Let a file that is held back be refreshed if each of its reasons is accepted."""
-    if judgement.verdict != "held back":
+    if judgement.verdict not in _ACCEPTABLE:
         return judgement
     used: dict[str, Acceptance] = {}
     metrics = [reason.metric for reason in judgement.reasons] or [""]
@@ -79,12 +104,23 @@ def apply(judgement: Judgement, acceptances: Iterable[Acceptance]) -> Judgement:
     )
 
 
-def covered(acceptances: Iterable[Acceptance], judgements: Iterable[Judgement]) -> dict[str, list[str]]:
+def apply_all(verdicts: Verdicts, acceptances: Sequence[Acceptance], earlier: Sequence[Acceptance] = ()) -> Verdicts:
+    """Apply all acceptances to the files, and to the groups those of ``earlier`` refreshes too."""
+    groups = []
+    for group in verdicts.groups:
+        reasons = [entry.reason for entry in (*acceptances, *earlier) if entry.covers_group(group)]
+        groups.append(replace(group, accepted=reasons[0]) if reasons else group)
+    judgements = tuple(apply(judgement, acceptances) for judgement in verdicts.judgements)
+    return verdicts.with_changes(judgements, tuple(groups))
+
+
+def covered(acceptances: Iterable[Acceptance], verdicts: Verdicts) -> dict[str, list[str]]:
     """Return for each entry the files, with their metrics, that it accepts (before they are accepted)."""
-    held_back = [judgement for judgement in judgements if judgement.verdict == "held back"]
+    held_back = [judgement for judgement in verdicts.judgements if judgement.verdict in _ACCEPTABLE]
     result: dict[str, list[str]] = {}
     for acceptance in acceptances:
         names = result.setdefault(acceptance.entry, [])
+        names += [group.sentence for group in verdicts.groups if acceptance.covers_group(group)]
         for judgement in held_back:
             metrics = [
                 reason.metric for reason in judgement.reasons if acceptance.covers(judgement.file, reason.metric)
@@ -94,18 +130,16 @@ def covered(acceptances: Iterable[Acceptance], judgements: Iterable[Judgement]) 
     return result
 
 
-def require_coverage(
-    acceptances: Sequence[Acceptance], judgements: Collection[Judgement], earlier: Iterable[str] = ()
-) -> None:
+def require_coverage(acceptances: Sequence[Acceptance], verdicts: Verdicts, earlier: Iterable[str] = ()) -> None:
     """Raise Refused for a refused file, and for a pattern that covers nothing, neither now nor ``earlier``.
 
     A file that is named and not held back (any more) stays as it is, so that a second run may repeat the text.
     """
-    names = covered(acceptances, judgements)
+    judgements, names = verdicts.judgements, covered(acceptances, verdicts)
     earlier = list(earlier)
     for acceptance in acceptances:
         named = [judgement for judgement in judgements if acceptance.names(judgement.file)]
-        stopped = [judgement for judgement in named if judgement.verdict == "held back"]
+        stopped = [judgement for judgement in named if judgement.verdict in _ACCEPTABLE]
         if not acceptance.is_pattern:
             for judgement in named:
                 if judgement.verdict == "refused":
@@ -113,16 +147,16 @@ def require_coverage(
                     raise Refused(f"{judgement.file} cannot be accepted: {why}.")
         if names[acceptance.entry] or any(map(acceptance.names, earlier)):
             continue
-        if acceptance.is_pattern or stopped:
-            near = _near(acceptance, judgements)
+        if acceptance.is_pattern or acceptance.is_group or stopped:
+            near = _near(acceptance, verdicts)
             raise Refused(f"accept names {acceptance.entry!r}, which covers nothing that is held back. {near}")
 
 
-def _near(acceptance: Acceptance, judgements: Iterable[Judgement]) -> str:
-    """Return the files and metrics that are held back, those that resemble the entry first."""
-    stopped = []
-    for judgement in judgements:
-        if judgement.verdict == "held back":
+def _near(acceptance: Acceptance, verdicts: Verdicts) -> str:
+    """Return the groups, files and metrics that are held back, those that resemble the entry first."""
+    stopped = [group.id for group in verdicts.groups]
+    for judgement in verdicts.judgements:
+        if judgement.verdict in _ACCEPTABLE:
             stopped.append(_with_metrics(judgement.file, [reason.metric for reason in judgement.reasons]))
     near = difflib.get_close_matches(acceptance.entry, stopped, n=5, cutoff=0)
     return f"Held back: {', '.join(near)}." if near else "Nothing is held back."
@@ -138,6 +172,8 @@ def require_known(acceptances: Iterable[Acceptance], known: Collection[str]) -> 
     tests = {name.rpartition("/")[0] for name in known}
     for acceptance in acceptances:
         name = acceptance.name
+        if acceptance.is_group:  # only the values of a run show which groups there are
+            continue
         if acceptance.is_pattern:
             exists = any(map(acceptance.names, known))
         else:

@@ -16,7 +16,9 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.settings import refuse_fetching
 from runbook_lib.golden import summary
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
-from runbook_lib.golden.judge import Judgement, judge
+from runbook_lib.golden.form import Judgement, examine
+from runbook_lib.golden.history import GoldenHistory
+from runbook_lib.golden.judge import NO_HISTORY, Verdicts, judge_all
 from runbook_lib.golden.values import MAX_BYTES
 
 LINT = "tools/check_golden_values.py"
@@ -35,7 +37,7 @@ class GoldenFiles:
     lint: bool
 
 
-def compare(old: GoldenFiles, new: GoldenFiles) -> tuple[Judgement, ...]:
+def compare(old: GoldenFiles, new: GoldenFiles, history: GoldenHistory = NO_HISTORY) -> Verdicts:
     """Judge every file that either side has, in order of name; the newer configuration of a test decides.
 
     A file with a new name is compared with the missing one whose content it has, or most of it.
@@ -49,11 +51,11 @@ def compare(old: GoldenFiles, new: GoldenFiles) -> tuple[Judgement, ...]:
         config = new.configs.get(config_path(name), old.configs.get(config_path(before)))
         if isinstance(config, bytes):
             config = config.decode("utf-8", "replace")
-        judgement = judge(name, old.contents.get(before), new.contents.get(name), config, lint=new.lint)
+        judgement = examine(name, old.contents.get(before), new.contents.get(name), config, lint=new.lint)
         if before != name:
             judgement = replace(judgement, renamed=before, notes=(f"renamed from {before}", *judgement.notes))
         judgements.append(judgement)
-    return tuple(judgements)
+    return judge_all(judgements, history)
 
 
 def _renamed(old: Mapping[str, str | bytes], new: Mapping[str, str | bytes]) -> dict[str, str]:
@@ -169,23 +171,26 @@ def as_csv(judgements: tuple[Judgement, ...]) -> str:
     return out.getvalue()
 
 
-def as_json(judgements: tuple[Judgement, ...]) -> dict[str, object]:
-    """Return the outcome, each file that is not unchanged, and all measures."""
-    verdicts = {judgement.verdict for judgement in judgements}
+def as_json(verdicts: Verdicts) -> dict[str, object]:
+    """Return the outcome, the decisions on groups, each file that is not unchanged, and all measures."""
     outcome = "unchanged"
-    if verdicts & {"held back", "refused"}:
+    if verdicts.open:
         outcome = "held back"
-    elif "refresh" in verdicts:
+    elif any(judgement.verdict == "refresh" for judgement in verdicts.judgements):
         outcome = "refresh"
-    measures = summary.rows(judgements)
+    measures = summary.rows(verdicts.judgements)
     for row in measures:
         for key, value in row.items():
             # JSON has no infinity, which a step from 1e-12 to 1e300 gives.
             if isinstance(value, float) and not math.isfinite(value):
                 row[key] = None
     return {
+        "version": 2,
         "outcome": outcome,
-        "compared": len(judgements),
-        "files": summary.verdict_rows(judgements),
+        "compared": len(verdicts.judgements),
+        "history": verdicts.missing or "read",
+        "error rates": verdicts.error_rates,
+        "groups": [group.row for group in verdicts.groups],
+        "files": summary.verdict_rows(verdicts.judgements),
         "measures": measures,
     }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from runbook_lib.golden import ci_rules
-from runbook_lib.golden.values import Steps
+from runbook_lib.golden.values import GoldenValues, Steps
 
 
 @dataclass(frozen=True)
@@ -73,3 +73,24 @@ def _ratio(metric: str, old: Steps, new: Steps, before: list[float], after: list
     if metric.startswith("mem-") and min(before) > 0:
         return max(median(after) / median(before), max(after) / max(before))
     return None
+
+
+def cost_changes(old: GoldenValues, new: GoldenValues) -> dict[str, float]:
+    """Return the logarithm of new to old for each time, memory and number of zeros; a lower throughput is positive."""
+    changes: dict[str, float] = {}
+    for metric in old.series.keys() & new.series.keys():
+        before, after = _shared_values(old.series[metric], new.series[metric])
+        if metric == "num-zeros" and before and min(*before, *after) >= 0:
+            changes[metric] = math.log((median(after) + 1) / (median(before) + 1))
+        elif ratio := _ratio(metric, old.series[metric], new.series[metric], before, after):
+            changes[metric] = math.log(ratio)
+    for metric in old.run_metrics.keys() & new.run_metrics.keys():
+        numbers = ci_rules.typical(old.run_metrics[metric]), ci_rules.typical(new.run_metrics[metric])
+        if None in numbers or not all(number and 0 < number < math.inf for number in numbers):
+            continue
+        change = math.log(numbers[1] / numbers[0])  # type: ignore[operator]
+        if metric == "throughput":
+            changes[metric] = -change
+        elif metric.startswith("mem-") or "timing" in metric:
+            changes[metric] = change
+    return {metric: change for metric, change in sorted(changes.items()) if math.isfinite(change)}

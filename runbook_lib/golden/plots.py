@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 from runbook_lib.display import Picture, View, note
 from runbook_lib.golden import summary
-from runbook_lib.golden.judge import Judgement
+from runbook_lib.golden.form import Judgement
+from runbook_lib.golden.history import GoldenHistory
+from runbook_lib.golden.judge import Verdicts
+from runbook_lib.golden.noise import calibrate, probability
 from runbook_lib.golden.values import GoldenValues
 
 if TYPE_CHECKING:
@@ -166,3 +169,38 @@ def _svg(figure: "Figure", description: str) -> Picture:
     drawing = re.sub(r"^.*?(?=<svg)", "", out.getvalue(), count=1, flags=re.DOTALL)
     attributes = f'role="img" aria-label="{html.escape(description)}" style="max-width:100%"'
     return Picture(drawing.replace("<svg ", f"<svg {attributes} ", 1), description)
+
+
+def shifts(verdicts: Verdicts) -> Picture | View:
+    """Plot the changes of each group's files, sorted, beside the group's median: above 1 is worse."""
+    groups = [group for group in verdicts.groups if group.ratio is not None and "loss" not in group.metric]
+    if not groups:
+        return note("No platform shares a shift of time or memory.")
+    figure, panels = _figure(9, 2.4 * len(groups), len(groups))
+    for axes, group in zip(panels, groups, strict=True):
+        costs = {judgement.file: judgement.costs.get(group.metric, 0.0) for judgement in verdicts.judgements}
+        ratios = sorted(math.exp(costs[file]) for file in group.files if file in costs)
+        axes.axhline(1, color="#888888", linewidth=1)
+        axes.plot(range(1, len(ratios) + 1), ratios, "o", color=_OLD, markersize=4)
+        axes.axhline(group.ratio or 1.0, color=_NEW, linewidth=1.5, linestyle="--")
+        axes.set_title(group.sentence, fontsize=9, loc="left")
+        axes.set_ylabel("new / old")
+    panels[-1].set_xlabel("files, sorted; the dashed line is the median")
+    return _svg(figure, "; ".join(group.sentence for group in groups))
+
+
+def calibration(history: GoldenHistory) -> Picture | View:
+    """Plot the share of past changes beyond each number of standard deviations, and the share that is expected."""
+    sizes = calibrate(history)
+    if not sizes:
+        return note(f"No history to calibrate with: {history.missing or 'it has too few versions'}.")
+    figure, (axes,) = _figure(9, 3, 1)
+    points = [0.5 * position for position in range(1, 17)]
+    observed = [sum(size >= point for size in sizes) / len(sizes) for point in points]
+    axes.plot(points, [probability(point) for point in points], "-", color=_OLD, label="expected of noise")
+    axes.plot(points, observed, "o", color=_NEW, label=f"past changes ({len(sizes)})")
+    axes.set_yscale("log")
+    axes.set_xlabel("standard deviations slower than the platform's shift")
+    axes.set_ylabel("share of changes beyond")
+    axes.legend(frameon=False, fontsize=8)
+    return _svg(figure, f"Calibration: {len(sizes)} past changes of iteration times against the expected share")

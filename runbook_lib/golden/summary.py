@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from runbook_lib.golden.judge import Judgement, Verdict
+from runbook_lib.golden.form import Judgement, Verdict
+from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.measure import Measure
+from runbook_lib.golden.shifts import Group
 from runbook_lib.text.markdown import code
 
 #: Upper bounds of the buckets of |avg_rel_diff|; the first holds 0 alone, the last all from the last bound on.
@@ -20,7 +22,7 @@ CSV_COLUMNS = (
 _MAX_FILES = 20
 #: From which ratio an iteration time counts as longer.
 SLOWER = 1.25
-_RANK: Mapping[Verdict, int] = {"refused": 0, "held back": 1, "refresh": 2, "unchanged": 3}
+_RANK: Mapping[Verdict, int] = {"refused": 0, "held back": 1, "ambiguous": 2, "refresh": 3, "unchanged": 4}
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,18 @@ def verdict_rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
                 "reasons": sentence(judgement),
                 "notes": "; ".join(judgement.notes),
                 "accepted": judgement.accepted,
+                "group": judgement.group,
             }
             result.append(row)
     return result
+
+
+def group_rows(groups: Iterable[Group]) -> list[dict[str, object]]:
+    """Return one row per decision on a group."""
+    rows = []
+    for group in groups:
+        rows.append({**group.row, "files": len(group.files)})
+    return rows
 
 
 def sentence(judgement: Judgement) -> str:
@@ -110,24 +121,56 @@ def sentence(judgement: Judgement) -> str:
     return "; ".join(clauses)
 
 
-def markdown(judgements: Iterable[Judgement]) -> str:
-    """Return the text for the pull request.  Names are in code spans: nothing in them is markup or a mention."""
-    judgements = in_order(judgements)
+def markdown(verdicts: Verdicts) -> str:
+    """Return the text for the pull request, the decisions on groups first.
+
+    Names are in code spans: nothing in them is markup or a mention.
+    """
+    judgements = in_order(verdicts.judgements)
     by_verdict: dict[Verdict, list[Judgement]] = {verdict: [] for verdict in _RANK}
     for judgement in judgements:
         by_verdict[judgement.verdict].append(judgement)
-    parts = [
-        f"### Golden values\n\n{len(by_verdict['refresh'])} refreshed, {len(by_verdict['held back'])} held back, "
+    waiting = sum(judgement.verdict == "refresh" for judgement in judgements if judgement.file in verdicts.waiting)
+    counts = [
+        f"{len(by_verdict['refresh']) - waiting} refreshed, {len(by_verdict['held back'])} held back",
+        f"{len(by_verdict['ambiguous'])} ambiguous" if by_verdict["ambiguous"] else "",
+        f"{waiting} waiting for a decision on their group" if waiting else "",
         f"{len(by_verdict['refused'])} refused, {len(by_verdict['unchanged'])} unchanged.",
+    ]
+    parts = [
+        f"### Golden values\n\n{', '.join(filter(None, counts))}",
+        _groups(verdicts.groups),
         _files("Refused: NaN, infinity or not readable", by_verdict["refused"]),
         _files("Held back: a person must look", by_verdict["held back"]),
+        _files("Ambiguous: another run decides", by_verdict["ambiguous"]),
         _files("Accepted", [judgement for judgement in judgements if judgement.accepted]),
         _files("Renamed", [judgement for judgement in judgements if judgement.renamed]),
     ]
     metrics = by_metric(judgements)
     if metrics:
-        parts += [_table(metrics), _interpretation(judgements, metrics)]
+        parts += [_table(metrics), _interpretation(judgements, metrics), _error_rates(verdicts)]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _groups(groups: Sequence[Group]) -> str:
+    lines = [f"**One decision for many files** ({len(groups)})", ""]
+    for group in groups:
+        probability = f"p = {max(group.p_value, 1e-300):.0e}"
+        line = f"- {code(group.id)} {code(group.sentence)}, {probability}"
+        lines.append(line + (f" accepted: {code(group.accepted[:200])}" if group.accepted else ": held back"))
+    return "\n".join(lines) if groups else ""
+
+
+def _error_rates(verdicts: Verdicts) -> str:
+    """Return what the verdicts on times and memory may have got wrong."""
+    rates, source = verdicts.error_rates, "the history of each test"
+    if verdicts.missing:
+        source = f"priors alone ({code(verdicts.missing)})"
+    noticed = rates["noticed of ×1.5 slower"]
+    lines = f"Times and memory were judged by {source}. Noise alone would give {rates['false questions']:.1f} questions"
+    if noticed is not None:
+        lines += f"; of tests that became ×1.5 slower, {noticed:.0%} would be noticed"
+    return f"{lines}."
 
 
 def _files(title: str, judgements: Sequence[Judgement]) -> str:

@@ -11,7 +11,8 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.golden import summary
 from runbook_lib.golden import values as golden
 from runbook_lib.golden.file_names import GoldenFileName
-from runbook_lib.golden.judge import Judgement, Verdict, judge
+from runbook_lib.golden.form import Judgement, Verdict
+from runbook_lib.golden.judge import judge
 from runbook_lib.recipes.parallelism import Parallelism
 from runbook_lib.slurm.follow import GONE, ObservedTest
 from runbook_lib.slurm.job_log import log_tail

@@ -13,28 +13,31 @@ from runbook_lib.display import View
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import summary
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName
-from runbook_lib.golden.judge import Judgement
+from runbook_lib.golden.form import STOPPED, Judgement
+from runbook_lib.golden.judge import Verdicts
+from runbook_lib.golden.shifts import Group
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit, edited_paths
 from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.workflow import branch_history, push_round
-from runbook_lib.workflow.golden_comparison import ACCEPTED, GoldenComparison, changed_since_fork, coverage_rows
+from runbook_lib.workflow.golden_comparison import GoldenComparison, coverage_rows
+from runbook_lib.workflow.golden_refreshes import ACCEPTED, changed_since_fork
 from runbook_lib.workflow.push_round import PushOutcome
 from runbook_lib.workflow.run_choice import ChosenRun
 
 
 @dataclass(frozen=True)
 class RefreshPlan:
-    """The edits that refresh a run's golden values, and ``judgements`` on all golden files that the bump changes.
+    """The edits that refresh a run's golden values, and ``verdicts`` on all golden files that the bump changes.
 
     ``undone`` are golden files whose uncommitted changes *reset* undoes; it leaves those in ``untracked`` alone.
     """
 
     values: GoldenComparison
     edits: tuple[Edit, ...]
-    judgements: tuple[Judgement, ...]
+    verdicts: Verdicts
     undone: tuple[str, ...] = ()
     untracked: tuple[str, ...] = ()
 
@@ -46,7 +49,22 @@ class RefreshPlan:
     @property
     def stopped(self) -> tuple[Judgement, ...]:
         """The files that differ and are held back or refused, the worst first."""
-        return tuple(file for file in summary.in_order(self.judgements) if file.verdict in ("held back", "refused"))
+        return tuple(file for file in summary.in_order(self.verdicts.judgements) if file.verdict in STOPPED)
+
+    @property
+    def waiting(self) -> tuple[Group, ...]:
+        """The groups of this run that nobody has accepted."""
+        return tuple(group for group in self.values.verdicts.groups if not group.accepted)
+
+    @property
+    def accepted_groups(self) -> list[Group]:
+        """The groups of files written that a person has accepted."""
+        paths = {edit.path for edit in self.edits}
+        groups = []
+        for group in self.values.verdicts.groups:
+            if group.accepted and any(f"{FOLDER}/{file}" in paths for file in group.files):
+                groups.append(group)
+        return groups
 
     @property
     def accepted(self) -> list[Judgement]:
@@ -64,8 +82,11 @@ class RefreshPlan:
             "",
             f"{files}, as {name} measured them: {address(self.run.url, unlinked)}",
         ]
-        if self.accepted:
+        if self.accepted or self.accepted_groups:
             lines += ["", ACCEPTED]
+        for group in self.accepted_groups:
+            size = f" ×{group.ratio:.2f}" if group.ratio is not None else " ×1.00"
+            lines.append(f"- {unlinked(f'{group.id}{size}: {group.accepted}')}")
         for file in self.accepted:
             name = file.file
             if file.accepted_metrics:
@@ -76,7 +97,7 @@ class RefreshPlan:
     @property
     def text(self) -> str:
         """The summary for reviewers: the whole bump, and the coverage of this run."""
-        text = summary.markdown(self.judgements)
+        text = summary.markdown(self.verdicts)
         rows = coverage_rows(self.values.coverage)
         if not rows:
             return text
@@ -115,14 +136,14 @@ def plan(values: GoldenComparison, *, reset: bool = False) -> RefreshPlan:
     branch, source = values.ci_run.branch, values.ci_run.source
     refreshed = []
     for file in values.judged:
-        if file.verdict == "refresh":
+        if file.verdict == "refresh" and file.file not in values.verdicts.waiting:
             refreshed.append(Edit(f"{FOLDER}/{file.file}", values.old[file.file], values.new[file.file]))
-    judgements: tuple[Judgement, ...] = ()
+    verdicts = Verdicts()
     if source:
         records = values.ci_run.pull_request.records
-        judgements = changed_since_fork(branch, records, values.judged, tuple(refreshed))
+        verdicts = changed_since_fork(branch, records, values.history, values.verdicts, tuple(refreshed))
     undone, untracked = _uncommitted(branch.checkout) if reset else ((), ())
-    return RefreshPlan(values, tuple(refreshed), judgements, undone, untracked)
+    return RefreshPlan(values, tuple(refreshed), verdicts, undone, untracked)
 
 
 def _uncommitted(checkout: Checkout) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -153,6 +174,8 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> PushOutcome:
         for file in refresh.values.judged:
             if file.accepted:
                 step.allowed(f"accept {file.file}", file.accepted)
+        for group in refresh.accepted_groups:
+            step.allowed(f"accept {group.id}", group.accepted)
         commit = branch_history.make(step, branch, refresh.edits, refresh.message)
         files = display.count(len(refresh.edits), "golden file")
         messages.append(f"Committed {commit[:10]} on {bump.branch}: {files}.")
@@ -161,7 +184,7 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> PushOutcome:
         return PushOutcome(messages=tuple(messages))
     if not refresh.run.older:  # an older run says nothing about the failures of the newest
         push = push_round.push_answers(step, state, refresh.values.undecided, last=False)
-    if refresh.judgements:
+    if refresh.verdicts.judgements:
         push_round.update_body(step, state, refresh.text, "golden-values")
     return replace(push, messages=(*messages, *push.messages))
 
@@ -186,14 +209,17 @@ def verify(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> View:
         if run.older:
             step.allowed("older-run", run.older)
         step.table("golden values", values.frame())
-        step.table("verdicts", summary.verdict_rows(refresh.judgements))
+        step.table("groups", summary.group_rows(refresh.verdicts.groups))
+        step.table("verdicts", summary.verdict_rows(refresh.verdicts.judgements))
         step.table("coverage", map(vars, values.coverage))
         step.table("missing", map(vars, values.collection.problems))
     step.check(*_checks(refresh))
     if sum(len(edit.after) for edit in refresh.edits) < 100_000:
         step.diff(edits.diff(refresh.edits))
+    for group in refresh.waiting:
+        step.decide("accept", group.id, group.sentence)
     for file in refresh.stopped:
-        if file.verdict == "held back":
+        if file.verdict != "refused":
             step.decide("accept", file.file, " ".join(reason.sentence for reason in file.reasons))
     _conclude(step, refresh, push)
     return display.note("The record below lists the checks.")
@@ -231,9 +257,11 @@ def _conclude(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> None
     elif not bump.apply:
         _plan_effects(step, refresh, files)
         held_back = f", and hold back {len(refresh.stopped)}" if refresh.stopped else ""
+        if refresh.waiting:
+            held_back += f", and wait for {display.count(len(refresh.waiting), 'decision')} on many files"
         step.done(f"Preview: would refresh {files}{held_back}.", command(step.name, bump, apply=True))
-    elif refresh.stopped:
-        _wait_for_decision(step, refresh.stopped, push)
+    elif refresh.stopped or refresh.waiting:
+        _wait_for_decision(step, refresh, push)
     elif push.waiting:
         step.waiting(push.waiting, push.next)
     elif undecided and bump.tag:
@@ -249,11 +277,16 @@ def _conclude(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> None
         step.done("Already done: the branch has all golden values of this run.")
 
 
-def _wait_for_decision(step: StepRecord, stopped: tuple[Judgement, ...], push: PushOutcome) -> None:
-    names = display.first_names([file.file for file in stopped], 4)
-    count = f"{display.count(len(stopped), 'golden file')} {display.be(len(stopped))} held back"
-    fix = f'Accept them by name, -r accept "{stopped[0].file}: reason; …", or quarantine the test with 06-broken-tests.'
-    step.waiting(f"waiting for a person: {count} ({names})", f"{fix} {push.next}" if push.waiting else fix)
+def _wait_for_decision(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> None:
+    reasons = [group.sentence for group in refresh.waiting]
+    if refresh.stopped:
+        names = display.first_names([file.file for file in refresh.stopped], 4)
+        count = len(refresh.stopped)
+        reasons.append(f"{display.count(count, 'golden file')} {display.be(count)} held back ({names})")
+    first = [group.id for group in refresh.waiting] + [file.file for file in refresh.stopped]
+    fix = f'Accept them by name, -r accept "{first[0]}: reason; …", or quarantine the test with 06-broken-tests.'
+    sentence = f"waiting for a person: {'; '.join(reasons)}"
+    step.waiting(sentence, f"{fix} {push.next}" if push.waiting else fix)
 
 
 def _plan_effects(step: StepRecord, refresh: RefreshPlan, files: str) -> None:

@@ -5,12 +5,10 @@ Files that an earlier refresh has brought onto the branch are not refreshed agai
 
 import contextlib
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runbook_lib import display, notebooks
@@ -23,23 +21,21 @@ from runbook_lib.golden.collect import CollectedFile, CollectionProblem, GoldenC
 from runbook_lib.golden.coverage import Coverage
 from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
-from runbook_lib.golden.judge import Judgement, judge
+from runbook_lib.golden.form import STOPPED, Judgement, examine
+from runbook_lib.golden.history import GoldenHistory
+from runbook_lib.golden.judge import NO_HISTORY, Verdicts, judge_all
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.system.temporary import TemporaryFolder
-from runbook_lib.text.edits import Edit
 from runbook_lib.text.redact import Redactor
-from runbook_lib.workflow import branch_history
 from runbook_lib.workflow.bump_branch import BumpBranch
+from runbook_lib.workflow.golden_refreshes import accepted_earlier, read_history
 from runbook_lib.workflow.run_choice import ChosenRun
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-#: The line of a commit's message under which accepted files are listed.
-ACCEPTED = "Accepted although held back:"
-_STOPPED = ("held back", "refused")
 _LISTED = (FOLDER, recipes.FOLDER, LINT)
 
 
@@ -47,7 +43,7 @@ _LISTED = (FOLDER, recipes.FOLDER, LINT)
 class GoldenComparison:
     """The golden values of a run and the verdicts on them.
 
-    ``old``, ``new`` and ``judged`` are by ``<model>/<test case>/golden_values_….json``.  ``undecided`` are the failed
+    ``old`` and ``new`` are by ``<model>/<test case>/golden_values_….json``.  ``undecided`` are the failed
     jobs that these values do not explain; ``covers`` are by entry of ``accept`` the files that it accepts.
     """
 
@@ -55,12 +51,18 @@ class GoldenComparison:
     collection: GoldenCollection = field(default_factory=lambda: GoldenCollection((), ()))
     old: Mapping[str, str | None] = field(default_factory=dict)
     new: Mapping[str, str] = field(default_factory=dict)
-    judged: tuple[Judgement, ...] = ()
+    verdicts: Verdicts = field(default_factory=Verdicts)
+    history: GoldenHistory = NO_HISTORY
     coverage: tuple[Coverage, ...] = ()
     undecided: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     acceptances: tuple[Acceptance, ...] = ()
     covers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def judged(self) -> tuple[Judgement, ...]:
+        """The verdict on each file."""
+        return self.verdicts.judgements
 
     @property
     def unavailable(self) -> tuple[CollectionProblem, ...]:
@@ -71,7 +73,11 @@ class GoldenComparison:
         """Show the verdict on each file, and the files that cannot be used."""
         if self.ci_run.source is None:
             return display.note("There is nothing to collect.")
-        view = display.table(summary.verdict_rows(self.judged), empty="No golden value of this run differs from ours.")
+        view = View("", "")
+        if groups := self.verdicts.groups:
+            view += display.note("One decision for many files:") + display.table(summary.group_rows(groups))
+        empty = "No golden value of this run differs from ours."
+        view += display.table(summary.verdict_rows(self.judged), empty=empty)
         if self.covers:
             covered = [{"accept": entry, "files": "; ".join(files) or "none"} for entry, files in self.covers.items()]
             view += display.note("Accepted:") + display.table(covered)
@@ -92,6 +98,14 @@ class GoldenComparison:
     def listed(self) -> View:
         """Show the first rows of ``frame``."""
         return display.frame(self.frame()) if self.judged else display.View("", "")
+
+    def shifts(self) -> Picture | View:
+        """Plot the time and memory of each file of a group, new to old, beside the common shift."""
+        return plots.shifts(self.verdicts)
+
+    def calibration(self) -> Picture | View:
+        """Plot how often past changes were as improbable as the judge takes them to be."""
+        return plots.calibration(self.history)
 
     def worst(self) -> Picture | View:
         """Plot old against new, step by step, for the files that a person must see first."""
@@ -127,12 +141,12 @@ def collect(
         collection = artifacts.collect(source, folder, only_failing=only_failing, known=known, progress=progress)
         new = {_short(file.path): file.bytes.decode("utf-8", "surrogateescape") for file in collection.files}
     texts = branch.texts(_with_configs(new))
-    judged = _judge_since_fork(branch, _judge_all(texts, new, lint=LINT in paths), new, texts)
-    covers = acceptance.covered(acceptances, judged)
-    if acceptances:
-        earlier = {entry.name for entry in accepted_earlier(branch, ci_run.pull_request.records)}
-        acceptance.require_coverage(acceptances, judged, earlier)
-    judged = tuple(acceptance.apply(judgement, acceptances) for judgement in judged)
+    history = read_history(branch)
+    verdicts = _judge_since_fork(branch, texts, new, history, lint=LINT in paths)
+    covers = acceptance.covered(acceptances, verdicts)
+    earlier = accepted_earlier(branch, ci_run.pull_request.records) if acceptances or verdicts.groups else ()
+    acceptance.require_coverage(acceptances, verdicts, {entry.name for entry in earlier})
+    verdicts = acceptance.apply_all(verdicts, acceptances, earlier)
     tests: list[golden_coverage.ScopedTest] = []
     warnings: list[str] = []
     for path, text in branch.texts(path for path in paths if path.startswith(f"{recipes.FOLDER}/")).items():
@@ -149,9 +163,10 @@ def collect(
         collection,
         {name: texts[f"{FOLDER}/{name}"] for name in new},
         new,
-        judged,
+        verdicts,
+        history,
         _coverage(source, collection, known, tests),
-        undecided_jobs(ci_run, collection.files, judged, new, on_branch),
+        undecided_jobs(ci_run, collection.files, verdicts, new, on_branch),
         tuple(warnings),
         acceptances,
         covers,
@@ -164,25 +179,26 @@ def _with_configs(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*paths, *map(config_path, paths)]))
 
 
-def _judge_all(texts: Mapping[str, str | None], new: Mapping[str, str], *, lint: bool) -> tuple[Judgement, ...]:
+def _examine_all(texts: Mapping[str, str | None], new: Mapping[str, str], *, lint: bool) -> list[Judgement]:
     paths = {name: f"{FOLDER}/{name}" for name in new}
-    return tuple(
-        judge(name, texts[path], new[name], texts[config_path(path)], lint=lint) for name, path in paths.items()
-    )
+    return [examine(name, texts[path], new[name], texts[config_path(path)], lint=lint) for name, path in paths.items()]
 
 
 def _judge_since_fork(
-    branch: BumpBranch, judged: Iterable[Judgement], new: Mapping[str, str], texts: Mapping[str, str | None]
-) -> tuple[Judgement, ...]:
-    """Hold back a file by its drift since the branch was created, which several rounds add up to."""
-    drifted = {file.file: new[file.file] for file in judged if file.verdict == "refresh"}
+    branch: BumpBranch, texts: Mapping[str, str | None], new: Mapping[str, str], history: GoldenHistory, *, lint: bool
+) -> Verdicts:
+    """Judge the values against the branch, and by their drift since it was created, which several rounds add up to."""
+    verdicts = judge_all(_examine_all(texts, new, lint=lint), history)
+    drifted = {file.file: new[file.file] for file in verdicts.judgements if file.verdict == "refresh"}
     before = branch.checkout.read([f"{FOLDER}/{name}" for name in drifted], branch.fork)
+    if all(texts[path] == text for path, text in before.items()):
+        return verdicts
     existing = {name: text for name, text in drifted.items() if before[f"{FOLDER}/{name}"] is not None}
-    totals = {}
-    for total in _judge_all({**texts, **before}, existing, lint=False):
-        if total.verdict == "held back":
-            totals[total.file] = total
-    return tuple(totals.get(file.file, file) for file in judged)
+    totals = judge_all(_examine_all({**texts, **before}, existing, lint=False), history)
+    stopped = {total.file: total for total in totals.judgements if total.verdict in ("held back", "ambiguous")}
+    groups = {group.id: group for group in (*totals.groups, *verdicts.groups)}
+    judgements = tuple(stopped.get(file.file, file) for file in verdicts.judgements)
+    return verdicts.with_changes(judgements, tuple(groups.values()))
 
 
 def require_known_files(branch: BumpBranch, accepted: str) -> None:
@@ -239,7 +255,7 @@ def _coverage(
 def undecided_jobs(
     ci_run: ChosenRun,
     files: Sequence[CollectedFile],
-    judged: Sequence[Judgement],
+    verdicts: Verdicts,
     new: Mapping[str, str],
     on_branch: bool,
 ) -> tuple[str, ...]:
@@ -248,11 +264,12 @@ def undecided_jobs(
     A job is explained when CI fails its values against those of the tested commit, and none of them is held back.
     """
     checkout = ci_run.branch.checkout
-    verdicts = (*_STOPPED, "refresh") if on_branch else _STOPPED
-    stopped = {judgement.file for judgement in judged if judgement.verdict in verdicts}
+    stopping = (*STOPPED, "refresh") if on_branch else STOPPED
+    stopped = {judgement.file for judgement in verdicts.judgements if judgement.verdict in stopping}
+    stopped |= verdicts.waiting.keys()
     tested = ci_run.tested if checkout.has(ci_run.tested) else ci_run.branch.start
     texts = checkout.read(_with_configs(new), tested)
-    drifted = {judgement.file for judgement in _judge_all(texts, new, lint=False) if judgement.ci}
+    drifted = {judgement.file for judgement in _examine_all(texts, new, lint=False) if judgement.ci}
     explained, unexplained = set(), set()
     for file in files:
         if file.failed and _short(file.path) in stopped:
@@ -293,49 +310,3 @@ def coverage_rows(coverage: Iterable[Coverage]) -> list[dict[str, object]]:
         command = next((text for start, text in _COMMANDS.items() if reason.startswith(start)), notebooks.BROKEN_TESTS)
         rows.append({"golden files": count, "scopes": scopes, "platform": platform, "why": reason, "next": command})
     return rows
-
-
-def changed_since_fork(
-    branch: BumpBranch, records: Path | None, new: tuple[Judgement, ...] = (), edits: tuple[Edit, ...] = ()
-) -> tuple[Judgement, ...]:
-    """Judge the golden files that the branch, with ``edits``, changes since it left its base.
-
-    Those of a run's judgements ``new`` that are held back or refused take their place.  ``records`` is the bump's
-    folder in the archive.
-    """
-    checkout, fork = branch.checkout, branch.fork
-    listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, branch.start, "--", FOLDER).split("\0")
-    after = {edit.path: edit.after for edit in edits}
-    paths = sorted({path for path in listed if GoldenFileName.of_path(path)} | after.keys())
-    old, current = checkout.read(paths, fork), branch.texts([*paths, *map(config_path, paths), LINT])
-    lint = current[LINT] is not None
-    acceptances = list(accepted_earlier(branch, records))
-    for judgement in new:
-        if judgement.accepted:
-            metrics = judgement.accepted_metrics
-            acceptances.append(Acceptance(judgement.file, judgement.file, metrics, judgement.accepted))
-    stopped = {judgement.file: judgement for judgement in new if judgement.verdict in _STOPPED}
-    judged = []
-    for path in paths:
-        name = _short(path)
-        judgement = judge(name, old[path], after.get(path, current[path]), current[config_path(path)], lint=lint)
-        judged.append(stopped.pop(name, acceptance.apply(judgement, acceptances)))
-    return (*judged, *stopped.values())
-
-
-def accepted_earlier(branch: BumpBranch, records: Path | None) -> tuple[Acceptance, ...]:
-    """Return what earlier refreshes of this bump accepted, with the reasons, from the commits' messages.
-
-    Only from commits that the runbook made or a person confirmed: anybody may write such a message.
-    """
-    review = branch_history.review(branch, branch.start, records)
-    ids = [commit.id for commit in review.commits if commit.id in review.trusted_messages]
-    if not ids:
-        return ()
-    acceptances: dict[str, Acceptance] = {}
-    for message in branch.checkout.git("log", "-z", "--no-walk=unsorted", "--format=%B", *ids, "--").split("\0"):
-        if message.startswith(branch.bump.refresh_title):
-            listed = message.partition(ACCEPTED)[2]
-            for match in re.finditer(r"^- (\S+\.json(?: \[[^\]]+\])?): (.+)$", listed, re.MULTILINE):
-                acceptances[match[1]] = Acceptance.of(match[1], match[2])
-    return tuple(acceptances.values())

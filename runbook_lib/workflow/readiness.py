@@ -15,6 +15,7 @@ from runbook_lib.clients.github.models import Pull
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
+from runbook_lib.golden.form import STOPPED
 from runbook_lib.records.status import BEFORE_MERGE
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.execute import StepResult
@@ -24,7 +25,7 @@ from runbook_lib.workflow import (
     branch_history,
     ci_run,
     ci_triggers,
-    golden_comparison,
+    golden_refreshes,
     lts_validation,
     push_round,
     quarantines,
@@ -168,8 +169,8 @@ def _check_pins(branch: BumpBranch, pull: Pull) -> Requirement:
 
 
 def _check_values(branch: BumpBranch, records: Path | None) -> Requirement:
-    judgements = golden_comparison.changed_since_fork(branch, records)
-    files = [judgement.file for judgement in judgements if judgement.verdict in ("held back", "refused")]
+    verdicts = golden_refreshes.changed_since_fork(branch, records, golden_refreshes.read_history(branch))
+    files = [judgement.file for judgement in verdicts.judgements if judgement.verdict in STOPPED]
     if not files:
         return Requirement(_VALUES, True, "Nothing is held back.")
     names = display.first_names(files, 4)

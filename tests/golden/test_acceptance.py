@@ -1,8 +1,10 @@
 import pytest
 
 from runbook_lib.errors import Refused
-from runbook_lib.golden.acceptance import apply, covered, parse, require_coverage, require_known
-from runbook_lib.golden.judge import Judgement, ReviewReason
+from runbook_lib.golden.acceptance import Acceptance, apply, apply_all, covered, parse, require_coverage, require_known
+from runbook_lib.golden.form import Judgement, ReviewReason
+from runbook_lib.golden.judge import Verdicts
+from runbook_lib.golden.shifts import Group
 from runbook_lib.text.redact import Redactor
 
 GB200, H100 = "moe/a/golden_values_dev_dgx_gb200.json", "moe/a/golden_values_dev_dgx_h100.json"
@@ -21,6 +23,8 @@ JUDGED = (
     Judgement("gpt/d/golden_values_dev_dgx_gb200.json", "refused", (ReviewReason("", "NaN"),)),
     Judgement("gpt/e/golden_values_dev_dgx_gb200.json", "refresh"),
 )
+GROUP = Group("dgx_h100", "", TIME, 1.48, 1e-9, (H100,), 36, 36)
+VERDICTS = Verdicts(JUDGED, (GROUP,))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,7 @@ def test_reasons_and_metrics_are_kept():
     judgement = apply(JUDGED[1], entries)
     assert (judgement.accepted, judgement.accepted_metrics) == ("right; slow", (TIME, MEMORY))
     assert apply(JUDGED[1], entries[:1]).notes == ("accepted for mem-max-allocated-bytes only: right",)
-    assert covered(entries, JUDGED) == {
+    assert covered(entries, VERDICTS) == {
         "moe/* [mem-*]": [f"{GB200} [{MEMORY}]", f"{H100} [{MEMORY}]"],
         f"{H100} [iteration-time]": [f"{H100} [{TIME}]"],
     }
@@ -81,10 +85,43 @@ def test_an_entry_that_accepts_nothing_is_refused(text, message):
 def accept(text):
     entries = parse(text, Redactor({}))
     require_known(entries, [judgement.file for judgement in JUDGED])
-    require_coverage(entries, JUDGED)
+    require_coverage(entries, VERDICTS)
     return entries
 
 
 def test_a_pattern_may_be_repeated():
     entries = parse("gpt/e/*: right", Redactor({}))
-    require_coverage(entries, JUDGED, ["gpt/e/golden_values_dev_dgx_gb200.json"])
+    require_coverage(entries, VERDICTS, ["gpt/e/golden_values_dev_dgx_gb200.json"])
+
+
+@pytest.mark.parametrize(
+    ("entry", "accepted"),
+    [
+        (f"{GROUP.id}: the image is slower", True),
+        ("*: all of it", False),
+        ("dgx_h100/*: all of it", False),
+        (f"{H100}: right", False),
+        (f"{GROUP.id} [iteration-time]: right", False),
+    ],
+)
+def test_a_group_is_accepted_by_its_id_alone(entry, accepted):
+    entries = parse(entry, Redactor({}))
+    verdicts = apply_all(VERDICTS, entries)
+    assert bool(verdicts.groups[0].accepted) == accepted
+    assert (H100 in verdicts.waiting) != accepted
+    if accepted:
+        require_known(entries, [H100])
+        require_coverage(entries, VERDICTS)
+        with pytest.raises(Refused, match="covers nothing that is held back"):
+            require_coverage(entries, Verdicts(JUDGED))
+
+
+@pytest.mark.parametrize(("ratio", "accepted"), [(1.48, True), (1.6, True), (1.45, True), (1.3, False), (0.7, False)])
+def test_an_earlier_acceptance_covers_no_larger_shift(ratio, accepted):
+    earlier = Acceptance(GROUP.id, GROUP.id, (), "known", ratio)
+    assert bool(apply_all(VERDICTS, (), (earlier,)).groups[0].accepted) == accepted
+
+
+def test_an_ambiguous_file_can_be_accepted():
+    judgement = Judgement(H100, "ambiguous", (ReviewReason(TIME, "slower", ambiguous=True),))
+    assert apply(judgement, parse(f"{H100}: known", Redactor({}))).verdict == "refresh"

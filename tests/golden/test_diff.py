@@ -123,11 +123,14 @@ def test_commits_of_a_clone(tmp_path, capsys):
     config = f"{FOLDER}/gpt/case/model_config.yaml"
     nan = series(1.0, "nan")
     lint = {"tools/check_golden_values.py": ""}
-    root = clone(tmp_path, {path: nan, config: "METRICS: [num-zeros]"}, {path: series(1.01, "nan")}, lint)
+    root = clone(tmp_path, {path: nan, config: "METRICS: [num-zeros]"}, {path: series(1.0001, "nan")}, lint)
     git(root, "checkout", "--detach", "v0")
     assert main(["golden", "diff", "v0", "v0", "--repo", str(root)]) == 0
+    capsys.readouterr()
     assert main(["golden", "diff", "v0", "v1", "--repo", str(root), "--json"]) == 0
-    measures = json.loads(capsys.readouterr().out.split("\n", 3)[3])["measures"]
+    document = json.loads(capsys.readouterr().out)
+    assert (document["version"], document["history"], document["groups"]) == (2, "read", [])
+    measures = document["measures"]
     assert [(row["metric"], row["ci"] != "") for row in measures] == [
         ("lm loss", False), ("num-zeros", True), ("iteration-time", False)
     ]  # fmt: skip

@@ -61,17 +61,18 @@ def test_formatting_changes_nothing():
     ("old", "new", "why"),
     [
         (OLD, text(series(values={s: 10.0001 - s / 10 for s in range(1, N + 1)})), None),
-        (scaled("iteration-time", 1), scaled("iteration-time", 1.9), None),
+        (scaled("iteration-time", 1), scaled("iteration-time", 1.2), None),
         (scaled("iteration-time", 1), scaled("iteration-time", 0.2), None),
-        (scaled("iteration-time", 1), scaled("iteration-time", 5), "5.00 times as long"),
+        (scaled("iteration-time", 1), scaled("iteration-time", 5), "×5.00"),
         (scaled("mem-allocated-bytes", 1), scaled("mem-allocated-bytes", 1.04), None),
         (scaled("mem-allocated-bytes", 1), scaled("mem-allocated-bytes", 0.5), None),
-        (scaled("mem-allocated-bytes", 1), scaled("mem-allocated-bytes", 1.06), "+6.0% memory"),
-        (scaled("num-zeros", 1), scaled("num-zeros", 3), None),
-        (scaled("lm loss", 1), scaled("lm loss", 1.06), "beyond 5%"),
-        (scaled("lm loss", 1), scaled("lm loss", 0.9), "beyond 5%"),
-        (scaled("lm loss", 1), scaled("lm loss", 1.03), "diverging"),
-        (scaled("lm loss", 1), scaled("lm loss", 0.97), None),
+        (scaled("mem-allocated-bytes", 1), scaled("mem-allocated-bytes", 1.1), "×1.10"),
+        (scaled("num-zeros", 1), scaled("num-zeros", 1.2), None),
+        (scaled("num-zeros", 1), scaled("num-zeros", 3), "×2.98"),
+        (scaled("lm loss", 1), scaled("lm loss", 1.06), "+6.00% at step"),
+        (scaled("lm loss", 1), scaled("lm loss", 0.9), "-10.00% at step"),
+        (scaled("lm loss", 1), scaled("lm loss", 1.003), "3.0 times the limit"),
+        (scaled("lm loss", 1), scaled("lm loss", 0.9995), None),
         (OLD, text(series(values={s: 10.0 - s / 10 for s in range(1, N)})), "1 of 50 steps are gone, from step 50"),
         (OLD, text(series(values={s: 10.0 - s / 10 for s in range(1, N + 51)})), "longer"),
         (OLD, text(series("num-zeros")), "the metric is gone"),
@@ -86,10 +87,10 @@ def test_formatting_changes_nothing():
         (request(), request(logprobs=None), "the field is gone"),
         (request(), text({"1": json.loads(request())["0"]}), "requests are gone"),
         (request(), text(json.loads(request()) | {"1": {"logprobs": []}}), "are new"),
-        (text({"throughput": [1, 100, 100]}), text({"throughput": [1, 60, 60]}), None),
-        (text({"throughput": [1, 100, 100]}), text({"throughput": [1, 40, 40]}), "0.40 times the throughput"),
+        (text({"throughput": [1, 100, 100]}), text({"throughput": [1, 90, 90]}), None),
+        (text({"throughput": [1, 100, 100]}), text({"throughput": [1, 40, 40]}), "×2.50"),
         (text({"throughput": [1, 100, 100]}), text({"throughput": [0, 0]}), "fell to 0"),
-        (text({"mem-max-allocated-bytes": 100}), text({"mem-max-allocated-bytes": 106}), "+6.0% memory"),
+        (text({"mem-max-allocated-bytes": 100}), text({"mem-max-allocated-bytes": 112}), "×1.12"),
         (text({"throughput": 5}), text({"other": 5}), "the metric is gone"),
         ("", OLD, None),
         (None, OLD, None),
@@ -187,7 +188,7 @@ def test_a_new_file_that_does_not_parse_is_refused(content):
 def test_reinforcement_learning_has_limits_of_its_own():
     config = RL + "[lm-loss, mem-allocated-bytes]\n"
     old = scaled("mem-allocated-bytes", 1)
-    assert judge(FILE, old, scaled("mem-allocated-bytes", 1.08), config).verdict == "refresh"
+    assert judge(FILE, old, scaled("mem-allocated-bytes", 1.07), config).verdict == "refresh"
     assert judge(FILE, old, scaled("mem-allocated-bytes", 1.12), config).verdict == "held back"
     assert judge(FILE, scaled("lm-loss", 1), scaled("lm-loss", 0.98), config).verdict == "held back"
 

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from runbook_lib.golden import plots
-from runbook_lib.golden.judge import Judgement, ReviewReason
+from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.measure import Measure
 from runbook_lib.golden.values import GoldenValues
 

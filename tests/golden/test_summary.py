@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.golden import summary
-from runbook_lib.golden.judge import Judgement, ReviewReason
+from runbook_lib.golden.form import Judgement, ReviewReason
+from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.measure import Measure
 from runbook_lib.text.markdown import code
 
@@ -13,12 +14,16 @@ def moved(file, metric, value, *, ratio=None, largest=None, verdict="refresh", *
     return Judgement(file, verdict, measures=(one,), **more)
 
 
+def markdown(judged, groups=()):
+    return summary.markdown(Verdicts(tuple(judged), tuple(groups)))
+
+
 @pytest.mark.parametrize("judged", [(), (Judgement("a", "unchanged"),)])
 def test_an_empty_summary(judged):
     assert summary.by_metric(judged) == ()
     assert summary.rows(judged) == summary.verdict_rows(judged) == []
-    assert f"{len(judged)} unchanged" in summary.markdown(judged)
-    assert "|" not in summary.markdown(judged)
+    assert f"{len(judged)} unchanged" in markdown(judged)
+    assert "|" not in markdown(judged)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +64,7 @@ def test_the_most_urgent_file_comes_first():
         Judgement("f", "refresh", (ReviewReason("m", "big", 9.0),), accepted="known @team"),
     ]
     assert [one.file for one in summary.in_order(judged)] == list("ebcfda")
-    told = summary.markdown(judged)
+    told = markdown(judged)
     places = [told.index(f"`{name}`") for name in "ebcf"]
     assert places == sorted(places)
     assert "2 refreshed, 2 held back, 1 refused, 1 unchanged" in told
@@ -67,19 +72,17 @@ def test_the_most_urgent_file_comes_first():
 
 
 def test_only_lines_that_fit_the_data():
-    steady = summary.markdown([moved("a", "iteration-time", 0.0, ratio=1.0)])
-    slower = summary.markdown(
-        [moved("a", "iteration-time", -0.5, ratio=1.5), moved("b", "iteration-time", 0, ratio=1.0)]
-    )
+    steady = markdown([moved("a", "iteration-time", 0.0, ratio=1.0)])
+    slower = markdown([moved("a", "iteration-time", -0.5, ratio=1.5), moved("b", "iteration-time", 0, ratio=1.0)])
     assert "longer" not in steady
     assert "shorter" not in steady
     assert "more than 25% longer in 1 of 2 files (median of all: 1.25 times)" in slower
-    assert "shorter in 1 of 1" in summary.markdown([moved("a", "iteration-time", 0.5, ratio=0.5)])
-    assert "`lm loss` moved by less than 1e-4 in all 1 files" in summary.markdown([moved("a", "lm loss", 5e-5)])
-    assert "`lm loss` is the same" in summary.markdown([moved("a", "lm loss", 0.0)])
-    assert "`lm loss` moved" not in summary.markdown([moved("a", "lm loss", 0.2)])
-    assert "signed mean hides it: `x`" in summary.markdown([moved("a", "x", 0.0, largest=0.1)])
-    assert "CI fails 1" in summary.markdown([moved("a", "x", 0.0, ci={"x": "differs"})])
+    assert "shorter in 1 of 1" in markdown([moved("a", "iteration-time", 0.5, ratio=0.5)])
+    assert "`lm loss` moved by less than 1e-4 in all 1 files" in markdown([moved("a", "lm loss", 5e-5)])
+    assert "`lm loss` is the same" in markdown([moved("a", "lm loss", 0.0)])
+    assert "`lm loss` moved" not in markdown([moved("a", "lm loss", 0.2)])
+    assert "signed mean hides it: `x`" in markdown([moved("a", "x", 0.0, largest=0.1)])
+    assert "CI fails 1" in markdown([moved("a", "x", 0.0, ci={"x": "differs"})])
 
 
 @given(st.text(max_size=40))

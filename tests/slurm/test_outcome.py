@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.golden.judge import Verdict
+from runbook_lib.golden.form import Verdict
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm.follow import GONE, ObservedTest, saved_state
 from runbook_lib.slurm.outcome import MatrixOutcome, conclude, outcome_word

@@ -521,9 +521,9 @@ def test_a_value_that_creeps_over_two_rounds_is_held_back_and_can_be_accepted(
     case = "moe/gpt3_moe_mcore_te_ep8"
     file = f"{case}/golden_values_dev_dgx_h100.json"
     with monkeypatch.context() as patch:
-        slower(patch, case.partition("/")[2], 1.6)
+        slower(patch, case.partition("/")[2], 1.2)
         assert file not in [one.file for one in step05(at, mode="apply").plan.stopped]
-    slower(monkeypatch, case.partition("/")[2], 2.5)  # against the branch only half as much again
+    slower(monkeypatch, case.partition("/")[2], 1.4)  # against the branch only a sixth more
     ran = step05(at, mode="apply")
     assert file in [one.file for one in ran.plan.stopped]
     assert ran.plan.edits == ()
@@ -556,7 +556,8 @@ def test_a_job_that_passed_explains_none_that_failed(at: World) -> None:
     found = golden_comparison.collect(asked, report=lambda _: None)
     passed = [replace(file, failed=False) for file in found.collection.files]
     left = [
-        golden_comparison.undecided_jobs(asked, files, found.judged, found.new, False) for files in (passed, passed[:0])
+        golden_comparison.undecided_jobs(asked, files, found.verdicts, found.new, False)
+        for files in (passed, passed[:0])
     ]
     assert left[0] == left[1] == tuple(sorted(asked.failed))
     assert one.failed

@@ -15,7 +15,7 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
 from runbook_lib.steps import run_ci
 from runbook_lib.text.edits import Edit
-from runbook_lib.workflow import branch_history, bump_branch, ci_run, golden_comparison, pull_request, push_round
+from runbook_lib.workflow import branch_history, bump_branch, ci_run, golden_refreshes, pull_request, push_round
 from runbook_lib.workflow.pull_request import PullRequestState
 
 TITLE = "chore: Update Docker image version to 26.04-py3"
@@ -502,9 +502,9 @@ def test_the_reasons_of_a_foreign_commit_accept_nothing(opened: World) -> None:
     other.git("commit", "-q", "--amend", "-m", f"test: refresh golden values for 26.04-py3\n\n{told}")
     commit = other.push()
     branch = bump_branch.find(opened.checkout, bump_to())
-    assert golden_comparison.accepted_earlier(branch, opened.records) == ()
+    assert golden_refreshes.accepted_earlier(branch, opened.records) == ()
     confirmed = bump_branch.find(opened.checkout, bump_to(allow=f"{FOREIGN}:{commit}"))
-    (acceptance,) = golden_comparison.accepted_earlier(confirmed, opened.records)
+    (acceptance,) = golden_refreshes.accepted_earlier(confirmed, opened.records)
     assert (acceptance.name, acceptance.reason) == ("gpt/a/g.json", "fine")
 
 

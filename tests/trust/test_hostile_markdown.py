@@ -20,7 +20,8 @@ from runbook_lib.clients.github import copy_pr_bot
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import summary
-from runbook_lib.golden.judge import Judgement, ReviewReason
+from runbook_lib.golden.form import Judgement, ReviewReason
+from runbook_lib.golden.judge import Verdicts
 from runbook_lib.images import compare
 from runbook_lib.images.reference import Image, PlatformImage
 from runbook_lib.pins.plan import PinChange, PinPlan
@@ -107,7 +108,7 @@ def texts(value: str) -> dict[str, str]:
             run=value,
             pull=value,
         ),
-        "golden values": marked(summary.markdown(judged), BUMP, "golden-values"),
+        "golden values": marked(summary.markdown(Verdicts(tuple(judged))), BUMP, "golden-values"),
         "broken tests": marked(_broken_tests(value, failure), BUMP, "broken-tests"),
     }
 

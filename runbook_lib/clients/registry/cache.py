@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.system import atomic_files
+from runbook_lib.system.cache_folder import cache_folder
 
 
 @dataclass(frozen=True)
@@ -32,16 +33,8 @@ class Cache:
     @classmethod
     def of(cls, env: Mapping[str, str]) -> Self | None:
         """Return the cache of RUNBOOK_CACHE, else below XDG_CACHE_HOME or HOME; None for ``off``."""
-        folder = env.get("RUNBOOK_CACHE", "").strip()
-        if folder.lower() == "off":
-            return None
-        if folder:
-            return cls(Path(folder, "registry"))
-        home = env.get("HOME", "")
-        parent = env.get("XDG_CACHE_HOME") or (home and str(Path(home, ".cache")))
-        if not parent or not Path(parent).is_absolute():
-            return None
-        return cls(Path(parent, "base-image-runbook/registry"))
+        folder = cache_folder(env, "registry")
+        return cls(folder) if folder else None
 
     def content(self, digest: str) -> CachedAnswer | None:
         """Return the content of a digest; None if it is missing or damaged."""

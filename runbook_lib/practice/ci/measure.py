@@ -51,7 +51,7 @@ def _series(name: str, values: dict[str, Any], kind: Kind, chance: random.Random
             factor = 1 + 0.04 * max(0, position - len(values) // 2)
         elif kind != "same":
             # The first steps agree best: differences in rounding increase with the steps.
-            factor = 1 + chance.uniform(-2e-3, 2e-3) * min(1.0, (position + 1) / 20)
+            factor = 1 + chance.uniform(-2e-4, 2e-4) * min(1.0, (position + 1) / 20)
         digits = None if isinstance(value, int) else 5
         new[step] = round(value * factor, digits)
     return new

@@ -15,7 +15,7 @@ from runbook_lib.checks import Check
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, Unreachable
 from runbook_lib.golden import summary
-from runbook_lib.golden.judge import Judgement
+from runbook_lib.golden.form import Judgement
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import command_line
 from runbook_lib.slurm import follow as following

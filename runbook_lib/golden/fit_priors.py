@@ -1,0 +1,118 @@
+"""The script that renews ``priors.json`` from the history of a clone of Megatron-LM.
+
+    environment/run python -m runbook_lib.golden.fit_priors CLONE [--until 2026-01-01] > runbook_lib/golden/priors.json
+
+Changes after ``--until`` are left out, so that what is measured on later ones is not what was fitted.
+"""
+
+import argparse
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median, quantiles
+
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.golden import history
+from runbook_lib.golden.history import GoldenHistory
+from runbook_lib.golden.losses import is_loss
+from runbook_lib.golden.noise import COMMON, SIGMA, calibrate, family_of, is_other_training, learn, platform_of
+from runbook_lib.golden.priors import PRIORS
+from runbook_lib.golden.shifts import SHIFT_LIMIT
+
+#: Metrics and families with fewer changes have no prior of their own.
+_LEAST = 100
+#: The limits of losses lie within these bounds: below 0.05 % nobody looks, and no image should move a loss by more
+#: than 0.1 %: bumps that did were later found to be wrong.
+_LOSS_BOUNDS = (5e-4, 1e-3)
+
+
+def main() -> None:
+    """Print the priors as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("clone", type=Path)
+    parser.add_argument("--until", default="2026-01-01", metavar="DATE")
+    options = parser.parse_args()
+    checkout = Checkout.open(options.clone)
+    commit = checkout.git("rev-list", "-1", "--first-parent", f"--before={options.until}", "HEAD")
+    past = history.read(checkout, commit, None)
+    print(json.dumps(fit(past) | {"until": options.until}, indent=1))
+
+
+def fit(past: GoldenHistory) -> dict[str, object]:
+    """Return the priors that a history gives; what it cannot give stays as it is."""
+    model = learn(past, {})
+    by_metric: dict[str, list[float]] = defaultdict(list)
+    by_family: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for (file, metric), residuals in model.residuals.items():
+        changes = [residual.change for residual in residuals]
+        by_metric[metric] += changes
+        by_family[metric, family_of(file)] += changes
+    scales = {metric: _scale(changes) for metric, changes in by_metric.items() if len(changes) >= _LEAST}
+    families: dict[str, dict[str, float]] = defaultdict(dict)
+    for (metric, family), changes in sorted(by_family.items()):
+        if len(changes) >= _LEAST and metric in scales:
+            families[metric][family] = _scale(changes)
+    limit = math.log1p(SHIFT_LIMIT)
+    moved = {}
+    for metric in scales:
+        moved[metric] = _rounded(sum(change > limit for change in by_metric[metric]) / len(by_metric[metric]) + 0.02)
+    return {
+        "scales": {"": 0.06, "throughput": 0.15} | dict(sorted(scales.items())),
+        "families": families,
+        "degrees": _degrees(past),
+        "moved": {"": 0.1} | dict(sorted(moved.items())),
+        "shift": {"": 0.05} | _shifts(past, scales),
+        "stopped": PRIORS.stopped,
+        **_loss_limits(past),
+        "window_loss": PRIORS.window_loss,
+    }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
+def _scale(changes: Sequence[float]) -> float:
+    # Zeros are left out: most memory does not change at all, and what does is not that quiet.
+    sizes = [abs(change) for change in changes if change]
+    return _rounded(max(SIGMA * median(sizes), 0.002)) if sizes else 0.002
+
+
+def _degrees(past: GoldenHistory) -> int:
+    """Return the odd degrees of freedom whose t fits the 98th percentile of iteration times, relative to the 90th."""
+    sizes = calibrate(past)
+    steps = quantiles(sizes, n=100)
+    # The ratio of these percentiles of Student's t.
+    ratios = {3: 2.13, 5: 1.87, 7: 1.78, 9: 1.73}
+    return min(ratios, key=lambda degrees: abs(ratios[degrees] - steps[97] / steps[89]))
+
+
+def _shifts(past: GoldenHistory, scales: Mapping[str, float]) -> dict[str, float]:
+    """Return the standard deviation of a platform's common shift, by metric."""
+    commits: dict[tuple[int, str, str], list[float]] = defaultdict(list)
+    for change in past.changes:
+        for metric, cost in change.costs.items():
+            if metric in scales and not is_other_training(change):
+                commits[change.order, platform_of(change.file), metric].append(cost)
+    sizes: dict[str, list[float]] = defaultdict(list)
+    for (_, _, metric), costs in commits.items():
+        if len(costs) >= COMMON:
+            sizes[metric].append(abs(median(costs)))
+    return {metric: _rounded(max(SIGMA * median(values), 0.01)) for metric, values in sorted(sizes.items())}
+
+
+def _loss_limits(past: GoldenHistory) -> dict[str, float]:
+    """Return the limit within which most losses stayed that were not another training, for first and later steps."""
+    excesses = []
+    for change in past.changes:
+        if not is_other_training(change):
+            excesses += [excess for metric, excess in change.losses.items() if excess and is_loss(metric)]
+    usual = quantiles(excesses, n=20)[-1] * PRIORS.loss
+    limit = _rounded(min(max(usual, _LOSS_BOUNDS[0]), _LOSS_BOUNDS[1]))
+    return {"first_loss": limit, "loss": limit}
+
+
+if __name__ == "__main__":
+    main()

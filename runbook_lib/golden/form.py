@@ -1,0 +1,246 @@
+"""The form of a refreshed golden file: what a person must see whatever the values' noise.
+
+Lost steps or metrics, another shape, other text or tokens hold a file back.  A value that is NaN or infinite, or a file
+that does not parse, is *refused*, and nobody can accept it.  A step that was not observed is no such value: collectors
+wrote the string "nan" for it.  Where the repository has the lint ``tools/check_golden_values.py``, CI would not start
+with it either.  ``judge`` adds what the values say.
+"""
+
+import math
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from runbook_lib.golden import ci_rules
+from runbook_lib.golden.ci_rules import ComparisonConfig
+from runbook_lib.golden.losses import LossChange, fingerprint, is_loss, loss_change
+from runbook_lib.golden.measure import Measure, cost_changes, measure
+from runbook_lib.golden.values import BadGoldenFile, GoldenValues, Steps, parse
+
+Verdict = Literal["unchanged", "refresh", "ambiguous", "held back", "refused"]
+#: Verdicts with which a file is not written before a person, or another run, has decided.
+STOPPED = ("ambiguous", "held back", "refused")
+#: Weights of reasons that have no limit.
+_MISSING, _CHANGED = 2.0, 1.5
+
+
+@dataclass(frozen=True)
+class ReviewReason:
+    """A reason why a person must look; ``weight`` is the multiple of the limit, and orders what is shown first.
+
+    ``kind`` is equal for reasons that may have one cause in many files.  ``ambiguous``: another run would decide.
+    """
+
+    metric: str
+    sentence: str
+    weight: float = 1.0
+    kind: str = ""
+    ambiguous: bool = False
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on one file.  ``ci``: why CI would fail each metric.
+
+    ``costs`` are the logarithms of new to old of times, memory and zeros, where positive is worse.  ``group``: the
+    decision on many files that this one waits for.  ``accepted``: the reason why a person accepted it, for
+    ``accepted_metrics`` (none: for any).  ``renamed``: the old name, where it has another one.
+    """
+
+    file: str
+    verdict: Verdict
+    reasons: tuple[ReviewReason, ...] = ()
+    measures: tuple[Measure, ...] = ()
+    ci: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    accepted: str = ""
+    accepted_metrics: tuple[str, ...] = ()
+    renamed: str = ""
+    costs: Mapping[str, float] = field(default_factory=dict)
+    losses: Mapping[str, LossChange] = field(default_factory=dict)
+    mark: int = 0
+    group: str = ""
+
+    @property
+    def weight(self) -> float:
+        """Return the weight of the worst reason."""
+        return max((reason.weight for reason in self.reasons), default=0.0)
+
+
+def examine(
+    file: str, old: str | bytes | None, new: str | bytes | None, config: str | None = None, *, lint: bool = False
+) -> Judgement:
+    """Compare the forms of two contents of a golden file (None: there is no such file), and measure its changes.
+
+    ``lint``: the repository's lint refuses every NaN in a changed file, those included that were there before.
+    """
+    if new is None:
+        return Judgement(file, "held back", (ReviewReason("", "the file is gone", _MISSING),))
+    try:
+        after = parse(new)
+    except BadGoldenFile as error:
+        if old == new:
+            return Judgement(file, "unchanged", notes=(f"the file cannot be read: {error}",))
+        return Judgement(file, "refused", (ReviewReason("", f"the new file cannot be read: {error}"),))
+    if old == new:
+        return Judgement(file, "unchanged", notes=("the file is empty",) if after.blank else ())
+    if after.blank:
+        return Judgement(file, "refused", (ReviewReason("", "the new file is empty, which is not JSON"),))
+    try:
+        before = GoldenValues(blank=True) if old is None else parse(old)
+    except BadGoldenFile as error:
+        reason = ReviewReason("", f"the old file cannot be read, so there is nothing to compare with: {error}")
+        before, judgement = GoldenValues(), Judgement(file, "held back", (reason,))
+    else:
+        if before.blank:
+            reasons = tuple(_lost_series(before, after))
+            note = "the file is new" if old is None else "the old file was empty"
+            verdict: Verdict = "held back" if reasons else "refresh"
+            judgement = Judgement(file, verdict, reasons, notes=(note, *_notes(before, after)))
+        else:
+            judgement = _compare(file, before, after, ComparisonConfig.parse(config, before))
+    if refusal := _not_finite(before, after, lint=lint):
+        return replace(judgement, verdict="refused", reasons=(refusal, *judgement.reasons))
+    return judgement
+
+
+def _not_finite(old: GoldenValues, new: GoldenValues, *, lint: bool) -> ReviewReason | None:
+    """Return the refusal of values that became NaN or infinite, and with ``lint`` of all that it refuses."""
+    places = list(new.not_finite)
+    if not lint:
+        places = [place for place in new.not_finite if place not in old.not_finite]
+    for metric, steps in new.unobserved.items():
+        wrong = steps if lint else _lost_loss(metric, steps, old, new)
+        places += [f"{metric} at step {step}" for step in sorted(wrong)]
+    if not places:
+        return None
+    listed = ", ".join(places[:3])
+    if len(places) > 3:
+        listed += f" and {len(places) - 3} more"
+    if lint and not new.not_finite:
+        listed += ' (steps that were not observed, written as "nan", which tools/check_golden_values.py refuses)'
+    return ReviewReason("", f"NaN or infinity: {listed}", len(places))
+
+
+def _lost_loss(metric: str, unobserved: Iterable[int], old: GoldenValues, new: GoldenValues) -> set[int]:
+    """Return the steps at which a loss must have a value: it had one before, or other metrics were observed there.
+
+    Other metrics are not measured at every step: times not at the first, zeros not where the step was skipped.
+    """
+    if "loss" not in metric:
+        return set()
+    other_series = [steps for name, steps in new.series.items() if name != metric]
+    before, known = old.series.get(metric, {}), old.unobserved.get(metric, ())
+    first = min(_observed(new.series[metric]), default=math.inf)
+    lost_steps = set()
+    for step in unobserved:
+        ran = any(math.isfinite(steps.get(step, math.inf)) for steps in other_series) if other_series else step > first
+        if math.isfinite(before.get(step, math.inf)) or (ran and step not in known):
+            lost_steps.add(step)
+    return lost_steps
+
+
+def _observed(steps: Steps) -> list[int]:
+    return [step for step, value in steps.items() if math.isfinite(value)]
+
+
+def _compare(file: str, old: GoldenValues, new: GoldenValues, config: ComparisonConfig) -> Judgement:
+    if old == new:
+        return Judgement(file, "unchanged", notes=("only the formatting changed",))
+    shared = [metric for metric in old.series if metric in new.series]
+    measures = tuple(measure(file, metric, old.series[metric], new.series[metric]) for metric in shared)
+    losses = {}
+    for metric in filter(is_loss, shared):
+        change = loss_change(old.series[metric], new.series[metric], rl=config.kind == "rl")
+        if change:
+            losses[metric] = change
+    reasons = [*_lost_series(old, new), *_lost_requests(old, new), *_run_metrics(old, new)]
+    notes = [f"new metric {metric}" for metric in new.series if metric not in old.series]
+    notes += _notes(old, new)
+    if not config.known:
+        notes.append("no model_config.yaml: judged by the form of the file")
+    return Judgement(
+        file, "held back" if reasons else "refresh", tuple(reasons), measures, ci_rules.ci_failures(old, new, config),
+        tuple(notes), costs=cost_changes(old, new), losses=losses, mark=fingerprint(new),
+    )  # fmt: skip
+
+
+def _notes(old: GoldenValues, new: GoldenValues) -> list[str]:
+    notes = []
+    if new.not_finite and not old.blank:
+        notes.append(f"NaN or infinity in {len(new.not_finite)} of its values, as before")
+    for metric, steps in sorted(new.unobserved.items()):
+        notes.append(f"{metric} was not observed at {len(steps)} of {len(new.series[metric])} steps")
+    return notes
+
+
+def _lost_series(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]:
+    for metric, steps in old.series.items():
+        after = new.series.get(metric)
+        if not after:
+            if _observed(steps):
+                yield ReviewReason(metric, "the metric is gone", _MISSING, "gone")
+        elif steps.keys() != after.keys() or metric in new.unobserved:
+            yield from _lost_steps(metric, steps, after, new.unobserved.get(metric, ()))
+    for metric in new.unobserved.keys() - old.series.keys():
+        last, end = max(_observed(new.series[metric]), default=0), max(new.series[metric])
+        if "loss" in metric and last < end:
+            yield ReviewReason(metric, f"the run ended early: no value after step {last} of {end}", _MISSING)
+    if old.series and not new.series and not new.empty:
+        yield ReviewReason("", "values by step became something else", _MISSING)
+
+
+def _lost_steps(metric: str, before: Steps, after: Steps, unobserved: Container[int]) -> Iterable[ReviewReason]:
+    missing = sorted(step for step in _observed(before) if step not in after or step in unobserved)
+    end = max(before, default=0)
+    if "time" in metric and math.isfinite(ci_rules.steady_time(after, ci_rules.steady_steps(before))):
+        # The first steps warm up: no comparison uses them, and collectors leave them out.
+        first = min(_observed(after))
+        missing = [step for step in missing if step > first]
+    # Skipped steps have no number of zeros, and a log may lack the time of a step.
+    if missing and (is_loss(metric) or len(missing) > len(before) // 100 or end in missing):
+        yield ReviewReason(
+            metric, f"{len(missing)} of {len(before)} steps are gone, from step {missing[0]} on", _MISSING, "steps"
+        )
+    if before and (new_end := max(_observed(after), default=0)) > end:
+        yield ReviewReason(metric, f"the run became longer: {new_end} steps instead of {end}", _CHANGED, "steps")
+
+
+def _lost_requests(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]:
+    lost, added = old.requests.keys() - new.requests.keys(), new.requests.keys() - old.requests.keys()
+    if lost:
+        yield ReviewReason("requests", f"{len(lost)} of {len(old.requests)} requests are gone", _MISSING)
+    if added:
+        yield ReviewReason("requests", f"{len(added)} requests are new", _CHANGED)
+    for key in sorted(old.requests.keys() & new.requests.keys()):
+        prefix = f"request {key}: " if key else ""
+        for name, before in old.requests[key].items():
+            after = new.requests[key].get(name)
+            if after is None and before is not None:
+                yield ReviewReason(name, f"{prefix}the field is gone", _MISSING)
+            elif name in ("generated_text", "generated_tokens", "input_prompt") and before != after:
+                yield ReviewReason(name, f"{prefix}it changed{_first_difference(before, after)}")
+            elif isinstance(before, list) and isinstance(after, list) and len(before) != len(after):
+                yield ReviewReason(name, f"{prefix}{len(after)} entries instead of {len(before)}", _CHANGED)
+
+
+def _first_difference(old: object, new: object) -> str:
+    if not isinstance(old, list | str) or not isinstance(new, type(old)):
+        return ""
+    position = 0
+    while position < min(len(old), len(new)) and old[position] == new[position]:
+        position += 1
+    return f" from position {position} on"
+
+
+def _run_metrics(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]:
+    for name, value in old.run_metrics.items():
+        if name not in new.run_metrics:
+            yield ReviewReason(name, "the metric is gone", _MISSING, "gone")
+            continue
+        before, after = ci_rules.typical(value), ci_rules.typical(new.run_metrics[name])
+        if before is None or after is None:
+            if value != new.run_metrics[name]:
+                yield ReviewReason(name, "its shape changed", _CHANGED)
+        elif before > 0 and after <= 0 and name in ("throughput", "mem-max-allocated-bytes"):
+            yield ReviewReason(name, f"it fell to {after:g}", _MISSING)

@@ -1,0 +1,163 @@
+"""The history of the golden values, read from git up to a base revision and never beyond it.
+
+One ``git log`` lists the versions, one ``git cat-file`` gives their contents, and a file in the user's cache folder
+keeps the result by commit.  Without a complete history there is none, with the reason: priors decide then.
+"""
+
+import contextlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.git.blobs import read_objects
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.git.settings import refuse_fetching
+from runbook_lib.golden.file_names import FOLDER, GoldenFileName
+from runbook_lib.golden.losses import fingerprint, is_loss, loss_change
+from runbook_lib.golden.measure import cost_changes
+from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
+from runbook_lib.system import atomic_files
+
+_FORMAT = 1
+#: The newest commits that are read, and the bytes of one file from which it is left out.
+_MAX_COMMITS, _MAX_BYTES = 2000, 8 * 2**20
+_NO_BLOB = re.compile("0+")
+
+
+@dataclass(frozen=True)
+class PastChange:
+    """A change of one golden file by one commit; ``order`` counts the commits from the first.
+
+    ``costs`` are as in Judgement, ``losses`` the excess of each loss over its limit; ``mark`` is the fingerprint of the
+    losses after the change.  A new file has neither costs nor losses.
+    """
+
+    file: str
+    order: int
+    costs: Mapping[str, float]
+    losses: Mapping[str, float]
+    mark: int
+
+
+@dataclass(frozen=True)
+class GoldenHistory:
+    """All changes up to a commit, the oldest first; ``missing`` is the reason why there are none."""
+
+    commit: str = ""
+    changes: tuple[PastChange, ...] = ()
+    missing: str = ""
+
+
+@dataclass
+class HistoryBuilder:
+    """The versions of golden files, commit by commit."""
+
+    order: int = 0
+    values: dict[str, GoldenValues] = field(default_factory=dict)
+    blobs: dict[str, str] = field(default_factory=dict)
+    changes: dict[str, list[PastChange]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, files: Iterable[tuple[str, str, GoldenValues | None]]) -> None:
+        """Add a commit: the path, blob and values of each file that it changes; no values for one that it removes."""
+        self.order += 1
+        changed = list(files)
+        removed = {self.blobs.get(path, ""): path for path, _, values in changed if values is None}
+        for path, blob, values in changed:
+            if values is None:
+                self.values.pop(path, None)
+                self.blobs.pop(path, None)
+                continue
+            if path not in self.blobs and blob in removed and removed[blob] in self.changes:
+                self.changes[path] = self.changes.pop(removed[blob])  # renamed
+            self.changes[path].append(self._change(path, values))
+            self.values[path], self.blobs[path] = values, blob
+
+    def _change(self, path: str, values: GoldenValues) -> PastChange:
+        before = self.values.get(path)
+        if before is None:
+            return PastChange(path, self.order, {}, {}, fingerprint(values))
+        losses = {}
+        for metric in filter(is_loss, before.series.keys() & values.series.keys()):
+            change = loss_change(before.series[metric], values.series[metric])
+            if change:
+                losses[metric] = change.excess
+        costs = cost_changes(before, values)
+        if not costs.get("iteration-time", 1.0):  # equal to the last digit: the times were not measured again
+            costs = {}
+        return PastChange(path, self.order, costs, losses, fingerprint(values))
+
+    def history(self, commit: str) -> GoldenHistory:
+        """Return what was added so far."""
+        changes = []
+        for path, of_file in self.changes.items():
+            changes += [PastChange(path, past.order, past.costs, past.losses, past.mark) for past in of_file]
+        return GoldenHistory(commit, tuple(sorted(changes, key=lambda change: (change.order, change.file))))
+
+
+def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
+    """Read the history of the golden files up to ``ref``; ``cache`` is a folder of the user's, or None."""
+    try:
+        commit = checkout.resolve(ref)
+        if checkout.git("rev-parse", "--is-shallow-repository") != "false":
+            return GoldenHistory(missing="the clone is shallow; git fetch --unshallow gives it its history")
+        refuse_fetching(checkout.path)
+    except RunbookError as error:
+        return GoldenHistory(missing=str(error))
+    stored = cache / f"{commit}-{_FORMAT}.json" if cache else None
+    if stored:
+        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+            rows = json.loads(stored.read_bytes())
+            return GoldenHistory(commit, tuple(PastChange(*row) for row in rows))
+    history = _read(checkout, commit)
+    if stored:
+        rows = [[*vars(change).values()] for change in history.changes]
+        with contextlib.suppress(OSError, RunbookError):
+            atomic_files.private_folder(stored.parent)
+            atomic_files.write(stored, json.dumps(rows, separators=(",", ":")).encode())
+    return history
+
+
+def _read(checkout: Checkout, commit: str) -> GoldenHistory:
+    commits = list_versions(checkout, commit)
+    ids = {blob for _, versions in commits for _, blob in versions if blob}
+    contents = read_objects(checkout.path, sorted(ids), _MAX_BYTES)
+    builder = HistoryBuilder()
+    for _, versions in commits:
+        builder.add(with_values(versions, contents))
+    return builder.history(commit)
+
+
+def with_values(
+    versions: Iterable[tuple[str, str]], contents: Mapping[str, bytes]
+) -> list[tuple[str, str, GoldenValues | None]]:
+    """Return the versions with their values; files that cannot be read are left out."""
+    files: list[tuple[str, str, GoldenValues | None]] = []
+    for path, blob in versions:
+        if not blob:
+            files.append((path, "", None))
+        elif blob in contents:
+            with contextlib.suppress(BadGoldenFile):
+                files.append((path, blob, parse(contents[blob])))
+    return files
+
+
+def list_versions(checkout: Checkout, commit: str) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the commits that change golden files, the oldest first: for each file its blob, "" for a removed one."""
+    log = ["log", "--first-parent", "-m", "--raw", "--no-abbrev", "--no-renames", f"--max-count={_MAX_COMMITS}"]
+    listed = checkout.git(*log, "-z", "--format=%x00%H", commit, "--", FOLDER)
+    commits: list[tuple[str, list[tuple[str, str]]]] = []
+    fields = iter(listed.split("\0"))
+    for entry in fields:
+        words = entry.split()
+        if len(words) == 1:
+            commits.append((words[0], []))
+        elif len(words) == 5 and words[0].startswith(":"):
+            path = next(fields)
+            if GoldenFileName.of_path(path) and path.startswith(f"{FOLDER}/"):
+                blob = "" if _NO_BLOB.fullmatch(words[3]) else words[3]
+                commits[-1][1].append((path.removeprefix(f"{FOLDER}/"), blob))
+    return [(name, versions) for name, versions in reversed(commits) if versions]

@@ -1,0 +1,83 @@
+"""The change of a loss between two runs of one test: noise that grows with the steps, or another training.
+
+A new image moves the rounding of sums, so losses agree best at first, and the differences grow.  Past images say how
+far (``priors.json``): the first steps have an absolute envelope, later ones one that grows with the square root of the
+step.  A long run is too noisy for single steps, so the mean over a window of them has a limit of its own, and counts
+where it differs from zero by a paired test.
+"""
+
+import math
+import zlib
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from runbook_lib.golden.ci_rules import RL_LOSS
+from runbook_lib.golden.priors import PRIORS
+from runbook_lib.golden.values import GoldenValues, Steps
+
+_FIRST_STEPS, _STABLE_STEPS = 5, 100
+#: Steps of a window, and the standard errors by which its mean must differ from zero.
+_WINDOW, _ERRORS = 25, 4.0
+#: Changes beyond this count as this: sums of them stay finite.
+_LARGEST = 1e6
+
+
+@dataclass(frozen=True)
+class LossChange:
+    """``excess``: the largest multiple of a limit, reached at ``step``, where the loss changed by ``size`` (relative).
+
+    ``tail``: the mean change over the last tenth of the steps (at least 5), and ``error`` its standard error.
+    """
+
+    excess: float
+    step: int
+    size: float
+    tail: float
+    error: float
+
+
+def is_loss(metric: str) -> bool:
+    """Report if a metric is a loss by step."""
+    return "loss" in metric and "scale" not in metric
+
+
+def loss_change(old: Steps, new: Steps, *, rl: bool = False) -> LossChange | None:
+    """Measure the change of a loss over the steps that both have; None without any that is finite.
+
+    ``rl``: the test is one of reinforcement learning, whose losses CI compares with a tolerance of their own.
+    """
+    steps, changes = _changes(old, new)
+    if not steps:
+        return None
+    worst = (0.0, steps[0], 0.0)
+    for position, (step, change) in enumerate(zip(steps, changes, strict=True)):
+        limit = RL_LOSS
+        if not rl:
+            limit = PRIORS.first_loss if position < _FIRST_STEPS else PRIORS.loss * math.sqrt(max(1.0, step / 100))
+        worst = max(worst, (abs(change) / limit, step, change), key=lambda candidate: candidate[0])
+    if steps[-1] > _STABLE_STEPS and not rl:
+        for start in range(0, len(steps) - _WINDOW + 1, _WINDOW // 2):
+            window = changes[start : start + _WINDOW]
+            mean, error = fmean(window), stdev(window) / math.sqrt(_WINDOW)
+            if abs(mean) > _ERRORS * error:
+                worst = max(worst, (abs(mean) / PRIORS.window_loss, steps[start], mean), key=lambda item: item[0])
+    tail = changes[-max(5, len(changes) // 10) :]
+    error = stdev(tail) / math.sqrt(len(tail)) if len(tail) > 1 else 0.0
+    return LossChange(*worst, fmean(tail), error)
+
+
+def _changes(old: Steps, new: Steps) -> tuple[list[int], list[float]]:
+    """Return the steps that both have, in order, with the change relative to the old value.
+
+    Values near zero count as a hundredth of the largest: a ratio to them says nothing.
+    """
+    steps = [step for step in sorted(old.keys() & new.keys()) if math.isfinite(old[step]) and math.isfinite(new[step])]
+    floor = max((abs(old[step]) for step in steps), default=0.0) / 100 or 1e-12
+    changes = [(new[step] - old[step]) / max(abs(old[step]), floor) for step in steps]
+    return steps, [max(-_LARGEST, min(_LARGEST, change)) for change in changes]
+
+
+def fingerprint(golden: GoldenValues) -> int:
+    """Return a number that is equal for equal losses; 0 for a file without losses."""
+    losses = [sorted(steps.items()) for metric, steps in sorted(golden.series.items()) if is_loss(metric)]
+    return zlib.crc32(repr(losses).encode()) if losses else 0

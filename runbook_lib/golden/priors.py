@@ -1,0 +1,38 @@
+"""What the noise of golden values usually is, from the history of Megatron-LM: ``priors.json``, by ``fit_priors.py``.
+
+They decide where a test and its family have too few versions of their own.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+
+
+@dataclass(frozen=True)
+class Priors:
+    """``scales``: the usual standard deviation of a test's change by metric; ``families``: by metric and model.
+
+    ``shift`` is the standard deviation of a platform's common shift, by metric.  ``degrees`` are those of Student's t
+    that fits the tails.  ``moved``: the share of changes beyond the limit of a group, by metric.  ``stopped``: the
+    share of files that are held back alone.  ``first_loss``, ``loss``, ``window_loss``: limits of relative changes.
+    """
+
+    scales: Mapping[str, float]
+    families: Mapping[str, Mapping[str, float]]
+    degrees: int
+    moved: Mapping[str, float]
+    shift: Mapping[str, float]
+    stopped: float
+    first_loss: float
+    loss: float
+    window_loss: float
+    until: str
+
+
+def _load() -> Priors:
+    data = json.loads(resources.files("runbook_lib.golden").joinpath("priors.json").read_text("utf-8"))
+    return Priors(**data)
+
+
+PRIORS = _load()

@@ -1,0 +1,208 @@
+"""Decisions on many files at once: the shift of times or memory that a platform's tests share, and what most have lost.
+
+The location of a platform's changes is their median, and that of a family its own where it differs significantly.  A
+sign test around the limit decides: the share of tests beyond it, against the share that is beyond it in noise.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from runbook_lib.golden.form import Judgement, ReviewReason, Verdict
+from runbook_lib.golden.noise import COMMON, NoiseModel, family_of, platform_of
+from runbook_lib.golden.priors import PRIORS
+
+#: The common shift from which a person decides, and the probability of its sign test.
+SHIFT_LIMIT, SIGNIFICANT = 0.05, 0.001
+#: Families differ by this much, and by this many standard errors.
+_FAMILIES_APART, _FAMILY_ERRORS, _LEAST = 0.04, 4.5, 3
+_SIGMA, _MEDIAN_ERROR = 1.4826, 1.2533
+_NO_SHIFT = ("num-zeros",)
+FORM, LOSS = "form", "loss"
+#: The least share of files whose reasons of one kind are one decision.
+_FORM_SHARE, _LOSS_SHARE = 0.25, 0.5
+
+
+@dataclass(frozen=True)
+class Group:
+    """One decision on ``files``; ``ratio`` is the median of new to old, None where only the form changed.
+
+    ``moved`` of ``compared`` files went that way.  ``accepted``: the reason why a person accepted it.
+    """
+
+    platform: str
+    family: str
+    metric: str
+    ratio: float | None
+    p_value: float
+    files: tuple[str, ...]
+    compared: int
+    moved: int = 0
+    accepted: str = ""
+
+    @property
+    def id(self) -> str:
+        """The name that ``accept`` takes."""
+        return "/".join(filter(None, (self.platform, self.family, self.metric.replace(" ", "-"))))
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the group as a whole."""
+        return "refresh" if self.accepted else "held back"
+
+    @property
+    def sentence(self) -> str:
+        """What happened, in a clause."""
+        place = " ".join(filter(None, (self.platform or "all platforms", self.family)))
+        files = f"{place}: {self.moved} of {self.compared} tests"
+        if self.ratio is None:
+            return f"{files} lost or gained steps or metrics"
+        if "loss" in self.metric:
+            return f"{files} train differently, median change of the loss {self.ratio - 1:+.2%}"
+        words = ("took more memory", "took less memory") if self.metric.startswith("mem-") else ("slower", "faster")
+        return f"{files} {words[self.ratio < 1]}, median ×{self.ratio:.2f} of {self.metric}"
+
+    @property
+    def row(self) -> dict[str, object]:
+        """The group in JSON and tables."""
+        return {
+            "id": self.id, "platform": self.platform, "family": self.family or None, "metric": self.metric,
+            "ratio": self.ratio, "p_value": self.p_value, "files": list(self.files), "verdict": self.verdict,
+            "sentence": self.sentence, "accepted": self.accepted,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """The change of one metric of a file without its platform's shift, with the standard deviation of noise."""
+
+    residual: float
+    scale: float
+    shift: float
+
+
+def split(judgements: Iterable[Judgement], model: NoiseModel) -> tuple[list[Group], dict[tuple[str, str], Deviation]]:
+    """Split each change of time, memory or zeros into the shift of its platform and the test's deviation from it."""
+    platforms: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for judgement in judgements:
+        for metric, change in judgement.costs.items():
+            platforms[platform_of(judgement.file), metric][judgement.file] = change
+    groups: list[Group] = []
+    deviations: dict[tuple[str, str], Deviation] = {}
+    for (platform, metric), changes in sorted(platforms.items()):
+        scales = {file: model.scale(file, metric) for file in changes}
+        if len(changes) < COMMON:
+            # Nothing separates the shift of a platform from the change of a test: it adds to the noise.
+            common = PRIORS.shift.get(metric, PRIORS.shift[""])
+            for file, change in changes.items():
+                deviations[file, metric] = Deviation(change, math.hypot(scales[file], common), 0.0)
+            continue
+        parts = _parts(changes, scales)
+        for files in parts:
+            shift = median(changes[file] for file in files)
+            spread = median(abs(changes[file] - shift) / scales[file] for file in files)
+            for file in files:
+                scale = scales[file] * max(1.0, _SIGMA * spread)
+                deviations[file, metric] = Deviation(changes[file] - shift, scale, shift)
+        if metric not in _NO_SHIFT:
+            groups += _groups(platform, metric, parts, changes)
+    return groups, deviations
+
+
+def _parts(changes: Mapping[str, float], scales: Mapping[str, float]) -> list[list[str]]:
+    """Return the files in parts of one location each: the families that differ significantly, and the rest."""
+    rest: list[str] = list(changes)
+    parts: list[list[str]] = []
+    while True:
+        families = defaultdict(list)
+        for file in rest:
+            for label in _labels(file):
+                families[label].append(file)
+        best = (_FAMILY_ERRORS, "")
+        for family, members in families.items():
+            others = [file for file in rest if family not in _labels(file)]
+            if min(len(members), len(others)) >= _LEAST:
+                best = max(best, (_errors_apart(members, others, changes, scales), family))
+        if not best[1]:
+            return [*parts, rest]
+        parts.append(families[best[1]])
+        rest = [file for file in rest if best[1] not in _labels(file)]
+
+
+def _labels(file: str) -> set[str]:
+    """Return the parts that a file may belong to: its family, and the second runs of tests that resume."""
+    return {family_of(file), "2nd"} if file.endswith("_2nd.json") else {family_of(file)}
+
+
+def _errors_apart(
+    members: Sequence[str], others: Sequence[str], changes: Mapping[str, float], scales: Mapping[str, float]
+) -> float:
+    """Return the standard errors between the locations of two parts; 0 where the difference is small."""
+    centres = [median(changes[file] for file in files) for files in (members, others)]
+    difference = abs(centres[0] - centres[1])
+    if difference < _FAMILIES_APART:
+        return 0.0
+    sizes = []
+    for files, centre in zip((members, others), centres, strict=True):
+        sizes += [abs(changes[file] - centre) for file in files]
+    scale = max(_SIGMA * median(sizes), median(scales[file] for file in (*members, *others)))
+    return difference / (scale * _MEDIAN_ERROR * math.sqrt(1 / len(members) + 1 / len(others)))
+
+
+def _groups(platform: str, metric: str, parts: Sequence[Sequence[str]], changes: Mapping[str, float]) -> list[Group]:
+    """Return the decisions on a platform's shift: at most one for each direction."""
+    groups = []
+    limit = math.log1p(SHIFT_LIMIT)
+    for sign in (1, -1):
+        shifted = [files for files in parts if sign * median(changes[file] for file in files) > limit]
+        files = sorted(file for part in shifted for file in part)
+        moved = sum(sign * changes[file] > limit for file in files)
+        p_value = binomial_tail(moved, len(files), PRIORS.moved.get(metric, PRIORS.moved[""]))
+        if files and p_value < SIGNIFICANT:
+            common = set.intersection(*(_labels(file) for file in files))
+            family = ""
+            if len(files) < len(changes) and common:
+                family = min(common)
+            ratio = math.exp(median(changes[file] for file in files))
+            gone_along = sum(sign * changes[file] > 0 for file in files)
+            groups.append(Group(platform, family, metric, ratio, p_value, tuple(files), len(files), gone_along))
+    return groups
+
+
+def common_reasons(reasons: Mapping[str, Sequence[ReviewReason]], judgements: Sequence[Judgement]) -> list[Group]:
+    """Return the decisions on reasons of one kind that most files of a platform share; ``reasons`` are by file."""
+    compared: Counter[tuple[str, str]] = Counter()
+    by_kind: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for judgement in judgements:
+        platform = platform_of(judgement.file)
+        compared[platform, FORM] += 1
+        compared[platform, LOSS] += any(loss.excess for loss in judgement.losses.values())
+        for kind in {reason.kind for reason in reasons[judgement.file]} - {""}:
+            by_kind[platform, kind].append(judgement.file)
+    groups = []
+    for (platform, kind), files in sorted(by_kind.items()):
+        total, share = compared[platform, FORM], _FORM_SHARE
+        if kind == LOSS:
+            total, share = max(compared[platform, LOSS], len(files)), _LOSS_SHARE
+        p_value = binomial_tail(len(files), total, PRIORS.stopped)
+        if len(files) >= COMMON and len(files) >= share * total and p_value < SIGNIFICANT:
+            metric, ratio = FORM if kind != LOSS else "lm loss", None
+            if kind == LOSS:
+                sizes = []
+                for judgement in judgements:
+                    if judgement.file in files:
+                        sizes.append(max((loss.size for loss in judgement.losses.values()), key=abs, default=0.0))
+                ratio = 1 + median(sizes)
+            family = kind if metric == FORM else ""
+            groups.append(Group(platform, family, metric, ratio, p_value, tuple(files), total, len(files)))
+    return groups
+
+
+def binomial_tail(successes: int, trials: int, share: float) -> float:
+    """Return the probability of at least so many successes."""
+    total = 0.0
+    for count in range(successes, trials + 1):
+        total += math.comb(trials, count) * share**count * (1 - share) ** (trials - count)
+    return min(total, 1.0)

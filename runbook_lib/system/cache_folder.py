@@ -1,0 +1,18 @@
+"""The folders of the user's cache, which only save time."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def cache_folder(env: Mapping[str, str], name: str) -> Path | None:
+    """Return a folder of RUNBOOK_CACHE, else below XDG_CACHE_HOME or HOME; None for ``off``."""
+    folder = env.get("RUNBOOK_CACHE", "").strip()
+    if folder.lower() == "off":
+        return None
+    if folder:
+        return Path(folder, name)
+    home = env.get("HOME", "")
+    parent = env.get("XDG_CACHE_HOME") or (home and str(Path(home, ".cache")))
+    if not parent or not Path(parent).is_absolute():
+        return None
+    return Path(parent, "base-image-runbook", name)

@@ -1,0 +1,81 @@
+"""The golden values that a bump's branch refreshes, and what a person has accepted for it."""
+
+import os
+import re
+from pathlib import Path
+
+from runbook_lib.golden import acceptance, history
+from runbook_lib.golden.acceptance import Acceptance
+from runbook_lib.golden.diff import LINT
+from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
+from runbook_lib.golden.form import STOPPED, examine
+from runbook_lib.golden.history import GoldenHistory
+from runbook_lib.golden.judge import Verdicts, judge_all
+from runbook_lib.system.cache_folder import cache_folder
+from runbook_lib.text.edits import Edit
+from runbook_lib.workflow import branch_history
+from runbook_lib.workflow.bump_branch import BumpBranch
+
+#: The line of a commit's message under which accepted files and groups are listed.
+ACCEPTED = "Accepted although held back:"
+_NO_VERDICTS = Verdicts()
+
+
+def changed_since_fork(
+    branch: BumpBranch, records: Path | None, past: GoldenHistory, new: Verdicts = _NO_VERDICTS,
+    edits: tuple[Edit, ...] = (),
+) -> Verdicts:  # fmt: skip
+    """Judge the golden files that the branch, with ``edits``, changes since it left its base.
+
+    What a run's verdicts ``new`` stop or leave to a group takes their place.  ``records`` is the bump's folder in the
+    archive.
+    """
+    checkout, fork = branch.checkout, branch.fork
+    listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, branch.start, "--", FOLDER).split("\0")
+    after = {edit.path: edit.after for edit in edits}
+    paths = sorted({path for path in listed if GoldenFileName.of_path(path)} | after.keys())
+    old, current = checkout.read(paths, fork), branch.texts([*paths, *map(config_path, paths), LINT])
+    lint = current[LINT] is not None
+    acceptances = list(accepted_earlier(branch, records))
+    for judgement in new.judgements:
+        if judgement.accepted:
+            metrics = judgement.accepted_metrics
+            acceptances.append(Acceptance(judgement.file, judgement.file, metrics, judgement.accepted))
+    examined = []
+    for path in paths:
+        name, text = path.removeprefix(f"{FOLDER}/"), after.get(path, current[path])
+        examined.append(examine(name, old[path], text, current[config_path(path)], lint=lint))
+    bump = judge_all(examined, past)
+    written = acceptance.apply_all(bump, acceptances)
+    stopped = {}
+    for judgement in new.judgements:
+        if judgement.verdict in STOPPED or judgement.file in new.waiting:
+            stopped[judgement.file] = judgement
+    judgements = [stopped.pop(judgement.file, judgement) for judgement in written.judgements]
+    groups = {group.id: group for group in (*written.groups, *new.groups)}
+    return written.with_changes((*judgements, *stopped.values()), tuple(groups.values()))
+
+
+def read_history(branch: BumpBranch) -> GoldenHistory:
+    """Read the history of the golden files up to the commit where the branch left its base."""
+    return history.read(branch.checkout, branch.fork, cache_folder(os.environ, "golden"))
+
+
+def accepted_earlier(branch: BumpBranch, records: Path | None) -> tuple[Acceptance, ...]:
+    """Return what earlier refreshes of this bump accepted, with the reasons, from the commits' messages.
+
+    Only from commits that the runbook made or a person confirmed: anybody may write such a message.
+    """
+    review = branch_history.review(branch, branch.start, records)
+    ids = [commit.id for commit in review.commits if commit.id in review.trusted_messages]
+    if not ids:
+        return ()
+    acceptances: dict[str, Acceptance] = {}
+    for message in branch.checkout.git("log", "-z", "--no-walk=unsorted", "--format=%B", *ids, "--").split("\0"):
+        if message.startswith(branch.bump.refresh_title):
+            listed = message.partition(ACCEPTED)[2]
+            for match in re.finditer(r"^- (\S+\.json(?: \[[^\]]+\])?): (.+)$", listed, re.MULTILINE):
+                acceptances[match[1]] = Acceptance.of(match[1], match[2])
+            for match in re.finditer(r"^- (\S+) ×([0-9]{1,9}\.[0-9]{2}): (.+)$", listed, re.MULTILINE):
+                acceptances[match[1]] = Acceptance(match[1], match[1], (), match[3], float(match[2]))
+    return tuple(acceptances.values())
