@@ -1,0 +1,95 @@
+"""The search: its steps on plain cases, its limits, and the same answer for the same ledger."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.bisect.search import Conclusion, Point, Problem, Run, advance
+from runbook_lib.bisect.simulate import Scenario, search
+
+TAGS = ("26.01-py3", "26.02-py3", "26.04-py3")
+COMPONENTS = ("nccl", "cublas", "cudnn")
+
+
+def scenario(**changes: object) -> Scenario:
+    """Return a clear case: from 26.04 on everything takes 30 % longer, because of cuDNN."""
+    values: dict[str, object] = {
+        "tags": TAGS,
+        "components": COMPONENTS,
+        "culprits": ["cudnn"],
+        "changed_at": TAGS[-1],
+        "higher_is_better": False,
+        "good": {"mean": 100.0, "cv": 0.01},
+        "bad": {"modes": [[130.0, 0.01, 1.0]]},
+        "budget": 40,
+    }
+    return Scenario.read(values | changes)
+
+
+def test_it_begins_with_the_ends() -> None:
+    problem = Problem(TAGS, COMPONENTS)
+    first = advance(problem, [])
+    assert first == Point(TAGS[-1])
+    assert advance(problem, [Run(Point(TAGS[-1]), 1.0)]) == Point(TAGS[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "culprits"),
+    [
+        ({}, "culprit", ("cudnn",)),
+        ({"culprits": ["nccl", "cudnn"]}, "culprit", ("nccl", "cudnn")),
+        ({"culprits": []}, "not a single component", ()),
+        ({"components": [], "culprits": []}, "tag only", ()),
+        ({"higher_is_better": True}, "not reproduced", ()),
+        ({"bad": {"modes": [[100.5, 0.05, 1.0]]}, "good": {"mean": 100.0, "cv": 0.05}}, "undecided", ()),
+        ({"budget": 5}, "undecided", ()),
+        ({"components": ["cudnn"]}, "culprit", ("cudnn",)),
+    ],
+)
+def test_conclusions(changes: dict[str, object], verdict: str, culprits: tuple[str, ...]) -> None:
+    conclusion, ledger = search(scenario(**changes), 1)
+    assert (conclusion.verdict, conclusion.culprits) == (verdict, culprits)
+    assert len(ledger) <= scenario(**changes).problem.budget
+    if verdict in ("culprit", "tag only", "not a single component"):
+        assert conclusion.step == (TAGS[1], TAGS[2])
+
+
+def test_two_changes_that_are_each_enough_must_be_restored_together() -> None:
+    problem, ledger = Problem(("good", "bad"), COMPONENTS, budget=60), list[Run]()
+    generator = random.Random(3)
+    while isinstance(answer := advance(problem, ledger), Point):
+        is_good = answer.tag == "good" or {"nccl", "cudnn"} <= set(answer.restored)
+        ledger.append(Run(answer, generator.gauss(4.0 if is_good else 3.0, 0.05)))
+    assert (answer.verdict, answer.culprits, answer.together) == ("culprit", ("nccl", "cudnn"), True)
+
+
+def test_a_component_whose_overlay_fails_is_a_suspect_and_is_not_run_again() -> None:
+    case, ledger, generator = scenario(), list[Run](), random.Random(1)
+    broken = Point(TAGS[-1], ("cudnn",))
+    while isinstance(answer := advance(case.problem, ledger), Point):
+        ledger.append(Run(answer, None if answer == broken else case.run(answer, generator)))
+    assert [run.point for run in ledger].count(broken) == 1
+    assert answer.verdict == "not a single component"
+    assert answer.suspects == ("cudnn",)
+
+
+def test_an_end_that_cannot_run_ends_the_search() -> None:
+    conclusion = advance(Problem(TAGS, COMPONENTS), [Run(Point(TAGS[-1]), None)])
+    assert isinstance(conclusion, Conclusion)
+    assert conclusion.verdict == "undecided"
+    assert TAGS[-1] in conclusion.reason
+
+
+@given(st.integers(0, 10_000), st.integers(1, 30), st.data())
+def test_a_search_that_was_killed_continues_as_if_it_was_not(seed: int, budget: int, data: st.DataObject) -> None:
+    """Each prefix of a ledger asks for the run that came next; the whole ledger is never longer than the budget."""
+    case = scenario(
+        budget=budget, good={"mean": 100.0, "cv": 0.05}, bad={"modes": [[130.0, 0.05, 0.7], [100, 0.05, 0.3]]}
+    )
+    conclusion, ledger = search(case, seed)
+    assert len(ledger) <= budget
+    kept = data.draw(st.integers(0, len(ledger)))
+    following = advance(case.problem, ledger[:kept])
+    assert following == (ledger[kept].point if kept < len(ledger) else conclusion)
