@@ -234,12 +234,20 @@ def _session(checkout: Checkout, bump: Bump, request: WorkRequest, target: WorkT
     if target.name == "inside":
         sign = target.machine.container
         return WorkPlan(no_change=f"This already runs inside a container ({sign}): open a terminal in JupyterLab.")
+    warnings: tuple[str, ...] = ()
+    nodes = target.allocation.nodes
+    if target.name == "slurm" and nodes > 1:
+        warnings = (
+            f"The shell opens on the first of the {nodes} nodes only; on the others it ends at once. One node is "
+            "enough for a session. The task run starts a command on all nodes.",
+        )
     if request.install.strip():
         state = read_project_state(checkout, bump.repository.name, bump.base)
         plan = _with_sync(uv.install(state, request.install, bump.image_type), target, checkout)
-        return replace(plan, steps=(*plan.steps, make_step("shell-synced", inside=container.inside)))
+        steps = (*plan.steps, make_step("shell-synced", inside=container.inside))
+        return replace(plan, steps=steps, warnings=(*plan.warnings, *warnings))
     if target.name == "slurm":
-        return WorkPlan((make_step("shell-slurm"),))
+        return WorkPlan((make_step("shell-slurm"),), warnings=warnings)
     return WorkPlan((make_step("shell", checkout=container.checkout, inside=container.inside),))
 
 

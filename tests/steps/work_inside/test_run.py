@@ -6,10 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from slurm_cluster import cluster
 
 from runbook_lib.bump import Bump
 from runbook_lib.containers.work.machine import Machine
@@ -120,6 +122,65 @@ def test_a_session_is_shown_for_a_terminal(clone: Path) -> None:
     assert predicate(slurm)["effects"] == []
     assert "In a terminal, in " in slurm.next
     assert slurm.summary.startswith("Shown: a shell inside the image. ")  # and why it cannot be run from here
+
+
+@pytest.mark.parametrize(("nodes", "warned"), [(1, False), (2, True)])
+def test_a_session_on_several_nodes_opens_on_the_first_only(clone: Path, nodes: int, warned: bool) -> None:
+    checkout, bump = Checkout.open(clone), Bump.parse(tag=TAG)
+    request = WorkRequest("session", "slurm", "/a.sqsh", slurm=f"nodes={nodes}")
+    shown = plan_task(checkout, bump, request, Machine(slurm=True)).show().text
+    assert ("on the first of the 2 nodes only" in shown) == warned
+
+
+@pytest.fixture
+def two_nodes(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A clone beside a real Slurm of two nodes, whose srun runs on the nodes what Pyxis would run in a container."""
+    (tmp_path / "image.sqsh").touch()
+    for name, text in {
+        "srun": f"""\
+#!{sys.executable}
+import os, sys
+if sys.argv[1] == "--help":
+    sys.exit(print("--container-image"))
+words = [word for word in sys.argv[1:] if not word.startswith(("--container-", "--no-container-"))]
+os.execv({shutil.which("srun")!r}, ["srun", "--chdir={clone}", "--export=ALL", *words])
+""",
+        "uv": f'#!/bin/sh\necho "$@" > {tmp_path}/launched-$SLURM_NODEID\n',
+    }.items():
+        path = tmp_path / "bin" / name
+        path.unlink(missing_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+    monkeypatch.delenv("container")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "me/Megatron-LM")
+    with cluster() as started:
+        for name, value in started.environment.items():
+            monkeypatch.setenv(name, value)
+        yield clone
+
+
+@pytest.mark.component("slurm")
+def test_a_command_runs_once_on_each_of_two_nodes(two_nodes: Path, tmp_path: Path) -> None:
+    def run_command(command: str) -> StepResult:
+        parameters = {"where": "slurm", "slurm": "nodes=2 gpus=1", "image": str(tmp_path / "image.sqsh")}
+        cache = str(tmp_path)
+        return execute(two_nodes, task="run", command=command, cache=cache, apply=True, **parameters)
+
+    result = run_command(f"bash -c 'echo $SLURMD_NODENAME >> {tmp_path}/ran-$SLURM_NODEID'")
+    assert result.ok, result.summary
+    assert [(tmp_path / f"ran-{number}").read_text() for number in (0, 1)] == ["node1\n", "node2\n"]
+
+    failed = run_command("bash -c 'exit $((7 * SLURM_NODEID))'")
+    assert failed.state == "failed"
+    assert "failed with exit status 7" in failed.summary
+
+    launched = run_command("torch.distributed.run train.py --lr 1")
+    assert launched.ok, launched.summary
+    for number in (0, 1):
+        words = (tmp_path / f"launched-{number}").read_text().split()
+        assert words[:6] == ["run", "--no-sync", "python", "-m", "torch.distributed.run", "--nproc-per-node=1"]
+        assert words[6:9] == ["--nnodes=2", f"--node-rank={number}", "--master-addr=node1"]
+        assert words[10:] == ["train.py", "--lr", "1"]
 
 
 @pytest.mark.parametrize("where", ["local", "slurm", "apptainer"])
