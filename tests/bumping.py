@@ -176,9 +176,9 @@ def world(home: Path) -> Iterator[World]:
         )
         patch = undo.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("GITHUB_REPOSITORY", REPOSITORY)
-        patch.setattr(connection, "_PAUSES", (0, 0))
-        patch.setattr(pull_request, "_DELAYS", (0, 0))
-        patch.setattr(ranges, "_PAUSES", (0, 0, 0))
+        patch.setattr(connection, "PAUSES", (0, 0))
+        patch.setattr(pull_request, "DELAYS", (0, 0))
+        patch.setattr(ranges, "PAUSES", (0, 0, 0))
         yield World(home, served, now, undo)
 
 

@@ -34,7 +34,7 @@ _REPOSITORIES = (_CHECKOUT, _REMOTE, _GITLAB)
 _MARKER, _LOCK = "practice-world.json", "practice-world.lock"
 _OTHER_FOLDER = "Name another folder, new or empty, in RUNBOOK_PRACTICE_HOME."
 _RESET = "Run `runbook practice reset`: the next run creates a new world."
-_CREATION_LIMIT = 15.0  # seconds in which another launcher must create the world, which takes it less than one
+CREATION_LIMIT = 15.0  # seconds in which another launcher must create the world, which takes it less than one
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def start(home: Path | None = None, *, clock: Callable[[], float] = time.time) -
     Raises Refused for a folder that is not ours, RunbookError for a world that cannot be created or does not respond.
     """
     home = (home or default_home()).absolute()
-    give_up = time.monotonic() + _CREATION_LIMIT
+    give_up = time.monotonic() + CREATION_LIMIT
     try:
         while True:
             lock = _take_lock(home)

@@ -29,7 +29,7 @@ from runbook_lib.system.clock import now, stamp
 #: Seconds to wait for a lock: the chain is changed in milliseconds, on a slow disk in a few seconds.
 LIMIT = 60.0
 #: Seconds after which waiting is reported, and between two attempts.
-_REPORT_AFTER, _PAUSE = 2.0, 0.01
+REPORT_AFTER, _PAUSE = 2.0, 0.01
 #: Bytes that are read of a note.
 _LONGEST_NOTE = 4096
 
@@ -113,7 +113,7 @@ def _acquire(file: Path, handle: int, say: Callable[[str], object] | None) -> No
         waited = time.monotonic() - start
         if waited > LIMIT:
             raise RunbookError(_timeout_message(file, holder, is_invisible=is_free))
-        if waited > _REPORT_AFTER and say:
+        if waited > REPORT_AFTER and say:
             say(f"Waiting for {holder or 'another command'}, up to {LIMIT:.0f} seconds.\n")
             say = None
         time.sleep(_PAUSE)

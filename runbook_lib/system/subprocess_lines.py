@@ -23,7 +23,7 @@ _POLL = 0.2  # seconds
 _CHILD_POLLS = 10  # polls that a command's children may take longer than itself
 _LONGEST_LINE = 64 * 1024
 _PIPE = 1 << 20  # bytes that a pipe may contain when its writer has ended
-_LOG_HEAD, _LOG_TAIL = 20_000_000, 1000  # bytes from the beginning of a log, and lines from its end
+LOG_HEAD, LOG_TAIL = 20_000_000, 1000  # bytes from the beginning of a log, and lines from its end
 _SHOWN_HEAD, _SHOWN_TAIL, _SHOWN_WIDTH = 2_000, 30, 400  # lines shown as they come and at the end; characters of each
 
 
@@ -124,7 +124,7 @@ def log_lines(file: BinaryIO) -> Iterator[Callable[[str], None]]:
         file.write(f"{line}\n".encode("utf-8", "replace"))
         file.flush()
 
-    with _excerpt(write, _LOG_HEAD, _LOG_TAIL, "lines omitted", len) as take:
+    with _excerpt(write, LOG_HEAD, LOG_TAIL, "lines omitted", len) as take:
         yield take
 
 

@@ -23,10 +23,10 @@ from runbook_lib.transport.limits import call_within
 from runbook_lib.transport.retries import NoReply, Retries, Temporary, is_temporary, request_of, retry_after
 from runbook_lib.transport.urls import is_private
 
-_TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
-_LIMIT = 60.0  # seconds until a reply begins, and for its body; a body has further seconds by its size
+TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
+LIMIT = 60.0  # seconds until a reply begins, and for its body; a body has further seconds by its size
 _SLOWEST = 2**15  # bytes per second
-_PAUSES = (0.5, 2.0, 8.0)  # seconds before each further attempt
+PAUSES = (0.5, 2.0, 8.0)  # seconds before each further attempt
 _PATIENCE = 120.0  # seconds; a server that asks for more is asked again by the person, not by us
 _REFUSAL = 4096  # bytes of a refusal that are read
 #: Threads that share a pool of connections: for each request httpcore looks at all pairs of connections of a pool.
@@ -75,11 +75,11 @@ class Web:
         connections = 2 * min(workers, 2 * _THREADS_PER_POOL)
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
         self._clients = [
-            httpx.Client(timeout=_TIMEOUT, transport=transport or open_transport(limits))
+            httpx.Client(timeout=TIMEOUT, transport=transport or open_transport(limits))
             for _ in range(max(1, workers // _THREADS_PER_POOL))
         ]
         self._next_client = itertools.cycle(self._clients)
-        self._retries = Retries(_PAUSES, _PATIENCE, sleep, clock)
+        self._retries = Retries(PAUSES, _PATIENCE, sleep, clock)
         self._lock = threading.Lock()
         self._stopped = False
         self._of_thread = threading.local()
@@ -148,7 +148,7 @@ class Web:
         start, received = time.monotonic(), 0
         for piece in response.iter_raw():
             received += len(piece)
-            if time.monotonic() - start > _LIMIT + received / _SLOWEST:
+            if time.monotonic() - start > LIMIT + received / _SLOWEST:
                 raise Temporary("it sends too slowly")
             with self._lock:
                 self.received += len(piece)
@@ -219,7 +219,7 @@ class RemoteFile:
         )  # fmt: skip
         with ExitStack() as stack:
             try:
-                response = call_within(_LIMIT, lambda: stack.enter_context(redirected))
+                response = call_within(LIMIT, lambda: stack.enter_context(redirected))
             except TimeoutError as error:
                 raise httpx.ReadTimeout("its headers did not arrive in time") from error
             self._require_free(response)

@@ -25,10 +25,10 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.transport.range_file import LARGEST_DIRECTORY, LARGEST_MEMBER, RangeFile
 from runbook_lib.transport.ranges import NoRanges, RemoteFile
 
-_LARGEST_CHOICE = 64 * 2**20  # bytes of all chosen members, packed and unpacked: a job has two golden files
+LARGEST_CHOICE = 64 * 2**20  # bytes of all chosen members, packed and unpacked: a job has two golden files
 _SMALL = 4 * 2**20  # the same, of those that many threads may have in memory at the same time
 _LARGEST_STREAM, _LARGEST_STREAMS = 4 * 2**30, 64 * 2**30  # unpacked bytes of a streamed member, and of all: logs
-_LARGEST_ARCHIVE = 8 * 2**30
+LARGEST_ARCHIVE = 8 * 2**30
 #: Bytes of a streamed member that are fetched first, and that are unpacked at a time.
 FIRST, _CHUNK = 2**18, 2**17
 #: Members with at most this many bytes between them are fetched by one request: another request would cost more.
@@ -127,7 +127,7 @@ def remote(file: RemoteFile, size: int, tail: Tail) -> Iterator[Archive]:
     except NoRanges:
         with tempfile.TemporaryFile() as complete:
             # An attempt that failed leaves its bytes behind.
-            file.download(complete.write, lambda: complete.truncate(complete.seek(0)), _LARGEST_ARCHIVE)
+            file.download(complete.write, lambda: complete.truncate(complete.seek(0)), LARGEST_ARCHIVE)
             complete.flush()
             with _open_archive(_on_disk(complete)) as archive:
                 yield archive
@@ -213,7 +213,7 @@ def _members(
     # zipfile cuts a name at a zero byte and changes separators: orig_filename is the name as the archive has it.
     names = Counter(entry.orig_filename for entry in entries)
     by_name = {entry.orig_filename: entry for entry in reversed(entries)}
-    budget, small_budget = _LARGEST_CHOICE, _SMALL
+    budget, small_budget = LARGEST_CHOICE, _SMALL
     small: list[zipfile.ZipInfo] = []
     large: list[zipfile.ZipInfo] = []
     for name in dict.fromkeys(choose(names)):
@@ -225,7 +225,7 @@ def _members(
         elif names[name] > 1:
             problem = f"the archive has {names[name]} members of this name"
         elif cost > budget:
-            problem = problem or f"all of them are larger than {_LARGEST_CHOICE // 2**20} MB together"
+            problem = problem or f"all of them are larger than {LARGEST_CHOICE // 2**20} MB together"
         if problem:
             yield Member(name, problem=problem)
             continue

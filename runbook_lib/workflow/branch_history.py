@@ -29,7 +29,7 @@ from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import plan_commit
 
 #: More commits than a person can review; copy-pr-bot trusts no branch with 250.
-_MOST = 200
+LIMIT = 200
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,9 @@ def review(branch: BumpBranch, head: str, records: Path | None) -> Review:
     """
     bump = branch.bump
     commits = commit_changes.list_commits(branch.checkout, branch.base_commit, head)
-    if len(commits) > _MOST:
+    if len(commits) > LIMIT:
         raise Refused(
-            f"{bump.branch} has {len(commits)} commits that {bump.base} lacks, and at most {_MOST} can be reviewed, so "
+            f"{bump.branch} has {len(commits)} commits that {bump.base} lacks, and at most {LIMIT} can be reviewed, so "
             "nothing was pushed or tested. Is that the right base? Else delete the branch, and run again."
         )
     ids = {commit.id for commit in commits}

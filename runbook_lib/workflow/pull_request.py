@@ -19,13 +19,13 @@ from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.proposal import find_pull, head_of, is_mine
 
 #: Seconds between reads of a pull request that GitHub is still processing.
-_DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
+DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 def wait_for_head(github: GitHub, number: int, head: str | None, sleep: Callable[[float], None] = time.sleep) -> Pull:
     """Return the pull request once GitHub has noticed the push of ``head`` and computed its merge, or after 16 s."""
     pull = github.pull(number)
-    for delay in _DELAYS:
+    for delay in DELAYS:
         if head in (None, pull.head_sha) and pull.mergeable is not None:
             break
         sleep(delay)

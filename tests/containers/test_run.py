@@ -162,8 +162,8 @@ def test_a_log_without_line_ends_or_of_any_bytes_is_taken(tmp_path):
 
 
 def test_of_a_log_without_end_beginning_and_end_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(subprocess_lines, "_LOG_HEAD", 1000)
-    monkeypatch.setattr(subprocess_lines, "_LOG_TAIL", 10)
+    monkeypatch.setattr(subprocess_lines, "LOG_HEAD", 1000)
+    monkeypatch.setattr(subprocess_lines, "LOG_TAIL", 10)
     docker(tmp_path, "seq 100000 | sed 's/^/line /'; exit 1")
     kept = (tmp_path / "log").read_text().splitlines()
     assert kept[0] == "line 1"

@@ -502,7 +502,7 @@ def test_damage_anywhere_is_reported(run: Run) -> None:
 
 
 def test_an_endless_archive(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_zip, "_LARGEST_ARCHIVE", 100_000)
+    monkeypatch.setattr(remote_zip, "LARGEST_ARCHIVE", 100_000)
     run.store.ranges = False
     run.add(job(1), upload(1), WHOLE)
     assert "more than 100000 bytes" in told(run.collect())
@@ -548,4 +548,4 @@ def test_retries_have_a_limit() -> None:
     web = Web(1, sleep=slept.append)
     with web, pytest.raises(Unreachable, match="connection failed"):
         web.file(Address("http://127.0.0.1:9/")).part(0, 10)
-    assert slept == list(ranges._PAUSES)
+    assert slept == list(ranges.PAUSES)

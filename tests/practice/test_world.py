@@ -340,7 +340,7 @@ def test_a_holder_that_does_not_answer_is_named(
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
     launcher = world.Launcher(77, socket.gethostname(), url, url)
-    monkeypatch.setattr(world, "_CREATION_LIMIT", 0)
+    monkeypatch.setattr(world, "CREATION_LIMIT", 0)
     with practice.start():
         text = json.dumps(launcher.__dict__) if content is None else content
         (home / "practice-world.lock").write_text(text)

@@ -286,7 +286,7 @@ def test_which_pull_requests_are_for_the_bump(pull: Pull, used: bool) -> None:
 
 
 def test_github_gets_a_moment_to_notice_a_push(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull_request, "_DELAYS", (1, 2, 3))
+    monkeypatch.setattr(pull_request, "DELAYS", (1, 2, 3))
     new = replace(PULL, head_sha="c" * 40)
     seen = [PULL, new, replace(new, mergeable=True), new]
     slept: list[float] = []

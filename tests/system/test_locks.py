@@ -30,7 +30,7 @@ with locked(Path(sys.argv[1]), sys.argv[2]):
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(locks, "LIMIT", 0.05)
-    monkeypatch.setattr(locks, "_REPORT_AFTER", 0.0)
+    monkeypatch.setattr(locks, "REPORT_AFTER", 0.0)
     monkeypatch.setattr(locks, "time", Clock())
     return tmp_path / "lock"
 

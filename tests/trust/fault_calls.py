@@ -354,11 +354,11 @@ def practice(home: Path) -> Iterator[At]:
         served.hub.url = served.url = before.url
         patch = undo.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("GITHUB_REPOSITORY", REPOSITORY)
-        patch.setattr("runbook_lib.workflow.pull_request._DELAYS", (0, 0))
-        patch.setattr("runbook_lib.steps.internal_ci.run._DELAYS", (0, 0))
+        patch.setattr("runbook_lib.workflow.pull_request.DELAYS", (0, 0))
+        patch.setattr("runbook_lib.steps.internal_ci.run.DELAYS", (0, 0))
         for module in (
             "clients.replies.LARGEST",
-            "transport.remote_zip._LARGEST_ARCHIVE",
+            "transport.remote_zip.LARGEST_ARCHIVE",
         ):
             patch.setattr(f"runbook_lib.{module}", 2**21)  # answers without end need not be taken by the gigabyte
         at = At(World(home, served, now, undo), before, aside)

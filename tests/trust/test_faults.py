@@ -20,13 +20,13 @@ MOST = 15 * 60.0
 #: The library's time limits while a fault keeps it waiting, so that the tests need not wait as long as a person.
 _SHORT = httpx.Timeout(0.15)
 SHORT = {
-    "runbook_lib.clients.github.connection._TIMEOUT": _SHORT,
-    "runbook_lib.clients.github.connection._DEADLINE": 0.4,
-    "runbook_lib.clients.gitlab.client._TIMEOUT": 0.15, "runbook_lib.clients.gitlab.client._DEADLINE": 0.4,
-    "runbook_lib.clients.gitlab.client._PAUSES": (0.1,),
-    "runbook_lib.transport.ranges._TIMEOUT": _SHORT, "runbook_lib.transport.ranges._LIMIT": 0.4,
-    "runbook_lib.clients.registry.connection._TIMEOUT": _SHORT,
-    "runbook_lib.clients.registry.connection._DEADLINE": 0.4,
+    "runbook_lib.clients.github.connection.TIMEOUT": _SHORT,
+    "runbook_lib.clients.github.connection.DEADLINE": 0.4,
+    "runbook_lib.clients.gitlab.client.TIMEOUT": 0.15, "runbook_lib.clients.gitlab.client.DEADLINE": 0.4,
+    "runbook_lib.clients.gitlab.client.PAUSES": (0.1,),
+    "runbook_lib.transport.ranges.TIMEOUT": _SHORT, "runbook_lib.transport.ranges.LIMIT": 0.4,
+    "runbook_lib.clients.registry.connection.TIMEOUT": _SHORT,
+    "runbook_lib.clients.registry.connection.DEADLINE": 0.4,
 }  # fmt: skip
 #: Faults after which a read is tried again: one that meets them once is carried out.
 PASSING = (

@@ -533,7 +533,7 @@ def test_a_diff_is_bounded_redacted_and_visible(opened: World, monkeypatch: pyte
 
 
 def test_too_many_commits_are_refused(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(branch_history, "_MOST", 2)
+    monkeypatch.setattr(branch_history, "LIMIT", 2)
     other = Other(opened)
     for _ in range(2):
         other.git("commit", "-q", "--allow-empty", "-m", "more")

@@ -223,7 +223,7 @@ def test_a_zip_from_a_fork(name: str, ranged: bool, store: Store, tmp_path: Path
             told = local.cause
         assert told.strip()
         # Twice what all golden files may have together, which are held: the archive, and its entries, come on top.
-        assert tracemalloc.get_traced_memory()[1] < 2 * remote_zip._LARGEST_CHOICE + 200 * 2**20
+        assert tracemalloc.get_traced_memory()[1] < 2 * remote_zip.LARGEST_CHOICE + 200 * 2**20
     finally:
         tracemalloc.stop()
     assert found.files or found.problems
@@ -280,7 +280,7 @@ def test_golden_values_have_a_size_limit_together(
     ranged: bool, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.ranges = ranged
-    monkeypatch.setattr(remote_zip, "_LARGEST_CHOICE", 10_000)
+    monkeypatch.setattr(remote_zip, "LARGEST_CHOICE", 10_000)
     data = zipped(*((f"golden_values_dev_p{number}.json", b" " * 3000) for number in range(12)))
     collection = golden(store, data, tmp_path / "into")
     assert len(collection.files) == 3

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 # Version 2026-03-10 took merge_commit_sha, the commit that CI really tests, out of pull requests.
 VERSION = "2022-11-28"
-_TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
-_DEADLINE = 60.0  # seconds for a complete reply
+TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
+DEADLINE = 60.0  # seconds for a complete reply
 _LARGEST_CACHE = 16 * 2**20  # bytes of replies that are stored with their ETag
-_PAUSES = (0.5, 2.0)  # seconds before each further attempt
+PAUSES = (0.5, 2.0)  # seconds before each further attempt
 _PATIENCE = 10.0  # seconds; where GitHub asks for more, it is asked again by the person, not by us
 
 T = TypeVar("T")
@@ -73,8 +73,8 @@ class GitHubConnection:
             raise RunbookError(f"{repository!r} is not a repository on GitHub; expected owner/name.")
         url = base_url(env)
         token = token_for(env, url)
-        retries = Retries(_PAUSES, _PATIENCE, sleep)
-        bounded = BoundedTransport(deadline=_DEADLINE, largest=replies.LARGEST, retries=retries, transport=transport)
+        retries = Retries(PAUSES, _PATIENCE, sleep)
+        bounded = BoundedTransport(deadline=DEADLINE, largest=replies.LARGEST, retries=retries, transport=transport)
         return cls(repository, url, token, bounded, Redactor({**env, "GITHUB_TOKEN": token}))
 
     @cached_property
@@ -87,7 +87,7 @@ class GitHubConnection:
             user_agent=USER_AGENT,
             # A renamed repository answers with a redirect, and a POST that follows one may become a GET.
             follow_redirects=False,
-            timeout=_TIMEOUT,
+            timeout=TIMEOUT,
             transport=self._transport,
             http_cache=False,
             auto_retry=False,

@@ -36,9 +36,9 @@ from runbook_lib.transport.retries import NoReply, request_of, retry_after
 
 __all__ = ["Bridge", "FunctionalJob", "GitLab", "NoSuchRef", "Pipeline"]
 
-_TIMEOUT = 30.0  # seconds without a byte
-_DEADLINE = 60.0  # seconds for a complete reply
-_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # seconds before each further attempt, unless the server names more
+TIMEOUT = 30.0  # seconds without a byte
+DEADLINE = 60.0  # seconds for a complete reply
+PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # seconds before each further attempt, unless the server names more
 _PATIENCE = 120.0  # seconds; a server that asks for more is asked again by the person, not by us
 _TOKEN_FOR = {
     "read_api": "GITLAB_PROJECT, and that the token has the scope read_api",
@@ -73,8 +73,8 @@ class GitLab:
         if not re.fullmatch(r"[0-9]+|[\w.-]+(/[\w.-]+)+", project):
             raise RunbookError("GITLAB_PROJECT is not a project's path (group/name) or number.")
         client = Client(
-            httpx.URL(url), timeout=httpx.Timeout(_TIMEOUT), deadline=_DEADLINE, largest=replies.LARGEST,
-            pauses=_PAUSES, patience=_PATIENCE, transport=transport, sleep=sleep,
+            httpx.URL(url), timeout=httpx.Timeout(TIMEOUT), deadline=DEADLINE, largest=replies.LARGEST,
+            pauses=PAUSES, patience=_PATIENCE, transport=transport, sleep=sleep,
         )  # fmt: skip
         return cls(client, project, token)
 

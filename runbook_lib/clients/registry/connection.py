@@ -24,8 +24,8 @@ from runbook_lib.transport.limits import TooLarge, parse_json
 from runbook_lib.transport.retries import NoReply, is_temporary, request_of, retry_after
 
 _LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger manifests
-_TIMEOUT = httpx.Timeout(10, connect=5)  # seconds
-_DEADLINE = 30.0  # seconds for a complete reply
+TIMEOUT = httpx.Timeout(10, connect=5)  # seconds
+DEADLINE = 30.0  # seconds for a complete reply
 _PAUSES = (0.5, 1.5)  # seconds before each further attempt
 _PATIENCE = 10.0  # seconds; a registry that asks for more is asked again by the person, not by us
 _CACHED_HEADERS = ("Content-Type", "Docker-Content-Digest", "ETag", "Link")
@@ -86,7 +86,7 @@ class Connection:
         self._signing = threading.Lock()
         self._prepared = False
         self._client = Client(
-            address, timeout=_TIMEOUT, deadline=_DEADLINE, largest=_LARGEST, pauses=_PAUSES, patience=_PATIENCE,
+            address, timeout=TIMEOUT, deadline=DEADLINE, largest=_LARGEST, pauses=_PAUSES, patience=_PATIENCE,
             transport=transport, sleep=sleep,
         )  # fmt: skip
 

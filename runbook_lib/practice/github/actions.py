@@ -13,7 +13,7 @@ from runbook_lib.practice.serving import ApiError, json_response, not_found
 from runbook_lib.practice.state import JobRecord, RunRecord
 
 #: Lifetime of artifacts and logs; seconds.
-_LIFETIME = 90 * 86400.0
+LIFETIME = 90 * 86400.0
 #: Time for which the address of a download is valid; seconds.
 _ADDRESS_LIFETIME = 60.0
 
@@ -69,7 +69,7 @@ def _artifact(hub: Hub, job: JobState) -> shapes.Json:
     data, run, created = hub.archive(job), job.state.run, job.status.completed or 0.0
     return shapes.shape(
         hub, "artifact", run, id=job.record.artifact, run=run.id, size=len(data), name=_artifact_name(job),
-        created=created, expires=created + _LIFETIME, expired=hub.clock() > created + _LIFETIME,
+        created=created, expires=created + LIFETIME, expired=hub.clock() > created + LIFETIME,
         sha256=hashlib.sha256(data).hexdigest(),
     )  # fmt: skip
 
@@ -92,7 +92,7 @@ def _list_artifacts(call: ApiCall, run_id: int) -> Response:
 def _download_artifact(call: ApiCall, artifact_id: int) -> Response:
     call.require_account()
     job = _find_artifact(call.hub, artifact_id)
-    if call.hub.clock() > (job.status.completed or 0.0) + _LIFETIME:
+    if call.hub.clock() > (job.status.completed or 0.0) + LIFETIME:
         raise ApiError(410, "Artifact has expired")
     return _redirect_to_storage(call, f"{_artifact_name(job)}.zip", "application/zip", call.hub.archive(job))
 
@@ -111,7 +111,7 @@ def _download_log(call: ApiCall, job_id: int) -> Response:
     job = _find_job(call, job_id)
     if job.status.status != "completed" or job.status.conclusion == "skipped":
         raise not_found()
-    if call.hub.clock() > (job.status.completed or 0.0) + _LIFETIME:
+    if call.hub.clock() > (job.status.completed or 0.0) + LIFETIME:
         raise ApiError(410, "Server Error")
     return _redirect_to_storage(call, f"{job_id}.txt", "text/plain; charset=utf-8", job.log.encode())
 

@@ -26,7 +26,7 @@ from runbook_lib.workflow import branch_history
 __all__ = ["DryRun", "PipelineResult", "carry_out", "follow", "look", "show", "verify"]
 
 #: Seconds before each further attempt to start a pipeline: GitLab may need a moment to know of a push.
-_DELAYS = (1.0, 2.0, 4.0, 8.0)
+DELAYS = (1.0, 2.0, 4.0, 8.0)
 _CHECKS = ("GitLab has the bump's commit", "the pipeline is of that commit", "the GitLab pin builds")
 
 
@@ -97,7 +97,7 @@ def _start(step: StepRecord, dry_run: DryRun, gitlab: GitLab) -> Pipeline:
 
     def create() -> Pipeline:
         attempts.append(branch)
-        for delay in _DELAYS:
+        for delay in DELAYS:
             with suppress(NoSuchRef):
                 return gitlab.start(branch, dry_run.variables)
             time.sleep(delay)

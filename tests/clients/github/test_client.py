@@ -47,7 +47,7 @@ RUN = {
 
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
-    monkeypatch.setattr(connection, "_PAUSES", (0, 0))
+    monkeypatch.setattr(connection, "PAUSES", (0, 0))
     opened: list[GitHub] = []
 
     def connect(handler: Handler) -> GitHub:
@@ -382,7 +382,7 @@ def test_whether_somebody_can_be_assigned_is_asked_again(connect: Connect) -> No
 
 
 def test_a_slow_reply_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
-    monkeypatch.setattr(connection, "_DEADLINE", 0.2)
+    monkeypatch.setattr(connection, "DEADLINE", 0.2)
     finish = threading.Event()
 
     def wait(_: httpx.Request) -> httpx.Response:

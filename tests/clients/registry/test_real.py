@@ -123,7 +123,7 @@ def dripping(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_a_slow_reply_is_not_waited_for(dripping: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runbook_lib.clients.registry.connection._DEADLINE", 0.2)
+    monkeypatch.setattr("runbook_lib.clients.registry.connection.DEADLINE", 0.2)
     slept: list[float] = []
     connection = Connection(httpx.URL(dripping), "nvidia/pytorch", sleep=slept.append)
     with pytest.raises(Unreachable, match=r"it did not finish its answer within 0\.2 s"):

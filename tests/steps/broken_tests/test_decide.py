@@ -186,7 +186,7 @@ def test_unavailable_values_leave_their_job_open_and_are_reported(at: World) -> 
 
 def test_no_retry_is_advised_for_expired_values(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     step05(at)
-    monkeypatch.setattr(actions, "_LIFETIME", -1)
+    monkeypatch.setattr(actions, "LIFETIME", -1)
     found = step06(at, broken_tests=BOTH).plan.triage
     assert any("The artifact has expired" in warning for warning in found.warnings)
     assert "06-broken-tests again" not in at.said("waiting")[-1]["next"]

@@ -86,9 +86,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[At]:
-    monkeypatch.setattr(internal_ci, "_DELAYS", (0.0, 0.0))
-    monkeypatch.setattr(connection, "_PAUSES", (0, 0))
-    monkeypatch.setattr(pull_request, "_DELAYS", (0, 0))
+    monkeypatch.setattr(internal_ci, "DELAYS", (0.0, 0.0))
+    monkeypatch.setattr(connection, "PAUSES", (0, 0))
+    monkeypatch.setattr(pull_request, "DELAYS", (0, 0))
     monkeypatch.setenv("GITHUB_REPOSITORY", REPOSITORY)
     home = tmp_path / "home"
     shutil.copytree(prepared, home, ignore=shutil.ignore_patterns("records", "outside-contributor"))
@@ -466,7 +466,7 @@ def test_following_ends_after_its_time_limit(at: At) -> None:
 
 
 def test_following_survives_a_short_outage_but_not_a_long_one(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runbook_lib.clients.gitlab.client._PAUSES", ())
+    monkeypatch.setattr("runbook_lib.clients.gitlab.client.PAUSES", ())
     dry_run = at.look()
     step = at.world.step(dry_run.branch.bump)
     dry_run = internal_ci.carry_out(step, dry_run, TO)
