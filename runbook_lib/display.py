@@ -7,6 +7,7 @@ import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from runbook_lib.checks import Check
@@ -89,6 +90,13 @@ def _cell(text: str) -> str:
     # A short word or name stays on one line, however wide its neighbours are.
     style = f"{_CELL};white-space:nowrap" if len(text) <= _NOWRAP_LENGTH else _CELL
     return f"<td style={style!r}>{linked(text)}</td>"
+
+
+def rows(items: Iterable[object], **columns: str) -> list[dict[str, object]]:
+    """Return a row for each item: ``columns`` are their names, with ``_`` for a space, and the attributes they show."""
+    shown = attrgetter(*columns.values(), "__class__")
+    names = [name.replace("_", " ") for name in columns]
+    return [dict(zip(names, shown(item), strict=False)) for item in items]
 
 
 def mapping(values: Mapping[str, object]) -> View:

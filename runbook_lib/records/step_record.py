@@ -50,6 +50,7 @@ class StepRecord:
         self._planned_commits: list[dict[str, str]] = []
         self._redactor = Redactor(os.environ)
         self._checks: list[Check] = []
+        self._reports: list[str | View] = []
         self._lines: list[str] = []
         # Without a tag a notebook shows the current state, even with apply.
         self._add("begin", step=name, mode=bump.mode if bump.tag else "preview", repository=repository)
@@ -94,6 +95,22 @@ class StepRecord:
         """Add an address that belongs to the run, such as that of the pull request."""
         if url:
             self._add("link", name=name, url=url)
+
+    def report(self, *parts: "str | View") -> None:
+        """Add sentences and views to what ``reported`` shows: what was done, or found to be done already."""
+        self._reports += parts
+
+    def reported(self) -> "View":
+        """Show what was reported since the last call."""
+        from runbook_lib import display
+
+        view = display.View("", "")
+        for part in self._reports:
+            view += display.note(part) if isinstance(part, str) else part
+        if not self._reports and not self.bump.apply:
+            view = display.note("This is a preview: nothing was changed.")
+        self._reports.clear()
+        return view
 
     def table(self, name: str, rows: Table | Iterable[Mapping[str, object]]) -> None:
         """Store the rows as ``<name>.csv`` in the record."""

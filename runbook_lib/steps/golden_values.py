@@ -5,7 +5,7 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
@@ -160,33 +160,28 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> PushOutcome:
     Raises Refused where somebody else's changes are in the way.
     """
     state, branch, bump = refresh.run.pull_request, refresh.run.branch, refresh.run.bump
-    if not bump.apply:
-        return PushOutcome(messages=("This is a preview: nothing was changed.",))
-    if refresh.run.source is None:
+    if not bump.apply or refresh.run.source is None:
         return PushOutcome()
-    messages: list[str] = []
     if bump.tag and (refresh.edits or refresh.undone):
         push_round.require_own_branch(state)
     if refresh.undone:
         _undo(step, branch.checkout, refresh.undone)
-        messages.append(f"Undid the uncommitted changes of {display.count(len(refresh.undone), 'golden file')}.")
+        step.report(f"Undid the uncommitted changes of {display.count(len(refresh.undone), 'golden file')}.")
     if refresh.edits:
         for file in refresh.values.judged:
             if file.accepted:
                 step.allowed(f"accept {file.file}", file.accepted)
         for group in refresh.accepted_groups:
             step.allowed(f"accept {group.id}", group.accepted)
-        commit = branch_history.make(step, branch, refresh.edits, refresh.message)
-        files = display.count(len(refresh.edits), "golden file")
-        messages.append(f"Committed {commit[:10]} on {bump.branch}: {files}.")
+        branch_history.make(step, branch, refresh.edits, refresh.message)
     push = PushOutcome()
     if not bump.tag:  # the branch is not the runbook's to push
-        return PushOutcome(messages=tuple(messages))
+        return push
     if not refresh.run.older:  # an older run says nothing about the failures of the newest
         push = push_round.push_answers(step, state, refresh.values.undecided, last=False)
     if refresh.verdicts.judgements:
         push_round.update_body(step, state, refresh.text, "golden-values")
-    return replace(push, messages=(*messages, *push.messages))
+    return push
 
 
 def _undo(step: StepRecord, checkout: Checkout, paths: tuple[str, ...]) -> None:

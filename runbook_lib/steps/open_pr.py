@@ -24,7 +24,7 @@ _PUBLISH = "Run again with -p apply True -p publish True."
 
 @dataclass(frozen=True)
 class OpenedPullRequest:
-    """The branch and pull request after step 3, with a message for each thing done or found.
+    """The branch and pull request after step 3.
 
     ``proposal`` is the one that was carried out: after a merge of the base it differs from the one shown before.
     ``label_request`` asks a maintainer for labels that this token may not set.  ``review`` is that of the branch's
@@ -35,21 +35,12 @@ class OpenedPullRequest:
     commit: str | None = None
     pull: Pull | None = None
     label_request: str = ""
-    messages: tuple[str, ...] = ()
     review: Review | None = None
 
     @property
     def unconfirmed(self) -> Review | None:
         """The review, where a person has to confirm commits."""
         return self.review if self.review and self.review.foreign else None
-
-    @property
-    def view(self) -> View:
-        """The messages, and each commit that a person has to confirm."""
-        view = display.notes(self.messages)
-        if self.unconfirmed:
-            view += self.unconfirmed.show()
-        return view
 
 
 def carry_out(step: StepRecord, proposal: Proposal) -> OpenedPullRequest:
@@ -59,30 +50,33 @@ def carry_out(step: StepRecord, proposal: Proposal) -> OpenedPullRequest:
     """
     bump = proposal.bump
     if proposal.nothing_to_do:
-        return OpenedPullRequest(proposal, messages=(proposal.nothing_to_do,))
+        step.report(proposal.nothing_to_do)
+        return OpenedPullRequest(proposal)
     if not bump.apply:
-        review = _review_existing(step, proposal)
-        return OpenedPullRequest(proposal, messages=("This is a preview: nothing was changed.",), review=review)
+        review = None
+        if proposal.own_commits and proposal.mine:  # a person can confirm them before anything is applied
+            review = branch_history.review(proposal.branch, proposal.branch.start, step.records)
+            review.record(step)
+        return OpenedPullRequest(proposal, review=review)
     proposal.planned.require()
-    messages: list[str] = []
     commit, review = None, None
     if proposal.mine:
-        commit = _commit(step, proposal, messages)
+        commit = _commit(step, proposal)
         if proposal.merges:
-            proposal = _merge_base(step, proposal, commit, messages)
-            commit = _commit(step, proposal, messages)
+            proposal = _merge_base(step, proposal, commit)
+            commit = _commit(step, proposal)
         review = branch_history.review(proposal.branch, commit, step.records)
         review.record(step)
     if not bump.publish or proposal.github is None:
         step.add_inputs(head_commit=commit, base_commit=proposal.branch.base_commit)
-        messages.append("Skipped without publish: push, pull request, labels.")
-        return OpenedPullRequest(proposal, commit, proposal.pull, messages=tuple(messages), review=review)
+        step.report("Skipped without publish: push, pull request, labels.")
+        return OpenedPullRequest(proposal, commit, proposal.pull, review=review)
     if review is not None:
-        commit = _push(step, proposal, review, messages)
+        commit = _push(step, proposal, review)
         if commit is None:
-            return OpenedPullRequest(proposal, review.head, proposal.pull, messages=tuple(messages), review=review)
-    pull = _open_or_update(step, proposal, proposal.github, messages)
-    request = _set_labels(step, proposal.github, pull, proposal, messages)
+            return OpenedPullRequest(proposal, review.head, proposal.pull, review=review)
+    pull = _open_or_update(step, proposal, proposal.github)
+    request = _set_labels(step, proposal.github, pull, proposal)
     pull = wait_for_head(proposal.github, pull.number, commit)
     step.link("pull request", pull.url)
     step.add_inputs(
@@ -91,71 +85,59 @@ def carry_out(step: StepRecord, proposal: Proposal) -> OpenedPullRequest:
         base_commit=proposal.branch.base_commit,
         merge_commit=pull.merge_commit,
     )
-    return OpenedPullRequest(proposal, commit, pull, request, tuple(messages), review)
+    return OpenedPullRequest(proposal, commit, pull, request, review)
 
 
-def _review_existing(step: StepRecord, proposal: Proposal) -> Review | None:
-    """Review the commits that the branch has already, so that a person can confirm them before anything is applied."""
-    if not proposal.own_commits or not proposal.mine:
-        return None
-    review = branch_history.review(proposal.branch, proposal.branch.start, step.records)
-    review.record(step)
-    return review
-
-
-def _commit(step: StepRecord, proposal: Proposal, messages: list[str]) -> str:
+def _commit(step: StepRecord, proposal: Proposal) -> str:
     """Return the branch's commit with the complete bump, and make it where it does not exist."""
     branch, name = proposal.branch, proposal.bump.branch
     if proposal.remaining.edits:
-        commit = branch_history.make(step, branch, proposal.remaining.edits, proposal.message)
-        messages.append(f"Committed {commit[:10]} on {name}.")
-        return commit
-    messages.append(f"Already done: {name} at {branch.start[:10]} has the complete bump.")
+        return branch_history.make(step, branch, proposal.remaining.edits, proposal.message)
+    step.report(f"Already done: {name} at {branch.start[:10]} has the complete bump.")
     if bump_branch.fast_forward(branch):
         step.effect("merge", name, None, branch.start)
-        messages.append(f"Fast-forwarded {name} to it here.")
+        step.report(f"Fast-forwarded {name} to it here.")
     return branch.start
 
 
-def _merge_base(step: StepRecord, proposal: Proposal, commit: str, messages: list[str]) -> Proposal:
+def _merge_base(step: StepRecord, proposal: Proposal, commit: str) -> Proposal:
     """Merge the base into the branch and plan again, as the base may have brought further pins."""
     branch, bump = proposal.branch, proposal.bump
     bump_branch.switch_to(branch)
     merged = branch.checkout.merge(branch.base_commit, f"Merge branch '{bump.base}' into {bump.branch}")
     step.effect("merge", bump.branch, commit, merged)
     step.allowed("merge-base", f"{bump.base} had moved by {proposal.base_moved_by} commits.")
-    messages.append(f"Merged {bump.base} at {branch.base_commit[:10]} into {bump.branch}: {merged[:10]}.")
+    step.report(f"Merged {bump.base} at {branch.base_commit[:10]} into {bump.branch}: {merged[:10]}.")
     return propose(bump_branch.find(branch.checkout, bump), proposal.planned, proposal.github)
 
 
-def _push(step: StepRecord, proposal: Proposal, review: Review, messages: list[str]) -> str | None:
+def _push(step: StepRecord, proposal: Proposal, review: Review) -> str | None:
     """Push the branch and return the remote's commit; None where the branch has a commit to be confirmed first."""
     bump, checkout, commit = proposal.bump, proposal.branch.checkout, review.head
     remote_commit = checkout.remote_tip(bump.remote, bump.branch)
     if remote_commit == commit:
-        messages.append(f"Already done: {bump.remote} has {commit[:10]}.")
+        step.report(f"Already done: {bump.remote} has {commit[:10]}.")
         return commit
     if remote_commit and bump_branch.only_ci_answers(checkout, bump, remote_commit, commit):
-        messages.append(
+        step.report(
             f"{bump.remote} has {remote_commit[:10]}. The commits after it respond to its CI run, and are pushed "
             "together once all its failures are decided."
         )
         return remote_commit
     if review.foreign:
-        messages.append(f"Not pushed: {bump.branch} has a commit that the runbook did not make.")
+        step.report(f"Not pushed: {bump.branch} has a commit that the runbook did not make.")
         return None
     branch_history.push(step, review, remote_commit)
-    messages.append(f"Pushed {bump.branch} to {bump.remote}.")
     return commit
 
 
-def _open_or_update(step: StepRecord, proposal: Proposal, github: GitHub, messages: list[str]) -> Pull:
+def _open_or_update(step: StepRecord, proposal: Proposal, github: GitHub) -> Pull:
     """Return the open pull request, with our part of its text updated; a new draft where there is none."""
     bump, pull = proposal.bump, proposal.pull
     if pull is None:
-        pull = open_draft(step, github, bump, proposal.head, proposal.body, messages)
+        pull = open_draft(step, github, bump, proposal.head, proposal.body)
     else:
-        messages.append(f"Already open: #{pull.number} by {pull.author}: {pull.url}")
+        step.report(f"Already open: #{pull.number} by {pull.author}: {pull.url}")
     if not proposal.mine and not named_in(pull.body):
         return pull  # a text that somebody else wrote
     try:
@@ -163,13 +145,13 @@ def _open_or_update(step: StepRecord, proposal: Proposal, github: GitHub, messag
         if body != pull.body:
             github.update_pull(pull.number, body)
             step.effect("pull request", f"#{pull.number} text", pull.body, body, url=pull.url)
-            messages.append("Updated our part of its text.")
+            step.report("Updated our part of its text.")
     except (CannotTell, NotAllowed) as error:
         step.warn(str(error))
     return pull
 
 
-def _set_labels(step: StepRecord, github: GitHub, pull: Pull, proposal: Proposal, messages: list[str]) -> str:
+def _set_labels(step: StepRecord, github: GitHub, pull: Pull, proposal: Proposal) -> str:
     """Set the labels that choose the tests, remove those that prevent them, and read the labels again.
 
     Returns a request to a maintainer where this token may not change labels, empty where they are right.
@@ -190,7 +172,7 @@ def _set_labels(step: StepRecord, github: GitHub, pull: Pull, proposal: Proposal
             errors.append(str(error))
             continue
         step.effect("label", f"#{pull.number} {name}", not wanted, wanted, url=pull.url)
-        messages.append(f"{'Set' if wanted else 'Removed'} the label {name!r}.")
+        step.report(f"{'Set' if wanted else 'Removed'} the label {name!r}.")
     after = github.labels(pull.number)
     request = label_request(pull, sorted(required - after), sorted(forbidden & after), github.repository)
     if request:

@@ -145,6 +145,7 @@ class Review:
         if not self.foreign:
             return
         step.warn(f"The runbook did not make {_list(self.foreign)}.")
+        step.report(self.show())
         checkout = self.branch.checkout
         step.diff("\n".join(commit_changes.show_diff(checkout, commit) for commit in self.foreign) + "\n")
         for commit in self.foreign:
@@ -245,6 +246,7 @@ def make(step: StepRecord, branch: BumpBranch, edits: Sequence[Edit], message: s
     step.planned_commit(parent, commit_changes.fingerprint(commit_changes.expected_changes(checkout, parent, edits)))
     commit = checkout.commit(edited_paths(edits), message)
     step.effect("commit", bump.branch, parent, commit)
+    step.report(f"Committed {commit[:10]} on {bump.branch}: {display.count(len(edits), 'file')}.")
     return commit
 
 
@@ -255,6 +257,7 @@ def push(step: StepRecord, reviewed: Review, remote_tip: str | None) -> None:
         raise Refused(f"Nothing is pushed: {reviewed.waiting}. {reviewed.next}")
     checkout.push(bump.remote, bump.branch, reviewed.head)
     step.effect("push", f"{bump.remote} {bump.branch}", remote_tip, reviewed.head)
+    step.report(f"Pushed {reviewed.head[:10]} to {bump.remote} as {bump.branch}.")
 
 
 def _describe(commit: Commit) -> str:

@@ -34,7 +34,7 @@ def wait_for_head(github: GitHub, number: int, head: str | None, sleep: Callable
 
 
 def open_draft(
-    step: StepRecord, github: GitHub, bump: Bump, head: str, body: str, messages: list[str]
+    step: StepRecord, github: GitHub, bump: Bump, head: str, body: str
 ) -> Pull:  # fmt: skip
     """Return the open pull request from ``head`` into the bump's base; a new draft where there is none."""
 
@@ -45,7 +45,7 @@ def open_draft(
         return existing
     pull = once(find, lambda: github.open_pull(bump.title, head, bump.base, body, draft=True))
     step.effect("pull request", f"#{pull.number}", None, bump.title, url=pull.url)
-    messages.append(f"Opened the draft #{pull.number}: {pull.url}")
+    step.report(f"Opened the draft #{pull.number}: {pull.url}")
     return pull
 
 

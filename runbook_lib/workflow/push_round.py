@@ -10,11 +10,9 @@ from typing import Any
 from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import branch_of
-from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import branch_history, bump_branch, ci_run
-from runbook_lib.workflow.branch_history import Review
 from runbook_lib.workflow.proposal import is_mine
 from runbook_lib.workflow.pull_request import PullRequestState, read_state
 from runbook_lib.workflow.pull_request_body import Section, compose_body, marked
@@ -30,14 +28,6 @@ class PushOutcome:
     commit: str = ""
     waiting: str = ""
     next: str = ""
-    messages: tuple[str, ...] = ()
-    review: Review | None = None
-
-    @property
-    def view(self) -> View:
-        """The actions, line by line, and each commit that a person has to confirm."""
-        view = display.notes(self.messages)
-        return view + self.review.show() if self.review else view
 
 
 def push_answers(
@@ -77,15 +67,12 @@ def push_answers(
     review = branch_history.review(branch, branch.start, step.records)
     review.record(step)
     if review.foreign:
-        return PushOutcome(waiting=review.waiting, next=review.next, review=review)
+        return PushOutcome(waiting=review.waiting, next=review.next)
     branch_history.push(step, review, pull.head_sha)
     step.add_inputs(head_commit=branch.start)
     authorized = ci_run.authorize(step, read_state(branch, github, branch.start))
-    messages = (
-        f"Pushed {branch.start[:10]} to {bump.remote}.",
-        authorized.waiting or f"CI may test {branch.start[:10]}.",
-    )
-    return PushOutcome(branch.start, authorized.waiting, authorized.next, messages)
+    step.report(authorized.waiting or f"CI may test {branch.start[:10]}.")
+    return PushOutcome(branch.start, authorized.waiting, authorized.next)
 
 
 def _wait_for_decisions(undecided: Sequence[str], *, last: bool) -> PushOutcome:

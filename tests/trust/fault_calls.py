@@ -289,7 +289,7 @@ def _filed(at: At, on: Clients) -> None:
 
 def _rerun(at: At, on: Clients) -> None:
     state = pull_request.read_state(at.known["branch"], on.github)
-    quarantine.rerun_flaky(at.step(), replace(at.known["asked"], pull_request=state), ("a job",), [])
+    quarantine.rerun_flaky(at.step(), replace(at.known["asked"], pull_request=state), ("a job",))
 
 
 def _started(at: At, on: Clients) -> None:

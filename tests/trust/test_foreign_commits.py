@@ -371,7 +371,7 @@ def test_what_a_hook_has_made_of_the_commit_is_not_pushed(world: World, name: st
     assert world.outcome().startswith("waiting for a person to confirm")
     assert f"{FOREIGN}:{commit}" in world.said("waiting")[-1]["next"]
     assert "reset --hard" in world.said("waiting")[-1]["next"]
-    assert made.view.text.count(commit) >= 2
+    assert world.steps[-1].reported().text.count(commit) >= 2
     # Undone as it was told, and with the hook gone, all goes on; confirmed, it goes on as it is.
     file.unlink()
     world.open_pr()
@@ -429,7 +429,7 @@ def test_what_somebody_writes_while_it_is_committed_is_found(world: World, monke
     monkeypatch.setattr(bump_branch, "apply_edits", beside)
     made = world.open_pr()
     assert made.review is not None
-    assert EVIL.strip() in made.view.text
+    assert EVIL.strip() in world.steps[-1].reported().text
     assert git(world.remote, "branch", "--list", BRANCH) == ""
 
 
@@ -457,7 +457,7 @@ def test_a_persons_own_commit_waits_for_its_confirmation(opened: World) -> None:
     for mode in ("preview", "apply", "publish"):
         made = opened.open_pr(mode=mode)
         assert made.review is not None
-        assert "notes" in made.view.text
+        assert "notes" in opened.steps[-1].reported().text
         assert "push" not in opened.effects()
         assert [it["name"] for it in opened.said("decision")] == [f"{FOREIGN}:{git(path, 'rev-parse', 'HEAD')}"]
     assert opened.head() == before
@@ -477,7 +477,7 @@ def test_answers_to_ci_are_reviewed_before_their_push(opened: World) -> None:
         step, pull_request.read_state(bump_branch.find(opened.checkout, bump), opened.github())
     )
     assert "waiting for a person to confirm" in sent.waiting
-    assert GOLDEN in sent.view.text
+    assert GOLDEN in step.reported().text
     assert (sent.commit, opened.head(), len(commands(opened))) == ("", before, 1)
 
 

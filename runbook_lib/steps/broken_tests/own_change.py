@@ -32,12 +32,6 @@ class SurveyOutcome:
     issues: Mapping[Target, Issue] = field(default_factory=dict)
     commit: str = ""
     url: str = ""
-    messages: tuple[str, ...] = ()
-
-    @property
-    def view(self) -> View:
-        """A message for each thing done."""
-        return display.notes(self.messages)
 
 
 def carry_out(step: StepRecord, survey: QuarantineSurvey) -> SurveyOutcome:
@@ -54,44 +48,42 @@ def carry_out(step: StepRecord, survey: QuarantineSurvey) -> SurveyOutcome:
     branch = bump_branch.find(survey.branch.checkout, bump)
     branch.checkout.require_work_tree()
     branch.checkout.identity()
-    messages: list[str] = []
-    issues = _file_issues(step, survey, messages) if bump.publish else {}
+    issues = _file_issues(step, survey) if bump.publish else {}
     if survey.untracked and not bump.publish:
-        messages.append("Skipped without publish: issues are filed, and then named in the rows.")
+        step.report("Skipped without publish: issues are filed, and then named in the rows.")
     edited = survey.edits(branch, {target: issue.number for target, issue in issues.items()})
     commit = branch.tip or ""
     if edited:
         step.diff(edits.diff(edited))
         commit = branch_history.make(step, branch, edited, commit_message(bump.title, issues, survey.reenabled))
-        messages.append(f"Committed {commit[:10]} on {bump.branch}.")
     if not commit:
-        return SurveyOutcome(survey, issues, messages=(*messages, "No row changes."))
+        step.report("No row changes.")
+        return SurveyOutcome(survey, issues)
     url = ""
     if bump.publish and survey.github is not None:
-        url = _publish(step, survey, survey.github, commit, issues, messages)
-    return SurveyOutcome(survey, issues, commit, url, tuple(messages))
+        url = _publish(step, survey, survey.github, commit, issues)
+    return SurveyOutcome(survey, issues, commit, url)
 
 
-def _file_issues(step: StepRecord, survey: QuarantineSurvey, messages: list[str]) -> dict[Target, Issue]:
+def _file_issues(step: StepRecord, survey: QuarantineSurvey) -> dict[Target, Issue]:
     github, issues = survey.github, {}
     assert github is not None  # publishing needs a token
     for target in survey.untracked:
         if issue := tracking.open_issue(github, target):
-            messages.append(f"#{issue.number} tracks {target}.")
+            step.report(f"#{issue.number} tracks {target}.")
         else:
             test = next(test for test in survey.tests if target.is_of(test.entry.row))
             body = tracking.body_of_quarantined(target, test.entry.row, test.age)
             issue = tracking.file(
                 step, github, target, unlinked(f"Quarantined in CI: {target}"), body, survey.bump.base
             )
-            messages.append(f"#{issue.number} was filed for {target}.")
+            step.report(f"#{issue.number} was filed for {target}.")
         issues[target] = issue
     return issues
 
 
 def _publish(
     step: StepRecord, survey: QuarantineSurvey, github: GitHub, commit: str, issues: Mapping[Target, Issue],
-    messages: list[str],
 ) -> str:  # fmt: skip
     """Push the reviewed branch, open its draft pull request, and return the address of that."""
     bump, checkout = survey.bump, survey.branch.checkout
@@ -100,11 +92,10 @@ def _publish(
         review = branch_history.review(bump_branch.find(checkout, bump), commit, step.records)
         review.record(step)
         branch_history.push(step, review, remote_tip)
-        messages.append(f"Pushed {bump.branch} to {bump.remote}.")
     text = ["### Quarantined tests", ""]
     text += [f"- {code(str(target))} is re-enabled: {prose(target.reason)}" for target in survey.reenabled]
     text += [f"- {code(str(target))} is tracked by #{issue.number}" for target, issue in issues.items()]
-    pull = open_draft(step, github, bump, head_of(checkout, bump), "\n".join([*text, ""]), messages)
+    pull = open_draft(step, github, bump, head_of(checkout, bump), "\n".join([*text, ""]))
     step.link("pull request", pull.url)
     if survey.reenabled and FUNCTIONAL not in pull.labels:
         try:

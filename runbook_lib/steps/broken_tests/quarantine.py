@@ -46,12 +46,6 @@ class QuarantineResult:
     flaky: tuple[str, ...] = ()
     push: PushOutcome = field(default_factory=PushOutcome)
     rerun: bool = False
-    messages: tuple[str, ...] = ()
-
-    @property
-    def view(self) -> View:
-        """A message for each thing done or found."""
-        return display.notes((*self.messages, *self.push.messages))
 
 
 def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
@@ -68,23 +62,21 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
     planned = plan.edits(plan.known_issues)
     if not bump.apply:
         blocking, flaky = open_jobs(failures, planned)
-        message = "This is a preview: nothing was changed."
-        return QuarantineResult(plan, open=blocking, flaky=flaky, messages=(message,))
+        return QuarantineResult(plan, open=blocking, flaky=flaky)
     if plan.decisions or plan.reenabled:
         push_round.require_own_branch(state)
         # What would stop the commit must stop it before an issue is filed.
         checkout.require_work_tree()
         checkout.identity()
         bump_branch.uncommitted_edits(checkout, planned)
-    messages: list[str] = []
-    issues, problems = _issues(step, plan, messages)
+    issues, problems = _issues(step, plan)
     edited = plan.edits({target: issue.number for target, issue in issues.items()})
     if edited:
         step.diff(edits.diff(edited))
         title = bump.quarantine_title if issues else bump.reenable_title
         message = quarantines.commit_message(title, issues, plan.reenabled)
-        commit = branch_history.make(step, run.branch, edited, message)
-        messages.append(f"Committed {commit[:10]} on {bump.branch}: {_changes(len(issues), plan)}.")
+        branch_history.make(step, run.branch, edited, message)
+        step.report(f"{_changes(len(issues), plan)}.")
         for name in bump.allow & {"whole-row", "unseen-failure"}:
             step.allowed(name, "; ".join(map(str, issues)) or "It was not needed.")
     blocking, flaky = open_jobs(failures, edited)
@@ -92,15 +84,15 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
     if not run.older:  # an older run says nothing about the failures of the newest
         push = push_round.push_answers(step, state, blocking)
         if flaky and not blocking and not push.commit and not push.waiting:
-            messages += failures.flaky_history(flaky)
-            rerun = rerun_flaky(step, run, flaky, messages)
-    result = QuarantineResult(plan, issues, problems, blocking, flaky, push, rerun, tuple(messages))
+            step.report(*failures.flaky_history(flaky))
+            rerun = rerun_flaky(step, run, flaky)
+    result = QuarantineResult(plan, issues, problems, blocking, flaky, push, rerun)
     quarantined = quarantined_since_fork(bump_branch.find(checkout, bump))
     push_round.update_body(step, state, text(quarantined, failures), "broken-tests")
     return result
 
 
-def _issues(step: StepRecord, plan: QuarantinePlan, messages: list[str]) -> tuple[dict[Target, Issue], tuple[str, ...]]:
+def _issues(step: StepRecord, plan: QuarantinePlan) -> tuple[dict[Target, Issue], tuple[str, ...]]:
     """Return the issue of each test, filed now where there is none, and the reasons why some could not be filed."""
     github, bump = plan.run.pull_request.github, plan.run.bump
     issues: dict[Target, Issue] = {}
@@ -109,7 +101,7 @@ def _issues(step: StepRecord, plan: QuarantinePlan, messages: list[str]) -> tupl
         target, issue = decision.target, decision.issue
         if issue is not None:
             issues[target] = issue
-            messages.append(f"#{issue.number} already tracks {target}.")
+            step.report(f"#{issue.number} already tracks {target}.")
         elif github is None or not bump.publish:
             problems.append(f"{target} is not quarantined: it has no open issue, and only publish files one.")
         else:
@@ -118,11 +110,11 @@ def _issues(step: StepRecord, plan: QuarantinePlan, messages: list[str]) -> tupl
             except RunbookError as error:
                 problems.append(f"{target} is not quarantined, as its issue could not be filed. {error}")
                 continue
-            messages.append(f"Filed #{issues[target].number} for {target}.")
+            step.report(f"Filed #{issues[target].number} for {target}.")
     return issues, tuple(problems)
 
 
-def rerun_flaky(step: StepRecord, run: ChosenRun, flaky: tuple[str, ...], messages: list[str]) -> bool:
+def rerun_flaky(step: StepRecord, run: ChosenRun, flaky: tuple[str, ...]) -> bool:
     """Start the failed jobs of the run again, at most twice, and report if they were started."""
     state, source = run.pull_request, run.source
     if state.github is None or source is None or source.gitlab or not run.bump.publish:
@@ -134,7 +126,7 @@ def rerun_flaky(step: StepRecord, run: ChosenRun, flaky: tuple[str, ...], messag
         return False
     state.github.rerun_failed(current.id)
     step.effect("rerun", f"CI run {current.id}", current.attempt, current.attempt + 1, url=current.url)
-    messages.append(f"Started the flaky tests again ({', '.join(flaky)}).")
+    step.report(f"Started the flaky tests again ({', '.join(flaky)}).")
     return True
 
 

@@ -5,7 +5,7 @@ import platform
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
@@ -38,8 +38,8 @@ class ImagePlan:
     """The builds in their order in ``builds``, or the image to pull in ``pulled``.
 
     ``base_build`` is the build on the pinned image, even if its result is pulled.  ``claims`` are the versions that the
-    registry names for the base image.  ``changed`` are files that differ from the work tree's ``commit``.  ``problem``
-    says why no engine works, ``refusal`` why nothing may be built; they are empty otherwise.
+    registry names for the base image.  ``source`` is the commit, with the count of uncommitted files.  ``problem`` says
+    why no engine works, ``refusal`` why nothing may be built; they are empty otherwise.
     """
 
     checkout: Checkout
@@ -53,7 +53,7 @@ class ImagePlan:
     claims: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""
     commit: str = ""
-    changed: tuple[str, ...] = ()
+    source: str = ""
     warnings: tuple[str, ...] = ()
     look: bool = True
     train: bool = False
@@ -69,14 +69,6 @@ class ImagePlan:
             tag = _tag(self.base_build)
             return f"No tag was given, so nothing is built. The work tree pins {tag}: give that as the tag to build it."
         return ""
-
-    @property
-    def source(self) -> str:
-        """The commit, and the number of uncommitted files."""
-        text = f"commit {self.commit[:10]}"
-        if self.changed:
-            text += f" and {display.count(len(self.changed), 'uncommitted file')}"
-        return text
 
     @property
     def image(self) -> str:
@@ -97,13 +89,12 @@ class ImagePlan:
         command = smoke.sanity(self.bump.repository)
         if not self.train or not command:
             return ()
-        engine = Engine("docker")
-        if self.engine and self.engine.name != "buildah":
-            engine = self.engine
+        engine = self.engine
+        if engine is None or engine.name == "buildah":
+            engine = Engine("docker")
         reason = "It shows that the image can train."
         step = WorkStep("Train five iterations", command, "container", reason, gpus=True, env=self.variables)
-        image = WorkImage.parse(self.image)
-        container = WorkContainer.create(self.bump.repository, image, str(self.checkout.path))
+        container = WorkContainer.create(self.bump.repository, WorkImage.parse(self.image), str(self.checkout.path))
         return engine_command(container, engine, step)
 
     def show(self) -> View:
@@ -113,11 +104,9 @@ class ImagePlan:
             shown = display.note(f"Ready to be pulled: {self.pulled}.")
         for build in self.builds:
             shown += _show_build(build)
-        title = f"To be run in {self.checkout.path}"
-        if self.engine:
-            title += f", with {self.engine}"
-        commands = "\n\n".join(_format_command(command) for command in self.commands)
-        shown += display.code(commands, title=f"{title}:")
+        engine = f", with {self.engine}" if self.engine else ""
+        commands = "\n\n".join(map(_format_command, self.commands))
+        shown += display.code(commands, title=f"To be run in {self.checkout.path}{engine}:")
         if self.training:
             shown += display.code(_format_command(self.training), title="Then, on this machine's GPUs:")
         notes = filter(None, [self.refusal, self.problem, *self.warnings])
@@ -125,22 +114,21 @@ class ImagePlan:
 
 
 def _show_build(build: BuildPlan) -> View:
-    return display.facts(
-        **{
-            "image": build.tag,
-            "built on": build.base,
-            "which is pinned in": build.source,
-            "Dockerfile": build.dockerfile,
-            "target": build.target or "the last stage",
-            "stages": ", ".join(build.stages),
-            "platform": build.platform,
-            "context": build.context,
-            "pulls": ", ".join(build.images) or "nothing",
-            "build arguments": ", ".join(f"{name}={value}" for name, value in build.arguments),
-            "arguments without a value": ", ".join(build.unset) or "none",
-            "secrets": ", ".join(build.secrets) or "none",
-        }
-    )
+    rows = {
+        "image": build.tag,
+        "built on": build.base,
+        "which is pinned in": build.source,
+        "Dockerfile": build.dockerfile,
+        "target": build.target or "the last stage",
+        "stages": ", ".join(build.stages),
+        "platform": build.platform,
+        "context": build.context,
+        "pulls": ", ".join(build.images) or "nothing",
+        "build arguments": ", ".join(map("=".join, build.arguments)),
+        "arguments without a value": ", ".join(build.unset) or "none",
+        "secrets": ", ".join(build.secrets) or "none",
+    }
+    return display.facts(**rows)
 
 
 def _format_command(command: tuple[str, ...]) -> str:
@@ -174,7 +162,7 @@ def parse_request(
 def _parse_arguments(text: str) -> dict[str, str]:
     arguments: dict[str, str] = {}
     for entry in filter(None, map(str.strip, text.split(";"))):
-        name, equals, value = (part.strip() for part in entry.partition("="))
+        name, equals, value = map(str.strip, entry.partition("="))
         if not equals or not name.isidentifier():
             raise RunbookError(f"arguments has the entry {entry[:80]!r}; expected NAME=value, separated by `;`.")
         if Redactor({name: value}).text(value) != value:
@@ -203,63 +191,54 @@ def plan_image(
 
     Raises RunbookError for invalid parameters, CannotTell and Refused as ``build_plan.plan`` does.
     """
-    for name, value, known in (("how", how, HOW), ("engine", engine, ENGINES)):
+    for parameter, value, known in (("how", how, HOW), ("engine", engine, ENGINES)):
         if value and value not in known:
-            raise RunbookError(f"{name}={value!r} is none of {', '.join(known)}. Choose one. Nothing was built.")
-    machine = platform.machine()
-    builds = _plan_builds(checkout, bump, request, machine, is_stack=how == "stack")
-    pulled = ""
+            raise RunbookError(f"{parameter}={value!r} is none of {', '.join(known)}. Choose one. Nothing was built.")
+    repository, machine, pulled = bump.repository, platform.machine(), ""
+    paths = [*build_plan.paths(repository), *filter(None, [request.dockerfile])]
+    texts = checkout.read(paths, "HEAD" if checkout.bare else None)
+    if how == "stack":
+        builds = build_plan.stack(texts, machine, request, repository)
+    else:
+        builds = (build_plan.plan(texts, repository, bump.image_type, machine, request),)
     if how == "pull":
         url = checkout.remote_url(known_builds.GITLAB_REMOTE)
-        pulled = str(known_builds.internal_image(url, bump.repository, bump.image_type))
-    changed = [] if checkout.bare else checkout.uncommitted([])
-    warnings: list[str] = []
+        pulled = str(known_builds.internal_image(url, repository, bump.image_type))
+    commit, warnings = checkout.resolve("HEAD"), list[str]()
     image = _base_image(builds[0], env, warnings)
     for build in builds:
         warnings += build.warnings
-    warnings += _work_tree_warnings(checkout, changed)
-    plan = ImagePlan(
+    changed = _work_tree_files(checkout, commit, warnings)
+    source = f"commit {commit[:10]}"
+    if changed:
+        source += f" and {display.count(len(changed), 'uncommitted file')}"
+    usable, problem, refusal = None, "", _refusal(bump, builds[0], image)
+    try:  # a plan can be shown without an engine
+        usable = run.find(engine, env)
+    except RunbookError as error:
+        problem = str(error)
+    unsuitable = [unfit(build, usable) for build in builds if usable and not pulled]
+    if reason := next(filter(None, unsuitable), ""):
+        refusal = refusal or f"{reason} Nothing was built."
+    return ImagePlan(
         checkout,
         bump,
         builds[0],
         builds=() if pulled else builds,
         pulled=pulled,
+        engine=usable,
+        problem=problem,
+        refusal=refusal,
         claims=_claims(builds[0], image),
         digest=image.digest if image else "",
-        commit=checkout.resolve("HEAD"),
-        changed=tuple(changed),
+        commit=commit,
+        source=source,
         warnings=tuple(dict.fromkeys(warnings)),
         look=look,
         train=train,
         variables=parse_variables(variables),
         practice=practice,
     )
-    return _with_engine(plan, engine, env, _refusal(bump, builds[0], image))
-
-
-def _plan_builds(
-    checkout: Checkout, bump: Bump, request: BuildRequest, machine: str, *, is_stack: bool
-) -> tuple[BuildPlan, ...]:
-    paths = list(build_plan.paths(bump.repository))
-    if request.dockerfile:
-        paths.append(request.dockerfile)
-    texts = checkout.read(paths, "HEAD" if checkout.bare else None)
-    if is_stack:
-        return build_plan.stack(texts, machine, request, bump.repository)
-    return (build_plan.plan(texts, bump.repository, bump.image_type, machine, request),)
-
-
-def _with_engine(plan: ImagePlan, name: str, env: Mapping[str, str], refusal: str) -> ImagePlan:
-    """Add the engine that works, or why none does: a plan can be shown without one."""
-    try:
-        engine = run.find(name, env)
-    except RunbookError as error:
-        return replace(plan, problem=str(error), refusal=refusal)
-    for build in plan.builds:
-        problem = unfit(build, engine)
-        if problem and not refusal:
-            refusal = f"{problem} Nothing was built."
-    return replace(plan, engine=engine, refusal=refusal)
 
 
 def _base_image(build: BuildPlan, env: Mapping[str, str], warnings: list[str]) -> Image | None:
@@ -286,25 +265,25 @@ def _claims(build: BuildPlan, image: Image | None) -> Mapping[str, str]:
     return versions(config) if config else {}
 
 
-def _work_tree_warnings(checkout: Checkout, changed: list[str]) -> list[str]:
+def _work_tree_files(checkout: Checkout, commit: str, warnings: list[str]) -> list[str]:
+    """Return the uncommitted files, which the build takes as they are, and add what is to be known of the work tree."""
     if checkout.bare:
-        return ["This clone has no work tree: the plan is that of its HEAD, and nothing can be built in it."]
-    warnings = []
+        warnings.append("This clone has no work tree: the plan is that of its HEAD, and nothing can be built in it.")
+        return []
+    changed = checkout.uncommitted([])
     if changed:
-        branch = checkout.current_branch() or f"commit {checkout.resolve('HEAD')[:10]}"
+        branch = checkout.current_branch() or f"commit {commit[:10]}"
         warnings.append(
             f"The build takes the work tree ({branch}) as it is, with uncommitted changes: {join_first(changed, 5)}."
         )
-    for path in _missing_submodules(checkout):
-        warnings.append(f"The submodule {path} is not initialized: run `git submodule update --init {path}` first.")
-    return warnings
-
-
-def _missing_submodules(checkout: Checkout) -> list[str]:
-    """Return the submodules that are not initialized, of which the build would copy an empty folder."""
-    if checkout.read([".gitmodules"])[".gitmodules"] is None:
-        return []
-    return [line[1:].split()[1] for line in checkout.git("submodule", "status").splitlines() if line.startswith("-")]
+    submodules = ""
+    if checkout.read([".gitmodules"])[".gitmodules"] is not None:
+        submodules = checkout.git("submodule", "status")
+    for line in submodules.splitlines():
+        if line.startswith("-"):  # of it the build would copy an empty folder
+            path = line[1:].split()[1]
+            warnings.append(f"The submodule {path} is not initialized: run `git submodule update --init {path}` first.")
+    return changed
 
 
 def _refusal(bump: Bump, build: BuildPlan, image: Image | None) -> str:

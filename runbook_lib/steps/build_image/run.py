@@ -18,8 +18,6 @@ from runbook_lib.steps.build_image.plan import ImagePlan, parse_request, plan_im
 
 __all__ = ["BuildOutcome", "FinishedBuild", "carry_out", "parse_request", "plan_image", "verify"]
 
-_NOTE = "The checks are in the record below."
-
 
 @dataclass(frozen=True)
 class FinishedBuild:
@@ -54,24 +52,15 @@ class BuildOutcome:
         if not self.builds:
             return display.note(self.note)
         rows = []
-        results = []
-        for build in self.builds:
-            result = build.result
-            results.append(result)
-            rows.append(
-                {
-                    "image": build.image,
-                    "outcome": "failed" if result.failure else "done",
-                    "steps": result.steps,
-                    "seconds": round(result.seconds),
-                    "id": result.image,
-                    "log": build.log,
-                }
-            )
-        if self.training:
-            results.append(self.training)
+        results = [build.result for build in self.builds]
+        for build, result in zip(self.builds, results, strict=True):
+            outcome = "failed" if result.failure else "done"
+            rows.append({
+                "image": build.image, "outcome": outcome, "steps": result.steps, "seconds": round(result.seconds),
+                "id": result.image, "log": build.log,
+            })  # fmt: skip
         shown = display.table(rows)
-        for result in results:
+        for result in [*results, *filter(None, [self.training])]:
             shown += _show_failure(result)
         if self.versions:
             shown += display.table([version.row for version in self.versions])
@@ -84,7 +73,7 @@ def _show_failure(result: BuildResult) -> View:
     failure = result.failure
     if failure is None:
         return display.View("", "")
-    rows = [{"sign": pitfall.sign, "cause": pitfall.cause, "fix": pitfall.fix} for pitfall in failure.pitfalls]
+    rows = display.rows(failure.pitfalls, sign="sign", cause="cause", fix="fix")
     shown = display.note(failure.sentence) + display.table(rows, empty="The log shows no known problem.")
     return shown + display.code("\n".join(failure.lines), title="The last lines:")
 
@@ -135,11 +124,13 @@ def _check_image(
             return replace(outcome, problem=str(error))
     if not plan.train:
         return outcome
+    problem = ""
     if not plan.training:
         problem = f"The guides of {plan.bump.repository.name} have no training of five iterations."
+    elif engine.name == "buildah":
+        problem = "buildah cannot run a training: install docker or podman."
+    if problem:
         return replace(outcome, problem=problem)
-    if engine.name == "buildah":
-        return replace(outcome, problem="buildah cannot run a training: install docker or podman.")
     say("Training five iterations.")
     return replace(outcome, training=run.run(plan.training, plan.checkout.path, folder / "sanity.log", say))
 
@@ -169,7 +160,7 @@ def verify(step: StepRecord, plan: ImagePlan, outcome: BuildOutcome) -> View:
     if not outcome.failed:
         names = " and ".join(dict.fromkeys(build.image for build in outcome.builds))
         step.done(f"{'Pulled' if plan.pulled else 'Built'} {names}.")
-    return display.note(_NOTE)
+    return display.note("The checks are in the record below.")
 
 
 def _check_build(plan: ImagePlan, build: FinishedBuild) -> Check:
