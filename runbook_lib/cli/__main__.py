@@ -29,6 +29,7 @@ _MODULES = {
     "labels": ("runbook_lib.cli.labels", "command"),
     "pins": ("runbook_lib.cli.discover", "command"),
     "practice": ("runbook_lib.cli.practice", "command"),
+    "why": ("runbook_lib.cli.why", "command"),
 }
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -58,7 +59,7 @@ def _run(options: argparse.Namespace) -> int:
     except RunbookError as error:
         print(f"runbook {options.command}: {error}", file=sys.stderr)
         is_verdict = getattr(options, "action", "") == "replay"
-        return 2 if is_verdict or options.command in ("check", "golden", "image", "pins") else 1
+        return 2 if is_verdict or options.command in ("check", "golden", "image", "pins", "why") else 1
     except KeyboardInterrupt:
         return 130  # the status of a program that SIGINT ended
 
@@ -72,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         "--version", action=_VersionAction, nargs=0, help="show the version, and the commit of a checkout"
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_check, _add_archive, _add_golden, _add_image, _add_changes, _add_pins, _add_practice):
+    for add in (_add_check, _add_archive, _add_golden, _add_image, _add_changes, _add_pins, _add_practice, _add_why):
         add(commands)
     commands.metavar = f"{{{','.join(commands.choices)}}}"  # also for the error that one is missing
     return parser
@@ -261,6 +262,26 @@ def _add_pins(commands: Commands) -> None:
 def _add_practice(commands: Commands) -> None:
     practice = commands.add_parser("practice", help="start the practice environment and show how to reach it")
     practice.add_argument("action", nargs="?", choices=("start", "reset"), default="start", help="default: start")
+
+
+def _add_why(commands: Commands) -> None:
+    why = commands.add_parser(
+        "why",
+        help="name the root cause of a failure",
+        description="Name the root cause of a failure. Exit status: 0 there is one, 2 it is unknown, or the logs "
+        "cannot be read.",
+    )
+    why.add_argument(
+        "place",
+        nargs="?",
+        default="",
+        metavar="PATH|URL",
+        help="a log, a folder of rank logs, a zip, or the address of a run, a job or a pull request on GitHub",
+    )
+    why.add_argument("--workflow", default="", help="of a pull request, the newest run of this workflow (default: any)")
+    why.add_argument("--audit", default="", metavar="DIR", help="the archive that is searched for the same failure")
+    why.add_argument("--rules", action="store_true", help="list the classes and the rules")
+    why.add_argument("--json", action="store_true", help="print JSON for machines")
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -5,31 +5,42 @@ The order in which causes are believed, the first that applies:
 2. the comparison with golden values failed in the last attempt: the training had ended well by then.  It is a *golden
    drift*, or a *regression* where the numbers are not finite, the loss diverged, or they are far off; where a resumed
    run was compared with its first run, a *resume mismatch*, which no refresh can fix;
-3. failed tests of a unit-test bucket, by name;
-4. the root traceback: see ``evidence.root_traceback``.  Its error decides the class; an error that no pattern knows is
-   *unknown*, with the traceback;
-5. a telling line without a traceback, in the order of ``rules.toml``: errors, faults that end a process, a hang,
-   faults that a program may survive;
-6. the kind of the job, by its name: linting, container build, unit tests;
-7. unknown, with the last lines.
+3. the candidate that explains most, as ``evidence`` ranks them by ``rules.toml``: a lost runner or a time limit, failed
+   tests by name, causes, a traceback that ended its process, symptoms, generic lines; of equals the earliest;
+4. the kind of the job, by its name: linting, container build, unit tests;
+5. unknown, with the last lines, and what would decide it.
 
 A known problem that the evidence shows is named beside the cause, and its fix is the next step.
 """
 
 import itertools
 import re
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from runbook_lib.triage import evidence, facts, known_problems
-from runbook_lib.triage.log_summary import QUOTED, LineMatch, LogSummary, Traceback, without_secrets
-from runbook_lib.triage.patterns import ADVICE, ERRORS, FLAKY, PLAIN, FailureKind
+from runbook_lib.triage import evidence, facts, hangs, known_problems
+from runbook_lib.triage.evidence import Candidate
+from runbook_lib.triage.log_summary import QUOTED, FailedTest, LineMatch, LogSummary, Traceback, without_secrets
+from runbook_lib.triage.patterns import ADVICE, CONFIDENT, TRACEBACK, FailureKind, LogPattern, explain
 
 _BY_JOB: Mapping[str, FailureKind] = {
     "lint": "lint", "build": "container build", "unit": "unit tests", "test": "unknown",
 }  # fmt: skip
 _MAX_CAUSE = 300
+#: Classes that the kind of a job explains better.
+_GENERIC = frozenset({"program error", "unknown", "shape", "regression", "unit tests"})
+_OF_BUILDS = _GENERIC | {"dependency", "compile error"}
+#: Classes of the error of a failed test that name the cause better than the test does.
+_BENEATH_TESTS = frozenset({
+    "out of memory", "driver mismatch", "disk full", "rate limit", "flaky infrastructure", "hang", "access denied",
+})  # fmt: skip
+#: Classes of what other ranks print when one has died.
+_OF_OTHERS = frozenset({"communication", "flaky infrastructure", "hang"})
+_OWN_RANK = re.compile(r"^[^\n]{0,60}?\b[Rr]ank[ =:]{1,2}(\d{1,6})\b|local_rank: (\d{1,6})")
+_SIGNAL = re.compile(r"exitcode ?: -(\d{1,2})\b|(?:code|status):? (1(?:29|[345]\d))\b")
+_MAX_CLUES = 8
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,16 @@ class LogPosition:
 
 
 @dataclass(frozen=True)
+class Clue:
+    """A line that a rule matches; ``rule`` is empty for an error that no rule explains."""
+
+    file: str
+    line: int
+    text: str
+    rule: str = ""
+
+
+@dataclass(frozen=True)
 class Failure:
     """The cause of a job's failure.  ``evidence`` is verbatim but for colours, control characters and secrets."""
 
@@ -68,6 +89,10 @@ class Failure:
     retry: bool = False
     next: str = ""
     details: Mapping[str, str] = field(default_factory=dict)
+    rank: int | None = None
+    confidence: float = 0.9
+    clues: tuple[Clue, ...] = ()
+    consequences: tuple[Clue, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +105,9 @@ class _Verdict:
     where: LogPosition | None = None
     retry: bool = False
     details: Mapping[str, str] = field(default_factory=dict)
+    rank: int | None = None
+    confidence: float = 0.9
+    pattern: LogPattern | None = None
 
 
 def conclude(
@@ -91,12 +119,15 @@ def conclude(
     out of text.  ``problem`` is a sentence about logs that are unavailable.
     """
     hide = cache(hide)  # the ranks of a job print nearly the same
-    verdict = _judge(job, [without_secrets(log, hide) for log in logs], problem)
+    logs = [without_secrets(log, hide) for log in logs]
+    verdict = _judge(job, logs, problem)
     text = "\n".join(verdict.evidence)
     details = dict(verdict.details)
     if problem and text:
         details["problem"] = problem
-    next_step = ADVICE[verdict.kind]
+    next_step = (verdict.pattern and verdict.pattern.advice) or ADVICE[verdict.kind]
+    if verdict.kind == "driver mismatch":
+        details["driver"] = facts.driver_verdict(text)
     if verdict.kind == "flaky infrastructure" and not verdict.retry:
         next_step = "Running again will not help: report it to the operators of the machines."
     for pitfall in known_problems.find(text)[:1]:
@@ -108,8 +139,28 @@ def conclude(
     lines = tuple(hide(text).split("\n")[:QUOTED]) if verdict.evidence else ()
     return Failure(
         job.name, job.url, verdict.kind, hide(cause), lines, verdict.where, verdict.retry, next_step,
-        {name: hide(detail) for name, detail in details.items() if detail},
+        {name: hide(detail) for name, detail in details.items() if detail}, verdict.rank, verdict.confidence,
+        *_clues(logs),
     )  # fmt: skip
+
+
+def _clues(logs: Sequence[LogSummary]) -> tuple[tuple[Clue, ...], tuple[Clue, ...]]:
+    """Return the lines that explain the failure, the most decisive first, and those that only follow from it."""
+    clues: dict[Clue, None] = {}
+    for candidate in evidence.candidates(logs):
+        entry = candidate.entry
+        rule = candidate.pattern.id if candidate.pattern else ""
+        if isinstance(entry, Traceback):
+            clues[Clue(candidate.log.name, entry.end if not entry.by_pytest else entry.line, entry.error, rule)] = None
+        else:
+            text = entry.shown if isinstance(entry, FailedTest) else entry.text
+            clues[Clue(candidate.log.name, entry.line, text, rule)] = None
+    consequences: dict[Clue, None] = {}
+    for log in logs:
+        for match in log.matches:
+            if match.tier <= 0:
+                consequences[Clue(log.name, match.line, match.text, match.pattern.id)] = None
+    return tuple(clues)[:_MAX_CLUES], tuple(consequences)[:_MAX_CLUES]
 
 
 def is_settled(job: FailedJob, logs: Sequence[LogSummary]) -> bool:
@@ -124,15 +175,13 @@ def is_settled(job: FailedJob, logs: Sequence[LogSummary]) -> bool:
     if evidence.golden_drift(logs) is not None:
         return True
     root = evidence.root_traceback(logs)
-    return root is not None and root[0].rank is not None and evidence.ends_with(*root)
+    return root is not None and root.log.rank is not None
 
 
 def names_a_cause(job: FailedJob, logs: Sequence[LogSummary]) -> bool:
     """Report if these logs name a cause, certain or not."""
-    if is_settled(job, logs) or evidence.root_traceback(logs) is not None:
-        return True
-    telling = evidence.telling_line(logs)
-    return telling is not None and telling[1].pattern not in PLAIN
+    possible = evidence.candidates(logs)
+    return is_settled(job, logs) or (bool(possible) and possible[0].confidence > CONFIDENT)
 
 
 def needs_arguments(job: FailedJob, logs: Sequence[LogSummary]) -> bool:
@@ -158,23 +207,26 @@ def _judge(job: FailedJob, logs: Sequence[LogSummary], problem: str) -> _Verdict
     drift = evidence.golden_drift(logs)
     if drift is not None:
         return _of_drift(*drift, logs)
-    failed_tests: dict[str, None] = {}
-    for log in logs:
-        failed_tests.update(dict.fromkeys(log.failed_tests))
-    root = evidence.root_traceback(logs)
-    if failed_tests and kind == "unit":
-        return _of_tests(job, list(failed_tests), root, logs)
-    if root is not None:
-        return _of_traceback(job, kind, *root, logs)
-    telling = evidence.telling_line(logs)
-    if telling is None:
+    possible = evidence.candidates(logs)
+    if not possible or possible[0].confidence < CONFIDENT:
         return _without_evidence(job, kind, logs, problem)
-    log, match = telling
+    best = possible[0]
+    tests: dict[str, FailedTest] = {}
+    for log in logs:
+        for test in log.failed_tests:
+            tests.setdefault(test.name, test)
+    if tests and (kind == "unit" or isinstance(best.entry, FailedTest)):
+        return _of_tests(job, list(tests.values()), logs, possible)
+    if isinstance(best.entry, Traceback):
+        return _of_traceback(job, kind, best, best.entry, logs)
+    assert isinstance(best.entry, LineMatch)
     rank = evidence.unread_rank(logs)
-    if match.pattern.weak and rank is not None:
+    if best.entry.pattern.kind in _OF_OTHERS and best.tier < TRACEBACK and rank is not None:
         cause = f"Rank {rank} failed first, with an exception, and its log is unavailable"
-        return _Verdict("unknown", cause, match.lines, _position(log, match), details={"rank": str(rank)})
-    return _of_line(job, kind, log, match, logs)
+        return _Verdict(
+            "unknown", cause, best.entry.lines, _position(best.log, best.entry), False, {"rank": str(rank)}, rank, 0.4
+        )
+    return _of_line(job, kind, best, best.entry, logs)
 
 
 def _of_drift(log: LogSummary, drift: Traceback | LineMatch, logs: Sequence[LogSummary]) -> _Verdict:
@@ -201,93 +253,150 @@ def _of_drift(log: LogSummary, drift: Traceback | LineMatch, logs: Sequence[LogS
 
 
 def _of_tests(
-    job: FailedJob, tests: Sequence[str], root: tuple[LogSummary, Traceback] | None, logs: Sequence[LogSummary]
+    job: FailedJob, tests: Sequence[FailedTest], logs: Sequence[LogSummary], possible: Sequence[Candidate]
 ) -> _Verdict:
-    bucket = job.name.partition(" - ")[0]
-    details = {"bucket": bucket, "tests": ", ".join(tests[:20])}
-    count = f"{len(tests)} tests" if len(tests) > 1 else tests[0]
-    if root is None:
-        lines = next((log.tail for log in logs if log.failed_tests), ())
-        return _Verdict("unit tests", f"{count} of {bucket} failed", lines, details=details)
-    log, trace = root
-    pattern = evidence.first_match(ERRORS, trace.message)
-    details |= {"error": trace.error, "error's class": pattern.kind if pattern else ""}
-    cause = f"{count} of {bucket} failed, the first with {_first_line(trace.error)}"
-    retry = evidence.first_match(FLAKY, trace.message) is not None
-    return _Verdict("unit tests", cause, trace.lines, _position(log, trace), retry, details)
+    bucket = job.name.partition(" - ")[0] if kind_of_job(job.name) == "unit" else ""
+    names = ", ".join(test.name for test in tests[:20])
+    root = next((candidate for candidate in possible if isinstance(candidate.entry, Traceback)), None)
+    trace = root.entry if root and isinstance(root.entry, Traceback) else None
+    error = trace.error if trace else next((test.error for test in tests if test.error), "")
+    pattern = root.pattern if root else explain(error)
+    details = {"bucket": bucket, "tests": names, "error": error, "error's class": pattern.kind if pattern else ""}
+    cause = f"The test {tests[0].name} failed" if len(tests) == 1 else f"{len(tests)} tests failed: {names}"
+    if error:
+        cause = f"{_first_line(cause)} {'with' if len(tests) == 1 else '— the first with'} {_first_line(error)}"
+    kind: FailureKind = "unit tests"
+    if pattern is not None and not bucket and pattern.kind in _BENEATH_TESTS:
+        kind = pattern.kind
+    lines: Sequence[str] = trace.lines if trace else [test.shown for test in tests]
+    first = next((log for log in logs if log.failed_tests), logs[0])
+    position = LogPosition(first.name, None, tests[0].line)
+    if root and trace:
+        position = _position(root.log, trace)
+    retry = pattern is not None and pattern.retry and pattern.kind == "flaky infrastructure"
+    return _Verdict(kind, cause, lines, position, retry, details, None, 0.9, None)
 
 
-def _of_traceback(job: FailedJob, kind: str, log: LogSummary, trace: Traceback, logs: Sequence[LogSummary]) -> _Verdict:
-    pattern = evidence.first_match(ERRORS, trace.message) or evidence.first_match(FLAKY, trace.message)
+def _of_traceback(
+    job: FailedJob, kind: str, candidate: Candidate, trace: Traceback, logs: Sequence[LogSummary]
+) -> _Verdict:
+    pattern = candidate.pattern
+    rank = _rank_of(trace.rank, trace.error, pattern, logs)
     further = sum(len(each.tracebacks) for each in logs) - 1
     phase = facts.phase_of(trace.frames)
     details = {
-        "error": trace.error, "rank": _number(trace.rank), "further tracebacks": str(further or ""), "phase": phase,
+        "error": trace.error, "rank": _number(rank), "further tracebacks": str(further or ""), "phase": phase,
         "parallelism": facts.parallelism(logs),
     }  # fmt: skip
-    position = _position(log, trace)
-    error = _first_line(trace.error)
-    if kind in ("lint", "build") and (pattern is None or pattern.kind != "flaky infrastructure"):
-        return _Verdict(_BY_JOB[kind], f"{job.name} failed with {error}", trace.lines, position, details=details)
-    process = "A process" if trace.rank is None else f"Rank {trace.rank}"
-    if pattern is None:
-        return _Verdict(_BY_JOB[kind], f"{process} failed with {error}", trace.lines, position, details=details)
-    problem = "failed"
-    if pattern.kind == "out of memory":
-        problem = "ran out of memory"
+    position = _position(candidate.log, trace)
+    error = _decisive(trace, pattern)
+    failure_kind: FailureKind = "program error"
+    if pattern is not None:
+        failure_kind = pattern.kind
+    elif trace.by_pytest:
+        failure_kind = "unit tests"
+    if failure_kind == "hang":
+        return _hang(_first_line(error), trace.lines, position, details, logs, rank)
+    confidence = candidate.confidence
+    if _is_named_by_job(kind, failure_kind):
+        cause = f"{job.name} failed with {error}"
+        return _Verdict(_BY_JOB[kind], cause, trace.lines, position, False, details, rank, confidence)
+    process = "A process" if rank is None else f"Rank {rank}"
+    problem = "failed with"
+    if failure_kind == "out of memory":
+        problem = "ran out of memory:"
         details["peak"] = facts.peak_of(trace.message)
-    if phase:
-        problem = f"{problem} in {phase}"
-    return _Verdict(pattern.kind, f"{process} {problem}: {error}", trace.lines, position, pattern.retry, details)
+    elif pattern is not None:
+        problem = "failed:"
+    if phase and pattern is not None:
+        problem = f"{problem[:-1]} in {phase}:"
+    retry = pattern is not None and pattern.retry
+    return _Verdict(
+        failure_kind, f"{process} {problem} {error}", trace.lines, position, retry, details, rank, confidence, pattern
+    )
 
 
-def _of_line(job: FailedJob, kind: str, log: LogSummary, match: LineMatch, logs: Sequence[LogSummary]) -> _Verdict:
-    pattern, position = match.pattern, _position(log, match)
-    details = {"rank": _number(match.rank), "pattern from": pattern.source}
-    cause = f"The log shows {pattern.finding}: {_first_line(match.text)}"
+def _is_named_by_job(kind_of_the_job: str, kind: FailureKind) -> bool:
+    """Report if the kind of the job tells more than the class of the error does."""
+    return kind_of_the_job != "test" and kind in (_OF_BUILDS if kind_of_the_job == "build" else _GENERIC)
+
+
+def _decisive(trace: Traceback, pattern: LogPattern | None) -> str:
+    """Return the first line of an error, with that of its message which the rule explains."""
+    error = _first_line(trace.error)
+    if pattern is not None and not pattern.regex.search(error):
+        for line in trace.message.splitlines()[1:]:
+            match = pattern.regex.search(line)
+            if match:
+                return f"{error} {_first_line(line)}"
+    return error
+
+
+def _rank_of(rank: int | None, text: str, pattern: LogPattern | None, logs: Sequence[LogSummary]) -> int | None:
+    """Return the rank of a line: its own, that in its text, or the one that torchrun or srun saw fail first."""
+    named = pattern.regex.search(text) if pattern and "rank" in pattern.regex.groupindex else None
+    if named and named["rank"]:
+        return int(named["rank"])
+    if rank is not None:
+        return rank
+    first = evidence.first_failed_ranks(logs)
+    if first:
+        return first[0]
+    match = _OWN_RANK.search(text)
+    if match:
+        return int(match[1] or match[2])
+    if pattern is not None and pattern.kind == "container start":
+        return None
+    ids = {pattern.id, "process-failed"} if pattern else {"process-failed"}
+    for log in logs:
+        for line in log.matches:
+            if line.pattern.id in ids and line.rank is not None:
+                return line.rank
+    return None
+
+
+def _of_line(job: FailedJob, kind: str, candidate: Candidate, match: LineMatch, logs: Sequence[LogSummary]) -> _Verdict:
+    pattern, position = match.pattern, _position(candidate.log, match)
+    rank = _rank_of(match.rank, match.text, pattern, logs)
+    details = {"rank": _number(rank), "pattern from": pattern.source}
+    cause = f"The log shows {pattern.finding}{_signal_name(match.text)}: {_first_line(match.text)}"
     if pattern.kind == "hang":
-        return _hang(cause, match.lines, position, details, logs)
+        return _hang(cause, match.lines, position, details, logs, match.rank)
     if pattern.kind == "out of memory":
         details |= {"peak": facts.peak_of(match.text), "parallelism": facts.parallelism(logs)}
-    if pattern.kind == "unknown" and job.timed_out:
-        return _hang("The job reached its time limit", match.lines, position, details, logs)
-    if pattern.kind == "unknown" and any(each.not_finite for each in logs):
+    if pattern.kind == "program error" and job.timed_out:
+        return _hang("The job reached its time limit", match.lines, position, details, logs, None)
+    if pattern.id == "loss-not-finite":
         details |= facts.losses(logs)
-        return _Verdict("regression", "The loss is not finite", match.lines, position, details=details)
-    if pattern.kind != "flaky infrastructure" and kind in ("lint", "build", "unit"):
+    if pattern.kind == "program error" and any(each.not_finite for each in logs):
+        details |= facts.losses(logs)
+        cause = f"The loss is not finite, and the log shows {_first_line(match.text)}"
+        return _Verdict("regression", cause, match.lines, position, False, details, rank)
+    if _is_named_by_job(kind, pattern.kind):
         cause = f"{job.name} failed: {_first_line(match.text)}"
-        return _Verdict(_BY_JOB[kind], cause, match.lines, position, details=details)
-    return _Verdict(pattern.kind, cause, match.lines, position, pattern.retry, details)
+        return _Verdict(_BY_JOB[kind], cause, match.lines, position, False, details, rank, candidate.confidence)
+    return _Verdict(
+        pattern.kind, cause, match.lines, position, pattern.retry, details, rank, candidate.confidence, pattern
+    )
 
 
 def _hang(
     cause: str, lines: Sequence[str], position: LogPosition | None, details: Mapping[str, str],
-    logs: Sequence[LogSummary],
+    logs: Sequence[LogSummary], rank: int | None,
 ) -> _Verdict:  # fmt: skip
     """Return a hang with the last progress, and the rank that stopped first."""
-    enqueued: dict[int, int] = {}
-    trained: dict[int, int] = {}
-    for log in logs:
-        enqueued.update(log.enqueued)
-        if log.rank is not None and log.iteration is not None:
-            trained[log.rank] = log.iteration
-    stopped = _slowest(enqueued)
-    if stopped is None:
-        stopped = _slowest(trained)
+    stopped = hangs.stopped_rank(logs)
+    if stopped is None and any("rank" in match.pattern.regex.groupindex for log in logs for match in log.matches):
+        stopped = rank
     progress = max((log for log in logs if log.progress), key=lambda log: log.iteration or 0, default=None)
     details = {**details, "last progress": "", "stopped first": _number(stopped)}
+    if stopped is not None:
+        cause = f"Rank {stopped} stopped first or is silent. {cause}"
     if progress:
         details["last progress"] = progress.progress
         cause = f"{cause}; its last iteration is {progress.iteration}"
         lines = [*list(lines)[-(QUOTED - 1) :], progress.progress]
-    return _Verdict("hang", cause, lines, position, True, details)
-
-
-def _slowest(steps_by_rank: Mapping[int, int]) -> int | None:
-    """Return the lowest rank of those with the fewest steps; None where all have the same number."""
-    if len(set(steps_by_rank.values())) < 2:
-        return None
-    return min(steps_by_rank, key=lambda rank: (steps_by_rank[rank], rank))
+    return _Verdict("hang", cause, lines, position, True, details, stopped)
 
 
 def _without_evidence(job: FailedJob, kind: str, logs: Sequence[LogSummary], problem: str) -> _Verdict:
@@ -295,16 +404,20 @@ def _without_evidence(job: FailedJob, kind: str, logs: Sequence[LogSummary], pro
     last = next((log for log in reversed(logs) if log.tail), None)
     lines = last.tail if last else ()
     if job.timed_out:
-        return _hang("The job reached its time limit", lines, None, {}, logs)
+        return _hang("The job reached its time limit", lines, None, {}, logs, None)
     if any(log.not_finite for log in logs):
         return _Verdict("regression", "The loss is not finite", lines, details=facts.losses(logs))
     if not last:
         problem = problem or next((log.problem for log in logs if log.problem), "")
-        return _Verdict(_BY_JOB[kind], problem or "The job has no log, or it is empty")
+        return _Verdict(_BY_JOB[kind], problem or "The job has no log, or it is empty", confidence=0.3)
     steps = f"; the step {', '.join(job.failed_steps)} failed" if job.failed_steps else ""
     if job.conclusion in ("cancelled", "canceled"):
-        return _Verdict("unknown", f"The job was cancelled, and its log names no fault{steps}", lines)
-    return _Verdict(_BY_JOB[kind], f"The log names no cause{steps}", lines)
+        return _Verdict("cancelled", f"The job was cancelled, and its log names no fault{steps}", lines)
+    effect = next((match for log in logs for match in log.matches), None)
+    shown = f": it shows only {_first_line(effect.text)}" if effect else ""
+    decides = "The complete log of the job, and those of the other ranks or of the step that failed."
+    cause = f"The log names no cause{steps}{shown}"
+    return _Verdict(_BY_JOB[kind], cause, lines, details={"would decide it": decides}, confidence=0.3)
 
 
 def _position(log: LogSummary, match: Traceback | LineMatch) -> LogPosition:
@@ -314,6 +427,14 @@ def _position(log: LogSummary, match: Traceback | LineMatch) -> LogPosition:
 def _first_line(text: str) -> str:
     line = text.strip().partition("\n")[0]
     return line if len(line) <= _MAX_CAUSE else f"{line[:_MAX_CAUSE]}…"
+
+
+def _signal_name(text: str) -> str:
+    """Return the name of the signal that an exit status stands for, in brackets."""
+    match = _SIGNAL.search(text)
+    number = int(match[1] or match[2]) if match else 0
+    known = {number.value for number in signal.Signals}
+    return f" ({signal.Signals(number % 128).name})" if number % 128 in known else ""
 
 
 def _number(number: int | None) -> str:

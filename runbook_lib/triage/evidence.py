@@ -1,40 +1,120 @@
-"""The evidence for a job's failure among the summaries of its logs: root traceback, drift, telling line.  Pure."""
+"""The evidence for a job's failure among the summaries of its logs, ranked by how much it explains.  Pure."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from runbook_lib.triage.log_summary import LineMatch, LogSummary, Traceback
-from runbook_lib.triage.patterns import ERRORS, FLAKY, LINES, LogPattern
+from runbook_lib.triage.log_summary import FailedTest, LineMatch, LogSummary, Traceback
+from runbook_lib.triage.patterns import BY_ID, TRACEBACK, LogPattern
 
 #: Lines that a rank prints at most after the exception that ends it.
 _DYING = 400
-_PRIORITY = {pattern: number for number, pattern in enumerate(LINES)}
+_TESTS = 4.5
+_SPOILED_LIMIT = 1.5  # of a time limit that a process's death explains
+_ERROR = 0.05  # by which a traceback explains more than a line of the same rule
+_DEATHS = ("process-failed", "signal-of-rank", "slurm-oom")
 
 
-def root_traceback(logs: Sequence[LogSummary]) -> tuple[LogSummary, Traceback] | None:
-    """Return the earliest traceback that its program did not survive, with its log.
+@dataclass(frozen=True)
+class Candidate:
+    """A possible cause: a traceback, a line, or a failed test, with its log and the rule that explains it."""
 
-    The earliest by time where all have one, else on the rank that torchrun saw fail first, else by rank and position.
-    """
-    candidates: list[tuple[LogSummary, Traceback]] = []
-    final: list[tuple[LogSummary, Traceback]] = []
-    for log in logs:
-        for trace in log.tracebacks:
-            if trace.ends_its_process:
-                candidates.append((log, trace))
-                if ends_with(log, trace):
-                    final.append((log, trace))
-    candidates = final or candidates
-    if candidates and all(trace.time for _, trace in candidates):
-        return min(candidates, key=lambda candidate: candidate[1].time)
+    log: LogSummary
+    entry: Traceback | LineMatch | FailedTest
+    tier: float
+    pattern: LogPattern | None = None
+
+    @property
+    def time(self) -> str:
+        return "" if isinstance(self.entry, FailedTest) else self.entry.time
+
+    @property
+    def confidence(self) -> float:
+        if isinstance(self.entry, LineMatch) and self.entry.mild:
+            return self.entry.pattern.confidence - 0.3
+        if self.pattern is None or isinstance(self.entry, Traceback):
+            return max(0.8, self.pattern.confidence if self.pattern else 0.0)
+        return self.pattern.confidence
+
+
+def candidates(logs: Sequence[LogSummary]) -> list[Candidate]:
+    """Return the possible causes, the most likely first; consequences of another class are left out."""
+    possible = [candidate for log in logs for candidate in _of_log(log, logs) if candidate.tier > 0]
+    kinds = {_kind(candidate) for candidate in possible if not _is_wrapper(candidate)}
+    roots = [candidate for candidate in possible if not _follows(candidate.pattern, kinds)]
+    highest = max((candidate.tier for candidate in roots), default=0.0)
     first_ranks = first_failed_ranks(logs)
-    of_first = [candidate for candidate in candidates if candidate[1].rank in first_ranks]
-    return min(of_first or candidates, key=_by_rank, default=None)
+    timed = all(candidate.time for candidate in roots if candidate.tier == highest)
+
+    def order(candidate: Candidate) -> tuple[float, str, bool, float, int]:
+        rank = math.inf if candidate.log.rank is None else candidate.log.rank
+        time = candidate.time if timed else ""
+        return -candidate.tier, time, _rank(candidate) not in first_ranks, rank, candidate.entry.line
+
+    return sorted(roots, key=order)
 
 
-def _by_rank(candidate: tuple[LogSummary, Traceback]) -> float:
-    rank = candidate[1].rank
-    return math.inf if rank is None else rank
+def _rank(candidate: Candidate) -> int | None:
+    return None if isinstance(candidate.entry, FailedTest) else candidate.entry.rank
+
+
+def _is_wrapper(candidate: Candidate) -> bool:
+    """Report if it follows from any other class."""
+    return candidate.pattern is not None and "*" in candidate.pattern.consequence_of
+
+
+def _kind(candidate: Candidate) -> str:
+    if candidate.pattern:
+        return candidate.pattern.kind
+    return "unit tests" if isinstance(candidate.entry, FailedTest) else "program error"
+
+
+def _follows(pattern: LogPattern | None, kinds: set[str]) -> bool:
+    if pattern is None or not pattern.consequence_of:
+        return False
+    others: set[str] = kinds - {pattern.kind}
+    return bool(others) if "*" in pattern.consequence_of else not others.isdisjoint(pattern.consequence_of)
+
+
+def _of_log(log: LogSummary, logs: Sequence[LogSummary]) -> Iterator[Candidate]:
+    for trace in log.tracebacks:
+        if not trace.survived:
+            yield _of_traceback(log, trace)
+    for match in log.matches:
+        if not match.survived:
+            tier = match.tier
+            if match.pattern.limit and _explains_limit(log, match, logs):
+                tier = _SPOILED_LIMIT
+            yield Candidate(log, match, tier, match.pattern)
+    has_error = any(trace.rank is not None and trace.ends_its_process for trace in log.tracebacks)
+    for test in log.failed_tests:
+        yield Candidate(log, test, TRACEBACK - 0.5 if has_error else _TESTS)
+
+
+def _of_traceback(log: LogSummary, trace: Traceback) -> Candidate:
+    pattern = trace.pattern
+    explained = pattern.tier if pattern else 0.0
+    if trace.consequence:
+        return Candidate(log, trace, min(explained, TRACEBACK - 0.5) if explained > 1 else 0.0, pattern)
+    tier = max(TRACEBACK, explained) + _ERROR
+    if not ends_with(log, trace):
+        tier -= TRACEBACK / 2
+    return Candidate(log, trace, tier, pattern if explained > 1 else None)
+
+
+def _explains_limit(log: LogSummary, limit: LineMatch, logs: Sequence[LogSummary]) -> bool:
+    """Report if a process had ended before the time limit was reached, so that the others waited for it."""
+    died = any(match.pattern.id in _DEATHS and match.line < limit.line for match in log.matches)
+    return died or any(each is not log and root_traceback([each]) for each in logs)
+
+
+def root_traceback(logs: Sequence[LogSummary]) -> Candidate | None:
+    """Return the most likely traceback that ended its process, with its log."""
+    for candidate in candidates([log for log in logs if log.tracebacks]):
+        trace = candidate.entry
+        if isinstance(trace, Traceback) and not trace.consequence and ends_with(candidate.log, trace):
+            return candidate
+    return None
 
 
 def ends_with(log: LogSummary, trace: Traceback) -> bool:
@@ -52,33 +132,15 @@ def first_failed_ranks(logs: Sequence[LogSummary]) -> tuple[int, ...]:
 
 def golden_drift(logs: Sequence[LogSummary]) -> tuple[LogSummary, Traceback | LineMatch] | None:
     """Return the first failed comparison with golden values, with its log."""
+    drift = BY_ID["golden-values-differ"]
     for log in logs:
         for trace in log.tracebacks:
-            pattern = first_match(ERRORS, trace.message)
-            if pattern is not None and pattern.kind == "golden drift":
+            if any(drift.regex.search(line) for line in trace.message.splitlines()):
                 return log, trace
         for match in log.matches:
-            if match.pattern.kind == "golden drift":
+            if match.pattern is drift:
                 return log, match
     return None
-
-
-def telling_line(logs: Sequence[LogSummary]) -> tuple[LogSummary, LineMatch] | None:
-    """Return the line that explains most, with its log; of consequences alone, one that names a fault."""
-    candidates = []
-    for log in logs:
-        candidates += [(log, match) for match in log.matches if not match.survived]
-        for trace in log.tracebacks:
-            pattern = first_match(FLAKY, trace.message)
-            if pattern is not None and trace.consequence and not trace.survived:
-                match = LineMatch(pattern, trace.error, trace.lines, trace.line, trace.rank, trace.time)
-                candidates.append((log, match))
-    return min(candidates, key=_by_priority, default=None)
-
-
-def _by_priority(candidate: tuple[LogSummary, LineMatch]) -> tuple[int, str]:
-    match = candidate[1]
-    return _PRIORITY[match.pattern], match.time or "~"
 
 
 def unread_rank(logs: Sequence[LogSummary]) -> int | None:
@@ -91,10 +153,5 @@ def unread_rank(logs: Sequence[LogSummary]) -> int | None:
         return None
     read: set[int | None] = set()
     for log in logs:
-        read.update([log.rank], (match.rank for match in log.matches))
+        read.update([log.rank], (match.rank for match in log.matches), (trace.rank for trace in log.tracebacks))
     return first.first_rank[0] if read.isdisjoint(first.first_rank) else None
-
-
-def first_match(patterns: Sequence[LogPattern], message: str) -> LogPattern | None:
-    """Return the first of these patterns that an error's message has."""
-    return next((pattern for pattern in patterns if pattern.regex.search(message)), None)

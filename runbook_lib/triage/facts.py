@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from runbook_lib.images.drivers import DRIVER, DriverRequirement
 from runbook_lib.triage.log_summary import LogSummary, MetricComparison
 
 #: A loss so far off, relatively, is no drift: ten times what CI's comparison allows.
@@ -98,3 +99,14 @@ def parallelism(logs: Sequence[LogSummary]) -> str:
     for log in reversed(logs):
         sizes.update(log.parallelism)
     return ", ".join(f"{name} {sizes[name]}" for name in ("TP", "PP", "EP", "CP") if name in sizes)
+
+
+def driver_verdict(text: str) -> str:
+    """Return the verdict on the driver for the CUDA release that the lines name; empty where they name none."""
+    cuda = re.search(r"cuda ?>= ?(\d{1,2}\.\d)|\bCUDA(?:_VERSION| [Vv]ersion|)[ :=]{1,3}(\d{1,2}\.\d)", text)
+    driver = re.search(rf"[Dd]river(?: [Vv]ersion|_VERSION|)[ :=]{{1,3}}({DRIVER})", text)
+    if cuda is None:
+        return ""
+    needed = DriverRequirement(cuda[1] or cuda[2])
+    judgement = needed.judge(driver[1]) if driver else needed.summary
+    return judgement.reason

@@ -131,10 +131,7 @@ def diagnose_run(
     Reads only as much of the logs as needed.  ``change`` names what the run has beyond that branch.
     """
     run_id = requested.run.id
-    jobs = github.jobs(run_id)
-    chosen = sorted(failed(jobs), key=lambda job: (job.name, job.id))
-    if requested.job is not None:
-        chosen = [job for job in jobs if job.id == requested.job] or [github.job(requested.job)]  # an earlier attempt
+    jobs, chosen = _chosen(github, requested)
     failures = _diagnose(github, run_id, jobs, chosen, say)
     read_quietly = lambda number, listed, failing: _diagnose(github, number, listed, failing, lambda _: None)  # noqa: E731
     on_base = Comparison(github, requested.run, base, change, read_quietly).results(chosen, failures)
@@ -143,6 +140,21 @@ def diagnose_run(
         tests = [f"{test.model}/{test.test_case}" for test in ci_runs.functional_tests(job)]
         diagnosed.append(DiagnosedJob(failure, "".join(tests), result, platform_of(job)))
     return tuple(diagnosed)
+
+
+def causes(github: GitHub, requested: RequestedRun) -> tuple[Failure, ...]:
+    """Return the cause of each failed job of a run, by name, without the base branch."""
+    jobs, chosen = _chosen(github, requested)
+    return _diagnose(github, requested.run.id, jobs, chosen, lambda _: None)
+
+
+def _chosen(github: GitHub, requested: RequestedRun) -> tuple[Sequence[WorkflowJob], list[WorkflowJob]]:
+    """Return all jobs of a run, and those of them that failed, or the one that was named."""
+    jobs = github.jobs(requested.run.id)
+    chosen = sorted(failed(jobs), key=lambda job: (job.name, job.id))
+    if requested.job is not None:
+        chosen = [job for job in jobs if job.id == requested.job] or [github.job(requested.job)]  # an earlier attempt
+    return jobs, chosen
 
 
 def _diagnose(

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+#: The same in bytes, within a line.
+_ANSI_BYTES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 #: Control characters, and those that turn the direction of writing or end a line for some programs.
 _CONTROL = dict.fromkeys([*range(9), *range(10, 32), *range(127, 160), 0x2028, 0x2029, *range(0x202A, 0x202F),
                           *range(0x2066, 0x206A), 0xFEFF])  # fmt: skip
@@ -12,7 +14,18 @@ _MARKS = (
     "[", "##[", "====", "----", "Root Cause", "E   ", "+ ", "W0", "E0", "I0", "WARNING", "INFO", "ERROR", "FAILED",
 )  # fmt: skip
 _STAMP = re.compile(r"\d{4}-(\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d{1,9})?)Z ?(?:\d\d[OE][+ ]?)?")
-_PREFIX = re.compile(r"[A-Za-z][\w.-]{0,60}/\d{1,4} |\[([A-Za-z_]{0,20})(\d{1,6})\]: ?| {0,4}(\d{1,4}): ")
+#: Prefixes of nemo-run, torchrun, srun and Ray, of pytest-xdist, BuildKit and Docker Compose.
+_PREFIX = re.compile(
+    r"\w[\w.-]{0,60}/\d{1,4} |\[([A-Za-z_]{0,20})(\d{1,6})\]: ?| {0,4}(\d{1,4}): |\[gw\d{1,4}\] |"
+    r"\(\w{1,60} pid=\d{1,9}[^)\n]{0,60}\) |#\d{1,4} \d{1,6}\.\d{1,6} |[\w.-]{1,60} {1,20}\| (?=Traceback| )"
+)
+#: What glog and Python's logging write before a line; it is removed from the lines of a traceback only.
+_LOGGER = re.compile(
+    r"(?:\[?[EWIF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} [^\n]{1,160}?\]|"
+    r"\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[^\n]{0,120}?(?:\]|\bERROR\b(?: -)?|:))"
+    r" (?=Traceback \(most|  +\S|[A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt|Exit)\b|$|"
+    r"During handling|The above exception)"
+)
 _INNER = re.compile(
     r"\d{4}-(\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)|\b[EWIF](\d{1,2})(\d\d) (\d\d:\d\d:\d\d\.\d{1,9})"
 )
@@ -21,6 +34,11 @@ _INNER = re.compile(
 def clean(raw: bytes) -> str:
     """Return text without colours and control characters; ``�`` stands for bytes that are not UTF-8."""
     return _ANSI.sub("", raw.decode("utf-8", "replace")).translate(_CONTROL)
+
+
+def without_colours(raw: bytes) -> bytes:
+    """Remove the colours of lines, which would tear literals apart."""
+    return _ANSI_BYTES.sub(b"", raw) if b"\x1b" in raw else raw
 
 
 def split(text: str) -> tuple[str, int | None, str]:
@@ -37,6 +55,9 @@ def split(text: str) -> tuple[str, int | None, str]:
         if prefix[2] or prefix[3]:
             rank = int(prefix[2] or prefix[3])
         text = text[prefix.end() :]
+    logger = _LOGGER.match(text)
+    if logger:
+        time, text = time or inner_time(text), text[logger.end() :]
     return time, rank, text
 
 

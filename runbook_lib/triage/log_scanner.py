@@ -10,22 +10,27 @@ from collections import deque
 from dataclasses import replace
 
 from runbook_lib.triage import evidence
-from runbook_lib.triage.log_lines import clean, inner_time, parts, split
-from runbook_lib.triage.log_summary import QUOTED, LineMatch, LogSummary, MetricComparison
-from runbook_lib.triage.patterns import LINES, NOISE, PLAIN, RANK_STEMS, STEMS
+from runbook_lib.triage.log_lines import clean, inner_time, parts, split, without_colours
+from runbook_lib.triage.log_summary import QUOTED, FailedTest, LineMatch, LogSummary, MetricComparison
+from runbook_lib.triage.patterns import MILD, NOISE, LogPattern, literals
 from runbook_lib.triage.traceback_reader import MAX_ENTRIES, SHOWN, LogLine, TracebackReader
 
 LONGEST = 64 * 1024  # bytes of a line that are read
 _SEARCHED = 4096  # characters of a line in which patterns are searched for
-_BLOCK = 16 * 1024  # bytes that are skipped or scanned together
+_BLOCK = 256 * 1024  # bytes that are searched for literals together
 _TAIL = 4096  # bytes
+_CONTEXT = 8192  # bytes before a line, of which the last lines are quoted
 
 _RESTART = "attempt restart"
-_TEST = re.compile(r"(?:FAILED|ERROR) (tests/\S{1,300})")
+_TEST = re.compile(
+    r"(?:FAILED(?: CONSISTENTLY:)?|ERROR) (?:\[\s?[\d.]{1,12}s?\] )?"
+    r"(?P<name>[\w./\\-]{1,200}\.py(?:::[^\n]{1,300}?)?)(?: - (?P<error>.{1,2000}))?$|"
+    r"(?P<inline>[\w./\\-]{1,200}\.py::\S{1,300}) FAILED\b"
+)
 _PYTEST_ERROR = re.compile(r"E   +(\S.{0,2000})")
 _PROGRESS = re.compile(rb" iteration +(\d{1,12})/ *\d{1,12}[^\n]{0,4000}")
 _LOSS = re.compile(rb"lm loss: +([-+\w.]{1,30})")
-_NOT_FINITE = re.compile(rb"lm loss: +[-+]?[nNiI]")
+_NOT_FINITE = re.compile(r"lm loss: +[-+]?[nNiI]")
 _ARGUMENT = re.compile(
     r"\b(tensor|pipeline|context|expert)[-_](?:model[-_])?parallel(?:[-_]size|[- ]size)[ :.=]{1,80}(\d{1,5})\b"
 )
@@ -36,6 +41,10 @@ _SUMMARY = "first observed failure"
 _FIRST = re.compile(r"^ *rank +: (\d{1,6}) \(local_rank: (\d{1,6})\)")
 _EXIT = re.compile(r"^ *exitcode +: (-?\d{1,6})")
 _ENQUEUED = re.compile(r"Rank (\d{1,6})\].{0,400}last enqueued (?:NCCL )?work: (-?\d{1,12})")
+_REPORTER = re.compile(r"\[Rank (\d{1,6})\].{0,120}\(SeqNum=(\d{1,12})")
+_WORLD = re.compile(r"[Ww](?:orld|ORLD)[_ ](?:size|SIZE)[ '\"]{0,3}[:=.]{0,60} ?(\d{1,6})\b")
+_STEP_ENDED = "##[error]Process completed"
+_LONGEST_GROUP = 100  # lines of a script that GitHub shows before it runs it
 #: Lines about the comparison of a resumed run with its first run (``run_ci_test.sh``), and about any other comparison.
 _RESUME = re.compile(r"1st vs 2nd run|test_pretraining_resume_checkpoint_pipeline")
 _COMPARISON = re.compile(r"against golden values|test_\w{1,80}_pipeline\.py(?:::| )")
@@ -47,10 +56,10 @@ class Scanner:
 
     def __init__(self, name: str, rank: int | None = None) -> None:
         self._name, self._rank = name, rank
-        self._stems = RANK_STEMS if rank else STEMS
         self._rest = b""
         self._cut = False
         self._number = 0  # lines before the one being read
+        self._block, self._at = b"", 0  # complete lines, and where the one being read begins
         self._tail = b""
         self._clear()
         self._earlier: LogSummary | None = None
@@ -58,9 +67,8 @@ class Scanner:
 
     def _clear(self) -> None:
         self._reader = TracebackReader()
-        self._matches: list[LineMatch] = []
-        self._tests: dict[str, None] = {}
-        self._recent: deque[bytes] = deque(maxlen=12)
+        self._matches: dict[tuple[str, int | None], LineMatch] = {}
+        self._tests: dict[str, FailedTest] = {}
         self._comparisons: list[MetricComparison] = []
         self._values: dict[str, tuple[float, ...]] = {}
         self._progress = b""
@@ -71,6 +79,10 @@ class Scanner:
         self._exit: int | None = None
         self._in_summary = False
         self._enqueued: dict[int, int] = {}
+        self._reporters: dict[int, int] = {}
+        self._world_size = 0
+        self._step_ended = False
+        self._group = 0  # the line where a script began that is only shown
         #: Line, of a result, of a resumed run.
         self._comparison_lines: deque[tuple[int, bool, bool]] = deque(maxlen=1000)
 
@@ -95,8 +107,8 @@ class Scanner:
     def summary(self, problem: str = "") -> LogSummary:
         """Return the summary of all that was fed; ``problem`` is why that is not the complete log."""
         if self._rest:
-            self._scan_block(self._rest)
-            self._number += not self._rest.endswith(b"\n")
+            complete = self._rest.endswith(b"\n")
+            self._scan_block(self._rest if complete else self._rest + b"\n")
             self._rest = b""
         summary = self._last_attempt()
         tail = [clean(line)[:SHOWN] for line in self._tail.splitlines()[-QUOTED:]]
@@ -109,9 +121,10 @@ class Scanner:
         """Return the summary since the launcher's last restart, or of the attempt before if that names no fault."""
         self._reader.close_all(self._number)
         summary = LogSummary(
-            self._name, self._rank, tuple(self._reader.tracebacks), tuple(self._matches), tuple(self._tests), {},
-            tuple(self._comparisons), clean(self._progress).strip()[:SHOWN], self._iteration, self._losses,
-            self._not_finite, self._first_rank, self._exit, self._enqueued,
+            self._name, self._rank, tuple(self._reader.tracebacks), tuple(self._matches.values()),
+            tuple(self._tests.values()), {}, tuple(self._comparisons), clean(self._progress).strip()[:SHOWN],
+            self._iteration, self._losses, self._not_finite, self._first_rank, self._exit, self._enqueued,
+            self._reporters, self._world_size,
         )  # fmt: skip
         drift = evidence.golden_drift([summary])
         if drift is not None:
@@ -127,97 +140,154 @@ class Scanner:
         return bool(above) and above[-1]
 
     def _scan_block(self, block: bytes) -> None:
-        """Scan complete lines.  Most blocks have nothing that matters, and are not taken apart."""
-        if self._reader.is_open or any(stem in block for stem in self._stems):
-            if not self._recent and self._tail:
-                self._recent.extend(self._tail.splitlines()[-6:])
-            lines = block.split(b"\n")
-            if block.endswith(b"\n"):
-                lines.pop()
-            for raw in lines:
-                self._number += 1
-                for part in parts(raw):
-                    self._scan_line(part)
-        else:
-            self._number += block.count(b"\n")
-            self._recent.clear()
-            self._note_progress(block)
+        """Scan complete lines: those with a literal of a rule, and those of a traceback that is open."""
+        block = without_colours(block)
+        self._block = block
+        position = 0
+        starts = iter(literals().starts(block))
+        start = next(starts, None)
+        while self._reader.is_open or start is not None:
+            begin = position
+            if start is not None and not self._reader.is_open:
+                begin = block.rfind(b"\n", position, start) + 1 or position
+                self._skip(block[position:begin])
+            if begin >= len(block):
+                position = begin
+                break
+            end = block.find(b"\n", begin) + 1
+            self._at = begin
+            self._number += 1
+            is_candidate = start is not None and start < end
+            for part in parts(block[begin : end - 1]):
+                self._scan_line(part[:LONGEST], is_candidate=is_candidate)
+            while start is not None and start < end:
+                start = next(starts, None)
+            position = end
+        self._skip(block[position:])
         self._tail = (self._tail + block)[-_TAIL:]
 
+    def _skip(self, lines: bytes) -> None:
+        """Pass over lines in which no rule is interested, but for the progress of the training."""
+        self._number += lines.count(b"\n")
+        self._note_progress(lines)
+
     def _note_progress(self, block: bytes) -> None:
-        if b"lm loss" in block:
-            self._not_finite |= _NOT_FINITE.search(block) is not None
-            for match in (_LOSS.search(block), _LOSS.search(block, block.rfind(b"lm loss"))):
-                loss = _to_float(match[1].decode("latin-1")) if match else math.nan
-                if math.isfinite(loss):
-                    self._losses = (self._losses[0] if self._losses else loss, loss)
-        at = block.rfind(b" iteration ")
-        progress = _PROGRESS.search(block, at) if at >= 0 else None
-        if progress:
-            start = block.rfind(b"\n", 0, at) + 1
-            self._progress = block[max(start, at - 200) : progress.end()]
-            self._iteration = int(progress[1])
-            _, rank, _ = split(clean(block[start : progress.end()][:LONGEST]))
-            self._mark_survived(self._rank if rank is None else rank)
+        at, progress = block.rfind(b" iteration "), None
+        for _ in range(4):  # a line also has "elapsed time per iteration (ms)"
+            progress = progress or (_PROGRESS.match(block, at) if at >= 0 else None)
+            if progress is None:
+                at = block.rfind(b" iteration ", 0, max(at, 0))
+        if progress is None:
+            return
+        for start in (0 if self._losses is None else at, block.rfind(b"lm loss")):
+            match = _LOSS.search(block, max(start, 0))
+            loss = _to_float(match[1].decode("latin-1")) if match else math.nan
+            if math.isfinite(loss):
+                self._losses = (self._losses[0] if self._losses else loss, loss)
+        start = block.rfind(b"\n", 0, at) + 1
+        self._progress = block[max(start, at - 200) : progress.end()]
+        self._iteration = int(progress[1])
+        _, rank, _ = split(clean(block[start : progress.end()][:LONGEST]))
+        self._mark_survived(self._rank if rank is None else rank)
 
     def _mark_survived(self, rank: int | None) -> None:
         """Note that a rank trains on after what it printed."""
         self._reader.mark_survived(rank)
-        for number, match in enumerate(self._matches):
+        for key, match in self._matches.items():
             if match.rank == rank and match.pattern.kind not in _NUMBERS:
-                self._matches[number] = replace(match, survived=True)
+                self._matches[key] = replace(match, survived=True)
 
-    def _scan_line(self, raw: bytes) -> None:
-        telling = any(stem in raw for stem in STEMS)
-        if (telling or self._reader.is_open) and self._read_line(raw[:LONGEST], telling=telling):
-            return
-        if b" iteration " in raw:
-            self._note_progress(raw)
-        if raw.strip():
-            self._recent.append(raw[:SHOWN])
-
-    def _read_line(self, raw: bytes, *, telling: bool) -> bool:
-        """Take a line apart; return True where it belongs to a traceback."""
+    def _scan_line(self, raw: bytes, *, is_candidate: bool) -> None:
         text = clean(raw)
         time, rank, bare = split(text)
         line = LogLine(self._number, self._rank if rank is None else rank, time, bare, text[:SHOWN])
-        if telling:
+        if is_candidate:
             self._note_facts(bare)
         if self._reader.take(line, self._lines_before):
-            return True
-        if telling:
-            self._note_fault(line._replace(time=time or inner_time(bare)))
-        return False
+            return
+        if is_candidate:
+            self._note_fault(line._replace(time=time or inner_time(bare)), raw)
+            self._step_ended |= _STEP_ENDED in bare
+        if b" iteration " in raw:
+            self._note_progress(raw)
 
     def _lines_before(self, count: int) -> list[str]:
         """Return the lines before the one being read, as they are quoted."""
-        return [clean(raw)[:SHOWN] for raw in list(self._recent)[-count:]]
+        before = self._block[max(0, self._at - _CONTEXT) : self._at]
+        if len(before) < _CONTEXT:
+            before = self._tail + before
+        lines = []
+        for raw in before.splitlines()[-count:]:
+            if raw.strip():
+                lines.append(clean(raw.rpartition(b"\r")[2])[:SHOWN])
+        return lines
 
-    def _note_fault(self, line: LogLine) -> None:
+    def _line_after(self) -> str:
+        """Return the next line that is not blank, as far as it has been read."""
+        end = self._block.find(b"\n", self._at) + 1
+        after = [raw for raw in self._block[end : end + _CONTEXT].splitlines()[:4] if raw.strip()]
+        return split(clean(after[0]))[2] if after else ""
+
+    def _note_fault(self, line: LogLine, raw: bytes) -> None:
         if _RESTART in line.bare:
             self._earlier = self._last_attempt()
             self._clear()
             return
-        test = _TEST.search(line.bare)
-        if test:
-            if len(self._tests) < MAX_ENTRIES:
-                self._tests[test[1]] = None
+        if self._is_shown_only(line):
             return
-        error = _PYTEST_ERROR.match(line.bare)
+        bare = line.bare[:_SEARCHED]
+        self._note_test(bare, line)
+        error = _PYTEST_ERROR.match(bare)
         if error:
             self._reader.take_pytest_error(line, error[1], self._lines_before)
             return
-        bare = line.bare[:_SEARCHED]
-        if NOISE.search(bare) or len(self._matches) >= MAX_ENTRIES:
+        if NOISE.search(bare):
             return
-        pattern = next((pattern for pattern in LINES if pattern.regex.search(bare)), None)
-        if pattern is not None and all(match.pattern != pattern for match in self._matches):
+        for pattern in literals().rules_of(raw):
+            match = pattern.matches(bare, self._lines_before(30) if pattern.context else ())
+            if match:
+                self._note_match(pattern, match, line._replace(bare=bare))
+                return
+
+    def _is_shown_only(self, line: LogLine) -> bool:
+        """Report if a line belongs to a script that GitHub shows before it runs it."""
+        if line.bare.startswith("##[group]Run "):
+            self._group = line.number
+        elif line.bare.startswith("##[endgroup]"):
+            self._group = 0
+        return bool(self._group) and line.number - self._group <= _LONGEST_GROUP
+
+    def _note_test(self, bare: str, line: LogLine) -> None:
+        test = _TEST.search(bare)
+        if test is None:
+            return
+        name = (test["name"] or test["inline"]).strip()
+        known = self._tests.get(name)
+        if (known is None and len(self._tests) < MAX_ENTRIES) or (known and test["error"] and not known.error):
+            self._tests[name] = FailedTest(name[:SHOWN], (test["error"] or "")[:SHOWN], line.number, line.shown)
+
+    def _note_match(self, pattern: LogPattern, found: re.Match[str], line: LogLine) -> None:
+        rank = line.rank
+        if "rank" in pattern.regex.groupindex and found["rank"] is not None:
+            rank = int(found["rank"])
+        key = (pattern.id, rank)
+        known = self._matches.get(key)
+        if len(self._matches) >= MAX_ENTRIES and known is None:
+            return
+        mild = self._step_ended or MILD.search(line.bare) is not None
+        if known is None or known.survived or (known.mild and not mild):
+            text = line.bare
+            if found.start() > SHOWN // 4:
+                text = "…" + text[found.start() - SHOWN // 8 :]
+            if text.rstrip().endswith(":"):
+                text = f"{text.rstrip()} {self._line_after().strip()}"
             lines = (*self._lines_before(12), line.shown)
-            self._matches.append(LineMatch(pattern, bare[:SHOWN], lines, line.number, line.rank, line.time))
+            self._matches[key] = LineMatch(pattern, text[:SHOWN], lines, line.number, rank, line.time, mild=mild)
 
     def _note_facts(self, bare: str) -> None:
         for name, size in arguments(bare).items():
             self._parallelism.setdefault(name, size)
+        self._not_finite |= _NOT_FINITE.search(bare) is not None
         if _SUMMARY in bare:  # other failures are listed before
             self._first_rank = self._exit = None
             self._in_summary = True
@@ -227,9 +297,13 @@ class Scanner:
                 self._first_rank = int(rank[1]), int(rank[2])
             if status and self._exit is None:
                 self._exit = int(status[1])
-        work = _ENQUEUED.search(bare)
-        if work:
-            self._enqueued.setdefault(int(work[1]), int(work[2]))
+        for expression, ranks in ((_ENQUEUED, self._enqueued), (_REPORTER, self._reporters)):
+            work = expression.search(bare)
+            if work:
+                ranks.setdefault(int(work[1]), int(work[2]))
+        world = _WORLD.search(bare)
+        if world:
+            self._world_size = int(world[1])
         resumed = _RESUME.search(bare) is not None
         if resumed or _COMPARISON.search(bare):
             self._comparison_lines.append((self._number, _TEST.search(bare) is not None, resumed))
@@ -257,7 +331,7 @@ def arguments(text: str) -> dict[str, str]:
 
 
 def _names_a_fault(log: LogSummary) -> bool:
-    return bool(log.tracebacks or log.failed_tests or any(match.pattern not in PLAIN for match in log.matches))
+    return bool(log.tracebacks or log.failed_tests or any(match.pattern.explains for match in log.matches))
 
 
 def _to_float(text: str) -> float:

@@ -23,6 +23,7 @@ class Traceback:
     frames: tuple[tuple[str, str], ...] = ()  # file and function, the outermost first
     by_pytest: bool = False
     end: int = 0  # its last line
+    pattern: LogPattern | None = None  # the rule that explains it
 
     @property
     def ends_its_process(self) -> bool:
@@ -41,6 +42,22 @@ class LineMatch:
     rank: int | None = None
     time: str = ""
     survived: bool = False
+    mild: bool = False  # a warning, or after the step had ended
+
+    @property
+    def tier(self) -> float:
+        """How much it explains."""
+        return self.pattern.tier - 2 * self.mild
+
+
+@dataclass(frozen=True)
+class FailedTest:
+    """A failed test by its id, with its error where the line shows one."""
+
+    name: str
+    error: str
+    line: int
+    shown: str
 
 
 @dataclass(frozen=True)
@@ -60,7 +77,7 @@ class LogSummary:
     rank: int | None = None
     tracebacks: tuple[Traceback, ...] = ()
     matches: tuple[LineMatch, ...] = ()
-    failed_tests: tuple[str, ...] = ()
+    failed_tests: tuple[FailedTest, ...] = ()
     parallelism: Mapping[str, str] = field(default_factory=dict)
     comparisons: tuple[MetricComparison, ...] = ()
     progress: str = ""
@@ -70,6 +87,8 @@ class LogSummary:
     first_rank: tuple[int, int] | None = None  # the first to fail, by torchrun: its global and its local rank
     exit_code: int | None = None
     enqueued: Mapping[int, int] = field(default_factory=dict)  # rank -> its last collective, from the watchdog
+    reporters: Mapping[int, int] = field(default_factory=dict)  # rank -> the collective that timed out
+    world_size: int = 0
     tail: tuple[str, ...] = ()
     lines: int = 0
     problem: str = ""
@@ -90,7 +109,10 @@ def without_secrets(log: LogSummary, hide: Callable[[str], str]) -> LogSummary:
         log,
         tracebacks=tuple(tracebacks),
         matches=tuple(replace(match, text=hide(match.text), lines=hide_lines(match.lines)) for match in log.matches),
-        failed_tests=tuple(map(hide, log.failed_tests)),
+        failed_tests=tuple(
+            replace(test, name=hide(test.name), error=hide(test.error), shown=hide(test.shown))
+            for test in log.failed_tests
+        ),
         parallelism={name: hide(value) for name, value in log.parallelism.items()},
         comparisons=tuple(replace(comparison, metric=hide(comparison.metric)) for comparison in log.comparisons),
         progress=hide(log.progress),

@@ -1,28 +1,62 @@
-"""The meaning of lines in a log, read once from ``rules.toml``."""
+"""The rules for lines of logs, read once from ``rules.toml``, and the search for their literals in one pass."""
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
+from re import _parser  # type: ignore[attr-defined]  # the parser of expressions has no public name
 from typing import Any, Literal
 
+import ahocorasick_rs
+
 FailureKind = Literal[
-    "golden drift", "resume mismatch", "flaky infrastructure", "hang", "out of memory", "shape", "import error",
-    "container build", "lint", "unit tests", "regression", "unknown",
+    "golden drift", "resume mismatch", "regression", "shape", "out of memory", "driver mismatch", "CUDA error",
+    "flaky infrastructure", "communication", "hang", "crash", "container start", "missing program", "container build",
+    "compile error", "dependency", "import error", "missing data", "missing resource", "access denied", "rate limit",
+    "disk full", "configuration", "git", "policy", "lint", "unit tests", "cancelled", "program error", "unknown",
 ]  # fmt: skip
+
+#: How much a match explains, by the strength of its rule.  A traceback that ends its process is between the first two.
+_TIERS = {"cause": 4.0, "symptom": 2.0, "generic": 1.0, "consequence": 0.0}
+TRACEBACK = 3.0
+_CONFIDENCE = {"cause": 0.95, "symptom": 0.75, "generic": 0.6, "consequence": 0.2}
+#: Below this confidence the class is "unknown".
+CONFIDENT = 0.5
+_MAX_LITERALS = 64  # that a part of a pattern stands for
+_SHORTEST = 4  # characters of a literal that is taken from a pattern
 
 
 @dataclass(frozen=True)
 class LogPattern:
-    """An expression for lines; ``finding`` ends the sentence "The log shows …"; ``retry``: a new run may succeed."""
+    """A rule: an expression for lines; ``finding`` ends the sentence "The log shows …"; ``retry``: it may succeed."""
 
+    id: str
     kind: FailureKind
     finding: str
     regex: re.Pattern[str]
     source: str
+    tier: float
+    confidence: float
+    literals: tuple[bytes, ...]
+    advice: str = ""
     retry: bool = False
-    weak: bool = False
+    limit: bool = False
+    context: re.Pattern[str] | None = None
+    consequence_of: tuple[str, ...] = ()
+
+    def matches(self, line: str, before: Iterable[str]) -> re.Match[str] | None:
+        """Return the match in a line, where the lines before it have the context that the rule asks for."""
+        match = self.regex.search(line)
+        if match and self.context and not any(map(self.context.search, before)):
+            return None
+        return match
+
+    @property
+    def explains(self) -> bool:
+        """Report if a match is more than a consequence."""
+        return self.confidence >= CONFIDENT
 
 
 def read_table(name: str) -> dict[str, Any]:
@@ -31,35 +65,159 @@ def read_table(name: str) -> dict[str, Any]:
 
 
 def _read_pattern(rule: Mapping[str, Any]) -> LogPattern:
-    regex = re.compile(rule["pattern"])
+    strength = rule.get("strength", "cause")
+    context = rule.get("context")
     return LogPattern(
-        rule["class"], rule["cause"], regex, rule["source"], rule.get("retry", False), rule.get("weak", False)
-    )
+        rule["id"], rule["class"], rule["finding"], re.compile(rule["pattern"]), rule["source"],
+        float(rule.get("tier", _TIERS[strength])), rule.get("conf", _CONFIDENCE[strength]),
+        literals_of(rule["pattern"]), rule.get("advice", ""), rule.get("retry", False),
+        rule.get("limit", False), re.compile(context) if context else None, tuple(rule.get("consequence_of", ())),
+    )  # fmt: skip
+
+
+def literals_of(pattern: str) -> tuple[bytes, ...]:
+    """Return strings of which every text that the pattern matches has one; raise ValueError where there are none."""
+    literals = _required(_parser.parse(pattern))
+    if not literals:
+        raise ValueError(f"{pattern!r} has an alternative without {_SHORTEST} plain characters in a row.")
+    return tuple(sorted(literal.encode() for literal in literals))
+
+
+def _required(sequence: Iterable[tuple[Any, Any]]) -> set[str]:
+    """Return the best set of literals of a parsed sequence: that whose shortest is longest."""
+    sets: list[set[str]] = []
+    runs = {""}
+    for item in sequence:
+        texts = _all_texts([item])
+        if texts and len(runs) * len(texts) <= _MAX_LITERALS:
+            runs = {run + text for run in runs for text in texts}
+            continue
+        sets += [runs, _required_by(*item)]
+        runs = {""}
+    best = max([*sets, runs], key=_shortest)
+    return best if _shortest(best) >= _SHORTEST else set()
+
+
+def _required_by(code: object, value: Any) -> set[str]:
+    match str(code):
+        case "SUBPATTERN":
+            return _required(value[-1])
+        case "BRANCH":
+            alternatives = [_required(alternative) for alternative in value[1]]
+            return set().union(*alternatives) if all(alternatives) else set()
+        case "MAX_REPEAT" if value[0]:
+            return _required(value[2])
+    return set()
+
+
+def _all_texts(sequence: Iterable[tuple[Any, Any]]) -> set[str]:
+    """Return all texts that a parsed sequence matches; none where they are many."""
+    texts = {""}
+    for code, value in sequence:
+        more: set[str] = set()
+        match str(code):
+            case "LITERAL":
+                more = {chr(value)}
+            case "IN" if all(str(kind) == "LITERAL" for kind, _ in value):
+                more = {chr(character) for _, character in value}
+            case "SUBPATTERN":
+                more = _all_texts(value[-1])
+            case "BRANCH":
+                alternatives = [_all_texts(alternative) for alternative in value[1]]
+                more = set().union(*alternatives) if all(alternatives) else set()
+            case "MAX_REPEAT" if value[:2] == (0, 1):
+                more = _all_texts(value[2])
+                more = more and more | {""}
+        texts = {text + end for text in texts for end in more}
+        if len(texts) > _MAX_LITERALS:
+            return set()
+    return texts
+
+
+def _shortest(literals: set[str]) -> int:
+    return min(map(len, literals), default=0)
 
 
 _TABLE = read_table("rules.toml")
-ADVICE: Mapping[FailureKind, str] = _TABLE["advice"]
-#: Lines of a log, in the order in which they explain a failure where no traceback does.
-LINES = tuple(_read_pattern(rule) for rule in _TABLE["rule"])
+CLASSES: Mapping[str, str] = {entry["name"]: entry["description"] for entry in _TABLE["class"]}
+ADVICE: Mapping[str, str] = {entry["name"]: entry["advice"] for entry in _TABLE["class"]}
+#: All rules; of those that match a line, the first explains most.
+LINES = tuple(sorted(map(_read_pattern, _TABLE["rule"]), key=lambda pattern: -pattern.tier))
+BY_ID: Mapping[str, LogPattern] = {pattern.id: pattern for pattern in LINES}
 FLAKY = tuple(pattern for pattern in LINES if pattern.kind == "flaky infrastructure")
-#: Lines that report a failure, and not its cause.
-PLAIN = tuple(pattern for pattern in LINES if pattern.kind == "unknown")
-_NO_ERRORS = ("flaky infrastructure", "hang", "container build", "unknown")
-#: Meanings of errors, the first that fits.  Searched for in an exception's own line and the lines of its message.
-ERRORS = tuple(pattern for pattern in LINES if pattern.kind not in _NO_ERRORS)
-RANK_STEMS = tuple(stem.encode() for stem in _TABLE["stems"]["rank"])
-STEMS = (*RANK_STEMS, *(stem.encode() for stem in _TABLE["stems"]["other"]))
 
+#: Literals of lines that matter although no rule names them.
+_STRUCTURE = (
+    "Traceback (most recent call last)", "FAILED", "ERROR ", "E   ", "attempt restart", "first observed failure",
+    "rank      :", "exitcode  :", "last enqueued", "SeqNum=", "orld_size", "orld size", " values: ", "comparison of",
+    "1st vs 2nd run", "_pipeline", "against golden values", "arallel", "##[group]", "##[endgroup]",
+    "##[error]Process completed", "passed in", "failed in", "short test summary",
+)  # fmt: skip
+
+
+class _Literals:
+    """The literals of all rules in one automaton."""
+
+    def __init__(self) -> None:
+        rules: dict[bytes, list[LogPattern]] = {literal.encode(): [] for literal in _STRUCTURE}
+        for pattern in LINES:
+            for literal in pattern.literals:
+                rules.setdefault(literal, []).append(pattern)
+        self.texts = tuple(rules)
+        self._rules = tuple(rules.values())
+        self._search = ahocorasick_rs.BytesAhoCorasick(self.texts, implementation=ahocorasick_rs.Implementation.DFA)
+
+    def starts(self, data: bytes) -> Sequence[int]:
+        """Return where literals begin that do not overlap."""
+        return [start for _, start, _ in self._search.find_matches_as_indexes(data)]
+
+    def rules_of(self, line: bytes) -> list[LogPattern]:
+        """Return the rules that may match a line, those that explain most first."""
+        hits = {index for index, _, _ in self._search.find_matches_as_indexes(line, overlapping=True)}
+        rules = {rule.id: rule for index in hits for rule in self._rules[index]}
+        return sorted(rules.values(), key=_RANKING.__getitem__)
+
+
+_RANKING = {pattern: number for number, pattern in enumerate(LINES)}
+
+
+@cache
+def literals() -> _Literals:
+    """Return the automaton, which is built on first use."""
+    return _Literals()
+
+
+def explain(text: str, before: Sequence[str] = ()) -> LogPattern | None:
+    """Return the rule that explains most of the lines of an error's message; of equal ones that of the first line.
+
+    ``before`` are the lines before the error, in which the context of a rule is searched for.
+    """
+    best = None
+    for line in text.splitlines():
+        pattern = next((rule for rule in literals().rules_of(line.encode()) if rule.matches(line, before)), None)
+        if pattern is not None and (best is None or pattern.tier > best.tier):
+            best = pattern
+    return best
+
+
+#: Lines about what a program goes on without, commands that are only shown, and uploads of reports.
+MILD = re.compile(
+    r"\bWARN(?:ING)?\b(?!  ?(?:Cuda failure|Call to|NET/|bootstrap|Duplicate))|Warning: |\[W\d{3}|\bDEBUG\b|"
+    r"##\[(?:warning|debug|group)|[Ff]all(?:ing)?[ -]?back|[Ss]kipping|[Rr]etrying|will retry|before retry|"
+    r"[Ii]gnor(?:ed|ing)|\(optional\)|^\+ (?:echo|grep)|"
+    r"^(?!##\[error\]).{0,60}(?:[Uu]pload|telemetry|usage statistics)"
+)
 #: Consequences and chatter: no cause by themselves.
 NOISE = re.compile(
     r"destroy_process_group|(?:TCPStore|c10d|socket\.cpp|sendBytes|recvValue|recvVector).{0,400}"
     r"(?:Connection (?:reset|closed)|Broken pipe|[Ff]ailed to recv|[Ff]ailed to send|unavailable)|"
-    r"Sending process \d{1,9} closing signal|\bHeartbeatMonitor\b|resource_tracker|^Exception ignored in"
+    r"\bHeartbeatMonitor\b|resource_tracker|^Exception ignored in|"
+    r"^\s{0,8}>{0,3}\s{0,4}(?:\d{1,6} {1,4})?\d{1,6} {1,3}\|"  # code that a compiler or linter shows
 )
 #: Exceptions that follow when another rank has died, and those of a stopped process.
 CONSEQUENCE = re.compile(
     r"^(?:[\w.]{0,100}\.)?(?:ChildFailedError|SignalException|DistBackendError|DistStoreError|DistNetworkError|"
     r"KeyboardInterrupt|SystemExit|BrokenPipeError|ConnectionResetError|ProcessExitedException|"
-    r"ProcessRaisedException|RendezvousConnectionError|RendezvousClosedError|CalledProcessError|BdbQuit)\b"
+    r"ProcessRaisedException|Rendezvous\w{0,20}Error|CalledProcessError|BdbQuit)\b"
     r"|NCCL (?:communicator was aborted|error|Error|watchdog)|Watchdog caught collective"
 )

@@ -12,9 +12,9 @@ import itertools
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,11 +25,12 @@ from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import remote_zip
 from runbook_lib.transport.ranges import Address, MissingFile, NoRanges, RemoteFile, Web
 from runbook_lib.transport.remote_zip import Tail
-from runbook_lib.triage import diagnose
+from runbook_lib.triage import diagnose, flight_recorder
 from runbook_lib.triage.diagnose import FailedJob, Failure
 from runbook_lib.triage.log_lines import clean
 from runbook_lib.triage.log_scanner import Scanner, arguments
-from runbook_lib.triage.log_summary import LogSummary
+from runbook_lib.triage.log_summary import LineMatch, LogSummary
+from runbook_lib.triage.patterns import BY_ID
 
 #: Jobs, and logs of all jobs together, that are read at a time.
 JOBS, WORKERS = 40, 32
@@ -47,6 +48,11 @@ _MEMBER = re.compile(
     r"(?P<before>.*?)(?:^|/)(?P<repeat>\d{1,6})/(?P<run>[^/]+)/attempt_(?P<attempt>\d{1,6})/(?P<rank>\d{1,6})/"
     r"std(?P<stream>err|out)\.log"
 )
+#: The rank in the name of a log that has a folder of its own kind, and in that of a dump of the Flight Recorder.
+_NAMED_RANK = re.compile(r"(?:.*[/_.-])?(?:rank|worker|task)[_.-]?(\d{1,6})(?:[_./-].*)?")
+_DUMP = re.compile(r"(?:.*/)?[\w.-]{0,80}(?:_dump|trace_rank|fr_trace)_?(\d{1,6})(?:\.pkl|\.pickle|\.json)?")
+_LOG_NAMES = (".log", ".txt", ".out", ".err", "stdout", "stderr")
+_MAX_DUMPS = 1024
 T = TypeVar("T")
 ProgressReport = Callable[[int, int, str], object]
 
@@ -76,7 +82,10 @@ class _Log:
 
     @property
     def rank(self) -> int | None:
-        return int(self.parts["rank"]) if self.parts else None
+        if self.parts:
+            return int(self.parts["rank"])
+        named = _NAMED_RANK.fullmatch(self.name)
+        return int(named[1]) if named else None
 
     @property
     def is_error(self) -> bool:
@@ -129,7 +138,7 @@ def diagnose_folder(path: Path, job: FailedJob | None = None, *, hide: Callable[
             else:
                 logs = [_file_log(path, path.name)]
             if not logs:
-                raise CannotTell(f"{path} has no log: no file in it ends in .log or .txt.")
+                raise CannotTell(f"{path} has no log: no file in it ends in .log, .txt, .out or .err.")
             return diagnose.conclude(job, _read(job, logs, pool), hide)
     except OSError as error:
         raise CannotTell(f"{path} cannot be read ({error.strerror or error}).") from error
@@ -242,17 +251,18 @@ def _chunks(file: IO[bytes], size: int, chunk: int) -> Iterator[bytes]:
 
 
 def _is_log(path: Path) -> bool:
-    return not path.is_symlink() and path.is_file() and _is_log_name(path.name)
+    return not path.is_symlink() and path.is_file() and _is_log_name(path.as_posix())
 
 
 def _is_log_name(name: str) -> bool:
     # The traces of NCCL are large, and name no cause that the ranks do not name.
-    return name.endswith((".log", ".txt")) and not name.endswith("nccl_debug.log")
+    return _DUMP.fullmatch(name) is not None or (name.endswith(_LOG_NAMES) and not name.endswith("nccl_debug.log"))
 
 
 def _read(job: FailedJob, logs: Sequence[_Log], pool: Executor, first_rank: int | None = None) -> list[LogSummary]:
     """Read in rounds, until the cause is certain; ``first_rank`` is the local rank that torchrun saw fail first."""
-    last, earlier = _last_attempt(logs[:_MAX_LOGS])
+    dumps = [log for log in logs if _DUMP.fullmatch(log.name)][:_MAX_DUMPS]
+    last, earlier = _last_attempt([log for log in logs if not _DUMP.fullmatch(log.name)][:_MAX_LOGS])
     groups = [last]
     if first_rank is not None:
         groups = [[log for log in last if log.rank == first_rank], [log for log in last if log.rank != first_rank]]
@@ -263,6 +273,8 @@ def _read(job: FailedJob, logs: Sequence[_Log], pool: Executor, first_rank: int 
                 summaries += _scan_all(pool, [log for log in group if log.is_error is is_error])
     if earlier and not diagnose.names_a_cause(job, summaries):
         summaries += _scan_all(pool, [log for log in earlier if log.is_error])
+    if dumps and not diagnose.is_settled(job, summaries):
+        summaries += _ranks_behind(dumps)
     summaries.sort(key=lambda summary: (summary.rank is None, summary.rank or 0))
     if diagnose.needs_arguments(job, summaries):
         summaries += [_arguments(log) for log in last if log.rank == 0 and not log.is_error]
@@ -281,6 +293,30 @@ def _scan(log: _Log) -> LogSummary:
     except (RunbookError, OSError) as error:
         return scanner.summary(f"{log.name} could not be read to its end: {error}")
     return scanner.summary()
+
+
+def _ranks_behind(dumps: Iterable[_Log]) -> list[LogSummary]:
+    """Return a summary that names the ranks which are behind by the dumps of the Flight Recorder."""
+    read: dict[int, Mapping[str, object]] = {}
+    for log in dumps:
+        match = _DUMP.fullmatch(log.name)
+        data = b""
+        with suppress(RunbookError, OSError):  # no dump, or it cannot be read: the others may decide
+            for piece in log.stream(_CHUNK):
+                data += piece
+                if len(data) > flight_recorder.LARGEST:
+                    raise CannotTell(f"{log.name} is too large.")
+            if match:
+                read[int(match[1])] = flight_recorder.read(data)
+    behind = flight_recorder.ranks_behind(read)
+    if not behind:
+        return []
+    first, group = next(iter(behind.items()))
+    ranks = f"{'ranks' if len(behind) > 1 else 'rank'} {', '.join(map(str, behind))}"
+    text = f"Flight Recorder: {ranks} issued fewer collectives than others of {group}"
+    line = LineMatch(BY_ID["flight-recorder"], text, (text,), 0, first)
+    issued = dict.fromkeys(read, 1) | {first: 0}
+    return [LogSummary("dumps of the Flight Recorder", matches=(line,), enqueued=issued)]
 
 
 def _arguments(log: _Log) -> LogSummary:

@@ -1,6 +1,7 @@
 """The tracebacks of one log, line by line, with the output of several ranks between each other.  Pure.
 
-Where a chain of exceptions was printed, the first of it is the root: Python prints the oldest first.
+Where a chain of exceptions was printed, its root is the first that a rule explains as a cause, else the first: Python
+prints the oldest first.
 """
 
 import re
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from runbook_lib.triage.log_lines import inner_time, is_other_output, split
 from runbook_lib.triage.log_summary import QUOTED, Traceback
-from runbook_lib.triage.patterns import CONSEQUENCE, NOISE
+from runbook_lib.triage.patterns import CONSEQUENCE, NOISE, TRACEBACK, explain
 
 SHOWN = 1000  # characters of a line that are quoted
 MAX_ENTRIES = 40  # tracebacks, telling lines, or failed tests of one log
@@ -56,6 +57,9 @@ class _OpenTraceback:
     count: int = 1  # lines of the root
     length: int = 1
     frames: list[tuple[str, str]] = field(default_factory=list)
+    indent: str = ""
+    before: list[str] = field(default_factory=list)
+    later: list[str] = field(default_factory=list)  # the errors of later exceptions of the chain
 
     def add(self, text: str) -> None:
         if self.skipping:  # only the root is quoted
@@ -73,11 +77,21 @@ class _OpenTraceback:
         while lines and not lines[-1].strip():
             lines.pop()
         message = "\n".join([self.error, *self.message[:6]])
+        if self.later and not _is_cause(message):
+            decisive = next(filter(_is_cause, self.later), "")
+            if decisive:
+                lines, self.error, message = [*lines, decisive], decisive, decisive
         consequence = not self.error or CONSEQUENCE.search(self.error) or NOISE.search(message)
         return Traceback(
             self.error[:SHOWN], message[:_MAX_MESSAGE], tuple(lines), self.number, rank, self.time,
             self.unimportant or bool(consequence), frames=tuple(self.frames), end=end,
+            pattern=explain(message, self.before),
         )  # fmt: skip
+
+
+def _is_cause(message: str) -> bool:
+    pattern = explain(message)
+    return pattern is not None and pattern.tier > TRACEBACK
 
 
 class TracebackReader:
@@ -103,13 +117,15 @@ class TracebackReader:
     def take(self, line: LogLine, lines_before: LinesBefore) -> bool:
         """Take a line into the traceback of its rank; return False where it belongs to none."""
         trace = self._open.get(line.rank)
+        if trace and trace.indent:
+            line = line._replace(bare=line.bare.removeprefix(trace.indent))
         if line.bare.lstrip().startswith(_HEADER):
             if trace and trace.in_exception and trace.skipping:
                 trace.add(line.shown)
                 trace.in_exception = False
             else:
                 self._close(line.rank, line.number)
-                self._open[line.rank] = _begin(line, lines_before(3))
+                self._open[line.rank] = _begin(line, lines_before(30))
             return True
         if trace is None:
             return False
@@ -121,6 +137,8 @@ class TracebackReader:
             if trace.length > _MAX_LINES:
                 self._close(line.rank, line.number)
         else:
+            if trace.error and len(trace.later) < _MAX_FRAMES:
+                trace.later.append(line.bare)
             trace.error = trace.error or line.bare
             trace.in_exception = True
             trace.lines_after = 0
@@ -148,12 +166,24 @@ class TracebackReader:
         if last and last.by_pytest and last.rank == line.rank and line.number - last.line <= len(last.lines):
             if len(last.lines) < QUOTED:
                 message = f"{last.message}\n{error}"[:_MAX_MESSAGE]
-                self.tracebacks[-1] = replace(last, lines=(*last.lines, line.shown), message=message)
+                self.tracebacks[-1] = replace(
+                    last, lines=(*last.lines, line.shown), message=message, pattern=explain(message)
+                )
         elif len(self.tracebacks) < MAX_ENTRIES:
             consequence = CONSEQUENCE.search(error) is not None
             lines = (*lines_before(6), line.shown)
             self.tracebacks.append(
-                Traceback(error, error, lines, line.number, line.rank, line.time, consequence, by_pytest=True)
+                Traceback(
+                    error,
+                    error,
+                    lines,
+                    line.number,
+                    line.rank,
+                    line.time,
+                    consequence,
+                    by_pytest=True,
+                    pattern=explain(error),
+                )
             )
 
     def _close(self, rank: int | None, end: int) -> None:
@@ -164,9 +194,10 @@ class TracebackReader:
 
 def _begin(line: LogLine, before: list[str]) -> _OpenTraceback:
     time = line.time
-    for text in reversed(before):
+    for text in reversed(before[-3:]):
         if not time:
             stamp, _, bare = split(text)
             time = stamp or inner_time(bare)
     unimportant = any("Exception ignored" in text or "WARNING" in text for text in before[-1:])
-    return _OpenTraceback(line.shown, line.number, time, unimportant)
+    indent = line.bare[: len(line.bare) - len(line.bare.lstrip())]
+    return _OpenTraceback(line.shown, line.number, time, unimportant, indent=indent, before=before)

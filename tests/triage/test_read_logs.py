@@ -183,7 +183,7 @@ def test_a_job_without_artifact_has_its_log_read_from_the_start(store: stores.St
 def test_the_complete_log_is_read_where_nothing_else_has_a_cause(store: stores.Store) -> None:
     text = "fatal: Segmentation fault\n" + "talk\n" * 120_000
     (found,) = find(with_log(store, artifact(store, all_ranks()), text))
-    assert found.kind == "flaky infrastructure"
+    assert found.kind == "crash"
 
 
 def test_a_log_from_a_server_without_ranges(store: stores.Store) -> None:

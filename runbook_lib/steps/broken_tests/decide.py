@@ -24,7 +24,10 @@ from runbook_lib.workflow.quarantines import edit_recipes, is_quarantined, resol
 from runbook_lib.workflow.run_choice import ChosenRun
 
 #: The causes for which a test is proposed as broken.  Drift is for step 5; builds, linters and unit tests have no row.
-_PROPOSED = frozenset({"hang", "out of memory", "shape", "import error", "resume mismatch", "unknown"})
+_PROPOSED = frozenset({
+    "hang", "out of memory", "shape", "import error", "resume mismatch", "CUDA error", "crash", "configuration",
+    "program error", "unknown",
+})  # fmt: skip
 #: The scopes of tests that GitHub runs.
 _GITHUB_SCOPES = frozenset({"mr-github", "mr-github-slim", "L0", "L1"})
 

@@ -1,0 +1,101 @@
+"""``runbook why``: the root cause of a failure, from a log, a folder or zip of logs, or a run of GitHub Actions."""
+
+import argparse
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.errors import RunbookError
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.records.archive import default
+from runbook_lib.triage import failed_jobs, history, read_logs
+from runbook_lib.triage.diagnose import Failure
+from runbook_lib.triage.patterns import ADVICE, CLASSES, CONFIDENT, LINES
+
+VERSION = 1
+
+
+def command(options: argparse.Namespace) -> int:
+    """Print the cause; return 0 where there is one, 2 where it is unknown."""
+    if options.rules:
+        print(json.dumps(_rules(), indent=2) if options.json else "\n".join(_rule_lines()))
+        return 0
+    if not options.place:
+        raise RunbookError("Name a log, a folder, a zip, or the address of a run, a job or a pull request on GitHub.")
+    failures = _failures(options.place, options.workflow)
+    if not failures:
+        raise RunbookError(f"{options.place} has no failed job.")
+    archive = Path(options.audit) if options.audit else default()
+    documents = [_document(failure, archive) for failure in failures]
+    documents.sort(key=lambda document: (document["class"] == "unknown", -float(str(document["confidence"]))))
+    if options.json:
+        first = {"version": VERSION, **documents[0]}
+        if len(documents) > 1:
+            first["jobs"] = documents
+        print(json.dumps(first, indent=2))
+    else:
+        print("\n\n".join("\n".join(_lines(document)) for document in documents))
+    return 0 if documents[0]["class"] != "unknown" else 2
+
+
+def _failures(place: str, workflow: str) -> Sequence[Failure]:
+    path = Path(place).expanduser()
+    if path.exists():
+        return [read_logs.diagnose_folder(path)]
+    address = failed_jobs.ADDRESS.fullmatch(place)
+    if not address and not place.lstrip("#").isdigit():
+        raise RunbookError(f"{place} is neither a file or folder here, nor a run, job or pull request on GitHub.")
+    repository = address["repository"] if address else Checkout.open(".").repository()
+    with GitHub.connect(repository) as github:
+        return failed_jobs.causes(github, failed_jobs.find_run(github, place, workflow))
+
+
+def _document(failure: Failure, archive: Path) -> dict[str, object]:
+    advice = [failure.next] if failure.next else []
+    advice += [failure.details[name] for name in ("driver", "would decide it") if name in failure.details]
+    document: dict[str, object] = {
+        "job": failure.job, "class": failure.kind, "cause": failure.cause, "rank": failure.rank,
+        "evidence": [asdict(clue) for clue in failure.clues],
+        "consequences": [asdict(clue) for clue in failure.consequences],
+        "advice": advice, "confidence": round(failure.confidence, 2), "rerun": failure.retry,
+    }  # fmt: skip
+    seen = history.earlier(failure, archive) if archive.is_dir() else ""
+    if seen:
+        document["history"] = seen
+    return document
+
+
+def _lines(document: dict[str, object]) -> Iterator[str]:
+    yield f"{document['job']}: {document['class']} (confidence {document['confidence']})"
+    yield textwrap.fill(str(document["cause"]), 116, initial_indent="  ", subsequent_indent="  ")
+    for title in ("evidence", "consequences"):
+        clues = document[title]
+        if isinstance(clues, list) and clues:
+            yield f"  {title}:"
+            for clue in clues[:4]:
+                rule = f"  [{clue['rule']}]" if clue["rule"] else ""
+                yield f"    {clue['file']}:{clue['line']}: {clue['text'].strip()[:160]}{rule}"
+    for advice in document["advice"] if isinstance(document["advice"], list) else ():
+        yield textwrap.fill(advice, 116, initial_indent="  next: ", subsequent_indent="        ")
+    if "history" in document:
+        yield f"  {document['history']}"
+
+
+def _rules() -> dict[str, object]:
+    rules = [
+        {"id": rule.id, "class": rule.kind, "pattern": rule.regex.pattern, "tier": rule.tier, "source": rule.source,
+         "consequence_of": list(rule.consequence_of), "advice": rule.advice or ADVICE[rule.kind]}
+        for rule in LINES
+    ]  # fmt: skip
+    return {"version": VERSION, "confident": CONFIDENT, "classes": dict(CLASSES), "rules": rules}
+
+
+def _rule_lines() -> Iterator[str]:
+    for name, description in CLASSES.items():
+        yield f"{name}: {description}"
+        for rule in LINES:
+            if rule.kind == name:
+                yield f"  {rule.id}: {rule.finding} ({rule.source})"

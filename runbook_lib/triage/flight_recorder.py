@@ -1,0 +1,99 @@
+"""Dumps of PyTorch's Flight Recorder: the ranks that are behind in a hang.  Pure.
+
+A dump is a pickle, which may run any code when it is read: only containers, texts and numbers are admitted here.
+Source: torch/distributed/flight_recorder in PyTorch.
+"""
+
+import ast
+import io
+import json
+import pickle
+import pickletools
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from runbook_lib.errors import CannotTell
+
+LARGEST = 2**25  # bytes of a dump
+_FEWEST = 2  # dumps that can be compared
+_MAX_MEMO = 2**24  # entries of a pickle's memo
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        raise pickle.UnpicklingError(f"it names {module_name}.{global_name}")
+
+
+def read(data: bytes) -> Mapping[str, Any]:
+    """Return a dump; raise CannotTell where it is none."""
+    try:
+        if data[:1] in b"{[":
+            dump = json.loads(data)
+        else:
+            for opcode, argument, _ in pickletools.genops(data):
+                if "PUT" in opcode.name and isinstance(argument, int) and argument > _MAX_MEMO:
+                    raise pickle.UnpicklingError("its memo is too large")
+            dump = _PlainUnpickler(io.BytesIO(data)).load()
+    except (pickle.UnpicklingError, ValueError, EOFError, IndexError, TypeError, AttributeError, KeyError,
+            OverflowError, RecursionError, MemoryError) as error:  # fmt: skip
+        raise CannotTell(f"It is no dump of the Flight Recorder ({error}).") from error
+    if not isinstance(dump, dict) or not isinstance(dump.get("entries"), list):
+        raise CannotTell("It is no dump of the Flight Recorder: it has no entries.")
+    return dump
+
+
+def ranks_behind(dumps: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
+    """Return the ranks that have issued fewer collectives than others of their groups, the farthest behind first.
+
+    Each comes with the name of a group in which it is behind.
+    """
+    if len(dumps) < _FEWEST:
+        return {}
+    issued: dict[str, dict[int, int]] = defaultdict(dict)
+    members: dict[str, tuple[str, set[int]]] = {}
+    for rank, dump in dumps.items():
+        for entry in dump["entries"]:
+            name, number = _collective(entry)
+            if name:
+                issued[name][rank] = max(number, issued[name].get(rank, 0))
+        members |= _groups(dump)
+    votes: Counter[int] = Counter()
+    groups: dict[int, str] = {}
+    for name, numbers in issued.items():
+        description, ranks = members.get(name, (name, set(numbers)))
+        compared = {rank: numbers.get(rank, 0) for rank in ranks if rank in dumps}
+        newest = max(compared.values(), default=0)
+        behind = [rank for rank, number in compared.items() if number < newest]
+        if len(behind) * 2 <= len(compared):  # the others wait for them
+            votes.update(behind)
+            groups |= dict.fromkeys(behind, description)
+    most = max(votes.values(), default=0)
+    return {rank: groups[rank] for rank in sorted(votes) if votes[rank] * 2 > most}
+
+
+def _collective(entry: object) -> tuple[str, int]:
+    """Return group and number of a collective; an empty group for a message of two ranks and anything else."""
+    if not isinstance(entry, dict) or entry.get("is_p2p"):
+        return "", 0
+    group, number = entry.get("process_group"), entry.get("collective_seq_id")
+    if isinstance(group, (tuple, list)) and group and isinstance(number, int):
+        return str(group[0]), number
+    return "", 0
+
+
+def _groups(dump: Mapping[str, Any]) -> dict[str, tuple[str, set[int]]]:
+    """Return the description and the ranks of each group of a dump."""
+    groups: dict[str, tuple[str, set[int]]] = {}
+    config = dump.get("pg_config")
+    for name, group in config.items() if isinstance(config, dict) else ():
+        ranks = group.get("ranks") if isinstance(group, dict) else None
+        if isinstance(ranks, str):
+            try:
+                ranks = ast.literal_eval(ranks[:100_000])
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                ranks = None
+        if isinstance(ranks, (list, tuple)):
+            members = {rank for rank in ranks if isinstance(rank, int)}
+            groups[str(name)] = (str(group.get("desc") or name)[:200], members)
+    return groups
