@@ -12,7 +12,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.records.archive import default
 from runbook_lib.triage import failed_jobs, history, read_logs
-from runbook_lib.triage.diagnose import Failure
+from runbook_lib.triage.failure import Failure
 from runbook_lib.triage.patterns import ADVICE, CLASSES, CONFIDENT, LINES
 
 VERSION = 1

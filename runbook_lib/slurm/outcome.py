@@ -18,7 +18,7 @@ from runbook_lib.slurm.follow import GONE, ObservedTest
 from runbook_lib.slurm.job_log import log_tail
 from runbook_lib.slurm.states import OVER
 from runbook_lib.triage import known_problems, read_logs
-from runbook_lib.triage.diagnose import FailedJob, Failure
+from runbook_lib.triage.failure import FailedJob, Failure
 from runbook_lib.triage.known_problems import Pitfall
 from runbook_lib.triage.patterns import FailureKind
 

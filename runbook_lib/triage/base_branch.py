@@ -7,7 +7,7 @@ from typing import Literal
 from runbook_lib.clients.github.ci_status import platform_of
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
-from runbook_lib.triage.diagnose import Failure
+from runbook_lib.triage.failure import Failure
 
 BAD = frozenset({"failure", "timed_out", "cancelled", "startup_failure"})
 #: Finished runs of the base branch that are read to find out since when a job fails there.

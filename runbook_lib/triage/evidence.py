@@ -96,7 +96,7 @@ def _of_traceback(log: LogSummary, trace: Traceback) -> Candidate:
     explained = pattern.tier if pattern else 0.0
     if trace.consequence:
         return Candidate(log, trace, min(explained, TRACEBACK - 0.5) if explained > 1 else 0.0, pattern)
-    tier = max(TRACEBACK, explained) + _ERROR
+    tier = max(TRACEBACK, explained) + _ERROR - trace.mild
     if not ends_with(log, trace):
         tier -= TRACEBACK / 2
     return Candidate(log, trace, tier, pattern if explained > 1 else None)

@@ -17,7 +17,7 @@ from runbook_lib.golden.match_artifacts import FunctionalTestJob, Upload
 from runbook_lib.transport.ranges import Address
 from runbook_lib.triage import read_logs
 from runbook_lib.triage.base_branch import BAD, BaseResult, Comparison, other_cause
-from runbook_lib.triage.diagnose import FailedJob, Failure
+from runbook_lib.triage.failure import FailedJob, Failure
 from runbook_lib.triage.read_logs import JobLogs
 
 #: Characters of a cause in a table; the evidence below has all of it.

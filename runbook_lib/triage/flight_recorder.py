@@ -6,16 +6,23 @@ Source: torch/distributed/flight_recorder in PyTorch.
 
 import ast
 import io
+import itertools
 import json
 import pickle
 import pickletools
+import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from runbook_lib.errors import CannotTell
+from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.triage.log_summary import LineMatch, LogSummary
+from runbook_lib.triage.patterns import BY_ID
 
 LARGEST = 2**25  # bytes of a dump
+_MAX_DUMPS = 1024
+_NAME = re.compile(r"(?:_dump|trace_rank|fr_trace)_?(\d{1,6})(?:\.pkl|\.pickle|\.json)?$")
 _FEWEST = 2  # dumps that can be compared
 _MAX_MEMO = 2**24  # entries of a pickle's memo
 
@@ -23,6 +30,39 @@ _MAX_MEMO = 2**24  # entries of a pickle's memo
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         raise pickle.UnpicklingError(f"it names {module_name}.{global_name}")
+
+
+def is_dump(name: str) -> bool:
+    """Report if a file is a dump, by its name."""
+    return _NAME.search(name) is not None
+
+
+def summaries(dumps: Mapping[str, Callable[[], Iterable[bytes]]]) -> list[LogSummary]:
+    """Return a summary that names the ranks which are behind by these dumps, given by name; none if none is behind."""
+    by_rank: dict[int, Mapping[str, Any]] = {}
+    for name, stream in itertools.islice(dumps.items(), _MAX_DUMPS):
+        match = _NAME.search(name)
+        with suppress(RunbookError, OSError):  # no dump, or it cannot be read: the others may decide
+            if match:
+                by_rank[int(match[1])] = read(_content(stream()))
+    behind = ranks_behind(by_rank)
+    if not behind:
+        return []
+    first, group = next(iter(behind.items()))
+    ranks = f"{'ranks' if len(behind) > 1 else 'rank'} {', '.join(map(str, behind))}"
+    text = f"Flight Recorder: {ranks} issued fewer collectives than others of {group}"
+    line = LineMatch(BY_ID["flight-recorder"], text, (text,), 0, first)
+    issued = dict.fromkeys(by_rank, 1) | {first: 0}
+    return [LogSummary("dumps of the Flight Recorder", matches=(line,), enqueued=issued)]
+
+
+def _content(pieces: Iterable[bytes]) -> bytes:
+    data = b""
+    for piece in pieces:
+        data += piece
+        if len(data) > LARGEST:
+            raise CannotTell("The dump is too large.")
+    return data
 
 
 def read(data: bytes) -> Mapping[str, Any]:

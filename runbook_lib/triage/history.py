@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from runbook_lib.records import attachments
-from runbook_lib.triage.diagnose import Failure
+from runbook_lib.triage.failure import Failure
 
 _SAME = 120  # characters of a cause that are compared
 

@@ -23,9 +23,8 @@ _CONTEXT = 8192  # bytes before a line, of which the last lines are quoted
 
 _RESTART = "attempt restart"
 _TEST = re.compile(
-    r"(?:FAILED(?: CONSISTENTLY:)?|ERROR) (?:\[\s?[\d.]{1,12}s?\] )?"
-    r"(?P<name>[\w./\\-]{1,200}\.py(?:::[^\n]{1,300}?)?)(?: - (?P<error>.{1,2000}))?$|"
-    r"(?P<inline>[\w./\\-]{1,200}\.py::\S{1,300}) FAILED\b"
+    r"(?:\[gw\d{1,4}\] )?(?:\[ {0,2}\d{1,3}%\] )?(?:FAILED(?: CONSISTENTLY:)?|ERROR)(?: \[[\d. s]{1,14}\])? "
+    r"(?=[\w./\\-]{1,200}\.py)"
 )
 _PYTEST_ERROR = re.compile(r"E   +(\S.{0,2000})")
 _PROGRESS = re.compile(rb" iteration +(\d{1,12})/ *\d{1,12}[^\n]{0,4000}")
@@ -258,13 +257,10 @@ class Scanner:
         return bool(self._group) and line.number - self._group <= _LONGEST_GROUP
 
     def _note_test(self, bare: str, line: LogLine) -> None:
-        test = _TEST.search(bare)
-        if test is None:
-            return
-        name = (test["name"] or test["inline"]).strip()
+        name, error = failed_test(bare)
         known = self._tests.get(name)
-        if (known is None and len(self._tests) < MAX_ENTRIES) or (known and test["error"] and not known.error):
-            self._tests[name] = FailedTest(name[:SHOWN], (test["error"] or "")[:SHOWN], line.number, line.shown)
+        if name and ((known is None and len(self._tests) < MAX_ENTRIES) or (known and error and not known.error)):
+            self._tests[name] = FailedTest(name[:SHOWN], error[:SHOWN], line.number, line.shown)
 
     def _note_match(self, pattern: LogPattern, found: re.Match[str], line: LogLine) -> None:
         rank = line.rank
@@ -306,7 +302,7 @@ class Scanner:
             self._world_size = int(world[1])
         resumed = _RESUME.search(bare) is not None
         if resumed or _COMPARISON.search(bare):
-            self._comparison_lines.append((self._number, _TEST.search(bare) is not None, resumed))
+            self._comparison_lines.append((self._number, bool(failed_test(bare)[0]), resumed))
         self._note_comparison(bare)
 
     def _note_comparison(self, bare: str) -> None:
@@ -320,6 +316,17 @@ class Scanner:
                 comparison = MetricComparison(failure[1], self._values["Actual"], self._values["Golden"])
                 self._comparisons.append(comparison)
             self._values = {}
+
+
+def failed_test(bare: str) -> tuple[str, str]:
+    """Return the id of the test that a line reports as failed, and its error; empty where it reports none."""
+    summary = _TEST.match(bare)
+    if summary:
+        name, _, error = bare[summary.end() :].strip().partition(" - ")
+        return name, error
+    before, failed, _ = bare.partition(" FAILED")
+    name = before.rpartition(" ")[2]
+    return (name, "") if failed and ".py::" in name else ("", "")
 
 
 def arguments(text: str) -> dict[str, str]:

@@ -24,6 +24,7 @@ class Traceback:
     by_pytest: bool = False
     end: int = 0  # its last line
     pattern: LogPattern | None = None  # the rule that explains it
+    mild: bool = False  # logged with a warning
 
     @property
     def ends_its_process(self) -> bool:

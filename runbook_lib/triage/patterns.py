@@ -5,8 +5,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
-from re import _parser  # type: ignore[attr-defined]  # the parser of expressions has no public name
+from importlib import import_module, resources
 from typing import Any, Literal
 
 import ahocorasick_rs
@@ -25,6 +24,7 @@ _CONFIDENCE = {"cause": 0.95, "symptom": 0.75, "generic": 0.6, "consequence": 0.
 #: Below this confidence the class is "unknown".
 CONFIDENT = 0.5
 _MAX_LITERALS = 64  # that a part of a pattern stands for
+_parser = import_module("re._parser")  # the parser of expressions has no public name
 _SHORTEST = 4  # characters of a literal that is taken from a pattern
 
 

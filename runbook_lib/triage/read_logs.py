@@ -12,9 +12,9 @@ import itertools
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,11 +26,10 @@ from runbook_lib.transport import remote_zip
 from runbook_lib.transport.ranges import Address, MissingFile, NoRanges, RemoteFile, Web
 from runbook_lib.transport.remote_zip import Tail
 from runbook_lib.triage import diagnose, flight_recorder
-from runbook_lib.triage.diagnose import FailedJob, Failure
+from runbook_lib.triage.failure import FailedJob, Failure
 from runbook_lib.triage.log_lines import clean
 from runbook_lib.triage.log_scanner import Scanner, arguments
-from runbook_lib.triage.log_summary import LineMatch, LogSummary
-from runbook_lib.triage.patterns import BY_ID
+from runbook_lib.triage.log_summary import LogSummary
 
 #: Jobs, and logs of all jobs together, that are read at a time.
 JOBS, WORKERS = 40, 32
@@ -48,11 +47,9 @@ _MEMBER = re.compile(
     r"(?P<before>.*?)(?:^|/)(?P<repeat>\d{1,6})/(?P<run>[^/]+)/attempt_(?P<attempt>\d{1,6})/(?P<rank>\d{1,6})/"
     r"std(?P<stream>err|out)\.log"
 )
-#: The rank in the name of a log that has a folder of its own kind, and in that of a dump of the Flight Recorder.
-_NAMED_RANK = re.compile(r"(?:.*[/_.-])?(?:rank|worker|task)[_.-]?(\d{1,6})(?:[_./-].*)?")
-_DUMP = re.compile(r"(?:.*/)?[\w.-]{0,80}(?:_dump|trace_rank|fr_trace)_?(\d{1,6})(?:\.pkl|\.pickle|\.json)?")
+#: The rank in the name of a log.
+_NAMED_RANK = re.compile(r"(?:^|[/_.-])(?:rank|worker|task)[_.-]?(\d{1,6})(?=[_./-]|$)")
 _LOG_NAMES = (".log", ".txt", ".out", ".err", "stdout", "stderr")
-_MAX_DUMPS = 1024
 T = TypeVar("T")
 ProgressReport = Callable[[int, int, str], object]
 
@@ -84,7 +81,7 @@ class _Log:
     def rank(self) -> int | None:
         if self.parts:
             return int(self.parts["rank"])
-        named = _NAMED_RANK.fullmatch(self.name)
+        named = _NAMED_RANK.search(self.name)
         return int(named[1]) if named else None
 
     @property
@@ -256,13 +253,13 @@ def _is_log(path: Path) -> bool:
 
 def _is_log_name(name: str) -> bool:
     # The traces of NCCL are large, and name no cause that the ranks do not name.
-    return _DUMP.fullmatch(name) is not None or (name.endswith(_LOG_NAMES) and not name.endswith("nccl_debug.log"))
+    return flight_recorder.is_dump(name) or (name.endswith(_LOG_NAMES) and not name.endswith("nccl_debug.log"))
 
 
 def _read(job: FailedJob, logs: Sequence[_Log], pool: Executor, first_rank: int | None = None) -> list[LogSummary]:
     """Read in rounds, until the cause is certain; ``first_rank`` is the local rank that torchrun saw fail first."""
-    dumps = [log for log in logs if _DUMP.fullmatch(log.name)][:_MAX_DUMPS]
-    last, earlier = _last_attempt([log for log in logs if not _DUMP.fullmatch(log.name)][:_MAX_LOGS])
+    dumps = [log for log in logs if flight_recorder.is_dump(log.name)]
+    last, earlier = _last_attempt([log for log in logs if not flight_recorder.is_dump(log.name)][:_MAX_LOGS])
     groups = [last]
     if first_rank is not None:
         groups = [[log for log in last if log.rank == first_rank], [log for log in last if log.rank != first_rank]]
@@ -274,7 +271,7 @@ def _read(job: FailedJob, logs: Sequence[_Log], pool: Executor, first_rank: int 
     if earlier and not diagnose.names_a_cause(job, summaries):
         summaries += _scan_all(pool, [log for log in earlier if log.is_error])
     if dumps and not diagnose.is_settled(job, summaries):
-        summaries += _ranks_behind(dumps)
+        summaries += flight_recorder.summaries({log.name: partial(log.stream, _CHUNK) for log in dumps})
     summaries.sort(key=lambda summary: (summary.rank is None, summary.rank or 0))
     if diagnose.needs_arguments(job, summaries):
         summaries += [_arguments(log) for log in last if log.rank == 0 and not log.is_error]
@@ -293,30 +290,6 @@ def _scan(log: _Log) -> LogSummary:
     except (RunbookError, OSError) as error:
         return scanner.summary(f"{log.name} could not be read to its end: {error}")
     return scanner.summary()
-
-
-def _ranks_behind(dumps: Iterable[_Log]) -> list[LogSummary]:
-    """Return a summary that names the ranks which are behind by the dumps of the Flight Recorder."""
-    read: dict[int, Mapping[str, object]] = {}
-    for log in dumps:
-        match = _DUMP.fullmatch(log.name)
-        data = b""
-        with suppress(RunbookError, OSError):  # no dump, or it cannot be read: the others may decide
-            for piece in log.stream(_CHUNK):
-                data += piece
-                if len(data) > flight_recorder.LARGEST:
-                    raise CannotTell(f"{log.name} is too large.")
-            if match:
-                read[int(match[1])] = flight_recorder.read(data)
-    behind = flight_recorder.ranks_behind(read)
-    if not behind:
-        return []
-    first, group = next(iter(behind.items()))
-    ranks = f"{'ranks' if len(behind) > 1 else 'rank'} {', '.join(map(str, behind))}"
-    text = f"Flight Recorder: {ranks} issued fewer collectives than others of {group}"
-    line = LineMatch(BY_ID["flight-recorder"], text, (text,), 0, first)
-    issued = dict.fromkeys(read, 1) | {first: 0}
-    return [LogSummary("dumps of the Flight Recorder", matches=(line,), enqueued=issued)]
 
 
 def _arguments(log: _Log) -> LogSummary:

@@ -47,7 +47,7 @@ class _OpenTraceback:
     head: str
     number: int
     time: str
-    unimportant: bool  # a remark before it
+    remark: str  # the line before it
     last: deque[str] = field(default_factory=lambda: deque(maxlen=QUOTED - 2))
     error: str = ""
     message: list[str] = field(default_factory=list)
@@ -81,11 +81,12 @@ class _OpenTraceback:
             decisive = next(filter(_is_cause, self.later), "")
             if decisive:
                 lines, self.error, message = [*lines, decisive], decisive, decisive
-        consequence = not self.error or CONSEQUENCE.search(self.error) or NOISE.search(message)
+        ignored = "Exception ignored" in self.remark
+        consequence = ignored or not self.error or CONSEQUENCE.search(self.error) or NOISE.search(message)
         return Traceback(
             self.error[:SHOWN], message[:_MAX_MESSAGE], tuple(lines), self.number, rank, self.time,
-            self.unimportant or bool(consequence), frames=tuple(self.frames), end=end,
-            pattern=explain(message, self.before),
+            bool(consequence), frames=tuple(self.frames), end=end,
+            pattern=explain(message, self.before), mild="WARNING" in self.remark,
         )  # fmt: skip
 
 
@@ -198,6 +199,6 @@ def _begin(line: LogLine, before: list[str]) -> _OpenTraceback:
         if not time:
             stamp, _, bare = split(text)
             time = stamp or inner_time(bare)
-    unimportant = any("Exception ignored" in text or "WARNING" in text for text in before[-1:])
+    remark = before[-1] if before else ""
     indent = line.bare[: len(line.bare) - len(line.bare.lstrip())]
-    return _OpenTraceback(line.shown, line.number, time, unimportant, indent=indent, before=before)
+    return _OpenTraceback(line.shown, line.number, time, remark, indent=indent, before=before)

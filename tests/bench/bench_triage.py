@@ -24,7 +24,7 @@ from pathlib import Path
 
 from runbook_lib.transport.ranges import Address
 from runbook_lib.triage import read_logs
-from runbook_lib.triage.diagnose import FailedJob, Failure
+from runbook_lib.triage.failure import FailedJob, Failure
 from runbook_lib.triage.read_logs import JobLogs
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]

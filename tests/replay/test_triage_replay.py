@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.triage import read_logs
-from runbook_lib.triage.diagnose import Failure
+from runbook_lib.triage.failure import Failure
 from runbook_lib.triage.log_lines import clean
 
 FIXTURES = "aws/lambda/log-classifier/fixtures/classify"

@@ -10,7 +10,7 @@ import pytest
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
 from runbook_lib.triage.base_branch import BaseResult, Comparison
-from runbook_lib.triage.diagnose import Failure
+from runbook_lib.triage.failure import Failure
 from runbook_lib.triage.patterns import FailureKind
 
 DAY = datetime(2026, 1, 20, tzinfo=UTC)

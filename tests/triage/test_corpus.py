@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from runbook_lib.triage import diagnose
-from runbook_lib.triage.diagnose import FailedJob, Failure
+from runbook_lib.triage.failure import FailedJob, Failure
 from runbook_lib.triage.log_scanner import Scanner
 
 CORPUS = Path(__file__).parent / "corpus"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from runbook_lib.practice.ci import evidence, plan
 from runbook_lib.text.redact import Redactor
 from runbook_lib.triage import diagnose
-from runbook_lib.triage.diagnose import FailedJob, Failure
+from runbook_lib.triage.failure import FailedJob, Failure, LogPosition
 from runbook_lib.triage.log_lines import clean, split
 from runbook_lib.triage.log_scanner import LONGEST, Scanner
 from runbook_lib.triage.log_summary import LogSummary
@@ -272,7 +272,7 @@ def test_the_root_is_not_a_consequence() -> None:
     died = raised("torch.distributed.DistBackendError: NCCL error in: x.cpp:3, remote process exited")
     found = find(died, NOISE + died, NOISE, raised(OOM), died)
     assert (found.kind, found.details["rank"]) == ("out of memory", "3")
-    assert found.where == diagnose.LogPosition("3/stderr.log", 3, 1)
+    assert found.where == LogPosition("3/stderr.log", 3, 1)
 
 
 def test_a_consequence_alone_means_flaky_infrastructure() -> None:
@@ -476,7 +476,7 @@ def test_a_log_as_it_comes_from_github(end: str, step: int) -> None:
     log = end.join(f"2026-07-01T10:00:0{at}.0000000Z task-1/0 [default5]:{line}" for at, line in enumerate(lines))
     failure = diagnose.conclude(FailedJob(TEST), [scan(log, step=step)])
     assert failure.cause == "Rank 5 failed with ValueError: red."
-    assert failure.where == diagnose.LogPosition("log", 5, 2)
+    assert failure.where == LogPosition("log", 5, 2)
     assert failure.evidence[0] == "2026-07-01T10:00:01.0000000Z task-1/0 [default5]:Traceback (most recent call last):"
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from runbook_lib.triage import history
-from runbook_lib.triage.diagnose import Failure
+from runbook_lib.triage.failure import Failure
 
 
 def failure(cause: str) -> Failure:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.triage import diagnose, known_problems
-from runbook_lib.triage.diagnose import FailedJob
+from runbook_lib.triage.failure import FailedJob
 from runbook_lib.triage.known_problems import PITFALLS
 from runbook_lib.triage.log_scanner import Scanner
 

@@ -12,7 +12,7 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport.ranges import Address, Web
 from runbook_lib.triage import read_logs
-from runbook_lib.triage.diagnose import FailedJob, Failure
+from runbook_lib.triage.failure import FailedJob, Failure, LogPosition
 from runbook_lib.triage.read_logs import JobLogs
 
 TOKEN = {"Authorization": f"Bearer {stores.TOKEN}"}
@@ -177,7 +177,7 @@ def test_failed_golden_values_need_only_the_end_of_the_jobs_log(store: stores.St
 def test_a_job_without_artifact_has_its_log_read_from_the_start(store: stores.Store) -> None:
     (found,) = find(with_log(store, JobLogs(JOB), CAUSE + "talk\n" * 120_000))
     assert "the cause" in found.cause
-    assert found.where == read_logs.diagnose.LogPosition("the job's log", None, 1)
+    assert found.where == LogPosition("the job's log", None, 1)
 
 
 def test_the_complete_log_is_read_where_nothing_else_has_a_cause(store: stores.Store) -> None:
@@ -281,7 +281,7 @@ def lay(folder: Path, texts: Texts) -> None:
 def test_a_folder(tmp_path: Path) -> None:
     lay(tmp_path, all_ranks(err0=LOST, err2=CAUSE))
     found = read_logs.diagnose_folder(tmp_path)
-    assert found.where == read_logs.diagnose.LogPosition(rank(2, "err"), 2, 1)
+    assert found.where == LogPosition(rank(2, "err"), 2, 1)
     assert found.job == tmp_path.name
 
 

@@ -35,7 +35,7 @@ from runbook_lib.steps.internal_ci import run as internal_ci
 from runbook_lib.steps.internal_ci.dry_run import find_pipeline
 from runbook_lib.transport.ranges import Address, Web
 from runbook_lib.triage import read_logs
-from runbook_lib.triage.diagnose import FailedJob
+from runbook_lib.triage.failure import FailedJob
 from runbook_lib.triage.read_logs import JobLogs
 from runbook_lib.workflow import bump_branch, ci_run, pull_request, push_round, run_choice
 from runbook_lib.workflow.proposal import find_pull

@@ -20,7 +20,7 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport.ranges import Address, Web
 from runbook_lib.triage import read_logs
-from runbook_lib.triage.diagnose import FailedJob
+from runbook_lib.triage.failure import FailedJob
 from runbook_lib.triage.read_logs import JobLogs
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)

@@ -21,7 +21,7 @@ from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.broken_tests import issue
 from runbook_lib.text import markdown, sanitize
 from runbook_lib.text.redact import Redactor
-from runbook_lib.triage.diagnose import Failure
+from runbook_lib.triage.failure import Failure
 
 EXPRESSIONS = expressions()
 #: Quadratic, on what is cut to some characters first: who cuts it, and to how many.

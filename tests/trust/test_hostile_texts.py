@@ -22,7 +22,8 @@ from runbook_lib.records.statement import collect, predicate_of
 from runbook_lib.runner.parameters import NotebookSource
 from runbook_lib.text import untrusted_regex, yaml_spans
 from runbook_lib.text.yaml_spans import Text
-from runbook_lib.triage.diagnose import FailedJob, conclude
+from runbook_lib.triage.diagnose import conclude
+from runbook_lib.triage.failure import FailedJob
 from runbook_lib.triage.log_scanner import Scanner
 
 _ROW = "products:\n  - test_case: [{0}]\n    products:\n      - environment: [dev]\n        scope: [mr]\n"

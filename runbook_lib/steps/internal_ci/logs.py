@@ -14,7 +14,7 @@ from runbook_lib.system.temporary import TemporaryFolder
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport.ranges import Address, Web
 from runbook_lib.triage import diagnose, known_problems, read_logs
-from runbook_lib.triage.diagnose import FailedJob, Failure
+from runbook_lib.triage.failure import FailedJob, Failure
 from runbook_lib.triage.known_problems import Pitfall
 
 _LARGEST = 2**28  # bytes of a log

@@ -22,8 +22,8 @@ from runbook_lib.steps.broken_tests import decide, failures, quarantine
 from runbook_lib.steps.broken_tests.decide import QuarantinePlan
 from runbook_lib.steps.broken_tests.failures import Triage, open_jobs
 from runbook_lib.steps.broken_tests.quarantine import QuarantineResult
-from runbook_lib.triage.diagnose import Failure
 from runbook_lib.triage.failed_jobs import DiagnosedJob
+from runbook_lib.triage.failure import Failure
 from runbook_lib.triage.patterns import FailureKind
 from runbook_lib.workflow import bump_branch, pull_request, push_round, quarantines, readiness, run_choice
 from runbook_lib.workflow.readiness import Readiness

@@ -11,8 +11,8 @@ from runbook_lib.clients.github.models import Issue
 from runbook_lib.recipes.issue_references import issue_of_comment, issue_of_reason, without_issues
 from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.broken_tests.issue import body, choose, marker, title
-from runbook_lib.triage.diagnose import Failure
 from runbook_lib.triage.failed_jobs import DiagnosedJob
+from runbook_lib.triage.failure import Failure
 
 BUMP = Bump.parse(tag="26.04-py3")
 BROKEN = Target("gpt3_tp1", "dgx_h100", "dev", "gpt", "it hangs")

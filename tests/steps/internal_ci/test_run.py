@@ -491,7 +491,7 @@ def test_a_build_that_fails_is_explained(at: At) -> None:
     (job,) = result.progress.failed_jobs
     assert job.name.endswith("nvcr.io/nvidia/pytorch:26.04-py3, arm64]")
     (explained,) = result.explained
-    assert explained.failure.kind == "container build"
+    assert explained.failure.kind == "disk full"
     assert explained.failure.evidence
     assert any("disk" in pitfall.sign for pitfall in explained.pitfalls)
     assert "does not build" in at.world.outcome()
