@@ -1,16 +1,15 @@
-"""The images of the repositories: their builds, and the internal GitLab's ready images.  Pure.
-
-Sources: Megatron-LM's ``skills/mcore-build-and-dependency``, Megatron-Bridge's ``docker/README.md``, and for
-ml-containers its ``.github/workflows/megatron.yml``.
-"""
+"""The images of the repositories: their builds, from ``builds.toml``, and the internal GitLab's ready images.  Pure."""
 
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
 
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.images.reference import ImageRef, ImageType
-from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, Repository
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, Repository
 
 
 @dataclass(frozen=True)
@@ -22,40 +21,22 @@ class KnownBuild:
     """
 
     name: str
-    dockerfiles: tuple[str, ...]
+    dockerfiles: Sequence[str]
     argument: str
     target: str = ""
     context: str = "."
     defaults: Mapping[str, str] = field(default_factory=dict)
-    required: tuple[str, ...] = ()
+    required: Sequence[str] = ()
 
 
-BUILDS: Mapping[str, KnownBuild] = {
-    # Its LTS image has a Dockerfile of its own in two of the four layouts of `pins.known_sites`.
-    MEGATRON_LM.name: KnownBuild(
-        "megatron-lm", ("docker/Dockerfile.ci.{type}", "docker/Dockerfile.ci.dev"), "FROM_IMAGE_NAME", "main"
-    ),
-    MEGATRON_BRIDGE.name: KnownBuild("megatron-bridge", ("docker/Dockerfile.ci",), "BASE_IMAGE", "megatron_bridge"),
-    ML_CONTAINERS.name: KnownBuild("megatron", ("megatron/Dockerfile",), "BASE_IMAGE", context="megatron"),
-}
-#: The images of the NeMo framework, each the base of the next.  Stages of TensorRT-LLM are no longer in main.
-STACK: tuple[KnownBuild, ...] = (
-    KnownBuild(
-        "fw-base",
-        ("docker/Dockerfile.fw_base",),
-        "NEMO_FW_BASE_IMAGE",
-        "nemo_fw_base_final",
-        defaults={"FW_DEP_BUILDER": "base", "FW_BASE_FINAL": "fw_toolkit_builder"},
-    ),
-    BUILDS[MEGATRON_BRIDGE.name],
-    KnownBuild(
-        "fw-final",
-        ("docker/Dockerfile.fw_final",),
-        "NEMO_FW_FINAL_BASE_IMAGE",
-        "nemo_fw_final",
-        required=("NEMO_EXPORT_DEPLOY_COMMIT", "NEMO_EVALUATOR_COMMIT", "NEMO_RUN_COMMIT"),
-    ),
-)
+_TABLE: Mapping[str, Any] = tomllib.loads((files("runbook_lib.containers") / "builds.toml").read_text("utf-8"))
+BUILDS: Mapping[str, KnownBuild] = {name: KnownBuild(**fields) for name, fields in _TABLE["builds"].items()}
+#: The images of the NeMo framework, each the base of the next.
+STACK = (
+    KnownBuild(**_TABLE["stack"]["first"]), BUILDS[MEGATRON_BRIDGE.name], KnownBuild(**_TABLE["stack"]["last"])
+)  # fmt: skip
+#: By repository, the number of GPUs and the script of five iterations of training.
+TRAINING: Mapping[str, Mapping[str, Any]] = _TABLE["training"]
 
 #: The git remote whose host has the internal images.
 GITLAB_REMOTE = "gitlab"

@@ -4,10 +4,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from typing import Literal
 
+from runbook_lib.containers.known_builds import TRAINING
 from runbook_lib.errors import CannotTell
-from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, Repository
+from runbook_lib.pins.repositories import Repository
 
 Verdict = Literal["as claimed", "another version", "not claimed", "not found"]
 
@@ -20,38 +22,8 @@ _MARK = "runbook-smoke "
 _FROM_BASE = ("Python", "PyTorch", "CUDA")
 _CHECKED = ("Python", "PyTorch", "CUDA", "cuDNN", "NCCL", "Transformer Engine")
 
-_PROGRAM = """
-import importlib.metadata, json, platform
-found, problems = {"Python": platform.python_version()}, {}
-def look(name, read):
-    try:
-        found[name] = str(read())
-    except Exception as error:
-        problems[name] = f"{type(error).__name__}: {error}"[:300]
-def torch():
-    import torch
-    return torch
-def nccl():
-    version = torch().cuda.nccl.version()
-    return ".".join(map(str, version)) if isinstance(version, tuple) else version
-def cudnn():
-    number = torch().backends.cudnn.version()
-    major = number // (10000 if number >= 90000 else 1000)
-    return f"{major}.{number // 100 % (100 if number >= 90000 else 10)}.{number % 100}"
-look("PyTorch", lambda: torch().__version__)
-look("CUDA", lambda: torch().version.cuda)
-look("NCCL", nccl)
-look("cuDNN", cudnn)
-look("Transformer Engine", lambda: importlib.metadata.version("transformer_engine"))
-look("GPUs", lambda: torch().cuda.device_count())
-try:
-    import transformer_engine.pytorch
-except Exception as error:
-    problems["import of Transformer Engine"] = f"{type(error).__name__}: {error}"[:300]
-print("runbook-smoke " + json.dumps({"found": found, "problems": problems}))
-"""
 #: The command to run in the image, with the first Python of its PATH.
-COMMAND = ("python3", "-c", _PROGRAM)
+COMMAND = ("python3", "-c", (files("runbook_lib.containers") / "smoke_program.txt").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -138,27 +110,13 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, match[1].split("."))) if match else ()
 
 
-#: Five iterations of training from the repository's own guides, with the number of GPUs.
-_TRAINING: Mapping[str, tuple[int, tuple[str, ...]]] = {
-    # Its five iterations are those of docs/get-started/quickstart.md, on two GPUs (tensor parallelism).
-    MEGATRON_LM.name: (2, ("examples/run_simple_mcore_train_loop.py",)),
-    MEGATRON_BRIDGE.name: (
-        1,
-        (
-            "scripts/training/run_recipe.py", "--recipe", "vanilla_gpt_pretrain_config", "train.train_iters=5",
-            "train.global_batch_size=8", "train.micro_batch_size=4", "scheduler.lr_warmup_iters=1",
-            "scheduler.lr_decay_iters=5", "logger.log_interval=1",
-        ),
-    ),
-}  # fmt: skip
-
-
 def sanity(repository: Repository) -> tuple[str, ...]:
     """Return the command that trains five iterations inside the image, in the checkout.
 
     It is empty if the repository's guides have none.
     """
-    if repository.name not in _TRAINING:
+    training = TRAINING.get(repository.name)
+    if training is None:
         return ()
-    gpus, script = _TRAINING[repository.name]
-    return ("uv", "run", "--no-sync", "python", "-m", "torch.distributed.run", f"--nproc-per-node={gpus}", *script)
+    gpus = f"--nproc-per-node={training['gpus']}"
+    return ("uv", "run", "--no-sync", "python", "-m", "torch.distributed.run", gpus, *training["script"])
