@@ -1,7 +1,6 @@
 """A smoke check of an image: the versions that its own Python imports, compared with the registry's claims.  Pure."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -9,6 +8,7 @@ from typing import Literal
 
 from runbook_lib.containers.known_builds import TRAINING
 from runbook_lib.errors import CannotTell
+from runbook_lib.images.compare import version_numbers
 from runbook_lib.pins.repositories import Repository
 
 Verdict = Literal["as claimed", "another version", "not claimed", "not found"]
@@ -98,16 +98,11 @@ def same_version(claimed: str, imported: str) -> bool:
     CUDA is claimed as ``13.2.0.046``, but PyTorch reports ``13.2``; PyTorch is claimed as ``2.12.0a0+0291f96`` and
     reports ``2.12.0a0+0291f96.nv26.4``.
     """
-    claimed_numbers, imported_numbers = _numbers(claimed), _numbers(imported)
+    claimed_numbers, imported_numbers = version_numbers(claimed), version_numbers(imported)
     count = min(len(claimed_numbers), len(imported_numbers))
     claimed_build, imported_build = claimed.partition("+")[2], imported.partition("+")[2]
     same_build = claimed_build.startswith(imported_build) or imported_build.startswith(claimed_build)
     return count > 0 and claimed_numbers[:count] == imported_numbers[:count] and same_build
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    match = re.match(r"v?(\d{1,9}(?:\.\d{1,9}){0,8})", version)
-    return tuple(map(int, match[1].split("."))) if match else ()
 
 
 def sanity(repository: Repository) -> tuple[str, ...]:

@@ -21,25 +21,24 @@ def read_blobs(place: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str
     were.  Equal blobs share one string.  Raises CannotTell when git cannot read the repository, and for a link or a
     text that is too large, as ``files.read_inside`` does for the work tree.
     """
-    pairs = list(dict.fromkeys(wanted))
-    identities = dict(zip(pairs, _identities(place, pairs), strict=True))
-    ids = list(dict.fromkeys(identity for identity in identities.values() if identity))
-    entries = zip(ids, _objects(place, ids), strict=True)
-    texts = {identity: entry[2].decode("utf-8", "surrogateescape") for identity, entry in entries if entry}
-    return {pair: (identity, texts[identity]) if identity in texts else None for pair, identity in identities.items()}
+    identities = _identities(place, list(dict.fromkeys(wanted)))
+    blobs: dict[str, Blob] = {}
+    for identity, content in _objects(place, filter(None, identities.values())).values():
+        blobs[identity] = (identity, content.decode("utf-8", "surrogateescape"))
+    return {pair: blobs.get(identity) for pair, identity in identities.items()}
 
 
-def _identities(place: Path, pairs: Sequence[tuple[str, str]]) -> list[str | None]:
-    """Return the blob's id of each pair, None where there is no file.
+def _identities(place: Path, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Return the blob's id of each pair, empty where there is no file.
 
     git gives the text of a link as if it were a file's.  Told to follow links, it gives another object instead: so a
     path that is a link, or goes through one, is known.
     """
     if not pairs:
-        return []
+        return {}
     names = [f"{ref}:{path}" for ref, path in pairs]
     own, targets = _headers(place, names), _headers(place, names, "--follow-symlinks")
-    ids: list[str | None] = []
+    ids = {}
     for (ref, path), plain, followed in zip(pairs, own, targets, strict=True):
         if plain != followed and not followed.startswith("notdir "):
             raise CannotTell(
@@ -50,7 +49,7 @@ def _identities(place: Path, pairs: Sequence[tuple[str, str]]) -> list[str | Non
         kind, _, size = rest.partition(" ")
         if kind == "blob" and size.isdecimal() and int(size) > LARGEST:
             raise CannotTell(f"{path} in {ref} of {place} is larger than {LARGEST >> 20} MB, so it was not read.")
-        ids.append(identity if kind == "blob" else None)
+        ids[ref, path] = identity if kind == "blob" else ""
     return ids
 
 
@@ -71,8 +70,8 @@ def _headers(place: Path, names: Sequence[str], *options: str) -> list[str]:
 def commits(place: Path, refs: Iterable[str]) -> dict[str, str | None]:
     """Return the full commit id that each ref names in the clone at ``place``, or None."""
     names = list(dict.fromkeys(refs))
-    entries = _objects(place, [f"{name}^{{commit}}" for name in names])
-    return {name: entry and entry[0] for name, entry in zip(names, entries, strict=True)}
+    objects = _objects(place, [f"{name}^{{commit}}" for name in names])
+    return {name: objects.get(f"{name}^{{commit}}", (None,))[0] for name in names}
 
 
 def branches(place: Path) -> list[str]:
@@ -80,24 +79,25 @@ def branches(place: Path) -> list[str]:
     options = ["--sort=version:refname", "--format=%(refname) %(symref)"]
     listed = _git(place, "for-each-ref", *options, "refs/heads", "refs/remotes")
     lines = listed.decode("utf-8", "surrogateescape").splitlines()
-    return [name for name, _, target in (line.partition(" ") for line in lines) if not target]
+    return [line.rstrip(" ") for line in lines if line.endswith(" ")]  # others name a target
 
 
-def _objects(place: Path, names: Sequence[str]) -> list[tuple[str, str, bytes] | None]:
+def _objects(place: Path, names: Iterable[str]) -> dict[str, tuple[str, bytes]]:
+    """Return the id and the content of each object that exists, by its name."""
+    names = list(dict.fromkeys(names))
     if not names:
-        return []
+        return {}
     out = _git(place, "cat-file", "--batch", stdin=_lines(names))
-    objects: list[tuple[str, str, bytes] | None] = []
+    objects: dict[str, tuple[str, bytes]] = {}
     position = 0
-    for _ in names:
+    for name in names:
         head_end = out.index(b"\n", position)
         fields = out[position:head_end].split(b" ")
         position = head_end + 1
         if len(fields) != 3 or not fields[2].isdigit():  # "NAME missing", "NAME ambiguous"
-            objects.append(None)
             continue
         end = position + int(fields[2])
-        objects.append((fields[0].decode(), fields[1].decode(), out[position:end]))
+        objects[name] = (fields[0].decode(), out[position:end])
         position = end + 1
     return objects
 
@@ -117,8 +117,8 @@ def _git(place: Path, *arguments: str, stdin: bytes = b"") -> bytes:
 
 def read_objects(place: Path, ids: Sequence[str], largest: int) -> dict[str, bytes]:
     """Read the blobs of these ids, in one process; what is missing or larger than ``largest`` bytes is left out."""
-    return {
-        name: entry[2]
-        for name, entry in zip(ids, _objects(place, ids), strict=True)
-        if entry and len(entry[2]) <= largest
-    }
+    contents = {}
+    for name, (_, content) in _objects(place, ids).items():
+        if len(content) <= largest:
+            contents[name] = content
+    return contents

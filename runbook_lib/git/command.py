@@ -101,20 +101,7 @@ def output(
     if arguments[0] in _LISTING:
         pairs.append(("core.fsmonitor", "false"))
     if far:
-        configured = _configuration(place)
-        if remote is not None and not any(key.startswith(f"remote.{remote}.") for key, _ in configured):
-            raise NoSuchRemote(command, f"there is no remote {remote!r}.")
-        keys = {key for key, _ in configured}
-        name = next((word for word in arguments[1:] if f"remote.{word}.url" in keys), None)
-        env = env | _not_asking(env, configured) | _without_proxy(env, [*configured, *pairs])
-        if name is not None:
-            push = arguments[0] == "push"
-            used = addresses(place, name, push=push)
-            credentials, variables = _credentials_apart(name, used, configured, push=push)
-            env = env | variables
-            pairs += credentials
-            if not any(address.startswith("http://") for address in used):
-                pairs.append(("protocol.http.allow", "never"))  # no redirect leads from https to plain http
+        env |= _prepare_remote(place, arguments, remote, env, pairs)
     try:
         process = subprocess.Popen(
             ["git", "-C", str(place), *arguments], env=env | _configured(pairs), stdin=subprocess.PIPE,
@@ -135,6 +122,27 @@ def output(
         message = _sentence(err.decode("utf-8", "replace") or out.decode("utf-8", "replace"))
         raise GitFailed(command, message, process.returncode)
     return out
+
+
+def _prepare_remote(
+    place: Path, arguments: Sequence[str], remote: str | None, env: Mapping[str, str], pairs: list[tuple[str, str]]
+) -> dict[str, str]:
+    """Return the variables for a command that talks to a remote, and add its settings to ``pairs``."""
+    configured = _configuration(place)
+    if remote is not None and not any(key.startswith(f"remote.{remote}.") for key, _ in configured):
+        raise NoSuchRemote(shlex.join(arguments[:3]), f"there is no remote {remote!r}.")
+    keys = {key for key, _ in configured}
+    name = next((word for word in arguments[1:] if f"remote.{word}.url" in keys), None)
+    variables = _not_asking(env, configured) | _without_proxy(env, [*configured, *pairs])
+    if name is None:
+        return variables
+    push = arguments[0] == "push"
+    used = addresses(place, name, push=push)
+    credentials, secrets = _credentials_apart(name, used, configured, push=push)
+    pairs += credentials
+    if not any(address.startswith("http://") for address in used):
+        pairs.append(("protocol.http.allow", "never"))  # no redirect leads from https to plain http
+    return variables | secrets
 
 
 def clean(text: str) -> str:

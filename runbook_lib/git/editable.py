@@ -46,13 +46,21 @@ def _unfinished(checkout: Checkout) -> Iterator[str]:
             f"{lock} exists: git is running in this checkout, or was killed. When no git runs there, remove it: "
             f"rm {shlex.quote(str(lock))}"
         )
+    operation, _ = unfinished_operation(checkout)
+    if operation:
+        yield (
+            f"A {operation} is not finished in {checkout.path}. Finish it, or abandon it: "
+            f"{_git(checkout, operation, '--abort')}"
+        )
+
+
+def unfinished_operation(checkout: Checkout) -> tuple[str, Path]:
+    """Return git's word for the unfinished operation, and the file or folder that shows it; empty for none."""
+    git_dir = Path(checkout.git("rev-parse", "--absolute-git-dir"))
     for name, operation in _OPERATIONS.items():
         if (git_dir / name).exists():
-            yield (
-                f"A {operation} is not finished in {checkout.path}. Finish it, or abandon it: "
-                f"{_git(checkout, operation, '--abort')}"
-            )
-            return
+            return operation, git_dir / name
+    return "", git_dir
 
 
 def _hidden(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:

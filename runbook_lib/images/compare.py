@@ -51,7 +51,7 @@ class Component:
             return "same"
         if not self.old or not self.new:
             return "gone" if self.old else "new"
-        old, new = _numbers(self.old), _numbers(self.new)
+        old, new = version_numbers(self.old), version_numbers(self.new)
         if not old or not new:
             return "changed"
         if new < old:
@@ -227,7 +227,7 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(map(code, names))
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def version_numbers(version: str) -> tuple[int, ...]:
     """Return the numbers of the release part: 2, 12 and 0 of 2.12.0a0+0291f96."""
     match = re.match(r"v?(\d{1,9}(?:\.\d{1,9})*)", version)
     if match is None:

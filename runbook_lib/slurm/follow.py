@@ -30,11 +30,10 @@ _QUERIES = 3
 #: The state of a test if neither Slurm nor its own files show how it ended.
 GONE = "GONE"
 _SAVED = ("state", "reason", "code", "restarts", "early")
+#: The words for states whose name does not say it plainly.
 _WORDS = {
-    "": "not submitted", "PENDING": "waiting", "RUNNING": "running", "COMPLETED": "completed", "FAILED": "failed",
-    "TIMEOUT": "time limit", "DEADLINE": "time limit", "CANCELLED": "cancelled", "NODE_FAIL": "node failed",
-    "BOOT_FAIL": "node failed", "OUT_OF_MEMORY": "out of memory", "PREEMPTED": "preempted", "REVOKED": "cancelled",
-    GONE: "gone",
+    "": "not submitted", "PENDING": "waiting", "TIMEOUT": "time limit", "DEADLINE": "time limit",
+    "NODE_FAIL": "node failed", "BOOT_FAIL": "node failed", "REVOKED": "cancelled",
 }  # fmt: skip
 
 
@@ -68,7 +67,11 @@ class ObservedTest:
         """The state in plain words."""
         if self.early:
             return "ended early"
-        return _WORDS.get(self.state, self.state.lower().replace("_", " "))
+        return _in_words(self.state)
+
+
+def _in_words(state: str) -> str:
+    return _WORDS.get(state, state.lower().replace("_", " "))
 
 
 _Key = tuple[str, int]  # a test's array, and its index there
@@ -293,7 +296,7 @@ def earlier_attempts(entry: RoundTest) -> tuple[str, ...]:
     sentences = []
     for number, folder in enumerate(entry.earlier, 1):
         state = job_log.state_in_log(folder)
-        reason = f" ({_WORDS[state]})" if state else ""
+        reason = f" ({_in_words(state)})" if state else ""
         sentences.append(
             f"Slurm restarted {entry.test} after attempt {number}{reason}. That attempt is not judged: see {folder}"
         )

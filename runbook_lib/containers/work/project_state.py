@@ -3,24 +3,16 @@
 import posixpath
 import re
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
 from runbook_lib.containers.work.pyproject import PYPROJECT, PythonProject
 from runbook_lib.errors import CannotTell
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.command import GitFailed
+from runbook_lib.git.commit_changes import list_files
+from runbook_lib.git.editable import unfinished_operation
 
 LOCK = "uv.lock"
 MCORE_SUBMODULE = "3rdparty/Megatron-LM"
-GitOperation = Literal["", "merge", "rebase", "cherry-pick"]
-#: Files and folders of git's directory that show an unfinished operation.
-_OPERATION_FILES: tuple[tuple[str, GitOperation], ...] = (
-    ("MERGE_HEAD", "merge"),
-    ("rebase-merge", "rebase"),
-    ("rebase-apply", "rebase"),
-    ("CHERRY_PICK_HEAD", "cherry-pick"),
-)
 
 
 @dataclass(frozen=True)
@@ -43,7 +35,7 @@ class ProjectState:
     uncommitted: frozenset[str] = frozenset()
     committed_text: str = ""
     unmerged: tuple[str, ...] = ()
-    operation: GitOperation = ""
+    operation: str = ""
     lock_was_in_conflict: bool = False
     conflict_marks: bool = False
     has_lock: bool = True
@@ -71,9 +63,9 @@ def read_project_state(checkout: Checkout, repository: str, base: str = "main") 
     if remote and (tip := checkout.tracked_tip(remote, base)):
         tracked = f"{remote}/{base}"
     if checkout.bare:
-        files = checkout.git("ls-tree", "-r", "--name-only", "-z", "HEAD").split("\0")
-        return ProjectState(repository, project, base=tracked, has_lock=lock is not None, files=frozenset(files))
-    files = checkout.git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
+        files = frozenset(list_files(checkout, "HEAD"))
+        return ProjectState(repository, project, base=tracked, has_lock=lock is not None, files=files)
+    files = frozenset(checkout.git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"))
     operation, joined_commit = _operation(checkout)
     base_commit = tip or ""
     if joined_commit and tip and checkout.is_ancestor(joined_commit, tip):
@@ -95,21 +87,17 @@ def read_project_state(checkout: Checkout, repository: str, base: str = "main") 
         has_lock=lock is not None,
         missing_submodules=missing,
         mcore_branch="" if missing else _mcore_branch(checkout),
-        files=frozenset(files),
+        files=files,
     )
 
 
-def _operation(checkout: Checkout) -> tuple[GitOperation, str]:
+def _operation(checkout: Checkout) -> tuple[str, str]:
     """Return the unfinished git operation, and the commit that it joins with the current branch."""
-    folder = Path(checkout.git("rev-parse", "--absolute-git-dir"))
-    for name, operation in _OPERATION_FILES:
-        path = folder / name
-        if path.exists():
-            file = path / "onto" if path.is_dir() else path
-            text = file.read_text("ascii", "replace") if file.is_file() else ""
-            match = re.match(r"\s*([0-9a-f]{40,64})\b", text)
-            return operation, match[1] if match else ""
-    return "", ""
+    operation, path = unfinished_operation(checkout)
+    file = path / "onto" if path.is_dir() else path
+    text = file.read_text("ascii", "replace") if file.is_file() else ""
+    match = re.match(r"\s*([0-9a-f]{40,64})\b", text)
+    return operation, match[1] if match else ""
 
 
 def _missing_submodules(checkout: Checkout, project: PythonProject) -> tuple[str, ...]:
