@@ -42,7 +42,8 @@ class ReviewReason:
 class Judgement:
     """The verdict on one file.  ``ci``: why CI would fail each metric.
 
-    ``costs`` are the logarithms of new to old of times, memory and zeros, where positive is worse.  ``group``: the
+    ``costs`` are the logarithms of new to old of times, memory and zeros, where positive is worse: the
+    medians of all attempts, and ``measured`` those of the last.  ``group``: the
     decision on many files that this one waits for.  ``accepted``: the reason why a person accepted it, for
     ``accepted_metrics`` (none: for any).  ``renamed``: the old name, where it has another one.
     """
@@ -58,6 +59,7 @@ class Judgement:
     renamed: str = ""
     costs: Mapping[str, float] = field(default_factory=dict)
     losses: Mapping[str, LossChange] = field(default_factory=dict)
+    measured: Mapping[str, float] = field(default_factory=dict)
     mark: int = 0
     group: str = ""
 
@@ -76,14 +78,12 @@ def examine(
     """
     if new is None:
         return Judgement(file, "held back", (ReviewReason("", "the file is gone", _MISSING),))
+    if old == new:
+        return Judgement(file, "unchanged")
     try:
         after = parse(new)
     except BadGoldenFile as error:
-        if old == new:
-            return Judgement(file, "unchanged", notes=(f"the file cannot be read: {error}",))
         return Judgement(file, "refused", (ReviewReason("", f"the new file cannot be read: {error}"),))
-    if old == new:
-        return Judgement(file, "unchanged", notes=("the file is empty",) if after.blank else ())
     if after.blank:
         return Judgement(file, "refused", (ReviewReason("", "the new file is empty, which is not JSON"),))
     try:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.blobs import read_objects
@@ -109,16 +110,22 @@ def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
         return GoldenHistory(missing=str(error))
     stored = cache / f"{commit}-{_FORMAT}.json" if cache else None
     if stored:
-        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
-            rows = json.loads(stored.read_bytes())
-            return GoldenHistory(commit, tuple(PastChange(*row) for row in rows))
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return GoldenHistory(commit, tuple(map(_stored_change, json.loads(stored.read_bytes())["changes"])))
     history = _read(checkout, commit)
     if stored:
         rows = [[*vars(change).values()] for change in history.changes]
         with contextlib.suppress(OSError, RunbookError):
             atomic_files.private_folder(stored.parent)
-            atomic_files.write(stored, json.dumps(rows, separators=(",", ":")).encode())
+            atomic_files.write(stored, json.dumps({"changes": rows}, separators=(",", ":")).encode())
     return history
+
+
+def _stored_change(row: list[Any]) -> PastChange:
+    """Return a change of the cache.  Raise TypeError or ValueError for anything else."""
+    file, order, costs, losses, mark = row
+    numbers = [{str(name): float(number) for name, number in side.items()} for side in (costs, losses)]
+    return PastChange(str(file), int(order), *numbers, int(mark))
 
 
 def _read(checkout: Checkout, commit: str) -> GoldenHistory:

@@ -10,7 +10,7 @@ CI's own rules are reported beside the verdict; they decide what CI does.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
+from statistics import fmean, median
 
 from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict, examine
 from runbook_lib.golden.history import GoldenHistory
@@ -21,6 +21,11 @@ from runbook_lib.golden.shifts import Deviation, Group, common_reasons, split
 FALSE_DISCOVERIES, FILES_PER_FALSE_QUESTION = 0.1, 40
 _LEAST_DEVIATIONS = 2.75
 NO_HISTORY = GoldenHistory(missing="no history was read")
+#: By file and metric: the costs, or the excess of a loss, that earlier attempts of a run gave.
+Attempts = Mapping[tuple[str, str], Sequence[float]]
+_NO_ATTEMPTS: Attempts = {}
+#: Attempts that differ by more standard deviations than this have two modes.
+_TWO_MODES = 4.0
 #: The least ratios, by metric.
 _LEAST_RATIO = {"num-zeros": 2.0, "mem": 1.08, "": 1.25}
 
@@ -77,9 +82,14 @@ def judge(
     return judge_all([examine(file, old, new, config, lint=lint)]).judgements[0]
 
 
-def judge_all(examined: Iterable[Judgement], history: GoldenHistory = NO_HISTORY) -> Verdicts:
-    """Add what the values say to files whose form was examined; the history is that of the old revision."""
-    judgements = tuple(examined)
+def judge_all(
+    examined: Iterable[Judgement], history: GoldenHistory = NO_HISTORY, attempts: Attempts = _NO_ATTEMPTS
+) -> Verdicts:
+    """Add what the values say to files whose form was examined; the history is that of the old revision.
+
+    ``attempts`` are what earlier attempts of the same run gave: the median of all is judged.
+    """
+    judgements = tuple(_pooled(judgement, attempts) for judgement in examined)
     differing = [judgement for judgement in judgements if judgement.verdict != "unchanged"]
     renamed = {judgement.renamed: judgement.file for judgement in differing if judgement.renamed}
     model = learn(history, renamed)
@@ -87,12 +97,13 @@ def judge_all(examined: Iterable[Judgement], history: GoldenHistory = NO_HISTORY
     threshold, noise = bound_questions(deviations)
     reasons: dict[str, list[ReviewReason]] = {}
     for judgement in differing:
-        reasons[judgement.file] = [*judgement.reasons, *_losses(judgement, model)]
+        reasons[judgement.file] = [*judgement.reasons, *_losses(judgement, model, attempts)]
         for metric in judgement.costs:
             deviation = deviations[judgement.file, metric]
             is_improbable = deviation.residual >= max(threshold * deviation.scale, least_change(metric))
             if is_improbable and judgement.costs[metric] > 0:
-                reasons[judgement.file].append(_deviation(judgement.file, metric, deviation, model))
+                reason = _deviation(judgement.file, metric, deviation, model)
+                reasons[judgement.file].append(_repeated(reason, attempts.get((judgement.file, metric), ()), deviation))
     groups += common_reasons(reasons, differing)
     covered: dict[str, list[Group]] = {}
     for group in groups:
@@ -137,10 +148,12 @@ def _decide(judgement: Judgement, reasons: Sequence[ReviewReason], groups: Seque
     return replace(judgement, verdict=verdict, reasons=tuple(own), group=groups[0].id if groups else "")
 
 
-def _losses(judgement: Judgement, model: NoiseModel) -> Iterable[ReviewReason]:
+def _losses(judgement: Judgement, model: NoiseModel, attempts: Attempts) -> Iterable[ReviewReason]:
     marks = model.marks.get(judgement.file, ())
     for metric, loss in judgement.losses.items():
-        if loss.excess <= 1:
+        earlier = attempts.get((judgement.file, metric), ())
+        beyond = sum(excess > 1 for excess in (*earlier, loss.excess))
+        if not beyond:
             continue
         past = model.losses.get((judgement.file, metric), ())
         similar = sum(excess >= loss.excess for excess in past)
@@ -150,7 +163,30 @@ def _losses(judgement: Judgement, model: NoiseModel) -> Iterable[ReviewReason]:
         elif past:
             sentence += f"; it moved as far in {similar} of {len(past)} changes before"
         ambiguous = bool(similar) or judgement.mark in marks[:-1]
+        if earlier:
+            sentence += f"; beyond it in {beyond} of {len(earlier) + 1} attempts"
+            ambiguous = False
+            if beyond <= len(earlier):
+                sentence += ": flaky, not drift"
         yield ReviewReason(metric, sentence, loss.excess, "loss", ambiguous)
+
+
+def _pooled(judgement: Judgement, attempts: Attempts) -> Judgement:
+    """Return a judgement with the medians of all attempts in the place of its costs."""
+    costs = {}
+    for metric, cost in judgement.costs.items():
+        costs[metric] = median([cost, *attempts.get((judgement.file, metric), ())])
+    return replace(judgement, costs=costs, measured=judgement.costs)
+
+
+def _repeated(reason: ReviewReason, earlier: Sequence[float], deviation: Deviation) -> ReviewReason:
+    """Return a reason as earlier attempts leave it: they gave the same, or another value."""
+    if not earlier:
+        return reason
+    sentence = f"{reason.sentence}; the same in {len(earlier) + 1} attempts"
+    if max(earlier) - min(earlier) > _TWO_MODES * deviation.scale:
+        sentence = f"{reason.sentence}; {len(earlier) + 1} attempts have two modes: flaky, not drift"
+    return replace(reason, sentence=sentence, ambiguous=False)
 
 
 def least_change(metric: str) -> float:
@@ -161,13 +197,17 @@ def least_change(metric: str) -> float:
 
 def _deviation(file: str, metric: str, deviation: Deviation, model: NoiseModel) -> ReviewReason:
     similar, count = model.similar(file, metric, deviation.residual)
-    low, high = (math.exp(deviation.residual + sign * 2 * deviation.scale) for sign in (-1, 1))
-    sentence = f"×{math.exp(deviation.residual + deviation.shift):.2f}"
+    low, high = (_ratio(deviation.residual + sign * 2 * deviation.scale) for sign in (-1, 1))
+    sentence = f"×{_ratio(deviation.residual + deviation.shift):.2f}"
     if deviation.shift:
-        sentence += f" where its platform has ×{math.exp(deviation.shift):.2f}"
+        sentence += f" where its platform has ×{_ratio(deviation.shift):.2f}"
     sentence += f", {low:.2f} to {high:.2f} without noise; it moved as far in {similar} of {count} changes before"
     group_kind = "loss" if metric == "num-zeros" else ""
     returns = model.returns(file, metric, deviation.residual)
     if returns:
         sentence += ", and this is an earlier level: flaky, not drift"
     return ReviewReason(metric, sentence, deviation.residual / deviation.scale, group_kind, bool(similar) or returns)
+
+
+def _ratio(change: float) -> float:
+    return math.exp(max(-700.0, min(700.0, change)))

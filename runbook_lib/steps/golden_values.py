@@ -23,7 +23,7 @@ from runbook_lib.text.edits import Edit, edited_paths
 from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.workflow import branch_history, push_round
 from runbook_lib.workflow.golden_comparison import GoldenComparison, coverage_rows
-from runbook_lib.workflow.golden_refreshes import ACCEPTED, changed_since_fork
+from runbook_lib.workflow.golden_refreshes import ACCEPTED, attempt_rows, changed_since_fork
 from runbook_lib.workflow.push_round import PushOutcome
 from runbook_lib.workflow.run_choice import ChosenRun
 
@@ -206,6 +206,7 @@ def verify(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> View:
         step.table("golden values", values.frame())
         step.table("groups", summary.group_rows(refresh.verdicts.groups))
         step.table("verdicts", summary.verdict_rows(refresh.verdicts.judgements))
+        step.table("attempts", attempt_rows(values.verdicts, run))
         step.table("coverage", map(vars, values.coverage))
         step.table("missing", map(vars, values.collection.problems))
     step.check(*_checks(refresh))

@@ -29,7 +29,7 @@ from runbook_lib.recipes import rows as recipes
 from runbook_lib.system.temporary import TemporaryFolder
 from runbook_lib.text.redact import Redactor
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.golden_refreshes import accepted_earlier, read_history
+from runbook_lib.workflow.golden_refreshes import accepted_earlier, read_attempts, read_history
 from runbook_lib.workflow.run_choice import ChosenRun
 
 if TYPE_CHECKING:
@@ -68,6 +68,17 @@ class GoldenComparison:
     def unavailable(self) -> tuple[CollectionProblem, ...]:
         """The files that a job uploaded, or should have uploaded, and that cannot be used."""
         return tuple(problem for problem in self.collection.problems if not problem.by_job)
+
+    @property
+    def ambiguous_jobs(self) -> tuple[str, ...]:
+        """The failed jobs of ambiguous values, which another attempt decides."""
+        ambiguous = {judgement.file for judgement in self.judged if judgement.verdict == "ambiguous"}
+        jobs = {
+            (file.job, file.artifact)
+            for file in self.collection.files
+            if file.failed and _short(file.path) in ambiguous
+        }
+        return tuple(sorted(job for job, _ in jobs))
 
     def show(self) -> View:
         """Show the verdict on each file, and the files that cannot be used."""
@@ -142,7 +153,8 @@ def collect(
         new = {_short(file.path): file.bytes.decode("utf-8", "surrogateescape") for file in collection.files}
     texts = branch.texts(_with_configs(new))
     history = read_history(branch)
-    verdicts = _judge_since_fork(branch, texts, new, history, lint=LINT in paths)
+    attempts = read_attempts(ci_run)
+    verdicts = _judge_since_fork(branch, texts, new, history, attempts, lint=LINT in paths)
     covers = acceptance.covered(acceptances, verdicts)
     earlier = accepted_earlier(branch, ci_run.pull_request.records) if acceptances or verdicts.groups else ()
     acceptance.require_coverage(acceptances, verdicts, {entry.name for entry in earlier})
@@ -185,10 +197,11 @@ def _examine_all(texts: Mapping[str, str | None], new: Mapping[str, str], *, lin
 
 
 def _judge_since_fork(
-    branch: BumpBranch, texts: Mapping[str, str | None], new: Mapping[str, str], history: GoldenHistory, *, lint: bool
-) -> Verdicts:
+    branch: BumpBranch, texts: Mapping[str, str | None], new: Mapping[str, str], history: GoldenHistory,
+    attempts: Mapping[tuple[str, str], Sequence[float]], *, lint: bool,
+) -> Verdicts:  # fmt: skip
     """Judge the values against the branch, and by their drift since it was created, which several rounds add up to."""
-    verdicts = judge_all(_examine_all(texts, new, lint=lint), history)
+    verdicts = judge_all(_examine_all(texts, new, lint=lint), history, attempts)
     drifted = {file.file: new[file.file] for file in verdicts.judgements if file.verdict == "refresh"}
     before = branch.checkout.read([f"{FOLDER}/{name}" for name in drifted], branch.fork)
     if all(texts[path] == text for path, text in before.items()):

@@ -1,9 +1,12 @@
 """The golden values that a bump's branch refreshes, and what a person has accepted for it."""
 
+import contextlib
+import math
 import os
 import re
 from pathlib import Path
 
+from runbook_lib import notebooks
 from runbook_lib.golden import acceptance, history
 from runbook_lib.golden.acceptance import Acceptance
 from runbook_lib.golden.diff import LINT
@@ -11,10 +14,12 @@ from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
 from runbook_lib.golden.form import STOPPED, examine
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import Verdicts, judge_all
+from runbook_lib.records import attachments
 from runbook_lib.system.cache_folder import cache_folder
 from runbook_lib.text.edits import Edit
 from runbook_lib.workflow import branch_history
 from runbook_lib.workflow.bump_branch import BumpBranch
+from runbook_lib.workflow.run_choice import ChosenRun
 
 #: The line of a commit's message under which accepted files and groups are listed.
 ACCEPTED = "Accepted although held back:"
@@ -59,6 +64,30 @@ def changed_since_fork(
 def read_history(branch: BumpBranch) -> GoldenHistory:
     """Read the history of the golden files up to the commit where the branch left its base."""
     return history.read(branch.checkout, branch.fork, cache_folder(os.environ, "golden"))
+
+
+def attempt_rows(verdicts: Verdicts, run: ChosenRun) -> list[dict[str, object]]:
+    """Return what the record keeps of ambiguous files, to be judged with what another attempt of the run gives."""
+    rows: list[dict[str, object]] = []
+    for judgement in verdicts.judgements:
+        if judgement.verdict == "ambiguous":
+            values = dict(judgement.measured) | {metric: loss.excess for metric, loss in judgement.losses.items()}
+            for metric, value in values.items():
+                row = {"run": run.number, "attempt": run.attempt, "file": judgement.file, "metric": metric}
+                rows.append(row | {"value": repr(value)})
+    return rows
+
+
+def read_attempts(run: ChosenRun) -> dict[tuple[str, str], list[float]]:
+    """Return what earlier attempts of a run gave for files that were ambiguous, from the bump's records."""
+    records, values = run.pull_request.records, dict[tuple[str, str], dict[str, float]]()
+    for table in sorted(records.glob(f"*-{notebooks.GOLDEN_VALUES}-*/attempts.csv")) if records else ():
+        for row in attachments.rows(table):
+            with contextlib.suppress(ValueError):
+                value, attempt = float(row.get("value", "")), row.get("attempt", "")
+                if row.get("run") == str(run.number) and attempt != str(run.attempt) and math.isfinite(value):
+                    values.setdefault((row.get("file", ""), row.get("metric", "")), {})[attempt] = value
+    return {key: list(by_attempt.values()) for key, by_attempt in values.items()}
 
 
 def accepted_earlier(branch: BumpBranch, records: Path | None) -> tuple[Acceptance, ...]:

@@ -44,6 +44,7 @@ class ChosenRun:
     failed: tuple[str, ...] = ()
     older: str = ""
     named: bool = False
+    attempt: int = 1
 
     @property
     def branch(self) -> BumpBranch:
@@ -187,8 +188,9 @@ def _of_github(state: PullRequestState, github: GitHub, run_id: int, *, named: b
     older = "" if run.head_sha == head else f"{source.name} tested {run.head_sha[:10]}."
     failed = tuple(sorted(job.name for job in failed_jobs.failed(github.jobs(run_id))))
     return ChosenRun(
-        state, source, url=run.url, number=run_id, tested=run.head_sha, failed=failed, older=older, named=named
-    )
+        state, source, url=run.url, number=run_id, tested=run.head_sha, failed=failed, older=older, named=named,
+        attempt=run.attempt,
+    )  # fmt: skip
 
 
 def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:

@@ -37,13 +37,14 @@ class Triage:
     """The failed jobs of a run.
 
     ``undecided`` are the names of those that golden values do not explain.  For some of these the reason is that their
-    values cannot be read: those are in ``unread``.
+    values cannot be read: those are in ``unread``.  ``ambiguous`` jobs gave values that another attempt decides.
     """
 
     run: ChosenRun
     jobs: tuple[DiagnosedJob, ...] = ()
     undecided: tuple[str, ...] = ()
     unread: tuple[CollectionProblem, ...] = ()
+    ambiguous: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> list[str]:
@@ -84,7 +85,7 @@ def triage(run: ChosenRun, say: Callable[[str], object] = print) -> Triage:
     resumed = Counter(job.failure.job for job in jobs if job.failure.kind == "resume mismatch")
     undecided = Counter(values.undecided) | resumed
     jobs = _with_history(jobs, run.pull_request.records)
-    return Triage(run, jobs, tuple(sorted(undecided.elements())), unread)
+    return Triage(run, jobs, tuple(sorted(undecided.elements())), unread, values.ambiguous_jobs)
 
 
 def _with_issue(github: GitHub, job: DiagnosedJob, bump: Bump) -> DiagnosedJob:
@@ -136,7 +137,7 @@ def open_jobs(failures: Triage, edited: Iterable[Edit] = ()) -> tuple[tuple[str,
         if job.failure.kind == "flaky infrastructure":
             infrastructure[job.failure.job] += 1
     unexplained = Counter(failures.undecided) - Counter(decided)
-    flaky = unexplained & infrastructure
+    flaky = unexplained & (infrastructure | Counter(failures.ambiguous))
     return tuple(sorted((unexplained - flaky).elements())), tuple(sorted(flaky.elements()))
 
 

@@ -1,0 +1,80 @@
+import json
+import subprocess
+
+import pytest
+
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.golden import history
+from runbook_lib.golden.file_names import FOLDER
+
+NAME = "gpt/case/golden_values_dev_dgx_h100.json"
+
+
+def content(time, loss=10.0):
+    entries = {}
+    for metric, value in (("iteration-time", time), ("lm loss", loss)):
+        entries[metric] = {"values": {str(step): value for step in range(1, 51)}}
+    return json.dumps(entries)
+
+
+def git(root, *arguments):
+    options = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+    command = ["git", "-C", root, *options, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A clone with versions of one file: 1.0, 1.1 s, renamed, 1.2 s, and one that cannot be read."""
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    git(clone, "init", "-q", "-b", "main")
+    old = "gpt/old_case/golden_values_dev_dgx_h100.json"
+    for number, (name, text) in enumerate(
+        [(old, content(1.0)), (old, content(1.1)), (NAME, content(1.1)), (NAME, content(1.2)), (NAME, "{broken")]
+    ):
+        for path in clone.glob(f"{FOLDER}/*/*/*.json"):
+            path.unlink()
+        path = clone / FOLDER / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        git(clone, "add", "-A")
+        git(clone, "commit", "-q", "-m", f"v{number}")
+        git(clone, "tag", f"v{number}")
+    return clone
+
+
+@pytest.mark.parametrize(
+    ("ref", "costs"), [("v0", []), ("v1", [1.1]), ("v2", [1.1]), ("v3", [1.1, 1.2 / 1.1]), ("v4", [1.1, 1.2 / 1.1])]
+)
+def test_the_history_ends_at_its_revision_and_follows_renames(root, ref, costs):
+    past = history.read(Checkout.open(root), ref, None)
+    times = [2.718281828459045 ** change.costs["iteration-time"] for change in past.changes if change.costs]
+    assert (past.missing, past.commit) == ("", git(root, "rev-parse", ref))
+    assert times == pytest.approx(costs)
+    if ref == "v4":
+        assert {change.file for change in past.changes} == {NAME}
+
+
+def test_a_cache_only_saves_time(root, tmp_path):
+    checkout, cache = Checkout.open(root), tmp_path / "cache"
+    past = history.read(checkout, "v3", cache)
+    assert history.read(checkout, "v3", cache) == past
+    (stored,) = cache.iterdir()
+    for damaged in ("", "[]x", "[[1]]", "{}", '{"a": 1}', "null", '{"changes": [["f", "x", {}, {}, 0]]}'):
+        stored.write_text(damaged)
+        assert history.read(checkout, "v3", cache) == past
+    cache.joinpath("file").write_text("")
+    assert history.read(checkout, "v3", cache / "file") == past
+
+
+def test_a_shallow_clone_has_no_history(root, tmp_path):
+    shallow = tmp_path / "shallow"
+    git(root, "clone", "-q", "--depth", "1", f"file://{root}", str(shallow))
+    past = history.read(Checkout.open(shallow), "HEAD", None)
+    assert past.changes == ()
+    assert "--unshallow" in past.missing
+
+
+def test_a_revision_that_does_not_exist(root):
+    assert history.read(Checkout.open(root), "nope", None).missing

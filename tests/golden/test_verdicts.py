@@ -1,0 +1,211 @@
+"""The judge on sets of files: groups, single tests against their history, losses, and repeated attempts."""
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.golden.form import Judgement
+from runbook_lib.golden.history import GoldenHistory, PastChange
+from runbook_lib.golden.judge import judge_all
+from runbook_lib.golden.losses import loss_change
+from runbook_lib.golden.measure import Measure
+from runbook_lib.golden.noise import learn, probability
+from runbook_lib.golden.shifts import binomial_tail
+
+TIME, MEMORY = "iteration-time", "mem-max-allocated-bytes"
+
+
+def name(number, model="gpt", platform="dgx_h100", environment="dev"):
+    return f"{model}/case{number}/golden_values_{environment}_{platform}.json"
+
+
+def files(ratios, metric=TIME, **more):
+    """Return a file for each ratio of new to old."""
+    return [changed(name(number, **more), {metric: ratio}) for number, ratio in enumerate(ratios)]
+
+
+def changed(file, ratios):
+    measures = (Measure(file, "lm loss", 50, 0.0, 0.0, 0.0, 0.0),)
+    costs = {metric: math.log(ratio) for metric, ratio in ratios.items()}
+    return Judgement(file, "refresh", measures=measures, costs=costs)
+
+
+def past(changes, *, file=None, marks=()):
+    """Return a history of one test in which its time changed by these ratios."""
+    file = file or name(0)
+    rows = []
+    for order, ratio in enumerate(changes):
+        mark = marks[order] if marks else order
+        rows.append(PastChange(file, order, {TIME: math.log(ratio)}, {"lm loss": 0.1}, mark))
+    return GoldenHistory("c0ffee", tuple(rows))
+
+
+def near(ratio, count, seed=1, spread=0.02):
+    chance = random.Random(seed)
+    return [ratio * math.exp(chance.gauss(0, spread)) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "groups"),
+    [
+        ([], 0),
+        ([1.5], 0),  # one file, or two, show no shift of a platform
+        ([1.5, 1.5], 0),
+        (near(1.0, 40), 0),
+        (near(1.03, 40), 0),
+        (near(1.48, 36), 1),
+        (near(0.86, 36), 1),
+        (near(1.3, 5), 1),
+        ([*near(1.0, 30), *near(1.5, 6)], 0),  # six tests, not the platform
+    ],
+)
+def test_a_shift_of_a_platform_is_one_decision(ratios, groups):
+    verdicts = judge_all(files(ratios))
+    assert len(verdicts.groups) == groups
+    if groups:
+        (group,) = verdicts.groups
+        assert (group.id, group.platform, group.family) == ("dgx_h100/iteration-time", "dgx_h100", "")
+        assert group.ratio == pytest.approx(ratios[0], rel=0.1)
+        assert group.p_value < 1e-3
+        assert {judgement.verdict for judgement in verdicts.judgements} == {"refresh"}
+        assert {judgement.group for judgement in verdicts.judgements} == {group.id}
+        assert set(verdicts.waiting) == set(group.files)
+        assert verdicts.open
+
+
+def test_platforms_and_environments_are_apart():
+    judged = files(near(1.5, 12)) + files(near(1.0, 12), platform="dgx_gb200")
+    judged += files(near(1.5, 12), platform="dgx_a100", environment="lts")
+    assert [group.id for group in judge_all(judged).groups] == [
+        "dgx_h100/iteration-time",
+        "lts_dgx_a100/iteration-time",
+    ]
+
+
+def test_a_family_that_differs_is_a_group_of_its_own():
+    verdicts = judge_all(files(near(1.0, 25)) + files(near(1.4, 12), model="moe"))
+    (group,) = verdicts.groups
+    assert (group.id, group.family, len(group.files)) == ("dgx_h100/moe/iteration-time", "moe", 12)
+    assert {judgement.verdict for judgement in verdicts.judgements} == {"refresh"}
+
+
+def test_memory_has_groups_as_well():
+    (group,) = judge_all(files(near(1.2, 20, spread=0.001), MEMORY)).groups
+    assert (group.metric, round(group.ratio, 2)) == (MEMORY, 1.2)
+
+
+@pytest.mark.parametrize("shift", [1.0, 1.48, 0.86])
+@pytest.mark.parametrize(("ratio", "verdict"), [(1.0, "refresh"), (1.5, "held back"), (0.5, "refresh")])
+def test_one_test_is_judged_without_the_shift_of_its_platform(shift, ratio, verdict):
+    judged = files(near(shift, 30))
+    judged[7] = changed(judged[7].file, {TIME: shift * ratio})
+    verdicts = judge_all(judged)
+    assert verdicts.judgements[7].verdict == verdict
+    assert sum(judgement.verdict != "refresh" for judgement in verdicts.judgements) == (verdict == "held back")
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict"),
+    [
+        ([], "held back"),  # its family decides
+        ([1.01, 0.99] * 4, "held back"),
+        ([1.9, 0.5, 2.1, 0.5, 1.8, 0.6], "refresh"),  # so noisy that it shows nothing
+        ([1.01, 0.99, 1.5, 1.01, 0.98, 0.66, 1.01], "ambiguous"),  # it was there before: two modes
+    ],
+)
+def test_a_test_is_judged_by_its_own_history(ratios, verdict):
+    judgement = judge_all([changed(name(0), {TIME: 1.5})], past(ratios)).judgements[0]
+    assert judgement.verdict == verdict, judgement.reasons
+
+
+def test_a_renamed_test_keeps_its_history():
+    judgement = replace(changed(name(1, model="moe"), {TIME: 1.5}), renamed=name(0))
+    noisy = past([1.9, 0.5, 2.1, 0.5, 1.8, 0.6])
+    assert judge_all([judgement], noisy).judgements[0].verdict == "refresh"
+    assert judge_all([replace(judgement, renamed="")], noisy).judgements[0].verdict == "held back"
+
+
+@pytest.mark.parametrize(
+    ("attempts", "verdict", "word"),
+    [((), "ambiguous", "earlier level"), ((0.41,), "held back", "the same in 2"), ((0.0, 0.0), "refresh", "")],
+)
+def test_attempts_are_judged_together(attempts, verdict, word):
+    history = past([1.01, 0.99, 1.5, 1.01, 0.98, 0.66, 1.01])
+    judged = [changed(name(0), {TIME: 1.5})]
+    judgement = judge_all(judged, history, {(name(0), TIME): attempts}).judgements[0]
+    assert judgement.verdict == verdict
+    assert word in " ".join(reason.sentence for reason in judgement.reasons)
+
+
+def loss(factor, start=1, steps=100, noise=1e-5):
+    chance = random.Random(2)
+    old = {step: 10.0 - step / 20 for step in range(1, steps + 1)} if steps <= 100 else dict.fromkeys(range(steps), 3.0)
+    new = {}
+    for step, value in old.items():
+        new[step] = value * (1 + chance.gauss(0, noise) * step / steps) * (factor if step >= start else 1.0)
+    return old, new
+
+
+@pytest.mark.parametrize(
+    ("arguments", "beyond"),
+    [
+        ((1.0,), False),
+        ((1.0, 1, 100, 1e-4), False),
+        ((1.003,), True),
+        ((0.997,), True),
+        ((1.003, 50), True),
+        ((1.003, 100), True),
+        ((1.0, 1, 5000, 1e-3), False),  # single steps of a long run are noisy
+        ((1.003, 3000, 5000, 1e-3), True),
+    ],
+)
+def test_a_wrong_loss_leaves_the_envelope(arguments, beyond):
+    change = loss_change(*loss(*arguments))
+    assert change is not None
+    assert (change.excess > 1) == beyond
+
+
+def test_a_loss_without_shared_steps_has_no_change():
+    assert loss_change({1: 1.0}, {2: 1.0}) is None
+    assert loss_change({1: math.inf}, {1: 1.0}) is None
+    assert loss_change({1: 0.0}, {1: 0.0}).excess == 0
+
+
+def test_losses_that_all_changed_are_one_decision():
+    judged = []
+    for judgement in files(near(1.0, 10)):
+        judged.append(replace(judgement, losses={"lm loss": loss_change(*loss(1.1))}))
+    verdicts = judge_all(judged)
+    assert [group.id for group in verdicts.groups] == ["dgx_h100/lm-loss"]
+    assert {judgement.verdict for judgement in verdicts.judgements} == {"refresh"}
+    assert judge_all(judged[:1]).judgements[0].verdict == "held back"
+
+
+@given(
+    st.lists(st.floats(1e-300, 1e300), max_size=30),
+    st.lists(st.floats(1e-300, 1e300), max_size=20),
+    st.sampled_from([TIME, MEMORY, "num-zeros", "throughput"]),
+)
+def test_no_values_are_too_extreme(ratios, history, metric):
+    verdicts = judge_all(files(ratios, metric), past(history))
+    assert len(verdicts.judgements) == len(ratios)
+    assert all(0 <= group.p_value < 1e-3 for group in verdicts.groups)
+    assert verdicts.noise <= max(1.0, len(ratios) / 40, 0.1 * len(ratios))
+
+
+def test_probabilities():
+    assert probability(0) == pytest.approx(0.5)
+    assert 1e-3 < probability(5) < 1e-2 < probability(2.5) < 0.06
+    assert probability(-3) == pytest.approx(1 - probability(3))
+    assert binomial_tail(0, 5, 0.1) == pytest.approx(1.0)
+    assert binomial_tail(5, 5, 0.1) == pytest.approx(1e-5)
+
+
+def test_the_scale_of_a_test_is_between_its_own_and_its_familys():
+    own = past([1.2, 1 / 1.2] * 6)
+    assert 0.05 < learn(own, {}).scale(name(0), TIME) < 0.25
+    assert learn(GoldenHistory(), {}).scale(name(0), TIME) < 0.05
