@@ -124,8 +124,11 @@ def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
 def _stored_change(row: list[Any]) -> PastChange:
     """Return a change of the cache.  Raise TypeError or ValueError for anything else."""
     file, order, costs, losses, mark = row
-    numbers = [{str(name): float(number) for name, number in side.items()} for side in (costs, losses)]
-    return PastChange(str(file), int(order), *numbers, int(mark))
+    return PastChange(str(file), int(order), _numbers(costs), _numbers(losses), int(mark))
+
+
+def _numbers(data: dict[str, Any]) -> dict[str, float]:
+    return {str(name): float(number) for name, number in data.items()}
 
 
 def _read(checkout: Checkout, commit: str) -> GoldenHistory:

@@ -206,7 +206,9 @@ def _deviation(file: str, metric: str, deviation: Deviation, model: NoiseModel) 
     returns = model.returns(file, metric, deviation.residual)
     if returns:
         sentence += ", and this is an earlier level: flaky, not drift"
-    return ReviewReason(metric, sentence, deviation.residual / deviation.scale, group_kind, bool(similar) or returns)
+    return ReviewReason(
+        metric, sentence, deviation.residual / least_change(metric), group_kind, bool(similar) or returns
+    )
 
 
 def _ratio(change: float) -> float:

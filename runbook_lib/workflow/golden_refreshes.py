@@ -6,7 +6,6 @@ import os
 import re
 from pathlib import Path
 
-from runbook_lib import notebooks
 from runbook_lib.golden import acceptance, history
 from runbook_lib.golden.acceptance import Acceptance
 from runbook_lib.golden.diff import LINT
@@ -81,7 +80,7 @@ def attempt_rows(verdicts: Verdicts, run: ChosenRun) -> list[dict[str, object]]:
 def read_attempts(run: ChosenRun) -> dict[tuple[str, str], list[float]]:
     """Return what earlier attempts of a run gave for files that were ambiguous, from the bump's records."""
     records, values = run.pull_request.records, dict[tuple[str, str], dict[str, float]]()
-    for table in sorted(records.glob(f"*-{notebooks.GOLDEN_VALUES}-*/attempts.csv")) if records else ():
+    for table in sorted(records.glob("*/attempts.csv")) if records else ():
         for row in attachments.rows(table):
             with contextlib.suppress(ValueError):
                 value, attempt = float(row.get("value", "")), row.get("attempt", "")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +15,21 @@ from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
 
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.golden import noise, shifts
 from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.practice.ci import evidence
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import golden_values
 from runbook_lib.steps.golden_values import RefreshPlan
-from runbook_lib.workflow import bump_branch, ci_run, golden_comparison, pull_request, push_round, run_choice
+from runbook_lib.workflow import (
+    bump_branch,
+    ci_run,
+    golden_comparison,
+    golden_refreshes,
+    pull_request,
+    push_round,
+    run_choice,
+)
 from runbook_lib.workflow.golden_comparison import GoldenComparison
 from runbook_lib.workflow.push_round import PushOutcome
 
@@ -529,6 +539,53 @@ def test_a_value_that_creeps_over_two_rounds_is_held_back_and_can_be_accepted(
     assert ran.plan.edits == ()
     accepted = f"{file}: the new kernel is slower; {case}/golden_values_dev_dgx_gb200.json: so is this"
     assert f"{FOLDER}/{file}" in [edit.path for edit in step05(at, mode="apply", accept=accepted).plan.edits]
+
+
+def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two tests of a platform drift in practice: fewer than a shift needs.
+    for module, count in ((shifts, "COMMON"), (noise, "COMMON")):
+        monkeypatch.setattr(module, count, 2)
+    monkeypatch.setattr(shifts, "SIGNIFICANT", 0.05)
+    for case in ("gpt3_mcore_te_tp1_pp1", "gpt3_moe_mcore_te_ep8"):
+        slower(monkeypatch, case, 1.5)
+    before = at.state()
+    ran = step05(at)
+    groups = {"dgx_h100/iteration-time", "dgx_gb200/iteration-time"}
+    assert {group.id for group in ran.plan.waiting} == groups
+    assert (ran.plan.edits, at.state()[0]) == ((), before[0])
+    assert "tests slower" in at.outcome()
+    assert len(ran.found.undecided) == 8  # what waits explains no failure
+    everything = step05(at, mode="preview", accept="*: all")
+    assert ({group.id for group in everything.plan.waiting}, len(everything.plan.edits)) == (groups, 0)
+    with pytest.raises(Refused, match="matches no golden file"):
+        step05(at, accept="dgx_*/iteration-time: all")
+    step05(at, mode="apply", accept="dgx_h100/iteration-time: the image is slower")
+    assert {name.rpartition("_")[2] for name in changed(at)} == {"h100.json"}
+    message = git(at.checkout.path, "log", "-1", "--format=%B")
+    assert re.search(r"^- dgx_h100/iteration-time ×1\.\d\d: the image is slower$", message, re.MULTILINE)
+    (exception,) = at.said("exception")
+    assert exception["exception"] == "accept dgx_h100/iteration-time"
+    again = step05(at, mode="preview")
+    assert [group.id for group in again.plan.waiting] == ["dgx_gb200/iteration-time"]
+    text = again.plan.text
+    assert "accepted: `the image is slower`" in text
+    assert text.index("One decision for many files") < text.index("Held back: a person must look")
+
+
+def test_an_ambiguous_value_is_held_back_and_recorded_for_the_next_attempt(
+    at: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 1.6)
+    monkeypatch.setattr(noise.NoiseModel, "returns", lambda *_: True)
+    ran = step05(at, mode="apply")
+    files = [name for name in DRIFTED if name.startswith("moe")]
+    assert [judgement.file for judgement in ran.plan.stopped if judgement.verdict == "ambiguous"] == files
+    assert not [edit for edit in ran.plan.edits if "moe" in edit.path]
+    assert len(ran.found.ambiguous_jobs) == 2
+    run = ran.found.ci_run
+    assert golden_refreshes.read_attempts(run) == {}  # this attempt is judged once, however often the step runs
+    attempts = golden_refreshes.read_attempts(replace(run, attempt=2))
+    assert attempts[files[0], "iteration-time"] == [pytest.approx(0.47, abs=0.04)]
 
 
 def test_a_pattern_accepts_metrics_of_several_files_once(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
