@@ -8,7 +8,7 @@ from functools import cache
 
 from runbook_lib.triage import evidence, facts, known_problems
 from runbook_lib.triage.failure import Clue, FailedJob, Failure
-from runbook_lib.triage.log_summary import QUOTED, FailedTest, LogSummary, Traceback, without_secrets
+from runbook_lib.triage.log_summary import QUOTED, LogSummary, without_secrets
 from runbook_lib.triage.patterns import ADVICE, CONFIDENT
 from runbook_lib.triage.verdicts import judge, kind_of_job
 
@@ -54,12 +54,7 @@ def _clues(logs: Sequence[LogSummary]) -> tuple[tuple[Clue, ...], tuple[Clue, ..
     clues: dict[Clue, None] = {}
     for candidate in evidence.candidates(logs):
         entry = candidate.entry
-        rule = candidate.pattern.id if candidate.pattern else ""
-        if isinstance(entry, Traceback):
-            clues[Clue(candidate.log.name, entry.end if not entry.by_pytest else entry.line, entry.error, rule)] = None
-        else:
-            text = entry.shown if isinstance(entry, FailedTest) else entry.text
-            clues[Clue(candidate.log.name, entry.line, text, rule)] = None
+        clues[Clue(candidate.log.name, entry.decisive_line, entry.text, candidate.rule)] = None
     consequences: dict[Clue, None] = {}
     for log in logs:
         for match in log.matches:

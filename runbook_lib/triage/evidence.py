@@ -5,57 +5,67 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from runbook_lib.triage.log_summary import FailedTest, LineMatch, LogSummary, Traceback
-from runbook_lib.triage.patterns import BY_ID, TRACEBACK, LogPattern
+from runbook_lib.triage.patterns import BY_ID, TRACEBACK, FailureKind, LogPattern
 
 #: Lines that a rank prints at most after the exception that ends it.
 _DYING = 400
 _TESTS = 4.5
+_TRACEBACK_CONFIDENCE = 0.8
+_WARNING = 0.3  # by which a warning is less certain
 _SPOILED_LIMIT = 1.5  # of a time limit that a process's death explains
+_GENERIC = 1.0  # the tier of rules that explain no traceback
 _ERROR = 0.05  # by which a traceback explains more than a line of the same rule
 _DEATHS = ("process-failed", "signal-of-rank", "slurm-oom")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible cause: a traceback, a line, or a failed test, with its log and the rule that explains it."""
+    """A possible cause: a traceback, a line, or a failed test, with its log and the rule that explains it.
+
+    ``kind`` is the class of the failure if this is its cause.
+    """
 
     log: LogSummary
     entry: Traceback | LineMatch | FailedTest
     tier: float
+    kind: FailureKind
     pattern: LogPattern | None = None
 
     @property
-    def time(self) -> str:
-        return "" if isinstance(self.entry, FailedTest) else self.entry.time
+    def rule(self) -> str:
+        """The rule's id; empty where none explains it."""
+        if self.pattern is None:
+            return ""
+        return self.pattern.id
 
     @property
     def confidence(self) -> float:
+        if self.pattern is None:
+            return _TRACEBACK_CONFIDENCE
+        if isinstance(self.entry, Traceback):
+            return max(_TRACEBACK_CONFIDENCE, self.pattern.confidence)
         if isinstance(self.entry, LineMatch) and self.entry.mild:
-            return self.entry.pattern.confidence - 0.3
-        if self.pattern is None or isinstance(self.entry, Traceback):
-            return max(0.8, self.pattern.confidence if self.pattern else 0.0)
+            return self.pattern.confidence - _WARNING
         return self.pattern.confidence
 
 
 def candidates(logs: Sequence[LogSummary]) -> list[Candidate]:
     """Return the possible causes, the most likely first; consequences of another class are left out."""
-    possible = [candidate for log in logs for candidate in _of_log(log, logs) if candidate.tier > 0]
-    kinds = {_kind(candidate) for candidate in possible if not _is_wrapper(candidate)}
+    possible: list[Candidate] = []
+    for log in logs:
+        possible += [candidate for candidate in _of_log(log, logs) if candidate.tier > 0]
+    kinds = {candidate.kind for candidate in possible if not _is_wrapper(candidate)}
     roots = [candidate for candidate in possible if not _follows(candidate.pattern, kinds)]
     highest = max((candidate.tier for candidate in roots), default=0.0)
     first_ranks = first_failed_ranks(logs)
-    timed = all(candidate.time for candidate in roots if candidate.tier == highest)
+    timed = all(candidate.entry.time for candidate in roots if candidate.tier == highest)
 
     def order(candidate: Candidate) -> tuple[float, str, bool, float, int]:
         rank = math.inf if candidate.log.rank is None else candidate.log.rank
-        time = candidate.time if timed else ""
-        return -candidate.tier, time, _rank(candidate) not in first_ranks, rank, candidate.entry.line
+        time = candidate.entry.time if timed else ""
+        return -candidate.tier, time, candidate.entry.rank not in first_ranks, rank, candidate.entry.line
 
     return sorted(roots, key=order)
-
-
-def _rank(candidate: Candidate) -> int | None:
-    return None if isinstance(candidate.entry, FailedTest) else candidate.entry.rank
 
 
 def _is_wrapper(candidate: Candidate) -> bool:
@@ -63,17 +73,13 @@ def _is_wrapper(candidate: Candidate) -> bool:
     return candidate.pattern is not None and "*" in candidate.pattern.consequence_of
 
 
-def _kind(candidate: Candidate) -> str:
-    if candidate.pattern:
-        return candidate.pattern.kind
-    return "unit tests" if isinstance(candidate.entry, FailedTest) else "program error"
-
-
-def _follows(pattern: LogPattern | None, kinds: set[str]) -> bool:
+def _follows(pattern: LogPattern | None, kinds: set[FailureKind]) -> bool:
     if pattern is None or not pattern.consequence_of:
         return False
-    others: set[str] = kinds - {pattern.kind}
-    return bool(others) if "*" in pattern.consequence_of else not others.isdisjoint(pattern.consequence_of)
+    others = kinds - {pattern.kind}
+    if "*" in pattern.consequence_of:
+        return bool(others)
+    return not others.isdisjoint(pattern.consequence_of)
 
 
 def _of_log(log: LogSummary, logs: Sequence[LogSummary]) -> Iterator[Candidate]:
@@ -85,21 +91,31 @@ def _of_log(log: LogSummary, logs: Sequence[LogSummary]) -> Iterator[Candidate]:
             tier = match.tier
             if match.pattern.limit and _explains_limit(log, match, logs):
                 tier = _SPOILED_LIMIT
-            yield Candidate(log, match, tier, match.pattern)
+            yield Candidate(log, match, tier, match.pattern.kind, match.pattern)
     has_error = any(trace.rank is not None and trace.ends_its_process for trace in log.tracebacks)
+    tier = _TESTS
+    if has_error:
+        tier = TRACEBACK - 0.5
     for test in log.failed_tests:
-        yield Candidate(log, test, TRACEBACK - 0.5 if has_error else _TESTS)
+        yield Candidate(log, test, tier, "unit tests")
 
 
 def _of_traceback(log: LogSummary, trace: Traceback) -> Candidate:
     pattern = trace.pattern
-    explained = pattern.tier if pattern else 0.0
+    if pattern is not None and pattern.tier <= _GENERIC:
+        pattern = None
+    kind: FailureKind = "program error"
+    explained = 0.0
+    if pattern is not None:
+        kind, explained = pattern.kind, pattern.tier
+    elif trace.by_pytest:
+        kind = "unit tests"
     if trace.consequence:
-        return Candidate(log, trace, min(explained, TRACEBACK - 0.5) if explained > 1 else 0.0, pattern)
+        return Candidate(log, trace, min(explained, TRACEBACK - 0.5), kind, pattern)
     tier = max(TRACEBACK, explained) + _ERROR - trace.mild
     if not ends_with(log, trace):
         tier -= TRACEBACK / 2
-    return Candidate(log, trace, tier, pattern if explained > 1 else None)
+    return Candidate(log, trace, tier, kind, pattern)
 
 
 def _explains_limit(log: LogSummary, limit: LineMatch, logs: Sequence[LogSummary]) -> bool:
@@ -154,4 +170,6 @@ def unread_rank(logs: Sequence[LogSummary]) -> int | None:
     read: set[int | None] = set()
     for log in logs:
         read.update([log.rank], (match.rank for match in log.matches), (trace.rank for trace in log.tracebacks))
-    return first.first_rank[0] if read.isdisjoint(first.first_rank) else None
+    if read.isdisjoint(first.first_rank):
+        return first.first_rank[0]
+    return None

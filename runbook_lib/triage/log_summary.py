@@ -25,6 +25,16 @@ class Traceback:
     end: int = 0  # its last line
     pattern: LogPattern | None = None  # the rule that explains it
     mild: bool = False  # logged with a warning
+    error_line: int = 0
+
+    @property
+    def decisive_line(self) -> int:
+        """The line of its error."""
+        return self.error_line or self.line
+
+    @property
+    def text(self) -> str:
+        return self.error
 
     @property
     def ends_its_process(self) -> bool:
@@ -46,6 +56,10 @@ class LineMatch:
     mild: bool = False  # a warning, or after the step had ended
 
     @property
+    def decisive_line(self) -> int:
+        return self.line
+
+    @property
     def tier(self) -> float:
         """How much it explains."""
         return self.pattern.tier - 2 * self.mild
@@ -58,7 +72,13 @@ class FailedTest:
     name: str
     error: str
     line: int
-    shown: str
+    text: str
+    rank: None = None
+    time: str = ""
+
+    @property
+    def decisive_line(self) -> int:
+        return self.line
 
 
 @dataclass(frozen=True)
@@ -111,7 +131,7 @@ def without_secrets(log: LogSummary, hide: Callable[[str], str]) -> LogSummary:
         tracebacks=tuple(tracebacks),
         matches=tuple(replace(match, text=hide(match.text), lines=hide_lines(match.lines)) for match in log.matches),
         failed_tests=tuple(
-            replace(test, name=hide(test.name), error=hide(test.error), shown=hide(test.shown))
+            replace(test, name=hide(test.name), error=hide(test.error), text=hide(test.text))
             for test in log.failed_tests
         ),
         parallelism={name: hide(value) for name, value in log.parallelism.items()},

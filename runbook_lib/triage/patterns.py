@@ -103,8 +103,7 @@ def _required_by(code: object, value: Any) -> set[str]:
         case "SUBPATTERN":
             return _required(value[-1])
         case "BRANCH":
-            alternatives = [_required(alternative) for alternative in value[1]]
-            return set().union(*alternatives) if all(alternatives) else set()
+            return _union(map(_required, value[1]))
         case "MAX_REPEAT" if value[0]:
             return _required(value[2])
     return set()
@@ -123,8 +122,7 @@ def _all_texts(sequence: Iterable[tuple[Any, Any]]) -> set[str]:
             case "SUBPATTERN":
                 more = _all_texts(value[-1])
             case "BRANCH":
-                alternatives = [_all_texts(alternative) for alternative in value[1]]
-                more = set().union(*alternatives) if all(alternatives) else set()
+                more = _union(map(_all_texts, value[1]))
             case "MAX_REPEAT" if value[:2] == (0, 1):
                 more = _all_texts(value[2])
                 more = more and more | {""}
@@ -132,6 +130,16 @@ def _all_texts(sequence: Iterable[tuple[Any, Any]]) -> set[str]:
         if len(texts) > _MAX_LITERALS:
             return set()
     return texts
+
+
+def _union(alternatives: Iterable[set[str]]) -> set[str]:
+    """Return the texts of all alternatives; none where one has none."""
+    union: set[str] = set()
+    for texts in alternatives:
+        if not texts:
+            return set()
+        union |= texts
+    return union
 
 
 def _shortest(literals: set[str]) -> int:
@@ -144,7 +152,6 @@ ADVICE: Mapping[str, str] = {entry["name"]: entry["advice"] for entry in _TABLE[
 #: All rules; of those that match a line, the first explains most.
 LINES = tuple(sorted(map(_read_pattern, _TABLE["rule"]), key=lambda pattern: -pattern.tier))
 BY_ID: Mapping[str, LogPattern] = {pattern.id: pattern for pattern in LINES}
-FLAKY = tuple(pattern for pattern in LINES if pattern.kind == "flaky infrastructure")
 
 #: Literals of lines that matter although no rule names them.
 _STRUCTURE = (

@@ -50,6 +50,7 @@ class _OpenTraceback:
     remark: str  # the line before it
     last: deque[str] = field(default_factory=lambda: deque(maxlen=QUOTED - 2))
     error: str = ""
+    error_line: int = 0
     message: list[str] = field(default_factory=list)
     in_exception: bool = False
     lines_after: int = 0
@@ -86,7 +87,7 @@ class _OpenTraceback:
         return Traceback(
             self.error[:SHOWN], message[:_MAX_MESSAGE], tuple(lines), self.number, rank, self.time,
             bool(consequence), frames=tuple(self.frames), end=end,
-            pattern=explain(message, self.before), mild="WARNING" in self.remark,
+            pattern=explain(message, self.before), mild="WARNING" in self.remark, error_line=self.error_line,
         )  # fmt: skip
 
 
@@ -140,7 +141,8 @@ class TracebackReader:
         else:
             if trace.error and len(trace.later) < _MAX_FRAMES:
                 trace.later.append(line.bare)
-            trace.error = trace.error or line.bare
+            if not trace.error:
+                trace.error, trace.error_line = line.bare, line.number
             trace.in_exception = True
             trace.lines_after = 0
         return True

@@ -133,7 +133,7 @@ def _of_tests(
     kind: FailureKind = "unit tests"
     if pattern is not None and not bucket and pattern.kind in _BENEATH_TESTS:
         kind = pattern.kind
-    lines: Sequence[str] = trace.lines if trace else [test.shown for test in tests]
+    lines: Sequence[str] = trace.lines if trace else [test.text for test in tests]
     first = next((log for log in logs if log.failed_tests), logs[0])
     position = LogPosition(first.name, None, tests[0].line)
     if root and trace:
@@ -155,13 +155,9 @@ def _of_traceback(
     }  # fmt: skip
     position = _position(candidate.log, trace)
     error = _decisive(trace, pattern)
-    failure_kind: FailureKind = "program error"
-    if pattern is not None:
-        failure_kind = pattern.kind
-    elif trace.by_pytest:
-        failure_kind = "unit tests"
+    failure_kind = candidate.kind
     if failure_kind == "hang":
-        return _hang(_first_line(error), trace.lines, position, details, logs, rank)
+        return _hang(_first_line(error), trace.lines, position, details, logs, _named_rank(pattern, trace.error))
     confidence = candidate.confidence
     if _is_named_by_job(kind, failure_kind):
         cause = f"{job.name} failed with {error}"
@@ -197,11 +193,17 @@ def _decisive(trace: Traceback, pattern: LogPattern | None) -> str:
     return error
 
 
+def _named_rank(pattern: LogPattern | None, text: str) -> int | None:
+    """Return the rank that a rule finds in a line."""
+    match = pattern.regex.search(text) if pattern and "rank" in pattern.regex.groupindex else None
+    return int(match["rank"]) if match and match["rank"] else None
+
+
 def _rank_of(rank: int | None, text: str, pattern: LogPattern | None, logs: Sequence[LogSummary]) -> int | None:
     """Return the rank of a line: its own, that in its text, or the one that torchrun or srun saw fail first."""
-    named = pattern.regex.search(text) if pattern and "rank" in pattern.regex.groupindex else None
-    if named and named["rank"]:
-        return int(named["rank"])
+    named = _named_rank(pattern, text)
+    if named is not None:
+        return named
     if rank is not None:
         return rank
     first = evidence.first_failed_ranks(logs)
@@ -226,11 +228,11 @@ def _of_line(job: FailedJob, kind: str, candidate: Candidate, match: LineMatch, 
     details = {"rank": _number(rank), "pattern from": pattern.source}
     cause = f"The log shows {pattern.finding}{_signal_name(match.text)}: {_first_line(match.text)}"
     if pattern.kind == "hang":
-        return _hang(cause, match.lines, position, details, logs, match.rank)
+        return _hang(cause, match.lines, position, details, logs, _named_rank(pattern, match.text))
     if pattern.kind == "out of memory":
         details |= {"peak": facts.peak_of(match.text), "parallelism": facts.parallelism(logs)}
     if pattern.kind == "program error" and job.timed_out:
-        return _hang("The job reached its time limit", match.lines, position, details, logs, None)
+        return _hang("The job reached its time limit", match.lines, position, details, logs)
     if pattern.id == "loss-not-finite":
         details |= facts.losses(logs)
     if pattern.kind == "program error" and any(each.not_finite for each in logs):
@@ -247,12 +249,12 @@ def _of_line(job: FailedJob, kind: str, candidate: Candidate, match: LineMatch, 
 
 def _hang(
     cause: str, lines: Sequence[str], position: LogPosition | None, details: Mapping[str, str],
-    logs: Sequence[LogSummary], rank: int | None,
+    logs: Sequence[LogSummary], named: int | None = None,
 ) -> Verdict:  # fmt: skip
-    """Return a hang with the last progress, and the rank that stopped first."""
+    """Return a hang with the last progress, and the rank that stopped first, or that the evidence names."""
     stopped = hangs.stopped_rank(logs)
-    if stopped is None and any("rank" in match.pattern.regex.groupindex for log in logs for match in log.matches):
-        stopped = rank
+    if stopped is None:
+        stopped = named
     progress = max((log for log in logs if log.progress), key=lambda log: log.iteration or 0, default=None)
     details = {**details, "last progress": "", "stopped first": _number(stopped)}
     if stopped is not None:
@@ -269,7 +271,7 @@ def _without_evidence(job: FailedJob, kind: str, logs: Sequence[LogSummary], pro
     last = next((log for log in reversed(logs) if log.tail), None)
     lines = last.tail if last else ()
     if job.timed_out:
-        return _hang("The job reached its time limit", lines, None, {}, logs, None)
+        return _hang("The job reached its time limit", lines, None, {}, logs)
     if any(log.not_finite for log in logs):
         return Verdict("regression", "The loss is not finite", lines, details=facts.losses(logs))
     if not last:

@@ -59,6 +59,11 @@ def test_anything_else_is_refused(data: bytes, tmp_path: Path, monkeypatch: pyte
     assert not list(tmp_path.iterdir())
 
 
+def test_a_memo_is_bounded() -> None:
+    with pytest.raises(CannotTell, match="memo"):
+        flight_recorder.read(b"\x80\x04]r" + (2**25).to_bytes(4, "little") + b".")
+
+
 @given(st.binary(max_size=60))
 def test_no_bytes_are_trusted(data: bytes) -> None:
     with suppress(CannotTell):
