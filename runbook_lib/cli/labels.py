@@ -9,8 +9,7 @@ from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.settings import refuse_fetching
 from runbook_lib.pins.repositories import MEGATRON_LM
-from runbook_lib.steps.labels import rules
-from runbook_lib.steps.labels.change import of_pull, of_range
+from runbook_lib.steps.labels import of_pull, of_range, table_rows
 from runbook_lib.workflow.repository import choose, short
 
 
@@ -33,7 +32,7 @@ def command(options: argparse.Namespace) -> int:
     else:
         raise RunbookError(f"{what!r} is neither the number of a pull request nor a range such as origin/main..HEAD.")
     print(f"{changed.name}: {display.count(len(changed.paths), 'changed path')}")
-    print(display.table(rules.table_rows(changed.needed, changed.present), empty="Nothing changes: no label.").text)
+    print(display.table(table_rows(changed.needed, changed.present), empty="Nothing changes: no label.").text)
     if changed.limitation:
         print(changed.limitation)
     return 0

@@ -10,7 +10,6 @@ from runbook_lib.runner.execute import StepResult
 from runbook_lib.steps.context import Context
 from runbook_lib.system import startup
 from runbook_lib.workflow import bump_branch, golden_comparison, quarantines, readiness
-from runbook_lib.workflow.forge import connect_github
 
 _PARAMETERS = (
     "tag", "repo", "image_type", "base", "remote", "audit", "allow", "pins", "apply", "publish", "wait", "run_id",
@@ -35,6 +34,6 @@ def run_steps(run: Context, parameters: Mapping[str, Any]) -> tuple[StepResult, 
 
 def finish(run: Context, results: tuple[StepResult, ...], *, wait: bool) -> View:
     """Read the bump's branch again, and record and show what is missing before the merge."""
-    github = connect_github(run.checkout.repository(), run.bump) if results else None
+    github = run.forge if results else None
     state = readiness.check(bump_branch.find(run.checkout, run.bump), github, run.record.records)
     return readiness.finish(run.record, results, state, wait=wait)

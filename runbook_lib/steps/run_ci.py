@@ -12,6 +12,7 @@ from runbook_lib.clients.github.models import Comment
 from runbook_lib.display import View
 from runbook_lib.golden.match_artifacts import parse_job_name
 from runbook_lib.records.step_record import StepRecord
+from runbook_lib.text.lists import capitalized
 from runbook_lib.transport import polling
 from runbook_lib.workflow import ci_run
 from runbook_lib.workflow.bump_branch import BumpBranch
@@ -55,7 +56,7 @@ def follow(
         step.add_inputs(run_id=progress.run.id, run_attempt=progress.run.attempt, run_state=progress.state)
         step.link("CI run", progress.run.url)
         columns = ("name", "status", "conclusion", "started", "completed", "url")
-        step.table("jobs", [{column: getattr(job, column) for column in columns} for job in progress.jobs])
+        step.table("jobs", display.rows(progress.jobs, **dict(zip(columns, columns, strict=True))))
     return progress
 
 
@@ -66,8 +67,8 @@ def show(state: PullRequestState, progress: CiStatus | None) -> View:
         review = state.review.show()
     if progress is None:
         return display.note(state.waiting or state.problem) + review
-    view = display.note(f"{progress.sentence[:1].upper()}{progress.sentence[1:]}") + display.note(progress.counts())
-    if rows := [{"job": job.name, "ended": job.conclusion, "url": job.url} for job in progress.bad_jobs]:
+    view = display.note(capitalized(progress.sentence)) + display.note(progress.counts())
+    if rows := display.rows(progress.bad_jobs, job="name", ended="conclusion", url="url"):
         view += display.table(rows)
     return view + review
 
@@ -129,7 +130,7 @@ def _checks(state: PullRequestState, progress: CiStatus | None) -> list[Check]:
     head = github.pull(pull.number).head_sha
     checks = [_authorization(authorized, github.comments(pull.number), state, progress)]
     if progress.run is None:
-        return [*checks, *(Check(name, "skipped", progress.sentence) for name in (same_commit, passed))]
+        return [*checks, *Check.each((same_commit, passed), "skipped", progress.sentence)]
     commits = f"{progress.run.head_sha[:10]} on {progress.run.head_branch}; #{pull.number} is at {head[:10]}."
     checks.append(Check.of(same_commit, progress.run.head_sha == head, commits))
     # A red run is for a person to judge: the bump waits, and does not fail.

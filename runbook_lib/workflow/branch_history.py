@@ -22,6 +22,7 @@ from runbook_lib.git.commit_changes import Commit, TreeChange
 from runbook_lib.records import archive
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.edits import Edit, edited_paths
+from runbook_lib.text.lists import capitalized, join_first
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
 from runbook_lib.workflow import bump_branch
@@ -135,7 +136,7 @@ class Review:
             diff = redactor.text(commit_changes.show_diff(checkout, commit))
             view += display.diff(diff, empty="It changes no file.")
             view += display.note(f"All of it: git -C {checkout.path} show {commit.id}")
-        return view + display.note(f"{self.waiting[:1].upper()}{self.waiting[1:]}. {self.next}")
+        return view + display.note(f"{capitalized(self.waiting)}. {self.next}")
 
     def record(self, step: StepRecord) -> None:
         """Keep in the record what was confirmed now, or what is to be confirmed, with its diff."""
@@ -265,5 +266,4 @@ def _describe(commit: Commit) -> str:
 
 
 def _list(commits: Sequence[Commit]) -> str:
-    more = f" and {len(commits) - 5} more" if len(commits) > 5 else ""
-    return ", ".join(map(_describe, commits[:5])) + more
+    return join_first(list(map(_describe, commits)), 5)

@@ -13,6 +13,7 @@ from runbook_lib.git import commit_changes, editable
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.plan import PinPlan
 from runbook_lib.text.edits import Edit, edited_paths
+from runbook_lib.text.lists import join_first
 from runbook_lib.text.sanitize import visible
 
 
@@ -123,10 +124,9 @@ def _taken_over(checkout: Checkout, bump: Bump, local: str, remote: str) -> str:
     """Return the warning that names the commits which this clone gets with the remote's branch, whoever pushed them."""
     titles = commit_titles(checkout, f"{local}..{remote}")
     listed = [f"{commit[:10]} {visible(title)[:80]!r}" for commit, title in titles.items()]
-    more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
     return (
         f"The branch {bump.branch} is taken over from the remote {bump.remote!r}, with commits that this clone lacks: "
-        f"{', '.join(listed[:5]) or 'merges alone'}{more}."
+        f"{join_first(listed, 5) or 'merges alone'}."
     )
 
 

@@ -252,10 +252,7 @@ def finish(step: StepRecord, results: tuple[StepResult, ...], readiness: Readine
         step.check(Check(f"{BEFORE_MERGE}{each.name}", "passed" if each.ok else "skipped", each.detail))
     step.table(
         "before the merge",
-        [
-            {"name": each.name, "ok": each.ok, "found": each.detail, "next": each.next}
-            for each in readiness.requirements
-        ],
+        display.rows(readiness.requirements, name="name", ok="ok", found="detail", next="next"),
     )
     if all(result.state == "previewed" for result in results):
         return readiness.show()  # what the run would do stays its outcome

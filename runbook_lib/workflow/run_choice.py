@@ -10,19 +10,19 @@ from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import branch_of, labels_at
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.gitlab.client import GitLab
+from runbook_lib.clients.gitlab.models import UNDER_WAY
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import ci_runs
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.records.step_record import StepRecord
+from runbook_lib.text.lists import capitalized
 from runbook_lib.triage import failed_jobs
 from runbook_lib.workflow import ci_run
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.pull_request import PullRequestState
 
-#: GitLab's statuses of a pipeline that has not ended.
-_UNFINISHED = ("created", "waiting_for_resource", "preparing", "pending", "running", "scheduled")
 _PIPELINE = re.compile(r"https?://(?:(?!/pipelines/[0-9])\S)++/pipelines/([0-9]{1,18})(?:[/?#]\S*)?")
 
 
@@ -59,7 +59,7 @@ class ChosenRun:
     def show(self) -> View:
         """Show the run, its functional tests, and whether its values may be used."""
         if self.source is None:
-            return display.note(f"{self.problem[:1].upper()}{self.problem[1:]}.")
+            return display.note(f"{capitalized(self.problem)}.")
         states = Counter(job.state for job in self.source.jobs)
         rows = {
             "run": f"{self.source.name} {self.url}".strip(),
@@ -212,7 +212,7 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
         return ChosenRun(
             state, problem=f"waiting for a pipeline of {head[:10]} on GitLab: it has none", next=next_action
         )
-    if pipeline.status in _UNFINISHED:
+    if pipeline.status in UNDER_WAY:
         problem = f"waiting for pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
         return ChosenRun(state, problem=problem, next=f"Run again when it has ended: {pipeline.url}", url=pipeline.url)
     source = ci_runs.of_gitlab(

@@ -110,10 +110,10 @@ def _build_arguments() -> None:
 
 def _labels() -> None:
     """All expressions that choose a label: a path that none but the last takes."""
-    labels = _module("steps.labels.rules")
+    labels = _module("steps.labels")
     for table, key in ((labels.SCOPE, "_scope"), (labels.ADDITIONAL, "_additional")):
         for *_, form in table:
-            _note(f"steps.labels.rules.{key}: form", form, re.DOTALL)
+            _note(f"steps.labels.{key}: form", form, re.DOTALL)
 
 
 def _secrets() -> None:

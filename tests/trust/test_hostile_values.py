@@ -21,7 +21,7 @@ from runbook_lib.pins.discover import roles
 from runbook_lib.pins.repositories import FILE
 from runbook_lib.recipes import quarantine, rows, targets, workloads
 from runbook_lib.slurm import selection, site_file
-from runbook_lib.steps.labels import rules
+from runbook_lib.steps import labels
 from runbook_lib.steps.new_test import registered_in
 from runbook_lib.text import dockerfile, yaml_spans
 from runbook_lib.text.redact import Redactor
@@ -139,7 +139,7 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "workloads": lambda text: workloads.read("r", text),
     "tests": lambda text: selection.read_tests({"tests/test_utils/recipes/h100/x.yaml": text}),
     "draft of a row": lambda text: rows.read_all({"tests/test_utils/recipes/h100/x.yaml": text}),
-    "labels": lambda text: rules.newly_run_tests({"r": None}, {"r": text}),
+    "labels": lambda text: labels.newly_run_tests({"r": None}, {"r": text}),
     "matrix": gitlab_matrix.rows,
     "known sites": every_site,
     "references": lambda text: roles.discover([("a.yaml", f"{text}\nimage: nvcr.io/nvidia/pytorch:26.02-py3")]),

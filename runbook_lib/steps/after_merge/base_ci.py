@@ -10,15 +10,15 @@ from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import choose, judge
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.gitlab.client import GitLab
+from runbook_lib.clients.gitlab.models import UNDER_WAY
 from runbook_lib.errors import RunbookError
 from runbook_lib.runner.command_line import command
+from runbook_lib.text.lists import join_first
 from runbook_lib.triage.failed_jobs import failed
 from runbook_lib.workflow.bump_branch import BumpBranch
 
 #: The newest commits that are searched for a run, as CI does not run for each commit of a busy branch.
 _COMMITS = 10
-#: GitLab's words for a pipeline that has not ended.
-_UNFINISHED = ("created", "waiting_for_resource", "preparing", "pending", "running", "scheduled", "canceling")
 _RUN_AGAIN = "Run 08-after-merge again."
 
 
@@ -78,9 +78,7 @@ def github_run(bump: Bump, github: GitHub | None, commits: Sequence[str]) -> Bas
     if progress.state == "passed":
         return BaseRun(ci, "passed", f"{name}: {progress.counts()}.", url=run.url)
     failed_names = sorted({job.name for job in failed(jobs)})
-    listed = ", ".join(failed_names[:8]) or "no job failed"
-    if len(failed_names) > 8:
-        listed += f" and {len(failed_names) - 8} more"
+    listed = join_first(failed_names, 8) or "no job failed"
     investigate = command(notebooks.INVESTIGATE_CI, bump, tag=None, place=run.url, apply=None, publish=None)
     return BaseRun(ci, "failed", f"{name} ended as {run.conclusion} ({listed}).", investigate, run.url)
 
@@ -100,7 +98,7 @@ def gitlab_run(commits: Sequence[str]) -> BaseRun:
         detail = f"No pipeline of {commits[0][:10]}, nor since the merge."
         return BaseRun(ci, "waiting", detail, f"Start one there, or wait for the nightly one. {_RUN_AGAIN}")
     detail = f"Pipeline {newest.id} of {newest.sha[:10]}: {newest.status}. {newest.url}"
-    if newest.status in _UNFINISHED:
+    if newest.status in UNDER_WAY:
         return BaseRun(ci, "waiting", detail, _RUN_AGAIN, newest.url, newest.id)
     if newest.status == "success":
         return BaseRun(ci, "passed", detail, url=newest.url, pipeline=newest.id)

@@ -60,7 +60,7 @@ class AfterMerge:
         """Return all parts as tables."""
         view = display.note(self.sentence)
         if self.merged:
-            runs = [{"CI": run.ci, "state": run.state, "found": run.detail, "next": run.next} for run in self.runs]
+            runs = display.rows(self.runs, CI="ci", state="state", found="detail", next="next")
             view += display.note(f"Both CIs on {self.bump.base}:") + display.table(runs)
         if self.merged and self.bump.repository.golden:
             view += display.note("Golden files that the pull request's run covered, and others:")

@@ -14,6 +14,7 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.steps.internal_ci import destination, plan
 from runbook_lib.steps.internal_ci.destination import RemoteProject
 from runbook_lib.steps.internal_ci.plan import BuildJob
+from runbook_lib.text.lists import capitalized
 from runbook_lib.transport import urls
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import base_has_tag
@@ -73,6 +74,10 @@ class DryRun:
         dropped = int(checkout.git("rev-list", "--count", f"{self.commit}..{self.current}"))
         return f"{name}: replaced (force), with {display.count(dropped, 'commit')} that the bump does not contain"
 
+    def wait(self, waiting: str, next_action: str) -> "DryRun":
+        """Return the dry run with what must happen first, and how."""
+        return replace(self, waiting=waiting, next_action=next_action)
+
     def show(self) -> View:
         """Show what is to be confirmed."""
         if self.problem or not self.commit:
@@ -87,7 +92,7 @@ class DryRun:
         }
         shown = display.mapping(rows)
         if self.waiting:
-            return shown + display.note(f"{self.waiting[:1].upper()}{self.waiting[1:]}. {self.next_action}")
+            return shown + display.note(f"{capitalized(self.waiting)}. {self.next_action}")
         if self.pipeline:
             return shown
         return shown + display.note(f"To confirm: confirm={self.destination}")
@@ -115,8 +120,8 @@ def look(branch: BumpBranch, *, remote: str = "gitlab", tests: str = "", env: Ma
     if branch.tip is None:
         if base_has_tag(branch):
             return replace(dry_run, problem=f"{bump.base} already names {bump.tag}: there is nothing to build for it.")
-        waiting = f"waiting for the branch {bump.branch}"
-        return replace(dry_run, waiting=waiting, next_action=f"Run {notebooks.OPEN_PR} with apply to create it.")
+        create = f"Run {notebooks.OPEN_PR} with apply to create it."
+        return dry_run.wait(f"waiting for the branch {bump.branch}", create)
     sites = bump.repository.sites
     dry_run = replace(
         dry_run,
@@ -127,15 +132,13 @@ def look(branch: BumpBranch, *, remote: str = "gitlab", tests: str = "", env: Ma
     )
     for build in dry_run.builds:
         if ImageRef.parse(build.image).tag != str(bump.tag):
-            waiting = f"waiting for the pin: {branch.start[:10]} builds {build.image} in {build.name}"
-            return replace(
-                dry_run,
-                waiting=waiting,
-                next_action=f"{notebooks.GITLAB_PIN} moves it, {notebooks.OPEN_PR} commits it.",
+            return dry_run.wait(
+                f"waiting for the pin: {branch.start[:10]} builds {build.image} in {build.name}",
+                f"{notebooks.GITLAB_PIN} moves it, {notebooks.OPEN_PR} commits it.",
             )
     if not dry_run.builds:
-        waiting = "waiting for a person: no row of a GitLab matrix names this pin, so no job would build it"
-        return replace(dry_run, waiting=waiting, next_action="Build it by hand.")
+        problem = "no row of a GitLab matrix names this pin, so no job would build it"
+        return dry_run.wait(f"waiting for a person: {problem}", "Build it by hand.")
     try:
         return _query_gitlab(dry_run, env)
     except Refused:

@@ -58,10 +58,8 @@ def _explain(gitlab: GitLab, web: Web, job: PipelineJob, log: Path) -> Explained
 
 def show(explained: Sequence[ExplainedJob]) -> View:
     """Show each failed job with its cause, the lines that show it, and the fix of a known problem."""
-    failures = [job.failure for job in explained]
-    shown = display.table(
-        {"job": failure.job, "kind": failure.kind, "cause": failure.cause, "next": failure.next} for failure in failures
-    )
+    columns = {"job": "failure.job", "kind": "failure.kind", "cause": "failure.cause", "next": "failure.next"}
+    shown = display.table(display.rows(explained, **columns))
     for job in explained:
         if job.failure.evidence:
             shown += display.code("\n".join(job.failure.evidence), title=job.failure.job)

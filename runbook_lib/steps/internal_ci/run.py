@@ -20,6 +20,7 @@ from runbook_lib.steps.internal_ci import destination, logs, plan
 from runbook_lib.steps.internal_ci.dry_run import DryRun, find_pipeline, look, variables
 from runbook_lib.steps.internal_ci.logs import ExplainedJob
 from runbook_lib.steps.internal_ci.plan import PipelineProgress
+from runbook_lib.text.lists import capitalized
 from runbook_lib.transport import polling
 from runbook_lib.workflow import branch_history
 
@@ -57,18 +58,16 @@ def carry_out(step: StepRecord, dry_run: DryRun, confirm: str = "") -> DryRun:
     if gitlab is None or dry_run.waiting or dry_run.pipeline:
         return dry_run
     if not bump.publish:
-        waiting = "waiting for publish: without it nothing is pushed to GitLab"
-        return replace(dry_run, waiting=waiting, next_action="publish=True")
+        return dry_run.wait("waiting for publish: without it nothing is pushed to GitLab", "publish=True")
     if not confirm:
-        waiting = f"waiting for confirmation of the destination {dry_run.destination}"
-        next_action = f"Read the dry run above, then run again with -r confirm {dry_run.destination}"
-        return replace(dry_run, waiting=waiting, next_action=next_action)
+        confirmation = f"Read the dry run above, then run again with -r confirm {dry_run.destination}"
+        return dry_run.wait(f"waiting for confirmation of the destination {dry_run.destination}", confirmation)
     if confirm != dry_run.destination:
         raise Refused(f"confirm is {confirm!r}, but the destination is {dry_run.destination!r}: nothing was pushed.")
     review = branch_history.review(dry_run.branch, dry_run.commit, step.records)
     review.record(step)
     if review.foreign:
-        return replace(dry_run, waiting=review.waiting, next_action=review.next)
+        return dry_run.wait(review.waiting, review.next)
     destination.require_replaceable(dry_run.destination, gitlab.protected(), gitlab.project().default_branch)
     if dry_run.pushes:
         _push(step, dry_run)
@@ -158,7 +157,7 @@ def show(dry_run: DryRun, result: PipelineResult | None) -> View:
     if result is None:
         return display.note(dry_run.waiting or dry_run.problem or "There is no pipeline to follow.")
     progress = result.progress
-    shown = display.note(f"{progress.sentence[:1].upper()}{progress.sentence[1:]}")
+    shown = display.note(capitalized(progress.sentence))
     rows = []
     for job in progress.jobs:
         rows.append({"job": job.name, "state": job.status, "minutes": round(job.seconds / 60, 1), "url": job.url})
@@ -205,7 +204,7 @@ def _record_result(step: StepRecord, dry_run: DryRun, result: PipelineResult) ->
 def _checks(dry_run: DryRun, result: PipelineResult | None) -> list[Check]:
     if result is None or dry_run.gitlab is None or result.progress.pipeline is None:
         reason = dry_run.waiting or dry_run.problem or "This is a preview."
-        return [Check(name, "skipped", reason) for name in _CHECKS]
+        return Check.each(_CHECKS, "skipped", reason)
     progress, pipeline = result.progress, result.progress.pipeline
     at_commit, at_pipeline, at_build = _CHECKS
     head = dry_run.gitlab.branch(pipeline.ref)

@@ -188,7 +188,7 @@ def follow(
         tests = following.follow(follower, wait=wait and apply, sleep=sleep, say=say)
     except Unreachable as error:
         raise Unreachable(f"{error} {_RETRY}") from error
-    step.table("slurm jobs", [{"array": array.name, "job": array.job} for array in plan.submissions])
+    step.table("slurm jobs", display.rows(plan.submissions, array="name", job="job"))
     return MatrixResults(tuple(plan.outcome(test) for test in tests))
 
 
@@ -210,7 +210,7 @@ def verify(step: StepRecord, plan: SlurmPlan, results: MatrixResults) -> View:
     open_point, next_action = _unsubmitted(step, plan)
     if not results.outcomes or plan.branch.bump.tag is None:
         sentence = open_point or "No test has been submitted yet."
-        step.check(*(Check(name, "skipped", sentence) for name in _CHECKS))
+        step.check(*Check.each(_CHECKS, "skipped", sentence))
         step.done(sentence, next_action)
         return display.note(_NOTE)
     step.table("slurm tests", [outcome.row for outcome in results.outcomes])

@@ -45,10 +45,7 @@ def verify(step: StepRecord, task: WorkTask, checkout: Checkout, bump: Bump, res
     """Read the checkout again, and record what was done and what is left to the user."""
     step.add_inputs(task=task.request.task, where=task.target.name, image=task.target.container.image.name)
     step.warn(*task.plan.warnings)
-    rows = []
-    for command in task.commands:
-        rows.append({"step": command.step.title, "command": command.line, "why": command.step.reason})
-    step.table("steps", rows)
+    step.table("steps", display.rows(task.commands, step="step.title", command="line", why="step.reason"))
     if task.plan.no_change:
         step.done(f"Nothing to do: {task.plan.no_change}")
     elif result is None:

@@ -12,10 +12,8 @@ from layouts import DEV, GITLAB, INSTALL_TEST, LTS, image, layout
 from runbook_lib.cli.__main__ import main
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.known_sites import MEGATRON_LM
-from runbook_lib.steps.labels import change
-from runbook_lib.steps.labels.rules import (
-    MBRIDGE,
-    NEMO_RL,
+from runbook_lib.steps import labels
+from runbook_lib.steps.labels import (
     ChangeFacts,
     bumped_by_paths,
     bumped_by_pins,
@@ -24,6 +22,7 @@ from runbook_lib.steps.labels.rules import (
     table_rows,
 )
 
+MBRIDGE, NEMO_RL = "Run MBridge tests", "Run NeMoRL tests"
 FULL, LIGHT, LTS_LABEL = "Run functional tests", "Run tests", "container::lts"
 CASES = "tests/functional_tests/test_cases"
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
@@ -193,7 +192,7 @@ def test_a_range_has_the_changes_since_both_diverged(at: World) -> None:
     git(at.checkout.path, "commit", "-qam", "back")
     at.commit_on("main", "megatron/core/optimizer/a.py", "x = 1\n")
     git(at.checkout.path, "fetch", "-q")
-    changes = change.of_range(Checkout.open(at.checkout.path), "origin/main..back")
+    changes = labels.of_range(Checkout.open(at.checkout.path), "origin/main..back")
     assert changes.paths == (RECIPE,)
     assert changes.needed[0].name == FULL
     assert "gpt/gpt3_mcore_te_tp8_pp1_fp8@dgx_h100 (dev)" in changes.needed[0].reason
@@ -228,11 +227,11 @@ def test_a_pull_request_shows_the_state_of_its_labels(at: World) -> None:
     state = at.open_pr()
     assert state.pull is not None
     github = at.github()
-    changes = change.of_pull(at.checkout, github, state.pull.number)
+    changes = labels.of_pull(at.checkout, github, state.pull.number)
     assert (names_and_states(changes), changes.limitation) == ([(FULL, "set")], "")
     github.remove_label(state.pull.number, FULL)
     github.add_label(state.pull.number, LIGHT)
-    changes = change.of_pull(at.checkout, github, state.pull.number)
+    changes = labels.of_pull(at.checkout, github, state.pull.number)
     assert names_and_states(changes) == [(FULL, "missing"), (LIGHT, "set, not needed")]
 
 
@@ -240,10 +239,10 @@ def test_without_the_commit_only_the_paths_count(at: World, tmp_path: Path) -> N
     state = at.open_pr()
     assert state.pull is not None
     git(tmp_path, "clone", "-q", "--single-branch", "--branch", "main", f"file://{at.remote}", "fresh")
-    changes = change.of_pull(Checkout.open(tmp_path / "fresh"), at.github(), state.pull.number)
+    changes = labels.of_pull(Checkout.open(tmp_path / "fresh"), at.github(), state.pull.number)
     assert names_and_states(changes) == [(FULL, "set")]
     assert f"git fetch origin pull/{state.pull.number}/head" in changes.limitation
 
 
-def names_and_states(changes: change.LabelledChange) -> list[tuple[object, object]]:
+def names_and_states(changes: labels.LabelledChange) -> list[tuple[object, object]]:
     return [(row["label"], row["state"]) for row in table_rows(changes.needed, changes.present)]

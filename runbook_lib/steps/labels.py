@@ -1,4 +1,4 @@
-"""The labels that a pull request needs, from its changes: Megatron-LM's own table as data.  Pure.
+"""The labels that a pull request needs, from its changes or those of a git range: Megatron-LM's own table.
 
 Source: ``skills/mcore-cicd/SKILL.md`` of Megatron-LM, "Which label to attach"; for a bump of the base image the rule of
 ``skills/mcore-bump-base-image/SKILL.md`` has precedence.  The table is about the nature of a change, at which a path
@@ -7,12 +7,17 @@ only hints.  If a path permits two labels, the stronger one is shown with its re
 
 import itertools
 import re
+import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib import resources
+from operator import itemgetter
 
 from runbook_lib.bump import ImageType
 from runbook_lib.clients.github.ci_status import FUNCTIONAL, LIGHTWEIGHT, LTS
-from runbook_lib.errors import CannotTell
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.known_sites import MEGATRON_LM
@@ -21,33 +26,10 @@ from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import gating
 from runbook_lib.text.lists import join_first
 
-MBRIDGE, NEMO_RL = "Run MBridge tests", "Run NeMoRL tests"
-#: No label: CI runs its slim tests, or none.
-NONE = ""
-
-#: A label (or NONE), the reason, and the form of a path.  The first row that matches a path counts.
-SCOPE: tuple[tuple[str, str, str], ...] = (
-    (NONE, "documentation only", r"docs/.*|images/.*|(?:.*/)?[^/]*\.(?:md|rst)|LICENSE"),
-    (FUNCTIONAL, "golden values change, and only the functional tests compare with them",
-     rf"{FOLDER}/.*/golden_values_[^/]*\.json"),
-    (LIGHTWEIGHT, "existing tests change", r"tests/.*"),
-    (NONE, "CI and tooling only",
-     r"\.[^/]+/.*|\.[^/]+|tools/.*|scripts/.*|skills/.*|Makefile|codecov\.yml|greptile\.json"),
-    (LIGHTWEIGHT, "containers and dependencies change", r"docker/.*|pyproject\.toml|uv\.lock|setup\.py"),
-    (FUNCTIONAL, "it can change numerics: model, attention, optimizer, parallelism, precision or routing",
-     r"megatron/(?:core|legacy)/(?:models?|transformer|ssm|fusions|extensions|optimizer|distributed|tensor_parallel"
-     r"|pipeline_parallel|quantization|mpu)/.*"
-     r"|megatron/core/(?:activations|fp[48]_utils|full_cuda_graph|optimizer_param_scheduler|parallel_state|recompute"
-     r"|num_microbatches_calculator|packed_seq_params|process_groups_config)\.py"
-     r"|megatron/core/datasets/.*|megatron/training/training\.py"),
-    (LIGHTWEIGHT, "other library code changes, and by default", r".*"),
-)  # fmt: skip
-
-#: Additional labels: every row that matches any path.
-ADDITIONAL: tuple[tuple[str, str, str], ...] = (
-    (MBRIDGE, "it touches the integration with Megatron-Bridge", r"(?i).*(?:mbridge|megatron.bridge).*"),
-    (NEMO_RL, "it may affect NeMo RL's integration", r"(?i)megatron/(?:rl|core/resharding)/.*|.*nemo.?rl(?![a-z]).*"),
-)
+_TABLE = tomllib.loads(resources.files("runbook_lib.steps").joinpath("labels.toml").read_text(encoding="utf-8"))
+_COLUMNS = itemgetter("label", "reason", "path")
+#: Labels (or none), each with its reason and the form of a path.  Of SCOPE the first row that matches a path counts.
+SCOPE, ADDITIONAL = list(map(_COLUMNS, _TABLE["scope"])), list(map(_COLUMNS, _TABLE["additional"]))
 
 _CONFIG = re.compile(rf"{FOLDER}/[^/]+/[^/]+/model_config\.ya?ml")
 _PINNED = re.compile(r"docker/\.ngc_version\.(dev|lts)")
@@ -76,7 +58,7 @@ class ChangeFacts:
 
 @dataclass(frozen=True)
 class Label:
-    """A label that a pull request needs; the name is NONE if it needs none to choose its tests."""
+    """A label that a pull request needs; the name is empty if it needs none to choose its tests."""
 
     name: str
     reason: str
@@ -106,7 +88,7 @@ def _scope(paths: list[str], facts: ChangeFacts) -> Label:
     if facts.newly_run:
         changed_recipes = tuple(path for path in paths if path.startswith(f"{recipes.FOLDER}/"))
         return Label(FUNCTIONAL, f"CI newly runs {', '.join(facts.newly_run)}", changed_recipes)
-    matches: dict[str, dict[str, list[str]]] = {FUNCTIONAL: {}, LIGHTWEIGHT: {}, NONE: {}}
+    matches: dict[str, dict[str, list[str]]] = {FUNCTIONAL: {}, LIGHTWEIGHT: {}, "": {}}
     for path in paths:
         for label, reason, form in SCOPE:
             if re.fullmatch(form, path, re.DOTALL):
@@ -191,3 +173,70 @@ def table_rows(needed: Iterable[Label], present: Collection[str] | None = None) 
             objection = _OVERRIDES
         table.append({"label": name, "reason": objection, "paths": "", "state": "set, not needed"})
     return table
+
+
+@dataclass(frozen=True)
+class LabelledChange:
+    """A change; ``present`` are the labels of a pull request, None for a range.
+
+    ``limitation`` says what could not be examined.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    facts: ChangeFacts = field(default_factory=ChangeFacts)
+    present: frozenset[str] | None = None
+    limitation: str = ""
+
+    @property
+    def needed(self) -> tuple[Label, ...]:
+        """The labels that the change needs."""
+        return needed_labels(self.paths, self.facts)
+
+
+def of_range(checkout: Checkout, span: str) -> LabelledChange:
+    """Return the changes in ``BASE..HEAD`` since both diverged.  Raises CannotTell for an unknown commit."""
+    base, _, head = span.replace("...", "..").partition("..")
+    try:
+        old, new = checkout.resolve(base or "HEAD"), checkout.resolve(head or "HEAD")
+    except RunbookError as error:
+        raise CannotTell(f"{span!r} is not a range of commits of {checkout.path}. {error}") from error
+    fork = checkout.merge_base(old, new)
+    if fork is None:
+        raise CannotTell(f"{base} and {head} in {checkout.path} have no commit in common, so there is no range.")
+    paths, facts = _examine(checkout, fork, new)
+    return LabelledChange(span, paths, facts)
+
+
+def of_pull(checkout: Checkout, github: GitHub, number: int) -> LabelledChange:
+    """Return the changes of a pull request, and its labels.
+
+    If this clone does not have its head commit, only the paths are examined.
+    """
+    pull = github.pull(number)
+    name = f"#{number} {pull.title}"
+    if checkout.has(pull.head_sha) and checkout.has(pull.base_sha):
+        fork = checkout.merge_base(pull.base_sha, pull.head_sha)
+        if fork is not None:
+            paths, facts = _examine(checkout, fork, pull.head_sha)
+            return LabelledChange(name, paths, facts, pull.labels)
+    paths = tuple(sorted(set(github.files(number))))
+    limitation = (
+        f"This clone does not have {pull.head_sha[:10]}, so only the paths were examined, not whether a test is new or "
+        f"runs again. To examine all: git fetch {checkout.base_remote() or 'origin'} pull/{number}/head."
+    )
+    return LabelledChange(name, paths, ChangeFacts(bumped=bumped_by_paths(paths)), pull.labels, limitation)
+
+
+def _examine(checkout: Checkout, old: str, new: str) -> tuple[tuple[str, ...], ChangeFacts]:
+    """Return the changed paths, and the facts that only the contents show."""
+    fields = checkout.git("diff", "--name-status", "--no-renames", "-z", old, new).split("\0")
+    statuses = dict(zip(fields[1::2], fields[0::2], strict=False))
+    added = frozenset(path for path, status in statuses.items() if status == "A")
+    paths = [path for path in statuses if path.startswith(f"{recipes.FOLDER}/") and path.endswith((".yaml", ".yml"))]
+    newly_run = newly_run_tests(checkout.read(paths, old), checkout.read(paths, new))
+    bumped: frozenset[ImageType] = frozenset()
+    pins = MEGATRON_LM.pin_paths
+    if statuses.keys() & set(pins):
+        bumped = bumped_by_pins(checkout.read(pins, old), checkout.read(pins, new))
+    return tuple(sorted(statuses)), ChangeFacts(added, newly_run, bumped)
