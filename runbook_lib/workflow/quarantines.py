@@ -5,12 +5,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from runbook_lib.checks import REENABLED, Check
+from runbook_lib.clients.github import issues as github_issues
+from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Issue
-from runbook_lib.errors import CannotTell, Refused
+from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.command import GitFailed
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.quarantine import BROKEN, comment_of
+from runbook_lib.recipes.quarantine import BROKEN, QuarantinedRow, comment_of
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.recipes.targets import Target, parse_targets, resolve
 from runbook_lib.text.edits import Edit
@@ -147,3 +149,16 @@ def commit_message(title: str, issues: Mapping[Target, Issue], reenabled: Sequen
     lines = [f"- {unlinked(f'{test}: {test.reason}')} (#{issue.number})" for test, issue in issues.items()]
     lines += [f"- {unlinked(f'{test} is re-enabled: {test.reason}')}" for test in reenabled]
     return "\n".join([title, "", *lines])
+
+
+def issue_states(github: GitHub | None, entries: Iterable[QuarantinedRow]) -> dict[int | None, str]:
+    """Return the state of each issue that quarantined rows name, or why it is unknown; ``no issue`` for none."""
+    states: dict[int | None, str] = {None: "no issue"}
+    for number in sorted({entry.issue for entry in entries if entry.issue}):
+        states[number] = "not queried: no token"
+        if github is not None:
+            try:
+                states[number] = github_issues.read(github, number).state
+            except RunbookError as error:
+                states[number] = f"cannot be read: {error}"
+    return states

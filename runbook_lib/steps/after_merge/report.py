@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
-from runbook_lib.clients.github import issues
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.display import View
-from runbook_lib.errors import RunbookError
 from runbook_lib.git import commit_changes
 from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.recipes import quarantine
@@ -26,6 +24,7 @@ from runbook_lib.steps.after_merge import base_ci, other_branches, uncovered
 from runbook_lib.steps.after_merge.base_ci import BaseRun
 from runbook_lib.workflow import bump_plan
 from runbook_lib.workflow.bump_branch import BumpBranch
+from runbook_lib.workflow.quarantines import issue_states
 
 _Rows = Sequence[dict[str, object]]
 
@@ -104,9 +103,7 @@ def look(branch: BumpBranch, github: GitHub | None, refs: str = "") -> AfterMerg
 
 def _quarantine_rows(quarantined: Sequence[QuarantinedRow], bump: Bump, github: GitHub | None) -> _Rows:
     """Return the quarantined rows with the states of their issues: closed ones first, then those without an issue."""
-    states: dict[int | None, str] = {None: "no issue"}
-    for number in sorted({entry.issue for entry in quarantined if entry.issue}):
-        states[number] = _issue_state(github, number)
+    states = issue_states(github, quarantined)
     rows: list[dict[str, object]] = []
     for entry in quarantined:
         state = states[entry.issue]
@@ -123,15 +120,6 @@ def _quarantine_rows(quarantined: Sequence[QuarantinedRow], bump: Bump, github: 
         )
     order = {"closed": 0, "no issue": 1}
     return sorted(rows, key=lambda row: order.get(str(row["state"]), len(order)))
-
-
-def _issue_state(github: GitHub | None, number: int) -> str:
-    if github is None:
-        return "not queried: no token"
-    try:
-        return issues.read(github, number).state
-    except RunbookError as error:
-        return f"cannot be read: {error}"
 
 
 def _next(entry: QuarantinedRow, state: str, bump: Bump) -> str:

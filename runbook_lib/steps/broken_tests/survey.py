@@ -13,10 +13,9 @@ from datetime import UTC, datetime
 
 from runbook_lib import display
 from runbook_lib.bump import Bump
-from runbook_lib.clients.github import issues as github_issues
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.display import View
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import Refused
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.command import GitFailed
 from runbook_lib.recipes import quarantine
@@ -26,7 +25,7 @@ from runbook_lib.system.clock import now
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.quarantines import edit_recipes, recipe_texts, resolve_targets
+from runbook_lib.workflow.quarantines import edit_recipes, issue_states, recipe_texts, resolve_targets
 
 
 @dataclass(frozen=True)
@@ -135,10 +134,9 @@ def look(branch: BumpBranch, github: GitHub | None, *, broken: str = "", reenabl
     texts = recipe_texts(on_base, [quarantine.BROKEN])
     entries, notes = quarantine.quarantined_rows(texts, checkout.repository())
     dates = _dates(checkout, branch.base_commit, texts, entries)
-    states: dict[int | None, str] = {None: ""}
+    states: dict[int | None, str] = {}
     if bump.tag is None and github is not None:
-        for number in {entry.issue for entry in entries if entry.issue}:
-            states[number] = _issue_state(github, number)
+        states = issue_states(github, entries)
     tests = []
     for entry in entries:
         since, commit = dates.get((entry.row.recipe, entry.row.line), (None, ""))
@@ -160,13 +158,6 @@ def look(branch: BumpBranch, github: GitHub | None, *, broken: str = "", reenabl
         else:
             notes = (*notes, f"#{rows[0].issue} tracks {target} already.")
     return replace(survey, reenabled=reenabled, untracked=tuple(untracked), notes=notes)
-
-
-def _issue_state(github: GitHub, number: int) -> str:
-    try:
-        return github_issues.read(github, number).state
-    except RunbookError:
-        return "cannot be read"
 
 
 def _dates(

@@ -4,7 +4,6 @@ Submissions are written to the plan's folder below the folder for results, so th
 them.  The record has the job ids and the outcome of each test.
 """
 
-import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -41,15 +40,20 @@ class MatrixResults:
     outcomes: tuple[MatrixOutcome, ...] = ()
 
     @property
-    def judgements(self) -> tuple[Judgement, ...]:
+    def judgements(self) -> list[Judgement]:
         """The verdict on each golden file that a test wrote."""
-        return tuple(itertools.chain.from_iterable(outcome.judgements for outcome in self.outcomes))
+        judgements: list[Judgement] = []
+        for outcome in self.outcomes:
+            judgements += outcome.judgements
+        return judgements
 
     @property
-    def restarts(self) -> tuple[str, ...]:
+    def restarts(self) -> list[str]:
         """A sentence for each attempt before a test's last."""
-        entries = [outcome.now.entry for outcome in self.outcomes]
-        return tuple(itertools.chain.from_iterable(map(following.earlier_attempts, entries)))
+        sentences: list[str] = []
+        for outcome in self.outcomes:
+            sentences += following.earlier_attempts(outcome.now.entry)
+        return sentences
 
     def names(self, word: str) -> list[str]:
         """Return the tests with this outcome."""
