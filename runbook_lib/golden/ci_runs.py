@@ -129,7 +129,8 @@ def functional_tests(job: WorkflowJob) -> list[FunctionalTestJob]:
     state: TestState = "unfinished"
     if job.status == "completed":
         state = _GITHUB.get(job.conclusion, "skipped")
-    return [FunctionalTestJob(job.id, job.name, *names, state, job.started, job.completed)]
+    runner = ", ".join(job.runners)
+    return [FunctionalTestJob(job.id, job.name, *names, state, job.started, job.completed, runner=runner)]
 
 
 def _no_test_ran(jobs: Sequence[WorkflowJob]) -> str:

@@ -33,7 +33,7 @@ ProgressReport = Callable[[int, int, str], object]
 class CollectedFile:
     """A golden file as a job wrote it; ``path`` is its place in the repository, ``stored`` the file with its bytes.
 
-    ``failed``: the job that wrote it failed.
+    ``failed``: the job that wrote it failed, on ``runner``, empty where that is unknown.
     """
 
     path: str
@@ -41,6 +41,7 @@ class CollectedFile:
     artifact: str
     stored: Path
     failed: bool = True
+    runner: str = ""
 
     @property
     def bytes(self) -> bytes:
@@ -204,7 +205,7 @@ class _UploadReader:
                 problems.append(_problem(match, sentence, name.file))
             elif member.stored:
                 path = f"{FOLDER}/{job.model}/{job.test_case}/{name.file}"
-                files.append(CollectedFile(path, job.name, match.upload.name, member.stored, failed))
+                files.append(CollectedFile(path, job.name, match.upload.name, member.stored, failed, job.runner))
         counts = Counter(file.path for file in files)
         for path in sorted(counts):
             if counts[path] > 1:

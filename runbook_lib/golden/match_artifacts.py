@@ -28,7 +28,7 @@ _GITLAB_MEMBER = re.compile(r"results/iteration=([0-9]{1,9})/([^/]+)/assets/basi
 
 @dataclass(frozen=True)
 class FunctionalTestJob:
-    """A job that ran a functional test; ``platform`` is empty where its name has none."""
+    """A job that ran a functional test; ``platform`` and ``runner`` are empty where they are unknown."""
 
     id: int
     name: str
@@ -38,6 +38,7 @@ class FunctionalTestJob:
     started: datetime | None = None
     completed: datetime | None = None
     platform: str = ""
+    runner: str = ""
 
 
 @dataclass(frozen=True)

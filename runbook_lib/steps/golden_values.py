@@ -23,7 +23,7 @@ from runbook_lib.text.edits import Edit, edited_paths
 from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.workflow import branch_history, push_round
 from runbook_lib.workflow.golden_comparison import GoldenComparison, coverage_rows
-from runbook_lib.workflow.golden_refreshes import ACCEPTED, attempt_rows, changed_since_fork
+from runbook_lib.workflow.golden_refreshes import ACCEPTED, attempt_rows, changed_since_fork, image_digest
 from runbook_lib.workflow.push_round import PushOutcome
 from runbook_lib.workflow.run_choice import ChosenRun
 
@@ -73,6 +73,29 @@ class RefreshPlan:
         return [file for file in self.values.judged if file.accepted and f"{FOLDER}/{file.file}" in paths]
 
     @property
+    def image(self) -> str:
+        """The image that the run tested, with its digest where a record of the bump has it."""
+        bump = self.run.bump
+        if not bump.tag:
+            return "of the branch"
+        digest = image_digest(self.run.pull_request.records)
+        return f"{bump.repository.sites.image}:{bump.tag}" + (f"@{digest}" if digest else "")
+
+    @property
+    def runners(self) -> str:
+        """The runners on which the values were measured."""
+        return "; ".join(sorted({row["runner"] for row in self.provenance() if row["runner"]})) or "unknown"
+
+    def provenance(self) -> list[dict[str, str]]:
+        """Return for each file that is written the run, job and runner that measured it, and the commit it tested."""
+        paths, rows = {edit.path for edit in self.edits}, []
+        for file in self.values.collection.files:
+            if file.path in paths:
+                row = {"file": file.path, "run": self.run.url, "job": file.job, "runner": file.runner}
+                rows.append(row | {"commit": self.run.tested, "image": self.image})
+        return rows
+
+    @property
     def message(self) -> str:
         """The commit's message, without the sign-off."""
         assert self.run.source is not None
@@ -81,6 +104,7 @@ class RefreshPlan:
             self.run.bump.refresh_title,
             "",
             f"{files}, as {name} measured them: {address(self.run.url, unlinked)}",
+            f"Commit {self.run.tested}, image {unlinked(self.image)}, runners {unlinked(self.runners)}.",
         ]
         if self.accepted or self.accepted_groups:
             lines += ["", ACCEPTED]
@@ -206,6 +230,7 @@ def verify(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> View:
         step.table("golden values", values.frame())
         step.table("groups", summary.group_rows(refresh.verdicts.groups))
         step.table("verdicts", summary.verdict_rows(refresh.verdicts.judgements))
+        step.table("provenance", refresh.provenance())
         step.table("attempts", attempt_rows(values.verdicts, run))
         step.table("coverage", map(vars, values.coverage))
         step.table("missing", map(vars, values.collection.problems))

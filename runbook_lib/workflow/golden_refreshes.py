@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from runbook_lib.errors import RunbookError
 from runbook_lib.golden import acceptance, history
 from runbook_lib.golden.acceptance import Acceptance
 from runbook_lib.golden.diff import LINT
@@ -14,6 +15,7 @@ from runbook_lib.golden.form import STOPPED, examine
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import Verdicts, judge_all
 from runbook_lib.records import attachments
+from runbook_lib.records.chain import read_predicate
 from runbook_lib.system.cache_folder import cache_folder
 from runbook_lib.text.edits import Edit
 from runbook_lib.workflow import branch_history
@@ -87,6 +89,16 @@ def read_attempts(run: ChosenRun) -> dict[tuple[str, str], list[float]]:
                 if row.get("run") == str(run.number) and attempt != str(run.attempt) and math.isfinite(value):
                     values.setdefault((row.get("file", ""), row.get("metric", "")), {})[attempt] = value
     return {key: list(by_attempt.values()) for key, by_attempt in values.items()}
+
+
+def image_digest(records: Path | None) -> str:
+    """Return the digest of the bump's image as its newest record names it, empty if none does."""
+    for file in sorted(records.glob("*/run.json"), reverse=True) if records else ():
+        with contextlib.suppress(RunbookError):
+            inputs = read_predicate(file.parent).get("inputs") or {}
+            if digest := inputs.get("digest"):
+                return str(digest)
+    return ""
 
 
 def accepted_earlier(branch: BumpBranch, records: Path | None) -> tuple[Acceptance, ...]:

@@ -136,6 +136,9 @@ def test_drift_is_refreshed_and_a_regression_held_back(at: World) -> None:
     message = git(at.checkout.path, "log", "-1", "--format=%B")
     assert message.startswith(f"{TITLE}\n")
     assert "Signed-off-by: " in message
+    assert re.search(r"^Commit [0-9a-f]{40}, image \S*26\.04-py3.*, runners .+\.$", message, re.MULTILINE)
+    assert {row["file"] for row in ran.plan.provenance()} == {f"{FOLDER}/{name}" for name in DRIFTED}
+    assert all(row["runner"] and row["job"] and row["commit"] == base for row in ran.plan.provenance())
     assert at.outcome().startswith("waiting for a person: 1 golden file is held back (")
     assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == base
     assert at.checks() == dict.fromkeys(at.checks(), "passed")
