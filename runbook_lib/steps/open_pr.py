@@ -7,7 +7,6 @@ from runbook_lib.checks import Check
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Pull
-from runbook_lib.display import View
 from runbook_lib.errors import CannotTell
 from runbook_lib.git.command import GitFailed
 from runbook_lib.records.step_record import StepRecord
@@ -180,14 +179,14 @@ def _set_labels(step: StepRecord, github: GitHub, pull: Pull, proposal: Proposal
     return request
 
 
-def verify(step: StepRecord, opened: OpenedPullRequest) -> View:
+def verify(step: StepRecord, opened: OpenedPullRequest) -> None:
     """Read the branch and the pull request again, and record the checks and the outcome."""
     proposal, bump = opened.proposal, opened.proposal.bump
     step.warn(*proposal.warnings)
     step.table("changes", map(vars, proposal.plan.changes))
     if proposal.nothing_to_do:
         step.done(proposal.nothing_to_do)
-        return display.note("There is nothing to verify.")
+        return
     step.check(*_branch_checks(opened), *_pull_checks(opened))
     number = f"#{opened.pull.number}" if opened.pull else "the draft pull request"
     if not bump.apply:
@@ -205,7 +204,6 @@ def verify(step: StepRecord, opened: OpenedPullRequest) -> View:
     else:
         url = opened.pull.url if opened.pull else ""
         step.done(f"{number} is open with its labels: {url}", notebooks.RUN_CI)
-    return display.note("The record below lists the checks.")
 
 
 def _plan_effects(step: StepRecord, proposal: Proposal) -> None:

@@ -73,7 +73,7 @@ def show(state: PullRequestState, progress: CiStatus | None) -> View:
     return view + review
 
 
-def verify(step: StepRecord, state: PullRequestState, progress: CiStatus | None) -> View:
+def verify(step: StepRecord, state: PullRequestState, progress: CiStatus | None) -> None:
     """Read the pull request again, and record the state of its CI."""
     bump = state.bump
     step.check(*_checks(state, progress))
@@ -96,7 +96,6 @@ def verify(step: StepRecord, state: PullRequestState, progress: CiStatus | None)
         step.done(sentence, "07-sync-check; then a person: reviews, merge queue.")
     else:
         step.waiting(progress.sentence, progress.next)
-    return display.note("The record below lists the checks.")
 
 
 def _warn_without_gb200(step: StepRecord, branch: BumpBranch, progress: CiStatus) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
 from runbook_lib.clients.github.models import Issue
-from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.recipes.targets import Target
 from runbook_lib.records.step_record import StepRecord
@@ -141,7 +140,7 @@ def text(quarantined: Sequence[Mapping[str, object]], failures: Triage) -> str:
     )  # fmt: skip
 
 
-def verify(step: StepRecord, result: QuarantineResult) -> View:
+def verify(step: StepRecord, result: QuarantineResult) -> None:
     """Read the branch and the issues again, and record the checks, the open decisions and the outcome."""
     plan, run, branch = result.plan, result.plan.run, result.plan.run.branch
     step.warn(*branch.warnings, *plan.triage.warnings, *plan.warnings)
@@ -155,7 +154,6 @@ def verify(step: StepRecord, result: QuarantineResult) -> View:
         for test, why, suggestion in plan.open_decisions():
             step.decide("broken", test, why, suggestion)
     _conclude(step, result)
-    return display.note("The record below lists the checks.")
 
 
 def _checks(result: QuarantineResult) -> list[Check]:

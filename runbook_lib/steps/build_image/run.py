@@ -135,17 +135,17 @@ def _check_image(
     return replace(outcome, training=run.run(plan.training, plan.checkout.path, folder / "sanity.log", say))
 
 
-def verify(step: StepRecord, plan: ImagePlan, outcome: BuildOutcome) -> View:
+def verify(step: StepRecord, plan: ImagePlan, outcome: BuildOutcome) -> None:
     """Read the image's id from the engine again, and record what was done or would be done."""
     step.warn(*plan.warnings)
     step.add_inputs(base=plan.base_build.base, digest=plan.digest, head_commit=plan.commit)
     step.table("commands", [{"command": shlex.join(command)} for command in plan.commands])
     if plan.idle:
         step.done(plan.idle)
-        return display.note("There is nothing to verify.")
+        return
     if not plan.bump.apply:
         _record_preview(step, plan)
-        return display.note("There is nothing to verify in a preview.")
+        return
     for build in outcome.builds:
         step.check(_check_build(plan, build))
     if outcome.versions:
@@ -160,7 +160,6 @@ def verify(step: StepRecord, plan: ImagePlan, outcome: BuildOutcome) -> View:
     if not outcome.failed:
         names = " and ".join(dict.fromkeys(build.image for build in outcome.builds))
         step.done(f"{'Pulled' if plan.pulled else 'Built'} {names}.")
-    return display.note("The checks are in the record below.")
 
 
 def _check_build(plan: ImagePlan, build: FinishedBuild) -> Check:

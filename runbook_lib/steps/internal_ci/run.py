@@ -167,7 +167,7 @@ def show(dry_run: DryRun, result: PipelineResult | None) -> View:
     return shown
 
 
-def verify(step: StepRecord, dry_run: DryRun, result: PipelineResult | None) -> View:
+def verify(step: StepRecord, dry_run: DryRun, result: PipelineResult | None) -> None:
     """Read GitLab's branch again, and record whether the pin builds."""
     step.check(*_checks(dry_run, result))
     if result:
@@ -186,7 +186,6 @@ def verify(step: StepRecord, dry_run: DryRun, result: PipelineResult | None) -> 
         step.would(f"start a pipeline of {name} there", publish=True)
         command = f"Run again with -p apply True -p publish True -r confirm {name}"
         step.done(f"Preview: would start the internal pipeline of {name}.", command)
-    return display.note("The checks are in the record below.")
 
 
 def _record_result(step: StepRecord, dry_run: DryRun, result: PipelineResult) -> None:

@@ -30,7 +30,6 @@ from runbook_lib.text.lists import join_first
 _SHOWN = 20
 _RETRY = "Run the same command again when Slurm answers: the jobs continue meanwhile, and the run continues with them."
 _CHECKS = ("the chosen tests were submitted", "every test passed", "golden values need no judgement")
-_NOTE = "The checks are in the record below."
 
 
 @dataclass(frozen=True)
@@ -209,14 +208,14 @@ def _cancel(step: StepRecord, plan: SlurmPlan) -> None:
         step.effect("cancel", f"{display.count(len(unfinished), 'test')} on Slurm: {listed}", None, "cancelled")
 
 
-def verify(step: StepRecord, plan: SlurmPlan, results: MatrixResults) -> View:
+def verify(step: StepRecord, plan: SlurmPlan, results: MatrixResults) -> None:
     """Record the outcome of each test, and the state of all."""
     open_point, next_action = _unsubmitted(step, plan)
     if not results.outcomes or plan.branch.bump.tag is None:
         sentence = open_point or "No test has been submitted yet."
         step.check(*Check.each(_CHECKS, "skipped", sentence))
         step.done(sentence, next_action)
-        return display.note(_NOTE)
+        return
     step.table("slurm tests", [outcome.row for outcome in results.outcomes])
     step.warn(*results.restarts)
     step.table("golden", summary.rows(summary.in_order(results.judgements)))
@@ -248,7 +247,6 @@ def verify(step: StepRecord, plan: SlurmPlan, results: MatrixResults) -> View:
         step.waiting(sentence.removesuffix("."), next_action)
     else:
         step.done(sentence, notebooks.OPEN_PR)
-    return display.note(_NOTE)
 
 
 def _unsubmitted(step: StepRecord, plan: SlurmPlan) -> tuple[str, str]:
