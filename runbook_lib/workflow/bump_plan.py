@@ -114,11 +114,13 @@ def plan_bump(branch: BumpBranch) -> PlannedBump:
     # What is published rests on the registry's present answer, not on one of some minutes ago.
     age = 0.0 if bump.publish else FRESH
     base_tag = _base_tag(bump, base_plan)
-    with Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}"), max_age=age) as registry:
-        with ThreadPoolExecutor(1) as pool:  # side by side: a distant registry is waited for once
-            old_image = pool.submit(_base_image, registry.copy(), base_tag)
-            check, image = verify_tag(registry, bump.tag, plan.platforms, sites.family)
-        changes = _compare(old_image.result(), bump, image)
+    connection = Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}"), max_age=age)
+    with connection as registry, ThreadPoolExecutor(1) as pool:  # side by side: a distant registry is waited for once
+        old_image = pool.submit(_base_image, registry.copy(), base_tag)
+        check, image = verify_tag(registry, bump.tag, plan.platforms, sites.family)
+    changes, old = None, old_image.result()
+    if old and image:
+        changes = compare(old, image, (str(base_tag), str(bump.tag)))
     planned = PlannedBump(bump, plan, image, check, changes, base_tag)
     return replace(planned, plan=plan.for_cuda(planned.cuda))
 
@@ -139,20 +141,19 @@ def plan_commit(branch: BumpBranch, commit: str) -> PinPlan:
 def _base_tag(bump: Bump, base_plan: PinPlan) -> Tag | None:
     """Return the tag that the bump moves away from; None where the pins of the base name several, or the new one."""
     tags = {_tag(bump, change.old) for change in base_plan.changes}
-    return tags.pop() if len(tags) == 1 else None
+    if len(tags) != 1:
+        return None
+    return tags.pop()
 
 
-def _base_image(registry: Registry, tag: Tag | None) -> tuple[str, Image] | None:
-    """Return the tag and its image; None without a tag, or where the registry does not have or describe it."""
+def _base_image(registry: Registry, tag: Tag | None) -> Image | None:
+    """Return the image of a tag; None without one, or where the registry does not have or describe it."""
+    if tag is None:
+        return None
     try:
-        image = registry.image(str(tag)) if tag else None
+        return registry.image(str(tag))
     except (Unreachable, CannotTell):
         return None  # nothing depends on it; the check of the tag reports the problem
-    return (str(tag), image) if image else None
-
-
-def _compare(old: tuple[str, Image] | None, bump: Bump, image: Image | None) -> ImageComparison | None:
-    return compare(old[1], image, (old[0], str(bump.tag))) if old and image else None
 
 
 def _refuse_other_content(branch: BumpBranch, plan: PinPlan) -> None:

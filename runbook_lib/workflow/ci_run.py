@@ -8,7 +8,7 @@ from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import CiStatus, branch_of, choose, judge, labels_at, wrong_tests
 from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.copy_pr_bot import command, commands, complaint, refusals
-from runbook_lib.clients.github.models import Pull, WorkflowRun
+from runbook_lib.clients.github.models import Pull, WorkflowJob, WorkflowRun
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import branch_history, bump_branch, ci_triggers
@@ -156,9 +156,12 @@ def progress(state: PullRequestState, pull: Pull, github: GitHub) -> CiStatus:
     """Return the state of the head commit's CI run, as GitHub reports it now."""
     head, bump = pull.head_sha, state.bump
     run = choose(github.runs(branch_of(pull.number), head), head, bump.repository.workflow)
-    jobs = github.jobs(run.id) if run else ()
-    labels = labels_at(pull.labels, state.labellings, run.created) if run else pull.labels
-    current = judge(run, jobs, head, wrong_tests(labels, bump.image_type, bump.repository) if run else "")
+    jobs: tuple[WorkflowJob, ...] = ()
+    wrong = ""
+    if run:
+        jobs = github.jobs(run.id)
+        wrong = wrong_tests(labels_at(pull.labels, state.labellings, run.created), bump.image_type, bump.repository)
+    current = judge(run, jobs, head, wrong)
     if run and current.state == "failed" and not bump.repository.golden:
         current = replace(current, next=f"Read its failed jobs: {run.url}")
     if current.state in ("passed", "useless"):

@@ -95,18 +95,29 @@ class Proposal:
     def _facts(self) -> dict[str, str]:
         bump, branch, pull = self.bump, self.branch, self.pull
         on, off = bump.labels
-        labels = pull.labels if pull else frozenset()
-        exists = f" (exists, at {branch.tip[:10]})" if branch.tip else ""
-        existing = f"#{pull.number} {pull.url}" if pull else "none yet: a draft is opened"
-        return {
-            "branch": f"{bump.branch}{exists}",
-            "starts at": branch.start[:10] if self.own_commits else f"{bump.base} {branch.base_commit[:10]}",
-            "commit": bump.title if self.remaining.changes else "found: the branch holds the whole bump",
+        rows = {
+            "branch": bump.branch,
+            "starts at": f"{bump.base} {branch.base_commit[:10]}",
+            "commit": "found: the branch holds the whole bump",
             "push": f"{bump.remote} ({branch.checkout.remote_url(bump.remote, push=True)})",
-            "pull request": existing if self.github else _NOT_QUERIED,
-            "title": pull.title if pull else bump.title,
-            "from": f"{pull.head_owner}:{pull.head_ref}" if pull else self.head,
+            "pull request": "none yet: a draft is opened",
+            "title": bump.title,
+            "from": self.head,
             "into": bump.base,
+        }
+        labels: frozenset[str] = frozenset()
+        if branch.tip:
+            rows["branch"] += f" (exists, at {branch.tip[:10]})"
+        if self.own_commits:
+            rows["starts at"] = branch.start[:10]
+        if self.remaining.changes:
+            rows["commit"] = bump.title
+        if pull:
+            labels, head = pull.labels, f"{pull.head_owner}:{pull.head_ref}"
+            rows |= {"pull request": f"#{pull.number} {pull.url}", "title": pull.title, "from": head}
+        if self.github is None:
+            rows["pull request"] = _NOT_QUERIED
+        return rows | {
             "labels": ", ".join(sorted(labels)) or "none",
             "labels to set": ", ".join(sorted(on - labels)),
             "labels to take off": ", ".join(sorted(off & labels)),
