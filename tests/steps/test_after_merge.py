@@ -17,7 +17,7 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.practice.accounts import GITLAB_TOKEN
 from runbook_lib.recipes.quarantine import quarantined_rows
-from runbook_lib.steps.after_merge import base_ci, other_branches, report, uncovered
+from runbook_lib.steps.after_merge import base_ci, report, uncovered
 from runbook_lib.steps.after_merge.report import AfterMerge
 from runbook_lib.workflow import bump_branch
 
@@ -287,4 +287,4 @@ def test_only_gitlab_runs_the_lts_image(merged: World) -> None:
 )
 def test_a_branch_on_another_edition_is_neither_older_nor_on_the_tag(tags: list[str], state: str) -> None:
     bump = Bump.parse(tag="26.04-py3")
-    assert other_branches.image_state([NgcTag.parse(tag) for tag in tags], bump, "dev")[0] == state
+    assert report.image_state([NgcTag.parse(tag) for tag in tags], bump, "dev")[0] == state

@@ -7,20 +7,26 @@ image, and quarantined tests with the state of their issues.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.display import View
-from runbook_lib.git import commit_changes
+from runbook_lib.errors import CannotTell
+from runbook_lib.git import blobs, commit_changes
+from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden.file_names import FOLDER
+from runbook_lib.images.families import is_older
+from runbook_lib.images.reference import ImageRef, Tag
+from runbook_lib.pins.check import check_pins
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import QuarantinedRow
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
-from runbook_lib.steps.after_merge import base_ci, other_branches, uncovered
+from runbook_lib.steps.after_merge import base_ci, uncovered
 from runbook_lib.steps.after_merge.base_ci import BaseRun
 from runbook_lib.workflow import bump_plan
 from runbook_lib.workflow.bump_branch import BumpBranch
@@ -78,7 +84,7 @@ def look(branch: BumpBranch, github: GitHub | None, refs: str = "") -> AfterMerg
     core_r*`).  A part that GitHub or GitLab cannot answer says so.  Raises CannotTell for refs that name no branch.
     """
     bump, checkout = branch.bump, branch.checkout
-    branches, note = other_branches.branch_rows(branch, refs)
+    branches, note = branch_rows(branch, refs)
     files = commit_changes.list_files(checkout, branch.base_commit, FOLDER, recipes.FOLDER)
     recipe_paths = [path for path in files if path.startswith(recipes.FOLDER) and path.endswith((".yaml", ".yml"))]
     texts = checkout.read(recipe_paths, branch.base_commit)
@@ -174,3 +180,65 @@ def _remaining(state: AfterMerge) -> str:
     if untracked := issue_states["no issue"]:
         counts.append(f"{untracked} without an issue")
     return ", ".join(counts)
+
+
+def branch_rows(branch: BumpBranch, refs: str) -> tuple[list[dict[str, object]], str]:
+    """Return each branch as last fetched, with its image, state and next command, and a note on branches without pins.
+
+    ``refs`` as the notebook takes them: names or patterns, by default those of the repository.  Raises CannotTell for
+    refs that name no branch.
+    """
+    bump, checkout, sites = branch.bump, branch.checkout, branch.bump.repository.sites
+    refs_by_name = _matching(checkout, bump, branch.base_remote, refs)
+    if bump.base in refs_by_name:
+        refs_by_name[bump.base] = branch.base_commit  # newer than the last fetch
+    stored = blobs.read_blobs(checkout.path, [(ref, path) for ref in refs_by_name.values() for path in sites.pin_paths])
+    rows: list[dict[str, object]] = []
+    without_pins = []
+    for name, ref in refs_by_name.items():
+        texts: dict[str, str | None] = {}
+        for path in sites.pin_paths:
+            blob = stored[ref, path]
+            texts[path] = blob[1] if blob else None
+        if not sites.matches(texts):
+            without_pins.append(name)
+            continue
+        pins = [pin for pin in check_pins(texts, sites) if pin.role == f"lockstep {bump.image_type}" and pin.image]
+        tags = sorted({sites.family.read(ImageRef.parse(pin.image).tag or "") for pin in pins})
+        state, fix = image_state(tags, bump, name)
+        rows.append({"branch": name, "image": ", ".join(map(str, tags)) or "–", "state": state, "next": fix})
+    if without_pins:
+        return rows, f"Left out, as they have no known pin site: {', '.join(without_pins)}."
+    return rows, ""
+
+
+def image_state(tags: Sequence[Tag], bump: Bump, branch: str) -> tuple[str, str]:
+    """Return the state of a branch with pins at these tags, compared with the bump's, and the command that fixes it."""
+    check = f"runbook check --ref {branch}"
+    if not tags:
+        return "cannot tell", check
+    if bump.tag is None and len(tags) > 1:
+        return "out of sync", check
+    if bump.tag is None:
+        return "in sync", ""
+    if any(is_older(tag, bump.tag) for tag in tags):
+        return "older", command(notebooks.BUMP, bump, base=branch, refs=None, apply=None, publish=None)
+    if any(is_older(bump.tag, tag) for tag in tags):
+        return "newer", ""
+    if bump.tag in tags:
+        return "names it", ""
+    return "another edition or build", ""
+
+
+def _matching(checkout: Checkout, bump: Bump, remote: str, refs: str) -> dict[str, str]:
+    """Return the full refs of the branches that ``refs`` names, by their short names."""
+    prefix = f"refs/remotes/{remote}/" if remote else "refs/heads/"
+    known = {ref.removeprefix(prefix): ref for ref in blobs.branches(checkout.path) if ref.startswith(prefix)}
+    chosen: dict[str, str] = {}
+    for pattern in (refs or bump.repository.branches).replace(",", " ").split():
+        short = pattern.removeprefix(f"{remote}/") if remote else pattern
+        matched = [name for name in known if fnmatchcase(name, short)]
+        if refs and not matched:
+            raise CannotTell(f"No branch of {remote or 'this clone'} matches {pattern!r}. Fetch first, or correct it.")
+        chosen |= {name: known[name] for name in matched if refs or name != bump.base}
+    return chosen
