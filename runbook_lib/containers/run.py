@@ -5,7 +5,6 @@ import re
 import secrets
 import shlex
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from runbook_lib.containers.build_log import BuildFailure, BuildLog
 from runbook_lib.containers.engine import ENGINES, BuildPlan, Engine, EngineName, unfit
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.system.atomic_files import read_inside
-from runbook_lib.system.subprocess_lines import capture, run_logged, show_excerpt
+from runbook_lib.system.subprocess_lines import capture, ending, run_logged, show_excerpt, signal_name
 from runbook_lib.text.redact import Redactor
 
 _NO_IMAGE = (
@@ -115,7 +114,7 @@ def build(
         failure = None if image else BuildFailure(_NO_IMAGE.format(engine=engine.name, tag=plan.tag))
         return BuildResult(image, reader.steps, seconds, failure)
     text = (read_inside(root, plan.dockerfile) or b"").decode("utf-8", "replace")
-    killed = signal.Signals(-status).name if status < 0 else ""
+    killed = signal_name(-status) if status < 0 else ""
     return BuildResult("", reader.steps, seconds, reader.explain(plan.dockerfile, text, plan.images, killed))
 
 
@@ -155,11 +154,8 @@ def run(
     seconds = time.monotonic() - start
     if status == 0:
         return BuildResult("", 0, seconds)
-    how = f"failed with exit status {status}"
-    if status < 0:
-        how = f"was ended by {signal.Signals(-status).name}"
-    failure = reader.explain("", "", ())
-    return BuildResult("", 0, seconds, replace(failure, sentence=f"`{shlex.join(command[:3])} …` {how}."))
+    sentence = f"`{shlex.join(command[:3])} …` {ending(status)}."
+    return BuildResult("", 0, seconds, replace(reader.explain("", "", ()), sentence=sentence))
 
 
 def inside(

@@ -89,9 +89,8 @@ class Checkout:
         Raises CannotTell for a link, which is not followed, and for a special file, such as a pipe.
         """
         if ref is not None:
-            wanted = [(ref, path) for path in paths]
-            blobs = read_blobs(self.path, wanted)
-            return {path: blob[1] if (blob := blobs[ref, path]) else None for _, path in wanted}
+            blobs = read_blobs(self.path, [(ref, path) for path in paths])
+            return {path: blob and blob[1] for (_, path), blob in blobs.items()}
         return {path: self._read_file(path) for path in paths}
 
     def _read_file(self, path: str) -> str | None:

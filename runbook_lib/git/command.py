@@ -33,6 +33,11 @@ _BINDING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"
 _CHANGING = frozenset({"add", "branch", "commit", "fetch", "merge", "push", "restore", "rm", "switch", "update-ref"})
 #: Seconds to let a command that stays on this machine come to its own end: cut short, `git switch` leaves half a tree.
 _LAST_MOMENTS = 3.0
+#: With these, neither git nor what it starts asks or waits for a person.
+NON_INTERACTIVE = {
+    "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never",
+    "GIT_EDITOR": "true", "GIT_MERGE_AUTOEDIT": "no", "GPG_TTY": "",
+}  # fmt: skip
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")
 _HOST = re.compile(r"https?://(?:[^/\s]{0,500}@)?(\[[^\]\s]{1,100}\]|[^/:\s\]]{1,255})")
 _WITH_USERINFO = re.compile(r"(?P<host>https?://(?P<userinfo>[^/\s]+)@[^/\s@]++)(?:/\S*)?")
@@ -152,24 +157,18 @@ def clean(text: str) -> str:
 
 def _environment() -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name not in _BINDING}
-    return inherited | {
-        "LC_ALL": "C",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_ASKPASS": "true",
-        "SSH_ASKPASS_REQUIRE": "never",
-        "GCM_INTERACTIVE": "never",
-        "GIT_EDITOR": "true",
-        "GIT_MERGE_AUTOEDIT": "no",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_NO_REPLACE_OBJECTS": "1",  # what is read is what a push sends
-        "GPG_TTY": "",
-    }
+    # Without replacements, what is read is what a push sends.
+    own = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1"}
+    return inherited | NON_INTERACTIVE | own
 
 
 def _configuration(place: Path) -> list[tuple[str, str]]:
     """Return all settings of a folder, names lowercase except between the dots; later ones win."""
-    listed = (entry.partition("\n") for entry in git(place, "config", "--null", "--list").split("\0"))
-    return [(key, value) for key, _, value in listed]
+    settings = []
+    for entry in git(place, "config", "--null", "--list").split("\0"):
+        key, _, value = entry.partition("\n")
+        settings.append((key, value))
+    return settings
 
 
 def _not_asking(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -215,7 +214,7 @@ def _without_proxy(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) 
     """
     from runbook_lib.transport.urls import is_loopback  # only calls of a remote need it
 
-    hosts = {match[1].strip("[]") for pair in settings for text in pair for match in _HOST.finditer(text)}
+    hosts = {host.strip("[]") for host in _HOST.findall("\n".join(map("\n".join, settings)))}
     direct = ["127.0.0.1", "localhost", "::1", *sorted(filter(is_loopback, hosts))]
     own = env.get("no_proxy") or env.get("NO_PROXY") or ""
     joined = own if own.strip() == "*" else ",".join(filter(None, [own, *dict.fromkeys(direct)]))
@@ -263,8 +262,12 @@ def _running(place: Path) -> list[int]:
     import psutil  # type: ignore[import-untyped]
 
     command = ["git", "-C", str(place)]
-    listed = ((process.pid, process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
-    return [pid for pid, words in listed if words[:3] == command and words[3] in _CHANGING]
+    pids = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if words[:3] == command and words[3] in _CHANGING:
+            pids.append(process.pid)
+    return pids
 
 
 def _can_be_given(argument: str) -> bool:

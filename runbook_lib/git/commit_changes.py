@@ -1,6 +1,7 @@
 """Commits and their changes, as git's own trees have them: paths, modes and contents.  Changes nothing."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -124,7 +125,9 @@ def show_diff(checkout: Checkout, commit: Commit) -> str:
     """
     parent = commit.parents[0] if commit.parents else checkout.git("hash-object", "-t", "tree", "--stdin", stdin="")
     changes = tree_changes(checkout, parent, commit.id)
-    sizes = _sizes(checkout, changes.values())
+    sizes = _sizes(
+        checkout, itertools.chain.from_iterable((change.blob, change.old_blob) for change in changes.values())
+    )
     small = [path for path, change in changes.items() if max(sizes[change.blob], sizes[change.old_blob]) <= _MAX_BYTES]
     small = small[:_MAX_FILES]
     lines: list[str] = []
@@ -143,9 +146,9 @@ def show_diff(checkout: Checkout, commit: Commit) -> str:
     return "\n".join(shown)
 
 
-def _sizes(checkout: Checkout, changes: Iterable[TreeChange]) -> dict[str, int]:
+def _sizes(checkout: Checkout, blobs: Iterable[str]) -> dict[str, int]:
     """Return the bytes of each content; 0 for anything that is not a file of this repository."""
-    blobs = list(dict.fromkeys(blob for change in changes for blob in (change.old_blob, change.blob)))
+    blobs = list(dict.fromkeys(blobs))
     if not blobs:
         return {}
     sizes = checkout.git("cat-file", "--batch-check=%(objectsize)", stdin="\n".join(blobs)).split("\n")

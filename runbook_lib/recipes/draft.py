@@ -84,8 +84,7 @@ class _Model:
 
 def _choose_model(parsed: Text, rows: Sequence[RecipeRow], test: Target) -> _Model | None:
     """Return the last model of the most frequent form."""
-    candidates = (_model(parsed, node, rows, test) for _, node in _products(parsed))
-    models = [model for model in candidates if model is not None]
+    models = list(filter(None, (_model(parsed, node, rows, test) for _, node in _products(parsed))))
     models = [model for model in models if model.on_github] or models
     if not models:
         return None

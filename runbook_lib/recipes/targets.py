@@ -1,5 +1,6 @@
 """Tests as people name them, and the rows of recipes that run them.  Pure."""
 
+import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ def resolve(target: Target, rows: Iterable[RecipeRow]) -> Target:
     variants: set[tuple[str, str]] = set()
     for row in rows_of_case:
         if target.environment in row.environments:
-            variants.update((row.model, platform) for platform in row.platforms)
+            variants.update(itertools.product([row.model], row.platforms))
     fitting = {(model, platform) for model, platform in variants if target.platform in ("", platform)}
     if not fitting:
         if rows_of_case:

@@ -36,7 +36,5 @@ def state_in_log(folder: Path) -> str:
 
 def failed_nodes(entry: RoundTest) -> set[str]:
     """Return the nodes that failed in any attempt of a test, according to Slurm; names may be lists (``n[1-2]``)."""
-    nodes: set[str] = set()
-    for folder in (entry.folder, *entry.earlier):
-        nodes |= {name.decode().rstrip(".,") for name in _FAILED_NODE.findall(log_tail(folder / "job.log"))}
-    return nodes
+    logs = [log_tail(folder / "job.log") for folder in (entry.folder, *entry.earlier)]
+    return {name.decode().rstrip(".,") for name in _FAILED_NODE.findall(b"\n".join(logs))}

@@ -116,6 +116,21 @@ def run(
         _end(process, end_group)
 
 
+def signal_name(number: int) -> str:
+    """Return the name of a signal, such as SIGKILL."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def ending(status: int) -> str:
+    """Return how a command failed, as the end of a sentence; a negative status is that of a signal."""
+    if status < 0:
+        return f"was ended by {signal_name(-status)}"
+    return f"failed with exit status {status}"
+
+
 @contextmanager
 def log_lines(file: BinaryIO) -> Iterator[Callable[[str], None]]:
     """Yield a function that writes lines to a log: of a very long one the beginning and the last lines."""

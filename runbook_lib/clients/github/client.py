@@ -119,9 +119,9 @@ class GitHub(GitHubConnection):
         """Return the address that redirects to the log of a job, and the headers as in ``download``."""
         return self.address(f"/actions/jobs/{job_id}/logs")
 
-    def deployment_failed(self, sha: str, environment: str = "test") -> bool:
+    def deployment_failed(self, sha: str) -> bool:
         """Return whether the newest deployment of a commit failed ("had a problem deploying" on the pull request)."""
-        query = {"sha": sha, "environment": environment}
+        query = {"sha": sha, "environment": "test"}
         action = f"check whether {sha[:10]} was deployed"
         ids = list(
             self.pages(action, self.path("/deployments"), lambda deployment: int(deployment["id"]), params=query)

@@ -39,16 +39,15 @@ class Machine:
     gid: int = 0
 
 
-def detect_machine(env: Mapping[str, str] = os.environ) -> Machine:
+def detect_machine() -> Machine:
     """Return what this machine offers.  Docker and podman count only where they work; buildah only builds."""
-    sign = container_sign(env, os.path.exists)
-    path = env.get("PATH", "")
+    sign = container_sign(os.environ, os.path.exists)
     return Machine(
         container=sign,
         system=platform.system(),
-        engine=None if sign else _working_engine(env),
-        slurm=shutil.which("srun", path=path) is not None,
-        apptainer=shutil.which("apptainer", path=path) is not None,
+        engine=None if sign else _working_engine(),
+        slurm=shutil.which("srun") is not None,
+        apptainer=shutil.which("apptainer") is not None,
         uid=os.getuid(),
         gid=os.getgid(),
     )
@@ -115,10 +114,10 @@ def _supports_containers(srun: str) -> bool:
     return process.returncode != 0 or b"--container-image" in process.stdout
 
 
-def _working_engine(env: Mapping[str, str]) -> Engine | None:
+def _working_engine() -> Engine | None:
     for name in ("docker", "podman"):
         try:
-            return run.find(name, env)
+            return run.find(name)
         except RunbookError:
             continue
     return None

@@ -3,7 +3,6 @@
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from runbook_lib.containers.work.tasks import WorkStep
 from runbook_lib.errors import RunbookError
+from runbook_lib.git.command import NON_INTERACTIVE
 from runbook_lib.system import subprocess_lines
 from runbook_lib.system.atomic_files import cannot_write, private
 from runbook_lib.system.environment import user_environment
@@ -21,10 +21,6 @@ from runbook_lib.triage.known_problems import Pitfall
 
 _SEARCHED_LINES = 2_000  # of a command's output, for known problems
 _QUOTED_LINES = 30  # of a failed command's output
-_NON_INTERACTIVE = {
-    "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "SSH_ASKPASS_REQUIRE": "never", "GIT_EDITOR": "true",
-    "GIT_MERGE_AUTOEDIT": "no", "GPG_TTY": "", "NO_COLOR": "1", "LC_ALL": "C.UTF-8",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,9 +51,7 @@ class StepFailure:
     @property
     def message(self) -> str:
         """What failed and, where known, why and how to fix it."""
-        how = f"failed with exit status {self.status}"
-        if self.status < 0:
-            how = f"was ended by {_signal_name(-self.status)}"
+        how = subprocess_lines.ending(self.status)
         details = " ".join(f"{pitfall.sign} {pitfall.cause} {pitfall.fix}" for pitfall in self.pitfalls)
         if not details:
             lines = [line.strip() for line in self.lines if line.strip()] or ["nothing"]
@@ -144,16 +138,9 @@ def _run(
             lines.append(line)
             show_part(line)
 
-        environment = {**env, **_NON_INTERACTIVE}
+        environment = {**env, **NON_INTERACTIVE, "NO_COLOR": "1", "LC_ALL": "C.UTF-8"}
         status = subprocess_lines.run(command.words, root, take_line, environment, end_group=True)
     if status == 0:
         return None
     pitfalls = known_problems.find("\n".join([heading, *lines]))
     return StepFailure(command, status, tuple(lines)[-_QUOTED_LINES:], pitfalls)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
