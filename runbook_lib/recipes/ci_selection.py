@@ -7,6 +7,7 @@ Source: the decision tree of ``skills/mcore-cicd/SKILL.md``, which the step "Con
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from pkgutil import get_data
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.images.reference import ImageType
@@ -14,25 +15,7 @@ from runbook_lib.pins.repositories import LTS
 
 WORKFLOW_FILE = ".github/workflows/cicd-main.yml"
 #: The tree of main at d98e8a64, as that file writes it.
-TREE = """
-HAS_RUN_TESTS=$(echo "$LABELS" | jq 'any(. == "Run tests")')
-HAS_RUN_FUNCTIONAL=$(echo "$LABELS" | jq 'any(. == "Run functional tests")')
-HAS_LTS=$(echo "$LABELS" | jq 'any(. == "container::lts")')
-HAS_MBRIDGE=$(echo "$LABELS" | jq 'any(. == "Run MBridge tests")')
-HAS_NEMO_RL=$(echo "$LABELS" | jq 'any(. == "Run NeMoRL tests")')
-if [ "$IS_MERGE_GROUP" == "true" ]; then
-  SCOPE=L1; N_REPEAT=1; LIGHTWEIGHT=false
-elif [ "$HAS_RUN_TESTS" == "true" ]; then
-  SCOPE=L1; N_REPEAT=1; LIGHTWEIGHT=true
-elif [ "$HAS_RUN_FUNCTIONAL" == "true" ]; then
-  SCOPE=L1; N_REPEAT=5; LIGHTWEIGHT=false
-elif [ "$IS_CI_WORKLOAD" == "true" ] || [ "$EVENT_NAME" == "workflow_dispatch" ]; then
-  SCOPE=L1; N_REPEAT=5; LIGHTWEIGHT=false
-else
-  SCOPE=L0; N_REPEAT=5; LIGHTWEIGHT=false
-fi
-CADENCE
-"""
+TREE = (get_data(__name__, "ci_tree.txt") or b"").decode()
 _LABEL = re.compile(r"""^[ \t]*(HAS_\w+)=.*any\(\. == "([^"]+)"\)""", re.M)
 _BRANCH = re.compile(
     r"^[ \t]*(?:if|elif|else)\b(.*)\n(?:[ \t]*(?:#.*)?\n)*"
@@ -108,9 +91,9 @@ def select_tests(labels: Collection[str], event: str = "push", workflow: str = T
             values[implied] = "true"
     deciding: set[str] = set()
     for condition, *_ in branches:
-        deciding.update(label_names[name] for name, _ in _TEST.findall(condition) if name in label_names)
+        deciding.update(_labels(condition, label_names))
     condition, scope, repeats, lightweight = next(branch for branch in branches if _is_met(branch[0], values))
-    label = next((label_names[name] for name, _ in _TEST.findall(condition) if name in label_names), "")
+    label = next(iter(_labels(condition, label_names)), "")
     cadence = None
     if "CADENCE" in workflow and not label:
         cadence = _CADENCES.get(event, "pr")
@@ -122,6 +105,10 @@ def select_tests(labels: Collection[str], event: str = "push", workflow: str = T
         scope, int(repeats), lightweight == "true", image, cadence, label, tuple(sorted(further)),
         tuple(sorted(overridden)), tuple(sorted(others - overridden - further)),
     )  # fmt: skip
+
+
+def _labels(condition: str, label_names: dict[str, str]) -> list[str]:
+    return [label_names[name] for name, _ in _TEST.findall(condition) if name in label_names]
 
 
 def _is_met(condition: str, values: dict[str, str]) -> bool:
