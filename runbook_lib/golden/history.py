@@ -20,6 +20,7 @@ from runbook_lib.git.settings import refuse_fetching
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName
 from runbook_lib.golden.losses import fingerprint, is_loss, loss_change
 from runbook_lib.golden.measure import cost_changes
+from runbook_lib.golden.priors import PRIORS
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.system import atomic_files
 
@@ -108,7 +109,9 @@ def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
         refuse_fetching(checkout.path)
     except RunbookError as error:
         return GoldenHistory(missing=str(error))
-    stored = cache / f"{commit}-{_FORMAT}.json" if cache else None
+    # The losses are multiples of limits, which a new release may change.
+    limits = f"{PRIORS.first_loss:g}-{PRIORS.loss:g}-{PRIORS.window_loss:g}"
+    stored = cache / f"{commit}-{_FORMAT}-{limits}.json" if cache else None
     if stored:
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return GoldenHistory(commit, tuple(map(_stored_change, json.loads(stored.read_bytes())["changes"])))
