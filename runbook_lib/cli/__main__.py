@@ -58,6 +58,8 @@ def _run(options: argparse.Namespace) -> int:
         return status
     except RunbookError as error:
         print(f"runbook {options.command}: {error}", file=sys.stderr)
+        if options.command in ("check", "pins") and options.json:
+            print(json.dumps({"format": 1, "outcome": "cannot tell", "error": str(error)}, indent=2))
         is_verdict = getattr(options, "action", "") == "replay"
         return 2 if is_verdict or options.command in ("check", "golden", "image", "pins", "why") else 1
     except KeyboardInterrupt:

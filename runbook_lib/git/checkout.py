@@ -131,6 +131,10 @@ class Checkout:
         """Return the names of the remotes."""
         return self.git("remote").split()
 
+    def remote_urls(self) -> dict[str, str]:
+        """Return the address that each remote is fetched from, as it is configured: it may have credentials."""
+        return dict(_FETCHED_FROM.findall(self.git("remote", "-v")))
+
     def remote_url(self, remote: str, *, push: bool = False) -> str | None:
         """Return the address of a remote, without credentials; None when there is no such remote."""
         try:
@@ -146,11 +150,11 @@ class Checkout:
 
     def _base(self) -> tuple[str | None, str]:
         """Return that remote with its address."""
-        urls = dict(_FETCHED_FROM.findall(self.git("remote", "-v")))
+        urls = self.remote_urls()
         wanted = f"/{os.environ.get('GITHUB_REPOSITORY', '/')}".lower()
-        for name, url in urls.items() if len(urls) > 1 else ():
+        for remote, url in urls.items() if len(urls) > 1 else ():
             if re.sub(r"(\.git)?/?$", "", url.replace(":", "/")).lower().endswith(wanted):
-                return name, command.clean(url)
+                return remote, command.clean(url)
         name = next((name for name in ("upstream", "origin") if name in urls), None)
         return name, command.clean(urls.get(name or "", ""))
 

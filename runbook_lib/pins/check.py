@@ -1,7 +1,7 @@
 """The check that all pins of a repository agree."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from runbook_lib.images.reference import ImageType, Tag
@@ -34,17 +34,18 @@ def check_pins(
 ) -> tuple[PinVerdict, ...]:
     """Compare the pins of each type with the newest of them, or those of ``image_type`` with an ``expected`` tag.
 
-    Pins of sites that are not lockstep are *lagging* or *ahead* if they differ.  A site that cannot be read is one
-    verdict, and does not hide the others.  ``texts`` has each of ``sites.pin_paths``.
+    Pins of sites that are not lockstep are *lagging* or *ahead* if they differ; so is a build argument without effect.
+    A site that cannot be read is one verdict, and does not hide the others.  ``texts`` has each of ``sites.pin_paths``.
     """
-    readings = read(texts, sites)
+    readings = list(read(texts, sites))
+    remarks: dict[tuple[str, int], str] = {}
+    for reading, reason in list(dead_arguments(texts, readings)):
+        for pin in reading.pins:
+            remarks[pin.path, pin.location.start] = f"This is a dead build argument: {reason}."
+        readings[readings.index(reading)] = _informational(reading)
     references = _newest(readings)
     if expected is not None:
         references[image_type] = expected
-    remarks: dict[tuple[str, int], str] = {}
-    for reading, reason in dead_arguments(texts, readings):
-        for pin in reading.pins:
-            remarks[pin.path, pin.location.start] = f"This is a dead build argument: {reason}."
     for reading, sentence in unpassed_defaults(readings):
         for pin in reading.pins:
             remarks[pin.path, pin.location.start] = sentence
@@ -52,6 +53,11 @@ def check_pins(
     for reading in readings:
         verdicts += _verdicts(reading, references.get(reading.site.image_type), remarks)
     return tuple(verdicts)
+
+
+def _informational(reading: SiteReading) -> SiteReading:
+    site = replace(reading.site, lockstep=False)
+    return SiteReading(site, tuple(replace(pin, site=site) for pin in reading.pins), reading.problem)
 
 
 def _newest(readings: Sequence[SiteReading]) -> dict[str, Tag]:

@@ -1,45 +1,82 @@
 """The repository whose pins a clone has: the one requested, that of its own pins file, or one that we know."""
 
+import contextlib
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.blobs import read_blobs
-from runbook_lib.git.checkout import Checkout
+from runbook_lib.git.checkout import Checkout, slug_of
+from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, REPOSITORIES, Repository
 from runbook_lib.system.atomic_files import read_named
+
+_ON_HOST = re.compile(r"(?!file:)[a-z+]+://|[^/:]+@[^/:]+:")  # an address, or user@host:path
 
 
 def choose(checkout: Checkout, pins: str = "", refs: Sequence[str] = ()) -> Repository:
     """Return the repository that ``pins`` names: one that we know (``megatron-bridge``), or the path of a pins file.
 
     Empty: the pins file of the clone (of its HEAD, where it is bare; else of the first of ``refs`` that has one), else
-    the repository that its remote names, else the one whose files it has, at one of ``refs`` or at HEAD, else
-    Megatron-LM.  A fork is recognized by its name without the owner.  Raises RunbookError for a name that is unknown,
-    and for a pins file that cannot be used.
+    the repository that a remote names, else, if no remote names one, the repository all of whose pins its files have,
+    at one of ``refs`` or at HEAD, else Megatron-LM.  A fork is recognized by its name without the owner.  Raises
+    RunbookError for a name that is unknown and for a pins file that cannot be used, CannotTell for a clone of a
+    repository that we do not know.
     """
     if pins:
         return _named(checkout, pins)
     named = [ref for ref in refs if ref and not set(ref) & set("*?[")]
     if (text := _pins_file(checkout, named)) is not None:
         return _declared(checkout, text, FILE)
-    return recognize(checkout, ["HEAD" if checkout.bare else None, *named]) or MEGATRON_LM
+    if repository := recognize(checkout, ["HEAD" if checkout.bare else None, *named]):
+        return repository
+    if names := _remote_names(checkout):
+        known = ", ".join(map(short, REPOSITORIES))
+        raise CannotTell(
+            f"{checkout.path} is a clone of {' and '.join(sorted(names))}, whose pins are not known, and it has no "
+            f"{FILE}. Draft one with `runbook pins discover --write {checkout.path}`; or, for a fork under another "
+            f"name, say whose pins it has: one of {known} as the parameter or option pins."
+        )
+    return MEGATRON_LM
 
 
 def recognize(checkout: Checkout, states: Sequence[str | None]) -> Repository | None:
-    """Return the known repository of a clone, by its remote or by its files at one of ``states`` or at HEAD."""
-    name = _slug(checkout).rpartition("/")[2].lower()
+    """Return the known repository of a clone: the one that a remote names.
+
+    Without a remote that names any repository: the one whose pins can all be read at one of ``states`` or at HEAD.  A
+    file that has the name of a known one proves nothing.
+    """
+    names = _remote_names(checkout)
+    short_names = {name.rpartition("/")[2].lower() for name in names}
     for repository in REPOSITORIES:
-        if short(repository) == name:
+        if short(repository) in short_names:
             return repository
-    paths = {path for repository in REPOSITORIES for path in repository.sites.marker_paths}
+    if names:
+        return None
     for state in [*states, "HEAD"]:  # nothing may be checked out
-        texts = checkout.read(paths, state)
         for repository in REPOSITORIES:
-            if repository.sites.matches(texts):
+            if _has_all_pins(checkout, state, repository):
                 return repository
     return None
+
+
+def _has_all_pins(checkout: Checkout, state: str | None, repository: Repository) -> bool:
+    texts = checkout.read(repository.sites.pin_paths, state)
+    if not repository.sites.matches(texts):
+        return False
+    return all(verdict.state != "cannot tell" for verdict in check_pins(texts, repository.sites))
+
+
+def _remote_names(checkout: Checkout) -> set[str]:
+    """Return ``owner/name`` of each remote on a host, and of GITHUB_REPOSITORY; a path names no repository."""
+    names = {os.environ.get("GITHUB_REPOSITORY", "")} - {""}
+    for url in checkout.remote_urls().values():
+        if _ON_HOST.match(url):
+            with contextlib.suppress(RunbookError):
+                names.add(slug_of(url))
+    return names
 
 
 def _pins_file(checkout: Checkout, refs: Sequence[str]) -> str | None:

@@ -196,7 +196,7 @@ def survey(
         notes.append(f"{checkout.path} is a bare repository, so its HEAD was checked.")
     states: list[tuple[str, str | None, bool, Texts]]
     if refs:
-        resolved = _resolve(checkout.path, refs)
+        resolved = _resolve(checkout.path, refs, notes)
         wanted = [(commit, path) for _, commit, _ in resolved for path in sites.pin_paths]
         contents = blobs.read_blobs(checkout.path, wanted)
         states = []
@@ -227,14 +227,14 @@ def _unknown(place: Path, name: str, repository: Repository) -> str:
     if repository is MEGATRON_LM:
         return (
             f"{problem} Give the path of a clone of Megatron-LM, and a ref from 2025-03 or later; or declare the pins "
-            f"of another repository in its file {FILE}."
+            f"of another repository in its file {FILE}, which `runbook pins discover --write {place}` drafts."
         )
     return (
         f"{problem} These are the pins of {repository.origin or repository.name}: give a ref that has them, or others."
     )
 
 
-def _resolve(place: Path, refs: Sequence[str]) -> list[tuple[str, str, bool]]:
+def _resolve(place: Path, refs: Sequence[str], notes: list[str]) -> list[tuple[str, str, bool]]:
     """Return name, commit and whether it matched a pattern, for each ref once and in the order of ``refs``."""
     names: dict[str, tuple[str, bool]] = {}  # ref -> (name to show, matched a pattern)
     patterns = [ref for ref in refs if set(ref) & set("*?[")]
@@ -244,7 +244,8 @@ def _resolve(place: Path, refs: Sequence[str]) -> list[tuple[str, str, bool]]:
             for full in _matching(ref, known):
                 names.setdefault(full, (full.split("/", 2)[2], True))
         else:
-            names[ref] = (names.get(ref, (ref,))[0], False)
+            full = _branch_first(place, ref, notes)
+            names[full] = (names.get(full, (ref,))[0], False)
     commits = blobs.commits(place, names)
     resolved: dict[tuple[str, str], bool] = {}
     for full, (name, globbed) in names.items():
@@ -254,12 +255,39 @@ def _resolve(place: Path, refs: Sequence[str]) -> list[tuple[str, str, bool]]:
     return [(name, commit, globbed) for (name, commit), globbed in resolved.items()]
 
 
+def _branch_first(place: Path, ref: str, notes: list[str]) -> str:
+    """Return the full name of the branch ``ref`` if there is one, else ``ref``; git itself would read a tag first.
+
+    Raises CannotTell for a tag that is also a branch of several remotes.
+    """
+    local, tag = f"refs/heads/{ref}", f"refs/tags/{ref}"
+    commits = blobs.commits(place, [local, tag])
+    branch = local
+    if commits[local] is None:
+        if commits[tag] is None:
+            return ref
+        remote = [full for full in blobs.branches(place) if full.split("/", 3)[3:] == [ref]]
+        if len(remote) > 1:
+            listed = ", ".join(full.removeprefix("refs/remotes/") for full in remote)
+            raise CannotTell(
+                f"{ref!r} is a tag, and a branch of several remotes: {listed}. Name one of these, or {tag}."
+            )
+        if not remote:
+            return ref
+        branch = remote[0]
+    if commits[tag] is not None:
+        notes.append(f"{ref} is a branch and a tag: the branch was read. The tag is {tag}.")
+    return branch
+
+
 def _matching(pattern: str, known: Sequence[str]) -> list[str]:
-    short = {full: full.split("/", 2)[2] for full in known}
-    matched = [full for full in known if fnmatchcase(short[full], pattern) or fnmatchcase(full, pattern)]
+    if pattern.startswith("refs/"):
+        matched = [full for full in known if fnmatchcase(full, pattern)]
+    else:
+        matched = [full for full in known if fnmatchcase(full.split("/", 2)[2], pattern)]
     if not matched:
         remote = [full for full in known if full.startswith("refs/remotes/")]
-        matched = [full for full in remote if fnmatchcase(short[full].partition("/")[2], pattern)]
+        matched = [full for full in remote if fnmatchcase("".join(full.split("/", 3)[3:]), pattern)]
     if not matched:
         raise CannotTell(
             f"No branch matches {pattern!r}, neither a local nor a remote-tracking one. "

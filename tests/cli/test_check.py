@@ -193,6 +193,29 @@ def test_a_ref_named_twice_is_checked_once(branches, check):
     assert check(branches, "--ref", "core_r*", "--ref", "refs/heads/core_r0.1.0")[0] == 2
 
 
+def test_a_branch_is_read_before_a_tag_of_its_name(branches, tmp_path, check):
+    git(branches, "tag", "dev", "main")
+    git(branches, "tag", "core_r0.9.0", "dev")
+    status, out, _ = check(branches, "--ref", "dev")
+    assert status == 1
+    assert "dev is a branch and a tag: the branch was read" in out
+    assert check(branches, "--ref", "refs/tags/dev")[0] == 0
+    git(tmp_path, "clone", "-q", branches.as_uri(), "second")  # its branches are remote-tracking ones
+    assert check(tmp_path / "second", "--ref", "dev")[0] == 1
+    assert check(tmp_path / "second", "--ref", "main")[0] == 0
+    git(tmp_path / "second", "remote", "add", "fork", branches.as_uri())
+    git(tmp_path / "second", "fetch", "-q", "fork")
+    status, out, err = check(tmp_path / "second", "--ref", "dev")
+    assert (status, out) == (2, "")
+    assert "origin/dev" in err
+    assert "fork/dev" in err
+
+
+def test_a_pattern_is_matched_with_short_names(branches, check):
+    for pattern in ("r*", "refs*", "heads/*"):
+        assert check(branches, "--ref", pattern)[0] == 2
+
+
 def test_remote_tracking_branches_are_found_by_their_names_and_by_those_without_the_remote(branches, tmp_path, check):
     git(tmp_path, "clone", "-q", branches.as_uri(), "second")
     for pattern in ("origin/core_r0.9*", "core_r0.9*", "refs/remotes/origin/core_r0.9*"):
@@ -218,6 +241,14 @@ def test_a_ref_that_names_nothing_cannot_be_told(branches, tmp_path, check, ref,
     status, out, err = check(tmp_path / "second", f"--ref={ref}")
     assert (status, out) == (2, "")
     assert said in err
+
+
+def test_json_is_printed_where_nothing_can_be_told_too(clone, check):
+    status, out, err = check(clone, "--ref", "none", "--json")
+    assert status == 2
+    result = json.loads(out)
+    assert (result["format"], result["outcome"]) == (1, "cannot tell")
+    assert result["error"] in err
 
 
 def test_bare_shallow_and_detached_clones_are_checked(branches, tmp_path, check):

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.pins.discover.classify import Nature
@@ -19,7 +18,6 @@ from runbook_lib.text.yaml_spans import Text
 
 # Plain scalars of YAML that every reader takes for text.
 _PLAIN = re.compile(r"(?!(?:y|n|yes|no|true|false|on|off|null)$)[A-Za-z_][\w./-]*", re.IGNORECASE | re.ASCII)
-_SCHEMA = Path(__file__).resolve().parents[1] / "base-image-pins.schema.json"  # for editors
 _HEADS = {
     "lockstep dev": "A bump of the dev image moves these.",
     "lockstep lts": "A bump of the LTS image moves these, and a bump of the dev image leaves them.",
@@ -122,7 +120,6 @@ def _text(
     references: Sequence[ClassifiedReference],
 ) -> str:  # fmt: skip
     lines = [
-        f"# yaml-language-server: $schema={_SCHEMA.as_uri()}",
         "# Drafted by `runbook pins discover`. Read every entry: one that lags behind may be a forgotten pin.",
         *(f"# {sentence}" for sentence in chosen),
         "version: 1",

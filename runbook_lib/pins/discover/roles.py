@@ -113,7 +113,7 @@ def as_known(
     result = []
     for reference in discovered:
         if site := site_by_line.get((reference.path, reference.reference.line)):
-            role = roles.get(site.role, "lockstep")
+            role = "informational" if id(site) in remarks else roles.get(site.role, "lockstep")
             reason = f"a known pin of {name}{remarks.get(id(site), '')}"
             reference = replace(reference, role=role, type=site.image_type, reason=reason, reader=site.ci)
         result.append(reference)
