@@ -117,8 +117,8 @@ def _all_texts(sequence: Iterable[tuple[Any, Any]]) -> set[str]:
         match str(code):
             case "LITERAL":
                 more = {chr(value)}
-            case "IN" if all(str(kind) == "LITERAL" for kind, _ in value):
-                more = {chr(character) for _, character in value}
+            case "IN":
+                more = _characters(value)
             case "SUBPATTERN":
                 more = _all_texts(value[-1])
             case "BRANCH":
@@ -130,6 +130,17 @@ def _all_texts(sequence: Iterable[tuple[Any, Any]]) -> set[str]:
         if len(texts) > _MAX_LITERALS:
             return set()
     return texts
+
+
+def _characters(members: Iterable[tuple[Any, Any]]) -> set[str]:
+    """Return the characters of a class; none where they are many."""
+    characters: set[str] = set()
+    for kind, value in members:
+        first, last = value if str(kind) == "RANGE" else (value, value)
+        if str(kind) not in ("LITERAL", "RANGE") or last - first > _MAX_LITERALS:
+            return set()
+        characters |= set(map(chr, range(first, last + 1)))
+    return characters
 
 
 def _union(alternatives: Iterable[set[str]]) -> set[str]:

@@ -35,7 +35,7 @@ KINDS = 4
 #: Where the cause is, by kind of archive: rank and stream.
 CAUSES = ((7, "err"), (15, "err"), (0, "err"), (11, "out"))
 LATENCY, BANDWIDTH = 0.05, 40 * 2**20
-FASTER, MEMORY = 10.0, 300.0
+FASTER, MEMORY = 15.0, 300.0
 TOKEN = {"Authorization": f"Bearer {stores.TOKEN}"}
 FRAME = 'Traceback (most recent call last):\n  File "/opt/megatron-lm/{}.py", line 3, in forward\n    call()\n'
 LOST = FRAME.format("grads") + "torch.distributed.DistBackendError: NCCL error: remote process exited\n"
