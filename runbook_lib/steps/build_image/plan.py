@@ -175,18 +175,9 @@ def _parse_arguments(text: str) -> dict[str, str]:
 
 
 def plan_image(
-    checkout: Checkout,
-    bump: Bump,
-    request: BuildRequest,
-    *,
-    how: str = "build",
-    engine: str = "",
-    look: bool = True,
-    train: bool = False,
-    variables: str = "",
-    practice: bool = False,
-    env: Mapping[str, str] = os.environ,
-) -> ImagePlan:
+    checkout: Checkout, bump: Bump, request: BuildRequest, *, how: str = "build", engine: str = "", look: bool = True,
+    train: bool = False, variables: str = "", practice: bool = False, env: Mapping[str, str] = os.environ,
+) -> ImagePlan:  # fmt: skip
     """Plan a build, a stack of builds or a pull from the pins of the work tree.  Changes nothing.
 
     Raises RunbookError for invalid parameters, CannotTell and Refused as ``build_plan.plan`` does.
@@ -194,24 +185,15 @@ def plan_image(
     for parameter, value, known in (("how", how, HOW), ("engine", engine, ENGINES)):
         if value and value not in known:
             raise RunbookError(f"{parameter}={value!r} is none of {', '.join(known)}. Choose one. Nothing was built.")
-    repository, machine, pulled = bump.repository, platform.machine(), ""
-    paths = [*build_plan.paths(repository), *filter(None, [request.dockerfile])]
-    texts = checkout.read(paths, "HEAD" if checkout.bare else None)
-    if how == "stack":
-        builds = build_plan.stack(texts, machine, request, repository)
-    else:
-        builds = (build_plan.plan(texts, repository, bump.image_type, machine, request),)
+    builds, pulled = _plan_builds(checkout, bump, request, is_stack=how == "stack"), ""
     if how == "pull":
         url = checkout.remote_url(known_builds.GITLAB_REMOTE)
-        pulled = str(known_builds.internal_image(url, repository, bump.image_type))
+        pulled = str(known_builds.internal_image(url, bump.repository, bump.image_type))
     commit, warnings = checkout.resolve("HEAD"), list[str]()
     image = _base_image(builds[0], env, warnings)
     for build in builds:
         warnings += build.warnings
-    changed = _work_tree_files(checkout, commit, warnings)
-    source = f"commit {commit[:10]}"
-    if changed:
-        source += f" and {display.count(len(changed), 'uncommitted file')}"
+    source = _source(checkout, commit, warnings)
     usable, problem, refusal = None, "", _refusal(bump, builds[0], image)
     try:  # a plan can be shown without an engine
         usable = run.find(engine, env)
@@ -241,6 +223,16 @@ def plan_image(
     )
 
 
+def _plan_builds(
+    checkout: Checkout, bump: Bump, request: BuildRequest, *, is_stack: bool
+) -> tuple[BuildPlan, ...]:  # fmt: skip
+    paths = [*build_plan.paths(bump.repository), *filter(None, [request.dockerfile])]
+    texts, machine = checkout.read(paths, "HEAD" if checkout.bare else None), platform.machine()
+    if is_stack:
+        return build_plan.stack(texts, machine, request, bump.repository)
+    return (build_plan.plan(texts, bump.repository, bump.image_type, machine, request),)
+
+
 def _base_image(build: BuildPlan, env: Mapping[str, str], warnings: list[str]) -> Image | None:
     """Return the base image as the registry describes it, or add a warning that it is unknown."""
     try:
@@ -265,13 +257,15 @@ def _claims(build: BuildPlan, image: Image | None) -> Mapping[str, str]:
     return versions(config) if config else {}
 
 
-def _work_tree_files(checkout: Checkout, commit: str, warnings: list[str]) -> list[str]:
-    """Return the uncommitted files, which the build takes as they are, and add what is to be known of the work tree."""
+def _source(checkout: Checkout, commit: str, warnings: list[str]) -> str:
+    """Return the commit with the count of uncommitted files, and add what is to be known of the work tree."""
+    source = f"commit {commit[:10]}"
     if checkout.bare:
         warnings.append("This clone has no work tree: the plan is that of its HEAD, and nothing can be built in it.")
-        return []
+        return source
     changed = checkout.uncommitted([])
     if changed:
+        source += f" and {display.count(len(changed), 'uncommitted file')}"
         branch = checkout.current_branch() or f"commit {commit[:10]}"
         warnings.append(
             f"The build takes the work tree ({branch}) as it is, with uncommitted changes: {join_first(changed, 5)}."
@@ -283,7 +277,7 @@ def _work_tree_files(checkout: Checkout, commit: str, warnings: list[str]) -> li
         if line.startswith("-"):  # of it the build would copy an empty folder
             path = line[1:].split()[1]
             warnings.append(f"The submodule {path} is not initialized: run `git submodule update --init {path}` first.")
-    return changed
+    return source
 
 
 def _refusal(bump: Bump, build: BuildPlan, image: Image | None) -> str:
