@@ -5,6 +5,7 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from string import ascii_lowercase
 
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.git.checkout import Checkout
@@ -67,9 +68,11 @@ def _hidden(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
     """Yield problems of files whose state in the work tree git ignores."""
     listed = checkout.git("ls-files", "-v", "-z", "--", *_literal(paths)).split("\0")
     marks = {entry[2:]: entry[0] for entry in listed if entry}
-    unmerged = [path for path, mark in marks.items() if mark == "M"]
-    skipped = [path for path, mark in marks.items() if mark in "Ss"]
-    assumed = [path for path, mark in marks.items() if mark.islower()]
+
+    def marked(letters: str) -> list[str]:
+        return [path for path, mark in marks.items() if mark in letters]
+
+    unmerged, skipped, assumed = marked("M"), marked("Ss"), marked(ascii_lowercase)
     if unmerged:
         ours = _git(checkout, "checkout", "--ours", "--", *unmerged)
         yield f"{', '.join(unmerged)} is not merged. Take one side: {ours}"
