@@ -5,6 +5,8 @@ import pytest
 
 from runbook_lib.golden import plots
 from runbook_lib.golden.form import Judgement, ReviewReason
+from runbook_lib.golden.history import GoldenHistory, PastChange
+from runbook_lib.golden.judge import Verdicts, judge_all
 from runbook_lib.golden.measure import Measure
 from runbook_lib.golden.values import GoldenValues
 
@@ -73,3 +75,13 @@ def test_a_metric_that_turned_nan_is_the_one_that_is_shown():
 
 def test_the_same_data_give_the_same_bytes():
     assert plots.drift(judged(0.1)).svg == plots.drift(judged(0.1)).svg
+
+
+def test_groups_and_the_calibration_are_plotted():
+    names = [f"gpt/case{number}/golden_values_dev_dgx_h100.json" for number in range(12)]
+    verdicts = judge_all(Judgement(name, "refresh", costs={"iteration-time": 0.4}) for name in names)
+    assert "12 of 12 tests slower" in plots.shifts(verdicts).text
+    assert "No platform" in plots.shifts(Verdicts()).text
+    changes = [PastChange(name, order, {"iteration-time": 0.01 * order}, {}, 0) for order, name in enumerate(names)]
+    assert "12 past changes" in plots.calibration(GoldenHistory("c", tuple(changes))).text
+    assert "shallow" in plots.calibration(GoldenHistory(missing="the clone is shallow")).text
