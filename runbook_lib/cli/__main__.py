@@ -107,7 +107,7 @@ def _add_check(commands: Commands) -> None:
         action="append",
         default=[],
         help="check this ref without checking it out; repeatable; a pattern such as 'origin/core_r*' names many "
-        "branches (default: the files of the work tree)",
+        "branches, and '^NAME' leaves one out (default: the files of the work tree)",
     )
     check.add_argument("--strict", action="store_true", help="informational pins that lag are failures too")
     check.add_argument("--tag", default="", help="the tag that the pins should have, such as 26.04-py3")

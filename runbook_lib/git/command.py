@@ -123,7 +123,8 @@ def output(
         finally:
             if process.poll() is None:  # a time-out or Ctrl-C: git's own children (ssh, hooks) end with it
                 _end(process, 0.0 if far else _LAST_MOMENTS)
-    if process.returncode:
+    # A search goes on after a file that it cannot read, and its exit status does not show it.
+    if process.returncode or (arguments[0] == "grep" and err.startswith(b"error: ")):
         message = _sentence(err.decode("utf-8", "replace") or out.decode("utf-8", "replace"))
         raise GitFailed(command, message, process.returncode)
     return out

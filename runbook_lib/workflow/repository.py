@@ -27,7 +27,7 @@ def choose(checkout: Checkout, pins: str = "", refs: Sequence[str] = ()) -> Repo
     """
     if pins:
         return _named(checkout, pins)
-    named = [ref for ref in refs if ref and not set(ref) & set("*?[")]
+    named = [ref for ref in refs if ref and not set(ref) & set("*?[^")]
     if (text := _pins_file(checkout, named)) is not None:
         return _declared(checkout, text, FILE)
     if repository := recognize(checkout, ["HEAD" if checkout.bare else None, *named]):

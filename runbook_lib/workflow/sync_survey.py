@@ -25,7 +25,7 @@ class Snapshot:
     """The verdicts on one state of the files.
 
     ``name`` is a ref as people write it, or ``work tree``, which has no ``commit``.  A ref that matched a pattern and
-    has none of the known pin sites has no verdicts, and decides nothing.
+    has none of the known pin sites has no verdicts, and cannot be judged.
     """
 
     name: str
@@ -54,10 +54,9 @@ class Survey:
             return "out of sync"
         return "cannot tell" if "cannot tell" in outcomes else "in sync"
 
-    def _outcome(self, snapshot: Snapshot) -> Outcome | None:
-        """Return the outcome of one state; None without verdicts."""
+    def _outcome(self, snapshot: Snapshot) -> Outcome:
         if not snapshot.verdicts:
-            return None
+            return "cannot tell"
         return outcome(list(filter(self._decides, snapshot.verdicts)), strict=self.strict)
 
     def _decides(self, verdict: PinVerdict) -> bool:
@@ -99,7 +98,7 @@ class Survey:
         text += ["", *self.notes]
         for snapshot in self.snapshots:
             if not snapshot.verdicts:
-                text.append(f"{snapshot.name} has no known pin site, and was skipped.")
+                text.append(f"{snapshot.name} has no known pin site. Leave it out by name: --ref '^{snapshot.name}'.")
         text += self.sentences
         if text[-1]:
             text.append("")
@@ -121,6 +120,8 @@ class Survey:
                 elif verdict.state != "frozen":
                     states.append(verdict.state)
         parts = [f"{states.count('in sync')} of {len(states)} pins agree"]
+        if unjudged := sum(not snapshot.verdicts for snapshot in self.snapshots):
+            parts.append(f"{unjudged} of {len(self.snapshots)} refs cannot be judged")
         if unreadable := states.count("cannot tell"):
             parts.append(f"{unreadable} cannot be read")
         if warnings == 1:
@@ -137,7 +138,7 @@ class Survey:
         """Return the survey for machines.  Fields may be added; a changed meaning is a new ``format``.
 
         ``ref`` is ``work tree`` (with the commit null) or the ref's name; a ref without known pin sites has no
-        ``pins`` and the outcome null.  ``line`` is 0 and ``image`` empty where no pin could be read.
+        ``pins``.  ``line`` is 0 and ``image`` empty where no pin could be read.
         """
         return {
             "format": 1,
@@ -181,6 +182,7 @@ def survey(
 ) -> Survey:
     """Check the clone at ``place``: its work tree, or each of ``refs``, nothing being checked out.
 
+    ``^`` before a name or pattern leaves out the branches that it matches of the other patterns.
     A ref may be a pattern with ``*``, ``?`` or ``[…]`` over local branches (``core_r*``) and remote-tracking ones
     (``origin/core_r*``); one that matches no local branch is tried on those of every remote.  ``expected`` is the tag
     that the pins of ``image_type`` should have; without it they are compared with the newest of them.  Without a
@@ -237,15 +239,21 @@ def _unknown(place: Path, name: str, repository: Repository) -> str:
 def _resolve(place: Path, refs: Sequence[str], notes: list[str]) -> list[tuple[str, str, bool]]:
     """Return name, commit and whether it matched a pattern, for each ref once and in the order of ``refs``."""
     names: dict[str, tuple[str, bool]] = {}  # ref -> (name to show, matched a pattern)
+    excluded = [ref.removeprefix("^") for ref in refs if ref.startswith("^")]
+    refs = [ref for ref in refs if not ref.startswith("^")]
     patterns = [ref for ref in refs if set(ref) & set("*?[")]
     known = blobs.branches(place) if patterns else []
     for ref in refs:
         if ref in patterns:
             for full in _matching(ref, known):
+                if any(fnmatchcase(full.split("/", 2)[2], pattern) for pattern in excluded):
+                    continue
                 names.setdefault(full, (full.split("/", 2)[2], True))
         else:
             full = _branch_first(place, ref, notes)
             names[full] = (names.get(full, (ref,))[0], False)
+    if not names:
+        raise CannotTell("The refs leave out every branch. Give one that is to be checked.")
     commits = blobs.commits(place, names)
     resolved: dict[tuple[str, str], bool] = {}
     for full, (name, globbed) in names.items():

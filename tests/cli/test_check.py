@@ -170,9 +170,12 @@ def test_a_ref_out_of_sync_decides_though_another_cannot_be_told(branches, check
     assert check(branches, "--ref", "broken", "--ref", "dev")[0] == 1
 
 
-def test_a_pattern_names_every_branch_and_leaves_out_those_without_pins(branches, check):
+def test_a_branch_that_cannot_be_judged_decides_unless_it_is_left_out_by_name(branches, check):
     status, out, _ = check(branches, "--ref", "core_r*")
-    assert status == 0
+    assert (status, out.splitlines()[-1]) == (2, "Cannot tell: 12 of 12 pins agree, 1 of 4 refs cannot be judged.")
+    for excluded in ("^core_r0.1.0", "^core_r0.1.*"):
+        assert check(branches, "--ref", "core_r*", "--ref", excluded)[0] == 0
+    assert check(branches, "--ref", "core_r*", "--ref", "^core_r*")[0] == 2
     assert list(dict.fromkeys(line.split()[0] for line in out.splitlines() if "lockstep" in line)) == [
         "core_r0.9.0", "core_r0.10.0", "core_r0.11.0",
     ]  # fmt: skip
@@ -343,7 +346,7 @@ def test_json_of_the_work_tree_and_of_a_ref_that_was_left_out(branches, check):
     work_tree = json.loads(check(branches, "--json")[1])["refs"]
     assert [(ref["ref"], ref["commit"]) for ref in work_tree] == [("work tree", None)]
     left_out = json.loads(check(branches, "--ref", "core_r*", "--json")[1])["refs"][0]
-    assert (left_out["ref"], left_out["outcome"], left_out["pins"]) == ("core_r0.1.0", None, [])
+    assert (left_out["ref"], left_out["outcome"], left_out["pins"]) == ("core_r0.1.0", "cannot tell", [])
 
 
 # -- as a process ----------------------------------------------------------------------------------------------------

@@ -503,6 +503,16 @@ def test_an_empty_repository(tmp_path, run):
     assert "'HEAD' names no commit" in error
 
 
+def test_a_file_that_git_cannot_search_is_reported(clone, run):
+    commit(clone, {"ci/Dockerfile": "FROM nvcr.io/nvidia/pytorch:25.01-py3\n"})
+    blob = git(clone, "rev-parse", "HEAD:ci/Dockerfile")
+    (clone / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    status, out, error = run(clone, "--ref", "HEAD", "--json")
+    assert status == 2
+    assert json.loads(out)["outcome"] == "cannot tell"
+    assert "ci/Dockerfile" in error
+
+
 def test_the_table_and_the_draft_are_shown(clone, run):
     status, out, _ = run(clone / "docker")
     assert status == 0
