@@ -17,7 +17,7 @@ from runbook_lib.text.redact import Redactor
 
 #: The verdicts that a person may overrule.
 _ACCEPTABLE = ("held back", "ambiguous")
-_GROUP = re.compile(r"(?:[\w.-]+/){0,2}(?:[\w.-]*time[\w.-]*|mem-[\w-]+|throughput|lm-loss|form)")
+_GROUP_METRICS = ("throughput", "lm-loss", "form")  # beside times and memory
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,10 @@ class Acceptance:
     @property
     def is_group(self) -> bool:
         """Report if the name is that of a group."""
-        return _GROUP.fullmatch(self.name) is not None
+        *folders, metric = self.name.split("/")
+        if len(folders) > 2 or not re.fullmatch(r"[\w./-]+", self.name) or metric.endswith(".json"):
+            return False
+        return "time" in metric or metric.startswith("mem-") or metric in _GROUP_METRICS
 
     @property
     def is_pattern(self) -> bool:

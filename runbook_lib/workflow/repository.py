@@ -13,7 +13,7 @@ from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, REPOSITORIES, Repository
 from runbook_lib.system.atomic_files import read_named
 
-_ON_HOST = re.compile(r"(?!file:)[a-z+]+://|[^/:]+@[^/:]+:")  # an address, or user@host:path
+_ON_HOST = re.compile(r"(?!file:)[a-z+]+://|[^/:@]+@[^/:@]+:")  # an address, or user@host:path
 
 
 def choose(checkout: Checkout, pins: str = "", refs: Sequence[str] = ()) -> Repository:

@@ -21,6 +21,7 @@ from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.broken_tests import issue
 from runbook_lib.text import markdown, sanitize
 from runbook_lib.text.redact import Redactor
+from runbook_lib.triage.failed_jobs import DiagnosedJob
 from runbook_lib.triage.failure import Failure
 
 EXPRESSIONS = expressions()
@@ -122,7 +123,7 @@ _REDACTOR = Redactor({"A_TOKEN": "a-value-that-is-known"})
 def _issue(text: str) -> object:
     failure = Failure(text, "", "hang", text, (text, text))
     return issue.body(
-        _BROKEN, BUMP, recipe="r.yaml", scopes=(), old=text, new=text, run=text, pull=text, failure=failure
+        _BROKEN, BUMP, DiagnosedJob(failure), recipe="r.yaml", scopes=(), old=text, new=text, run=text, pull=text
     )
 
 
