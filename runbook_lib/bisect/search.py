@@ -4,6 +4,7 @@ The same ledger always gives the same answer, so a search that was killed contin
 twice.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -19,6 +20,7 @@ CERTAIN = 0.998
 _PRIOR = (0.76, 0.12, 0.02)
 _NONE = 0.1
 _FIRST_RUNS = 2  # of both ends, before anything else
+_MAX_SETS = 2_000  # of components, of one size: with more of them, interactions of that size are not considered
 _CONFIRMING_RUNS = 4  # of each culprit restored, at least
 
 Verdict = Literal["culprit", "tag only", "not reproduced", "not a single component", "undecided"]
@@ -195,6 +197,8 @@ def _component_belief(data: _Data, tags: Belief, bad_tag: str, testable: Sequenc
     names: list[tuple[str, ...]] = [()]
     prior = [_NONE]
     for size, share in enumerate(_PRIOR, 1):
+        if math.comb(len(testable), size) > _MAX_SETS:
+            break
         sets = list(combinations(testable, size))
         names += sets
         prior += [share / max(len(sets), 1)] * len(sets)
@@ -214,7 +218,9 @@ def _search_pairs(
     """Restore all components, then, if that helps, each pair: where two changes are each enough, only both help."""
     bad_tag = step[1]
     everything = tuple(testable)
-    names: list[tuple[str, ...]] = [(), *combinations(testable, 2)]
+    names: list[tuple[str, ...]] = [()]
+    if math.comb(len(testable), 2) <= _MAX_SETS:
+        names += combinations(testable, 2)
     prior = [0.5] + [0.4 / max(len(names) - 1, 1)] * (len(names) - 1)
     if everything not in names:
         names, prior = [*names, everything], [*prior, 0.1]

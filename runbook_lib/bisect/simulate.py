@@ -43,6 +43,11 @@ class Scenario:
             raise RunbookError(f"The scenario has no {error}.") from None
         except (TypeError, ValueError) as error:
             raise RunbookError(f"The scenario is invalid: {error}.") from None
+        numbers = [number for mode in (good, *bad) for number in mode]
+        if not all(map(math.isfinite, numbers)) or min(weight for _, _, weight in [good, *bad]) <= 0:
+            raise RunbookError("The scenario is invalid: means and noise must be finite, and weights positive.")
+        if len({*tags}) < len(tags) or len({*components}) < len(components):
+            raise RunbookError("The scenario is invalid: it names a tag or component twice.")
         if changed == 0 or not bad or not 1 <= problem.budget <= MAX_RUNS or set(culprits) - set(components):
             raise RunbookError(
                 "The scenario is invalid: changed_at must not be the first tag, bad needs a mode, budget must be "

@@ -84,7 +84,7 @@ class ChosenRun:
         elif bump.tag and bump.apply and self.problem.startswith("waiting"):
             step.waiting(self.problem, self.next)
         else:
-            step.done(f"{nothing}: {self.problem}.", self.next)
+            step.done(f"{nothing}: {self.problem.rstrip('.')}.", self.next)
         return True
 
 

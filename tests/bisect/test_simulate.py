@@ -63,6 +63,10 @@ def test_a_break_without_noise_between_twelve_tags_takes_few_runs() -> None:
         ("budget = 40", "budget ="),
         ("[[2.54, 0.03, 0.6], [4.16, 0.02, 0.4]]", "[]"),
         ("[[2.54, 0.03, 0.6], [4.16, 0.02, 0.4]]", "[[2.54]]"),
+        ("[[2.54, 0.03, 0.6], [4.16, 0.02, 0.4]]", "[[2.54, 0.03, 0]]"),
+        ("[[2.54, 0.03, 0.6], [4.16, 0.02, 0.4]]", "[[nan, 0.03, 1]]"),
+        ('"cublas", "cudnn"', '"nccl", "cudnn"'),
+        ('tags = ["26.04-py3", ', 'tags = ["26.05-py3", "26.04-py3", '),
     ],
 )
 def test_an_invalid_scenario_is_a_sentence(
