@@ -17,6 +17,9 @@ FailureKind = Literal[
     "disk full", "configuration", "git", "policy", "lint", "unit tests", "cancelled", "program error", "unknown",
 ]  # fmt: skip
 
+#: Classes that say nothing about the change: such a job runs again before anybody decides on its test.
+RERUN: tuple[FailureKind, ...] = ("flaky infrastructure", "rate limit")
+
 #: How much a match explains, by the strength of its rule.  A traceback that ends its process is between the first two.
 _TIERS = {"cause": 4.0, "symptom": 2.0, "generic": 1.0, "consequence": 0.0}
 TRACEBACK = 3.0

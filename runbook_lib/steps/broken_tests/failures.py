@@ -24,6 +24,7 @@ from runbook_lib.steps.broken_tests.issue import open_issue
 from runbook_lib.text.edits import Edit
 from runbook_lib.triage import failed_jobs
 from runbook_lib.triage.failed_jobs import DiagnosedJob
+from runbook_lib.triage.patterns import RERUN
 from runbook_lib.workflow import golden_comparison
 from runbook_lib.workflow.quarantines import recipe_texts, rows_of
 from runbook_lib.workflow.run_choice import ChosenRun
@@ -106,7 +107,7 @@ def _with_history(jobs: Sequence[DiagnosedJob], records: Path | None) -> tuple[D
     for table in sorted(records.parent.parent.glob(pattern), key=lambda path: path.parent.name):
         day, bump = table.parent.name[:8], table.parent.parent.name
         for row in attachments.rows(table):
-            if row.get("class") == "flaky infrastructure":
+            if row.get("class") in RERUN:
                 url = row.get("url", "")
                 place = f"{day[:4]}-{day[4:6]}-{day[6:]} in {bump} ({url})"
                 earlier[row.get("job", ""), row.get("platform", "")].setdefault(url, place)
@@ -134,7 +135,7 @@ def open_jobs(failures: Triage, edited: Iterable[Edit] = ()) -> tuple[tuple[str,
     infrastructure: Counter[str] = Counter()
     for job in failures.jobs:
         decided[job.failure.job] = stopped[job.test]
-        if job.failure.kind == "flaky infrastructure":
+        if job.failure.kind in RERUN:
             infrastructure[job.failure.job] += 1
     unexplained = Counter(failures.undecided) - Counter(decided)
     flaky = unexplained & (infrastructure | Counter(failures.ambiguous))

@@ -437,6 +437,8 @@ def test_a_preview_makes_no_query(at: World) -> None:
         ((), (), ((), ())),
         (("golden drift",), (), ((), ())),
         (("flaky infrastructure",), ("j",), ((), ("j",))),
+        (("rate limit",), ("j",), ((), ("j",))),
+        (("communication",), ("j",), (("j",), ())),
         (("out of memory",), ("j",), (("j",), ())),
         (("golden drift", "flaky infrastructure"), ("j",), ((), ("j",))),  # the drift is explained
         (("golden drift", "flaky infrastructure"), ("j", "j"), (("j",), ("j",))),  # it is held back
