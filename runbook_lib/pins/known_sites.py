@@ -25,6 +25,7 @@ from runbook_lib.pins.sites import Coupling, PinSite, Sites
 
 _IMAGE = "nvcr.io/nvidia/pytorch"
 _GITLAB = ".gitlab/stages/01.build.yml"
+_CI_DEV = "docker/Dockerfile.ci.dev"
 _DEV, _LTS = "CI_MCORE_DEV_IMAGE", "CI_MCORE_LTS_IMAGE"
 _FROM = DockerArg("FROM_IMAGE_NAME")
 _REFERENCE = rf"(?P<image>{re.escape(_IMAGE)}:[\w.-]+(?:@\w+:\w+)?)"
@@ -64,7 +65,7 @@ MEGATRON_LM = Sites(
         PinSite("docker/.ngc_version.dev", WholeFile(), "dev", "github", needs="together"),
         PinSite(_GITLAB, _DEV_ROWS, "dev", "gitlab", needs="always"),
         # A build without the build argument uses the default; forgotten by #5632, fixed by #5680.
-        PinSite("docker/Dockerfile.ci.dev", _FROM, "dev", "github", needs="named"),
+        PinSite(_CI_DEV, _FROM, "dev", "github", needs="named"),
         PinSite("docker/.ngc_version.lts", WholeFile(), "lts", "github", needs="together"),
         PinSite(_GITLAB, _LTS_ROWS, "lts", "gitlab", needs="always"),
         PinSite("docker/Dockerfile.ci.lts", _FROM, "lts", "github", needs="named"),
@@ -73,8 +74,9 @@ MEGATRON_LM = Sites(
         PinSite("docker/Dockerfile.linting", _FROM, "dev", "people", lockstep=False),
         _informational(".github/workflows/install-test.yml", r"image:[ \t]*[\"']?", "image"),
         _informational("docs/get-started/install.md", "", "text"),
-        # Up to core_r0.16.0; forgotten by 44ab057fef for 7 and 129 days.
-        _informational(".github/workflows/cicd-main.yml", "FROM_IMAGE_NAME=", "FROM_IMAGE_NAME"),
+        # Before CI reads the .ngc_version files, as on core_r0.15.0, it builds with an image that the workflow names.
+        PinSite(".github/workflows/cicd-main.yml", BuildArg("FROM_IMAGE_NAME"), "dev", "github", dockerfile=_CI_DEV),
+        # Up to core_r0.16.0; forgotten by 44ab057fef for 129 days.
         _informational(
             ".github/workflows/_update_dependencies.yml", r"docker build .*FROM_IMAGE_NAME=\"?", "FROM_IMAGE_NAME"
         ),

@@ -10,6 +10,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.notebooks import GITHUB_PIN, GITLAB_PIN
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.plan import PinPlan
+from runbook_lib.pins.sites import read
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.steps.context import Context
@@ -86,9 +87,19 @@ def verify(step: StepRecord, branch: BumpBranch, planned: PlannedBump, plan: Pin
 
 
 def _not_applicable(branch: BumpBranch, plan: PinPlan) -> str:
-    """Return why the repository has no pin that this step could move; empty where it has one."""
+    """Return why the repository or this branch has no pin that this step could move; empty where it has one."""
+    bump = branch.bump
     notebook = {"github": GITHUB_PIN, "gitlab": GITLAB_PIN}.get(plan.ci, "")
-    return branch.bump.repository.inapplicable(notebook)
+    if reason := bump.repository.inapplicable(notebook):
+        return reason
+    sites = bump.repository.sites
+    for reading in read(branch.checkout.read(sites.pin_paths, branch.start), sites):
+        site = reading.site
+        is_moved = site.lockstep and site.image_type == bump.image_type
+        if is_moved and (site.ci == "gitlab") == (plan.ci == "gitlab") and (reading.pins or reading.problem):
+            return ""
+    reader = "that GitLab reads" if plan.ci == "gitlab" else "outside of GitLab"
+    return f"Not applicable: {bump.base} has no {bump.image_type} pin {reader}."
 
 
 def _checks(branch: BumpBranch, plan: PinPlan) -> list[Check]:

@@ -30,6 +30,17 @@ def test_every_lockstep_pin_of_every_layout_is_found(number):
     ]
 
 
+@pytest.mark.parametrize(
+    ("value", "tags"), [(image("25.09-py3"), ["25.09-py3"]), ("${{ steps.base.outputs.version }}", [])]
+)
+def test_a_workflow_that_names_the_image_of_githubs_ci_is_a_pin(value, tags):
+    """As on core_r0.15.0; later ones read the version files."""
+    workflow = f"          build-args: |\n            FROM_IMAGE_NAME={value}\n"
+    readings = read(layout(1) | {".github/workflows/cicd-main.yml": workflow}, MEGATRON_LM)
+    pins = [(str(pin.tag), r.site.ci) for r in readings if r.site.path.endswith("cicd-main.yml") for pin in r.pins]
+    assert pins == [(tag, "github") for tag in tags]
+
+
 def test_the_files_to_read_are_each_named_once():
     assert len(set(MEGATRON_LM.paths)) == len(MEGATRON_LM.paths)
     assert set(MEGATRON_LM.pin_paths) < set(MEGATRON_LM.paths)
@@ -65,8 +76,6 @@ def test_a_repository_is_known_by_its_matrix_or_its_version_files(texts, known):
         (INSTALL_TEST, f"      # image: {image('25.05-py3')}\n      image: python:3.10\n", []),
         (INSTALL_GUIDE, f"docker run \\\n  {image('26.01-py3')}\n", ["26.01-py3"]),
         (INSTALL_GUIDE, "Images are named nvcr.io/nvidia/pytorch:YY.MM-py3.\n", []),
-        (".github/workflows/cicd-main.yml", f"            FROM_IMAGE_NAME={image('25.09-py3')}\n", ["25.09-py3"]),
-        (".github/workflows/cicd-main.yml", "            FROM_IMAGE_NAME=${{ steps.base.outputs.version }}\n", []),
         (
             ".github/workflows/_update_dependencies.yml",
             f'          docker build -f x --build-arg FROM_IMAGE_NAME="{image("25.06-py3")}" --target=main .\n',

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from bumping import world
+from layouts import layout
 
 from runbook_lib import practice
 from runbook_lib.bump import Bump
@@ -277,6 +278,24 @@ def test_a_preview_judges_the_planned_state_of_a_base_that_is_out_of_sync(
     assert {check["status"] for check in told(step) if check["kind"] == "check"} == {"passed"}
     assert any(".gitlab/stages/01.build.yml" in str(line) for line in told(step) if line["kind"] == "warning")
     assert state(checkout) == before
+
+
+def test_a_branch_without_a_pin_of_the_step_is_not_called_done(
+    checkout: Checkout, step: step_record.StepRecord
+) -> None:
+    """Older release branches have no version files: nothing outside of GitLab names the image."""
+    checkout.git("switch", "-q", "-c", "core_r0.14.0")
+    for path in branch(checkout).bump.repository.sites.pin_paths:
+        (checkout.path / path).unlink(missing_ok=True)
+        if text := layout(1).get(path):
+            (checkout.path / path).write_text(text)
+    checkout.git("commit", "-q", "--all", "-m", "layout of 2025")
+    checkout.git("push", "-q", "origin", "core_r0.14.0")
+    here = branch(checkout, base="core_r0.14.0")
+    ahead = bump_plan.plan_bump(here)
+    move_pins.verify(step, here, ahead, ahead.plan.part("github"))
+    (outcome,) = [entry for entry in told(step) if entry["kind"] == "done"]
+    assert "core_r0.14.0 has no dev pin" in str(outcome)
 
 
 @pytest.mark.parametrize(("parent", "outcome"), [(None, "out of sync"), ("20260401T000000Z-bump-12345678", "in sync")])
