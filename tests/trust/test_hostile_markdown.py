@@ -152,10 +152,16 @@ def messages(value: str) -> dict[str, str]:
     """The messages of all commits that hold what others wrote."""
     change = PinChange(value, 1, value, value, value, "github")
     plan: Any = PinPlan((change,), (), (), ())
-    run = SimpleNamespace(source=SimpleNamespace(name=value), url=value, bump=BUMP)
+    run = SimpleNamespace(source=SimpleNamespace(name=value), url=value, bump=BUMP, tested="a" * 40)
     file = f"{value}/golden_values_dev_dgx_h100.json"
+    group = SimpleNamespace(id=value, ratio=1.5, accepted=value)
     refresh: Any = SimpleNamespace(
-        run=run, edits=(Edit("a", "", "b"),), accepted=[Judgement(file, "refresh", accepted=value)]
+        run=run,
+        edits=(Edit("a", "", "b"),),
+        accepted=[Judgement(file, "refresh", accepted=value)],
+        accepted_groups=[group],
+        image=value,
+        runners=value,
     )
     return {
         "pins": _got(Proposal, "message", SimpleNamespace(bump=BUMP, remaining=plan, plan=plan)),
