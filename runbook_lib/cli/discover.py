@@ -6,6 +6,7 @@ git finds the files, so untracked ones are not searched; the package ``pins.disc
 import argparse
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from runbook_lib.git.command import GitFailed
 from runbook_lib.git.settings import refuse_fetching
 from runbook_lib.pins.discover.references import SEARCHED
 from runbook_lib.pins.discover.roles import ClassifiedReference, as_known, discover, shown, times
+from runbook_lib.text.lists import join_first
 
 if TYPE_CHECKING:
     from runbook_lib.pins.discover.draft import PinsFileDraft
@@ -28,6 +30,8 @@ _ROLES = ("lockstep dev", "lockstep lts", "informational", "frozen", "ignore")
 _HEADS = ("call it", "place", "seems to be", "why", "image")
 #: Characters that are searched for a NUL, which makes a file binary, as git does.
 _SNIFFED = 8000
+_UNREADABLE = re.compile(r"(?m)^error: '([^'\n]*)': unable to read [0-9a-f]+$")
+_MAX_LISTED = 5  # files in one sentence
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Discovery:
     draft: "PinsFileDraft"
     notes: tuple[str, ...]
     known: str = ""
+    unreadable: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -54,7 +59,8 @@ class Discovery:
         roles = ", ".join(f"{counts[role]} {role}" for role in _ROLES if role in counts)
         paths = {reference.path for reference in self.references}
         total = f"{times(len(self.references), 'reference')} in {times(len(paths), 'file')}"
-        return f"{total} ({self.state}): {roles}."
+        gap = f" {times(len(self.unreadable), 'file')} could not be read." if self.unreadable else ""
+        return f"{total} ({self.state}): {roles}.{gap}"
 
     def as_text(self) -> str:
         """Return a table, the notes, and the summary as the last line."""
@@ -74,6 +80,7 @@ class Discovery:
             "ref": self.state,
             "commit": self.commit,
             "notes": list(self.notes),
+            "unreadable": list(self.unreadable),
             "references": [_as_json(classified) for classified in self.references],
             "draft": self.draft.text,
             "chosen": list(self.draft.chosen),
@@ -109,7 +116,7 @@ def survey(repository: str | Path, ref: str = "") -> Discovery:
     """Find the references in the tracked files of a clone's work tree, or of a commit without checking it out.
 
     HEAD is searched if nothing is checked out.  Raises RunbookError if the repository or the ref does not exist, or a
-    file cannot be read.
+    file of the work tree cannot be read; files of a commit whose objects are missing are listed as unreadable.
     """
     checkout = Checkout.open(repository)
     refuse_fetching(checkout.path)
@@ -124,7 +131,11 @@ def survey(repository: str | Path, ref: str = "") -> Discovery:
     if not ref and checkout.git("config", "--default=false", "--type=bool", "--get", "core.sparseCheckout") == "true":
         notes.append("The work tree is sparse, so files outside of it were not searched. --ref HEAD searches all.")
     texts: dict[str, str] = {}
-    for path, text in _read(checkout, search.paths(), commit).items():
+    paths, unreadable = search.result()
+    if unreadable:
+        listed = join_first(unreadable, _MAX_LISTED)
+        notes.append(f"{listed} could not be read, so references there are not known. Fetch the missing objects.")
+    for path, text in _read(checkout, paths, commit).items():
         if "\0" in text[:_SNIFFED]:
             notes.append(f"{path} is a binary file that contains the name of an image; it was not searched.")
         else:
@@ -137,7 +148,9 @@ def survey(repository: str | Path, ref: str = "") -> Discovery:
         )
     most_first = tuple(sorted(references, key=lambda reference: _ROLES.index(reference.full_role)))
     draft_of_all = draft(references, texts)
-    return Discovery(checkout.path, ref or "work tree", commit, most_first, draft_of_all, tuple(notes), known)
+    return Discovery(
+        checkout.path, ref or "work tree", commit, most_first, draft_of_all, tuple(notes), known, unreadable
+    )
 
 
 def _as_known(
@@ -171,7 +184,7 @@ class _Search(Thread):
     def __init__(self, checkout: Checkout, commit: str | None) -> None:
         super().__init__(daemon=True)
         self._checkout, self._commit = checkout, commit
-        self._result: list[str] | RunbookError = []
+        self._result: tuple[list[str], tuple[str, ...]] | RunbookError = [], ()
         self.start()
 
     def run(self) -> None:
@@ -180,29 +193,31 @@ class _Search(Thread):
         except RunbookError as error:
             self._result = error
 
-    def paths(self) -> list[str]:
-        """Wait for the search and return its paths, or raise its error."""
+    def result(self) -> tuple[list[str], tuple[str, ...]]:
+        """Wait for the search and return its paths and those that it could not read, or raise its error."""
         self.join()
         if isinstance(self._result, RunbookError):
             raise self._result
         return self._result
 
 
-def _search(checkout: Checkout, commit: str | None) -> list[str]:
-    """Return the tracked files that contain the name of an image."""
+def _search(checkout: Checkout, commit: str | None) -> tuple[list[str], tuple[str, ...]]:
+    """Return the tracked files that contain the name of an image, and those whose objects are missing."""
     options = ["-l", "-z", "--fixed-strings", "--full-name", "--no-recurse-submodules", "--no-color"]
     for name in SEARCHED:
         options += ["-e", name]
     if commit:
         options.append(commit)
+    prefix, unreadable = f"{commit}:" if commit else "", tuple[str, ...]()
     try:
         listed = checkout.git("grep", *options, "--")
     except GitFailed as error:
-        if error.stderr != "nothing.":
+        listed, errors = error.printed
+        unreadable = tuple(dict.fromkeys(_UNREADABLE.findall(errors)))
+        if error.stderr != "nothing." and not unreadable:
             raise CannotTell(f"{checkout.path} could not be searched. {error}") from error
-        return []  # git found nothing
-    prefix = f"{commit}:" if commit else ""
-    return [name.removeprefix(prefix) for name in listed.split("\0") if name]
+    paths = [name.removeprefix(prefix) for name in listed.split("\0") if name]
+    return paths, tuple(name.removeprefix(prefix) for name in unreadable)
 
 
 def _read(checkout: Checkout, paths: Sequence[str], commit: str | None) -> Mapping[str, str]:
@@ -261,4 +276,6 @@ def command(options: argparse.Namespace) -> int:
                 print(f"Written to {shown(str(written))}. Read every entry, then run `runbook check`.")
             elif discovery.draft.text:
                 print(f"The draft of {FILE} (--write writes it):\n\n{discovery.draft.text}", end="")
+    if discovery.unreadable:
+        return 2
     return 0 if discovery.references else 1

@@ -48,10 +48,13 @@ OLDEST = (2, 31)
 
 
 class GitFailed(RunbookError):
-    """A git command that failed: its own words without credentials, and its exit status if it had one."""
+    """A git command that failed: its own words without credentials, and its exit status if it had one.
 
-    def __init__(self, command: str, stderr: str, status: int | None = None) -> None:
-        self.stderr, self.status = stderr or "nothing.", status
+    ``printed``: what a search printed on both channels before it ended, or in spite of a file that it cannot read.
+    """
+
+    def __init__(self, command: str, stderr: str, status: int | None = None, printed: tuple[str, str] = ("", "")):
+        self.stderr, self.status, self.printed = stderr or "nothing.", status, printed
         super().__init__(f"`git {command}` failed. It says: {self.stderr}")
 
 
@@ -125,8 +128,8 @@ def output(
                 _end(process, 0.0 if far else _LAST_MOMENTS)
     # A search goes on after a file that it cannot read, and its exit status does not show it.
     if process.returncode or (arguments[0] == "grep" and err.startswith(b"error: ")):
-        message = _sentence(err.decode("utf-8", "replace") or out.decode("utf-8", "replace"))
-        raise GitFailed(command, message, process.returncode)
+        printed = out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "replace")
+        raise GitFailed(command, _sentence(printed[1] or printed[0]), process.returncode, printed)
     return out
 
 

@@ -504,13 +504,18 @@ def test_an_empty_repository(tmp_path, run):
 
 
 def test_a_file_that_git_cannot_search_is_reported(clone, run):
-    commit(clone, {"ci/Dockerfile": "FROM nvcr.io/nvidia/pytorch:25.01-py3\n"})
+    dockerfiles = {"ci/Dockerfile": "25.01-py3", "other/Dockerfile": "25.02-py3"}
+    commit(clone, {path: f"FROM nvcr.io/nvidia/pytorch:{tag}\n" for path, tag in dockerfiles.items()})
     blob = git(clone, "rev-parse", "HEAD:ci/Dockerfile")
     (clone / ".git/objects" / blob[:2] / blob[2:]).unlink()
-    status, out, error = run(clone, "--ref", "HEAD", "--json")
+    status, out, _ = run(clone, "--ref", "HEAD", "--json")
     assert status == 2
-    assert json.loads(out)["outcome"] == "cannot tell"
-    assert "ci/Dockerfile" in error
+    result = json.loads(out)
+    assert result["unreadable"] == ["ci/Dockerfile"]
+    assert "other/Dockerfile" in {reference["path"] for reference in result["references"]}
+    status, out, _ = run(clone, "--ref", "HEAD")
+    assert status == 2
+    assert "1 file could not be read" in out.splitlines()[-1] or "ci/Dockerfile could not be read" in out
 
 
 def test_the_table_and_the_draft_are_shown(clone, run):

@@ -108,8 +108,8 @@ def test_check_names_the_dead_argument_and_the_lagging_pins(
 ) -> None:
     status = main(["check", "--ref", BRIDGE_MAIN, str(megatron_bridge)])
     out = capsys.readouterr().out
-    assert status == 1
-    assert f"{CICD}:524 (build-arg FROM_IMAGE_NAME) names 25.09-py3, the dev pins should be 26.06-py3." in out
+    assert status == 0
+    assert f"{CICD}:524 (build-arg FROM_IMAGE_NAME) names 25.09-py3, the dev pins 26.06-py3." in out
     assert f"{DOCKERFILE} declares no ARG FROM_IMAGE_NAME, so it does nothing (its image comes from ARG BASE" in out
     assert f"{DOCKERFILE}:15 (ARG BASE_IMAGE) names 26.06-py3. Nothing passes ARG BASE_IMAGE (CI passes" in out
     for place in ("install-test.yml:130", "release.yaml:102", "README.md:72", "README.md:87"):
@@ -118,7 +118,7 @@ def test_check_names_the_dead_argument_and_the_lagging_pins(
     (told,) = json.loads(capsys.readouterr().out)["refs"]
     answers = {(it["path"].rpartition("/")[2], it["verdict"]) for it in told["pins"]}
     assert answers == {
-        ("Dockerfile.ci", "in sync"), ("cicd-main.yml", "out of sync"), ("install-test.yml", "lagging"),
+        ("Dockerfile.ci", "in sync"), ("cicd-main.yml", "lagging"), ("install-test.yml", "lagging"),
         ("release.yaml", "lagging"), ("README.md", "lagging"),
     }  # fmt: skip
 

@@ -632,8 +632,8 @@ def test_a_matrix_is_diagnosed_and_judged_after_a_restart(submitted: Submitted) 
         "hang": "failed", "silent": "failed",
     }  # fmt: skip
     assert {name: failure.kind for name, failure in failures.items()} == {
-        "drift": "golden drift", "oom": "out of memory", "missing": "import error", "nccl": "program error", "hang": "hang",
-        "silent": "unknown",
+        "drift": "golden drift", "oom": "out of memory", "missing": "import error", "nccl": "program error",
+        "hang": "hang", "silent": "unknown",
     }  # fmt: skip
     assert "Rank 3" in failures["oom"].cause
     sizes = {
