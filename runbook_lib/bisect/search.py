@@ -44,7 +44,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is searched for.
+    """The tags and components to search, and the budget.
 
     ``tags``: oldest first; the first is good, the last is bad.  ``components``: what can be swapped between the two
     neighbouring images of the change.  ``budget``: runs at most.

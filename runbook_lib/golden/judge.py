@@ -161,7 +161,7 @@ def _losses(judgement: Judgement, model: NoiseModel, attempts: Attempts) -> Iter
         if judgement.mark in marks[:-1]:
             sentence += "; it equals an earlier version: flaky, not drift"
         elif past:
-            sentence += f"; it moved as far in {similar} of {len(past)} changes before"
+            sentence += f"; it moved as far in {similar} of {len(past)} earlier changes"
         ambiguous = bool(similar) or judgement.mark in marks[:-1]
         if earlier:
             sentence += f"; beyond it in {beyond} of {len(earlier) + 1} attempts"
@@ -201,7 +201,8 @@ def _deviation(file: str, metric: str, deviation: Deviation, model: NoiseModel) 
     sentence = f"×{_ratio(deviation.residual + deviation.shift):.2f}"
     if deviation.shift:
         sentence += f" where its platform has ×{_ratio(deviation.shift):.2f}"
-    sentence += f", {low:.2f} to {high:.2f} without noise; it moved as far in {similar} of {count} changes before"
+    sentence += f" (its own part: ×{low:.2f} to ×{high:.2f}, 95 % interval); "
+    sentence += f"it moved as far in {similar} of {count} earlier changes" if count else "no earlier change is known"
     group_kind = "loss" if metric == "num-zeros" else ""
     returns = model.returns(file, metric, deviation.residual)
     if returns:

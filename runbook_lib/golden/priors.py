@@ -1,4 +1,4 @@
-"""What the noise of golden values usually is, from the history of Megatron-LM: ``priors.json``, by ``fit_priors.py``.
+"""The usual noise of golden values, from the history of Megatron-LM: ``priors.json``, by ``fit_priors.py``.
 
 They decide where a test and its family have too few versions of their own.
 """

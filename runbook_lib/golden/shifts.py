@@ -54,7 +54,7 @@ class Group:
 
     @property
     def sentence(self) -> str:
-        """What happened, in a clause."""
+        """The shift in a clause."""
         place = " ".join(filter(None, (self.platform or "all platforms", self.family)))
         files = f"{place}: {self.moved} of {self.compared} tests"
         if self.ratio is None:

@@ -61,7 +61,7 @@ class LineMatch:
 
     @property
     def tier(self) -> float:
-        """How much it explains."""
+        """The degree to which it explains a failure."""
         return self.pattern.tier - 2 * self.mild
 
 
